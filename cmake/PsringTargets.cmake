@@ -1,0 +1,62 @@
+# How psring's own targets are made: one library a folder, one test executable a *_test.cpp.
+
+# One link for all build folders, so that compiler caches see the same paths from each of them.
+set(PSRING_LINK_DIR ${PROJECT_SOURCE_DIR}/build/include)
+
+find_program(PSRING_CCACHE ccache)
+if(PSRING_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${PSRING_CCACHE})
+endif()
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+# Flags of our own code: never of those who link us.
+add_library(psring_flags INTERFACE)
+target_compile_features(psring_flags INTERFACE cxx_std_20)
+target_compile_options(psring_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+  -march=x86-64-v3
+  # No contraction into fused operations: the same expression gives the same bits wherever it is compiled.
+  -ffp-contract=off -fno-math-errno -fno-trapping-math
+  $<$<CONFIG:Release>:-O3>)
+if(PSRING_SANITIZE)
+  target_compile_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE})
+endif()
+
+# psring_library(common LINKS <libraries>): the target psring_common, alias psring::common.
+function(psring_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(psring_${name} STATIC ${ARG_SOURCES})
+  add_library(psring::${name} ALIAS psring_${name})
+  set_target_properties(psring_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(psring_${name} PUBLIC cxx_std_20)
+  target_include_directories(psring_${name} PUBLIC
+    $<BUILD_INTERFACE:${PSRING_LINK_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(psring_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:psring_flags> ${ARG_PRIVATE})
+endfunction()
+
+# psring_program(psring SOURCES ... LINKS ...): an executable in bin.
+function(psring_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE psring_flags ${ARG_LINKS})
+endfunction()
+
+# psring_test(range_test LABELS unit LINKS psring::common): tests/range_test.cpp with the shared main, one ctest test.
+function(psring_test name)
+  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "LABELS;LINKS;SOURCES" ${ARGN})
+  add_executable(${name} ${name}.cpp ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE psring_flags psring_test_main ${ARG_LINKS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "^SKIPPED: ")
+  if(ARG_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endfunction()

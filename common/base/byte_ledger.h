@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace psring {
+
+/// Bytes that one operation moved: tensors' payload, and what framed it.
+struct ByteCount {
+  std::uint64_t messages = 0;
+  std::uint64_t payload = 0;
+  std::uint64_t framing = 0;
+
+  ByteCount& operator+=(const ByteCount& other) {
+    messages += other.messages;
+    payload += other.payload;
+    framing += other.framing;
+    return *this;
+  }
+};
+
+/// Counts what a process sent and received, by operation ("push", "pull" ...) and peer ("server 1").
+/// Transports write it, one entry a message; safe for use from several threads.
+class ByteLedger {
+ public:
+  enum class Direction : std::uint8_t { sent, received };
+  struct Key {
+    Direction direction;
+    std::string operation;
+    std::string peer;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+
+  /// One message of `operation` to or from `peer`.
+  void add(Direction direction, const std::string& operation, const std::string& peer, std::uint64_t payload,
+           std::uint64_t framing) {
+    const std::scoped_lock lock(mutex_);
+    counts_[{direction, operation, peer}] += {1, payload, framing};
+  }
+  std::map<Key, ByteCount> snapshot() const {
+    const std::scoped_lock lock(mutex_);
+    return counts_;
+  }
+  /// The sum over peers of one operation.
+  ByteCount total(Direction direction, const std::string& operation) const {
+    ByteCount sum;
+    for (const auto& [key, count] : snapshot())
+      if (key.direction == direction && key.operation == operation) sum += count;
+    return sum;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Key, ByteCount> counts_;
+};
+
+}  // namespace psring

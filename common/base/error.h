@@ -1,0 +1,52 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace psring {
+
+/// What went wrong, as far as a caller can act on it; each kind has one exit status.
+enum class ErrorKind {
+  bug,           ///< 1: an invariant of psring itself does not hold
+  usage,         ///< 2: a flag or an argument is wrong
+  data,          ///< 3: bad data, file or configuration
+  peer_lost,     ///< 4: a peer died or fell silent
+  timeout,       ///< 4: a deadline passed
+  protocol,      ///< 4: a peer sent what the protocol does not allow
+  unauthorised,  ///< 5: a peer or we do not hold the job's key
+  check_failed,  ///< 6: measured bytes, memory or equality differ from the prediction
+};
+
+/// The exit status of a program that ends with an error of this kind.
+int exit_status(ErrorKind kind) noexcept;
+
+/// The exception of psring: a kind and one line that names the file, flag or peer.
+/// Layers that know more add it in front with `with_context`, and the cause stays in the line.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const noexcept { return kind_; }
+
+  /// The same error with `context: ` in front of its line.
+  Error with_context(const std::string& context) const { return Error(kind_, context + ": " + what()); }
+
+ private:
+  ErrorKind kind_;
+};
+
+/// Throws Error(kind) with a formatted line.
+template <class... Args>
+[[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Throws Error(bug) when an invariant of psring itself does not hold. For bad input use `fail`.
+template <class... Args>
+void check(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) fail(ErrorKind::bug, format, std::forward<Args>(args)...);
+}
+
+}  // namespace psring

@@ -1,0 +1,62 @@
+#include <psring/common/base/layout.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <psring/common/base/rng.h>
+
+namespace psring {
+
+std::size_t TensorSpec::elements() const {
+  std::size_t product = 1;
+  for (const std::size_t extent : shape) product *= extent;
+  return product;
+}
+
+std::size_t Layout::elements() const {
+  std::size_t sum = 0;
+  for (const UnitLayout& unit : units) sum += unit.elements;
+  return sum;
+}
+
+Layout make_layout(std::vector<UnitSpec> units, std::size_t owners) {
+  Layout layout;
+  layout.owners = owners;
+  for (UnitSpec& unit : units) {
+    std::size_t offset = 0;
+    for (TensorSlot& tensor : unit.tensors) {
+      tensor.offset = offset;
+      offset += round_up(tensor.spec.elements(), kCut);
+    }
+    layout.units.push_back({std::move(unit.name), std::move(unit.tensors), Partition::padded(offset, owners)});
+  }
+  return layout;
+}
+
+void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::span<float> out) {
+  check(out.size() == range.size(), "initialise: {} elements for a range of {}", out.size(), range.size());
+  std::fill(out.begin(), out.end(), 0.0F);
+  for (const TensorSlot& tensor : unit.tensors) {
+    const Range whole{tensor.offset, tensor.offset + tensor.spec.elements()};
+    const Range part = whole.intersect(range);
+    const Init init = tensor.spec.init;
+    const CounterRng rng({.seed = seed, .purpose = Purpose::initialise, .tensor = tensor.id});
+    for (std::size_t i = part.begin; i < part.end; ++i) {
+      const std::size_t index = i - whole.begin;
+      float& value = out[i - range.begin];
+      switch (init.kind) {
+        case Init::Kind::constant:
+          value = init.a;
+          break;
+        case Init::Kind::uniform:
+          value = init.a * (2.0F * rng.uniform(index) - 1.0F);
+          break;
+        case Init::Kind::normal:
+          value = init.a * rng.normal(index);
+          break;
+      }
+    }
+  }
+}
+
+}  // namespace psring

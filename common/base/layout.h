@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/range.h>
+
+namespace psring {
+
+/// How a tensor starts: all `a`, uniform in [-a, a), or normal with standard deviation `a`.
+/// Each element depends on (seed, tensor, index in the tensor) alone.
+struct Init {
+  enum class Kind : std::uint8_t { constant, uniform, normal };
+  Kind kind = Kind::constant;
+  float a = 0;
+};
+
+/// A trainable tensor as its layer declares it. Names are unique in a model: two layers that name the
+/// same tensor share it.
+struct TensorSpec {
+  std::string name;
+  std::vector<std::size_t> shape;  ///< row-major
+  Init init;
+
+  std::size_t elements() const;
+};
+
+/// A tensor's place in its unit's flat buffer. `offset` is a multiple of kCut.
+struct TensorSlot {
+  TensorSpec spec;
+  std::uint32_t id = 0;  ///< its position in the model, whatever the units are: the key of its random numbers
+  std::size_t offset = 0;
+};
+
+/// A unit: tensors that move together, in one flat buffer of `elements` (padding counted).
+struct UnitLayout {
+  std::string name;
+  std::vector<TensorSlot> tensors;
+  std::size_t elements = 0;
+};
+
+/// All units of a model, each padded so that it can be cut among `owners`.
+struct Layout {
+  std::vector<UnitLayout> units;
+  std::size_t owners = 1;
+
+  std::size_t elements() const;  ///< of all units, padding counted
+  Partition partition(std::size_t unit) const { return {units[unit].elements, owners}; }
+};
+
+/// One tensor or a list of them that become one unit.
+struct UnitSpec {
+  std::string name;
+  std::vector<TensorSlot> tensors;  ///< offsets are not read: make_layout gives them
+};
+
+/// Places each unit's tensors in order, each on a multiple of kCut, and pads the unit to kCut * owners.
+Layout make_layout(std::vector<UnitSpec> units, std::size_t owners);
+
+/// Writes the initial values of elements `range` of the unit; padding is zero. out.size() == range.size().
+void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::span<float> out);
+
+}  // namespace psring

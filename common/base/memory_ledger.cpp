@@ -1,0 +1,41 @@
+#include <psring/common/base/memory_ledger.h>
+
+namespace psring {
+
+std::string_view to_string(Category category) {
+  switch (category) {
+    case Category::parameters:
+      return "parameters";
+    case Category::gradients:
+      return "gradients";
+    case Category::optimizer:
+      return "optimizer";
+    case Category::activations:
+      return "activations";
+    case Category::communication:
+      return "communication";
+  }
+  return "?";
+}
+
+void MemoryLedger::book(Category category, std::size_t bytes) {
+  Entry& entry = entries_[static_cast<std::size_t>(category)];
+  const std::size_t now = entry.current.fetch_add(bytes) + bytes;
+  std::size_t peak = entry.peak.load();
+  while (now > peak && !entry.peak.compare_exchange_weak(peak, now)) {
+  }
+}
+
+void MemoryLedger::release(Category category, std::size_t bytes) {
+  entries_[static_cast<std::size_t>(category)].current.fetch_sub(bytes);
+}
+
+std::size_t MemoryLedger::current_bytes(Category category) const {
+  return entries_[static_cast<std::size_t>(category)].current.load();
+}
+
+std::size_t MemoryLedger::peak_bytes(Category category) const {
+  return entries_[static_cast<std::size_t>(category)].peak.load();
+}
+
+}  // namespace psring

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace psring {
+
+/// What memory is held for; the categories of the memory formulas.
+enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, communication };
+
+inline constexpr std::size_t kCategories = 5;
+
+std::string_view to_string(Category category);
+
+/// Books every buffer of a process by category: bytes held now, and the most that were held at once.
+/// Safe for use from several threads.
+class MemoryLedger {
+ public:
+  void book(Category category, std::size_t bytes);
+  void release(Category category, std::size_t bytes);
+
+  std::size_t current_bytes(Category category) const;
+  std::size_t peak_bytes(Category category) const;
+
+ private:
+  struct Entry {
+    std::atomic<std::size_t> current{0};
+    std::atomic<std::size_t> peak{0};
+  };
+  std::array<Entry, kCategories> entries_;
+};
+
+}  // namespace psring

@@ -1,0 +1,87 @@
+#include <psring/common/net/frame.h>
+
+#include <nmmintrin.h>
+
+#include <cstring>
+
+#include <psring/common/base/error.h>
+
+namespace psring::net {
+
+std::string_view to_string(Role role) {
+  switch (role) {
+    case Role::worker:
+      return "worker";
+    case Role::server:
+      return "server";
+    case Role::coordinator:
+      return "coordinator";
+    case Role::agent:
+      return "agent";
+  }
+  return "?";
+}
+
+std::string to_string(Peer peer) { return fmt::format("{} {}", to_string(peer.role), peer.rank); }
+
+std::string_view to_string(FrameType type) {
+  static constexpr std::string_view kNames[kFrameTypes] = {
+      "?",       "hello", "challenge", "proof", "accepted",  "refused", "layout",  "layout_ok",
+      "initial", "push",  "push_ack",  "pull",  "push_pull", "values",  "verdict", "failed"};
+  const auto index = static_cast<std::size_t>(type);
+  return index < kFrameTypes ? kNames[index] : "?";
+}
+
+std::uint32_t crc32c(std::span<const std::byte> bytes) {
+  std::uint64_t crc = 0xFFFFFFFF;
+  const std::byte* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, 8);
+    crc = _mm_crc32_u64(crc, word);
+  }
+  for (; left > 0; ++at, --left) crc = _mm_crc32_u8(static_cast<std::uint32_t>(crc), std::to_integer<std::uint8_t>(*at));
+  return static_cast<std::uint32_t>(crc) ^ 0xFFFFFFFF;
+}
+
+std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
+  std::array<std::byte, kHeaderBytes> bytes;
+  std::memcpy(bytes.data(), &header, kHeaderBytes);
+  const std::uint32_t crc = crc32c(std::span(bytes).first(kHeaderBytes - 4));
+  std::memcpy(bytes.data() + kHeaderBytes - 4, &crc, 4);
+  return bytes;
+}
+
+FrameHeader decode(std::span<const std::byte> bytes) {
+  if (bytes.size() != kHeaderBytes)
+    fail(ErrorKind::protocol, "frame header of {} bytes, expected {}", bytes.size(), kHeaderBytes);
+  // Enumerations are read as raw numbers first: a value outside of them must not exist as one.
+  const auto raw = [&](std::size_t offset) { return std::to_integer<std::uint8_t>(bytes[offset]); };
+  std::uint32_t magic = 0;
+  std::uint16_t wire_version = 0;
+  std::uint32_t crc = 0;
+  std::memcpy(&magic, bytes.data(), 4);
+  std::memcpy(&wire_version, bytes.data() + 4, 2);
+  std::memcpy(&crc, bytes.data() + kHeaderBytes - 4, 4);
+  if (magic != FrameHeader::kMagic) fail(ErrorKind::protocol, "not a psring frame (magic {:08x})", magic);
+  if (wire_version != FrameHeader::kWireVersion)
+    fail(ErrorKind::protocol, "wire version {}, this is {}", wire_version, FrameHeader::kWireVersion);
+  if (crc != crc32c(bytes.first(kHeaderBytes - 4))) fail(ErrorKind::protocol, "frame header with a wrong checksum");
+  const std::uint8_t type = raw(offsetof(FrameHeader, type));
+  if (type == 0 || type >= kFrameTypes) fail(ErrorKind::protocol, "unknown frame type {}", type);
+  const std::uint8_t dtype = raw(offsetof(FrameHeader, dtype));
+  if (dtype >= kDTypes) fail(ErrorKind::protocol, "unknown element type {}", dtype);
+  const std::uint8_t encoding = raw(offsetof(FrameHeader, encoding));
+  if (encoding != static_cast<std::uint8_t>(Encoding::dense)) fail(ErrorKind::protocol, "unknown encoding {}", encoding);
+  const std::uint8_t role = raw(offsetof(FrameHeader, sender_role));
+  if (role > static_cast<std::uint8_t>(Role::agent)) fail(ErrorKind::protocol, "unknown role {}", role);
+  FrameHeader header;
+  std::memcpy(&header, bytes.data(), kHeaderBytes);
+  if (header.begin > header.end) fail(ErrorKind::protocol, "range [{}, {}) is not one", header.begin, header.end);
+  if (header.payload_bytes > kMaxPayloadBytes)
+    fail(ErrorKind::protocol, "payload of {} bytes, at most {} are allowed", header.payload_bytes, kMaxPayloadBytes);
+  return header;
+}
+
+}  // namespace psring::net

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <psring/common/base/dtype.h>
+#include <psring/common/base/range.h>
+
+namespace psring::net {
+
+/// A process's part in a job.
+enum class Role : std::uint8_t { worker = 0, server = 1, coordinator = 2, agent = 3 };
+
+std::string_view to_string(Role role);
+
+struct Peer {
+  Role role = Role::worker;
+  std::uint32_t rank = 0;
+  friend constexpr auto operator<=>(const Peer&, const Peer&) = default;
+};
+
+/// "server 1"
+std::string to_string(Peer peer);
+
+/// What a data frame says. The grammar of the exchange is in docs/wire.md.
+enum class FrameType : std::uint8_t {
+  hello = 1,      ///< opens a link: payload is the client's nonce
+  challenge = 2,  ///< payload is the server's nonce and its proof of the key
+  proof = 3,      ///< payload is the client's proof of the key
+  accepted = 4,   ///< the link is open
+  refused = 5,    ///< the link is closed: payload is one line of text
+  layout = 6,     ///< payload is the bounded description of all units; answered by layout_ok
+  layout_ok = 7,
+  initial = 8,     ///< payload replaces the parameters of `range` before the first step
+  push = 9,        ///< payload is a gradient of `range`
+  push_ack = 10,   ///< answers a push that asked for it: it is safely taken
+  pull = 11,       ///< asks for `range` at `version` or later
+  push_pull = 12,  ///< a push and the pull of the version that it leads to
+  values = 13,     ///< answers pull and push_pull: payload is `range` at `version`
+  verdict = 14,    ///< between servers: payload is partial sums to, or total sums from, server 0
+  failed = 15,     ///< the request cannot be done: payload is one line of text
+};
+
+inline constexpr std::uint8_t kFrameTypes = 16;
+
+std::string_view to_string(FrameType type);
+
+enum class Encoding : std::uint8_t { dense = 0 };
+
+/// The fixed header in front of every payload. All fields little-endian; layout in docs/wire.md.
+struct FrameHeader {
+  static constexpr std::uint32_t kMagic = 0x47525350;  // "PSRG"
+  static constexpr std::uint16_t kWireVersion = 1;
+  static constexpr std::uint8_t kWantAck = 1;    ///< flag: a push that wants a push_ack
+  static constexpr std::uint8_t kStartUp = 2;    ///< flag: counted as control, not as the exchange's payload
+
+  std::uint32_t magic = kMagic;
+  std::uint16_t wire_version = kWireVersion;
+  FrameType type = FrameType::hello;
+  DType dtype = DType::f32;
+  Encoding encoding = Encoding::dense;
+  std::uint8_t flags = 0;
+  Role sender_role = Role::worker;
+  std::uint8_t reserved0 = 0;
+  std::uint32_t sender_rank = 0;
+  std::uint64_t job = 0;
+  std::uint32_t group = 0;
+  std::uint32_t epoch = 0;        ///< of the membership
+  std::uint32_t incarnation = 0;  ///< of the sender: counts its restarts
+  std::uint32_t micro = 0;
+  std::uint64_t sequence = 0;  ///< of the sender on this link, from 0
+  std::uint64_t step = 0;
+  std::uint32_t unit = 0;
+  std::uint32_t reserved1 = 0;
+  std::uint64_t begin = 0;  ///< elements of the unit
+  std::uint64_t end = 0;
+  std::uint64_t version = 0;
+  std::uint64_t dest = 0;  ///< the asker's own mark for where the answer goes; an answer echoes it. 0: none
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t reserved2[2] = {0, 0};
+  std::uint32_t reserved3 = 0;
+  std::uint32_t crc = 0;  ///< CRC32C of the 124 bytes before it
+
+  Range range() const { return {begin, end}; }
+  void set_range(Range range) { begin = range.begin, end = range.end; }
+  Peer sender() const { return {sender_role, sender_rank}; }
+};
+
+inline constexpr std::size_t kHeaderBytes = 128;
+static_assert(sizeof(FrameHeader) == kHeaderBytes && std::endian::native == std::endian::little);
+
+/// The largest payload of one frame; a receiver refuses more before it allocates.
+inline constexpr std::size_t kMaxPayloadBytes = std::size_t{16} << 20;
+
+/// The one encoder: sets the checksum.
+std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header);
+
+/// The one decoder. Throws protocol, saying what is wrong, where the bytes are not a whole and valid
+/// header: length, magic, wire version, checksum, an unknown type, dtype, encoding or role, begin > end,
+/// or a payload above kMaxPayloadBytes.
+FrameHeader decode(std::span<const std::byte> bytes);
+
+/// CRC32C (Castagnoli), as in RFC 3720.
+std::uint32_t crc32c(std::span<const std::byte> bytes);
+
+}  // namespace psring::net

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/net/frame.h>
+
+namespace psring::net {
+
+/// A frame that arrived.
+struct Message {
+  FrameHeader header;                     ///< header.sender() is the authenticated peer of the link
+  std::span<const std::byte> payload;     ///< readable as long as `holder` lives
+  /// Memory of the asking peer into which the answer may be written directly: an answer whose payload is
+  /// this span then costs no copy. Empty where the transport has none.
+  std::span<std::byte> reply_space;
+  std::shared_ptr<const void> holder;  ///< shared with whatever owns the bytes: a pooled buffer, a mapping
+};
+
+/// Ordered, reliable frames between this process and the peers it is linked to; who they are and how
+/// they are reached was settled when the transport was made. Belongs to one thread, but for `wake`.
+/// Counts what it moves in the byte ledger.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  /// Sends a frame; never waits. Sets the header's sender, sequence and payload_bytes. The payload must
+  /// stay unchanged until the protocol's answer proves that the peer has it: transports read it late.
+  /// Throws peer_lost where there is no link to the peer any more.
+  virtual void send(Peer to, FrameHeader header, std::span<const std::byte> payload) = 0;
+
+  /// The next frame of any peer, in each peer's order, or nothing once `deadline` has passed or `wake`
+  /// was called. Throws peer_lost where a link broke, protocol where a peer broke the protocol.
+  virtual std::optional<Message> receive(Moment deadline) = 0;
+
+  /// Bytes given to `send` for this peer that have not left yet: what a sender with priorities looks at.
+  virtual std::size_t in_flight_bytes(Peer peer) const = 0;
+
+  /// How the peer is reached, for people: "shared memory", "tcp 10.0.0.2:7001, encrypted".
+  virtual std::string describe(Peer peer) const = 0;
+
+  /// Ends a `receive` that is waiting, or the next one. From any thread.
+  virtual void wake() = 0;
+};
+
+}  // namespace psring::net

@@ -1,0 +1,2 @@
+psring_test(base_test LABELS unit LINKS psring::common)
+psring_test(frame_test LABELS unit LINKS psring::common)

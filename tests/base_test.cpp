@@ -1,0 +1,82 @@
+#include <catch2/catch.hpp>
+
+#include <vector>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/layout.h>
+#include <psring/common/base/rng.h>
+#include <psring/common/base/spec.h>
+
+using namespace psring;
+
+TEST_CASE("Philox gives the published known answers") {
+  // Random123's kat_vectors: counter 0, key 0.
+  const CounterRng zero({.seed = 0, .purpose = static_cast<Purpose>(0)});
+  CHECK(zero.block(0) == std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+}
+
+TEST_CASE("uniform and normal numbers have their moments") {
+  const CounterRng rng({.seed = 3});
+  double uniform = 0;
+  double normal = 0;
+  double square = 0;
+  const int n = 200000;
+  for (int i = 0; i < n; ++i) {
+    const float u = rng.uniform(i);
+    REQUIRE((u >= 0 && u < 1));
+    uniform += u;
+    const double x = rng.normal(i);
+    normal += x;
+    square += x * x;
+  }
+  CHECK(uniform / n == Approx(0.5).margin(0.003));
+  CHECK(normal / n == Approx(0).margin(0.01));
+  CHECK(square / n == Approx(1).margin(0.02));
+}
+
+TEST_CASE("a partition covers the buffer, on cuts") {
+  for (const std::size_t owners : {1, 2, 3, 5}) {
+    const std::size_t n = Partition::padded(100000, owners);
+    const Partition p(n, owners);
+    CHECK(n < 100000 + kCut * owners);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < owners; ++i) {
+      CHECK(p.range(i).begin == at);
+      CHECK(at % kCut == 0);
+      CHECK(p.owner(at) == i);
+      at = p.range(i).end;
+    }
+    CHECK(at == n);
+  }
+}
+
+TEST_CASE("a model starts with the same values however it is cut") {
+  std::vector<UnitSpec> units{{"u", {{{"a", {3, 100}, {Init::Kind::uniform, 0.5F}}, 0}, {{"b", {77}, {Init::Kind::normal, 2}}, 1}}}};
+  const Layout layout = make_layout(units, 3);
+  const UnitLayout& unit = layout.units[0];
+  CHECK(unit.tensors[1].offset == 512);
+  CHECK(unit.elements == 768);
+  std::vector<float> whole(unit.elements);
+  initialise(unit, {0, unit.elements}, 7, whole);
+  for (std::size_t owner = 0; owner < 3; ++owner) {
+    const Range range = layout.partition(0).range(owner);
+    std::vector<float> part(range.size());
+    initialise(unit, range, 7, part);
+    CHECK(std::vector<float>(whole.begin() + range.begin, whole.begin() + range.end) == part);
+  }
+  for (const std::size_t padding : {300, 511, 512 + 77, 767}) CHECK(whole[padding] == 0);
+}
+
+TEST_CASE("specs name the flag and the key that is wrong") {
+  const Spec spec = Spec::parse("--model", "gpt:layers=4,dim=128");
+  CHECK(spec.positive("layers", 1) == 4);
+  CHECK(spec.positive("heads", 3) == 3);
+  CHECK_THROWS_WITH(spec.allow_only({"layers"}), Catch::Contains("--model") && Catch::Contains("'dim'"));
+  CHECK_THROWS_WITH(Spec::parse("--model", "gpt:layers=x").positive("layers", 1), Catch::Contains("'x'"));
+  CHECK_THROWS_AS(Spec::parse("--model", ""), Error);
+  CHECK_THROWS_AS(Spec::parse("--model", "a:b=1,b=2"), Error);
+  CHECK(Spec::parse("--model", "mlp:784-10").argument() == "784-10");
+  CHECK(parse_bytes("--bucket", "25M") == 25 * 1024 * 1024);
+  CHECK_THROWS_AS(parse_bytes("--bucket", "25Q"), Error);
+  CHECK_THROWS_AS(parse_bytes("--bucket", "99999999999G"), Error);
+}

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/layout.h>
+
+namespace psring {
+class Kernels;
+}
+
+namespace psring::worker {
+
+/// Rows and columns of an activation. For text a row is a token once the embedding is through.
+struct Shape {
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  std::size_t elements() const { return rows * cols; }
+};
+
+/// A row-major matrix of activations, borrowed.
+struct Matrix {
+  float* data = nullptr;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  std::size_t size() const { return rows * cols; }
+  float* row(std::size_t i) const { return data + i * cols; }
+  std::span<float> span() const { return {data, size()}; }
+};
+
+struct ConstMatrix {
+  const float* data = nullptr;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  ConstMatrix() = default;
+  ConstMatrix(const float* d, std::size_t r, std::size_t c) : data(d), rows(r), cols(c) {}
+  ConstMatrix(const Matrix& m) : data(m.data), rows(m.rows), cols(m.cols) {}  // a view of what may be written
+  std::size_t size() const { return rows * cols; }
+  const float* row(std::size_t i) const { return data + i * cols; }
+  std::span<const float> span() const { return {data, size()}; }
+};
+
+/// A parameter's gradient. The first layer that writes it in a micro-batch must overwrite or add as
+/// `beta` says (0: overwrite, 1: add to what is there), and `beta()` is 1 from then on: so nothing is
+/// cleared in advance, shared tensors add up, and micro-batches add up.
+class Gradient {
+ public:
+  Gradient(float* data, std::size_t size, bool& fresh) : data_(data), size_(size), fresh_(&fresh) {}
+  float* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::span<float> span() const { return {data_, size_}; }
+  /// 0 for the first writer, 1 after; calling it makes this caller the writer.
+  float beta() const {
+    const float beta = *fresh_ ? 0.0F : 1.0F;
+    *fresh_ = false;
+    return beta;
+  }
+
+ private:
+  float* data_;
+  std::size_t size_;
+  bool* fresh_;
+};
+
+/// What a layer computes with, lent for the length of one call.
+struct Forward {
+  Kernels& kernels;
+  std::span<const std::span<const float>> parameters;  ///< in the order of tensors()
+  ConstMatrix x;
+  Matrix y;
+  std::span<float> saved;    ///< saved_floats(x shape) floats that live until this micro-batch's backward
+  std::span<float> scratch;  ///< scratch_floats(x shape) floats that live for this call
+};
+
+struct Backward {
+  Kernels& kernels;
+  std::span<const std::span<const float>> parameters;
+  std::span<const Gradient> gradients;  ///< in the order of tensors()
+  ConstMatrix x;
+  ConstMatrix y;
+  ConstMatrix dy;  ///< of the loss by y
+  Matrix dx;       ///< overwritten with the loss's gradient by x; dx.data is null where nobody needs it
+  std::span<const float> saved;
+  std::span<float> scratch;
+};
+
+/// A layer computes; it holds no parameters, no activations and no state of its own, so one object serves
+/// every micro-batch. Deterministic: the same inputs give the same bits.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  /// The parameters it reads, by name; a name that another layer uses too is one shared tensor.
+  virtual std::vector<TensorSpec> tensors() const { return {}; }
+  /// The shape of y for an x of shape `in`. Throws usage where the layer cannot take it.
+  virtual Shape output(Shape in) const { return in; }
+  virtual std::size_t saved_floats(Shape /*in*/) const { return 0; }
+  virtual std::size_t scratch_floats(Shape /*in*/) const { return 0; }
+  /// Floating-point operations that forward and backward need (not those recomputed), for reports.
+  virtual double flops(Shape /*in*/, bool /*with_dx*/) const { return 0; }
+
+  virtual void forward(const Forward& pass) const = 0;
+  virtual void backward(const Backward& pass) const = 0;
+};
+
+}  // namespace psring::worker
