@@ -97,6 +97,9 @@ TEST_CASE("a sum does not depend on order or on merges") {
   ExactSum zero = sum_of(negated);
   zero.merge(expected);
   CHECK(zero == ExactSum());
+  ExactSum carried = sum_of({-kTiny});  // every bit is set: the carry runs through all words
+  carried.merge(sum_of({kTiny}));
+  CHECK(carried == ExactSum());
 }
 
 TEST_CASE("many equal terms are their product") {
@@ -130,6 +133,7 @@ TEST_CASE("a sum travels as bytes") {
   CHECK(one[0] == std::byte{1});
   one[ExactSum::kBytes - 1] = std::byte{0x80};
   CHECK(std::isnan(ExactSum::load(one).value()));
+  CHECK(ExactSum::load(one) == sum_of({kTiny, kInfinity}));
 }
 
 TEST_CASE("a block's sum of squares is right, and zeros at its end do not change it") {
@@ -143,6 +147,15 @@ TEST_CASE("a block's sum of squares is right, and zeros at its end do not change
     CHECK(block_square_sum(values) == sum);
   }
   CHECK_THROWS_AS(block_square_sum(std::vector<float>(257)), Error);
+}
+
+TEST_CASE("a block is summed in the order that its header states") {
+  const std::vector<float> values = normal_values(kCut, 8, 1e3F);
+  double lane[16] = {};
+  for (std::size_t i = 0; i < kCut; ++i) lane[i % 16] += double{values[i]} * values[i];
+  for (const std::size_t width : {8, 4, 2, 1})
+    for (std::size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
+  CHECK(block_square_sum(values) == lane[0]);
 }
 
 TEST_CASE("a sum of squares is the same however the range is cut") {

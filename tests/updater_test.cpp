@@ -167,6 +167,17 @@ TEST_CASE("a tensor whose norm or direction is zero has the ratio 1, one that is
   CHECK(std::isnan(ratios[3]));
 }
 
+TEST_CASE("each tensor is scaled by its own ratio, and padding is copied") {
+  const UnitLayout unit = make_unit(5);  // padded behind the last tensor too
+  const std::vector<float> w(unit.elements, 8.0F), r(unit.elements, 2.0F), ratios{1, 2, 4};
+  std::vector<float> out(unit.elements, -1.0F), expected(unit.elements, 8.0F);
+  for (std::size_t i = 0; i < unit.tensors.size(); ++i)
+    for (std::size_t k = 0; k < unit.tensors[i].spec.elements(); ++k)
+      expected[unit.tensors[i].offset + k] = 8.0F - 0.5F * ratios[i] * 2.0F;
+  scale_layerwise(0.5F, unit.tensors, {0, unit.elements}, ratios, w, r, out);
+  CHECK(out == expected);
+}
+
 TEST_CASE("owners that do not fit are found") {
   const UnitLayout unit = make_unit(1);
   std::vector<float> w(512), r(512), small(511);
