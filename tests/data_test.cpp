@@ -198,6 +198,24 @@ TEST_CASE("bad IDX files are refused by name") {
       refuses(load, folder.train_images, "");
     }
   }
+  SECTION("any bit flipped, compressed: the same images, or an error") {
+    const DataSplit good = load_idx(folder.path(), 0);
+    const std::string whole = gzip(read_file(folder.train_images), folder.train_images);
+    int refused = 0;
+    for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
+      std::string bad = whole;
+      bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8);
+      write_file(folder.train_images, bad);
+      try {
+        const DataSplit split = load_idx(folder.path(), 0);
+        for (std::size_t i = 0; i < 4; ++i) REQUIRE(sample(*split.train, i) == sample(*good.train, i));
+      } catch (const Error& e) {
+        REQUIRE(e.kind() == ErrorKind::data);
+        ++refused;
+      }
+    }
+    CHECK(refused > static_cast<int>(whole.size() - 18) * 8);  // all but what the 18 framing bytes leave open
+  }
   SECTION("trailing bytes") {
     write_file(folder.train_labels, labels({2, 0, 1, 2}) + "x");
     refuses(load, folder.train_labels, "trailing");

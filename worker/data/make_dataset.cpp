@@ -59,7 +59,7 @@ DataSplit make_fashion_mnist(const Spec& spec, const DataNeeds& /*needs*/) {
   const std::string folder = spec.argument().empty() ? kFashionMnistFolder : spec.argument();
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored))
-    fail(ErrorKind::data, "{}: no such folder; install the package dataset-fashion-mnist", folder);
+    fail(ErrorKind::data, "{}: no such file or folder; install the package dataset-fashion-mnist", folder);
   return load_idx(folder, 10);
 }
 
