@@ -1,0 +1,106 @@
+#include <psring/common/net/key.h>
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include <psring/common/base/error.h>
+
+namespace psring::net {
+namespace {
+
+void ready() { check(sodium_init() >= 0, "libsodium could not be initialised"); }
+
+std::string z85(const unsigned char* bytes, std::size_t size) {
+  std::string text(size / 4 * 5 + 1, '\0');
+  zmq_z85_encode(text.data(), bytes, size);
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+JobKey JobKey::generate() {
+  ready();
+  std::array<unsigned char, kBytes> secret;
+  randombytes_buf(secret.data(), secret.size());
+  return JobKey(secret);
+}
+
+JobKey JobKey::load(const std::filesystem::path& file) {
+  ready();
+  std::ifstream in(file);
+  struct stat status {};
+  if (!in || ::stat(file.c_str(), &status) != 0)
+    fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    fail(ErrorKind::unauthorised, "--key {}: others may read it; chmod 600 it, or make another", file.string());
+  char hex[2 * kBytes + 2] = {};
+  in.read(hex, sizeof hex - 1);
+  std::array<unsigned char, kBytes> secret;
+  std::size_t size = 0;
+  const char* end = nullptr;
+  if (sodium_hex2bin(secret.data(), secret.size(), hex, static_cast<std::size_t>(in.gcount()), "\n", &size, &end) != 0 ||
+      size != kBytes || end != hex + in.gcount() || in.peek() != std::ifstream::traits_type::eof())
+    fail(ErrorKind::data, "--key {}: not a key: expected {} hexadecimal digits, as psring keygen writes them",
+         file.string(), 2 * kBytes);
+  return JobKey(secret);
+}
+
+void JobKey::save(const std::filesystem::path& file) const {
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (fd < 0) {
+    const bool exists = errno == EEXIST;
+    fail(exists ? ErrorKind::usage : ErrorKind::data, "{}: {}", file.string(),
+         exists ? "exists already; a key is never overwritten" : std::strerror(errno));
+  }
+  char hex[2 * kBytes + 1];
+  sodium_bin2hex(hex, sizeof hex, secret_.data(), secret_.size());
+  hex[2 * kBytes] = '\n';
+  const ssize_t written = ::write(fd, hex, sizeof hex);
+  if (::close(fd) != 0 || written != static_cast<ssize_t>(sizeof hex))
+    fail(ErrorKind::data, "{}: cannot write: {}", file.string(), std::strerror(errno));
+}
+
+std::uint64_t JobKey::job_id() const {
+  std::uint64_t id = 0;
+  std::memcpy(&id, derive("job id").data(), sizeof id);
+  return id;
+}
+
+Mac JobKey::mac(std::span<const std::byte> message) const {
+  Mac mac;
+  crypto_auth(reinterpret_cast<unsigned char*>(mac.data()), reinterpret_cast<const unsigned char*>(message.data()),
+              message.size(), derive("data links").data());
+  static_assert(crypto_auth_BYTES == sizeof mac && crypto_auth_KEYBYTES == kBytes);
+  return mac;
+}
+
+CurveKeys JobKey::server_keys() const { return curve_keys("curve server"); }
+CurveKeys JobKey::client_keys() const { return curve_keys("curve client"); }
+
+std::array<unsigned char, JobKey::kBytes> JobKey::derive(const char* context) const {
+  std::array<unsigned char, kBytes> derived;
+  crypto_generichash(derived.data(), derived.size(), reinterpret_cast<const unsigned char*>(context),
+                     std::strlen(context), secret_.data(), secret_.size());
+  return derived;
+}
+
+CurveKeys JobKey::curve_keys(const char* context) const {
+  const auto secret = derive(context);
+  std::array<unsigned char, crypto_scalarmult_BYTES> point;
+  crypto_scalarmult_base(point.data(), secret.data());
+  return {z85(point.data(), point.size()), z85(secret.data(), secret.size())};
+}
+
+bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace psring::net
