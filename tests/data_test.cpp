@@ -98,6 +98,12 @@ Sample sample(const Dataset& data, std::size_t index) {
 
 Spec spec(const std::string& text) { return Spec::parse("--data", text); }
 
+DataSplit make(const std::string& text, const DataNeeds& needs) {
+  DatasetRegistry registry;
+  register_builtin_datasets(registry);
+  return make_dataset(registry, spec(text), needs);
+}
+
 }  // namespace
 
 TEST_CASE("Fashion-MNIST is read whole") {
@@ -105,8 +111,7 @@ TEST_CASE("Fashion-MNIST is read whole") {
     std::puts("SKIPPED: the package dataset-fashion-mnist is not installed");
     return;
   }
-  const DataSplit split = make_dataset(make_fashion_mnist, spec("fashion-mnist"),
-                                       {.input_cols = 784, .classes = 10, .model = "mlp:784-10"});
+  const DataSplit split = make("fashion-mnist", {.input_cols = 784, .classes = 10, .model = "mlp:784-10"});
   CHECK(split.train->size() == 60000);
   CHECK(split.test->size() == 10000);
   CHECK(split.train->classes() == 10);
@@ -387,12 +392,12 @@ TEST_CASE("synthetic inputs without targets are normal") {
 
 TEST_CASE("data that do not fit the model name both flags") {
   IdxFolder folder;
-  const Spec idx = spec("idx:" + folder.path());
+  const std::string idx = "idx:" + folder.path();
   const DataNeeds fits{.input_cols = 6, .classes = 3, .model = "mlp:6-3"};
-  CHECK(make_dataset(make_idx, idx, fits).train->size() == 4);
+  CHECK(make(idx, fits).train->size() == 4);
   const auto misfit = [&](DataNeeds needs, const std::string& why) {
     needs.model = "some-model";
-    const Error e = error_of([&] { make_dataset(make_idx, idx, needs); });
+    const Error e = error_of([&] { make(idx, needs); });
     CHECK(e.kind() == ErrorKind::data);
     CHECK_THAT(e.what(), Contains("--data idx:") && Contains("--model some-model") && Contains(why));
   };
@@ -400,25 +405,16 @@ TEST_CASE("data that do not fit the model name both flags") {
   misfit({.input_cols = 6, .classes = 2}, "3 classes, at most 2");
   misfit({.input_cols = 6, .rows_per_sample = 6, .classes = 3}, "1 targets a sample, 6 expected");
   misfit({.input_cols = 6, .classes = 3, .tokens = true}, "real numbers, tokens expected");
-  CHECK(make_dataset(make_idx, idx, {.input_cols = 6, .targets = false}).train->size() == 4);
-  CHECK(error_of([] { make_dataset(make_idx, spec("idx"), {}); }).kind() == ErrorKind::usage);
+  CHECK(make(idx, {.input_cols = 6, .targets = false}).train->size() == 4);
+  CHECK(error_of([] { make("idx", {}); }).kind() == ErrorKind::usage);
 
-  const Spec text = spec("text:" + write_file(folder.file("text"), std::string(100, 'a')));
-  refuses([&] { make_dataset(make_text, text, fits); }, "--model mlp:6-3", "tokens, real numbers expected");
+  const std::string text = "text:" + write_file(folder.file("text"), std::string(100, 'a'));
+  refuses([&] { make(text, fits); }, "--model mlp:6-3", "tokens, real numbers expected");
   const DataNeeds gpt{.input_cols = 8, .rows_per_sample = 8, .classes = 256, .tokens = true};
-  CHECK(make_dataset(make_text, text, gpt).train->size() == 12);
+  CHECK(make(text, gpt).train->size() == 12);
 }
 
 TEST_CASE("the built-in data sets register by name") {
-  std::map<std::string, DatasetFactory> factories;
-  register_builtin_datasets([&](const std::string& name, const std::string&, DatasetFactory factory) {
-    factories[name] = std::move(factory);
-  });
-  CHECK(factories.size() == 5);
-  const auto make = [&](const std::string& text, const DataNeeds& needs) {
-    const Spec named = spec(text);
-    return make_dataset(factories.at(named.name()), named, needs);
-  };
   const DataSplit classes = make("synthetic:samples=50,seed=3", {.input_cols = 9, .classes = 5});
   CHECK(classes.train->size() == 50);
   CHECK(classes.test->size() == 5);
@@ -426,6 +422,12 @@ TEST_CASE("the built-in data sets register by name") {
   CHECK(make("synthetic", gpt).train->targets_per_sample() == 8);
   CHECK(make("synthetic:samples=3", {.input_cols = 9, .targets = false}).train->targets_per_sample() == 0);
   CHECK_THROWS_WITH(make("synthetic:sample=3", gpt), Contains("'sample'"));
+  CHECK_THROWS_WITH(make("mnist", gpt), Contains("--data") && Contains("fashion-mnist, idx, synthetic, text, tokens"));
+
+  DatasetRegistry registry;  // a user's own stands beside them
+  register_builtin_datasets(registry);
+  registry.add("empty", "", [](const Spec&, const DataNeeds&) { return std::make_unique<DataSplit>(); });
+  CHECK(error_of([&] { make_dataset(registry, spec("empty"), gpt); }).kind() == ErrorKind::bug);
 }
 
 TEST_CASE("an epoch covers every sample, workers apart but for the padding") {

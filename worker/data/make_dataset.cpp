@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <memory>
+#include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/worker/data/idx.h>
@@ -14,14 +16,14 @@ constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 /// "--data idx:d does not fit --model mlp:100-10: 784 inputs a sample, 100 expected"
 template <class... Args>
 [[noreturn]] void misfit(const Spec& spec, const DataNeeds& needs, fmt::format_string<Args...> format, Args&&... args) {
-  fail(ErrorKind::data, "--data {} does not fit --model {}: {}", spec.text(), needs.model,
+  fail(ErrorKind::data, "{} {} does not fit --model {}: {}", spec.flag(), spec.text(), needs.model,
        fmt::format(format, std::forward<Args>(args)...));
 }
 
 const char* kind_of(bool tokens) { return tokens ? "tokens" : "real numbers"; }
 
 void check_fit(const Dataset& data, const Spec& spec, const DataNeeds& needs) {
-  if (data.size() == 0) fail(ErrorKind::data, "--data {} has no sample", spec.text());
+  if (data.size() == 0) fail(ErrorKind::data, "{} {} has no sample", spec.flag(), spec.text());
   if (data.tokens() != needs.tokens)
     misfit(spec, needs, "its inputs are {}, {} expected", kind_of(data.tokens()), kind_of(needs.tokens));
   if (data.input_cols() != needs.input_cols)
@@ -34,7 +36,7 @@ void check_fit(const Dataset& data, const Spec& spec, const DataNeeds& needs) {
 }
 
 const std::string& path_of(const Spec& spec, const char* expected) {
-  if (spec.argument().empty()) fail(ErrorKind::usage, "--data: expected {}, got '{}'", expected, spec.text());
+  if (spec.argument().empty()) fail(ErrorKind::usage, "{}: expected {}, got '{}'", spec.flag(), expected, spec.text());
   return spec.argument();
 }
 
@@ -47,9 +49,22 @@ DataSplit load_text(const Spec& spec, const DataNeeds& needs, const char* expect
 
 }  // namespace
 
-DataSplit make_dataset(const DatasetFactory& factory, const Spec& spec, const DataNeeds& needs) {
-  DataSplit split = factory(spec, needs);
-  check(split.train != nullptr, "--data {}: its factory made no training split", spec.text());
+void register_builtin_datasets(DatasetRegistry& registry) {
+  const auto add = [&](const char* name, const char* help, DataSplit (*make)(const Spec&, const DataNeeds&)) {
+    registry.add(name, help, [make](const Spec& spec, const DataNeeds& needs) {
+      return std::make_unique<DataSplit>(make(spec, needs));
+    });
+  };
+  add("fashion-mnist", "70000 images of clothing, from the package dataset-fashion-mnist", make_fashion_mnist);
+  add("idx", "idx:DIR: images and labels in IDX files, plain or gzip", make_idx);
+  add("text", "text:FILE: the bytes of a file as tokens", make_text);
+  add("tokens", "tokens:FILE: 16-bit little-endian tokens", make_tokens);
+  add("synthetic", "synthetic:samples=N,seed=S: made for the model, and learnable", make_synthetic_data);
+}
+
+DataSplit make_dataset(const DatasetRegistry& registry, const Spec& spec, const DataNeeds& needs) {
+  DataSplit split = std::move(*registry.make(spec, needs));
+  check(split.train != nullptr, "{} {}: its factory made no training split", spec.flag(), spec.text());
   check_fit(*split.train, spec, needs);
   if (split.test) check_fit(*split.test, spec, needs);
   return split;

@@ -2,10 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <utility>
 
+#include <psring/common/base/registry.h>
 #include <psring/common/base/spec.h>
 #include <psring/worker/data/dataset.h>
 
@@ -22,12 +21,15 @@ struct DataNeeds {
   std::string model = "";           ///< as `--model` says it, for errors
 };
 
-/// Makes what `--data` names, as a user's program may register it too.
-using DatasetFactory = std::function<DataSplit(const Spec&, const DataNeeds&)>;
+/// What `--data` can name: the built-in data sets and a user's own.
+using DatasetRegistry = Registry<DataSplit, const DataNeeds&>;
 
-/// Runs the factory and holds its result against the model. Throws data, naming both flags, where the
-/// shape of the data does not fit, or there is no sample.
-DataSplit make_dataset(const DatasetFactory& factory, const Spec& spec, const DataNeeds& needs);
+/// fashion-mnist, idx, text, tokens, synthetic.
+void register_builtin_datasets(DatasetRegistry& registry);
+
+/// Makes what `spec` names and holds it against the model. Throws usage where the name is unknown; data,
+/// naming both flags, where the shape of the data does not fit, or there is no sample.
+DataSplit make_dataset(const DatasetRegistry& registry, const Spec& spec, const DataNeeds& needs);
 
 /// `fashion-mnist`, or `fashion-mnist:DIR` where the files lie elsewhere than the distribution puts them.
 DataSplit make_fashion_mnist(const Spec& spec, const DataNeeds& needs);
@@ -39,16 +41,5 @@ DataSplit make_text(const Spec& spec, const DataNeeds& needs);
 DataSplit make_tokens(const Spec& spec, const DataNeeds& needs);
 /// `synthetic`, `synthetic:samples=N,seed=S` (4096, the run's seed).
 DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs);
-
-/// Calls add(name, help, factory) for each data set that psring brings.
-template <class Add>
-void register_builtin_datasets(Add&& add) {
-  add("fashion-mnist", "Zalando's 70000 images of clothing, from the package dataset-fashion-mnist",
-      make_fashion_mnist);
-  add("idx", "idx:DIR: images and labels in IDX files, plain or gzip", make_idx);
-  add("text", "text:FILE: the bytes of a file as tokens", make_text);
-  add("tokens", "tokens:FILE: 16-bit little-endian tokens", make_tokens);
-  add("synthetic", "synthetic:samples=N,seed=S: made for the model, and learnable", make_synthetic_data);
-}
 
 }  // namespace psring::worker
