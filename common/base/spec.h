@@ -15,6 +15,8 @@ class Spec {
   /// Throws usage, naming `flag`, where the text has no name, an empty key, or a key twice.
   static Spec parse(std::string_view flag, std::string_view text);
 
+  /// The flag that the text was given to, for errors.
+  const std::string& flag() const { return flag_; }
   const std::string& name() const { return name_; }
   /// The whole text after the colon ("" where there is none).
   const std::string& argument() const { return argument_; }

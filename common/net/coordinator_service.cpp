@@ -103,7 +103,7 @@ class CoordinatorService::Impl {
         zap_(context_.handle(), {key.client_keys().public_key}),
         router_(context_.handle(), ZMQ_ROUTER),
         coordinator_(std::move(options.plan), clock.now()) {
-    use_curve_server(router_.handle(), key.server_keys());
+    use_curve_server(router_.handle(), key.server_keys(), zap_);
     router_.set(ZMQ_LINGER, 1000);
     router_.set(ZMQ_SNDHWM, 0);  // few and small: none may be dropped
     router_.set(ZMQ_IPV6, 1);

@@ -1,0 +1,24 @@
+#include <psring/common/base/pieces.h>
+
+#include <algorithm>
+
+namespace psring {
+
+std::vector<Piece> make_pieces(const Layout& layout) {
+  std::vector<Piece> pieces;
+  std::vector<std::size_t> held(layout.owners, 0);
+  for (std::size_t unit = 0; unit < layout.units.size(); ++unit) {
+    const Partition partition = layout.partition(unit);
+    for (std::size_t owner = 0; owner < layout.owners; ++owner) {
+      const Range whole = partition.range(owner);
+      for (std::size_t begin = whole.begin; begin < whole.end; begin += kPieceElements) {
+        const Range range{begin, std::min(whole.end, begin + kPieceElements)};
+        pieces.push_back({unit, owner, range, held[owner]});
+        held[owner] += range.size();
+      }
+    }
+  }
+  return pieces;
+}
+
+}  // namespace psring

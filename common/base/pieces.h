@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <psring/common/base/layout.h>
+
+namespace psring {
+
+/// The grain of the exchange: 1 MiB of f32. A piece is pushed, aggregated, updated, versioned and
+/// answered by itself, so that these steps overlap and the data is still in cache for the next of them.
+inline constexpr std::size_t kPieceElements = std::size_t{256} << 10;
+
+/// A part of one unit that one owner holds.
+struct Piece {
+  std::size_t unit = 0;
+  std::size_t owner = 0;
+  Range range;             ///< elements of the unit
+  std::size_t offset = 0;  ///< where it stands in its owner's flat storage
+};
+
+/// All pieces of a layout: units in order, in each the owners in order, each owner's range cut on
+/// multiples of kPieceElements. Client and server compute it alike.
+std::vector<Piece> make_pieces(const Layout& layout);
+
+}  // namespace psring

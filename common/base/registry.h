@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
+
+namespace psring {
+
+/// Names on the command line and what makes the thing that they stand for: an optimizer, a model, a
+/// data set, a strategy. A factory gets the Spec and whatever else that kind of thing is made from.
+/// Owned by the App; the built-in ones are added by the same `add` as a user's.
+template <class T, class... Args>
+class Registry {
+ public:
+  using Factory = std::function<std::unique_ptr<T>(const Spec&, Args...)>;
+
+  /// `help` is one line for --help. Throws bug where the name is taken.
+  void add(std::string name, std::string help, Factory factory) {
+    const auto [at, added] = entries_.try_emplace(std::move(name), Entry{std::move(help), std::move(factory)});
+    check(added, "the name '{}' is registered twice", at->first);
+  }
+
+  bool contains(const std::string& name) const { return entries_.contains(name); }
+
+  /// Throws usage, naming the Spec's flag and the known names, where the name is unknown.
+  std::unique_ptr<T> make(const Spec& spec, Args... args) const {
+    const auto found = entries_.find(spec.name());
+    if (found == entries_.end())
+      fail(ErrorKind::usage, "{}: unknown name '{}'; known: {}", spec.flag(), spec.name(), names());
+    return found->second.factory(spec, std::forward<Args>(args)...);
+  }
+
+  /// "adam, adamw, sgd": sorted.
+  std::string names() const {
+    std::string list;
+    for (const auto& [name, entry] : entries_) list += (list.empty() ? "" : ", ") + name;
+    return list;
+  }
+
+  /// One line for each name, with its help.
+  std::string help() const {
+    std::string lines;
+    for (const auto& [name, entry] : entries_) lines += fmt::format("{:<16} {}\n", name, entry.help);
+    return lines;
+  }
+
+ private:
+  struct Entry {
+    std::string help;
+    Factory factory;
+  };
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace psring

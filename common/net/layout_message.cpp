@@ -1,0 +1,132 @@
+#include <psring/common/net/layout_message.h>
+
+#include <cstring>
+#include <string>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/frame.h>
+
+namespace psring::net {
+namespace {
+
+constexpr std::size_t kMaxName = 256;
+constexpr std::size_t kMaxTensors = std::size_t{1} << 20;
+constexpr std::size_t kMaxDimensions = 8;
+constexpr std::size_t kMaxElements = std::size_t{1} << 48;
+
+class Writer {
+ public:
+  void number(std::uint64_t value) { raw(&value, sizeof value); }
+  void real(float value) { raw(&value, sizeof value); }
+  void text(const std::string& value) {
+    number(value.size());
+    raw(value.data(), value.size());
+  }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  void raw(const void* data, std::size_t size) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), begin, begin + size);
+  }
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::uint64_t number(std::uint64_t most) {
+    std::uint64_t value = 0;
+    raw(&value, sizeof value);
+    if (value > most) fail(ErrorKind::protocol, "layout: {} where at most {} is allowed", value, most);
+    return value;
+  }
+  float real() {
+    float value = 0;
+    raw(&value, sizeof value);
+    return value;
+  }
+  std::string text() {
+    std::string value(number(kMaxName), '\0');
+    raw(value.data(), value.size());
+    return value;
+  }
+  void end() const {
+    if (!bytes_.empty()) fail(ErrorKind::protocol, "layout: {} bytes too many", bytes_.size());
+  }
+
+ private:
+  void raw(void* out, std::size_t size) {
+    if (size > bytes_.size()) fail(ErrorKind::protocol, "layout: ends too early");
+    std::memcpy(out, bytes_.data(), size);
+    bytes_ = bytes_.subspan(size);
+  }
+  std::span<const std::byte> bytes_;
+};
+
+TensorSlot read_tensor(Reader& in) {
+  TensorSlot tensor;
+  tensor.spec.name = in.text();
+  std::size_t elements = 1;
+  tensor.spec.shape.resize(in.number(kMaxDimensions));
+  for (std::size_t& extent : tensor.spec.shape) {
+    extent = in.number(kMaxElements);
+    if (extent != 0 && elements > kMaxElements / extent) fail(ErrorKind::protocol, "layout: tensor too large");
+    elements *= extent;
+  }
+  tensor.spec.init.kind = static_cast<Init::Kind>(in.number(2));
+  tensor.spec.init.a = in.real();
+  tensor.id = static_cast<std::uint32_t>(in.number(kMaxTensors));
+  return tensor;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const LayoutMessage& message) {
+  Writer out;
+  out.number(message.seed);
+  out.number(message.initial_by_worker ? 1 : 0);
+  out.number(message.layout.owners);
+  out.number(message.layout.units.size());
+  for (const UnitLayout& unit : message.layout.units) {
+    out.text(unit.name);
+    out.number(unit.tensors.size());
+    for (const TensorSlot& tensor : unit.tensors) {
+      out.text(tensor.spec.name);
+      out.number(tensor.spec.shape.size());
+      for (const std::size_t extent : tensor.spec.shape) out.number(extent);
+      out.number(static_cast<std::uint64_t>(tensor.spec.init.kind));
+      out.real(tensor.spec.init.a);
+      out.number(tensor.id);
+    }
+  }
+  return out.take();
+}
+
+LayoutMessage decode_layout(std::span<const std::byte> bytes) {
+  Reader in(bytes);
+  LayoutMessage message;
+  message.seed = in.number(~std::uint64_t{0});
+  message.initial_by_worker = in.number(1) == 1;
+  const std::size_t owners = in.number(1 << 16);
+  if (owners == 0) fail(ErrorKind::protocol, "layout: no owners");
+  const std::size_t count = in.number(kMaxTensors);
+  std::vector<UnitSpec> units;
+  std::size_t elements = 0;
+  for (std::size_t u = 0; u < count; ++u) {
+    UnitSpec unit;
+    unit.name = in.text();
+    const std::size_t tensors = in.number(kMaxTensors);
+    for (std::size_t t = 0; t < tensors; ++t) {
+      unit.tensors.push_back(read_tensor(in));
+      elements += unit.tensors.back().spec.elements();
+      if (elements > kMaxElements) fail(ErrorKind::protocol, "layout: more than {} elements", kMaxElements);
+    }
+    units.push_back(std::move(unit));
+  }
+  in.end();
+  message.layout = make_layout(std::move(units), owners);
+  return message;
+}
+
+}  // namespace psring::net

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include <psring/common/net/transport.h>
+
+namespace psring::net {
+
+/// A frame to be sent. The payload stays unchanged until the receiver has proven to have it.
+struct Outgoing {
+  Peer to;
+  FrameHeader header;
+  std::span<const std::byte> payload;
+};
+
+/// Frames that wait for their turn. What the next forward pass needs first leaves first: frames without
+/// payload, then the units in forward order, then as they came. Only `window_bytes` at a time are given
+/// to the transport for each peer, so that what is urgent has little to wait for.
+class Outbox {
+ public:
+  explicit Outbox(std::size_t window_bytes = std::size_t{4} << 20) : window_bytes_(window_bytes) {}
+
+  void add(const Outgoing& frame);
+  /// Gives the transport what its windows have room for.
+  void flush(Transport& transport);
+  bool empty() const { return waiting_.empty(); }
+
+ private:
+  using Key = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;  // has payload, unit, begin, arrival
+
+  std::size_t window_bytes_;
+  std::uint64_t arrivals_ = 0;
+  std::map<Peer, std::map<Key, Outgoing>> waiting_;
+};
+
+}  // namespace psring::net

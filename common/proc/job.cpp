@@ -1,0 +1,89 @@
+#include <psring/common/proc/job.h>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+
+namespace psring {
+namespace {
+
+/// Calls visit(name, field) for every field, so that writing and reading cannot differ.
+template <class Options, class Visit>
+void for_each_field(Options& o, Visit&& visit) {
+  visit("strategy", o.strategy);
+  visit("model", o.model);
+  visit("data", o.data);
+  visit("workers", o.workers);
+  visit("servers", o.servers);
+  visit("virtual_workers", o.virtual_workers);
+  visit("global_batch", o.global_batch);
+  visit("accumulate", o.accumulate);
+  visit("steps", o.steps);
+  visit("epochs", o.epochs);
+  visit("seed", o.seed);
+  visit("shuffle", o.shuffle);
+  visit("units", o.units);
+  visit("init", o.init);
+  visit("optimizer", o.optimizer);
+  visit("lr", o.lr);
+  visit("momentum", o.momentum);
+  visit("nesterov", o.nesterov);
+  visit("weight_decay", o.weight_decay);
+  visit("beta1", o.beta1);
+  visit("beta2", o.beta2);
+  visit("eps", o.eps);
+  visit("alpha", o.alpha);
+  visit("clip_norm", o.clip_norm);
+  visit("schedule", o.schedule);
+  visit("consistency", o.consistency);
+  visit("optimizer_on", o.optimizer_on);
+  visit("aggregate", o.aggregate);
+  visit("server_threads", o.server_threads);
+  visit("threads", o.threads);
+  visit("transport", o.transport);
+  visit("encrypt", o.encrypt);
+  visit("heartbeat_timeout", o.heartbeat_timeout);
+  visit("join_timeout", o.join_timeout);
+  visit("op_timeout", o.op_timeout);
+  visit("eval_every", o.eval_every);
+  visit("trace", o.trace);
+  visit("save_model", o.save_model);
+}
+
+template <class T>
+void write(nlohmann::ordered_json& json, const T& value) {
+  json = value;
+}
+template <class T>
+void write(nlohmann::ordered_json& json, const std::optional<T>& value) {
+  if (value) json = *value;
+}
+template <class T>
+void read(const nlohmann::ordered_json& json, T& value) {
+  value = json.get<T>();
+}
+template <class T>
+void read(const nlohmann::ordered_json& json, std::optional<T>& value) {
+  value = json.is_null() ? std::nullopt : std::optional<T>(json.get<T>());
+}
+
+}  // namespace
+
+std::string to_json(const JobOptions& options) {
+  nlohmann::ordered_json json;
+  for_each_field(options, [&](const char* name, const auto& field) { write(json[name], field); });
+  return json.dump(2);
+}
+
+JobOptions job_from_json(const std::string& text) {
+  JobOptions options;
+  try {
+    const auto json = nlohmann::ordered_json::parse(text);
+    for_each_field(options, [&](const char* name, auto& field) { read(json.at(name), field); });
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorKind::data, "the job's description: {}", error.what());
+  }
+  return options;
+}
+
+}  // namespace psring

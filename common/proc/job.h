@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace psring {
+
+/// All that the processes of a job have to agree on: what the command line says, checked once by who
+/// starts the job, and handed to every role by the coordinator. The names are those of the flags.
+struct JobOptions {
+  std::string strategy = "ps";
+  std::string model = "mlp:784-512-512-10";
+  std::string data = "fashion-mnist";
+  std::size_t workers = 2;
+  std::size_t servers = 1;
+  std::size_t virtual_workers = 1;  ///< single only
+
+  std::size_t global_batch = 128;  ///< over all workers
+  std::size_t accumulate = 1;      ///< micro-batches a step
+  std::optional<std::uint64_t> steps;
+  std::size_t epochs = 1;  ///< where no steps are given
+  std::uint64_t seed = 0;
+  std::string shuffle = "epoch";  ///< or none
+  std::string units = "layer";    ///< or block
+  std::string init;               ///< a safetensors file, or ""
+
+  std::string optimizer = "sgd";
+  double lr = 0.1;
+  std::optional<double> momentum;
+  bool nesterov = false;
+  std::optional<double> weight_decay;
+  std::optional<double> beta1;
+  std::optional<double> beta2;
+  std::optional<double> eps;
+  std::optional<double> alpha;
+  double clip_norm = 0;  ///< 0: off
+  std::string schedule = "constant";
+
+  std::string consistency = "bsp";
+  std::string optimizer_on = "server";  ///< or worker
+  std::string aggregate = "mean";
+  std::size_t server_threads = 1;
+  std::size_t threads = 1;  ///< compute threads of a worker
+
+  std::string transport = "auto";  ///< auto, shm, tcp
+  bool encrypt = false;
+  double heartbeat_timeout = 10;  ///< seconds of silence after which a peer is lost
+  double join_timeout = 60;
+  double op_timeout = 0;  ///< seconds of one wait for values; 0: as long as the peer lives
+
+  std::size_t eval_every = 0;  ///< steps; 0: at the end only
+  bool trace = false;
+  bool save_model = true;
+
+  std::size_t batch_per_worker() const { return global_batch / (workers * virtual_workers); }
+};
+
+std::string to_json(const JobOptions& options);
+/// Throws data where the text is not what to_json writes.
+JobOptions job_from_json(const std::string& text);
+
+}  // namespace psring

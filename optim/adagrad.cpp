@@ -1,0 +1,61 @@
+#include <cmath>
+
+#include <psring/optim/operands.h>
+#include <psring/optim/rules.h>
+
+namespace psring::optim {
+namespace {
+
+/// Adagrad (keep 1, take 1) and RMSProp (keep alpha, take 1 - alpha) differ in how squares are summed.
+class SquareScaled final : public Optimizer {
+ public:
+  SquareScaled(double keep, double take, double eps, double weight_decay)
+      : keep_(static_cast<float>(keep)),
+        take_(static_cast<float>(take)),
+        eps_(static_cast<float>(eps)),
+        weight_decay_(static_cast<float>(weight_decay)) {}
+  std::size_t slots() const override { return 1; }
+
+  void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
+             std::span<float> out) const override {
+    const Operands at = checked_operands(slots(), parameters, gradient, state, out);
+    float* const squares = state.slot[0].data();
+    const float lr = update.lr;
+    const float scale = update.gradient_scale;
+    const float keep = keep_;
+    const float take = take_;
+    const float eps = eps_;
+    const float decay = weight_decay_;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < at.size; ++i) {
+      const float w = at.w[i];
+      const float g = scale * at.g[i] + decay * w;
+      const float s = keep * squares[i] + take * (g * g);
+      squares[i] = s;
+      at.out[i] = w - lr * g / (std::sqrt(s) + eps);
+    }
+  }
+
+ private:
+  float keep_;
+  float take_;
+  float eps_;
+  float weight_decay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adagrad(const AdagradOptions& options) {
+  require_at_least_zero("--eps", options.eps);
+  require_at_least_zero("--weight-decay", options.weight_decay);
+  return std::make_unique<SquareScaled>(1, 1, options.eps, options.weight_decay);
+}
+
+std::unique_ptr<Optimizer> make_rmsprop(const RmspropOptions& options) {
+  require_fraction("--alpha", options.alpha);
+  require_at_least_zero("--eps", options.eps);
+  require_at_least_zero("--weight-decay", options.weight_decay);
+  return std::make_unique<SquareScaled>(options.alpha, 1 - options.alpha, options.eps, options.weight_decay);
+}
+
+}  // namespace psring::optim

@@ -1,0 +1,39 @@
+#include <algorithm>
+#include <cstddef>
+
+#include <psring/common/base/range.h>
+#include <psring/optim/norm.h>
+
+namespace psring::optim {
+namespace {
+
+constexpr std::size_t kLanes = 16;
+
+double square(float value) { return double{value} * double{value}; }
+
+double whole_block(const float* values) {
+  double lane[kLanes];
+  for (std::size_t j = 0; j < kLanes; ++j) lane[j] = square(values[j]);
+  for (std::size_t i = kLanes; i < kCut; i += kLanes)
+    for (std::size_t j = 0; j < kLanes; ++j) lane[j] += square(values[i + j]);
+  for (std::size_t width = kLanes / 2; width > 0; width /= 2)
+    for (std::size_t j = 0; j < width; ++j) lane[j] += lane[j + width];
+  return lane[0];
+}
+
+}  // namespace
+
+double block_square_sum(std::span<const float> values) {
+  check(values.size() <= kCut, "block_square_sum: {} elements in a block of {}", values.size(), kCut);
+  if (values.size() == kCut) return whole_block(values.data());
+  float padded[kCut] = {};
+  std::copy(values.begin(), values.end(), padded);
+  return whole_block(padded);
+}
+
+void add_square_sum(std::span<const float> values, ExactSum& sum) {
+  for (std::size_t begin = 0; begin < values.size(); begin += kCut)
+    sum.add(block_square_sum(values.subspan(begin, std::min(kCut, values.size() - begin))));
+}
+
+}  // namespace psring::optim

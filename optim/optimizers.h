@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include <psring/common/base/registry.h>
+#include <psring/optim/optimizer.h>
+
+namespace psring::optim {
+
+/// The optimizer's options on the command line; one that was not given is empty, and takes the rule's default.
+struct OptimizerOptions {
+  std::optional<double> momentum{};
+  bool nesterov = false;
+  std::optional<double> weight_decay{};
+  std::optional<double> beta1{};  ///< --betas BETA1,BETA2
+  std::optional<double> beta2{};
+  std::optional<double> eps{};
+  std::optional<double> alpha{};
+
+  /// Throws usage, naming the flag and the rule, where an option was given whose flag ("--eps") is not in
+  /// `flags`: what a rule does not read must not look as if it did something.
+  void allow_only(const std::string& rule, const std::set<std::string>& flags) const;
+};
+
+/// `registry.make(Spec::parse("--optimizer", "adam"), options)`. A name takes no arguments after a colon.
+using OptimizerRegistry = Registry<Optimizer, const OptimizerOptions&>;
+
+/// sgd (with --momentum > 0, momentum), momentum (0.9), adagrad, rmsprop, adam, adamw (weight decay 0.01), lamb.
+void register_builtin_optimizers(OptimizerRegistry& registry);
+
+}  // namespace psring::optim

@@ -1,0 +1,73 @@
+#include <psring/common/base/error.h>
+#include <psring/optim/operands.h>
+#include <psring/optim/rules.h>
+
+namespace psring::optim {
+namespace {
+
+class Sgd final : public Optimizer {
+ public:
+  explicit Sgd(double weight_decay) : weight_decay_(static_cast<float>(weight_decay)) {}
+  std::size_t slots() const override { return 0; }
+
+  void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
+             std::span<float> out) const override {
+    const Operands at = checked_operands(slots(), parameters, gradient, state, out);
+    const float lr = update.lr;
+    const float scale = update.gradient_scale;
+    const float decay = weight_decay_;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < at.size; ++i) {
+      const float w = at.w[i];
+      at.out[i] = w - lr * (scale * at.g[i] + decay * w);
+    }
+  }
+
+ private:
+  float weight_decay_;
+};
+
+template <bool kNesterov>
+class Momentum final : public Optimizer {
+ public:
+  Momentum(double momentum, double weight_decay)
+      : momentum_(static_cast<float>(momentum)), weight_decay_(static_cast<float>(weight_decay)) {}
+  std::size_t slots() const override { return 1; }
+
+  void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
+             std::span<float> out) const override {
+    const Operands at = checked_operands(slots(), parameters, gradient, state, out);
+    float* const buffer = state.slot[0].data();
+    const float lr = update.lr;
+    const float scale = update.gradient_scale;
+    const float momentum = momentum_;
+    const float decay = weight_decay_;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < at.size; ++i) {
+      const float w = at.w[i];
+      const float g = scale * at.g[i] + decay * w;
+      const float b = momentum * buffer[i] + g;
+      buffer[i] = b;
+      at.out[i] = w - lr * (kNesterov ? g + momentum * b : b);
+    }
+  }
+
+ private:
+  float momentum_;
+  float weight_decay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(const SgdOptions& options) {
+  require_at_least_zero("--momentum", options.momentum);
+  require_at_least_zero("--weight-decay", options.weight_decay);
+  if (options.momentum == 0) {
+    if (options.nesterov) fail(ErrorKind::usage, "--nesterov: needs --momentum > 0");
+    return std::make_unique<Sgd>(options.weight_decay);
+  }
+  if (options.nesterov) return std::make_unique<Momentum<true>>(options.momentum, options.weight_decay);
+  return std::make_unique<Momentum<false>>(options.momentum, options.weight_decay);
+}
+
+}  // namespace psring::optim

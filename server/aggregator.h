@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace psring {
+class Spec;
+}
+
+namespace psring::server {
+
+/// Makes one gradient of all workers' gradients. Elementwise, so that pieces and slices can be
+/// aggregated in any order; stateless.
+class Aggregator {
+ public:
+  virtual ~Aggregator() = default;
+  /// out[i] from inputs[0][i], inputs[1][i] ... in worker order. `out` overlaps no input.
+  /// REQUIRES: at least one input; each has out.size() elements.
+  virtual void aggregate(std::span<const float* const> inputs, std::span<float> out) const = 0;
+};
+
+/// The sum in worker order, in f32, times 1/n: the rounding that every strategy shares.
+std::unique_ptr<Aggregator> make_mean(const Spec& spec);
+/// The sum in worker order, without 1/n.
+std::unique_ptr<Aggregator> make_sum(const Spec& spec);
+/// The median of the workers' values; of an even count, the mean of the two in the middle. Resists up to
+/// (n-1)/2 workers that send anything (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018).
+std::unique_ptr<Aggregator> make_median(const Spec& spec);
+/// `trimmed-mean:k=1`: the mean without the k largest and k smallest values (same paper).
+/// Throws usage, in `aggregate`, where 2k is not below the number of workers.
+std::unique_ptr<Aggregator> make_trimmed_mean(const Spec& spec);
+
+/// Calls add(name, help, factory) for each rule above: `mean`, `sum`, `median`, `trimmed-mean`.
+template <class Add>
+void register_builtin_aggregators(Add&& add) {
+  add("mean", "mean of the workers' gradients", make_mean);
+  add("sum", "sum of the workers' gradients", make_sum);
+  add("median", "elementwise median", make_median);
+  add("trimmed-mean", "elementwise mean without the k=K largest and smallest", make_trimmed_mean);
+}
+
+}  // namespace psring::server

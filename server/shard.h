@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/parallel.h>
+#include <psring/common/base/pieces.h>
+#include <psring/common/device/buffer.h>
+#include <psring/common/net/layout_message.h>
+#include <psring/common/net/transport.h>
+#include <psring/optim/optimizer.h>
+#include <psring/optim/schedule.h>
+#include <psring/server/aggregator.h>
+#include <psring/server/consistency.h>
+#include <psring/server/verdict.h>
+
+namespace psring::server {
+
+/// What a shard is and does; constant for its life.
+struct ShardOptions {
+  std::uint32_t rank = 0;
+  std::uint32_t servers = 1;
+  std::uint32_t workers = 1;
+  double lr = 0;
+  double clip_norm = 0;  ///< 0: no clipping
+  const optim::Optimizer* optimizer = nullptr;  ///< null: answers with the aggregated gradient (--optimizer-on worker)
+  const optim::Schedule* schedule = nullptr;    ///< null as the optimizer is
+  const Aggregator* aggregator = nullptr;
+  const Consistency* consistency = nullptr;
+};
+
+/// One server's ranges of all units: parameters in two versions, optimizer state, clocks, and the
+/// gradients that wait for the rest of the workers. A pure state machine: frame in, replies out; no
+/// sockets, no clock. Every piece has a version, the number of its updates; a push of step t leads to
+/// version t + 1. Without clipping and layerwise rules a piece is updated as soon as its last gradient
+/// is there; with them the whole step waits for a verdict (sums over all shards, added up by server 0).
+class Shard {
+ public:
+  Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledger);
+
+  /// Handles a frame and appends what is to be sent. A frame that the protocol does not allow changes
+  /// nothing and is answered with `failed`. A repeated push is acknowledged, not applied.
+  void on_message(net::Message message, std::vector<net::Outgoing>& replies);
+
+  /// Updates that every piece has seen.
+  std::uint64_t version() const;
+  /// "334336 of 668672 parameters in 6 units", once a layout is known.
+  std::string describe() const;
+  std::size_t elements() const { return elements_; }
+
+ private:
+  struct Waiter {
+    net::Peer peer;
+    net::FrameHeader header;
+    std::span<std::byte> space;  ///< the peer's own memory, where the transport has it
+    std::shared_ptr<const void> holder;
+    bool stored = false;  ///< the version that it waits for stands in `space` already
+  };
+  struct Slot {
+    Piece piece;
+    std::uint64_t version = 0;
+    bool initialised = false;
+    std::size_t pushed = 0;
+    std::vector<std::optional<net::Message>> pushes;  ///< by worker
+    std::vector<Waiter> waiters;
+  };
+
+  void on_layout(const net::Message& message, std::vector<net::Outgoing>& replies);
+  void on_initial(const net::Message& message, std::vector<net::Outgoing>& replies);
+  void on_push(net::Message message, std::vector<net::Outgoing>& replies);
+  void on_pull(net::Message& message, std::vector<net::Outgoing>& replies);
+  void on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
+
+  Slot& find(const net::Message& message);
+  void complete(Slot& slot, std::vector<net::Outgoing>& replies);
+  void update_now(Slot& slot);
+  void aggregate(Slot& slot);
+  void contribute(const Verdict::Sums& sums, std::vector<net::Outgoing>& replies);
+  void apply_all(std::vector<net::Outgoing>& replies);
+  void scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
+  void finish_version(Slot& slot, std::vector<net::Outgoing>& replies);
+  void answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies);
+  void reply_failed(const net::FrameHeader& asked, const std::string& text, std::vector<net::Outgoing>& replies);
+
+
+  bool by_verdict() const;
+  Verdict::Sums clip_sums();
+  Verdict::Sums layerwise_sums();
+  optim::Update update_for(const Slot& slot) const;
+  std::span<float> values(const Slot& slot, std::uint64_t version);
+  std::span<float> mean(const Slot& slot);
+  optim::Optimizer::State state(const Slot& slot, Range part);
+
+  const ShardOptions options_;
+  Parallel& parallel_;
+  MemoryLedger& ledger_;
+
+  std::vector<std::byte> layout_bytes_;  ///< as the first worker sent it: the others must say the same
+  net::LayoutMessage layout_;
+  std::size_t elements_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<std::pair<std::size_t, std::size_t>> unit_slots_;  ///< for each unit: its slots [first, last)
+  Buffer parameters_[2];   ///< version v is in parameters_[v % 2]; with the optimizer elsewhere, [0] the mean
+  Buffer state_[optim::Optimizer::kMaxSlots];
+  Buffer mean_;            ///< under a verdict: the step's mean gradient
+  std::size_t aggregated_ = 0;  ///< slots whose mean is there
+  Verdict verdict_;
+  bool clipping_ = false;  ///< the round under way is the clipping's, not the layerwise rule's
+  float gradient_scale_ = 1;
+  std::deque<std::string> failures_;  ///< texts of the last `failed` replies: their payloads
+};
+
+}  // namespace psring::server

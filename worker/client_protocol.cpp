@@ -1,0 +1,166 @@
+#include <psring/worker/client_protocol.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <psring/common/base/error.h>
+
+namespace psring::worker {
+
+using net::FrameHeader;
+using net::FrameType;
+
+ClientProtocol::ClientProtocol(Layout layout, Mark mark) : layout_(std::move(layout)), mark_(std::move(mark)) {
+  units_.resize(layout_.units.size());
+  for (const Piece& piece : make_pieces(layout_)) {
+    Unit& unit = units_[piece.unit];
+    if (unit.first == unit.last) unit.first = slots_.size();
+    slots_.push_back({.piece = piece});
+    unit.last = slots_.size();
+  }
+}
+
+void ClientProtocol::open(std::uint64_t seed, bool initial_by_worker, Frames& out) {
+  layout_bytes_ = net::encode(net::LayoutMessage{layout_, seed, initial_by_worker});
+  for (std::uint32_t server = 0; server < layout_.owners; ++server) {
+    FrameHeader header;
+    header.type = FrameType::layout;
+    header.flags = FrameHeader::kStartUp;
+    out.push_back({{net::Role::server, server}, header, layout_bytes_});
+  }
+}
+
+FrameHeader ClientProtocol::header(const Slot& slot, FrameType type) const {
+  FrameHeader header;
+  header.type = type;
+  header.unit = static_cast<std::uint32_t>(slot.piece.unit);
+  header.set_range(slot.piece.range);
+  return header;
+}
+
+namespace {
+
+template <class T>
+std::span<const std::byte> part(std::span<T> unit, Range range) {
+  return std::as_bytes(unit.subspan(range.begin, range.size()));
+}
+
+net::Peer owner(const Piece& piece) { return {net::Role::server, static_cast<std::uint32_t>(piece.owner)}; }
+
+}  // namespace
+
+void ClientProtocol::initial(std::size_t unit, std::span<const float> values, Frames& out) {
+  for (std::size_t s = units_[unit].first; s < units_[unit].last; ++s) {
+    FrameHeader head = header(slots_[s], FrameType::initial);
+    head.flags = FrameHeader::kStartUp;
+    out.push_back({owner(slots_[s].piece), head, part(values, slots_[s].piece.range)});
+  }
+}
+
+void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::span<const float> gradient, Frames& out) {
+  Unit& state = units_[unit];
+  for (std::size_t s = state.first; s < state.last; ++s) {
+    FrameHeader head = header(slots_[s], FrameType::push);
+    head.step = step;
+    head.flags = FrameHeader::kWantAck;
+    ++state.unacknowledged;
+    out.push_back({owner(slots_[s].piece), head, part(gradient, slots_[s].piece.range)});
+  }
+}
+
+void ClientProtocol::ask(Unit& unit, Slot& slot, std::uint64_t version, FrameHeader& header) {
+  check(!slot.waiting, "unit {} is pulled twice at once", slot.piece.unit);
+  slot.waiting = true;
+  slot.wanted = version;
+  ++unit.missing;
+  header.version = version;
+  header.dest = mark_ ? mark_(unit.into.data() + slot.piece.range.begin) : 0;
+}
+
+void ClientProtocol::pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up, Frames& out) {
+  Unit& state = units_[unit];
+  state.into = into;
+  for (std::size_t s = state.first; s < state.last; ++s) {
+    FrameHeader head = header(slots_[s], FrameType::pull);
+    if (start_up) head.flags = FrameHeader::kStartUp;
+    ask(state, slots_[s], version, head);
+    out.push_back({owner(slots_[s].piece), head, {}});
+  }
+}
+
+void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient,
+                               std::span<float> into, Frames& out) {
+  Unit& state = units_[unit];
+  state.into = into;
+  for (std::size_t s = state.first; s < state.last; ++s) {
+    FrameHeader head = header(slots_[s], FrameType::push_pull);
+    head.step = step;
+    ask(state, slots_[s], step + 1, head);
+    out.push_back({owner(slots_[s].piece), head, part(gradient, slots_[s].piece.range)});
+  }
+}
+
+void ClientProtocol::on_message(const net::Message& message) {
+  const FrameHeader& header = message.header;
+  const std::string peer = to_string(header.sender());
+  if (header.sender_role != net::Role::server) fail(ErrorKind::protocol, "a {} frame of {}", to_string(header.type), peer);
+  switch (header.type) {
+    case FrameType::layout_ok:
+      ++layouts_taken_;
+      return;
+    case FrameType::push_ack: {
+      Unit& unit = units_[find(header).piece.unit];
+      if (unit.unacknowledged == 0) fail(ErrorKind::protocol, "{} acknowledges a push that was not made", peer);
+      --unit.unacknowledged;
+      return;
+    }
+    case FrameType::values:
+      return on_values(message);
+    case FrameType::failed:
+      fail(ErrorKind::protocol, "{}: {}", peer,
+           std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size()));
+    default:
+      fail(ErrorKind::protocol, "{} sent a {} frame", peer, to_string(header.type));
+  }
+}
+
+void ClientProtocol::on_values(const net::Message& message) {
+  const FrameHeader& header = message.header;
+  Slot& slot = find(header);
+  Unit& unit = units_[slot.piece.unit];
+  if (!slot.waiting || header.version < slot.wanted || message.payload.size() != header.range().size() * sizeof(float))
+    fail(ErrorKind::protocol, "{} sent version {} of unit {}, which was not asked for", to_string(header.sender()),
+         header.version, header.unit);
+  float* into = unit.into.data() + header.begin;
+  const auto* values = reinterpret_cast<const float*>(message.payload.data());
+  if (values != into) std::memcpy(into, values, message.payload.size());
+  slot.version = header.version;
+  slot.arrived = true;
+  slot.waiting = false;
+  --unit.missing;
+}
+
+ClientProtocol::Slot& ClientProtocol::find(const FrameHeader& header) {
+  if (header.unit < units_.size()) {
+    const Unit& unit = units_[header.unit];
+    const auto begin = slots_.begin() + static_cast<std::ptrdiff_t>(unit.first);
+    const auto end = slots_.begin() + static_cast<std::ptrdiff_t>(unit.last);
+    const auto at = std::lower_bound(begin, end, header.begin,
+                                     [](const Slot& slot, std::size_t b) { return slot.piece.range.begin < b; });
+    if (at != end && at->piece.range == header.range() && at->piece.owner == header.sender_rank) return *at;
+  }
+  fail(ErrorKind::protocol, "{} answers for [{}, {}) of unit {}, which it does not own", to_string(header.sender()),
+       header.begin, header.end, header.unit);
+}
+
+bool ClientProtocol::has(std::size_t unit, std::uint64_t version) const {
+  const Unit& state = units_[unit];
+  if (state.missing != 0) return false;
+  return std::all_of(slots_.begin() + static_cast<std::ptrdiff_t>(state.first),
+                     slots_.begin() + static_cast<std::ptrdiff_t>(state.last),
+                     [&](const Slot& slot) { return slot.arrived && slot.version >= version; });
+}
+
+}  // namespace psring::worker

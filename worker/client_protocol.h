@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <psring/common/base/pieces.h>
+#include <psring/common/net/layout_message.h>
+#include <psring/common/net/outbox.h>
+
+namespace psring::worker {
+
+/// The worker's side of push and pull: cuts units into pieces, knows which server owns each, and keeps
+/// book of what was asked for and what arrived. A pure state machine: calls and frames in, frames out.
+/// Buffers are whole units, and must stay where they are until `has` or `acknowledged` says so.
+class ClientProtocol {
+ public:
+  /// `mark` gives the number by which the servers' answers can be stored straight into an address (0: none).
+  using Mark = std::function<std::uint64_t(const void*)>;
+  using Frames = std::vector<net::Outgoing>;
+
+  ClientProtocol(Layout layout, Mark mark);
+
+  const Layout& layout() const { return layout_; }
+
+  /// Asks every server to take the layout. `initial_by_worker`: worker 0 will send `initial` values.
+  void open(std::uint64_t seed, bool initial_by_worker, Frames& out);
+  bool opened() const { return layouts_taken_ == layout_.owners; }
+  void initial(std::size_t unit, std::span<const float> values, Frames& out);
+
+  void push(std::size_t unit, std::uint64_t step, std::span<const float> gradient, Frames& out);
+  void pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up, Frames& out);
+  /// Pushes the step's gradient and asks for the version that it leads to: step + 1.
+  void push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into, Frames& out);
+
+  /// Takes a server's frame. Throws protocol where it answers nothing that was asked, or says `failed`.
+  void on_message(const net::Message& message);
+
+  /// Has the last pull of the unit arrived whole, in at least this version?
+  bool has(std::size_t unit, std::uint64_t version) const;
+  /// Have the servers confirmed the last push of the unit?
+  bool acknowledged(std::size_t unit) const { return units_[unit].unacknowledged == 0; }
+
+ private:
+  struct Slot {
+    Piece piece;
+    std::uint64_t version = 0;  ///< arrived
+    std::uint64_t wanted = 0;
+    bool arrived = false;  ///< anything, yet
+    bool waiting = false;
+  };
+  struct Unit {
+    std::size_t first = 0;  ///< its slots
+    std::size_t last = 0;
+    std::span<float> into;
+    std::size_t missing = 0;  ///< pieces that are waited for
+    std::size_t unacknowledged = 0;
+  };
+
+  net::FrameHeader header(const Slot& slot, net::FrameType type) const;
+  void ask(Unit& unit, Slot& slot, std::uint64_t version, net::FrameHeader& header);
+  void on_values(const net::Message& message);
+  Slot& find(const net::FrameHeader& header);
+
+  const Layout layout_;
+  const Mark mark_;
+  std::vector<Slot> slots_;
+  std::vector<Unit> units_;
+  std::vector<std::byte> layout_bytes_;
+  std::size_t layouts_taken_ = 0;
+};
+
+}  // namespace psring::worker

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/net/outbox.h>
+#include <psring/common/net/transport.h>
+#include <psring/worker/client_protocol.h>
+
+namespace psring::worker {
+
+/// Push and pull against the servers of a job. Starting calls never wait; frames leave in priority order
+/// (units in forward order), moved on by `progress`, by every starting call and by the waits. A worker
+/// reads its own writes: a pull names the version that it wants. Belongs to one thread.
+class PsClient {
+ public:
+  struct Options {
+    ClientProtocol::Mark mark;                    ///< see ClientProtocol; may be empty
+    std::function<void()> check;                  ///< throws where the job has failed; asked while waiting
+    Nanoseconds op_timeout = Nanoseconds::max();  ///< of one wait
+  };
+
+  PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options);
+
+  const Layout& layout() const { return protocol_.layout(); }
+
+  /// Declares the layout to all servers and waits until they have taken it. Where `initial` is not null
+  /// (worker 0 alone may give it, and all workers must say `initial_by_worker`), it is called for each
+  /// unit to get the initial values; they are sent.
+  void open(std::uint64_t seed, bool initial_by_worker = false,
+            const std::function<std::span<const float>(std::size_t unit)>& initial = nullptr);
+
+  void push(std::size_t unit, std::uint64_t step, std::span<const float> gradient);
+  void pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up = false);
+  void push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into);
+
+  /// Waits until the unit is there in at least this version. Throws peer_lost, timeout, protocol.
+  void wait(std::size_t unit, std::uint64_t version);
+  bool has(std::size_t unit, std::uint64_t version) const { return protocol_.has(unit, version); }
+  /// Waits until the servers have confirmed the last `push` of the unit.
+  void wait_acknowledged(std::size_t unit);
+  /// Takes what has arrived and sends what may leave, without waiting.
+  void progress();
+
+ private:
+  void send();
+  void wait_until(const std::function<bool()>& done, const char* what, std::size_t unit);
+
+  net::Transport& transport_;
+  const Clock& clock_;
+  const Options options_;
+  ClientProtocol protocol_;
+  net::Outbox outbox_;
+  ClientProtocol::Frames frames_;
+};
+
+}  // namespace psring::worker

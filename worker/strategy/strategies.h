@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring {
+class Spec;
+}
+
+namespace psring::worker {
+
+/// `single`: one process, no exchange; the reference for speed and, with virtual workers, for equality.
+std::unique_ptr<Strategy> make_single(const Spec& spec, const Context& context);
+
+/// `ps`: servers own all ranges. A unit's gradient is pushed as soon as it is complete, with the request
+/// for the version that it leads to; the next forward pass waits for each unit when it needs it.
+/// The optimizer runs on the servers, or on each worker over the mean that they answer with.
+std::unique_ptr<Strategy> make_ps(const Spec& spec, const Context& context, bool optimizer_on_server);
+
+}  // namespace psring::worker

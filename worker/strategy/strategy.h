@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/clock.h>
+#include <psring/common/base/layout.h>
+#include <psring/common/base/memory_ledger.h>
+#include <psring/common/device/arena.h>
+#include <psring/common/device/buffer.h>
+#include <psring/optim/optimizer.h>
+#include <psring/optim/schedule.h>
+
+namespace psring::worker {
+
+class PsClient;
+
+using UnitId = std::size_t;
+
+enum class Pass : std::uint8_t { forward, backward };
+
+struct Step {
+  std::uint64_t index = 0;  ///< from 0
+};
+
+/// A micro-batch of a step. `virtual_worker` counts the workers whose arithmetic `single` repeats.
+struct Micro {
+  std::size_t index = 0;
+  bool last = true;
+  std::size_t virtual_worker = 0;
+  bool last_worker = true;
+};
+
+/// A unit's flat buffers in this process, as long as the strategy keeps them; whole units, with padding.
+struct UnitBuffers {
+  std::span<float> parameters;
+  std::span<float> gradients;
+};
+
+/// The optimizer of a run, wherever it is applied.
+struct OptimizerPlan {
+  const optim::Optimizer* rule = nullptr;
+  const optim::Schedule* schedule = nullptr;
+  double lr = 0;
+  double clip_norm = 0;  ///< 0: no clipping
+};
+
+/// Payload bytes of one step, and the memory by category, that a strategy says it needs. What it does not
+/// say is shown as '—' and never counts as wrong.
+struct Prediction {
+  std::optional<std::uint64_t> worker_sends;
+  std::optional<std::uint64_t> worker_receives;
+  std::optional<std::uint64_t> server_receives;  ///< all servers together
+  std::optional<std::uint64_t> server_sends;
+};
+
+/// All that a strategy may use; nothing is global. `workers` is the size of the data-parallel group.
+struct Context {
+  const Layout& layout;
+  std::span<UnitBuffers> units;  ///< the strategy fills them in; the trainer computes in them
+  std::size_t rank = 0;
+  std::size_t workers = 1;
+  std::size_t virtual_workers = 1;
+  std::uint64_t seed = 0;
+  OptimizerPlan optimizer;
+  PsClient* client = nullptr;  ///< null where the job has no servers
+  Arena* arena = nullptr;      ///< where peers of this host can read and write; null where there are none
+  MemoryLedger& memory;
+  const Clock& clock;
+  /// Values that the run starts from (--init), for a unit; empty: the initialisation that the layout names.
+  std::function<void(UnitId, std::span<float>)> initial;
+};
+
+/// When ranges move: one way of data-parallel training. The trainer calls the hooks in the order of a
+/// step and never changes for a strategy. All but finish_step may be left as they are.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  /// Before the first step: the initial parameters are on their way.
+  virtual void start() {}
+  virtual void begin_step(Step /*step*/) {}
+  /// On return the unit's parameters are readable.
+  virtual void acquire(UnitId /*unit*/, Pass /*pass*/) {}
+  /// The unit's parameters may go.
+  virtual void release(UnitId /*unit*/, Pass /*pass*/) {}
+  /// The unit's gradient of this micro-batch is complete: starts communication, never waits.
+  virtual void grad_ready(UnitId /*unit*/, Micro /*micro*/) {}
+  /// Drains gradients, clips, starts the updates of what this process owns.
+  virtual void finish_step(Step step) = 0;
+  /// Parameters are current everywhere: before evaluation, checkpoints, the end.
+  virtual void quiesce() {}
+
+  virtual Prediction predict() const { return {}; }
+  /// Time this process has waited for communication, in total.
+  virtual Nanoseconds waited() const { return Nanoseconds{0}; }
+};
+
+}  // namespace psring::worker
