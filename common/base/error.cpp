@@ -22,4 +22,11 @@ int exit_status(ErrorKind kind) noexcept {
   return 1;
 }
 
+ErrorKind kind_of_status(int status) noexcept {
+  for (const ErrorKind kind :
+       {ErrorKind::usage, ErrorKind::data, ErrorKind::peer_lost, ErrorKind::unauthorised, ErrorKind::check_failed})
+    if (exit_status(kind) == status) return kind;
+  return ErrorKind::bug;
+}
+
 }  // namespace psring

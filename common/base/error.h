@@ -22,6 +22,8 @@ enum class ErrorKind {
 
 /// The exit status of a program that ends with an error of this kind.
 int exit_status(ErrorKind kind) noexcept;
+/// The other way round, of a process that failed: a kind with this exit status; bug where none has it.
+ErrorKind kind_of_status(int status) noexcept;
 
 /// The exception of psring: a kind and one line that names the file, flag or peer.
 /// Layers that know more add it in front with `with_context`, and the cause stays in the line.

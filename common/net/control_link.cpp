@@ -1,0 +1,400 @@
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <psring/common/base/fd.h>
+#include <psring/common/base/poll.h>
+#include <psring/common/net/control_link.h>
+#include <psring/common/net/zap.h>
+#include <psring/common/net/zmq_socket.h>
+
+namespace psring::net {
+namespace {
+
+constexpr int kFailedHandshakes = 3;       // then the key is wrong: one alone may be a listener that is closing
+constexpr int kQuickHeartbeats = 8;        // at the start, for a good clock offset early
+constexpr std::size_t kErrorBytes = 4096;  // of a fatal error's text
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+/// A message of one part, or its first; nothing where none is there.
+std::optional<std::vector<std::byte>> receive_part(void* socket, bool* more = nullptr) {
+  zmq_msg_t part;
+  zmq_msg_init(&part);
+  std::optional<std::vector<std::byte>> bytes;
+  if (zmq_msg_recv(&part, socket, ZMQ_DONTWAIT) >= 0) {
+    const auto* data = static_cast<const std::byte*>(zmq_msg_data(&part));
+    bytes.emplace(data, data + zmq_msg_size(&part));
+    if (more != nullptr) *more = zmq_msg_more(&part) != 0;
+  }
+  zmq_msg_close(&part);
+  return bytes;
+}
+
+}  // namespace
+
+class ControlLink::Impl {
+ public:
+  Impl(Options options, const JobKey& key, const Clock& clock)
+      : options_(std::move(options)),
+        key_(key),
+        clock_(clock),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        join_deadline_(clock.now() + options_.join_timeout) {
+    psring::check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));
+    send(control::Hello{options_.role, options_.rank, options_.host_id, host_name(),
+                        static_cast<std::uint32_t>(::getpid()), options_.incarnation});
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    std::unique_lock lock(mutex_);
+    news_.wait(lock, [&] { return welcome_ || error_; });  // the thread keeps the join deadline
+    if (error_) throw Error(*error_);
+  }
+
+  // Members and agents' roles; constant after construction.
+  const control::Welcome& welcome() const { return *welcome_; }
+
+  void send(const ControlMessage& message) {
+    std::vector<std::byte> bytes = encode_control(message);
+    const std::scoped_lock lock(mutex_);
+    if (gone_) return;
+    outgoing_.push_back(std::move(bytes));
+    ::eventfd_write(wake_.get(), 1);
+  }
+
+  std::vector<Member> members(Moment deadline) const {
+    std::unique_lock lock(mutex_);
+    wait(lock, deadline, "the other members", [&] { return members_ || error_; });
+    if (error_) throw Error(*error_);
+    return *members_;
+  }
+
+  void flush(Moment deadline) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t mark = ++last_mark_;
+    outgoing_.push_back(encode_control(control::Heartbeat{clock_.now().time_since_epoch(), mark}));
+    ::eventfd_write(wake_.get(), 1);
+    wait(lock, deadline, "the coordinator to take what was sent", [&] { return acked_mark_ >= mark || gone_; });
+    if (acked_mark_ < mark) throw Error(*gone_);
+  }
+
+  void check() const {
+    const std::scoped_lock lock(mutex_);
+    if (error_) throw Error(*error_);
+  }
+  bool finished() const {
+    const std::scoped_lock lock(mutex_);
+    return finished_;
+  }
+  Nanoseconds clock_offset() const {
+    const std::scoped_lock lock(mutex_);
+    return clock_offset_;
+  }
+  std::optional<std::vector<Peer>> try_start_roles() {
+    const std::scoped_lock lock(mutex_);
+    if (error_) throw Error(*error_);
+    return std::exchange(start_roles_, std::nullopt);
+  }
+  std::optional<std::vector<Peer>> next_start_roles(Moment deadline) {
+    std::unique_lock lock(mutex_);
+    wait(lock, deadline, "roles to start", [&] { return start_roles_ || error_; });
+    if (error_) throw Error(*error_);
+    return std::exchange(start_roles_, std::nullopt);
+  }
+
+  void on_change(std::function<void()> changed) {
+    const std::scoped_lock lock(changed_mutex_);
+    changed_ = std::move(changed);
+    if (changed_) changed_();
+  }
+
+ private:
+  void wait(std::unique_lock<std::mutex>& lock, Moment deadline, std::string_view what, auto&& holds) const {
+    const Moment start = clock_.now();
+    // wait_until overflows on far deadlines: a day is for ever.
+    const Moment until = std::min(deadline, start + std::chrono::hours(24));
+    if (!news_.wait_until(lock, until, holds))
+      psring::fail(ErrorKind::timeout, "{}timed out after {:.1f} s waiting for {}", prefix(),
+                   seconds(clock_.now() - start), what);
+  }
+
+  // ---- the link's thread ----
+
+  void run(const std::stop_token& stop) {
+    const std::stop_callback wake_up(stop, [this] { ::eventfd_write(wake_.get(), 1); });
+    try {
+      ZmqSocket socket(context_.handle(), ZMQ_DEALER);
+      const ZmqSocket monitor = open(socket);
+      while (!stop.stop_requested() && !is_gone()) serve(socket.handle(), monitor.handle());
+      if (!is_gone()) {
+        send(control::Bye{});
+        send_outgoing(socket.handle());
+        socket.set(ZMQ_LINGER, 1000);
+      }
+    } catch (const Error& error) {
+      lose(error.kind(), error.what());
+    }
+  }
+
+  /// Connects the socket; gives its monitor.
+  ZmqSocket open(ZmqSocket& socket) {
+    use_curve_client(socket.handle(), key_.client_keys(), key_.server_keys().public_key);
+    socket.set(ZMQ_LINGER, 0);
+    socket.set(ZMQ_SNDHWM, 0);
+    socket.set(ZMQ_IPV6, 1);
+    const std::int64_t most = kMaxControlBytes + 4096;  // and CURVE's share
+    psring::check(zmq_setsockopt(socket.handle(), ZMQ_MAXMSGSIZE, &most, sizeof most) == 0, "ZeroMQ: {}",
+                  zmq_strerror(errno));
+    const int events = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+    const char* address = "inproc://monitor";
+    psring::check(zmq_socket_monitor(socket.handle(), address, events) == 0, "ZeroMQ: {}", zmq_strerror(errno));
+    ZmqSocket monitor(context_.handle(), ZMQ_PAIR);
+    monitor.set(ZMQ_LINGER, 0);
+    psring::check(zmq_connect(monitor.handle(), address) == 0, "ZeroMQ: {}", zmq_strerror(errno));
+    if (zmq_connect(socket.handle(), ("tcp://" + options_.endpoint).c_str()) != 0)
+      psring::fail(ErrorKind::usage, "--rdzv-endpoint {}: {}", options_.endpoint, zmq_strerror(errno));
+    return monitor;
+  }
+
+  void serve(void* socket, void* monitor) {
+    const Moment planned = next_deadline();
+    zmq_pollitem_t items[] = {{socket, 0, ZMQ_POLLIN, 0},
+                              {monitor, 0, ZMQ_POLLIN, 0},
+                              {nullptr, wake_.get(), ZMQ_POLLIN, 0},
+                              {nullptr, options_.stop_fd, ZMQ_POLLIN, 0}};
+    const bool may_stop = options_.stop_fd >= 0 && !welcome_;
+    zmq_poll(items, may_stop ? 4 : 3, poll_milliseconds(clock_.now(), planned));
+    // Where this process stood still, the coordinator's silence says nothing.
+    const Nanoseconds late = clock_.now() - planned;
+    if (welcome_ && late > welcome_->heartbeat_timeout / 2) heard_ = std::min(clock_.now(), heard_ + late);
+    if (may_stop && (items[3].revents & ZMQ_POLLIN) != 0) return lose(ErrorKind::timeout, "interrupted while joining");
+    eventfd_t count = 0;
+    ::eventfd_read(wake_.get(), &count);
+    const bool disconnected = read_monitor(monitor);
+    while (const auto bytes = receive_part(socket)) take(*bytes);
+    if (disconnected)
+      lose(ErrorKind::peer_lost, fmt::format("the coordinator ({}) closed the connection", options_.endpoint));
+    send_outgoing(socket);
+    watch(socket);
+  }
+
+  Moment next_deadline() const {
+    return welcome_ ? std::min(next_heartbeat_, heard_ + welcome_->heartbeat_timeout) : join_deadline_;
+  }
+
+  /// True where an open link broke.
+  bool read_monitor(void* monitor) {
+    bool disconnected = false;
+    bool more = false;
+    while (const auto part = receive_part(monitor, &more)) {
+      while (more && receive_part(monitor, &more)) {
+      }
+      std::uint16_t event = 0;
+      if (part->size() >= sizeof event) std::memcpy(&event, part->data(), sizeof event);
+      if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) open_ = true;
+      if (event == ZMQ_EVENT_DISCONNECTED && open_) disconnected = true;
+      const bool denied = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+      const bool failed = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+      if (denied || (failed && ++failed_handshakes_ >= kFailedHandshakes))
+        lose(
+            ErrorKind::unauthorised,
+            fmt::format("--rdzv-endpoint {}: the handshake failed: --key is not the coordinator's", options_.endpoint));
+    }
+    return disconnected;
+  }
+
+  void take(const std::vector<std::byte>& bytes) {
+    heard_ = clock_.now();
+    try {
+      std::visit([&](auto&& message) { on(std::forward<decltype(message)>(message)); }, decode_control(bytes));
+    } catch (const Error& error) {
+      lose(error.kind(), fmt::format("the coordinator ({}): {}", options_.endpoint, error.what()));
+    }
+  }
+
+  void on(control::Welcome&& message) {
+    next_heartbeat_ = clock_.now();
+    change([&] { welcome_ = std::move(message); });
+  }
+  void on(control::Refused&& message) {
+    lose(message.kind, fmt::format("--rdzv-endpoint {}: {}", options_.endpoint, message.text));
+  }
+  void on(control::Members&& message) {
+    change([&] { members_ = std::move(message.members); });
+  }
+  void on(control::StartRoles&& message) {
+    change([&] { start_roles_ = std::move(message.roles); });
+  }
+  void on(control::Lost&& message) { latch(ErrorKind::peer_lost, message.text); }
+  void on(control::Abort&& message) {
+    const bool is_agent = options_.role == Role::agent;
+    latch(message.kind, is_agent ? message.text : "the job has failed: " + message.text);
+  }
+  void on(control::Finish&&) {
+    change([&] { finished_ = true; });
+  }
+  void on(control::HeartbeatAck&& message) {
+    const Nanoseconds now = clock_.now().time_since_epoch();
+    const Nanoseconds round_trip = now - message.sent;
+    if (++acks_ < kQuickHeartbeats) next_heartbeat_ = clock_.now();
+    const std::scoped_lock lock(mutex_);
+    if (round_trip < best_round_trip_) {
+      best_round_trip_ = round_trip;
+      clock_offset_ = message.clock - (message.sent + round_trip / 2);
+    }
+    acked_mark_ = std::max(acked_mark_, message.mark);
+    news_.notify_all();
+  }
+  void on(auto&& message) {
+    psring::fail(ErrorKind::protocol, "said '{}', which is not for it to say",
+                 name_of(ControlMessage(std::move(message))));
+  }
+
+  void send_outgoing(void* socket) {
+    std::vector<std::vector<std::byte>> outgoing;
+    {
+      const std::scoped_lock lock(mutex_);
+      outgoing.swap(outgoing_);
+    }
+    for (const auto& bytes : outgoing) zmq_send(socket, bytes.data(), bytes.size(), ZMQ_DONTWAIT);
+  }
+
+  void watch(void* socket) {
+    const Moment now = clock_.now();
+    if (!welcome_) {
+      if (now >= join_deadline_)
+        lose(ErrorKind::timeout, fmt::format("--rdzv-endpoint {}: no coordinator answered within {:g} s",
+                                             options_.endpoint, seconds(options_.join_timeout)));
+      return;
+    }
+    if (now - heard_ >= welcome_->heartbeat_timeout)
+      return lose(ErrorKind::peer_lost, fmt::format("nothing from the coordinator ({}) for {:.1f} s", options_.endpoint,
+                                                    seconds(now - heard_)));
+    if (now < next_heartbeat_) return;
+    const auto bytes = encode_control(control::Heartbeat{now.time_since_epoch(), 0});
+    zmq_send(socket, bytes.data(), bytes.size(), ZMQ_DONTWAIT);
+    next_heartbeat_ = now + welcome_->heartbeat_interval;
+  }
+
+  /// The coordinator will not be heard any more. That is an error, unless it has nothing left to say.
+  void lose(ErrorKind kind, const std::string& text) {
+    const std::string line = prefix() + text;
+    change([&] {
+      if (gone_) return;
+      gone_ = Error(kind, line);
+      const bool is_over = finished_ && options_.role != Role::server;
+      if (!error_ && !is_over) error_ = gone_;
+    });
+  }
+  void latch(ErrorKind kind, const std::string& text) {
+    const std::string line = prefix() + text;
+    change([&] {
+      if (!error_) error_ = Error(kind, line);
+    });
+  }
+  void change(auto&& what) {
+    {
+      const std::scoped_lock lock(mutex_);
+      what();
+      news_.notify_all();
+    }
+    const std::scoped_lock lock(changed_mutex_);
+    if (changed_) changed_();
+  }
+  bool is_gone() const {
+    const std::scoped_lock lock(mutex_);
+    return gone_.has_value();
+  }
+
+  std::string prefix() const {
+    if (options_.role == Role::agent) return "";
+    return welcome_ ? fmt::format("[{}] rank {}: ", to_string(options_.role), welcome_->rank)
+                    : fmt::format("[{}] ", to_string(options_.role));
+  }
+
+  const Options options_;
+  const JobKey key_;
+  const Clock& clock_;
+  const ZmqContext context_;
+  const Fd wake_;
+  const Moment join_deadline_;
+
+  // Of the link's thread.
+  bool open_ = false;
+  int failed_handshakes_ = 0;
+  int acks_ = 0;
+  Moment heard_;
+  Moment next_heartbeat_;
+
+  // Guarded by mutex_; but the link's thread reads what it alone writes.
+  mutable std::mutex mutex_;
+  mutable std::condition_variable news_;
+  std::vector<std::vector<std::byte>> outgoing_;
+  std::optional<control::Welcome> welcome_;  ///< constant once it is there
+  std::optional<std::vector<Member>> members_;
+  std::optional<std::vector<Peer>> start_roles_;
+  std::optional<Error> error_;  ///< what the caller is told: the first
+  std::optional<Error> gone_;   ///< why nothing will be received any more
+  bool finished_ = false;
+  std::uint64_t last_mark_ = 0;
+  std::uint64_t acked_mark_ = 0;
+  Nanoseconds clock_offset_{};
+  Nanoseconds best_round_trip_ = Nanoseconds::max();
+
+  std::mutex changed_mutex_;
+  std::function<void()> changed_;
+
+  std::jthread thread_;
+};
+
+ControlLink::ControlLink(Options options, const JobKey& key, const Clock& clock)
+    : impl_(std::make_unique<Impl>(std::move(options), key, clock)) {}
+ControlLink::~ControlLink() = default;
+
+std::uint32_t ControlLink::rank() const { return impl_->welcome().rank; }
+const std::string& ControlLink::job() const { return impl_->welcome().job; }
+
+void ControlLink::ready(Addresses addresses) { impl_->send(control::Ready{std::move(addresses)}); }
+std::vector<Member> ControlLink::members(Moment deadline) const { return impl_->members(deadline); }
+
+void ControlLink::append(const std::string& file, std::span<const std::byte> bytes) {
+  psring::check(is_safe_file_name(file), "'{}' is no name for a file of the run folder", file);
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), kMaxAppendBytes));
+    impl_->send(control::Append{file, {piece.begin(), piece.end()}});
+    bytes = bytes.subspan(piece.size());
+  }
+}
+void ControlLink::report(std::string json) { impl_->send(control::Report{std::move(json)}); }
+void ControlLink::progress(std::string text) { impl_->send(control::Progress{std::move(text)}); }
+void ControlLink::fail(const Error& error) {
+  impl_->send(control::Failed{error.kind(), std::string(error.what()).substr(0, kErrorBytes)});
+}
+void ControlLink::done() { impl_->send(control::Done{}); }
+void ControlLink::flush(Moment deadline) { impl_->flush(deadline); }
+void ControlLink::check() const { impl_->check(); }
+bool ControlLink::finished() const { return impl_->finished(); }
+void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(std::move(changed)); }
+Nanoseconds ControlLink::clock_offset() const { return impl_->clock_offset(); }
+std::optional<std::vector<Peer>> ControlLink::try_start_roles() { return impl_->try_start_roles(); }
+std::optional<std::vector<Peer>> ControlLink::next_start_roles(Moment deadline) {
+  return impl_->next_start_roles(deadline);
+}
+void ControlLink::role_exited(control::RoleExited exit) { impl_->send(std::move(exit)); }
+
+}  // namespace psring::net

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/error.h>
+#include <psring/common/net/frame.h>
+
+namespace psring::net {
+
+/// How a member is reached: the way and its address, such as {"tcp", "10.0.0.2:7001"}.
+using Addresses = std::map<std::string, std::string>;
+
+/// A process of the job.
+struct Member {
+  Peer peer;
+  std::string host_id;  ///< equal for processes that can share memory
+  std::string hostname;
+  std::uint32_t pid = 0;
+  std::uint32_t incarnation = 0;  ///< counts its restarts
+  Addresses addresses;
+};
+
+/// "worker 0 (host:4711)"
+std::string to_string(const Member& member);
+
+/// What members (M) and the coordinator (C) say to each other.
+namespace control {
+
+struct Hello {  ///< M: wants to join
+  Role role = Role::worker;
+  std::optional<std::uint32_t> rank;  ///< a wish
+  std::string host_id;
+  std::string hostname;
+  std::uint32_t pid = 0;
+  std::uint32_t incarnation = 0;
+};
+struct Welcome {  ///< C: has joined
+  std::uint32_t rank = 0;
+  std::string job;  ///< JSON
+  Nanoseconds heartbeat_interval{};
+  Nanoseconds heartbeat_timeout{};
+};
+struct Refused {  ///< C: has not joined, and will not
+  ErrorKind kind = ErrorKind::usage;
+  std::string text;
+};
+struct Ready {  ///< M (server, worker): can be reached
+  Addresses addresses;
+};
+struct Members {  ///< C: all servers and workers, once all of them are ready; ordered by role and rank
+  std::vector<Member> members;
+};
+struct Heartbeat {         ///< M
+  Nanoseconds sent{};      ///< on the member's clock
+  std::uint64_t mark = 0;  ///< of a flush; 0: none
+};
+struct HeartbeatAck {  ///< C: everything up to this heartbeat has been handled
+  Nanoseconds sent{};
+  std::uint64_t mark = 0;
+  Nanoseconds clock{};  ///< the coordinator's
+};
+struct StartRoles {  ///< C to an agent: these are yours
+  std::vector<Peer> roles;
+};
+struct RoleExited {  ///< M (agent)
+  Peer role;
+  std::int32_t status = 0;  ///< exit status; without meaning where a signal ended it
+  std::int32_t signal = 0;  ///< 0: none
+  std::string last_line;    ///< of its standard error
+};
+struct Lost {  ///< C: a member is gone
+  Peer peer;
+  std::string text;
+};
+struct Abort {  ///< C: the job has failed
+  ErrorKind kind = ErrorKind::bug;
+  std::string text;
+};
+struct Failed {  ///< M: a fatal error of its own
+  ErrorKind kind = ErrorKind::bug;
+  std::string text;
+};
+struct Report {  ///< M (server, worker): its figures
+  std::string json;
+};
+struct Append {  ///< M: bytes to be appended to a file of the run folder
+  std::string file;
+  std::vector<std::byte> bytes;  ///< at most kMaxAppendBytes
+};
+struct Progress {  ///< M: for whoever watches
+  std::string text;
+};
+struct Done {};    ///< M (worker): has trained to the end
+struct Finish {};  ///< C: to servers: all workers are done; to workers and agents: the job has ended well
+struct Bye {};     ///< M: leaves; its last message
+
+}  // namespace control
+
+using ControlMessage =
+    std::variant<control::Hello, control::Welcome, control::Refused, control::Ready, control::Members,
+                 control::Heartbeat, control::HeartbeatAck, control::StartRoles, control::RoleExited, control::Lost,
+                 control::Abort, control::Failed, control::Report, control::Append, control::Progress, control::Done,
+                 control::Finish, control::Bye>;
+
+/// The name of what it says: "hello".
+std::string_view name_of(const ControlMessage& message);
+
+inline constexpr std::size_t kMaxControlBytes = std::size_t{4} << 20;  ///< of a message
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;     ///< of a string
+inline constexpr std::size_t kMaxListItems = 4096;                     ///< of a list
+inline constexpr std::size_t kMaxAppendBytes = std::size_t{1} << 20;
+
+/// message := version:u8 type:u8 body, the body in cereal's portable binary.
+/// Throws bug where the message exceeds the bounds above.
+std::vector<std::byte> encode_control(const ControlMessage& message);
+
+/// Throws protocol, saying what is wrong, for anything that encode_control cannot have written: another
+/// version, an unknown type or enumerator, more than the bounds allow, missing or surplus bytes. Nothing is
+/// allocated for a size that is only claimed beyond the bounds.
+ControlMessage decode_control(std::span<const std::byte> bytes);
+
+/// Is it the name of a file of the run folder that members may append to: at most four parts of letters,
+/// digits, '.', '_' and '-', none of which starts with '.', joined by '/'?
+bool is_safe_file_name(std::string_view name);
+
+}  // namespace psring::net

@@ -1,0 +1,346 @@
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <psring/common/net/coordinator.h>
+
+namespace psring::net {
+namespace {
+
+bool is_role(Role role) { return role == Role::server || role == Role::worker; }
+
+std::string count_of(std::size_t count, Role role) {
+  return fmt::format("{} {}{}", count, to_string(role), count == 1 ? "" : "s");
+}
+
+/// The first `agents` shares of `count`: those with a smaller number get one more where it does not divide.
+std::uint32_t share_begin(std::uint32_t count, std::uint32_t agents, std::uint32_t agent) {
+  return agent * (count / agents) + std::min(agent, count % agents);
+}
+
+std::string describe_exit(const control::RoleExited& exit) {
+  std::string text = exit.signal != 0
+                         ? fmt::format("was ended by signal {} ({})", exit.signal, ::strsignal(exit.signal))
+                         : fmt::format("exited with status {}", exit.status);
+  if (!exit.last_line.empty()) text += ": " + exit.last_line;
+  return text;
+}
+
+}  // namespace
+
+std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent) {
+  std::vector<Peer> roles;
+  for (const auto& [role, count] : {std::pair(Role::server, plan.servers), std::pair(Role::worker, plan.workers)}) {
+    const std::uint32_t end = share_begin(count, plan.agents, agent + 1);
+    for (std::uint32_t rank = share_begin(count, plan.agents, agent); rank < end; ++rank) roles.push_back({role, rank});
+  }
+  return roles;
+}
+
+Coordinator::Coordinator(JobPlan plan, Moment now)
+    : plan_(std::move(plan)), now_(now), deadline_(now + plan_.join_timeout), next_tick_(deadline_) {
+  if (plan_.workers == 0) fail(ErrorKind::usage, "--workers: a job has at least one");
+  for (const std::uint32_t count : {plan_.workers, plan_.servers, plan_.agents})
+    if (count > kMaxListItems / 2)
+      fail(ErrorKind::usage, "{} processes of one role, at most {} are supported", count, kMaxListItems / 2);
+  if (plan_.heartbeat_interval <= Nanoseconds::zero() || plan_.heartbeat_timeout < 2 * plan_.heartbeat_interval)
+    fail(ErrorKind::usage, "--heartbeat-timeout: {:g} s, expected at least twice the interval of {:g} s",
+         seconds(plan_.heartbeat_timeout), seconds(plan_.heartbeat_interval));
+}
+
+Coordinator::Actions Coordinator::receive(const Connection& from, ControlMessage message, Moment now) {
+  now_ = now;
+  State* state = find(from);
+  if (const auto* joining = std::get_if<control::Hello>(&message); joining && !state) {
+    hello(from, *joining);
+  } else if (!state) {
+    if (!std::holds_alternative<control::Bye>(message))
+      refuse(from, ErrorKind::protocol, fmt::format("'{}' before 'hello'", name_of(message)));
+  } else if (!state->said_bye) {
+    state->heard = now;
+    std::visit([&](auto&& m) { on(*state, std::forward<decltype(m)>(m)); }, std::move(message));
+  }
+  advance();
+  return finish_call();
+}
+
+Coordinator::Actions Coordinator::receive_garbage(const Connection& from, const Error& error, Moment now) {
+  now_ = now;
+  if (const State* state = find(from))
+    fail_job(error.kind(), fmt::format("{}: {}", to_string(state->member), error.what()));
+  else
+    refuse(from, error.kind(), error.what());
+  return finish_call();
+}
+
+Coordinator::Actions Coordinator::tick(Moment now) {
+  now_ = now;
+  const Nanoseconds late = now - next_tick_;
+  if (late > plan_.heartbeat_timeout / 2)
+    for (auto& [peer, state] : members_) state.heard = std::min(now, state.heard + late);
+  check_silence(now);
+  check_deadline(now);
+  advance();
+  return finish_call();
+}
+
+Coordinator::Actions Coordinator::abort(const Error& cause, Moment now) {
+  now_ = now;
+  fail_job(cause.kind(), cause.what());
+  return finish_call();
+}
+
+void Coordinator::hello(const Connection& from, const control::Hello& message) {
+  if (message.role == Role::coordinator) return refuse(from, ErrorKind::protocol, "a job has one coordinator");
+  if (result_.failure)
+    return refuse(from, result_.failure->kind(), fmt::format("the job has failed: {}", result_.failure->what()));
+  if (phase_ >= Phase::closing) return refuse(from, ErrorKind::usage, "the job has ended");
+  const std::uint32_t most = expected(message.role);
+  if (message.rank && *message.rank >= most)
+    return refuse(from, ErrorKind::usage,
+                  fmt::format("{} {}: the job has {}, ranks from 0", to_string(message.role), *message.rank,
+                              count_of(most, message.role)));
+  const std::optional<std::uint32_t> rank = free_rank(message);
+  if (!rank) {
+    if (!message.rank)
+      return refuse(from, ErrorKind::usage,
+                    fmt::format("all {} of the job have joined already", count_of(most, message.role)));
+    const Member& holder = members_.at({message.role, *message.rank}).member;
+    return refuse(from, ErrorKind::usage, fmt::format("{} has joined already", to_string(holder)));
+  }
+  const Peer peer{message.role, *rank};
+  State& state = members_[peer];
+  state.member = {peer, message.host_id, message.hostname, message.pid, message.incarnation, {}};
+  state.connection = from;
+  state.heard = now_;
+  connections_[from] = peer;
+  send(state, control::Welcome{*rank, plan_.job, plan_.heartbeat_interval, plan_.heartbeat_timeout});
+  if (message.role == Role::agent) send(state, control::StartRoles{roles_of_agent(plan_, *rank)});
+}
+
+std::optional<std::uint32_t> Coordinator::free_rank(const control::Hello& message) {
+  const auto is_free = [&](std::uint32_t rank) { return !members_.contains({message.role, rank}); };
+  if (message.rank) return is_free(*message.rank) ? message.rank : std::nullopt;
+  for (std::uint32_t rank = 0; rank < expected(message.role); ++rank)
+    if (is_free(rank)) return rank;
+  return std::nullopt;
+}
+
+void Coordinator::refuse(const Connection& to, ErrorKind kind, std::string text) {
+  actions_.messages.push_back({to, control::Refused{kind, std::move(text)}});
+}
+
+void Coordinator::on(State& from, control::Ready&& message) {
+  if (from.ready || !is_role(from.member.peer.role))
+    return fail_job(ErrorKind::protocol, fmt::format("{} said 'ready' out of turn", to_string(from.member)));
+  from.member.addresses = std::move(message.addresses);
+  from.ready = true;
+}
+
+void Coordinator::on(State& from, const control::Heartbeat& message) {
+  send(from, control::HeartbeatAck{message.sent, message.mark, now_.time_since_epoch()});
+}
+
+void Coordinator::on(State& from, const control::RoleExited& message) {
+  const Peer agent = from.member.peer;
+  const auto own = agent.role == Role::agent ? roles_of_agent(plan_, agent.rank) : std::vector<Peer>{};
+  if (std::find(own.begin(), own.end(), message.role) == own.end())
+    return fail_job(ErrorKind::protocol, fmt::format("{} tells of {}, which is not its own", to_string(from.member),
+                                                     to_string(message.role)));
+  const auto found = members_.find(message.role);
+  if (found != members_.end()) found->second.exited = true;
+  const std::string who = found != members_.end() ? to_string(found->second.member) : to_string(message.role);
+  if (message.signal != 0 || message.status != 0)
+    return fail_job(message.signal != 0 ? ErrorKind::peer_lost : kind_of_status(message.status),
+                    fmt::format("{} {}", who, describe_exit(message)));
+  // A role that has joined may have messages on the way, on its own link: silence decides about it.
+  if (found == members_.end()) fail_job(ErrorKind::peer_lost, fmt::format("{} exited before it joined", who));
+}
+
+void Coordinator::on(State& from, const control::Failed& message) {
+  fail_job(message.kind, fmt::format("{}: {}", to_string(from.member), message.text));
+}
+
+void Coordinator::on(State& from, control::Report&& message) {
+  from.reported = true;
+  result_.reports[from.member.peer] = message.json;
+  actions_.events.push_back({from.member.peer, std::move(message)});
+}
+
+void Coordinator::on(State& from, control::Append&& message) {
+  if (!is_safe_file_name(message.file))
+    return fail_job(ErrorKind::protocol,
+                    fmt::format("{} may not write to a file of this name in the run folder", to_string(from.member)));
+  actions_.events.push_back({from.member.peer, std::move(message)});
+}
+
+void Coordinator::on(State& from, control::Progress&& message) {
+  actions_.events.push_back({from.member.peer, std::move(message)});
+}
+
+void Coordinator::on(State& from, const control::Done&) {
+  if (from.member.peer.role != Role::worker || phase_ == Phase::joining)
+    return fail_job(ErrorKind::protocol, fmt::format("{} said 'done' out of turn", to_string(from.member)));
+  from.done = true;
+}
+
+void Coordinator::on(State& from, const control::Bye&) {
+  from.said_bye = true;
+  const bool may_leave = is_role(from.member.peer.role) && is_complete(from) && phase_ >= Phase::running;
+  if (!may_leave) lose(from, fmt::format("{} left {}", to_string(from.member), doing()));
+}
+
+void Coordinator::on(State& from, const auto& message) {
+  fail_job(ErrorKind::protocol, fmt::format("{} said '{}', which is not for members to say", to_string(from.member),
+                                            name_of(ControlMessage(message))));
+}
+
+void Coordinator::lose(const State& state, std::string text) {
+  if (phase_ >= Phase::closing) return;
+  broadcast(control::Lost{state.member.peer, text}, [&](const State& other) { return &other != &state; });
+  fail_job(ErrorKind::peer_lost, std::move(text));
+}
+
+void Coordinator::fail_job(ErrorKind kind, std::string text) {
+  if (phase_ >= Phase::closing) return;  // a consequence of the first cause, or of the end
+  result_.failure = Error(kind, text);
+  broadcast(control::Abort{kind, std::move(text)}, [](const State&) { return true; });
+  enter(Phase::closing, now_ + plan_.leave_timeout);
+}
+
+void Coordinator::check_silence(Moment now) {
+  for (const auto& [peer, state] : members_) {
+    const Nanoseconds silent = now - state.heard;
+    if (phase_ >= Phase::closing || state.said_bye || silent < plan_.heartbeat_timeout) continue;
+    if (state.exited && is_complete(state)) continue;
+    lose(state, state.exited ? fmt::format("{} exited {}", to_string(state.member), doing())
+                             : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member), seconds(silent),
+                                           doing()));
+  }
+}
+
+void Coordinator::check_deadline(Moment now) {
+  if (now < deadline_) return;
+  if (phase_ == Phase::joining)
+    fail_job(ErrorKind::timeout,
+             fmt::format("timed out after {:g} s waiting for {}", seconds(plan_.join_timeout), missing()));
+  else if (phase_ == Phase::leaving)
+    fail_job(ErrorKind::timeout,
+             fmt::format("timed out after {:g} s waiting for {} to exit", seconds(plan_.leave_timeout), missing()));
+  else if (phase_ == Phase::closing)
+    enter(Phase::ended, kNever);
+}
+
+/// Each phase ends when what it waits for is there; several may end at once.
+void Coordinator::advance() {
+  if (phase_ == Phase::joining && missing().empty()) {
+    control::Members list;
+    for (const auto& [peer, state] : members_)
+      if (is_role(peer.role)) list.members.push_back(state.member);
+    broadcast(list, [](const State&) { return true; });
+    enter(Phase::running, kNever);
+  }
+  const auto workers_done = [&] {
+    return std::all_of(members_.begin(), members_.end(),
+                       [](const auto& m) { return m.first.role != Role::worker || m.second.done; });
+  };
+  if (phase_ == Phase::running && workers_done()) {
+    broadcast(control::Finish{}, [](const State& s) { return s.member.peer.role == Role::server; });
+    enter(Phase::finishing, kNever);
+  }
+  if (phase_ == Phase::finishing && all_roles(&Coordinator::is_complete)) {
+    broadcast(control::Finish{}, [](const State& s) { return s.member.peer.role == Role::worker; });
+    enter(Phase::leaving, now_ + plan_.leave_timeout);
+  }
+  if (phase_ == Phase::leaving && all_roles(&Coordinator::has_left)) {
+    broadcast(control::Finish{}, [](const State& s) { return s.member.peer.role == Role::agent; });
+    enter(Phase::closing, now_ + plan_.leave_timeout);
+  }
+  const auto gone = [&](const auto& m) {
+    return m.second.said_bye || m.second.exited || now_ - m.second.heard >= plan_.heartbeat_timeout;
+  };
+  if (phase_ == Phase::closing && std::all_of(members_.begin(), members_.end(), gone)) enter(Phase::ended, kNever);
+}
+
+void Coordinator::enter(Phase phase, Moment deadline) {
+  phase_ = phase;
+  deadline_ = deadline;
+}
+
+Coordinator::Actions Coordinator::finish_call() {
+  next_tick_ = deadline_;
+  if (phase_ != Phase::ended)
+    for (const auto& [peer, state] : members_)
+      if (!state.said_bye && !(state.exited && (is_complete(state) || phase_ == Phase::closing)))
+        next_tick_ = std::min(next_tick_, state.heard + plan_.heartbeat_timeout);
+  return std::exchange(actions_, {});
+}
+
+std::uint32_t Coordinator::expected(Role role) const {
+  return role == Role::worker ? plan_.workers : role == Role::server ? plan_.servers : plan_.agents;
+}
+
+bool Coordinator::is_complete(const State& state) const {
+  return state.reported && (state.done || state.member.peer.role == Role::server);
+}
+
+bool Coordinator::has_left(const State& state) const { return plan_.agents > 0 ? state.exited : state.said_bye; }
+
+bool Coordinator::all_roles(bool (Coordinator::*holds)(const State&) const) const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [&](const auto& m) { return !is_role(m.first.role) || (this->*holds)(m.second); });
+}
+
+/// What the phase waits for: "1 worker, 2 servers and worker 1 (host:4711) to be ready"; "" for nothing.
+std::string Coordinator::missing() const {
+  std::vector<std::string> parts;
+  if (phase_ == Phase::joining) {
+    for (const Role role : {Role::agent, Role::worker, Role::server}) {
+      const auto joined =
+          std::count_if(members_.begin(), members_.end(), [&](const auto& m) { return m.first.role == role; });
+      const std::size_t absent = expected(role) - static_cast<std::size_t>(joined);
+      if (absent > 0) parts.push_back(count_of(absent, role));
+    }
+  }
+  std::vector<std::string> late;
+  for (const auto& [peer, state] : members_) {
+    if (!is_role(peer.role)) continue;
+    if (phase_ == Phase::joining && !state.ready) late.push_back(to_string(state.member) + " to be ready");
+    if (phase_ == Phase::leaving && !has_left(state)) late.push_back(to_string(state.member));
+  }
+  if (late.size() > 3) late = {late[0], late[1], fmt::format("{} more like it", late.size() - 2)};
+  parts.insert(parts.end(), late.begin(), late.end());
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
+  return text;
+}
+
+std::string_view Coordinator::doing() const {
+  switch (phase_) {
+    case Phase::joining:
+      return "before all had joined";
+    case Phase::running:
+      return "before the workers were done";
+    default:
+      return "before the job had ended";
+  }
+}
+
+Coordinator::State* Coordinator::find(const Connection& connection) {
+  const auto found = connections_.find(connection);
+  return found == connections_.end() ? nullptr : &members_.at(found->second);
+}
+
+void Coordinator::send(const State& to, ControlMessage message) {
+  if (!to.said_bye) actions_.messages.push_back({to.connection, std::move(message)});
+}
+
+void Coordinator::broadcast(const ControlMessage& message, auto&& whom) {
+  for (const auto& [peer, state] : members_)
+    if (whom(state)) send(state, message);
+}
+
+}  // namespace psring::net

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/error.h>
+#include <psring/common/net/control_messages.h>
+
+namespace psring::net {
+
+/// Who takes part in a job, what its members are told, and how long they are waited for.
+struct JobPlan {
+  std::uint32_t workers = 1;
+  std::uint32_t servers = 0;
+  std::uint32_t agents = 0;  ///< hosts whose agents start the roles; 0: roles are started by hand
+  std::string job;           ///< JSON, handed to every member
+  Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all to join and be ready
+  Nanoseconds heartbeat_interval = std::chrono::milliseconds(500);
+  Nanoseconds heartbeat_timeout = std::chrono::seconds(3);
+  Nanoseconds leave_timeout = std::chrono::seconds(10);  ///< for members to exit once the job has ended
+};
+
+/// How a job ended.
+struct JobResult {
+  std::optional<Error> failure;         ///< the first cause; what followed from it is not kept
+  std::map<Peer, std::string> reports;  ///< JSON, of the servers and workers that sent one
+
+  int status() const { return failure ? exit_status(failure->kind()) : 0; }
+};
+
+/// The roles that agent `agent` of `agents` starts: servers and workers are each cut evenly, in order, so that
+/// the first agent has worker 0 and server 0.
+std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
+
+/// Rendezvous and life of one job, as a pure state machine: messages and time in, messages and events out.
+///
+/// Members join and get their ranks; agents are told which roles to start. Once all servers and workers are
+/// ready, each is told of all. Then: all workers done -> Finish to the servers; all have reported -> Finish to
+/// the workers; all of them have exited -> Finish to the agents. Whatever goes wrong before the last of these
+/// fails the job: one cause, and Abort to everybody.
+class Coordinator {
+ public:
+  using Connection = std::string;  ///< a link's name, any bytes
+
+  struct Outgoing {
+    Connection to;
+    ControlMessage message;
+  };
+  /// What a member wants written or shown.
+  struct Event {
+    Peer from;
+    std::variant<control::Append, control::Report, control::Progress> what;
+  };
+  struct Actions {
+    std::vector<Outgoing> messages;
+    std::vector<Event> events;
+  };
+
+  /// Throws usage where the plan has no worker, or a timeout that cannot work.
+  Coordinator(JobPlan plan, Moment now);
+
+  Actions receive(const Connection& from, ControlMessage message, Moment now);
+  /// Bytes on this connection that are no message.
+  Actions receive_garbage(const Connection& from, const Error& error, Moment now);
+  /// Call when nothing more has arrived, at next_tick() at the latest. A call that is late by more than half
+  /// the heartbeat timeout shows that this process itself stood still: members' silence is then counted anew.
+  Actions tick(Moment now);
+  Moment next_tick() const { return next_tick_; }
+  /// The job fails for a reason of the caller's.
+  Actions abort(const Error& cause, Moment now);
+
+  bool ended() const { return phase_ == Phase::ended; }
+  const JobResult& result() const { return result_; }
+
+ private:
+  enum class Phase : std::uint8_t { joining, running, finishing, leaving, closing, ended };
+  struct State {
+    Member member;
+    Connection connection;
+    Moment heard;
+    bool ready = false;
+    bool done = false;
+    bool reported = false;
+    bool said_bye = false;
+    bool exited = false;  ///< as its agent says
+  };
+
+  void on(State& from, control::Ready&& message);
+  void on(State& from, const control::Heartbeat& message);
+  void on(State& from, const control::RoleExited& message);
+  void on(State& from, const control::Failed& message);
+  void on(State& from, control::Report&& message);
+  void on(State& from, control::Append&& message);
+  void on(State& from, control::Progress&& message);
+  void on(State& from, const control::Done& message);
+  void on(State& from, const control::Bye& message);
+  void on(State& from, const auto& message);  ///< what members do not say
+
+  void hello(const Connection& from, const control::Hello& message);
+  void refuse(const Connection& to, ErrorKind kind, std::string text);
+  std::optional<std::uint32_t> free_rank(const control::Hello& message);
+  void lose(const State& state, std::string text);
+  void fail_job(ErrorKind kind, std::string text);
+  void check_silence(Moment now);
+  void check_deadline(Moment now);
+  void advance();
+  void enter(Phase phase, Moment deadline);
+  Actions finish_call();
+
+  std::uint32_t expected(Role role) const;
+  bool is_complete(const State& state) const;
+  bool has_left(const State& state) const;
+  bool all_roles(bool (Coordinator::*holds)(const State&) const) const;
+  std::string missing() const;
+  std::string_view doing() const;
+  State* find(const Connection& connection);
+  void send(const State& to, ControlMessage message);
+  void broadcast(const ControlMessage& message, auto&& whom);
+
+  JobPlan plan_;
+  Phase phase_ = Phase::joining;
+  Moment now_;       ///< of the call that is running
+  Moment deadline_;  ///< of the phase
+  Moment next_tick_;
+  std::map<Peer, State> members_;
+  std::map<Connection, Peer> connections_;
+  Actions actions_;  ///< of the call that is running
+  JobResult result_;
+};
+
+}  // namespace psring::net

@@ -1,0 +1,193 @@
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/base/poll.h>
+#include <psring/common/net/coordinator_service.h>
+#include <psring/common/net/zap.h>
+#include <psring/common/net/zmq_socket.h>
+
+namespace psring::net {
+namespace {
+
+constexpr std::string_view kScheme = "tcp://";
+
+/// The files that members write to. Every write reaches the kernel at once, so that it survives this process.
+class RunFolder {
+ public:
+  explicit RunFolder(std::filesystem::path folder) : folder_(std::move(folder)) { make_folder(folder_); }
+
+  void append(const std::string& name, std::span<const std::byte> bytes) {
+    auto found = files_.find(name);
+    if (found == files_.end()) found = files_.emplace(name, open(name, O_APPEND)).first;
+    write(name, found->second, bytes);
+    if (files_.size() > kOpenFiles) files_.clear();
+  }
+  void replace(const std::string& name, std::string_view text) {
+    write(name, open(name, O_TRUNC), std::as_bytes(std::span(text.data(), text.size())));
+  }
+
+ private:
+  static constexpr std::size_t kOpenFiles = 256;
+
+  static void make_folder(const std::filesystem::path& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", folder.string(), error.message());
+  }
+  Fd open(const std::string& name, int how) const {
+    const std::filesystem::path path = folder_ / name;
+    make_folder(path.parent_path());
+    Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | how, 0644));
+    if (!file) fail(ErrorKind::data, "{}: {}", path.string(), std::strerror(errno));
+    return file;
+  }
+  void write(const std::string& name, const Fd& file, std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+      if (written < 0 && errno != EINTR)
+        fail(ErrorKind::data, "{}: cannot write: {}", (folder_ / name).string(), std::strerror(errno));
+      if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+  }
+
+  std::filesystem::path folder_;
+  std::map<std::string, Fd> files_;
+};
+
+struct Received {
+  std::string from;
+  std::vector<std::byte> bytes;
+};
+
+/// The next message of a ROUTER: who, and one part. Nothing where none is there.
+std::optional<Received> receive(void* router) {
+  Received received;
+  zmq_msg_t part;
+  zmq_msg_init(&part);
+  bool more = true;
+  for (int i = 0; more; ++i) {
+    if (zmq_msg_recv(&part, router, ZMQ_DONTWAIT) < 0) {
+      zmq_msg_close(&part);
+      return std::nullopt;
+    }
+    const auto* data = static_cast<const std::byte*>(zmq_msg_data(&part));
+    if (i == 0) received.from.assign(reinterpret_cast<const char*>(data), zmq_msg_size(&part));
+    // Further parts make the message too long or wrong: the decoder says so.
+    if (i > 0) received.bytes.insert(received.bytes.end(), data, data + zmq_msg_size(&part));
+    more = zmq_msg_more(&part) != 0;
+  }
+  zmq_msg_close(&part);
+  return received;
+}
+
+}  // namespace
+
+class CoordinatorService::Impl {
+ public:
+  Impl(Options options, const JobKey& key, const Clock& clock)
+      : on_progress_(std::move(options.on_progress)),
+        clock_(clock),
+        folder_(options.run_folder),
+        zap_(context_.handle(), {key.client_keys().public_key}),
+        router_(context_.handle(), ZMQ_ROUTER),
+        coordinator_(std::move(options.plan), clock.now()) {
+    use_curve_server(router_.handle(), key.server_keys(), zap_);
+    router_.set(ZMQ_LINGER, 1000);
+    router_.set(ZMQ_SNDHWM, 0);  // few and small: none may be dropped
+    router_.set(ZMQ_IPV6, 1);
+    const std::int64_t most = kMaxControlBytes + 4096;  // and CURVE's share
+    const bool limited = zmq_setsockopt(router_.handle(), ZMQ_MAXMSGSIZE, &most, sizeof most) == 0;
+    check(limited, "ZeroMQ: {}", zmq_strerror(errno));
+    if (zmq_bind(router_.handle(), fmt::format("{}{}", kScheme, options.listen).c_str()) != 0)
+      fail(ErrorKind::usage, "--listen {}: {}", options.listen, zmq_strerror(errno));
+    endpoint_ = router_.get_text(ZMQ_LAST_ENDPOINT).substr(kScheme.size());
+  }
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  JobResult run(int stop_fd) {
+    while (!coordinator_.ended()) {
+      zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, stop_fd, ZMQ_POLLIN, 0}};
+      zmq_poll(items, stop_fd >= 0 ? 2 : 1, poll_milliseconds(clock_.now(), coordinator_.next_tick()));
+      if (stop_fd >= 0 && (items[1].revents & ZMQ_POLLIN) != 0) {
+        stop_fd = -1;
+        carry_out(coordinator_.abort(Error(ErrorKind::peer_lost, "the coordinator was interrupted"), clock_.now()));
+      }
+      take_messages();
+      carry_out(coordinator_.tick(clock_.now()));
+    }
+    return coordinator_.result();
+  }
+
+ private:
+  void take_messages() {
+    // All that is there before the tick: what waits in the socket is no silence. Bounded, because a member
+    // that floods must not keep the tick away.
+    for (int i = 0; i < 4096; ++i) {
+      const std::optional<Received> received = receive(router_.handle());
+      if (!received) return;
+      carry_out(handle(*received));
+    }
+  }
+
+  Coordinator::Actions handle(const Received& received) {
+    std::optional<ControlMessage> message;
+    try {
+      message = decode_control(received.bytes);
+    } catch (const Error& error) {
+      return coordinator_.receive_garbage(received.from, error, clock_.now());
+    }
+    return coordinator_.receive(received.from, std::move(*message), clock_.now());
+  }
+
+  void carry_out(const Coordinator::Actions& actions) {
+    for (const Coordinator::Event& event : actions.events) {
+      try {
+        std::visit([&](const auto& what) { store(event.from, what); }, event.what);
+      } catch (const Error& error) {
+        carry_out(coordinator_.abort(error, clock_.now()));
+      }
+    }
+    for (const Coordinator::Outgoing& outgoing : actions.messages) {
+      const std::vector<std::byte> bytes = encode_control(outgoing.message);
+      // To whom has gone this drops silently, and that is right: its silence or its agent tells.
+      if (zmq_send(router_.handle(), outgoing.to.data(), outgoing.to.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
+        zmq_send(router_.handle(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);
+    }
+  }
+
+  void store(Peer, const control::Append& append) { folder_.append(append.file, append.bytes); }
+  void store(Peer from, const control::Report& report) {
+    folder_.replace(fmt::format("reports/{}-{}.json", to_string(from.role), from.rank), report.json);
+  }
+  void store(Peer from, const control::Progress& progress) { on_progress_(from, progress.text); }
+
+  std::function<void(Peer, const std::string&)> on_progress_;
+  const Clock& clock_;
+  RunFolder folder_;
+  ZmqContext context_;
+  ZapAuthenticator zap_;
+  ZmqSocket router_;
+  Coordinator coordinator_;
+  std::string endpoint_;
+};
+
+CoordinatorService::CoordinatorService(Options options, const JobKey& key, const Clock& clock)
+    : impl_(std::make_unique<Impl>(std::move(options), key, clock)) {}
+CoordinatorService::~CoordinatorService() = default;
+const std::string& CoordinatorService::endpoint() const { return impl_->endpoint(); }
+JobResult CoordinatorService::run(int stop_fd) { return impl_->run(stop_fd); }
+
+}  // namespace psring::net

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/net/coordinator.h>
+#include <psring/common/net/key.h>
+
+namespace psring::net {
+
+/// A job's coordinator at work: the state machine behind a ROUTER socket, which speaks CURVE with holders of
+/// the job's key only. What members report lies in the run folder as soon as it has arrived: appended files
+/// under their names, reports as reports/<role>-<rank>.json.
+class CoordinatorService {
+ public:
+  struct Options {
+    JobPlan plan;
+    std::string listen = "127.0.0.1:0";  ///< ADDR:PORT; port 0: any
+    std::filesystem::path run_folder;    ///< is made where it is missing
+    std::function<void(Peer, const std::string&)> on_progress = [](Peer, const std::string&) {};
+  };
+
+  /// Binds; the join timeout starts now. Throws usage, naming --listen, where the address cannot be had, and
+  /// data where the run folder cannot be made.
+  CoordinatorService(Options options, const JobKey& key, const Clock& clock);
+  ~CoordinatorService();
+
+  /// Where members connect: ADDR:PORT with the port that was bound.
+  const std::string& endpoint() const;
+
+  /// Until the job has ended and its members have left, or may no longer be waited for. Once `stop_fd` is
+  /// readable the job fails as interrupted; -1: none. One thread, once.
+  JobResult run(int stop_fd = -1);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace psring::net

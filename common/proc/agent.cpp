@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/control_link.h>
+#include <psring/common/proc/agent.h>
+#include <psring/common/proc/local_cluster.h>
+
+namespace psring {
+namespace {
+
+class Agent {
+ public:
+  Agent(const AgentOptions& options, SignalWatch& signals, const Clock& clock)
+      : options_(options),
+        signals_(signals),
+        clock_(clock),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        cluster_(options.log_folder, clock),
+        link_({.endpoint = options.endpoint,
+               .role = net::Role::agent,
+               .rank = options.rank,
+               .host_id = options.host_id,
+               .join_timeout = options.join_timeout,
+               .stop_fd = signals.fd()},
+              net::JobKey::load(options.key_file), clock) {
+    psring::check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));
+    link_.on_change([this] { ::eventfd_write(wake_.get(), 1); });
+  }
+  ~Agent() { link_.on_change({}); }
+
+  AgentResult run() {
+    try {
+      while (!link_.finished()) {
+        if (signals_.take()) return interrupted();
+        if (const auto roles = link_.try_start_roles()) start(*roles);
+        link_.check();
+        // No deadline of its own: the link's thread watches the coordinator, and wakes us.
+        relay_next(kNever);
+      }
+    } catch (const Error& error) {
+      return failed(error);
+    }
+    return {};
+  }
+
+ private:
+  void start(const std::vector<net::Peer>& roles) {
+    for (const net::Peer& role : roles) {
+      std::vector<std::string> argv = options_.command;
+      argv.insert(argv.end(), {fmt::format("role-{}", to_string(role.role)), "--rdzv-endpoint", options_.endpoint,
+                               "--key", options_.key_file.string(), "--rank", std::to_string(role.rank)});
+      const std::string name = fmt::format("{}-{}", to_string(role.role), role.rank);
+      cluster_.start(name, std::move(argv));
+      roles_[name] = role;
+    }
+  }
+
+  /// Waits for an exit and tells of it, or for news of the link, or a signal. False: the deadline has passed.
+  bool relay_next(Moment deadline) {
+    const std::array<int, 2> wake = {wake_.get(), signals_.fd()};
+    if (const auto exit = cluster_.next_exit(deadline, wake)) relay(*exit);
+    eventfd_t count = 0;
+    ::eventfd_read(wake_.get(), &count);
+    return clock_.now() < deadline;
+  }
+
+  void relay(const ProcessExit& exit) {
+    link_.role_exited({roles_.at(exit.name), exit.status, exit.signal, exit.last_line});
+  }
+
+  AgentResult interrupted() {
+    link_.fail(Error(ErrorKind::peer_lost, "interrupted"));
+    end_roles();
+    return {kInterruptedStatus, "interrupted"};
+  }
+
+  AgentResult failed(const Error& error) {
+    link_.fail(error);  // our own cause; where it came from the coordinator, it has it already
+    const Moment deadline = clock_.now() + options_.abort_grace;
+    while (cluster_.running() > 0 && relay_next(deadline)) {
+      if (signals_.take()) break;
+    }
+    end_roles();
+    return {exit_status(error.kind()), error.what()};
+  }
+
+  void end_roles() {
+    for (const ProcessExit& exit : cluster_.terminate_all(options_.kill_grace)) relay(exit);
+    try {
+      link_.flush(clock_.now() + options_.kill_grace);
+    } catch (const Error&) {  // the coordinator has gone first: there is nobody left to tell
+    }
+  }
+
+  const AgentOptions& options_;
+  SignalWatch& signals_;
+  const Clock& clock_;
+  const Fd wake_;
+  LocalCluster cluster_;
+  net::ControlLink link_;
+  std::map<std::string, net::Peer> roles_;  ///< by their process's name
+};
+
+}  // namespace
+
+AgentResult run_agent(const AgentOptions& options, SignalWatch& signals, const Clock& clock) {
+  try {
+    return Agent(options, signals, clock).run();
+  } catch (const Error& error) {
+    if (signals.take()) return {kInterruptedStatus, "interrupted"};
+    return {exit_status(error.kind()), error.what()};
+  }
+}
+
+}  // namespace psring

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/proc/signal_watch.h>
+
+namespace psring {
+
+/// What starts and ends the roles of one host.
+struct AgentOptions {
+  std::string endpoint;              ///< HOST:PORT of the coordinator
+  std::filesystem::path key_file;    ///< of the job's key
+  std::vector<std::string> command;  ///< starts a role, together with what is appended: see run_agent
+  std::filesystem::path log_folder;  ///< gets <role>-<rank>.log
+  std::string host_id;
+  std::optional<std::uint32_t> rank;  ///< a wish; the launcher's own host asks for 0
+  Nanoseconds join_timeout = std::chrono::seconds(30);
+  Nanoseconds abort_grace = std::chrono::seconds(2);  ///< for roles to say what they have to say and end
+  Nanoseconds kill_grace = std::chrono::seconds(1);   ///< between SIGTERM and SIGKILL
+};
+
+struct AgentResult {
+  int status = 0;     ///< the job's exit status; 130 where we were interrupted
+  std::string cause;  ///< one line, the first cause; empty where all went well
+};
+
+/// The agent's life: joins the job, starts the roles it is told to as
+///   <command> role-worker|role-server --rdzv-endpoint HOST:PORT --key FILE --rank R
+/// tells the coordinator how each ends, and returns with the job. On an abort the roles get a grace, then are
+/// ended; on Ctrl-C the job is aborted. None of them is left when it returns or throws. Errors of the agent
+/// itself (no coordinator, wrong key, command not found) are results too. Call it from the main thread.
+AgentResult run_agent(const AgentOptions& options, SignalWatch& signals, const Clock& clock);
+
+}  // namespace psring

@@ -1,0 +1,66 @@
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/base/poll.h>
+#include <psring/common/proc/coordinator_process.h>
+
+namespace psring {
+namespace {
+
+constexpr std::size_t kEndpointBytes = 512;
+
+/// Until the newline; "" where the pipe was closed before it.
+std::string read_line(int fd, Moment deadline, const Clock& clock) {
+  std::string line;
+  for (;;) {
+    pollfd polled{fd, POLLIN, 0};
+    const int ready = ::poll(&polled, 1, poll_milliseconds(clock.now(), deadline));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) fail(ErrorKind::timeout, "the coordinator did not start in time");
+    std::array<char, kEndpointBytes> buffer;
+    const ssize_t size = ::read(fd, buffer.data(), buffer.size());
+    if (size <= 0 || line.size() > kEndpointBytes) return "";
+    line.append(buffer.data(), static_cast<std::size_t>(size));
+    if (line.back() == '\n') return line.substr(0, line.size() - 1);
+  }
+}
+
+}  // namespace
+
+std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline,
+                              const Clock& clock) {
+  std::array<int, 2> ends{};
+  check(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe: {}", std::strerror(errno));
+  const Fd read_end(ends[0]);
+  Fd write_end(ends[1]);
+  argv.insert(argv.end(), {"--endpoint-fd", std::to_string(write_end.get())});
+  const std::array<int, 1> inherited = {write_end.get()};
+  cluster.start("coordinator", std::move(argv), inherited);
+  write_end = Fd();
+  std::string endpoint = read_line(read_end.get(), deadline, clock);
+  if (!endpoint.empty()) return endpoint;
+  const auto exit = cluster.next_exit(deadline);
+  if (!exit) fail(ErrorKind::timeout, "the coordinator did not say where it listens");
+  if (exit->signal != 0)
+    fail(ErrorKind::peer_lost, "the coordinator was ended by signal {} as it started", exit->signal);
+  const std::string why =
+      exit->last_line.empty() ? fmt::format("exited with status {}", exit->status) : exit->last_line;
+  throw Error(kind_of_status(exit->status), "the coordinator did not start: " + why);
+}
+
+void publish_endpoint(int fd, const std::string& endpoint) {
+  const std::string line = endpoint + "\n";
+  const Fd pipe(fd);
+  if (::write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    fail(ErrorKind::usage, "--endpoint-fd {}: {}", fd, std::strerror(errno));
+}
+
+}  // namespace psring

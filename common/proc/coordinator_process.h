@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/proc/local_cluster.h>
+
+namespace psring {
+
+/// Starts a job's coordinator, `argv` with `--endpoint-fd N` appended, as the process "coordinator" of
+/// `cluster`, and returns the HOST:PORT that it publishes there. Throws, with the coordinator's own last line,
+/// where it ends first; timeout where it says nothing until the deadline.
+std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline,
+                              const Clock& clock);
+
+/// The other side: writes the endpoint to `--endpoint-fd` and closes it. Throws usage where that is no pipe.
+void publish_endpoint(int fd, const std::string& endpoint);
+
+}  // namespace psring

@@ -1,0 +1,206 @@
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/poll.h>
+#include <psring/common/proc/local_cluster.h>
+
+namespace psring {
+namespace {
+
+constexpr std::size_t kLineBytes = 4096;  // of a last line that is kept
+
+struct Pipe {
+  Fd read_end;
+  Fd write_end;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  check(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe: {}", std::strerror(errno));
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+/// Everything that the child needs, made before the fork: other threads may hold locks then, malloc's too.
+struct Launch {
+  std::vector<char*> argv;
+  std::span<const int> inherited;
+  pid_t parent = 0;
+  int input = -1;
+  int output = -1;
+  int errors = -1;
+  int failure = -1;  ///< takes errno where exec fails, and closes where it does not
+};
+
+[[noreturn]] void fail_child(const Launch& launch) {
+  const int error = errno;
+  [[maybe_unused]] const ssize_t told = ::write(launch.failure, &error, sizeof error);
+  ::_exit(127);
+}
+
+/// In the child, between fork and exec: async-signal-safe calls only.
+[[noreturn]] void run_child(const Launch& launch) {
+  ::setpgid(0, 0);
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail_child(launch);
+  if (::getppid() != launch.parent) ::_exit(127);  // it died before the line above
+  for (const auto& [from, to] : {std::pair(launch.input, STDIN_FILENO), std::pair(launch.output, STDOUT_FILENO),
+                                 std::pair(launch.errors, STDERR_FILENO)})
+    if (::dup2(from, to) < 0) fail_child(launch);
+  for (const int fd : launch.inherited)
+    if (::fcntl(fd, F_SETFD, 0) != 0) fail_child(launch);
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::signal(signal, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execvp(launch.argv.front(), launch.argv.data());
+  fail_child(launch);
+}
+
+void write_all(const Fd& file, std::string_view text) {
+  // A full disk must not take the job down for its log: what does not fit is left out.
+  while (!text.empty()) {
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+LocalCluster::LocalCluster(std::filesystem::path log_folder, const Clock& clock)
+    : log_folder_(std::move(log_folder)), clock_(clock) {
+  std::error_code error;
+  std::filesystem::create_directories(log_folder_, error);
+  if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", log_folder_.string(), error.message());
+}
+
+LocalCluster::~LocalCluster() {
+  signal_all(SIGKILL);
+  while (!processes_.empty()) reap(processes_.begin());
+}
+
+pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv, std::span<const int> inherited) {
+  check(!argv.empty(), "a process without a program");
+  const std::filesystem::path log_path = log_folder_ / (name + ".log");
+  Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  if (!log) fail(ErrorKind::data, "{}: {}", log_path.string(), std::strerror(errno));
+  const Fd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Pipe errors = make_pipe();
+  Pipe failure = make_pipe();
+  ::fcntl(errors.read_end.get(), F_SETFL, O_NONBLOCK);
+
+  Launch launch{{}, inherited, ::getpid(), input.get(), log.get(), errors.write_end.get(), failure.write_end.get()};
+  for (std::string& argument : argv) launch.argv.push_back(argument.data());
+  launch.argv.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid < 0) fail(ErrorKind::data, "{}: cannot start a process: {}", name, std::strerror(errno));
+  if (pid == 0) run_child(launch);
+
+  failure.write_end = Fd();
+  int error = 0;
+  ssize_t told = 0;
+  do told = ::read(failure.read_end.get(), &error, sizeof error);
+  while (told < 0 && errno == EINTR);
+  if (told == sizeof error) {
+    ::waitpid(pid, nullptr, 0);
+    fail(ErrorKind::data, "{}: cannot execute {}: {}", name, argv.front(), std::strerror(error));
+  }
+  Fd pid_fd(::pidfd_open(pid, 0));  // ours and not reaped: the number cannot belong to another
+  processes_.push_back({name, pid, std::move(pid_fd), std::move(errors.read_end), std::move(log), {}, {}});
+  check(static_cast<bool>(processes_.back().pid_fd), "no pidfd: {}", std::strerror(errno));
+  return pid;
+}
+
+std::optional<ProcessExit> LocalCluster::next_exit(Moment deadline, std::span<const int> wake_fds) {
+  while (!processes_.empty() || !wake_fds.empty()) {
+    std::vector<pollfd> polled;
+    for (const Process& process : processes_) {
+      polled.push_back({process.pid_fd.get(), POLLIN, 0});
+      polled.push_back({process.errors.get(), POLLIN, 0});  // -1, which poll skips, once it is closed
+    }
+    for (const int fd : wake_fds) polled.push_back({fd, POLLIN, 0});
+    const int ready = ::poll(polled.data(), polled.size(), poll_milliseconds(clock_.now(), deadline));
+    if (ready < 0) check(errno == EINTR, "poll: {}", std::strerror(errno));
+    if (ready <= 0) {
+      if (clock_.now() >= deadline) return std::nullopt;
+      continue;
+    }
+    auto at = polled.begin();
+    for (auto process = processes_.begin(); process != processes_.end(); ++process, at += 2) {
+      if (at[1].revents != 0) collect(*process);
+      if (at[0].revents != 0) return reap(process);
+    }
+    for (; at != polled.end(); ++at)
+      if (at->revents != 0) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::vector<ProcessExit> LocalCluster::terminate_all(Nanoseconds grace) {
+  std::vector<ProcessExit> exits;
+  const Moment deadline = clock_.now() + grace;
+  signal_all(SIGTERM);
+  signal_all(SIGCONT);  // a stopped process takes no SIGTERM
+  while (std::optional<ProcessExit> exit = next_exit(deadline)) exits.push_back(std::move(*exit));
+  signal_all(SIGKILL);
+  while (!processes_.empty()) exits.push_back(reap(processes_.begin()));
+  return exits;
+}
+
+/// Takes what the process has written to its standard error into the log, and keeps the last line.
+void LocalCluster::collect(Process& process) {
+  std::array<char, 16384> buffer;
+  while (process.errors) {
+    const ssize_t size = ::read(process.errors.get(), buffer.data(), buffer.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size <= 0) {
+      process.errors = Fd();
+      return;
+    }
+    const std::string_view text(buffer.data(), static_cast<std::size_t>(size));
+    write_all(process.log, text);
+    for (const char c : text) {
+      if (c != '\n' && c != '\r') {
+        if (process.line.size() < kLineBytes) process.line += c;
+      } else if (!process.line.empty()) {
+        process.last_line = std::exchange(process.line, {});
+      }
+    }
+  }
+}
+
+/// Waits for the process's end, which must be there or at hand.
+ProcessExit LocalCluster::reap(std::list<Process>::iterator process) {
+  siginfo_t info{};
+  // First look, then end what it has left in its group, then reap: only until then is the group's number its own.
+  while (::waitid(P_PID, static_cast<id_t>(process->pid), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+  ::kill(-process->pid, SIGKILL);
+  collect(*process);
+  while (::waitid(P_PID, static_cast<id_t>(process->pid), &info, WEXITED) != 0 && errno == EINTR) {
+  }
+  const bool exited = info.si_code == CLD_EXITED;
+  ProcessExit exit{process->name, process->pid, exited ? info.si_status : 0, exited ? 0 : info.si_status,
+                   process->line.empty() ? process->last_line : process->line};
+  processes_.erase(process);
+  return exit;
+}
+
+void LocalCluster::signal_all(int signal) {
+  for (const Process& process : processes_) ::kill(-process.pid, signal);
+}
+
+}  // namespace psring

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <list>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/fd.h>
+
+namespace psring {
+
+/// How a process of a cluster ended.
+struct ProcessExit {
+  std::string name;
+  pid_t pid = 0;
+  int status = 0;         ///< exit status; without meaning where a signal ended it
+  int signal = 0;         ///< 0: none
+  std::string last_line;  ///< the last line on its standard error that was not empty
+};
+
+/// Processes of this host, started and ended together. Each is a process group of its own, with an empty
+/// standard input, and its output in a log file. None outlives the cluster, nor the thread that started it
+/// (the kernel sees to that, even where this process is killed): start them from the main thread.
+/// Belongs to one thread.
+class LocalCluster {
+ public:
+  /// Logs are `log_folder`/<name>.log, which is made where it is missing.
+  LocalCluster(std::filesystem::path log_folder, const Clock& clock);
+  /// Kills and reaps what is left.
+  ~LocalCluster();
+  LocalCluster(const LocalCluster&) = delete;
+  LocalCluster& operator=(const LocalCluster&) = delete;
+
+  /// Starts argv[0] (found as execvp finds it). `inherited` stay open in it under their own numbers, all other
+  /// descriptors but the standard ones should be CLOEXEC. Throws data, naming the program, where it cannot be
+  /// executed.
+  pid_t start(const std::string& name, std::vector<std::string> argv, std::span<const int> inherited = {});
+
+  /// The next process that has ended, with its log complete. Nothing where the deadline has passed, one of
+  /// `wake_fds` is readable, or no process is left and there is nothing to wake for.
+  std::optional<ProcessExit> next_exit(Moment deadline, std::span<const int> wake_fds = {});
+
+  /// SIGTERM to all, and SIGKILL to those that have not ended `grace` later. How each of them ended.
+  std::vector<ProcessExit> terminate_all(Nanoseconds grace);
+
+  std::size_t running() const { return processes_.size(); }
+
+ private:
+  struct Process {
+    std::string name;
+    pid_t pid = 0;
+    Fd pid_fd;
+    Fd errors;  ///< its standard error, until it ends
+    Fd log;
+    std::string line;  ///< the one that is being written
+    std::string last_line;
+  };
+
+  void collect(Process& process);
+  ProcessExit reap(std::list<Process>::iterator process);
+  void signal_all(int signal);
+
+  std::filesystem::path log_folder_;
+  const Clock& clock_;
+  std::list<Process> processes_;
+};
+
+}  // namespace psring

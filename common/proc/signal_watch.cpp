@@ -1,0 +1,34 @@
+#include <cerrno>
+#include <cstring>
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/proc/signal_watch.h>
+
+namespace psring {
+
+SignalWatch::SignalWatch() {
+  sigset_t watched;
+  ::sigemptyset(&watched);
+  ::sigaddset(&watched, SIGINT);
+  ::sigaddset(&watched, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &watched, &before_);
+  fd_ = Fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  check(static_cast<bool>(fd_), "no signalfd: {}", std::strerror(errno));
+}
+
+SignalWatch::~SignalWatch() {
+  while (take()) {  // what has come was meant for us: unblocked, it would end the process on its way out
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<int> SignalWatch::take() {
+  signalfd_siginfo info;
+  if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return static_cast<int>(info.ssi_signo);
+}
+
+}  // namespace psring
