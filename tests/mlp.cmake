@@ -1,0 +1,1 @@
+psring_test(kernels_test LABELS unit LINKS psring::common)
