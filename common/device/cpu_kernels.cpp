@@ -126,9 +126,9 @@ class CpuKernels final : public Kernels {
               Activation activation, float* y) override {
     if (m == 0 || n == 0) return;
     const Gemm s = with_strides({.m = m, .n = n, .k = k, .transpose_b = true});
+    const Team team(threads_);
     Prepared* const prepared = k == 0 || bias == nullptr ? nullptr : find({.shape = s, .bias = true});
     if (prepared != nullptr) {
-      const Team team(threads_);
       prepared->run(stream_, x, w, bias, y, scratch_);
     } else {
       gemm(s, 1, x, w, 0, y);
@@ -176,7 +176,6 @@ class CpuKernels final : public Kernels {
     auto found = prepared_.find(product);
     if (found == prepared_.end()) {
       if (prepared_.size() == kMostPrepared) prepared_.clear();
-      const Team team(threads_);
       const dnnl::matmul::primitive_desc chosen = describe(product, engine_);
       std::unique_ptr<Prepared> made;
       if (std::string_view(chosen.impl_info_str()).starts_with("brg"))
