@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <iosfwd>
+#include <string>
+
+#include <psring/worker/model/model.h>
+
+namespace psring::bench {
+
+/// Rates of one compute thread, in GFLOP/s: medians over the rounds.
+struct ComputeRates {
+  double step = 0;     ///< forward, loss and backward of a batch, as the trainer calls them
+  double ceiling = 0;  ///< oneDNN's on the step's own matrix products: their operations over the sum of their times
+  double spread = 0;   ///< of the step: (slowest - fastest) / median
+  std::size_t rounds = 0;
+  double ratio() const { return step / ceiling; }
+};
+
+/// Measures a model's step and, in turn with it, the ceiling: each product alone, operands warm, by the fastest of
+/// oneDNN's sgemm, its matmul on plain rows, and its matmul on operands that were packed in advance. `data` says
+/// what the random inputs look like. Throws usage where the model has no matrix products.
+ComputeRates measure_compute(const worker::Model& model, const worker::DataShape& data, std::size_t batch,
+                             std::size_t rounds = 11);
+
+/// Prints them as a line.
+void bench_compute(std::ostream& out, const worker::Model& model, const worker::DataShape& data, std::size_t batch);
+
+/// For the models that need no data set: mlp and gelu-mlp.
+void bench_compute(std::ostream& out, const std::string& model, std::size_t batch);
+
+}  // namespace psring::bench
