@@ -8,6 +8,18 @@
 
 namespace psring::worker {
 
+class PsClient::Busy {
+ public:
+  explicit Busy(PsClient& client) : client_(client), start_(client.clock_.now()) {}
+  ~Busy() { client_.busy_ += client_.clock_.now() - start_; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  PsClient& client_;
+  const Moment start_;
+};
+
 PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options)
     : transport_(transport),
       clock_(clock),
@@ -31,30 +43,36 @@ void PsClient::open(std::uint64_t seed, bool initial_by_worker,
 }
 
 void PsClient::push(std::size_t unit, std::uint64_t step, std::span<const float> gradient) {
+  const Busy busy(*this);
   protocol_.push(unit, step, gradient, frames_);
   send();
 }
 
 void PsClient::pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up) {
+  const Busy busy(*this);
   protocol_.pull(unit, version, into, start_up, frames_);
   send();
 }
 
 void PsClient::push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into) {
+  const Busy busy(*this);
   protocol_.push_pull(unit, step, gradient, into, frames_);
   send();
 }
 
 void PsClient::progress() {
+  const Busy busy(*this);
   while (const auto message = transport_.receive(Moment::min())) protocol_.on_message(*message);
   outbox_.flush(transport_);
 }
 
 void PsClient::wait(std::size_t unit, std::uint64_t version) {
+  const Busy busy(*this);
   wait_until([&] { return protocol_.has(unit, version); }, "values", unit);
 }
 
 void PsClient::wait_acknowledged(std::size_t unit) {
+  const Busy busy(*this);
   wait_until([&] { return protocol_.acknowledged(unit); }, "acknowledgements", unit);
 }
 

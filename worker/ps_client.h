@@ -45,8 +45,11 @@ class PsClient {
   void wait_acknowledged(std::size_t unit);
   /// Takes what has arrived and sends what may leave, without waiting.
   void progress();
+  /// Time spent in here, waiting included.
+  Nanoseconds busy() const { return busy_; }
 
  private:
+  class Busy;  ///< counts a call's time
   void send();
   void wait_until(const std::function<bool()>& done, const char* what, std::size_t unit);
 
@@ -56,6 +59,7 @@ class PsClient {
   ClientProtocol protocol_;
   net::Outbox outbox_;
   ClientProtocol::Frames frames_;
+  Nanoseconds busy_{0};
 };
 
 }  // namespace psring::worker

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -36,9 +37,13 @@ class ByteLedger {
   /// One message of `operation` to or from `peer`.
   void add(Direction direction, const std::string& operation, const std::string& peer, std::uint64_t payload,
            std::uint64_t framing) {
+    (direction == Direction::sent ? sent_ : received_).fetch_add(payload + framing, std::memory_order_relaxed);
     const std::scoped_lock lock(mutex_);
     counts_[{direction, operation, peer}] += {1, payload, framing};
   }
+  /// All bytes so far, framing counted.
+  std::uint64_t sent_bytes() const { return sent_.load(std::memory_order_relaxed); }
+  std::uint64_t received_bytes() const { return received_.load(std::memory_order_relaxed); }
   std::map<Key, ByteCount> snapshot() const {
     const std::scoped_lock lock(mutex_);
     return counts_;
@@ -52,6 +57,8 @@ class ByteLedger {
   }
 
  private:
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<std::uint64_t> received_{0};
   mutable std::mutex mutex_;
   std::map<Key, ByteCount> counts_;
 };

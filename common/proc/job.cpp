@@ -47,7 +47,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("op_timeout", o.op_timeout);
   visit("eval_every", o.eval_every);
   visit("trace", o.trace);
-  visit("save_model", o.save_model);
+  visit("out", o.out);
 }
 
 template <class T>

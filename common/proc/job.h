@@ -52,7 +52,7 @@ struct JobOptions {
 
   std::size_t eval_every = 0;  ///< steps; 0: at the end only
   bool trace = false;
-  bool save_model = true;
+  std::string out;  ///< the run folder, on the host of worker 0: model.safetensors goes there; "": not saved
 
   std::size_t batch_per_worker() const { return global_batch / (workers * virtual_workers); }
 };

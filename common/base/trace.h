@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+
+namespace psring {
+
+/// What a process did when: spans in the Chrome trace format (opens in Perfetto). One thread writes it.
+/// Switched off it costs a branch. Times are of the job's one clock: `offset` is added to this process's.
+class Trace {
+ public:
+  Trace(const Clock& clock, bool on) : clock_(clock), on_(on) {}
+
+  bool on() const { return on_; }
+
+  /// Records from its making to its end, under a name such as "forward layers.0".
+  class Span {
+   public:
+    Span(Trace& trace, std::string_view name, std::string_view detail = {}) : trace_(trace) {
+      if (trace.on_) begin(name, detail);
+    }
+    ~Span() {
+      if (trace_.on_) end();
+    }
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+
+   private:
+    void begin(std::string_view name, std::string_view detail);
+    void end();
+    Trace& trace_;
+    std::string name_;
+    Moment start_;
+  };
+
+  /// The events as a comma-separated list of JSON objects ("" where there are none), for `process` with
+  /// the number `pid`; what is returned is forgotten.
+  std::string take_json(std::string_view process, int pid, Nanoseconds offset);
+
+ private:
+  struct Event {
+    std::string name;
+    Moment start;
+    Nanoseconds duration;
+  };
+  const Clock& clock_;
+  bool on_;
+  std::vector<Event> events_;
+};
+
+}  // namespace psring

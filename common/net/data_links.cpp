@@ -1,0 +1,93 @@
+#include <psring/common/net/data_links.h>
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/net/channel.h>
+#include <psring/common/net/shm_channel.h>
+
+namespace psring::net {
+
+Way parse_way(const std::string& text) {
+  if (text == "auto") return Way::automatic;
+  if (text == "shm") return Way::shm;
+  if (text == "tcp") return Way::tcp;
+  fail(ErrorKind::usage, "--transport: expected auto, shm or tcp, got '{}'", text);
+}
+
+DataLinks::DataLinks(const JobKey& key, Options options, ByteLedger& ledger)
+    : key_(key), options_(std::move(options)), ledger_(ledger) {
+  if (options_.encrypt)
+    authenticator_.emplace(context_.handle(), std::vector<std::string>{key_.client_keys().public_key});
+  zmq_ = make_zmq_channel(context_, {.key = key_,
+                                     .self = options_.self,
+                                     .encrypt = options_.encrypt,
+                                     .authenticator = authenticator_ ? &*authenticator_ : nullptr,
+                                     .silence = options_.silence});
+}
+
+DataLinks::~DataLinks() = default;
+
+Addresses DataLinks::listen() {
+  const std::string name = shm_name(key_.job_id(), options_.self.peer);
+  shm_.push_back(listen_shm({.key = key_, .self = options_.self}, name));
+  return {{"tcp", zmq_->listen("tcp://" + options_.bind + ":0")}, {"shm", name}};
+}
+
+void DataLinks::connect(const std::vector<Member>& members, Arena& arena, Moment deadline) {
+  std::map<Peer, std::string> near;
+  std::map<Peer, std::string> far;
+  for (const Member& member : members) {
+    const bool same_host = member.host_id == options_.host_id;
+    if (options_.way == Way::shm && !same_host)
+      fail(ErrorKind::usage, "--transport shm: {} is on another host than {}", to_string(member),
+           to_string(options_.self.peer));
+    if (options_.way != Way::tcp && same_host) {
+      near[member.peer] = member.addresses.at("shm");
+    } else {
+      far[member.peer] = member.addresses.at("tcp");
+    }
+  }
+  if (!far.empty()) zmq_->connect(far, deadline);
+  if (!near.empty()) shm_.push_back(connect_shm({.key = key_, .self = options_.self}, arena, near, deadline));
+}
+
+Transport& DataLinks::transport() {
+  if (!transport_) {
+    std::vector<std::unique_ptr<Channel>> channels = std::move(shm_);
+    channels.push_back(std::move(zmq_));
+    transport_ = make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger_);
+  }
+  return *transport_;
+}
+
+std::string address_towards(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), "9", &hints, &found); error != 0)
+    fail(ErrorKind::data, "{}: {}", host, ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  // Connecting a datagram socket sends nothing: it only looks the route up.
+  const Fd socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage local{};
+  socklen_t size = sizeof local;
+  char text[NI_MAXHOST] = {};
+  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0)
+    fail(ErrorKind::data, "no route to {}: {}", host, std::strerror(errno));
+  if (::getnameinfo(reinterpret_cast<sockaddr*>(&local), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
+    fail(ErrorKind::data, "no route to {}", host);
+  return text;
+}
+
+}  // namespace psring::net

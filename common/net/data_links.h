@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/clock.h>
+#include <psring/common/device/arena.h>
+#include <psring/common/net/control_messages.h>
+#include <psring/common/net/handshake.h>
+#include <psring/common/net/key.h>
+#include <psring/common/net/transport.h>
+#include <psring/common/net/zap.h>
+#include <psring/common/net/zmq_channel.h>
+
+namespace psring::net {
+
+/// Which way tensors take between two processes.
+enum class Way : std::uint8_t { automatic, shm, tcp };
+
+/// `auto`, `shm` or `tcp`; throws usage, naming --transport, for anything else.
+Way parse_way(const std::string& text);
+
+/// A process's data links, made from what the rendezvous knows: listens and connects, by shared memory
+/// where both are on one host and nothing else was asked for, by ZeroMQ otherwise; then `transport` is
+/// what the process talks through.
+class DataLinks {
+ public:
+  struct Options {
+    Identity self;
+    Way way = Way::automatic;
+    bool encrypt = false;
+    std::string bind = "127.0.0.1";  ///< address of the interface that is listened at
+    std::string host_id;
+    Nanoseconds silence = std::chrono::seconds(10);  ///< after which a TCP link is lost
+  };
+
+  DataLinks(const JobKey& key, Options options, ByteLedger& ledger);
+  ~DataLinks();
+
+  /// Listens; returns what others need in order to connect.
+  Addresses listen();
+  /// Links to all of `members`. `arena` is what this process lends them by shared memory.
+  /// Throws usage where shared memory is demanded of another host; else as the channels do.
+  void connect(const std::vector<Member>& members, Arena& arena, Moment deadline);
+  /// After the last `listen` and `connect`: the transport over all links.
+  Transport& transport();
+
+ private:
+  const JobKey key_;
+  const Options options_;
+  ByteLedger& ledger_;
+  ZmqContext context_;
+  std::optional<ZapAuthenticator> authenticator_;
+  std::unique_ptr<ZmqChannel> zmq_;
+  std::vector<std::unique_ptr<Channel>> shm_;
+  std::unique_ptr<Transport> transport_;
+};
+
+/// The local address from which packets to `host` (a name or an address) leave: what a role binds that
+/// others have to reach. Throws data where there is no route.
+std::string address_towards(const std::string& host);
+
+}  // namespace psring::net

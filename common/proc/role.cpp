@@ -1,0 +1,73 @@
+#include <psring/common/proc/role.h>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/host.h>
+
+namespace psring {
+
+Membership::Membership(const RoleOptions& options, net::Role role) : role_(role) {
+  const net::JobKey key = net::JobKey::load(options.key_file);
+  const std::string host = net::host_id();
+  link_ = std::make_unique<net::ControlLink>(
+      net::ControlLink::Options{.endpoint = options.endpoint, .role = role, .rank = options.rank, .host_id = host}, key, clock_);
+  job_ = job_from_json(link_->job());
+  const std::string bind = options.bind.empty()
+                               ? net::address_towards(options.endpoint.substr(0, options.endpoint.rfind(':')))
+                               : options.bind;
+  links_ = std::make_unique<net::DataLinks>(key,
+                                            net::DataLinks::Options{.self = {self(), 0},
+                                                                    .way = net::parse_way(job_.transport),
+                                                                    .encrypt = job_.encrypt,
+                                                                    .bind = bind,
+                                                                    .host_id = host,
+                                                                    .silence = from_seconds(job_.heartbeat_timeout)},
+                                            bytes_);
+}
+
+std::vector<net::Member> Membership::meet(const net::Addresses& addresses, net::Role whom) {
+  link_->ready(addresses);
+  std::vector<net::Member> members = link_->members(deadline());
+  std::erase_if(members, [&](const net::Member& member) { return member.peer.role != whom; });
+  return members;
+}
+
+std::string Membership::report_json(const std::string& extra) const {
+  nlohmann::ordered_json json = extra.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(extra);
+  for (const auto& [key, count] : bytes_.snapshot()) {
+    auto& entry = json["bytes"][key.direction == ByteLedger::Direction::sent ? "sent" : "received"][key.operation][key.peer];
+    entry = {{"messages", count.messages}, {"payload", count.payload}, {"framing", count.framing}};
+  }
+  for (std::size_t c = 0; c < kCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    json["memory"][std::string(to_string(category))] = {{"peak", memory_.peak_bytes(category)},
+                                                         {"current", memory_.current_bytes(category)}};
+  }
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  json["memory"]["rss_peak"] = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  return json.dump();
+}
+
+void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body) {
+  Membership membership(options, role);
+  try {
+    body(membership);
+    membership.link().flush(membership.clock().now() + std::chrono::seconds(10));
+  } catch (const Error& error) {
+    membership.link().fail(error);
+    throw;
+  } catch (const std::exception& error) {
+    membership.link().fail(Error(ErrorKind::bug, error.what()));
+    throw;
+  }
+}
+
+}  // namespace psring

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/memory_ledger.h>
+#include <psring/common/net/control_link.h>
+#include <psring/common/net/data_links.h>
+#include <psring/common/proc/job.h>
+
+namespace psring {
+
+/// What a server or worker is started with; all else it learns from the coordinator.
+struct RoleOptions {
+  std::string endpoint;  ///< HOST:PORT of the coordinator
+  std::string key_file;
+  std::optional<std::uint32_t> rank;
+  std::string bind;  ///< "": the address that routes to the coordinator
+};
+
+/// A server's or worker's part in a job: its link to the coordinator, what the job says, its data links
+/// and its ledgers. A user's program that pushes and pulls makes one, too.
+class Membership {
+ public:
+  Membership(const RoleOptions& options, net::Role role);
+
+  net::ControlLink& link() { return *link_; }
+  const JobOptions& job() const { return job_; }
+  std::uint32_t rank() const { return link_->rank(); }
+  net::DataLinks& links() { return *links_; }
+  ByteLedger& bytes() { return bytes_; }
+  MemoryLedger& memory() { return memory_; }
+  const Clock& clock() const { return clock_; }
+  net::Peer self() const { return {role_, rank()}; }
+
+  /// Tells the coordinator how this process is reached and waits for all others; returns those of a role.
+  std::vector<net::Member> meet(const net::Addresses& addresses, net::Role whom);
+  Moment deadline() const { return clock_.now() + from_seconds(job_.join_timeout); }
+
+  /// Bytes, memory and whatever `extra` (members of a JSON object, "" for none) adds, as one JSON object.
+  std::string report_json(const std::string& extra) const;
+
+ private:
+  const SystemClock clock_;
+  net::Role role_;
+  ByteLedger bytes_;
+  MemoryLedger memory_;
+  std::unique_ptr<net::ControlLink> link_;
+  JobOptions job_;
+  std::unique_ptr<net::DataLinks> links_;
+};
+
+/// Runs a role: makes its membership, calls `body`, and sees to it that the coordinator hears of an error
+/// before the process ends with it.
+void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body);
+
+}  // namespace psring

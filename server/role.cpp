@@ -1,0 +1,61 @@
+#include <psring/server/role.h>
+
+#include <memory>
+
+#include <psring/common/base/parallel.h>
+#include <psring/common/device/arena.h>
+#include <psring/optim/job_optimizer.h>
+#include <psring/optim/schedule.h>
+#include <psring/server/server.h>
+
+namespace psring::server {
+namespace {
+
+/// What a server lends server 0: sums are small, and go through the link's own memory.
+constexpr std::size_t kNothing = std::size_t{64} << 10;
+
+void serve_job(Membership& member, const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {
+  const JobOptions& job = member.job();
+  const auto aggregator = aggregators.make(Spec::parse("--aggregate", job.aggregate));
+  const auto consistency = make_consistency(Spec::parse("--consistency", job.consistency));
+  const auto optimizer = optim::make_optimizer(optimizers, job);
+  const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), job.steps.value_or(1));
+  const bool applies = job.optimizer_on == "server";
+
+  Arena arena(kNothing);
+  std::vector<net::Member> servers = member.meet(member.links().listen(), net::Role::server);
+  if (member.rank() > 0) {
+    servers.resize(1);  // server 0, which collects verdicts
+    member.links().connect(servers, arena, member.deadline());
+  }
+  net::Transport& transport = member.links().transport();
+  Parallel parallel(job.server_threads);
+  Shard shard({.rank = member.rank(),
+               .servers = static_cast<std::uint32_t>(job.servers),
+               .workers = static_cast<std::uint32_t>(job.workers),
+               .lr = job.lr,
+               .clip_norm = applies ? job.clip_norm : 0,
+               .optimizer = applies ? optimizer.get() : nullptr,
+               .schedule = applies ? schedule.get() : nullptr,
+               .aggregator = aggregator.get(),
+               .consistency = consistency.get()},
+              parallel, member.memory());
+  member.link().on_change([&] { transport.wake(); });
+  serve(shard, transport, member.clock(), [&] {
+    member.link().check();
+    return member.link().finished();
+  });
+  member.link().on_change({});
+  fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());
+  member.link().report(member.report_json(
+      fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(), shard.version(), shard.describe())));
+}
+
+}  // namespace
+
+void run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
+                const optim::OptimizerRegistry& optimizers) {
+  run_role(options, net::Role::server, [&](Membership& member) { serve_job(member, aggregators, optimizers); });
+}
+
+}  // namespace psring::server

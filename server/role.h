@@ -1,0 +1,14 @@
+#pragma once
+
+#include <psring/common/base/registry.h>
+#include <psring/common/proc/role.h>
+#include <psring/optim/optimizers.h>
+#include <psring/server/aggregator.h>
+
+namespace psring::server {
+
+/// A server's life: joins the job, holds its ranges, serves until the workers are done. Prints its balance.
+void run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
+                const optim::OptimizerRegistry& optimizers);
+
+}  // namespace psring::server

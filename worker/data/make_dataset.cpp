@@ -1,0 +1,104 @@
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/data/idx.h>
+#include <psring/worker/data/make_dataset.h>
+#include <psring/worker/data/synthetic.h>
+#include <psring/worker/data/text.h>
+
+namespace psring::worker {
+namespace {
+
+constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
+
+/// "--data idx:d does not fit --model mlp:100-10: 784 inputs a sample, 100 expected"
+template <class... Args>
+[[noreturn]] void misfit(const Spec& spec, const DataNeeds& needs, fmt::format_string<Args...> format, Args&&... args) {
+  fail(ErrorKind::data, "{} {} does not fit --model {}: {}", spec.flag(), spec.text(), needs.model,
+       fmt::format(format, std::forward<Args>(args)...));
+}
+
+const char* kind_of(bool tokens) { return tokens ? "tokens" : "real numbers"; }
+
+void check_fit(const Dataset& data, const Spec& spec, const DataNeeds& needs) {
+  if (data.size() == 0) fail(ErrorKind::data, "{} {} has no sample", spec.flag(), spec.text());
+  if (data.tokens() != needs.tokens)
+    misfit(spec, needs, "its inputs are {}, {} expected", kind_of(data.tokens()), kind_of(needs.tokens));
+  if (data.input_cols() != needs.input_cols)
+    misfit(spec, needs, "{} inputs a sample, {} expected", data.input_cols(), needs.input_cols);
+  if (!needs.targets) return;
+  if (data.targets_per_sample() != needs.rows_per_sample)
+    misfit(spec, needs, "{} targets a sample, {} expected", data.targets_per_sample(), needs.rows_per_sample);
+  if (data.classes() > needs.classes)
+    misfit(spec, needs, "{} classes, at most {} expected", data.classes(), needs.classes);
+}
+
+const std::string& path_of(const Spec& spec, const char* expected) {
+  if (spec.argument().empty()) fail(ErrorKind::usage, "{}: expected {}, got '{}'", spec.flag(), expected, spec.text());
+  return spec.argument();
+}
+
+/// A text has no shape of its own: whether the model reads tokens comes before their file is looked at.
+DataSplit load_text(const Spec& spec, const DataNeeds& needs, const char* expected, TokenFormat format) {
+  const std::string& path = path_of(spec, expected);
+  if (!needs.tokens) misfit(spec, needs, "its inputs are {}, {} expected", kind_of(true), kind_of(false));
+  return load_tokens(path, format, needs.input_cols, needs.classes);
+}
+
+}  // namespace
+
+void register_builtin_datasets(DatasetRegistry& registry) {
+  const auto add = [&](const char* name, const char* help, DataSplit (*make)(const Spec&, const DataNeeds&)) {
+    registry.add(name, help, [make](const Spec& spec, const DataNeeds& needs) {
+      return std::make_unique<DataSplit>(make(spec, needs));
+    });
+  };
+  add("fashion-mnist", "70000 images of clothing, from the package dataset-fashion-mnist", make_fashion_mnist);
+  add("idx", "idx:DIR: images and labels in IDX files, plain or gzip", make_idx);
+  add("text", "text:FILE: the bytes of a file as tokens", make_text);
+  add("tokens", "tokens:FILE: 16-bit little-endian tokens", make_tokens);
+  add("synthetic", "synthetic:samples=N,seed=S: made for the model, and learnable", make_synthetic_data);
+}
+
+DataSplit make_dataset(const DatasetRegistry& registry, const Spec& spec, const DataNeeds& needs) {
+  DataSplit split = std::move(*registry.make(spec, needs));
+  check(split.train != nullptr, "{} {}: its factory made no training split", spec.flag(), spec.text());
+  check_fit(*split.train, spec, needs);
+  if (split.test) check_fit(*split.test, spec, needs);
+  return split;
+}
+
+DataSplit make_fashion_mnist(const Spec& spec, const DataNeeds& /*needs*/) {
+  const std::string folder = spec.argument().empty() ? kFashionMnistFolder : spec.argument();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored))
+    fail(ErrorKind::data, "{}: no such file or folder; install the package dataset-fashion-mnist", folder);
+  return load_idx(folder, 10);
+}
+
+DataSplit make_idx(const Spec& spec, const DataNeeds& /*needs*/) { return load_idx(path_of(spec, "idx:DIR"), 0); }
+
+DataSplit make_text(const Spec& spec, const DataNeeds& needs) {
+  return load_text(spec, needs, "text:FILE", TokenFormat::bytes);
+}
+
+DataSplit make_tokens(const Spec& spec, const DataNeeds& needs) {
+  return load_text(spec, needs, "tokens:FILE", TokenFormat::u16);
+}
+
+DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs) {
+  spec.allow_only({"samples", "seed"});
+  SyntheticSpec made;
+  made.kind = !needs.targets ? SyntheticSpec::Kind::inputs
+              : needs.tokens ? SyntheticSpec::Kind::tokens
+                             : SyntheticSpec::Kind::classes;
+  made.samples = spec.positive("samples", 4096);
+  made.cols = needs.input_cols;
+  made.classes = needs.classes;
+  made.seed = spec.positive("seed", needs.seed);
+  return make_synthetic(made);
+}
+
+}  // namespace psring::worker

@@ -1,0 +1,104 @@
+#include <psring/worker/metrics.h>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/worker/training.h>
+
+namespace psring::worker {
+
+using Json = nlohmann::ordered_json;
+
+MetricsWriter::MetricsWriter(const Run& run, net::ControlLink& link, const ByteLedger& bytes, const Clock& clock)
+    : run_(run), link_(link), bytes_(bytes), clock_(clock), start_(clock.now()), flushed_(start_) {}
+
+void MetricsWriter::on_step(const StepReport& report) {
+  const Nanoseconds communicated = training_ != nullptr ? training_->communicated() : Nanoseconds{0};
+  const std::uint64_t sent = bytes_.sent_bytes();
+  const std::uint64_t received = bytes_.received_bytes();
+  Json json = {{"step", report.step},
+               {"epoch", report.epoch},
+               {"worker", run_.rank},
+               {"time_s", seconds(clock_.now() - start_)},
+               {"loss", report.loss},
+               {"lr", run_.schedule->lr(run_.lr, report.step)},
+               {"samples", report.samples},
+               {"step_s", seconds(report.duration)},
+               {"compute_s", seconds(report.duration - (communicated - communicated_))},
+               {"comm_s", seconds(communicated - communicated_)},
+               {"exposed_comm_s", seconds(report.exposed)},
+               {"bytes_sent", sent - sent_},
+               {"bytes_received", received - received_},
+               {"staleness", 0}};
+  sent_ = sent;
+  received_ = received;
+  communicated_ = communicated;
+  if (steps_ == 0) first_loss_ = report.loss;
+  last_loss_ = report.loss;
+  ++steps_;
+  samples_ += report.samples;
+  training_time_ += report.duration;
+  exposed_ += report.exposed;
+  step_seconds_.push_back(seconds(report.duration));
+  line(json.dump());
+}
+
+void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
+  evaluation_ = evaluation;
+  const auto rows = static_cast<double>(evaluation.rows);
+  line(Json{{"step", evaluation.step},
+            {"worker", run_.rank},
+            {"time_s", seconds(clock_.now() - start_)},
+            {"test_loss", evaluation.loss_sum / rows},
+            {"test_accuracy", static_cast<double>(evaluation.correct) / rows},
+            {"test_rows", evaluation.rows},
+            {"test_correct", evaluation.correct}}
+           .dump());
+}
+
+void MetricsWriter::line(std::string text) {
+  lines_ += std::move(text) + "\n";
+  if (clock_.now() - flushed_ < std::chrono::milliseconds(500)) return;
+  flush();
+  if (run_.rank == 0)
+    link_.progress(Json{{"step", steps_},
+                        {"steps", run_.steps},
+                        {"loss", last_loss_},
+                        {"samples", samples_},
+                        {"seconds", seconds(training_time_)}}
+                       .dump());
+}
+
+void MetricsWriter::flush() {
+  flushed_ = clock_.now();
+  std::span<const char> left(lines_);
+  while (!left.empty()) {
+    const auto piece = left.first(std::min(left.size(), net::kMaxAppendBytes));
+    link_.append("metrics.jsonl", std::as_bytes(piece));
+    left = left.subspan(piece.size());
+  }
+  lines_.clear();
+}
+
+std::string MetricsWriter::summary_json() const {
+  std::vector<double> sorted = step_seconds_;
+  std::sort(sorted.begin(), sorted.end());
+  const auto quantile = [&](double q) {
+    return sorted.empty() ? 0 : sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))];
+  };
+  return Json{{"steps", steps_},
+              {"samples", samples_},
+              {"seconds", seconds(training_time_)},
+              {"exposed_comm_s", seconds(exposed_)},
+              {"step_s", {{"median", quantile(0.5)}, {"p10", quantile(0.1)}, {"p90", quantile(0.9)}}},
+              {"first_loss", first_loss_},
+              {"final_loss", last_loss_},
+              {"test", {{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}, {"correct", evaluation_.correct}}}}
+      .dump();
+}
+
+}  // namespace psring::worker

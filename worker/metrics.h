@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <psring/common/base/byte_ledger.h>
+#include <psring/common/net/control_link.h>
+#include <psring/optim/schedule.h>
+#include <psring/worker/trainer.h>
+
+namespace psring::worker {
+
+class Training;
+
+/// Writes a worker's metrics.jsonl lines (a line a step, and one an evaluation) to the run folder, and tells
+/// whoever watches how far the run is. Lines are collected and sent twice a second, so that a short step is
+/// not made longer by it.
+class MetricsWriter final : public TrainObserver {
+ public:
+  struct Run {
+    std::uint32_t rank = 0;
+    std::uint64_t steps = 0;
+    double lr = 0;
+    const optim::Schedule* schedule = nullptr;
+  };
+  MetricsWriter(const Run& run, net::ControlLink& link, const ByteLedger& bytes, const Clock& clock);
+
+  /// Time spent in communication so far, for comm_s.
+  void measure(const Training& training) { training_ = &training; }
+
+  void on_step(const StepReport& report) override;
+  void on_evaluation(const Evaluation& evaluation) override;
+  void flush();
+
+  /// The run's figures so far, as a JSON object.
+  std::string summary_json() const;
+
+ private:
+  void line(std::string text);
+
+  const Run run_;
+  net::ControlLink& link_;
+  const ByteLedger& bytes_;
+  const Clock& clock_;
+  const Training* training_ = nullptr;
+  const Moment start_;
+  Moment flushed_;
+  std::string lines_;
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
+  Nanoseconds communicated_{0};
+
+  std::uint64_t samples_ = 0;
+  std::uint64_t steps_ = 0;
+  Nanoseconds training_time_{0};  ///< of all steps
+  Nanoseconds exposed_{0};
+  std::vector<double> step_seconds_;
+  double first_loss_ = 0;
+  double last_loss_ = 0;
+  Evaluation evaluation_;
+};
+
+}  // namespace psring::worker

@@ -1,0 +1,334 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/model/safetensors.h>
+
+namespace psring::worker {
+namespace {
+
+using Json = nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian, and read and written as it is");
+
+constexpr std::uint64_t kLengthBytes = 8;
+constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
+constexpr std::size_t kMostNameBytes = 1024;  // ours: names stand in messages
+constexpr const char* kMetadata = "__metadata__";
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
+
+/// Bytes of an element of each type that the format knows.
+std::optional<std::size_t> element_bytes(std::string_view dtype) {
+  constexpr std::pair<std::string_view, std::size_t> kTypes[] = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
+      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"F64", 8},     {"I64", 8}, {"U64", 8}};
+  for (const auto& [name, bytes] : kTypes)
+    if (name == dtype) return bytes;
+  return std::nullopt;
+}
+
+/// a * b where it does not exceed `most`.
+std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b, std::uint64_t most) {
+  if (a != 0 && b > most / a) return std::nullopt;
+  return a * b;
+}
+
+/// A header's entries, collected while it is parsed: no tree of the whole header is built, and what stands
+/// where it does not belong is refused as soon as it is read.
+class HeaderParser {
+ public:
+  HeaderParser(const std::string& path, std::uint64_t data_begin, std::uint64_t data_bytes)
+      : path_(path), data_begin_(data_begin), data_bytes_(data_bytes) {}
+
+  std::vector<TensorEntry> parse(const std::string& header) {
+    if (header.empty() || header.front() != '{') bad("it is not a JSON object");
+    try {
+      const Json rest = Json::parse(
+          header, [this](int depth, Json::parse_event_t event, Json& value) { return on_event(depth, event, value); });
+    } catch (const Json::exception& e) {
+      bad(e.what());
+    }
+    check_offsets();
+    std::sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    return std::move(entries_);
+  }
+
+ private:
+  /// `what` may quote the file: it becomes one short line.
+  [[noreturn]] void bad(std::string_view what) const {
+    std::string line(what.substr(0, 400));
+    std::replace_if(line.begin(), line.end(), is_control, '?');
+    fail(ErrorKind::data, "{}: not a safetensors file: bad header: {}", path_, line);
+  }
+  [[noreturn]] void bad_tensor(std::string_view what) const { bad(fmt::format("tensor '{}': {}", name_, what)); }
+
+  /// Depth 1 is inside the header's object, 2 inside an entry, 3 inside its lists. Returns whether the
+  /// value is kept in the tree: entries are not, once they were taken.
+  bool on_event(int depth, Json::parse_event_t event, const Json& value) {
+    using Event = Json::parse_event_t;
+    switch (event) {
+      case Event::key:
+        on_key(depth, value.get_ref<const std::string&>());
+        return true;
+      case Event::object_start:
+        if (depth > 1) bad_tensor("nested too deep");
+        return true;
+      case Event::array_start:
+        if (depth != 2) bad_tensor("a list where none belongs");
+        return true;
+      case Event::value:
+        if (depth < 2) bad_tensor("expected an object");
+        return true;
+      case Event::object_end:
+        if (depth == 1) on_entry(value);
+        return depth == 0;
+      case Event::array_end:
+        return true;
+    }
+    return true;
+  }
+
+  void on_key(int depth, const std::string& key) {
+    if (depth == 1) {
+      if (key.size() > kMostNameBytes || std::any_of(key.begin(), key.end(), is_control))
+        bad("a tensor's name is too long, or holds control characters");
+      name_ = key;
+      keys_.clear();
+      if (!names_.insert(key).second) bad_tensor("stands twice");
+    } else if (!keys_.insert(key).second) {
+      bad_tensor(fmt::format("key '{}' stands twice", key));
+    }
+  }
+
+  void on_entry(const Json& value) {
+    if (name_ == kMetadata) {
+      for (const auto& [key, text] : value.items())
+        if (!text.is_string()) bad_tensor(fmt::format("key '{}' is not text", key));
+      return;
+    }
+    for (const char* key : {"dtype", "shape", "data_offsets"})
+      if (!value.contains(key)) bad_tensor(fmt::format("has no '{}'", key));
+    if (value.size() != 3) bad_tensor("has keys other than dtype, shape, data_offsets");
+    TensorEntry entry;
+    entry.name = name_;
+    if (!value["dtype"].is_string()) bad_tensor("its dtype is not text");
+    entry.dtype = value["dtype"].get<std::string>();
+    const std::optional<std::size_t> width = element_bytes(entry.dtype);
+    if (!width) bad_tensor(fmt::format("unknown dtype '{}'", entry.dtype));
+    const std::vector<std::uint64_t> offsets = numbers(value["data_offsets"]);
+    if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes_)
+      bad_tensor(
+          fmt::format("its data_offsets [{}] do not lie in {} bytes of data", fmt::join(offsets, ", "), data_bytes_));
+    entry.begin_bytes = data_begin_ + offsets[0];
+    entry.size_bytes = offsets[1] - offsets[0];
+    entry.shape = numbers(value["shape"]);
+    std::optional<std::uint64_t> bytes = *width;
+    for (const std::size_t extent : entry.shape)
+      if (bytes) bytes = product(*bytes, extent, data_bytes_);
+    if (bytes != entry.size_bytes)
+      bad_tensor(fmt::format("{} of shape [{}] does not take {} bytes", entry.dtype, fmt::join(entry.shape, ", "),
+                             entry.size_bytes));
+    entry.elements = entry.size_bytes / *width;
+    entries_.push_back(std::move(entry));
+  }
+
+  std::vector<std::uint64_t> numbers(const Json& list) const {
+    if (!list.is_array()) bad_tensor("expected a list of numbers");
+    std::vector<std::uint64_t> values;
+    for (const Json& item : list) {
+      if (!item.is_number_unsigned()) bad_tensor("expected a list of whole numbers, 0 or above");
+      values.push_back(item.get<std::uint64_t>());
+    }
+    return values;
+  }
+
+  /// The tensors must cover the data, each byte once.
+  void check_offsets() {
+    std::sort(entries_.begin(), entries_.end(), [](const TensorEntry& a, const TensorEntry& b) {
+      return std::pair(a.begin_bytes, a.size_bytes) < std::pair(b.begin_bytes, b.size_bytes);
+    });
+    std::uint64_t at = data_begin_;
+    for (const TensorEntry& entry : entries_) {
+      name_ = entry.name;
+      if (entry.begin_bytes < at) bad_tensor("overlaps the tensor before it");
+      if (entry.begin_bytes > at) bad_tensor(fmt::format("{} bytes before it belong to none", entry.begin_bytes - at));
+      at += entry.size_bytes;
+    }
+    const std::uint64_t end = data_begin_ + data_bytes_;
+    if (at != end) bad(fmt::format("{} bytes at the end of the file belong to no tensor", end - at));
+  }
+
+  const std::string& path_;
+  std::uint64_t data_begin_;
+  std::uint64_t data_bytes_;
+  std::string name_;             ///< the entry that is being read
+  std::set<std::string> names_;  ///< of all entries so far
+  std::set<std::string> keys_;   ///< of this entry so far
+  std::vector<TensorEntry> entries_;
+};
+
+std::vector<TensorEntry> read_header(const InputFile& file) {
+  std::uint64_t length = 0;
+  if (file.size_bytes() < kLengthBytes)
+    fail(ErrorKind::data, "{}: not a safetensors file: truncated: {} bytes", file.path(), file.size_bytes());
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (length > kMostHeaderBytes || length > file.size_bytes() - kLengthBytes)
+    fail(ErrorKind::data, "{}: not a safetensors file, or truncated: claims a header of {} bytes in a file of {}",
+         file.path(), length, file.size_bytes());
+  std::string header(length, '\0');
+  file.read(kLengthBytes, std::as_writable_bytes(std::span(header)));
+  const std::uint64_t data_begin = kLengthBytes + length;
+  return HeaderParser(file.path(), data_begin, file.size_bytes() - data_begin).parse(header);
+}
+
+float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+/// IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction bits.
+float from_f16(std::uint16_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits & 0x8000U} << 16;
+  const std::uint32_t exponent = bits >> 10 & 0x1FU;
+  const std::uint32_t fraction = bits & 0x3FFU;
+  if (exponent == 0) {  // zero, or subnormal: fraction * 2^-24, which is exact in f32
+    const float value = std::ldexp(static_cast<float>(fraction), -24);
+    return sign != 0 ? -value : value;
+  }
+  const std::uint32_t wide = exponent == 0x1F ? 0xFFU : exponent + (127 - 15);
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+/// Reads `out.size()` elements of type T from byte `offset` on, a piece at a time, and converts them.
+template <class T, class Convert>
+void read_as(const InputFile& file, std::uint64_t offset, std::span<float> out, Convert&& convert) {
+  std::array<T, 4096> piece;
+  for (std::size_t done = 0; done < out.size();) {
+    const std::size_t now = std::min(piece.size(), out.size() - done);
+    file.read(offset + done * sizeof(T), std::as_writable_bytes(std::span(piece).first(now)));
+    for (std::size_t i = 0; i < now; ++i) out[done + i] = convert(piece[i]);
+    done += now;
+  }
+}
+
+constexpr std::string_view kPrefix = "transformer.";
+
+/// The tensor that a spec asks for, by its name or with GPT-2's prefix, of the same shape.
+const TensorEntry& tensor_for(const TensorFile& file, const TensorSpec& spec) {
+  const TensorEntry* plain = file.find(spec.name);
+  const TensorEntry* prefixed = file.find(std::string(kPrefix) + spec.name);
+  const std::string wanted = fmt::format("{} [{}]", spec.name, fmt::join(spec.shape, ", "));
+  if (plain != nullptr && prefixed != nullptr)
+    fail(ErrorKind::data, "{}: has both {} and {}, the model wants {}", file.path(), plain->name, prefixed->name,
+         wanted);
+  const TensorEntry* entry = plain != nullptr ? plain : prefixed;
+  if (entry == nullptr) fail(ErrorKind::data, "{}: has no tensor {}, which the model needs", file.path(), wanted);
+  if (entry->shape != spec.shape)
+    fail(ErrorKind::data, "{}: tensor {} has shape [{}], the model wants {}", file.path(), entry->name,
+         fmt::join(entry->shape, ", "), wanted);
+  return *entry;
+}
+
+/// Tensors of a published GPT-2 that hold no parameter of their own. The dots matter: …attn.c_attn.bias is one.
+bool holds_no_parameter(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
+}
+
+/// The length and header of a file of f32 tensors that follow each other.
+std::string make_header(std::span<const TensorSpec> specs) {
+  nlohmann::ordered_json header;
+  header[kMetadata] = {{"format", "pt"}};
+  std::uint64_t at = 0;
+  for (const TensorSpec& spec : specs) {
+    check(!header.contains(spec.name), "two tensors of the name '{}' for one file", spec.name);
+    const std::uint64_t end = at + spec.elements() * sizeof(float);
+    header[spec.name] = {{"dtype", "F32"}, {"shape", spec.shape}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  std::string text = header.dump();
+  text.resize(round_up(text.size(), 8), ' ');
+  const std::uint64_t length = text.size();
+  check(length <= kMostHeaderBytes, "a header of {} bytes", length);
+  std::string bytes(kLengthBytes, '\0');
+  std::memcpy(bytes.data(), &length, kLengthBytes);
+  return bytes + text;
+}
+
+}  // namespace
+
+TensorFile::TensorFile(const std::string& path) : file_(path), entries_(read_header(file_)) {}
+
+const TensorEntry* TensorFile::find(const std::string& name) const {
+  const auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
+                                   [](const TensorEntry& entry, const std::string& key) { return entry.name < key; });
+  return at != entries_.end() && at->name == name ? &*at : nullptr;
+}
+
+void TensorFile::read(const TensorEntry& entry, std::size_t first, std::span<float> out) const {
+  check(first <= entry.elements && out.size() <= entry.elements - first, "{}: elements {} to {} of {}, which has {}",
+        path(), first, first + out.size(), entry.name, entry.elements);
+  const auto at = [&](std::size_t width) { return entry.begin_bytes + first * width; };
+  if (entry.dtype == "F32") {
+    file_.read(at(sizeof(float)), std::as_writable_bytes(out));
+  } else if (entry.dtype == "F16") {
+    read_as<std::uint16_t>(file_, at(2), out, from_f16);
+  } else if (entry.dtype == "BF16") {
+    read_as<std::uint16_t>(file_, at(2), out, from_bf16);
+  } else if (entry.dtype == "F64") {
+    read_as<double>(file_, at(8), out, [](double value) { return static_cast<float>(value); });
+  } else {
+    fail(ErrorKind::data, "{}: tensor {} is of type {}, expected F32, F16, BF16 or F64", path(), entry.name,
+         entry.dtype);
+  }
+}
+
+std::vector<const TensorEntry*> match_tensors(const TensorFile& file, std::span<const TensorSpec> specs) {
+  std::vector<const TensorEntry*> matched;
+  std::set<const TensorEntry*> used;
+  for (const TensorSpec& spec : specs) {
+    matched.push_back(&tensor_for(file, spec));
+    used.insert(matched.back());
+  }
+  for (const TensorEntry& entry : file.entries())
+    if (!used.contains(&entry) && !holds_no_parameter(entry.name))
+      fail(ErrorKind::data, "{}: tensor {} [{}] is none of the model's", file.path(), entry.name,
+           fmt::join(entry.shape, ", "));
+  return matched;
+}
+
+void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std::span<float> out) {
+  check(out.size() == range.size(), "load_range: {} elements for a range of {}", out.size(), range.size());
+  std::fill(out.begin(), out.end(), 0.0F);
+  for (const TensorSlot& tensor : unit.tensors) {
+    const TensorEntry& entry = tensor_for(file, tensor.spec);
+    const Range part = Range{tensor.offset, tensor.offset + entry.elements}.intersect(range);
+    if (!part.empty()) file.read(entry, part.begin - tensor.offset, out.subspan(part.begin - range.begin, part.size()));
+  }
+}
+
+TensorWriter::TensorWriter(const std::string& path, std::span<const TensorSpec> specs) : file_(path) {
+  const std::string header = make_header(specs);
+  file_.write(std::as_bytes(std::span(header)));
+  for (const TensorSpec& spec : specs) left_ += spec.elements();
+}
+
+void TensorWriter::append(std::span<const float> values) {
+  check(values.size() <= left_, "{} more elements than the tensors have", values.size() - left_);
+  file_.write(std::as_bytes(values));
+  left_ -= values.size();
+}
+
+void TensorWriter::commit() {
+  check(left_ == 0, "{} elements of the tensors are missing", left_);
+  file_.commit();
+}
+
+}  // namespace psring::worker

@@ -1,0 +1,39 @@
+#include <psring/worker/registries.h>
+
+#include <utility>
+
+#include <psring/worker/model/gpt.h>
+#include <psring/worker/model/mlp.h>
+#include <psring/worker/strategy/strategies.h>
+
+namespace psring::worker {
+
+void register_builtins(Registries& registries) {
+  const auto model = [&](const char* name, const char* help, Model (*make)(const Spec&)) {
+    registries.models.add(name, help, [make](const Spec& spec) { return std::make_unique<Model>(make(spec)); });
+  };
+  model("mlp", "mlp:784-512-512-10: linear layers, ReLU between them, cross-entropy", make_mlp);
+  model("gelu-mlp", "gelu-mlp:dim=1024,layers=4: no bias, mean square of the output as its loss", make_gelu_mlp);
+  model("gpt", "gpt:layers=6,dim=384,heads=6,context=256,vocab=256: a GPT-2", make_gpt);
+
+  register_builtin_datasets([&](const char* name, const char* help, DatasetFactory make) {
+    registries.datasets.add(name, help, [make = std::move(make)](const Spec& spec, const DataNeeds& needs) {
+      return std::make_unique<DataSplit>(make_dataset(make, spec, needs));
+    });
+  });
+
+  registries.strategies.add("single", "one process, no exchange", [](const Spec& spec) {
+    return std::make_unique<StrategyKind>(
+        StrategyKind{.servers = false, .one_worker = true, .exact = true, .make = [spec](const Context& context, const JobOptions&) {
+          return make_single(spec, context);
+        }});
+  });
+  registries.strategies.add("ps", "servers own all parameters; push and pull, bsp", [](const Spec& spec) {
+    return std::make_unique<StrategyKind>(
+        StrategyKind{.servers = true, .one_worker = false, .exact = true, .make = [spec](const Context& context, const JobOptions& job) {
+          return make_ps(spec, context, job.optimizer_on == "server");
+        }});
+  });
+}
+
+}  // namespace psring::worker

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <psring/common/base/registry.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/data/make_dataset.h>
+#include <psring/worker/model/model.h>
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring::worker {
+
+/// A way of training, as it is registered: what processes it takes, and how it is made.
+struct StrategyKind {
+  bool servers = false;      ///< parameters are reached through servers
+  bool one_worker = false;   ///< it is one process, whatever --workers says
+  bool exact = true;         ///< ends in the same bits as `single` with as many virtual workers
+  std::function<std::unique_ptr<Strategy>(const Context&, const JobOptions&)> make;
+};
+
+/// The names that a worker knows; the App owns them, and a user's are added like the built-in ones.
+struct Registries {
+  Registry<Model> models;
+  Registry<DataSplit, const DataNeeds&> datasets;
+  Registry<StrategyKind> strategies;
+};
+
+void register_builtins(Registries& registries);
+
+}  // namespace psring::worker

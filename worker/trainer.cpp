@@ -1,0 +1,154 @@
+#include <psring/worker/trainer.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <psring/common/base/error.h>
+
+namespace psring::worker {
+
+Trainer::Trainer(const TrainPlan& plan, const TrainParts& parts) : plan_(plan), parts_(parts), binding_(parts.flat) {}
+
+void Trainer::run() {
+  parts_.strategy.start();
+  const std::uint64_t batches = parts_.sampler.batches(plan_.batch);
+  for (std::uint64_t index = 0; index < plan_.steps; ++index) {
+    const Moment start = parts_.clock.now();
+    const Nanoseconds waited = parts_.strategy.waited();
+    const Trace::Span span(parts_.trace, "step");
+    if (index % batches == 0) parts_.sampler.begin_epoch(static_cast<std::uint32_t>(index / batches));
+    const Step step{index};
+    parts_.strategy.begin_step(step);
+    LossResult total;
+    std::size_t samples = 0;
+    for (std::size_t v = 0; v < plan_.virtual_workers; ++v) {
+      const auto batch = parts_.sampler.batch(plan_.rank + v, index % batches, plan_.batch);
+      const LossResult loss = step_of_worker(batch, step, v);
+      total.loss_sum += loss.loss_sum;
+      total.rows += loss.rows;
+      samples += batch.size();
+    }
+    parts_.strategy.finish_step(step);
+    parts_.observer.on_step({index, index / batches, total.loss_sum / static_cast<double>(total.rows), samples,
+                       parts_.clock.now() - start, parts_.strategy.waited() - waited});
+    if (plan_.eval_every != 0 && (index + 1) % plan_.eval_every == 0 && index + 1 < plan_.steps) evaluate(index + 1);
+  }
+  parts_.strategy.quiesce();
+  evaluate(plan_.steps);
+}
+
+LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
+  const std::size_t micros = std::min(plan_.accumulate, samples.size());
+  const float scale = 1.0F / static_cast<float>(samples.size() * parts_.rows_per_sample);
+  binding_.reset_fresh();
+  LossResult total;
+  for (std::size_t m = 0; m < micros; ++m) {
+    const std::size_t begin = m * samples.size() / micros;
+    const std::size_t end = (m + 1) * samples.size() / micros;
+    const Micro micro{m, m + 1 == micros, virtual_worker, virtual_worker + 1 == plan_.virtual_workers};
+    const LossResult loss = micro_batch(samples.subspan(begin, end - begin), scale, step, micro);
+    total.loss_sum += loss.loss_sum;
+    total.rows += loss.rows;
+  }
+  return total;
+}
+
+LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro) {
+  load(*parts_.data.train, samples);
+  forward();
+  const LossResult loss = parts_.network.loss(scale);
+  if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
+  backward(micro);
+  return loss;
+}
+
+void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) {
+  const Trace::Span span(parts_.trace, "load");
+  parts_.network.begin(samples.size());
+  const Matrix input = parts_.network.input();
+  const std::span<std::int32_t> targets = parts_.network.targets();
+  const std::size_t each = data.targets_per_sample();
+  for (std::size_t i = 0; i < samples.size(); ++i)
+    data.read(samples[i], {input.row(i), input.cols}, targets.subspan(i * each, each));
+}
+
+void Trainer::acquire(std::size_t layer, Pass pass) {
+  const UnitId unit = parts_.flat.unit_of(layer);
+  if (unit == kNoUnit) return;
+  const auto layers = parts_.flat.layers_of(unit);
+  if (layer != (pass == Pass::forward ? layers.front() : layers.back())) return;
+  const Trace::Span span(parts_.trace, "acquire", parts_.trace.on() ? parts_.layout.units[unit].name : "");
+  parts_.strategy.acquire(unit, pass);
+  binding_.bind_parameters(unit, parts_.units[unit].parameters);
+  if (pass == Pass::backward) binding_.bind_gradients(unit, parts_.units[unit].gradients);
+}
+
+void Trainer::release(std::size_t layer, Pass pass) {
+  const UnitId unit = parts_.flat.unit_of(layer);
+  if (unit == kNoUnit) return;
+  const auto layers = parts_.flat.layers_of(unit);
+  if (layer == (pass == Pass::forward ? layers.back() : layers.front())) parts_.strategy.release(unit, pass);
+}
+
+void Trainer::forward() {
+  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
+    acquire(layer, Pass::forward);
+    {
+      const Trace::Span span(parts_.trace, "forward", parts_.trace.on() ? std::to_string(layer) : "");
+      parts_.network.forward_layer(layer, binding_.parameters(layer));
+    }
+    release(layer, Pass::forward);
+  }
+}
+
+void Trainer::backward(Micro micro) {
+  for (std::size_t layer = parts_.flat.layers(); layer-- > 0;) {
+    acquire(layer, Pass::backward);
+    {
+      const Trace::Span span(parts_.trace, "backward", parts_.trace.on() ? std::to_string(layer) : "");
+      parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer));
+    }
+    release(layer, Pass::backward);
+    const UnitId unit = parts_.flat.unit_of(layer);
+    if (unit != kNoUnit && layer == parts_.flat.layers_of(unit).front()) parts_.strategy.grad_ready(unit, micro);
+  }
+}
+
+void Trainer::evaluate(std::uint64_t step) {
+  if (parts_.data.test == nullptr) return;
+  const Trace::Span span(parts_.trace, "evaluate");
+  parts_.strategy.quiesce();
+  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.rank, plan_.workers);
+  Evaluation result{.step = step};
+  std::vector<std::uint32_t> samples;
+  const std::size_t chunk = (plan_.batch + plan_.accumulate - 1) / plan_.accumulate;  // what the network has room for
+  for (std::size_t begin = 0; begin < count; begin += chunk) {
+    samples.resize(std::min(chunk, count - begin));
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.rank, plan_.workers));
+    load(*parts_.data.test, samples);
+    forward();
+    const LossResult loss = parts_.network.evaluate();
+    result.loss_sum += loss.loss_sum;
+    result.rows += loss.rows;
+    result.correct += loss.correct;
+  }
+  parts_.observer.on_evaluation(result);
+}
+
+void Trainer::fail_not_finite(Step step) const {
+  const auto finite = [](std::span<const float> values) {
+    return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+  };
+  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
+    if (finite(parts_.network.output_of(layer).span())) continue;
+    const UnitId unit = parts_.flat.unit_of(layer);
+    if (unit == kNoUnit) fail(ErrorKind::data, "step {}: the output of layer {} is not finite", step.index, layer);
+    fail(ErrorKind::data, "step {}: the output of unit '{}' is not finite ({}); a lower --lr or --clip-norm may help",
+         step.index, parts_.layout.units[unit].name,
+         finite(parts_.units[unit].parameters) ? "its parameters are" : "nor are its parameters");
+  }
+  fail(ErrorKind::data, "step {}: the loss is not finite, though all outputs are", step.index);
+}
+
+}  // namespace psring::worker

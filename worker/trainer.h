@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/trace.h>
+#include <psring/worker/data/dataset.h>
+#include <psring/worker/data/sampler.h>
+#include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/network.h>
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring::worker {
+
+/// How long and on what a worker trains.
+struct TrainPlan {
+  std::uint64_t steps = 0;
+  std::size_t batch = 0;       ///< samples of one (virtual) worker in a step
+  std::size_t accumulate = 1;  ///< micro-batches that a step's batch is cut into
+  std::uint64_t eval_every = 0;  ///< steps; 0: at the end only
+  std::size_t rank = 0;
+  std::size_t workers = 1;
+  std::size_t virtual_workers = 1;
+};
+
+struct StepReport {
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  double loss = 0;  ///< mean over what this worker saw in the step
+  std::size_t samples = 0;
+  Nanoseconds duration{0};
+  Nanoseconds exposed{0};  ///< of it, waiting for communication
+};
+
+/// This worker's share of an evaluation: integer counts, to be added up over the workers.
+struct Evaluation {
+  std::uint64_t step = 0;  ///< updates made before it
+  double loss_sum = 0;
+  std::uint64_t rows = 0;
+  std::uint64_t correct = 0;
+};
+
+/// Hears of each step and evaluation as it ends.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_step(const StepReport& report) = 0;
+  virtual void on_evaluation(const Evaluation& evaluation) = 0;
+};
+
+/// What the loop works with; all of it outlives the Trainer.
+struct TrainParts {
+  const FlatModel& flat;
+  const Layout& layout;
+  Network& network;
+  std::size_t rows_per_sample;  ///< of the model
+  const DataSplit& data;
+  Sampler& sampler;
+  Strategy& strategy;
+  std::span<UnitBuffers> units;
+  const Clock& clock;
+  Trace& trace;
+  TrainObserver& observer;
+};
+
+/// The loop, the same for every strategy: begin_step; for each layer acquire its unit, forward, release;
+/// the loss; in reverse acquire, backward, release, and grad_ready once a unit's last layer is through;
+/// finish_step. A unit is acquired before its first layer of a pass and released after its last.
+class Trainer {
+ public:
+  Trainer(const TrainPlan& plan, const TrainParts& parts);
+
+  /// Trains, evaluates, and leaves the parameters current. Throws data, naming the step and the unit,
+  /// where the loss is not finite.
+  void run();
+
+ private:
+  LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
+  LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);
+  void load(const Dataset& data, std::span<const std::uint32_t> samples);
+  void forward();
+  void backward(Micro micro);
+  void evaluate(std::uint64_t step);
+  void acquire(std::size_t layer, Pass pass);
+  void release(std::size_t layer, Pass pass);
+  [[noreturn]] void fail_not_finite(Step step) const;
+
+  const TrainPlan plan_;
+  const TrainParts parts_;
+  Binding binding_;
+};
+
+}  // namespace psring::worker

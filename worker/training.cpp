@@ -1,0 +1,119 @@
+#include <psring/worker/training.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/optim/job_optimizer.h>
+#include <psring/worker/model/safetensors.h>
+
+namespace psring::worker {
+namespace {
+
+DataNeeds needs_of(const Model& model, const JobOptions& job) {
+  return {.input_cols = model.input_cols,
+          .rows_per_sample = model.rows_per_sample,
+          .classes = model.classes,
+          .tokens = model.tokens,
+          .targets = model.targets,
+          .seed = job.seed,
+          .model = job.model};
+}
+
+}  // namespace
+
+TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers)
+    : job_(job) {
+  strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
+  model_ = registries.models.make(Spec::parse("--model", job.model));
+  flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
+  layout_ = flat_->layout(strategy_->servers ? job.servers : 1);
+  optimizer_ = optim::make_optimizer(optimizers, job);
+  if (!job.init.empty()) TensorFile(job.init);
+  data_ = registries.datasets.make(Spec::parse("--data", job.data), needs_of(*model_, job));
+  const Sampler sampler(data_->train->size(), job.workers * job.virtual_workers, job.seed, false);
+  steps_ = job.steps.value_or(job.epochs * sampler.batches(job.batch_per_worker()));
+  schedule_ = optim::make_schedule(Spec::parse("--schedule", job.schedule), steps_);
+}
+
+std::size_t Training::arena_bytes(const Layout& layout) {
+  return layout.elements() * 2 * sizeof(float) + (layout.units.size() * 2 + 1) * Arena::kAlignment;
+}
+
+Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
+    : setup_(setup), surroundings_(surroundings), units_(setup.layout().units.size()) {
+  const JobOptions& job = setup.job();
+  const Surroundings& s = surroundings_;
+  if (s.transport != nullptr) {
+    PsClient::Options options{.check = s.check};
+    if (s.arena != nullptr) options.mark = [arena = s.arena](const void* at) { return arena->mark(at); };
+    if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
+    client_.emplace(*s.transport, s.clock, setup.layout(), std::move(options));
+  }
+  Context context{.layout = setup.layout(),
+                  .units = units_,
+                  .rank = s.rank,
+                  .workers = job.workers,
+                  .virtual_workers = job.virtual_workers,
+                  .seed = job.seed,
+                  .optimizer = setup.optimizer(),
+                  .client = client_ ? &*client_ : nullptr,
+                  .arena = s.arena,
+                  .memory = s.memory,
+                  .clock = s.clock,
+                  .initial = nullptr};
+  if (!job.init.empty()) {
+    auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
+    std::vector<TensorSpec> specs;
+    for (const UnitLayout& unit : setup.layout().units)
+      for (const TensorSlot& tensor : unit.tensors) specs.push_back(tensor.spec);
+    match_tensors(*file, specs);
+    context.initial = [file, &layout = setup.layout()](UnitId unit, std::span<float> out) {
+      load_range(*file, layout.units[unit], {0, out.size()}, out);
+    };
+  }
+  strategy_ = setup.strategy().make(context, job);
+  kernels_ = make_cpu_kernels(job.threads);
+}
+
+void Training::run(TrainObserver& observer) {
+  const JobOptions& job = setup_.job();
+  const std::size_t batch = job.batch_per_worker();
+  Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate);
+  Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch");
+  Trainer trainer({.steps = setup_.steps(),
+                   .batch = batch,
+                   .accumulate = job.accumulate,
+                   .eval_every = job.eval_every,
+                   .rank = surroundings_.rank,
+                   .workers = job.workers,
+                   .virtual_workers = job.virtual_workers},
+                  {.flat = setup_.flat(),
+                   .layout = setup_.layout(),
+                   .network = network,
+                   .rows_per_sample = setup_.model().rows_per_sample,
+                   .data = setup_.data(),
+                   .sampler = sampler,
+                   .strategy = *strategy_,
+                   .units = units_,
+                   .clock = surroundings_.clock,
+                   .trace = surroundings_.trace,
+                   .observer = observer});
+  trainer.run();
+}
+
+void Training::save(const std::filesystem::path& file) const {
+  // In the model's own order, whatever the units are.
+  std::vector<std::pair<const TensorSlot*, UnitId>> tensors;
+  for (UnitId unit = 0; unit < units_.size(); ++unit)
+    for (const TensorSlot& tensor : setup_.layout().units[unit].tensors) tensors.emplace_back(&tensor, unit);
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first->id < b.first->id; });
+  std::vector<TensorSpec> specs;
+  for (const auto& [tensor, unit] : tensors) specs.push_back(tensor->spec);
+  TensorWriter writer(file.string(), specs);
+  for (const auto& [tensor, unit] : tensors)
+    writer.append(units_[unit].parameters.subspan(tensor->offset, tensor->spec.elements()));
+  writer.commit();
+}
+
+}  // namespace psring::worker

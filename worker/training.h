@@ -1,0 +1,82 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <psring/common/device/arena.h>
+#include <psring/common/device/kernels.h>
+#include <psring/common/net/transport.h>
+#include <psring/optim/optimizers.h>
+#include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/network.h>
+#include <psring/worker/ps_client.h>
+#include <psring/worker/registries.h>
+#include <psring/worker/trainer.h>
+
+namespace psring::worker {
+
+/// What the flags make, before anything runs: who starts a job makes it to check them all, and a worker to
+/// train. Throws usage or data, naming the flag or the file.
+class TrainSetup {
+ public:
+  TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers);
+
+  const JobOptions& job() const { return job_; }
+  const StrategyKind& strategy() const { return *strategy_; }
+  const Model& model() const { return *model_; }
+  const FlatModel& flat() const { return *flat_; }
+  const DataSplit& data() const { return *data_; }
+  const Layout& layout() const { return layout_; }
+  /// --steps, or what --epochs come to.
+  std::uint64_t steps() const { return steps_; }
+  OptimizerPlan optimizer() const { return {optimizer_.get(), schedule_.get(), job_.lr, job_.clip_norm}; }
+
+ private:
+  const JobOptions job_;
+  std::unique_ptr<StrategyKind> strategy_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<FlatModel> flat_;
+  std::unique_ptr<DataSplit> data_;
+  Layout layout_;
+  std::uint64_t steps_ = 0;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<optim::Schedule> schedule_;
+};
+
+/// One worker's training, wherever its transport leads.
+class Training {
+ public:
+  struct Surroundings {
+    std::size_t rank = 0;
+    MemoryLedger& memory;
+    const Clock& clock;
+    Trace& trace;
+    Arena* arena = nullptr;               ///< shared with peers; see arena_bytes
+    net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
+    std::function<void()> check;          ///< throws where the job has failed
+  };
+
+  /// What an arena needs for all units' parameters and gradients.
+  static std::size_t arena_bytes(const Layout& layout);
+
+  Training(const TrainSetup& setup, const Surroundings& surroundings);
+
+  void run(TrainObserver& observer);
+  /// Writes the parameters. REQUIRES: run() has returned.
+  void save(const std::filesystem::path& file) const;
+  Prediction predict() const { return strategy_->predict(); }
+  Nanoseconds communicated() const { return client_ ? client_->busy() : Nanoseconds{0}; }
+
+ private:
+  const TrainSetup& setup_;
+  const Surroundings surroundings_;
+  std::vector<UnitBuffers> units_;
+  std::optional<PsClient> client_;
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<Kernels> kernels_;
+};
+
+}  // namespace psring::worker
