@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <cstring>
+
+#include <sodium.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/handshake.h>
+
+namespace psring::net {
+namespace {
+
+void append(std::vector<std::byte>& bytes, std::span<const std::byte> more) {
+  bytes.insert(bytes.end(), more.begin(), more.end());
+}
+
+template <class Number>
+void append_number(std::vector<std::byte>& bytes, Number number) {
+  append(bytes, std::as_bytes(std::span(&number, 1)));
+}
+
+void append_identity(std::vector<std::byte>& bytes, Identity identity) {
+  append_number(bytes, static_cast<std::uint32_t>(identity.peer.role));
+  append_number(bytes, identity.peer.rank);
+  append_number(bytes, identity.incarnation);
+}
+
+/// What both proofs cover. All fields have a fixed size, so no two transcripts read the same.
+struct Transcript {
+  Nonce client_nonce;
+  Nonce server_nonce;
+  Identity client;
+  Identity server;
+
+  Mac proof(const JobKey& key, std::string_view side) const {
+    std::vector<std::byte> bytes;
+    append(bytes, std::as_bytes(std::span(side)));
+    append(bytes, client_nonce);
+    append(bytes, server_nonce);
+    append_identity(bytes, client);
+    append_identity(bytes, server);
+    append_number(bytes, key.job_id());
+    return key.mac(bytes);
+  }
+};
+
+constexpr std::string_view kServer = "server";
+constexpr std::string_view kClient = "client";
+static_assert(kServer.size() == kClient.size());
+
+HandshakeFrame make_frame(FrameType type, const JobKey& key, Identity self, std::vector<std::byte> payload) {
+  FrameHeader header;
+  header.type = type;
+  header.job = key.job_id();
+  header.sender_role = self.peer.role;
+  header.sender_rank = self.peer.rank;
+  header.incarnation = self.incarnation;
+  header.payload_bytes = payload.size();
+  return {header, std::move(payload)};
+}
+
+Identity sender_of(const FrameHeader& header) { return {header.sender(), header.incarnation}; }
+
+}  // namespace
+
+Nonce random_nonce() {
+  check(sodium_init() >= 0, "libsodium could not be initialised");
+  Nonce nonce;
+  randombytes_buf(nonce.data(), nonce.size());
+  return nonce;
+}
+
+std::string one_line(std::span<const std::byte> text) {
+  std::string line;
+  for (const std::byte byte : text.first(std::min(text.size(), kMaxRefusalBytes))) {
+    const char c = static_cast<char>(byte);
+    line += c >= ' ' && c <= '~' ? c : '?';
+  }
+  return line;
+}
+
+ClientHandshake::ClientHandshake(const JobKey& key, Identity self, Peer server, std::string where, const Nonce& nonce)
+    : key_(key), self_(self), server_(server), where_(std::move(where)), nonce_(nonce) {}
+
+HandshakeFrame ClientHandshake::start() const {
+  return make_frame(FrameType::hello, key_, self_, {nonce_.begin(), nonce_.end()});
+}
+
+std::optional<HandshakeFrame> ClientHandshake::on_frame(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (header.type == FrameType::refused)
+    fail(ErrorKind::unauthorised, "{} at {} refused the link: {}", to_string(server_), where_, one_line(payload));
+  if (state_ == State::helloed && header.type == FrameType::challenge) return on_challenge(header, payload);
+  if (state_ == State::proved && header.type == FrameType::accepted && payload.empty() && header.sender() == server_) {
+    state_ = State::open;
+    return std::nullopt;
+  }
+  fail(ErrorKind::protocol, "{} at {}: unexpected {} of {} bytes while the link opens", to_string(server_), where_,
+       to_string(header.type), payload.size());
+}
+
+HandshakeFrame ClientHandshake::on_challenge(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (payload.size() != sizeof(Nonce) + sizeof(Mac))
+    fail(ErrorKind::protocol, "{} at {}: challenge of {} bytes, expected {}", to_string(server_), where_,
+         payload.size(), sizeof(Nonce) + sizeof(Mac));
+  if (header.sender() != server_)
+    fail(ErrorKind::protocol, "expected {} at {}, found {}", to_string(server_), where_, to_string(header.sender()));
+  Transcript transcript{nonce_, {}, self_, sender_of(header)};
+  std::copy_n(payload.begin(), sizeof(Nonce), transcript.server_nonce.begin());
+  if (header.job != key_.job_id() ||
+      !equal_in_constant_time(transcript.proof(key_, kServer), payload.subspan(sizeof(Nonce))))
+    fail(ErrorKind::unauthorised, "{} at {} does not hold this job's key", to_string(server_), where_);
+  const Mac proof = transcript.proof(key_, kClient);
+  state_ = State::proved;
+  return make_frame(FrameType::proof, key_, self_, {proof.begin(), proof.end()});
+}
+
+ServerHandshake::ServerHandshake(const JobKey& key, Identity self, const Nonce& nonce)
+    : key_(key), self_(self), nonce_(nonce) {}
+
+HandshakeFrame ServerHandshake::on_frame(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (state_ == State::waiting && header.type == FrameType::hello) return on_hello(header, payload);
+  if (state_ == State::challenged && header.type == FrameType::proof) return on_proof(header, payload);
+  return refuse("the link is not open: the job's key must be proved first");
+}
+
+HandshakeFrame ServerHandshake::on_hello(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (payload.size() != sizeof(Nonce)) return refuse("hello of a wrong size");
+  if (header.job != key_.job_id()) return refuse("another job: its key is not the one that we hold");
+  client_ = sender_of(header);
+  std::copy_n(payload.begin(), sizeof(Nonce), client_nonce_.begin());
+  const Mac proof = Transcript{client_nonce_, nonce_, client_, self_}.proof(key_, kServer);
+  std::vector<std::byte> challenge(nonce_.begin(), nonce_.end());
+  append(challenge, proof);
+  state_ = State::challenged;
+  return make_frame(FrameType::challenge, key_, self_, std::move(challenge));
+}
+
+HandshakeFrame ServerHandshake::on_proof(const FrameHeader& header, std::span<const std::byte> payload) {
+  const Mac expected = Transcript{client_nonce_, nonce_, client_, self_}.proof(key_, kClient);
+  if (sender_of(header) != client_ || header.job != key_.job_id() || !equal_in_constant_time(expected, payload))
+    return refuse("the proof of the job's key is wrong");
+  state_ = State::open;
+  return make_frame(FrameType::accepted, key_, self_, {});
+}
+
+HandshakeFrame ServerHandshake::refuse(std::string_view text) {
+  state_ = State::refused;
+  const auto bytes = std::as_bytes(std::span(text));
+  return make_frame(FrameType::refused, key_, self_, {bytes.begin(), bytes.end()});
+}
+
+}  // namespace psring::net

@@ -1,0 +1,1 @@
+psring_test(handshake_test LABELS unit LINKS psring::common)
