@@ -22,9 +22,9 @@ class ZapAuthenticator {
   std::jthread thread_;
 };
 
-/// Makes a libzmq socket that listens speak CURVE only, and only with whom a ZapAuthenticator lets in: without
-/// one in its context every client is turned away. Call before bind.
-void use_curve_server(void* zmq_socket, const CurveKeys& server);
+/// Makes a libzmq socket that listens speak CURVE only, and only with whom the authenticator of its context lets
+/// in. It is asked for as evidence: without one ZeroMQ would let everybody in. Call before bind.
+void use_curve_server(void* zmq_socket, const CurveKeys& server, const ZapAuthenticator& authenticator);
 
 /// Makes a libzmq socket that connects speak CURVE, only with the holder of `server_public_key`. Call before
 /// connect.
