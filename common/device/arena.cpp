@@ -1,11 +1,10 @@
-#include <psring/common/device/arena.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
+#include <psring/common/device/arena.h>
 
 namespace psring {
 
@@ -47,7 +46,8 @@ void Arena::free(std::span<std::byte> span) noexcept {
     end += next->second;
     next = gaps_.erase(next);
   }
-  if (next != gaps_.begin() && std::prev(next)->first + std::prev(next)->second == begin) begin = std::prev(next)->first;
+  if (next != gaps_.begin() && std::prev(next)->first + std::prev(next)->second == begin)
+    begin = std::prev(next)->first;
   gaps_[begin] = end - begin;
 }
 

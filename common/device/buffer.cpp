@@ -1,6 +1,6 @@
-#include <psring/common/device/buffer.h>
-
 #include <utility>
+
+#include <psring/common/device/buffer.h>
 
 namespace psring {
 

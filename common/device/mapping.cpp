@@ -1,4 +1,6 @@
-#include <psring/common/device/mapping.h>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -6,12 +8,9 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-#include <cerrno>
-#include <cstdint>
-#include <cstring>
-
 #include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
+#include <psring/common/device/mapping.h>
 
 namespace psring {
 namespace {

@@ -1,13 +1,12 @@
-#include <psring/common/net/host.h>
-
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <psring/common/base/error.h>
+#include <psring/common/net/host.h>
 
 namespace psring::net {
 

@@ -17,7 +17,7 @@ namespace psring::net {
 
 /// One end of a link through shared memory, between a client, whose memory it is, and a server.
 ///
-///   rings file := wants[client] wants[server] to_server to_client bounce(to_server) bounce(to_client)
+///   rings file := wants(client) wants(server) to_client to_server bounce(to_client) bounce(to_server)
 ///   direction  := head tail bounce_tail 1024 * entry           each on cache lines of its own
 ///   entry      := header (128 B) place (0 none, 1 arena, 2 bounce) position
 ///

@@ -1,14 +1,14 @@
-#include <psring/common/net/unix_socket.h>
-
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <psring/common/base/error.h>
+#include <psring/common/net/unix_socket.h>
 
 namespace psring::net {
 namespace {
@@ -85,7 +85,8 @@ Fd connect_unix(const std::string& name, Moment deadline) {
   Fd socket = make_socket();
   // A full backlog shows as EAGAIN, and no poll says when it has room: let the kernel wait, with a limit.
   const Nanoseconds left = std::max(deadline - SystemClock().now(), Nanoseconds(1000));
-  const auto whole = std::min(std::chrono::duration_cast<std::chrono::microseconds>(left), std::chrono::microseconds(3'600'000'000));
+  const auto whole =
+      std::min(std::chrono::duration_cast<std::chrono::microseconds>(left), std::chrono::microseconds(3'600'000'000));
   const timeval limit{whole.count() / 1'000'000, whole.count() % 1'000'000};
   const int flags = ::fcntl(socket.get(), F_GETFL);
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);

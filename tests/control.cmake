@@ -1,0 +1,12 @@
+psring_test(control_messages_test LABELS unit LINKS psring::common)
+psring_test(coordinator_test LABELS unit LINKS psring::common)
+psring_test(control_test LABELS unit LINKS psring::common)
+
+add_executable(control_role support/control_role.cpp)
+target_link_libraries(control_role PRIVATE psring_flags psring::common)
+set_target_properties(control_role PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+psring_test(local_cluster_test LABELS process LINKS psring::common)
+foreach(test control_test local_cluster_test)
+  target_compile_definitions(${test} PRIVATE CONTROL_ROLE="$<TARGET_FILE:control_role>")
+  add_dependencies(${test} control_role)
+endforeach()

@@ -1,0 +1,410 @@
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/coordinator.h>
+
+using namespace psring;
+using namespace psring::net;
+using Catch::Contains;
+
+namespace {
+
+Moment at(double s) { return Moment{} + std::chrono::hours(1) + from_seconds(s); }
+
+JobPlan plan(std::uint32_t workers, std::uint32_t servers, std::uint32_t agents = 0) {
+  JobPlan p;
+  p.workers = workers;
+  p.servers = servers;
+  p.agents = agents;
+  p.job = "{\"lr\": 0.1}";
+  return p;
+}
+
+/// The coordinator with a mailbox for each connection, and a virtual time.
+struct Scene {
+  explicit Scene(const JobPlan& p) : coordinator(p, at(0)) {}
+
+  void keep(Coordinator::Actions actions) {
+    for (auto& outgoing : actions.messages) boxes[outgoing.to].push_back(std::move(outgoing.message));
+    for (auto& event : actions.events) events.push_back(std::move(event));
+  }
+  void say(const std::string& from, ControlMessage message) {
+    keep(coordinator.receive(from, std::move(message), at(now)));
+  }
+  void tick(double s) {
+    now = s;
+    keep(coordinator.tick(at(now)));
+  }
+  void hello(const std::string& name, Role role, std::optional<std::uint32_t> rank = {}) {
+    say(name, control::Hello{role, rank, "h", "host-" + name, 1, 0});
+  }
+  /// The only message of this type in the mailbox, or a failed test.
+  template <class M>
+  M got(const std::string& name) {
+    M result;
+    int count = 0;
+    for (const auto& message : boxes[name])
+      if (const auto* m = std::get_if<M>(&message)) result = *m, ++count;
+    INFO("in the mailbox of " << name);
+    REQUIRE(count == 1);
+    return result;
+  }
+  template <class M>
+  bool has(const std::string& name) {
+    return std::any_of(boxes[name].begin(), boxes[name].end(),
+                       [](const auto& m) { return std::holds_alternative<M>(m); });
+  }
+  void beat(const std::string& name) { say(name, control::Heartbeat{}); }
+  /// Lets everybody but `silent` send heartbeats until `s`.
+  void live_until(double s, const std::set<std::string>& silent = {}) {
+    while (now < s) {
+      now = std::min(s, now + 0.5);
+      for (const auto& [name, box] : boxes)
+        if (!silent.contains(name)) beat(name);
+      tick(now);
+    }
+  }
+  /// Two workers and one server, started by hand, up and running.
+  void start() {
+    hello("a", Role::worker);
+    hello("b", Role::worker);
+    hello("s", Role::server);
+    for (const char* name : {"a", "b", "s"}) say(name, control::Ready{{{"tcp", std::string("addr-") + name}}});
+  }
+  const Error& failure() {
+    REQUIRE(coordinator.result().failure);
+    return *coordinator.result().failure;
+  }
+
+  Coordinator coordinator;
+  std::map<std::string, std::vector<ControlMessage>> boxes;
+  std::vector<Coordinator::Event> events;
+  double now = 0;
+};
+
+}  // namespace
+
+TEST_CASE("members get ranks in order of arrival, or as they ask") {
+  Scene scene(plan(3, 2));
+  scene.hello("a", Role::worker, 1);
+  scene.hello("b", Role::worker);
+  scene.hello("c", Role::worker);
+  scene.hello("s", Role::server);
+  CHECK(scene.got<control::Welcome>("a").rank == 1);
+  CHECK(scene.got<control::Welcome>("b").rank == 0);
+  CHECK(scene.got<control::Welcome>("c").rank == 2);
+  CHECK(scene.got<control::Welcome>("s").rank == 0);
+  CHECK(scene.got<control::Welcome>("a").job == "{\"lr\": 0.1}");
+}
+
+TEST_CASE("a surplus, a rank that is taken and one that does not exist are refused, and the job goes on") {
+  Scene scene(plan(2, 1));
+  scene.hello("a", Role::worker, 1);
+  scene.hello("x", Role::worker, 1);
+  CHECK_THAT(scene.got<control::Refused>("x").text, Contains("worker 1 (host-a:1) has joined already"));
+  scene.hello("y", Role::worker, 2);
+  CHECK_THAT(scene.got<control::Refused>("y").text, Contains("2 workers"));
+  scene.hello("b", Role::worker);
+  scene.hello("z", Role::worker);
+  CHECK_THAT(scene.got<control::Refused>("z").text, Contains("all 2 workers"));
+  CHECK(scene.got<control::Refused>("z").kind == ErrorKind::usage);
+  scene.hello("g", Role::agent);
+  CHECK(scene.has<control::Refused>("g"));
+  scene.hello("k", Role::coordinator);
+  CHECK(scene.has<control::Refused>("k"));
+  CHECK_FALSE(scene.coordinator.result().failure);
+}
+
+TEST_CASE("roles are cut evenly over agents, in order") {
+  const JobPlan p = plan(5, 2, 3);
+  CHECK(roles_of_agent(p, 0) == std::vector<Peer>{{Role::server, 0}, {Role::worker, 0}, {Role::worker, 1}});
+  CHECK(roles_of_agent(p, 1) == std::vector<Peer>{{Role::server, 1}, {Role::worker, 2}, {Role::worker, 3}});
+  CHECK(roles_of_agent(p, 2) == std::vector<Peer>{{Role::worker, 4}});
+  Scene scene(p);
+  scene.hello("late", Role::agent, 0);
+  CHECK(scene.got<control::StartRoles>("late").roles == roles_of_agent(p, 0));
+}
+
+TEST_CASE("nothing is published before all are ready, then all get the same list") {
+  Scene scene(plan(2, 1));
+  scene.hello("a", Role::worker);
+  scene.hello("b", Role::worker);
+  scene.say("a", control::Ready{});
+  scene.say("b", control::Ready{});
+  CHECK_FALSE(scene.has<control::Members>("a"));
+  scene.hello("s", Role::server);
+  CHECK_FALSE(scene.has<control::Members>("a"));
+  scene.say("s", control::Ready{{{"tcp", "10.0.0.2:7"}}});
+  for (const char* name : {"a", "b", "s"}) {
+    const auto list = scene.got<control::Members>(name).members;
+    REQUIRE(list.size() == 3);
+    CHECK(list[0].peer == Peer{Role::worker, 0});
+    CHECK(list[1].hostname == "host-b");
+    CHECK(list[2].addresses.at("tcp") == "10.0.0.2:7");
+  }
+}
+
+TEST_CASE("who does not join in time is named") {
+  Scene scene(plan(2, 2));
+  scene.hello("a", Role::worker);
+  scene.say("a", control::Ready{});
+  scene.live_until(29.5);
+  CHECK_FALSE(scene.coordinator.result().failure);
+  scene.live_until(30);
+  CHECK(scene.failure().kind() == ErrorKind::timeout);
+  CHECK(scene.failure().what() == std::string("timed out after 30 s waiting for 1 worker and 2 servers"));
+  CHECK(scene.got<control::Abort>("a").kind == ErrorKind::timeout);
+  scene.hello("late", Role::worker);
+  CHECK_THAT(scene.got<control::Refused>("late").text, Contains("the job has failed: timed out"));
+  CHECK_FALSE(scene.coordinator.ended());
+  scene.say("a", control::Bye{});
+  CHECK(scene.coordinator.ended());
+  CHECK(scene.coordinator.result().status() == 4);
+}
+
+TEST_CASE("who joins but does not get ready is named too") {
+  Scene scene(plan(1, 1));
+  scene.hello("a", Role::worker);
+  scene.hello("s", Role::server);
+  scene.say("a", control::Ready{});
+  scene.live_until(30);
+  CHECK_THAT(scene.failure().what(), Contains("waiting for server 0 (host-s:1) to be ready"));
+}
+
+TEST_CASE("silence loses a member, once, and everybody is told who") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  scene.live_until(10);
+  scene.live_until(12.5, {"b"});
+  CHECK_FALSE(scene.coordinator.result().failure);
+  scene.live_until(13, {"b"});
+  CHECK(scene.failure().kind() == ErrorKind::peer_lost);
+  CHECK(scene.failure().what() ==
+        std::string("nothing from worker 1 (host-b:1) for 3.0 s before the workers were done"));
+  for (const char* name : {"a", "s"}) {
+    CHECK(scene.got<control::Lost>(name).peer == Peer{Role::worker, 1});
+    CHECK_THAT(scene.got<control::Abort>(name).text, Contains("worker 1"));
+  }
+  CHECK(scene.has<control::Abort>("b"));  // it may be stopped only, and must end when it wakes
+  scene.live_until(14, {"b", "s"});
+  CHECK(scene.got<control::Lost>("a").peer == Peer{Role::worker, 1});  // still one
+}
+
+TEST_CASE("next_tick is when the first silence would be too long") {
+  Scene scene(plan(2, 1));
+  CHECK(scene.coordinator.next_tick() == at(30));
+  scene.hello("a", Role::worker);
+  CHECK(scene.coordinator.next_tick() == at(3));
+  scene.now = 1;
+  scene.hello("b", Role::worker);
+  CHECK(scene.coordinator.next_tick() == at(3));
+  scene.beat("a");
+  CHECK(scene.coordinator.next_tick() == at(4));
+}
+
+TEST_CASE("the coordinator's own standstill is nobody's silence") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  scene.tick(100);
+  CHECK_FALSE(scene.coordinator.result().failure);
+  scene.live_until(103.5, {"b"});
+  CHECK_THAT(scene.failure().what(), Contains("worker 1"));
+}
+
+TEST_CASE("a member's own failure is the cause, and what follows is not") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  scene.say("b", control::Failed{ErrorKind::data, "no such file"});
+  scene.say("s", control::Failed{ErrorKind::peer_lost, "worker 1 is gone"});
+  CHECK(scene.failure().kind() == ErrorKind::data);
+  CHECK(scene.failure().what() == std::string("worker 1 (host-b:1): no such file"));
+  CHECK(scene.got<control::Abort>("a").text == "worker 1 (host-b:1): no such file");
+  CHECK(scene.got<control::Abort>("s").kind == ErrorKind::data);
+  CHECK(scene.coordinator.result().status() == 3);
+  for (const char* name : {"a", "b", "s"}) scene.say(name, control::Bye{});
+  CHECK(scene.coordinator.ended());
+}
+
+TEST_CASE("whoever does not leave after a failure is not waited for for long") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  scene.say("b", control::Failed{ErrorKind::data, "no"});
+  scene.say("a", control::Bye{});
+  scene.say("b", control::Bye{});
+  SECTION("where it is silent") {
+    scene.tick(3);
+    CHECK(scene.coordinator.ended());
+  }
+  SECTION("where it lives") {
+    scene.live_until(9.5);
+    CHECK_FALSE(scene.coordinator.ended());
+    scene.live_until(10);
+    CHECK(scene.coordinator.ended());
+  }
+  CHECK(scene.coordinator.result().status() == 3);
+}
+
+TEST_CASE("a job of roles started by hand runs to its end") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  scene.say("a", control::Report{"{\"a\": 1}"});
+  scene.say("a", control::Done{});
+  CHECK_FALSE(scene.has<control::Finish>("s"));
+  scene.say("a", control::Bye{});  // may leave: it has done all it had to
+  scene.say("b", control::Done{});
+  CHECK(scene.has<control::Finish>("s"));
+  CHECK_FALSE(scene.has<control::Finish>("b"));
+  scene.say("s", control::Report{"{\"s\": 1}"});
+  CHECK_FALSE(scene.has<control::Finish>("b"));
+  scene.say("b", control::Report{"{}"});
+  CHECK(scene.has<control::Finish>("b"));
+  CHECK_FALSE(scene.has<control::Finish>("a"));  // has gone
+  scene.say("b", control::Bye{});
+  CHECK_FALSE(scene.coordinator.ended());
+  scene.say("s", control::Bye{});
+  CHECK(scene.coordinator.ended());
+  CHECK(scene.coordinator.result().status() == 0);
+  CHECK(scene.coordinator.result().reports.at({Role::worker, 0}) == "{\"a\": 1}");
+  CHECK(scene.coordinator.result().reports.size() == 3);
+}
+
+TEST_CASE("a job of agents ends when their roles have exited") {
+  Scene scene(plan(1, 1, 1));
+  scene.hello("g", Role::agent);
+  scene.hello("a", Role::worker, 0);
+  scene.hello("s", Role::server, 0);
+  scene.say("a", control::Ready{});
+  scene.say("s", control::Ready{});
+  scene.say("a", control::Report{});
+  scene.say("a", control::Done{});
+  scene.say("s", control::Report{});
+  scene.say("a", control::Bye{});
+  scene.say("s", control::Bye{});
+  CHECK_FALSE(scene.has<control::Finish>("g"));
+  scene.say("g", control::RoleExited{{Role::worker, 0}, 0, 0, ""});
+  SECTION("well") {
+    scene.say("g", control::RoleExited{{Role::server, 0}, 0, 0, ""});
+    CHECK(scene.has<control::Finish>("g"));
+    CHECK_FALSE(scene.coordinator.ended());
+    scene.say("g", control::Bye{});
+    CHECK(scene.coordinator.ended());
+    CHECK(scene.coordinator.result().status() == 0);
+  }
+  SECTION("or badly, though its work was done") {
+    scene.say("g", control::RoleExited{{Role::server, 0}, 6, 0, "bytes differ"});
+    CHECK(scene.failure().kind() == ErrorKind::check_failed);
+    CHECK(scene.failure().what() == std::string("server 0 (host-s:1) exited with status 6: bytes differ"));
+    CHECK(scene.got<control::Abort>("g").kind == ErrorKind::check_failed);
+  }
+  SECTION("or not at all") {
+    scene.live_until(10, {"a", "s"});
+    CHECK(scene.failure().kind() == ErrorKind::timeout);
+    CHECK_THAT(scene.failure().what(), Contains("waiting for server 0 (host-s:1) to exit"));
+  }
+}
+
+TEST_CASE("what an agent says of its roles") {
+  Scene scene(plan(2, 0, 2));
+  scene.hello("g", Role::agent, 0);
+  scene.hello("h", Role::agent, 1);
+  SECTION("a signal is a lost peer") {
+    scene.hello("a", Role::worker, 0);
+    scene.say("g", control::RoleExited{{Role::worker, 0}, 0, 9, ""});
+    CHECK(scene.failure().kind() == ErrorKind::peer_lost);
+    CHECK(scene.failure().what() == std::string("worker 0 (host-a:1) was ended by signal 9 (Killed)"));
+  }
+  SECTION("a role may fail before it joins") {
+    scene.say("g", control::RoleExited{{Role::worker, 0}, 3, 0, "no data"});
+    CHECK(scene.failure().what() == std::string("worker 0 exited with status 3: no data"));
+  }
+  SECTION("or leave without a word") {
+    scene.say("g", control::RoleExited{{Role::worker, 0}, 0, 0, ""});
+    CHECK(scene.failure().what() == std::string("worker 0 exited before it joined"));
+  }
+  SECTION("a clean exit waits for the role's own messages, but not for ever") {
+    scene.hello("a", Role::worker, 0);
+    scene.say("g", control::RoleExited{{Role::worker, 0}, 0, 0, ""});
+    CHECK_FALSE(scene.coordinator.result().failure);
+    scene.live_until(3, {"a"});
+    CHECK(scene.failure().what() == std::string("worker 0 (host-a:1) exited before all had joined"));
+  }
+  SECTION("others' roles are not its own") {
+    scene.say("g", control::RoleExited{{Role::worker, 1}, 3, 0, ""});
+    CHECK(scene.failure().kind() == ErrorKind::protocol);
+  }
+  SECTION("an agent that is silent or leaves is lost") {
+    scene.say("h", control::Bye{});
+    CHECK_THAT(scene.failure().what(), Contains("agent 1 (host-h:1) left"));
+    CHECK(scene.got<control::Lost>("g").peer == Peer{Role::agent, 1});
+  }
+}
+
+TEST_CASE("who leaves too early is lost") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  SECTION("without being done") {
+    scene.say("a", control::Report{});
+    scene.say("a", control::Bye{});
+  }
+  SECTION("without a report") {
+    scene.say("a", control::Done{});
+    scene.say("a", control::Bye{});
+  }
+  CHECK_THAT(scene.failure().what(), Contains("worker 0 (host-a:1) left"));
+  CHECK_FALSE(scene.has<control::Abort>("a"));
+  CHECK(scene.has<control::Abort>("b"));
+}
+
+TEST_CASE("what is out of turn fails the job; what strangers say does not") {
+  Scene scene(plan(2, 1));
+  scene.say("x", control::Ready{});
+  CHECK_THAT(scene.got<control::Refused>("x").text, Contains("'ready' before 'hello'"));
+  scene.keep(scene.coordinator.receive_garbage("y", Error(ErrorKind::protocol, "noise"), at(0)));
+  CHECK(scene.has<control::Refused>("y"));
+  CHECK_FALSE(scene.coordinator.result().failure);
+  scene.start();
+  SECTION("hello twice") { scene.hello("a", Role::worker); }
+  SECTION("ready twice") { scene.say("a", control::Ready{}); }
+  SECTION("a server is done") { scene.say("s", control::Done{}); }
+  SECTION("a worker says what the coordinator says") { scene.say("a", control::Abort{}); }
+  SECTION("a worker plays the agent") { scene.say("a", control::RoleExited{{Role::worker, 1}, 3, 0, ""}); }
+  SECTION("a file outside of the run folder") { scene.say("a", control::Append{"../x", {}}); }
+  SECTION("garbage") { scene.keep(scene.coordinator.receive_garbage("a", Error(ErrorKind::protocol, "noise"), at(0))); }
+  CHECK(scene.failure().kind() == ErrorKind::protocol);
+  CHECK(scene.events.empty());
+}
+
+TEST_CASE("appends, reports and progress come out as events, heartbeats are answered with the clock") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  scene.say("a", control::Append{"metrics.jsonl", {std::byte{'x'}}});
+  scene.say("b", control::Progress{"50 %"});
+  REQUIRE(scene.events.size() == 2);
+  CHECK(scene.events[0].from == Peer{Role::worker, 0});
+  CHECK(std::get<control::Append>(scene.events[0].what).file == "metrics.jsonl");
+  CHECK(std::get<control::Progress>(scene.events[1].what).text == "50 %");
+  scene.now = 1.5;
+  scene.say("a", control::Heartbeat{Nanoseconds{42}, 7});
+  const auto ack = scene.got<control::HeartbeatAck>("a");
+  CHECK(ack.sent == Nanoseconds{42});
+  CHECK(ack.mark == 7);
+  CHECK(ack.clock == at(1.5).time_since_epoch());
+}
+
+TEST_CASE("abort by the caller, and plans that cannot work") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  scene.keep(scene.coordinator.abort(Error(ErrorKind::data, "disk full"), at(1)));
+  CHECK(scene.got<control::Abort>("a").text == "disk full");
+  CHECK(scene.coordinator.result().status() == 3);
+  CHECK_THROWS_AS(Coordinator(plan(0, 1), at(0)), Error);
+  JobPlan p = plan(1, 0);
+  p.heartbeat_timeout = p.heartbeat_interval;
+  CHECK_THROWS_WITH(Coordinator(p, at(0)), Contains("--heartbeat-timeout"));
+}
