@@ -1,6 +1,8 @@
 #pragma once
 
 
+#include <functional>
+
 #include <psring/common/base/registry.h>
 #include <psring/optim/optimizers.h>
 #include <psring/server/aggregator.h>
@@ -22,7 +24,7 @@ class App {
   App();
 
   Registry<worker::Model>& models() { return workers_.models; }
-  Registry<worker::DataSplit, const worker::DataNeeds&>& datasets() { return workers_.datasets; }
+  worker::DatasetRegistry& datasets() { return workers_.datasets; }
   Registry<worker::StrategyKind>& strategies() { return workers_.strategies; }
   optim::OptimizerRegistry& optimizers() { return optimizers_; }
   Registry<server::Aggregator>& aggregators() { return aggregators_; }
@@ -33,6 +35,8 @@ class App {
 
   /// Runs the command line and returns the exit status; errors are one line on stderr. Never throws.
   int run(int argc, char** argv) noexcept;
+  /// Calls `body` and turns what it throws into one line on stderr and an exit status.
+  static int guard(const std::function<int()>& body) noexcept;
 
  private:
   worker::Registries workers_;

@@ -34,24 +34,14 @@ std::vector<std::size_t> parse_widths(const Spec& spec) {
   return widths;
 }
 
-void check_input(const Spec& spec, const DataShape& data, std::size_t cols) {
-  if (data.tokens) fail(ErrorKind::usage, "--model {}: it takes vectors, and the data are tokens", spec.text());
-  if (data.input_cols != cols)
-    fail(ErrorKind::usage, "--model {}: its input has {} columns, the data's samples have {}", spec.text(), cols,
-         data.input_cols);
-}
-
 }  // namespace
 
-Model make_mlp(const Spec& spec, const DataShape& data) {
+Model make_mlp(const Spec& spec) {
   const std::vector<std::size_t> widths = parse_widths(spec);
-  check_input(spec, data, widths.front());
-  if (data.classes == 0 || data.classes > widths.back())
-    fail(ErrorKind::usage, "--model {}: it tells {} classes apart, the data have {}", spec.text(), widths.back(),
-         data.classes);
   Model model;
   model.name = spec.text();
   model.input_cols = widths.front();
+  model.classes = widths.back();
   model.loss = make_cross_entropy();
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
     const bool last = i + 2 == widths.size();
@@ -62,18 +52,12 @@ Model make_mlp(const Spec& spec, const DataShape& data) {
   return model;
 }
 
-DataShape mlp_data_shape(const Spec& spec) {
-  const std::vector<std::size_t> widths = parse_widths(spec);
-  return {.input_cols = widths.front(), .classes = widths.back()};
-}
-
-Model make_gelu_mlp(const Spec& spec, const DataShape& data) {
+Model make_gelu_mlp(const Spec& spec) {
   spec.allow_only({"dim", "layers"});
   if (spec.argument().find('=') == std::string::npos && !spec.argument().empty())
     fail(ErrorKind::usage, "--model: expected gelu-mlp:dim=1024,layers=4, got '{}'", spec.text());
   const std::size_t dim = spec.positive("dim", 1024);
   const std::size_t layers = spec.positive("layers", 4);
-  check_input(spec, data, dim);
   Model model;
   model.name = spec.text();
   model.input_cols = dim;

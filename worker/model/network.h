@@ -32,6 +32,7 @@ class Network {
   std::span<std::int32_t> targets() { return {targets_.data(), batch_ * model_->rows_per_sample}; }
   /// Of the last layer.
   ConstMatrix output() const { return activation(shapes_.size() - 1); }
+  ConstMatrix output_of(std::size_t layer) const { return activation(layer + 1); }
 
   std::size_t layers() const { return model_->layers.size(); }
   void forward_layer(std::size_t layer, std::span<const std::span<const float>> parameters);
