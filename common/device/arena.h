@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+
+#include <psring/common/base/fd.h>
+#include <psring/common/device/mapping.h>
+
+namespace psring {
+
+/// Memory of a fixed capacity, mapped once, from which buffers are cut: pages are kept and used again.
+/// A shared one lies in a memory file that the other processes of the host map. Sparse: the capacity
+/// costs addresses only. Safe for use from several threads. REQUIRES: outlives its spans.
+class Arena {
+ public:
+  enum class Kind : std::uint8_t { local, shared };
+  static constexpr std::size_t kAlignment = 64;
+
+  explicit Arena(std::size_t capacity, Kind kind = Kind::shared);
+
+  /// A span of `bytes`, zero, on a multiple of kAlignment; lowest address first. Throws usage where no
+  /// gap is large enough.
+  std::span<std::byte> allocate(std::size_t bytes);
+  /// Gives back a span as `allocate` returned it.
+  void free(std::span<std::byte> span) noexcept;
+
+  const Fd& file() const { return file_; }  ///< none where local
+  int fd() const { return file_.get(); }
+  std::byte* base() const { return mapping_.data(); }
+  std::size_t capacity() const { return capacity_; }
+  bool contains(const void* at) const {
+    return !std::less<>{}(at, static_cast<const void*>(base())) &&
+           std::less<>{}(at, static_cast<const void*>(base() + capacity_));
+  }
+  /// What FrameHeader::dest says of an address: 1 + its offset, or 0 outside of the arena.
+  std::uint64_t mark(const void* at) const {
+    return contains(at) ? 1 + static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - base()) : 0;
+  }
+
+ private:
+  // Constant after construction.
+  std::size_t capacity_;
+  Fd file_;
+  Mapping mapping_;
+
+  // Guarded by mutex_.
+  std::mutex mutex_;
+  std::map<std::size_t, std::size_t> gaps_;  ///< offset and size, no two adjacent
+  std::size_t touched_ = 0;                  ///< from here on nothing was ever handed out: the pages are zero
+};
+
+}  // namespace psring

@@ -1,0 +1,30 @@
+#include <utility>
+
+#include <psring/common/device/buffer.h>
+
+namespace psring {
+
+Buffer::Buffer(std::size_t bytes, Category category, MemoryLedger& ledger, Arena* arena)
+    : own_(arena == nullptr ? std::make_unique<Arena>(bytes, Arena::Kind::local) : nullptr),
+      arena_(arena == nullptr ? own_.get() : arena),
+      bytes_(arena_->allocate(bytes)),
+      category_(category),
+      ledger_(&ledger) {
+  ledger.book(category, bytes);
+}
+
+Buffer::~Buffer() {
+  if (ledger_ == nullptr) return;
+  arena_->free(bytes_);
+  ledger_->release(category_, bytes_.size());
+}
+
+void Buffer::swap(Buffer& other) noexcept {
+  std::swap(own_, other.own_);
+  std::swap(arena_, other.arena_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(category_, other.category_);
+  std::swap(ledger_, other.ledger_);
+}
+
+}  // namespace psring

@@ -1,0 +1,68 @@
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/range.h>
+#include <psring/common/device/mapping.h>
+
+namespace psring {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+}  // namespace
+
+Mapping::Mapping(std::size_t bytes) : size_(round_up(bytes, kPage)) { map(-1, MAP_PRIVATE | MAP_ANONYMOUS); }
+
+Mapping::Mapping(const Fd& file, std::size_t bytes) : size_(bytes) { map(file.get(), MAP_SHARED); }
+
+void Mapping::map(int fd, int flags) {
+  if (size_ == 0) return;
+  // Huge pages want an address on their boundary: reserve one more, and use it from the boundary on.
+  const bool huge = size_ >= kHugePage;
+  reserved_bytes_ = size_ + (huge ? kHugePage : 0);
+  void* reserved = ::mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) fail(ErrorKind::data, "cannot reserve {} bytes: {}", size_, std::strerror(errno));
+  reserved_ = static_cast<std::byte*>(reserved);
+  const auto address = reinterpret_cast<std::uintptr_t>(reserved);
+  std::byte* start = reserved_ + (huge ? round_up(address, kHugePage) - address : 0);
+  if (::mmap(start, size_, PROT_READ | PROT_WRITE, flags | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) {
+    const int error = errno;
+    ::munmap(reserved, reserved_bytes_);
+    fail(ErrorKind::data, "cannot map {} bytes: {}", size_, std::strerror(error));
+  }
+  data_ = start;
+  if (huge) ::madvise(start, size_, MADV_HUGEPAGE);  // advice: a kernel without huge pages is slower, not wrong
+}
+
+Mapping::~Mapping() {
+  if (reserved_ != nullptr) ::munmap(reserved_, reserved_bytes_);
+}
+
+Fd make_memory_file(const char* name, std::size_t bytes) {
+  Fd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    fail(ErrorKind::data, "cannot make a memory file of {} bytes: {}", bytes, std::strerror(errno));
+  return file;
+}
+
+std::size_t checked_size(const Fd& file) {
+  const int seals = ::fcntl(file.get(), F_GET_SEALS);
+  struct stat status {};
+  struct statfs system {};
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(file.get(), &status) != 0 || status.st_size < 0 ||
+      ::fstatfs(file.get(), &system) != 0 || system.f_type != TMPFS_MAGIC)
+    fail(ErrorKind::protocol, "not a memory file that is sealed against shrinking");
+  return static_cast<std::size_t>(status.st_size);
+}
+
+}  // namespace psring

@@ -1,0 +1,1 @@
+psring_test(buffer_test LABELS unit LINKS psring::common)
