@@ -1,0 +1,202 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <immintrin.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/net/channel.h>
+
+namespace psring::net {
+namespace {
+
+/// How long a receiver spins before it sleeps: about what falling asleep and waking up cost together.
+constexpr Nanoseconds kSpin = std::chrono::microseconds(30);
+/// And how long where spinning was in vain lately: the peer may be waiting for this very processor.
+constexpr Nanoseconds kBriefSpin = std::chrono::microseconds(2);
+constexpr unsigned kDoubtAfter = 4;  ///< spins in vain, one after the other
+constexpr unsigned kTryAgain = 32;   ///< every so many doubtful ones, a whole one: times change
+constexpr int kPausesPerTry = 4;
+
+bool several_processors() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1;
+}
+
+class PollTransport final : public Transport {
+ public:
+  PollTransport(Peer self, std::uint64_t job, std::vector<std::unique_ptr<Channel>> channels, ByteLedger& ledger)
+      : self_(self),
+        job_(job),
+        spin_(several_processors() ? kSpin : Nanoseconds(0)),
+        channels_(std::move(channels)),
+        ledger_(ledger),
+        wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!wake_fd_) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
+    for (const auto& channel : channels_) fds_.push_back({channel->wait_fd(), POLLIN, 0});
+    fds_.push_back({wake_fd_.get(), POLLIN, 0});
+    for (std::size_t type = 0; type < kFrameTypes; ++type)
+      operations_[type] = std::string(to_string(static_cast<FrameType>(type)));
+  }
+
+  void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override;
+  std::optional<Message> receive(Moment deadline) override;
+  std::size_t in_flight_bytes(Peer peer) const override {
+    const Channel* channel = find(peer);
+    return channel == nullptr ? 0 : channel->in_flight_bytes(peer);
+  }
+  std::string describe(Peer peer) const override {
+    const Channel* channel = find(peer);
+    return channel == nullptr ? "not linked" : channel->describe(peer);
+  }
+  void wake() override {
+    woken_.store(true);
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_fd_.get(), &one, sizeof one);  // full: it is awake
+  }
+
+ private:
+  struct PeerState {
+    std::string name;
+    std::uint64_t sequence = 0;
+  };
+
+  Channel* find(Peer peer) const {
+    for (const auto& channel : channels_)
+      if (channel->reaches(peer)) return channel.get();
+    return nullptr;
+  }
+  PeerState& state(Peer peer) {
+    PeerState& state = peers_[peer];
+    if (state.name.empty()) state.name = to_string(peer);
+    return state;
+  }
+  void count(ByteLedger::Direction direction, const FrameHeader& header, const std::string& peer, std::size_t framing) {
+    const bool start_up = (header.flags & FrameHeader::kStartUp) != 0;
+    const std::string& operation = start_up ? start_up_ : operations_[static_cast<std::size_t>(header.type)];
+    ledger_.add(direction, operation, peer, header.payload_bytes, framing);
+  }
+  Nanoseconds patience() const {
+    return misses_ < kDoubtAfter || misses_ % kTryAgain == 0 ? spin_ : std::min(spin_, kBriefSpin);
+  }
+  bool take_wake();
+  std::optional<Message> try_all();
+  bool arm_all();
+  void sleep(Moment deadline);
+
+  // Constant after construction.
+  const Peer self_;
+  const std::uint64_t job_;
+  const Nanoseconds spin_;
+  const std::vector<std::unique_ptr<Channel>> channels_;
+  ByteLedger& ledger_;
+  const Fd wake_fd_;
+  const std::string start_up_ = "start-up";
+  std::array<std::string, kFrameTypes> operations_;
+
+  // The one thread's.
+  std::vector<pollfd> fds_;
+  std::map<Peer, PeerState> peers_;
+  std::size_t next_ = 0;  ///< the channel that is tried first
+  unsigned misses_ = 0;   ///< spins that ended in sleep since one that did not
+
+  std::atomic<bool> woken_{false};
+};
+
+void PollTransport::send(Peer to, FrameHeader header, std::span<const std::byte> payload) {
+  check(payload.size() <= kMaxPayloadBytes, "a payload of {} bytes for {}", payload.size(), to_string(to));
+  Channel* channel = find(to);
+  if (channel == nullptr) fail(ErrorKind::peer_lost, "{}: there is no link to it", to_string(to));
+  PeerState& peer = state(to);
+  header.job = job_;
+  header.sender_role = self_.role;
+  header.sender_rank = self_.rank;
+  header.sequence = peer.sequence;
+  header.payload_bytes = payload.size();
+  channel->send(to, header, payload);
+  ++peer.sequence;
+  count(ByteLedger::Direction::sent, header, peer.name, channel->framing_bytes());
+}
+
+std::optional<Message> PollTransport::receive(Moment deadline) {
+  const SystemClock clock;
+  std::optional<Moment> spin_until;
+  bool slept = false;
+  for (;;) {
+    if (take_wake()) return std::nullopt;
+    if (std::optional<Message> message = try_all()) {
+      if (spin_until && !slept) misses_ = 0;
+      return message;
+    }
+    const Moment now = clock.now();
+    if (now >= deadline) return std::nullopt;
+    if (!spin_until) spin_until = now + patience();
+    if (now < *spin_until) {
+      for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
+    } else if (arm_all()) {
+      misses_ += slept ? 0 : 1;
+      slept = true;
+      sleep(deadline);
+    }
+  }
+}
+
+bool PollTransport::take_wake() {
+  if (!woken_.load(std::memory_order_relaxed) || !woken_.exchange(false)) return false;
+  std::uint64_t rings = 0;
+  [[maybe_unused]] const ssize_t read =
+      ::read(wake_fd_.get(), &rings, sizeof rings);  // empty: it rings later, for nothing
+  return true;
+}
+
+/// The next message of any channel; each has its turn.
+std::optional<Message> PollTransport::try_all() {
+  for (std::size_t i = 0; i < channels_.size(); ++i) {
+    const std::size_t at = (next_ + i) % channels_.size();
+    std::optional<Message> message = channels_[at]->try_receive();
+    if (!message) continue;
+    next_ = at + 1;
+    const PeerState& peer = state(message->header.sender());
+    if (message->header.job != job_)
+      fail(ErrorKind::protocol, "{} sent a frame of job {:016x}, this is {:016x}", peer.name, message->header.job,
+           job_);
+    count(ByteLedger::Direction::received, message->header, peer.name, channels_[at]->framing_bytes());
+    return message;
+  }
+  return std::nullopt;
+}
+
+bool PollTransport::arm_all() {
+  for (const auto& channel : channels_)
+    if (!channel->arm()) return false;
+  return true;
+}
+
+void PollTransport::sleep(Moment deadline) {
+  const Nanoseconds left = std::max(deadline - SystemClock().now(), Nanoseconds(0));
+  const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+  if (::ppoll(fds_.data(), fds_.size(), &limit, nullptr) < 0 && errno != EINTR)
+    fail(ErrorKind::bug, "ppoll: {}", std::strerror(errno));
+  if ((fds_.back().revents & POLLIN) != 0) {
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const ssize_t read = ::read(wake_fd_.get(), &rings, sizeof rings);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_poll_transport(Peer self, std::uint64_t job,
+                                               std::vector<std::unique_ptr<Channel>> channels, ByteLedger& ledger) {
+  return std::make_unique<PollTransport>(self, job, std::move(channels), ledger);
+}
+
+}  // namespace psring::net
