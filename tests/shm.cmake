@@ -1,1 +1,3 @@
 psring_test(buffer_test LABELS unit LINKS psring::common)
+psring_test(transport_test LABELS unit LINKS psring::common)
+psring_test(shm_test LABELS unit LINKS psring::common)
