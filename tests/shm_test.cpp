@@ -281,8 +281,10 @@ TEST_CASE("a worker that comes again is taken, its loss told first; a second one
   cluster.clients.clear();
   const Error error = error_of([&] { cluster.server->receive(in(10)); });
   CHECK(error.kind() == ErrorKind::peer_lost);
+  std::unique_ptr<Channel> channel;
   const Attendant attendant(*cluster.server);
-  CHECK(connect_shm(again, arena, {{kServer, cluster.name}}, in(10))->reaches(kServer));
+  channel = connect_shm(again, arena, {{kServer, cluster.name}}, in(10));
+  CHECK(channel->reaches(kServer));
 }
 
 TEST_CASE("one client of several servers") {
