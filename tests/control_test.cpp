@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/eventfd.h>

@@ -51,7 +51,7 @@ std::vector<std::string> shell(const std::string& script) { return {"/bin/sh", "
 
 /// Gone, or a zombie that somebody else has to reap.
 bool is_gone(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  std::ifstream in(fmt::format("/proc/{}/stat", pid));
   std::string word;
   in >> word >> word >> word;
   return !in || word == "Z" || word == "X";
@@ -60,7 +60,8 @@ bool is_gone(pid_t pid) {
 /// A pipe whose writing end a process inherits: its end of file shows that all who had it have gone.
 struct LifeLine {
   LifeLine() {
-    REQUIRE(::pipe(ends) == 0), ::fcntl(ends[0], F_SETFD, FD_CLOEXEC), ::fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+    const int made = ::pipe2(ends, O_CLOEXEC);
+    REQUIRE(made == 0);
   }
   ~LifeLine() { ::close(ends[0]), release(); }
   void release() {
@@ -211,7 +212,7 @@ TEST_CASE("a launcher that dies while it starts processes leaves none") {
       const int null = ::open("/dev/null", O_WRONLY);
       ::dup2(null, STDERR_FILENO);
       LocalCluster cluster(folder.path, kClock);
-      for (int n = 0;; ++n) cluster.start("s" + std::to_string(n % 4), {"sleep", "1000"}, inherited);
+      for (int n = 0;; ++n) cluster.start(fmt::format("s{}", n % 4), {"sleep", "1000"}, inherited);
     }
     // Any moment will do: the first log shows that it is at it.
     while (std::filesystem::is_empty(folder.path)) std::this_thread::yield();
@@ -348,7 +349,7 @@ TEST_CASE("an agent without a coordinator, or with another key, says so") {
   options.join_timeout = from_seconds(0.2);
   CHECK_THAT(run_agent(options, signals, kClock).cause, Contains("no coordinator answered"));
   options.join_timeout = from_seconds(60);
-  ::raise(SIGINT);
+  ::kill(::getpid(), SIGINT);  // to the process, as a terminal does
   CHECK(run_agent(options, signals, kClock).status == kInterruptedStatus);
 }
 
