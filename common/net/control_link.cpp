@@ -180,8 +180,7 @@ class ControlLink::Impl {
     const bool may_stop = options_.stop_fd >= 0 && !welcome_;
     zmq_poll(items, may_stop ? 4 : 3, poll_milliseconds(clock_.now(), planned));
     // Where this process stood still, the coordinator's silence says nothing.
-    const Nanoseconds late = clock_.now() - planned;
-    if (welcome_ && late > welcome_->heartbeat_timeout / 2) heard_ = std::min(clock_.now(), heard_ + late);
+    if (welcome_ && clock_.now() - planned > welcome_->heartbeat_timeout / 2) heard_ = clock_.now();
     if (may_stop && (items[3].revents & ZMQ_POLLIN) != 0) return lose(ErrorKind::timeout, "interrupted while joining");
     eventfd_t count = 0;
     ::eventfd_read(wake_.get(), &count);

@@ -27,8 +27,8 @@ class ControlLink {
   struct Options {
     std::string endpoint;  ///< HOST:PORT of the coordinator
     Role role = Role::worker;
-    std::optional<std::uint32_t> rank;  ///< a wish
-    std::string host_id;
+    std::optional<std::uint32_t> rank = {};  ///< a wish
+    std::string host_id = {};
     std::uint32_t incarnation = 0;
     Nanoseconds join_timeout = std::chrono::seconds(30);
     int stop_fd = -1;  ///< once readable, joining is given up as timed out; -1: none

@@ -77,9 +77,8 @@ Coordinator::Actions Coordinator::receive_garbage(const Connection& from, const 
 
 Coordinator::Actions Coordinator::tick(Moment now) {
   now_ = now;
-  const Nanoseconds late = now - next_tick_;
-  if (late > plan_.heartbeat_timeout / 2)
-    for (auto& [peer, state] : members_) state.heard = std::min(now, state.heard + late);
+  if (now - next_tick_ > plan_.heartbeat_timeout / 2)
+    for (auto& [peer, state] : members_) state.heard = now;
   check_silence(now);
   check_deadline(now);
   advance();

@@ -17,8 +17,8 @@ struct AgentOptions {
   std::filesystem::path key_file;    ///< of the job's key
   std::vector<std::string> command;  ///< starts a role, together with what is appended: see run_agent
   std::filesystem::path log_folder;  ///< gets <role>-<rank>.log
-  std::string host_id;
-  std::optional<std::uint32_t> rank;  ///< a wish; the launcher's own host asks for 0
+  std::string host_id = {};
+  std::optional<std::uint32_t> rank = {};  ///< a wish; the launcher's own host asks for 0
   Nanoseconds join_timeout = std::chrono::seconds(30);
   Nanoseconds abort_grace = std::chrono::seconds(2);  ///< for roles to say what they have to say and end
   Nanoseconds kill_grace = std::chrono::seconds(1);   ///< between SIGTERM and SIGKILL
