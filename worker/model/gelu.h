@@ -13,6 +13,9 @@ void gelu_forward(std::span<const float> x, std::span<float> y);
 /// dx = dy * GELU'(x). `dx` may be `dy`. Equal sizes.
 void gelu_backward(std::span<const float> x, std::span<const float> dy, std::span<float> dx);
 
+/// Both in one pass, for backward without a stored output: y = GELU(x), d *= GELU'(x). y is neither x nor d.
+void gelu_again_and_backward(std::span<const float> x, std::span<float> y, std::span<float> d);
+
 /// GELU as a layer without parameters.
 class Gelu final : public Layer {
  public:
