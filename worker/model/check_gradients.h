@@ -21,7 +21,7 @@ struct GradientCheckOptions {
 /// The worst that was found.
 struct GradientCheck {
   double relative_error = 0;
-  std::string tensor;  ///< a parameter's name, or "x"
+  std::string tensor = {};  ///< a parameter's name, or "x"
   std::size_t index = 0;
   double backward = 0;    ///< what backward says
   double difference = 0;  ///< what the finite difference says
