@@ -116,7 +116,7 @@ class Product {
 /// A model with parameters, gradients and one random batch.
 class Step {
  public:
-  Step(const worker::Model& model, const worker::DataShape& data, std::size_t batch)
+  Step(const worker::Model& model, std::size_t batch)
       : flat_(model, worker::group_layers(model, "layer")),
         binding_(flat_),
         kernels_(make_cpu_kernels()),
@@ -134,11 +134,11 @@ class Step {
     const CounterRng rng({.seed = 12});
     const std::span<float> input = network_.input().span();
     for (std::size_t i = 0; i < input.size(); ++i)
-      input[i] = data.tokens ? static_cast<float>(rng.bits(i) % data.classes) : rng.uniform(i);
+      input[i] = model.tokens ? static_cast<float>(rng.bits(i) % model.classes) : rng.uniform(i);
     const std::span<std::int32_t> targets = network_.targets();
-    if (data.classes > 0)
+    if (model.classes > 0)
       for (std::size_t i = 0; i < targets.size(); ++i)
-        targets[i] = static_cast<std::int32_t>(rng.bits(input.size() + i) % data.classes);
+        targets[i] = static_cast<std::int32_t>(rng.bits(input.size() + i) % model.classes);
   }
 
   double run() {
@@ -175,14 +175,14 @@ std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
 
 }  // namespace
 
-ComputeRates measure_compute(const worker::Model& model, const worker::DataShape& data, std::size_t batch,
+ComputeRates measure_compute(const worker::Model& model, std::size_t batch,
                              std::size_t rounds) {
   check(rounds > 0, "a benchmark needs a round");
   omp_set_num_threads(1);  // of this thread, for oneDNN's primitives: psring's kernels see to it themselves
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   std::vector<std::unique_ptr<Product>> products;
   for (const Gemm& gemm : products_of(model, batch)) products.push_back(std::make_unique<Product>(gemm, engine));
-  Step step(model, data, batch);
+  Step step(model, batch);
   const double first = step.run();
   if (!std::isfinite(first)) fail(ErrorKind::check_failed, "model {}: the loss is {} at the start", model.name, first);
 
@@ -208,23 +208,12 @@ ComputeRates measure_compute(const worker::Model& model, const worker::DataShape
           .rounds = rounds};
 }
 
-void bench_compute(std::ostream& out, const worker::Model& model, const worker::DataShape& data, std::size_t batch) {
-  const ComputeRates rates = measure_compute(model, data, batch);
+void bench_compute(std::ostream& out, const worker::Model& model, std::size_t batch) {
+  const ComputeRates rates = measure_compute(model, batch);
   out << fmt::format(
       "{} batch {}: step {:.1f} GFLOP/s, oneDNN on the same products {:.1f} GFLOP/s, ratio {:.3f} "
       "(1 thread, medians of {} rounds, step's spread {:.0f} %)\n",
       model.name, batch, rates.step, rates.ceiling, rates.ratio(), rates.rounds, 100 * rates.spread);
-}
-
-void bench_compute(std::ostream& out, const std::string& model, std::size_t batch) {
-  const Spec spec = Spec::parse("--model", model);
-  if (spec.name() == "gelu-mlp") {
-    const worker::DataShape data{.input_cols = spec.positive("dim", 1024)};
-    return bench_compute(out, worker::make_gelu_mlp(spec, data), data, batch);
-  }
-  if (spec.name() != "mlp") fail(ErrorKind::usage, "--model: expected mlp or gelu-mlp, got '{}'", spec.name());
-  const worker::DataShape data = worker::mlp_data_shape(spec);
-  bench_compute(out, worker::make_mlp(spec, data), data, batch);
 }
 
 }  // namespace psring::bench

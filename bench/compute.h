@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <iosfwd>
-#include <string>
 
 #include <psring/worker/model/model.h>
 
@@ -18,15 +17,11 @@ struct ComputeRates {
 };
 
 /// Measures a model's step and, in turn with it, the ceiling: each product alone, operands warm, by the fastest of
-/// oneDNN's sgemm, its matmul on plain rows, and its matmul on operands that were packed in advance. `data` says
-/// what the random inputs look like. Throws usage where the model has no matrix products.
-ComputeRates measure_compute(const worker::Model& model, const worker::DataShape& data, std::size_t batch,
+/// oneDNN's sgemm, its matmul on plain rows, and its matmul on operands that were packed in advance. Throws usage where the model has no matrix products.
+ComputeRates measure_compute(const worker::Model& model, std::size_t batch,
                              std::size_t rounds = 11);
 
 /// Prints them as a line.
-void bench_compute(std::ostream& out, const worker::Model& model, const worker::DataShape& data, std::size_t batch);
-
-/// For the models that need no data set: mlp and gelu-mlp.
-void bench_compute(std::ostream& out, const std::string& model, std::size_t batch);
+void bench_compute(std::ostream& out, const worker::Model& model, std::size_t batch);
 
 }  // namespace psring::bench

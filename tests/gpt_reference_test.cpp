@@ -45,7 +45,7 @@ void compare(const std::string& text, std::size_t batch) {
   INFO(text);
   const GptShape shape = parse_gpt(Spec::parse("--model", text));
   const Model model =
-      make_gpt(Spec::parse("--model", text), {.input_cols = shape.context, .classes = shape.vocab, .tokens = true});
+      make_gpt(Spec::parse("--model", text));
   std::vector<const Layer*> layers;
   for (const auto& layer : model.layers) layers.push_back(layer.get());
   test::LayerStack stack(layers, {batch, shape.context}, 17);

@@ -25,7 +25,7 @@ using psring::test::relative_error;
 namespace {
 
 Model gpt(const std::string& text, std::size_t context) {
-  return make_gpt(Spec::parse("--model", text), {.input_cols = context, .classes = 256, .tokens = true});
+  return make_gpt(Spec::parse("--model", text));
 }
 
 std::vector<const Layer*> all_layers(const Model& model) {
@@ -334,7 +334,6 @@ TEST_CASE("initial values are GPT-2's") {
 }
 
 TEST_CASE("bad models and bad tokens are refused with a line that helps") {
-  const DataShape text{.input_cols = 8, .classes = 256, .tokens = true};
   const auto kind = [](auto&& action) {
     try {
       action();
@@ -345,15 +344,13 @@ TEST_CASE("bad models and bad tokens are refused with a line that helps") {
     FAIL("no error");
     return ErrorKind::bug;
   };
-  const auto make = [&](const std::string& spec, const DataShape& data) {
-    return kind([&] { make_gpt(Spec::parse("--model", spec), data); });
+  const auto make = [&](const std::string& spec) {
+    return kind([&] { make_gpt(Spec::parse("--model", spec)); });
   };
-  CHECK(make("gpt:dim=10,heads=3,context=8", text) == ErrorKind::usage);
-  CHECK(make("gpt:context=8,depth=2", text) == ErrorKind::usage);
-  CHECK(make("gpt:layers=0,context=8", text) == ErrorKind::usage);
-  CHECK(make("gpt:context=8,vocab=16777217", text) == ErrorKind::usage);
-  CHECK(make("gpt:context=9", text) == ErrorKind::usage);
-  CHECK(make("gpt:context=8", {.input_cols = 8, .classes = 10, .tokens = false}) == ErrorKind::usage);
+  CHECK(make("gpt:dim=10,heads=3,context=8") == ErrorKind::usage);
+  CHECK(make("gpt:context=8,depth=2") == ErrorKind::usage);
+  CHECK(make("gpt:layers=0,context=8") == ErrorKind::usage);
+  CHECK(make("gpt:context=8,vocab=16777217") == ErrorKind::usage);
 
   const Model model = gpt("gpt:layers=1,dim=4,heads=1,context=8,vocab=10", 8);
   CHECK(kind([&] { model.layers[0]->output({2, 7}); }) == ErrorKind::usage);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <psring/worker/model/gpt.h>
 #include <psring/worker/model/mlp.h>
 #include <psring/worker/strategy/strategies.h>
 
@@ -13,7 +14,7 @@ void register_builtins(Registries& registries) {
   };
   model("mlp", "mlp:784-512-512-10: linear layers, ReLU between them, cross-entropy", make_mlp);
   model("gelu-mlp", "gelu-mlp:dim=1024,layers=4: no bias, mean square of the output as its loss", make_gelu_mlp);
-  // model("gpt", "gpt:layers=6,dim=384,heads=6,context=256,vocab=256: a GPT-2", make_gpt);
+  model("gpt", "gpt:layers=6,dim=384,heads=6,context=256,vocab=256: a GPT-2", make_gpt);
 
   register_builtin_datasets(registries.datasets);
 

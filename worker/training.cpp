@@ -45,7 +45,8 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
   const JobOptions& job = setup.job();
   const Surroundings& s = surroundings_;
   if (s.transport != nullptr) {
-    PsClient::Options options{.check = s.check};
+    PsClient::Options options;
+    options.check = s.check;
     if (s.arena != nullptr) options.mark = [arena = s.arena](const void* at) { return arena->mark(at); };
     if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
     client_.emplace(*s.transport, s.clock, setup.layout(), std::move(options));

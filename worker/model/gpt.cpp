@@ -20,17 +20,15 @@ GptShape parse_gpt(const Spec& spec) {
   return shape;
 }
 
-Model make_gpt(const Spec& spec, const DataShape& data) {
+Model make_gpt(const Spec& spec) {
   const GptShape shape = parse_gpt(spec);
-  if (!data.tokens) fail(ErrorKind::usage, "--model {}: expected data of tokens (text:FILE, tokens:FILE)", spec.text());
-  if (data.input_cols != shape.context)
-    fail(ErrorKind::usage, "--model {}: a context of {} tokens, but the data have {} a sample", spec.text(),
-         shape.context, data.input_cols);
 
   Model model;
   model.name = spec.text();
   model.input_cols = shape.context;
+  model.tokens = true;
   model.rows_per_sample = shape.context;
+  model.classes = shape.vocab;
   model.loss = make_cross_entropy();
   const auto add_block = [&model](auto... layers) {
     std::vector<std::size_t>& block = model.blocks.emplace_back();

@@ -15,7 +15,7 @@ GptShape parse_gpt(const Spec& spec);
 
 /// Layers: the embedding; two a block, attention and MLP; the head; cross-entropy over the tokens. `blocks` has
 /// the embedding, each transformer block and the head. wte is a tensor of both the embedding and the head.
-/// Throws usage where the data are not tokens, or not `context` of them a sample.
-Model make_gpt(const Spec& spec, const DataShape& data);
+/// Throws usage as parse_gpt does.
+Model make_gpt(const Spec& spec);
 
 }  // namespace psring::worker
