@@ -6,8 +6,8 @@
 #include <CLI/CLI.hpp>
 
 #include <psring/cli/commands.h>
+#include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
-#include <psring/common/net/zmq_memory.h>
 #include <version.h>
 
 namespace psring {
@@ -49,7 +49,12 @@ App::App() {
   });
 }
 
-int App::run(int argc, char** argv) noexcept { return guard([&] { return run_command_line(*this, argc, argv); }); }
+int App::run(int argc, char** argv) noexcept { 
+  return guard([&] {
+    tune_allocator();
+    return run_command_line(*this, argc, argv);
+  });
+ }
 
 int App::guard(const std::function<int()>& body) noexcept {
   try {
