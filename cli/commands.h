@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/cli/app.h>
+#include <psring/common/net/frame.h>
 #include <psring/common/proc/signal_watch.h>
 
 namespace CLI {

@@ -1,16 +1,17 @@
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <psring/cli/commands.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/options.h>
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
-#include <psring/worker/model/safetensors.h>
 #include <psring/worker/training.h>
 
 namespace psring::cli {
@@ -140,7 +141,19 @@ class Comparison {
     if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", (out_ / "compare.csv").string());
   }
 
-  void append_metrics(std::ofstream& out, const std::string& strategy) const;
+  void append_metrics(std::ofstream& out, const std::string& strategy) const {
+    static constexpr const char* kColumns[] = {"worker", "step", "epoch", "time_s", "loss", "lr", "samples", "step_s",
+                                               "compute_s", "comm_s", "exposed_comm_s", "bytes_sent", "bytes_received",
+                                               "staleness"};
+    std::ifstream in(out_ / folder_name(strategy) / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      const auto json = nlohmann::json::parse(line, nullptr, false);
+      if (json.is_discarded() || !json.contains("loss")) continue;
+      out << '"' << strategy << "\",1";
+      for (const char* column : kColumns) out << ',' << json.at(column).dump();
+      out << '\n';
+    }
+  }
 
   const CompareFlags& flags_;
   const Invocation& invocation_;
@@ -151,4 +164,17 @@ class Comparison {
 };
 
 }  // namespace
+
+Command add_compare(CLI::App& root) {
+  CLI::App* command = root.add_subcommand("compare", "train the same model in several ways and set them side by side");
+  auto flags = std::make_shared<CompareFlags>();  // shared: the parser fills it in, the command reads it
+  command->add_option("--strategies", flags->strategies, "the ways")->delimiter(',')->capture_default_str();
+  command->add_option("--out", flags->out, "run folder (a new one below runs/)");
+  add_job_flags(*command, flags->job);
+  return [flags](const Invocation& invocation) {
+    SignalWatch signals;
+    return Comparison(*flags, invocation, signals).run();
+  };
+}
+
 }  // namespace psring::cli

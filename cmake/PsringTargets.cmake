@@ -16,7 +16,7 @@ endif()
 add_library(psring_flags INTERFACE)
 target_compile_features(psring_flags INTERFACE cxx_std_20)
 target_compile_options(psring_flags INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers
   -march=x86-64-v3
   # No contraction into fused operations: the same expression gives the same bits wherever it is compiled.
   -ffp-contract=off -fno-math-errno -fno-trapping-math
