@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <memory>
+#include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
@@ -61,20 +63,28 @@ class Probe {
     return results;
   }
 
-  /// The central difference of sum(r * y) by `value`.
-  double difference(float& value, double epsilon) {
+  struct Differences {
+    double central, left, right;
+  };
+  /// Of sum(r * y) by `value`.
+  Differences differences(float& value, double epsilon) {
     const float before = value;
-    value = static_cast<float>(before + epsilon);
-    const double high = value;
-    const std::vector<float> above = forward();
-    value = static_cast<float>(before - epsilon);
-    const double low = value;
-    const std::vector<float>& below = forward();
+    const auto at = [&](double moved) {
+      value = static_cast<float>(moved);
+      return std::pair<double, std::vector<float>>(value, forward());
+    };
+    const auto here = at(before);
+    const auto above = at(before + epsilon);
+    const auto below = at(before - epsilon);
     value = before;
-    double sum = 0;
-    for (std::size_t i = 0; i < above.size(); ++i)
-      sum += static_cast<double>(weights_[i]) * (static_cast<double>(above[i]) - static_cast<double>(below[i]));
-    return sum / (high - low);
+    const auto slope = [&](const auto& high, const auto& low) {
+      double sum = 0;
+      for (std::size_t i = 0; i < weights_.size(); ++i)
+        sum += static_cast<double>(weights_[i]) *
+               (static_cast<double>(high.second[i]) - static_cast<double>(low.second[i]));
+      return sum / (high.first - low.first);
+    };
+    return {slope(above, below), slope(here, below), slope(above, here)};
   }
 
  private:
@@ -117,24 +127,34 @@ double relative(double a, double b, double scale) {
   return std::isnan(error) ? INFINITY : error;
 }
 
-/// Every element, or `samples` of them, spread by a random stride's start.
+/// The error of one element.
+GradientCheck compare(Probe& probe, float& value, double backward, double scale, const GradientCheckOptions& options) {
+  const double central = probe.differences(value, options.epsilon).central;
+  GradientCheck best{.relative_error = relative(backward, central, scale), .backward = backward, .difference = central};
+  if (best.relative_error <= options.tolerance) return best;
+  const auto [closer, left, right] = probe.differences(value, options.epsilon / 8);
+  for (const double difference : {closer, left, right}) {
+    const double error = relative(backward, difference, scale);
+    if (error < best.relative_error) best = {.relative_error = error, .backward = backward, .difference = difference};
+  }
+  return best;
+}
+
+/// Of every element, or of `samples` random ones.
 GradientCheck worst_of(Probe& probe, const std::string& name, std::vector<float>& values,
                        const std::vector<float>& gradient, const GradientCheckOptions& options) {
   const double scale = root_mean_square(gradient);
   const CounterRng rng({.seed = options.seed, .purpose = Purpose::test, .step = 1});
-  GradientCheck worst{.tensor = name};
+  GradientCheck worst;
   const std::size_t tries = std::min(values.size(), options.samples);
   for (std::size_t i = 0; i < tries; ++i) {
     const std::size_t index = tries == values.size() ? i : rng.bits(i) % values.size();
-    const double backward = gradient[index];
-    for (const double epsilon : {options.epsilon, options.epsilon / 8}) {
-      const double difference = probe.difference(values[index], epsilon);
-      const double error = relative(backward, difference, scale);
-      if (error > options.tolerance && epsilon == options.epsilon) continue;
-      if (error > worst.relative_error) worst = {error, name, index, backward, difference};
-      break;
-    }
+    const GradientCheck found = compare(probe, values[index], gradient[index], scale, options);
+    if (found.relative_error < worst.relative_error) continue;
+    worst = found;
+    worst.index = index;
   }
+  worst.tensor = name;
   return worst;
 }
 
