@@ -10,7 +10,8 @@
 namespace psring::worker {
 namespace {
 
-// Rows of a query block. Smaller blocks compute less above the diagonal, larger ones run faster products.
+// Rows of a query block. Smaller ones compute less above the diagonal, larger ones run faster products: on Zen 4, at
+// a context of 256, a whole step takes the same time with 32 to 128.
 constexpr std::size_t kQueryRows = 64;
 
 /// Query rows [begin, end) of one sequence and head, and the keys [0, end) that they see.
