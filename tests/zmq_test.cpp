@@ -115,8 +115,8 @@ class Echo {
   }
 
   ZapAuthenticator allow_list_;
+  std::vector<Message> kept_;  ///< outlives the channel, which sends from it
   std::unique_ptr<ZmqChannel> channel_;
-  std::vector<Message> kept_;
 
  public:
   const std::string endpoint;
@@ -426,6 +426,7 @@ TEST_CASE("a server that goes away is noticed, after what it had sent") {
 }
 
 TEST_CASE("sending to a client that went away throws peer_lost") {
+  const auto bytes = pattern(10'000);
   const JobKey key = JobKey::generate();
   Echo echo(key);
   auto channel = client(echo.context, key);
@@ -433,7 +434,6 @@ TEST_CASE("sending to a client that went away throws peer_lost") {
   require_echo(*channel, key, 10);
   echo.stop();
   channel.reset();
-  const auto bytes = pattern(10'000);
   const FrameHeader values = header_of(key, kServer, FrameType::values, bytes.size());
   const Moment deadline = in(seconds(20));
   const Error error = error_of([&] {
@@ -472,9 +472,9 @@ TEST_CASE("a sleeping sender is woken when its queue has run low") {
   const std::jthread taker([&] {
     while (pieces < kPieces && receive(*server, in(seconds(20)))) ++pieces;
   });
+  const auto piece = pattern(1 << 20);
   const auto channel = client(context, key);
   channel->connect({{kServer, endpoint}}, in(seconds(20)));
-  const auto piece = pattern(1 << 20);
   for (int i = 0; i < kPieces; ++i)
     channel->send(kServer, header_of(key, kWorker, FrameType::push, piece.size()), piece);
   CHECK(channel->in_flight_bytes(kServer) > 0);
