@@ -230,7 +230,9 @@ TEST_CASE("a client that is killed is lost, once, after what it had sent") {
   const JobKey key = JobKey::generate();
   const std::string name = fresh_name(key);
   int go[2];
+  int sent[2];
   REQUIRE(::pipe(go) == 0);
+  REQUIRE(::pipe(sent) == 0);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -241,6 +243,7 @@ TEST_CASE("a client that is killed is lost, once, after what it had sent") {
     const auto client =
         over(connect_shm({key, {worker(3), 0}}, arena, {{kServer, name}}, in(20)), worker(3), key, ledger);
     for (int i = 0; i < 3; ++i) client->send(kServer, frame(FrameType::push), {arena.base(), 64});
+    if (::write(sent[1], "s", 1) != 1) ::_exit(1);
     client->receive(kNever);
     ::_exit(1);
   }
@@ -250,6 +253,10 @@ TEST_CASE("a client that is killed is lost, once, after what it had sent") {
   ::close(go[0]);
   ::close(go[1]);
   CHECK(next(*server).header.sender() == worker(3));
+  char byte = 0;
+  REQUIRE(::read(sent[0], &byte, 1) == 1);
+  ::close(sent[0]);
+  ::close(sent[1]);
   ::kill(child, SIGKILL);
   CHECK(::waitpid(child, nullptr, 0) == child);
   for (int i = 0; i < 2; ++i) CHECK(next(*server).payload.size() == 64);
@@ -281,8 +288,10 @@ TEST_CASE("a worker that comes again is taken, its loss told first; a second one
   cluster.clients.clear();
   const Error error = error_of([&] { cluster.server->receive(in(10)); });
   CHECK(error.kind() == ErrorKind::peer_lost);
+  std::unique_ptr<Channel> channel;
   const Attendant attendant(*cluster.server);
-  CHECK(connect_shm(again, arena, {{kServer, cluster.name}}, in(10))->reaches(kServer));
+  channel = connect_shm(again, arena, {{kServer, cluster.name}}, in(10));
+  CHECK(channel->reaches(kServer));
 }
 
 TEST_CASE("one client of several servers") {

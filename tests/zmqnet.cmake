@@ -1,1 +1,2 @@
 psring_test(handshake_test LABELS unit LINKS psring::common)
+psring_test(zmq_test LABELS unit LINKS psring::common cppzmq)

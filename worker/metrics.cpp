@@ -84,13 +84,22 @@ void MetricsWriter::flush() {
   lines_.clear();
 }
 
-std::string MetricsWriter::summary_json() const {
+std::string MetricsWriter::summary_json(const Prediction& prediction) const {
   std::vector<double> sorted = step_seconds_;
   std::sort(sorted.begin(), sorted.end());
   const auto quantile = [&](double q) {
     return sorted.empty() ? 0 : sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))];
   };
-  return Json{{"steps", steps_},
+  Json predicted = Json::object();
+  const auto predict = [&](const char* name, const std::optional<std::uint64_t>& bytes) {
+    if (bytes) predicted[name] = *bytes;
+  };
+  predict("worker_sends", prediction.worker_sends);
+  predict("worker_receives", prediction.worker_receives);
+  predict("server_receives", prediction.server_receives);
+  predict("server_sends", prediction.server_sends);
+  return Json{{"predicted", predicted},
+              {"steps", steps_},
               {"samples", samples_},
               {"seconds", seconds(training_time_)},
               {"exposed_comm_s", seconds(exposed_)},

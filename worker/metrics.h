@@ -32,8 +32,8 @@ class MetricsWriter final : public TrainObserver {
   void on_evaluation(const Evaluation& evaluation) override;
   void flush();
 
-  /// The run's figures so far, as a JSON object.
-  std::string summary_json() const;
+  /// The run's figures so far, and what the strategy predicts for a step, as a JSON object.
+  std::string summary_json(const Prediction& prediction) const;
 
  private:
   void line(std::string text);

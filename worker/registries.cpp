@@ -16,11 +16,7 @@ void register_builtins(Registries& registries) {
   model("gelu-mlp", "gelu-mlp:dim=1024,layers=4: no bias, mean square of the output as its loss", make_gelu_mlp);
   model("gpt", "gpt:layers=6,dim=384,heads=6,context=256,vocab=256: a GPT-2", make_gpt);
 
-  register_builtin_datasets([&](const char* name, const char* help, DatasetFactory make) {
-    registries.datasets.add(name, help, [make = std::move(make)](const Spec& spec, const DataNeeds& needs) {
-      return std::make_unique<DataSplit>(make_dataset(make, spec, needs));
-    });
-  });
+  register_builtin_datasets(registries.datasets);
 
   registries.strategies.add("single", "one process, no exchange", [](const Spec& spec) {
     return std::make_unique<StrategyKind>(

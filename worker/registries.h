@@ -23,7 +23,7 @@ struct StrategyKind {
 /// The names that a worker knows; the App owns them, and a user's are added like the built-in ones.
 struct Registries {
   Registry<Model> models;
-  Registry<DataSplit, const DataNeeds&> datasets;
+  DatasetRegistry datasets;
   Registry<StrategyKind> strategies;
 };
 

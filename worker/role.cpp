@@ -54,7 +54,7 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   if (member.rank() == 0 && !job.out.empty()) training.save(job.out + "/model.safetensors");
   if (job.trace) send_trace(member, trace);
   member.link().on_change({});
-  member.link().report(member.report_json(metrics.summary_json()));
+  member.link().report(member.report_json(metrics.summary_json(training.predict())));
   member.link().done();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <psring/common/proc/role.h>
+#include <psring/optim/optimizers.h>
 #include <psring/worker/registries.h>
 
 namespace psring::worker {

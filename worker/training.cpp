@@ -15,7 +15,7 @@ DataNeeds needs_of(const Model& model, const JobOptions& job) {
           .rows_per_sample = model.rows_per_sample,
           .classes = model.classes,
           .tokens = model.tokens,
-          .targets = model.targets,
+          .targets = model.classes > 0,
           .seed = job.seed,
           .model = job.model};
 }
@@ -30,8 +30,8 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   layout_ = flat_->layout(strategy_->servers ? job.servers : 1);
   optimizer_ = optim::make_optimizer(optimizers, job);
   if (!job.init.empty()) TensorFile(job.init);
-  data_ = registries.datasets.make(Spec::parse("--data", job.data), needs_of(*model_, job));
-  const Sampler sampler(data_->train->size(), job.workers * job.virtual_workers, job.seed, false);
+  data_ = make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
+  const Sampler sampler(data_.train->size(), job.workers * job.virtual_workers, job.seed, false);
   steps_ = job.steps.value_or(job.epochs * sampler.batches(job.batch_per_worker()));
   schedule_ = optim::make_schedule(Spec::parse("--schedule", job.schedule), steps_);
 }
@@ -45,7 +45,8 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
   const JobOptions& job = setup.job();
   const Surroundings& s = surroundings_;
   if (s.transport != nullptr) {
-    PsClient::Options options{.check = s.check};
+    PsClient::Options options;
+    options.check = s.check;
     if (s.arena != nullptr) options.mark = [arena = s.arena](const void* at) { return arena->mark(at); };
     if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
     client_.emplace(*s.transport, s.clock, setup.layout(), std::move(options));

@@ -28,7 +28,7 @@ class TrainSetup {
   const StrategyKind& strategy() const { return *strategy_; }
   const Model& model() const { return *model_; }
   const FlatModel& flat() const { return *flat_; }
-  const DataSplit& data() const { return *data_; }
+  const DataSplit& data() const { return data_; }
   const Layout& layout() const { return layout_; }
   /// --steps, or what --epochs come to.
   std::uint64_t steps() const { return steps_; }
@@ -39,7 +39,7 @@ class TrainSetup {
   std::unique_ptr<StrategyKind> strategy_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<FlatModel> flat_;
-  std::unique_ptr<DataSplit> data_;
+  DataSplit data_;
   Layout layout_;
   std::uint64_t steps_ = 0;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -78,6 +78,8 @@ class ServerHandshake {
 
   /// Takes what the client sent; returns challenge, accepted or refused.
   HandshakeFrame on_frame(const FrameHeader& header, std::span<const std::byte> payload);
+  /// Ends it for a reason of the caller's.
+  HandshakeFrame refuse(std::string_view text);
   bool open() const { return state_ == State::open; }
   bool refused() const { return state_ == State::refused; }
   /// Who has proved the key. REQUIRES open().
@@ -87,11 +89,10 @@ class ServerHandshake {
   enum class State : std::uint8_t { waiting, challenged, open, refused };
   HandshakeFrame on_hello(const FrameHeader& header, std::span<const std::byte> payload);
   HandshakeFrame on_proof(const FrameHeader& header, std::span<const std::byte> payload);
-  HandshakeFrame refuse(std::string_view text);
 
-  const JobKey key_;
-  const Identity self_;
-  const Nonce nonce_;
+  JobKey key_;
+  Identity self_;
+  Nonce nonce_;
   State state_ = State::waiting;
   Nonce client_nonce_{};
   Identity client_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -20,6 +21,10 @@ namespace {
 
 /// How long a receiver spins before it sleeps: about what falling asleep and waking up cost together.
 constexpr Nanoseconds kSpin = std::chrono::microseconds(30);
+/// And how long where spinning was in vain lately: the peer may be waiting for this very processor.
+constexpr Nanoseconds kBriefSpin = std::chrono::microseconds(2);
+constexpr unsigned kDoubtAfter = 4;  ///< spins in vain, one after the other
+constexpr unsigned kTryAgain = 32;   ///< every so many doubtful ones, a whole one: times change
 constexpr int kPausesPerTry = 4;
 
 bool several_processors() {
@@ -80,6 +85,9 @@ class PollTransport final : public Transport {
     const std::string& operation = start_up ? start_up_ : operations_[static_cast<std::size_t>(header.type)];
     ledger_.add(direction, operation, peer, header.payload_bytes, framing);
   }
+  Nanoseconds patience() const {
+    return misses_ < kDoubtAfter || misses_ % kTryAgain == 0 ? spin_ : std::min(spin_, kBriefSpin);
+  }
   bool take_wake();
   std::optional<Message> try_all();
   bool arm_all();
@@ -99,6 +107,7 @@ class PollTransport final : public Transport {
   std::vector<pollfd> fds_;
   std::map<Peer, PeerState> peers_;
   std::size_t next_ = 0;  ///< the channel that is tried first
+  unsigned misses_ = 0;   ///< spins that ended in sleep since one that did not
 
   std::atomic<bool> woken_{false};
 };
@@ -120,16 +129,22 @@ void PollTransport::send(Peer to, FrameHeader header, std::span<const std::byte>
 
 std::optional<Message> PollTransport::receive(Moment deadline) {
   const SystemClock clock;
-  Moment spin_until = Moment::min();
+  std::optional<Moment> spin_until;
+  bool slept = false;
   for (;;) {
     if (take_wake()) return std::nullopt;
-    if (std::optional<Message> message = try_all()) return message;
+    if (std::optional<Message> message = try_all()) {
+      if (spin_until && !slept) misses_ = 0;
+      return message;
+    }
     const Moment now = clock.now();
     if (now >= deadline) return std::nullopt;
-    if (spin_until == Moment::min()) spin_until = now + spin_;
-    if (now < spin_until) {
+    if (!spin_until) spin_until = now + patience();
+    if (now < *spin_until) {
       for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
     } else if (arm_all()) {
+      misses_ += slept ? 0 : 1;
+      slept = true;
       sleep(deadline);
     }
   }

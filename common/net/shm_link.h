@@ -23,8 +23,8 @@ namespace psring::net {
 ///
 /// A payload that lies in the client's arena travels as its offset. Any other is copied into the bounce
 /// region, a ring of kBounceBytes of which only touched pages cost; while it is full, frames wait here,
-/// in order. So a receiver that holds bounced payloads for ever stops the sender: answer from them, and
-/// let go.
+/// in order, and go on when this end receives. Whoever holds bounced payloads for ever stops their
+/// sender: answer, and let go.
 ///
 /// Neither end trusts the other: what it wrote is read once, checked, then used; what cannot be is
 /// protocol, and the link is to be dropped. Belongs to one thread; holders of messages may die in any,

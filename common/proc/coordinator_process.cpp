@@ -36,14 +36,15 @@ std::string read_line(int fd, Moment deadline, const Clock& clock) {
 }  // namespace
 
 std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline,
-                              const Clock& clock) {
+                              const Clock& clock, std::span<const int> inherited) {
   std::array<int, 2> ends{};
   check(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe: {}", std::strerror(errno));
   const Fd read_end(ends[0]);
   Fd write_end(ends[1]);
   argv.insert(argv.end(), {"--endpoint-fd", std::to_string(write_end.get())});
-  const std::array<int, 1> inherited = {write_end.get()};
-  cluster.start("coordinator", std::move(argv), inherited);
+  std::vector<int> open(inherited.begin(), inherited.end());
+  open.push_back(write_end.get());
+  cluster.start("coordinator", std::move(argv), open);
   write_end = Fd();
   std::string endpoint = read_line(read_end.get(), deadline, clock);
   if (!endpoint.empty()) return endpoint;

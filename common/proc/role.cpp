@@ -1,6 +1,7 @@
 #include <psring/common/proc/role.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -41,6 +42,9 @@ std::vector<net::Member> Membership::meet(const net::Addresses& addresses, net::
 
 std::string Membership::report_json(const std::string& extra) const {
   nlohmann::ordered_json json = extra.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(extra);
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  json["host"] = host;
   for (const auto& [key, count] : bytes_.snapshot()) {
     auto& entry = json["bytes"][key.direction == ByteLedger::Direction::sent ? "sent" : "received"][key.operation][key.peer];
     entry = {{"messages", count.messages}, {"payload", count.payload}, {"framing", count.framing}};

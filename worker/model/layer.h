@@ -9,7 +9,8 @@
 
 namespace psring {
 class Kernels;
-}
+struct Gemm;
+}  // namespace psring
 
 namespace psring::worker {
 
@@ -100,6 +101,9 @@ class Layer {
   virtual std::size_t scratch_floats(Shape /*in*/) const { return 0; }
   /// Floating-point operations that forward and backward need (not those recomputed), for reports.
   virtual double flops(Shape /*in*/, bool /*with_dx*/) const { return 0; }
+  /// Appends the matrix products of one forward and backward, as they are called: what a benchmark's ceiling
+  /// is measured on.
+  virtual void gemms(Shape /*in*/, bool /*with_dx*/, std::vector<Gemm>& /*list*/) const {}
 
   virtual void forward(const Forward& pass) const = 0;
   virtual void backward(const Backward& pass) const = 0;

@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <unordered_map>
+#include <vector>
+
+#include <fmt/core.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <psring/bench/compute.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/rng.h>
+#include <psring/common/device/kernels.h>
+#include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/mlp.h>
+#include <psring/worker/model/network.h>
+
+namespace psring::bench {
+namespace {
+
+using dnnl::memory;
+
+/// Seconds of one call, by the thread's processor time and by the clock.
+struct Seconds {
+  double processor = 0;
+  double wall = 0;
+};
+
+double now(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+Seconds seconds_of(const std::function<void()>& work, std::size_t times) {
+  const Seconds start{now(CLOCK_THREAD_CPUTIME_ID), now(CLOCK_MONOTONIC)};
+  for (std::size_t i = 0; i < times; ++i) work();
+  const auto n = static_cast<double>(times);
+  return {(now(CLOCK_THREAD_CPUTIME_ID) - start.processor) / n, (now(CLOCK_MONOTONIC) - start.wall) / n};
+}
+
+double median(const std::vector<Seconds>& times, double Seconds::*which) {
+  std::vector<double> values;
+  for (const Seconds& time : times) values.push_back(time.*which);
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// A matrix product as oneDNN alone would run it, in several ways.
+class Product {
+ public:
+  Product(const Gemm& shape, const dnnl::engine& engine) : shape_(shape), engine_(engine), stream_(engine) {
+    const auto noise = [](std::size_t n, std::uint32_t stream) {
+      const CounterRng rng({.seed = 11, .tensor = stream});
+      std::vector<float> values(n);
+      for (std::size_t i = 0; i < n; ++i) values[i] = rng.uniform(i) - 0.5F;
+      return values;
+    };
+    a_ = noise(shape.m * shape.k, 1);
+    b_ = noise(shape.k * shape.n, 2);
+    c_.resize(shape.m * shape.n);
+    ways_.emplace_back([this] { sgemm(); });
+    for (const auto& [pack_a, pack_b] : {std::pair{false, false}, {false, true}, {true, true}})
+      ways_.push_back(matmul(pack_a, pack_b));
+    times_.resize(ways_.size());
+    repeat_ = static_cast<std::size_t>(std::ceil(2e-3 / seconds_of(ways_[1], 3).processor));
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  double flops() const {
+    return 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) * static_cast<double>(shape_.k);
+  }
+  void measure() {
+    for (std::size_t way = 0; way < ways_.size(); ++way) times_[way].push_back(seconds_of(ways_[way], repeat_));
+  }
+  double best_seconds(double Seconds::*which) const {
+    double best = INFINITY;
+    for (const auto& times : times_) best = std::min(best, median(times, which));
+    return best;
+  }
+
+ private:
+  void sgemm() {
+    const Gemm& s = shape_;
+    const auto dim = [](std::size_t value) { return static_cast<dnnl_dim_t>(value); };
+    dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', dim(s.m), dim(s.n), dim(s.k), 1, a_.data(),
+               dim(s.transpose_a ? s.m : s.k), b_.data(), dim(s.transpose_b ? s.k : s.n), 0, c_.data(), dim(s.n));
+  }
+
+  static memory::desc plain(std::size_t rows, std::size_t cols, bool transposed) {
+    const auto r = static_cast<memory::dim>(rows);
+    const auto c = static_cast<memory::dim>(cols);
+    return {{r, c}, memory::data_type::f32, transposed ? memory::dims{1, r} : memory::dims{c, 1}};
+  }
+
+  std::function<void()> matmul(bool pack_a, bool pack_b) {
+    const auto a = plain(shape_.m, shape_.k, shape_.transpose_a);
+    const auto b = plain(shape_.k, shape_.n, shape_.transpose_b);
+    const auto c = plain(shape_.m, shape_.n, false);
+    const auto any = [](const memory::desc& d) {
+      return memory::desc(d.dims(), memory::data_type::f32, memory::format_tag::any);
+    };
+    const dnnl::matmul::primitive_desc chosen(dnnl::matmul::desc(pack_a ? any(a) : a, pack_b ? any(b) : b, c), engine_);
+    const auto packed = [&](const memory::desc& from, const memory::desc& to, std::vector<float>& values) {
+      memory source(from, engine_, values.data());
+      if (from == to) return source;
+      memory target(to, engine_);
+      dnnl::reorder(source, target).execute(stream_, source, target);
+      return target;
+    };
+    const std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, packed(a, chosen.src_desc(), a_)},
+                                                    {DNNL_ARG_WEIGHTS, packed(b, chosen.weights_desc(), b_)},
+                                                    {DNNL_ARG_DST, memory(c, engine_, c_.data())}};
+    return [primitive = dnnl::matmul(chosen), arguments, this] { primitive.execute(stream_, arguments); };
+  }
+
+  Gemm shape_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::vector<float> a_, b_, c_;
+  std::vector<std::function<void()>> ways_;
+  std::vector<std::vector<Seconds>> times_;  ///< by way
+  std::size_t repeat_ = 1;
+};
+
+/// A model with parameters, gradients and one random batch.
+class Step {
+ public:
+  Step(const worker::Model& model, std::size_t batch)
+      : flat_(model, worker::group_layers(model, "layer")),
+        binding_(flat_),
+        kernels_(make_cpu_kernels()),
+        network_(model, *kernels_, ledger_, batch),
+        scale_(1.0F / static_cast<float>(batch * model.rows_per_sample)) {
+    const Layout layout = flat_.layout(1);
+    for (std::size_t unit = 0; unit < flat_.units(); ++unit) {
+      const std::size_t elements = layout.units[unit].elements;
+      parameters_.emplace_back(elements);
+      gradients_.emplace_back(elements);
+      initialise(layout.units[unit], {0, elements}, 1, parameters_.back());
+      binding_.bind_parameters(unit, parameters_.back());
+      binding_.bind_gradients(unit, gradients_.back());
+    }
+    const CounterRng rng({.seed = 12});
+    const std::span<float> input = network_.input().span();
+    for (std::size_t i = 0; i < input.size(); ++i)
+      input[i] = model.tokens ? static_cast<float>(rng.bits(i) % model.classes) : rng.uniform(i);
+    const std::span<std::int32_t> targets = network_.targets();
+    if (model.classes > 0)
+      for (std::size_t i = 0; i < targets.size(); ++i)
+        targets[i] = static_cast<std::int32_t>(rng.bits(input.size() + i) % model.classes);
+  }
+
+  double run() {
+    binding_.reset_fresh();
+    for (std::size_t i = 0; i < network_.layers(); ++i) network_.forward_layer(i, binding_.parameters(i));
+    const worker::LossResult loss = network_.loss(scale_);
+    for (std::size_t i = network_.layers(); i-- > 0;)
+      network_.backward_layer(i, binding_.parameters(i), binding_.gradients(i));
+    return loss.loss_sum;
+  }
+  double flops(std::size_t batch) const { return network_.flops(batch); }
+
+ private:
+  MemoryLedger ledger_;
+  worker::FlatModel flat_;
+  worker::Binding binding_;
+  std::unique_ptr<Kernels> kernels_;
+  worker::Network network_;
+  float scale_;
+  std::vector<std::vector<float>> parameters_;
+  std::vector<std::vector<float>> gradients_;
+};
+
+std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
+  std::vector<Gemm> list;
+  worker::Shape shape{batch, model.input_cols};
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    model.layers[i]->gemms(shape, i > 0, list);
+    shape = model.layers[i]->output(shape);
+  }
+  if (list.empty()) fail(ErrorKind::usage, "model {} has no matrix products to measure", model.name);
+  return list;
+}
+
+}  // namespace
+
+ComputeRates measure_compute(const worker::Model& model, std::size_t batch,
+                             std::size_t rounds) {
+  check(rounds > 0, "a benchmark needs a round");
+  omp_set_num_threads(1);  // of this thread, for oneDNN's primitives: psring's kernels see to it themselves
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  std::vector<std::unique_ptr<Product>> products;
+  for (const Gemm& gemm : products_of(model, batch)) products.push_back(std::make_unique<Product>(gemm, engine));
+  Step step(model, batch);
+  const double first = step.run();
+  if (!std::isfinite(first)) fail(ErrorKind::check_failed, "model {}: the loss is {} at the start", model.name, first);
+
+  const auto run = [&] { step.run(); };
+  const auto repeat = static_cast<std::size_t>(std::ceil(20e-3 / seconds_of(run, 2).processor));
+  std::vector<Seconds> times;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    times.push_back(seconds_of(run, repeat));
+    for (const auto& product : products) product->measure();
+  }
+  if (step.run() != first) fail(ErrorKind::check_failed, "model {}: the same step gave another loss", model.name);
+
+  double flops = 0;
+  Seconds sum;
+  for (const auto& product : products) {
+    flops += product->flops();
+    sum.processor += product->best_seconds(&Seconds::processor);
+    sum.wall += product->best_seconds(&Seconds::wall);
+  }
+  const Seconds middle{median(times, &Seconds::processor), median(times, &Seconds::wall)};
+  const auto [fastest, slowest] = std::minmax_element(
+      times.begin(), times.end(), [](const Seconds& a, const Seconds& b) { return a.processor < b.processor; });
+  return {.step = step.flops(batch) / middle.processor * 1e-9,
+          .ceiling = flops / sum.processor * 1e-9,
+          .wall_step = step.flops(batch) / middle.wall * 1e-9,
+          .wall_ceiling = flops / sum.wall * 1e-9,
+          .spread = (slowest->processor - fastest->processor) / middle.processor,
+          .rounds = rounds};
+}
+
+void bench_compute(std::ostream& out, const worker::Model& model, std::size_t batch) {
+  const ComputeRates rates = measure_compute(model, batch);
+  out << fmt::format(
+      "{} batch {}: step {:.1f} GFLOP/s, oneDNN on the same products {:.1f} GFLOP/s, ratio {:.3f} (1 thread, its "
+      "processor time, medians of {} rounds, step's spread {:.0f} %; by the clock {:.1f} and {:.1f}, ratio {:.3f})\n",
+      model.name, batch, rates.step, rates.ceiling, rates.ratio(), rates.rounds, 100 * rates.spread, rates.wall_step,
+      rates.wall_ceiling, rates.wall_ratio());
+}
+
+}  // namespace psring::bench

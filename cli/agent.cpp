@@ -1,0 +1,38 @@
+#include <filesystem>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include <psring/cli/commands.h>
+#include <psring/cli/launch.h>
+#include <psring/common/net/host.h>
+#include <psring/common/proc/agent.h>
+#include <psring/common/proc/environment.h>
+
+namespace psring::cli {
+
+Command add_agent(CLI::App& root) {
+  CLI::App* command = root.add_subcommand("agent", "start a job's roles on this host, as its coordinator says");
+  auto options = std::make_shared<AgentOptions>();  // shared: the parser fills it in, the command reads it
+  const auto endpoint = command->add_option("--rdzv-endpoint", options->endpoint, "HOST:PORT of the job's coordinator");
+  if (const auto master = master_endpoint()) {
+    options->endpoint = *master;
+  } else {
+    endpoint->required();
+  }
+  command->add_option("--key", options->key_file, "the job's key file")->required();
+  options->log_folder = "logs";
+  command->add_option("--logs", options->log_folder, "where the roles' logs go")->capture_default_str();
+  return [options](const Invocation&) {
+    SignalWatch signals;
+    const SystemClock clock;
+    options->command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+    options->host_id = net::host_id();
+    options->key_file = std::filesystem::absolute(options->key_file);
+    const AgentResult result = run_agent(*options, signals, clock);
+    if (!result.cause.empty()) fmt::print(stderr, "psring: {}\n", result.cause);
+    return result.status;
+  };
+}
+
+}  // namespace psring::cli

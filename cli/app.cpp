@@ -1,0 +1,71 @@
+#include <psring/cli/app.h>
+
+#include <cstdio>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+#include <psring/cli/commands.h>
+#include <psring/common/base/allocator.h>
+#include <psring/common/base/error.h>
+#include <version.h>
+
+namespace psring {
+namespace {
+
+int run_command_line(const App& app, int argc, char** argv) {
+  CLI::App root("psring: data-parallel training through parameter servers, to run, measure and teach");
+  root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
+  root.require_subcommand(1);
+  root.get_formatter()->column_width(40);
+  std::map<CLI::App*, cli::Command> commands;
+  for (const auto add : {cli::add_train, cli::add_compare, cli::add_keygen, cli::add_coordinator, cli::add_agent}) {
+    const std::size_t before = root.get_subcommands({}).size();
+    cli::Command command = add(root);
+    commands[root.get_subcommands({}).at(before)] = std::move(command);
+  }
+  for (const auto& [name, role] : {std::pair{"role-server", net::Role::server}, {"role-worker", net::Role::worker}}) {
+    CLI::App* command = root.add_subcommand(name, "");
+    command->group("");  // started by agents
+    commands[command] = cli::add_role(*command, role);
+  }
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return root.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fail(ErrorKind::usage, "{}", error.what());
+  }
+  return commands.at(root.get_subcommands().front())({app, std::vector<std::string>(argv, argv + argc)});
+}
+
+}  // namespace
+
+App::App() {
+  worker::register_builtins(workers_);
+  optim::register_builtin_optimizers(optimizers_);
+  server::register_builtin_aggregators([&](const char* name, const char* help, auto make) {
+    aggregators_.add(name, help, make);
+  });
+}
+
+int App::run(int argc, char** argv) noexcept { 
+  return guard([&] {
+    tune_allocator();
+    return run_command_line(*this, argc, argv);
+  });
+ }
+
+int App::guard(const std::function<int()>& body) noexcept {
+  try {
+    return body();
+  } catch (const Error& error) {
+    fmt::print(stderr, "psring: {}\n", error.what());
+    return exit_status(error.kind());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "psring: internal error: {}\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace psring

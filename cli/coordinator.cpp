@@ -1,0 +1,98 @@
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+
+#include <psring/cli/commands.h>
+#include <psring/cli/launch.h>
+#include <psring/cli/options.h>
+#include <psring/common/base/error.h>
+#include <psring/common/net/coordinator_service.h>
+#include <psring/common/proc/coordinator_process.h>
+#include <psring/worker/training.h>
+
+namespace psring::cli {
+namespace {
+
+struct CoordinatorFlags {
+  JobFlags job;
+  std::string strategy = "ps";
+  std::string job_file;
+  std::string listen = "127.0.0.1:0";
+  std::string key;
+  std::string out;
+  std::uint32_t nodes = 0;
+  int endpoint_fd = -1;
+  int progress_fd = -1;
+};
+
+JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
+  if (!flags.job_file.empty()) {
+    std::ifstream in(flags.job_file);
+    std::ostringstream text;
+    if (!(text << in.rdbuf())) fail(ErrorKind::data, "--job {}: cannot read", flags.job_file);
+    return job_from_json(text.str());
+  }
+  const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
+  JobOptions job = resolve(flags.job, flags.strategy, *kind, false, flags.listen.starts_with("127."));
+  // --steps alone need no data here: a program of the user's may have another model than the flags say.
+  if (!job.steps) job.steps = worker::TrainSetup(job, app.worker_registries(), app.optimizers()).steps();
+  return job;
+}
+
+void write_line(int fd, const std::string& line) {
+  std::string text = line + "\n";
+  [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // nobody watches any more: fine
+}
+
+int coordinate(const CoordinatorFlags& flags, const App& app) {
+  SignalWatch signals;
+  const SystemClock clock;
+  JobOptions job = job_of(flags, app);
+  net::CoordinatorService::Options options;
+  options.listen = flags.listen;
+  options.run_folder = flags.job_file.empty() ? make_run_folder(flags.out, "job") : std::filesystem::path(flags.out);
+  job.out = options.run_folder.string();
+  options.plan = {.workers = static_cast<std::uint32_t>(job.workers),
+                  .servers = static_cast<std::uint32_t>(job.servers),
+                  .agents = flags.nodes,
+                  .job = to_json(job),
+                  .join_timeout = from_seconds(job.join_timeout),
+                  .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
+                  .heartbeat_timeout = from_seconds(job.heartbeat_timeout)};
+  if (flags.progress_fd >= 0)
+    options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };
+  net::CoordinatorService service(std::move(options), net::JobKey::load(flags.key), clock);
+  if (flags.endpoint_fd >= 0) {
+    publish_endpoint(flags.endpoint_fd, service.endpoint());
+  } else {
+    fmt::print("coordinator at {}: waiting for {} workers and {} servers; run folder {}\n", service.endpoint(), job.workers,
+               job.servers, job.out);
+    std::fflush(stdout);
+  }
+  const net::JobResult result = service.run(signals.fd());
+  if (result.failure) throw *result.failure;
+  return 0;
+}
+
+}  // namespace
+
+Command add_coordinator(CLI::App& root) {
+  CLI::App* command = root.add_subcommand("coordinator", "the rendezvous of a job whose roles are started by hand or by agents");
+  auto flags = std::make_shared<CoordinatorFlags>();  // shared: the parser fills it in, the command reads it
+  command->add_option("--strategy", flags->strategy, "how to train")->capture_default_str();
+  command->add_option("--listen", flags->listen, "ADDR:PORT; port 0: any")->capture_default_str();
+  command->add_option("--key", flags->key, "the job's key file")->required();
+  command->add_option("--out", flags->out, "run folder (a new one below runs/)");
+  command->add_option("--nodes", flags->nodes, "hosts whose agents start the roles; 0: they are started by hand")->capture_default_str();
+  command->add_option("--job", flags->job_file)->group("");
+  command->add_option("--endpoint-fd", flags->endpoint_fd)->group("");
+  command->add_option("--progress-fd", flags->progress_fd)->group("");
+  add_job_flags(*command, flags->job);
+  return [flags](const Invocation& invocation) { return coordinate(*flags, invocation.app); };
+}
+
+}  // namespace psring::cli

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <psring/cli/commands.h>
+#include <psring/common/proc/job.h>
+
+namespace psring::cli {
+
+/// Where and how a job is started.
+struct LaunchOptions {
+  std::filesystem::path out;             ///< run folder; made, must hold no run yet
+  std::size_t nodes = 1;                 ///< hosts: this one, and those whose agents connect
+  std::string listen = "127.0.0.1:0";    ///< of the coordinator
+  std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
+  bool show_progress = true;
+  std::string label;  ///< in front of progress lines
+};
+
+struct LaunchResult {
+  int status = 0;
+  std::string cause;  ///< one line; empty where all went well
+};
+
+/// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder
+/// has what the coordinator and the roles wrote, and job.json. REQUIRES: job.steps is resolved.
+LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalWatch& signals);
+
+/// An empty run folder: `wanted`, or where that is empty a new one below runs/. Throws usage, naming --out,
+/// where there is a run in it already.
+std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name);
+
+}  // namespace psring::cli

@@ -1,0 +1,36 @@
+#include <memory>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+
+#include <psring/cli/commands.h>
+#include <psring/common/proc/environment.h>
+#include <psring/common/proc/role.h>
+#include <psring/server/role.h>
+#include <psring/worker/role.h>
+
+namespace psring::cli {
+
+Command add_role(CLI::App& command, net::Role role) {
+  auto options = std::make_shared<RoleOptions>();  // shared: the parser fills it in, the command reads it
+  const auto endpoint = command.add_option("--rdzv-endpoint", options->endpoint, "HOST:PORT of the job's coordinator");
+  if (const auto master = master_endpoint()) {
+    options->endpoint = *master;
+  } else {
+    endpoint->required();
+  }
+  command.add_option("--key", options->key_file, "the job's key file")->required();
+  command.add_option("--rank", options->rank, "which of its kind it wants to be");
+  command.add_option("--bind", options->bind, "address that others reach it at (the one that routes to the coordinator)");
+  if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
+  return [options, role](const Invocation& invocation) {
+    if (role == net::Role::server) {
+      server::run_server(*options, invocation.app.aggregators(), invocation.app.optimizers());
+    } else {
+      worker::run_worker(*options, invocation.app.worker_registries(), invocation.app.optimizers());
+    }
+    return 0;
+  };
+}
+
+}  // namespace psring::cli

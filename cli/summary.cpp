@@ -1,0 +1,180 @@
+#include <psring/cli/summary.h>
+
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <version.h>
+
+namespace psring::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+std::string read_text(const fs::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: cannot read", file.string());
+  return text.str();
+}
+
+Json read_report(const fs::path& folder, const std::string& role) {
+  const fs::path file = folder / "reports" / (role + ".json");
+  Json json = Json::parse(read_text(file), nullptr, false);
+  if (json.is_discarded()) fail(ErrorKind::data, "{}: not JSON", file.string());
+  return json;
+}
+
+void write_json(const fs::path& file, const Json& json) {
+  std::ofstream out(file);
+  out << json.dump(2) << "\n";
+  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", file.string());
+}
+
+/// Payload that tensors made, whatever it was for; start-up and verdicts are control.
+std::uint64_t payload(const Json& report, const std::string& direction) {
+  std::uint64_t sum = 0;
+  if (!report.contains("bytes") || !report["bytes"].contains(direction)) return 0;
+  for (const auto& [operation, peers] : report["bytes"][direction].items()) {
+    if (operation != "push" && operation != "pull" && operation != "push_pull" && operation != "values") continue;
+    for (const auto& peer : peers) sum += peer.at("payload").get<std::uint64_t>();
+  }
+  return sum;
+}
+
+std::uint64_t booked_peak(const Json& report) {
+  std::uint64_t sum = 0;
+  for (const auto& [category, entry] : report.at("memory").items())
+    if (entry.is_object()) sum += entry.at("peak").get<std::uint64_t>();
+  return sum;
+}
+
+std::optional<std::uint64_t> predicted(const Json& report, const char* what, std::uint64_t steps) {
+  if (!report.contains("predicted") || !report["predicted"].contains(what)) return std::nullopt;
+  return report["predicted"][what].get<std::uint64_t>() * steps;
+}
+
+void add_worker(Summary& summary, const std::string& role, const Json& report) {
+  summary.steps = report.at("steps").get<std::uint64_t>();
+  summary.step_seconds = std::max(summary.step_seconds, report.at("step_s").at("median").get<double>());
+  summary.exposed_seconds =
+      std::max(summary.exposed_seconds, report.at("exposed_comm_s").get<double>() / static_cast<double>(summary.steps));
+  summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(report));
+  summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", summary.steps)});
+  summary.bytes.push_back({role, "received", payload(report, "received"), predicted(report, "worker_receives", summary.steps)});
+}
+
+Json to_json(const Summary& summary) {
+  Json json = {{"strategy", summary.strategy},
+               {"steps", summary.steps},
+               {"final_loss", summary.final_loss},
+               {"samples_per_second", summary.samples_per_second},
+               {"step_s", summary.step_seconds},
+               {"exposed_comm_s", summary.exposed_seconds},
+               {"worker_peak_bytes", summary.worker_peak_bytes}};
+  if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
+  if (summary.test_loss) json["test_loss"] = *summary.test_loss;
+  for (const ByteCheck& check : summary.bytes) {
+    Json entry = {{"role", check.role}, {"direction", check.direction}, {"measured", check.measured}};
+    if (check.predicted) entry["predicted"] = *check.predicted;
+    json["bytes"].push_back(entry);
+  }
+  return json;
+}
+
+}  // namespace
+
+bool Summary::bytes_ok() const {
+  return std::all_of(bytes.begin(), bytes.end(), [](const ByteCheck& check) { return check.ok(); });
+}
+
+Summary summarise(const fs::path& folder, const JobOptions& job, const Invocation& invocation) {
+  Summary summary{.strategy = job.strategy};
+  Json roles;
+  double seconds = 0;
+  double samples = 0;
+  double loss_sum = 0;
+  double rows = 0;
+  double correct = 0;
+  double test_loss = 0;
+  Json last;
+  for (std::size_t rank = 0; rank < job.workers; ++rank) {
+    const Json report = read_report(folder, fmt::format("worker-{}", rank));
+    add_worker(summary, fmt::format("worker {}", rank), report);
+    seconds = std::max(seconds, report.at("seconds").get<double>());
+    samples += report.at("samples").get<double>();
+    loss_sum += report.at("final_loss").get<double>();
+    rows += report.at("test").at("rows").get<double>();
+    correct += report.at("test").at("correct").get<double>();
+    test_loss += report.at("test").at("loss_sum").get<double>();
+    roles[fmt::format("worker {}", rank)] = report;
+    last = report;
+  }
+  ByteCheck received{"servers", "received", 0, predicted(last, "server_receives", summary.steps)};
+  ByteCheck sent{"servers", "sent", 0, predicted(last, "server_sends", summary.steps)};
+  for (std::size_t rank = 0; rank < job.servers; ++rank) {
+    const Json report = read_report(folder, fmt::format("server-{}", rank));
+    received.measured += payload(report, "received");
+    sent.measured += payload(report, "sent");
+    roles[fmt::format("server {}", rank)] = report;
+  }
+  if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
+  summary.samples_per_second = samples / seconds;
+  summary.final_loss = loss_sum / static_cast<double>(job.workers);
+  if (rows > 0) {
+    summary.test_loss = test_loss / rows;
+    if (correct > 0) summary.test_accuracy = correct / rows;
+  }
+
+  Json json = to_json(summary);
+  json["roles"] = roles;
+  write_json(folder / "summary.json", json);
+  Json hosts;
+  for (const auto& [role, report] : roles.items()) hosts[role] = report.value("host", "");
+  write_json(folder / "run.json", {{"version", kVersion},
+                                   {"commit", kCommit},
+                                   {"command", invocation.words},
+                                   {"seed", job.seed},
+                                   {"hosts", hosts},
+                                   {"link", nullptr},
+                                   {"job", Json::parse(psring::to_json(job))}});
+  return summary;
+}
+
+void join_traces(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder / "trace", error)) return;
+  std::ofstream out(folder / "trace.json");
+  out << "{\"traceEvents\":[\n";
+  bool first = true;
+  for (const auto& entry : fs::directory_iterator(folder / "trace")) {
+    out << (first ? "" : ",\n") << read_text(entry.path());
+    first = false;
+  }
+  out << "\n]}\n";
+  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", (folder / "trace.json").string());
+  fs::remove_all(folder / "trace", error);
+}
+
+std::string describe(const Summary& summary, const fs::path& folder) {
+  std::string text = fmt::format("{}: {} steps, loss {:.4f}", summary.strategy, summary.steps, summary.final_loss);
+  if (summary.test_accuracy) text += fmt::format(", test accuracy {:.4f}", *summary.test_accuracy);
+  if (summary.test_loss && !summary.test_accuracy) text += fmt::format(", test loss {:.4f}", *summary.test_loss);
+  text += fmt::format("; {:.0f} samples/s, {:.2f} ms a step, {:.2f} ms of it waiting\n", summary.samples_per_second,
+                      summary.step_seconds * 1e3, summary.exposed_seconds * 1e3);
+  for (const ByteCheck& check : summary.bytes) {
+    const double each = static_cast<double>(check.measured) / static_cast<double>(summary.steps);
+    if (check.measured == 0 && check.predicted.value_or(0) == 0) continue;
+    text += fmt::format("  {} {} {:.0f} bytes a step", check.role, check.direction, each);
+    if (check.predicted) text += check.ok() ? ", as predicted" : fmt::format(", predicted {:.0f}", static_cast<double>(*check.predicted) / static_cast<double>(summary.steps));
+    text += "\n";
+  }
+  return text + fmt::format("run folder: {}\n", folder.string());
+}
+
+}  // namespace psring::cli

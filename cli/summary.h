@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+
+#include <psring/cli/commands.h>
+#include <psring/common/proc/job.h>
+
+namespace psring::cli {
+
+/// Payload bytes of one step: what was measured over the run, and what the strategy predicts.
+struct ByteCheck {
+  std::string role;       ///< "worker 0", "servers"
+  std::string direction;  ///< "sent", "received"
+  std::uint64_t measured = 0;   ///< of the whole run
+  std::optional<std::uint64_t> predicted;
+  bool ok() const { return !predicted || *predicted == measured; }
+};
+
+/// What a run comes to, out of its roles' reports.
+struct Summary {
+  std::string strategy;
+  std::uint64_t steps = 0;
+  double samples_per_second = 0;
+  double step_seconds = 0;     ///< median over steps, of the slowest worker
+  double exposed_seconds = 0;  ///< a step, of the worker that waited most
+  double final_loss = 0;       ///< of the last step, mean over the workers
+  std::optional<double> test_accuracy;
+  std::optional<double> test_loss;
+  std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory
+  std::vector<ByteCheck> bytes;
+
+  bool bytes_ok() const;
+};
+
+/// Reads the reports in a run folder and writes summary.json, metrics' companion, and run.json, the manifest.
+/// Throws data where a report is missing or broken.
+Summary summarise(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation);
+
+/// Joins the processes' traces to trace.json.
+void join_traces(const std::filesystem::path& folder);
+
+/// Two or three lines for people: loss, accuracy, speed, and where everything lies.
+std::string describe(const Summary& summary, const std::filesystem::path& folder);
+
+}  // namespace psring::cli

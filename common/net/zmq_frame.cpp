@@ -1,0 +1,82 @@
+#include <array>
+#include <cstring>
+
+#include <zmq.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/zmq_frame.h>
+
+namespace psring::net {
+namespace {
+
+/// How many frames ZeroMQ takes from a peer before we do: what lies beyond waits at the sender.
+constexpr int kReceiveFrames = 1024;
+
+std::span<const std::byte> bytes_of(const zmq::message_t& part) {
+  return {static_cast<const std::byte*>(part.data()), part.size()};
+}
+
+}  // namespace
+
+std::optional<ZmqFrame> receive_frame(void* socket, bool routed) {
+  zmq::message_t part;
+  if (zmq_msg_recv(part.handle(), socket, ZMQ_DONTWAIT) < 0) return std::nullopt;
+  ZmqFrame frame;
+  bool more = part.more();
+  if (routed) {
+    frame.routing_id = part.to_string();
+    part.rebuild();
+    if (!more || zmq_msg_recv(part.handle(), socket, ZMQ_DONTWAIT) < 0) return frame;
+    more = part.more();
+  }
+  const auto kept = std::make_shared<std::array<zmq::message_t, 2>>();
+  for (;;) {
+    if (frame.parts < kept->size()) (*kept)[frame.parts].move(part);
+    ++frame.parts;
+    if (!more || zmq_msg_recv(part.handle(), socket, ZMQ_DONTWAIT) < 0) break;
+    more = part.more();
+  }
+  if (routed && frame.parts > 0) {
+    const char* address = zmq_msg_gets((*kept)[0].handle(), "Peer-Address");
+    if (address != nullptr) frame.address = address;
+  }
+  frame.header = bytes_of((*kept)[0]);
+  frame.payload = bytes_of((*kept)[1]);
+  frame.holder = kept;
+  return frame;
+}
+
+Message to_message(const ZmqFrame& frame) {
+  if (frame.parts != 2) fail(ErrorKind::protocol, "a message of {} parts, expected header and payload", frame.parts);
+  Message message;
+  message.header = decode(frame.header);
+  if (message.header.payload_bytes != frame.payload.size())
+    fail(ErrorKind::protocol, "{} with {} bytes of payload, {} announced", to_string(message.header.type),
+         frame.payload.size(), message.header.payload_bytes);
+  message.payload = frame.payload;
+  message.holder = frame.holder;
+  return message;
+}
+
+int send_frame(void* socket, const std::string& routing_id, const std::shared_ptr<ZmqOutbox::Lane>& lane,
+               const FrameHeader& header, std::span<const std::byte> payload) {
+  if (!routing_id.empty() && zmq_send(socket, routing_id.data(), routing_id.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+    return errno;
+  const int error = ZmqOutbox::send(socket, lane, encode(header), true);
+  return error != 0 ? error : ZmqOutbox::send(socket, lane, payload, false);
+}
+
+void set_link_options(ZmqSocket& socket, Nanoseconds silence) {
+  const auto silence_ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(silence).count());
+  socket.set(ZMQ_LINGER, 0);
+  socket.set(ZMQ_SNDHWM, 0);
+  socket.set(ZMQ_RCVHWM, kReceiveFrames);
+  socket.set(ZMQ_HEARTBEAT_IVL, std::max(1, silence_ms / 4));
+  socket.set(ZMQ_HEARTBEAT_TIMEOUT, silence_ms);
+  socket.set(ZMQ_HANDSHAKE_IVL, silence_ms);
+  const std::int64_t largest = static_cast<std::int64_t>(kMaxPayloadBytes);
+  const int bounded = zmq_setsockopt(socket.handle(), ZMQ_MAXMSGSIZE, &largest, sizeof largest);
+  check(bounded == 0, "ZeroMQ: ZMQ_MAXMSGSIZE: {}", zmq_strerror(errno));
+}
+
+}  // namespace psring::net

@@ -1,0 +1,29 @@
+#include <psring/common/proc/environment.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include <psring/common/base/error.h>
+
+namespace psring {
+
+std::optional<std::string> master_endpoint() {
+  const char* address = std::getenv("MASTER_ADDR");
+  const char* port = std::getenv("MASTER_PORT");
+  if (address == nullptr || port == nullptr) return std::nullopt;
+  return std::string(address) + ":" + port;
+}
+
+std::optional<std::uint32_t> environment_number(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) return std::nullopt;
+  const std::string_view text(value);
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size())
+    fail(ErrorKind::usage, "{}={}: expected a whole number", name, text);
+  return number;
+}
+
+}  // namespace psring

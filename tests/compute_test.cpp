@@ -1,0 +1,24 @@
+#include <sstream>
+
+#include <catch2/catch.hpp>
+
+#include <psring/bench/compute.h>
+#include <psring/common/base/error.h>
+#include <psring/worker/model/mlp.h>
+
+using namespace psring;
+
+TEST_CASE("a model's rate is measured beside the library's, and is of its size") {
+  const Spec spec = Spec::parse("--model", "mlp:64-64-8");
+  const bench::ComputeRates rates = bench::measure_compute(worker::make_mlp(spec), 32, 3);
+  CHECK(rates.rounds == 3);
+  CHECK(rates.step > 0);
+  CHECK(rates.ceiling > 0);
+  CHECK(rates.ratio() < 1.5);  // a step is no faster than its products, but for noise
+}
+
+TEST_CASE("the report is one line") {
+  std::ostringstream out;
+  bench::bench_compute(out, worker::make_gelu_mlp(Spec::parse("--model", "gelu-mlp:dim=64,layers=1")), 16);
+  CHECK_THAT(out.str(), Catch::StartsWith("gelu-mlp:dim=64,layers=1 batch 16") && Catch::Contains("ratio"));
+}

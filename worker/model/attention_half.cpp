@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/model/attention.h>
+#include <psring/worker/model/gpt_layers.h>
+#include <psring/worker/model/layer_norm.h>
+#include <psring/worker/model/products.h>
+#include <psring/worker/model/rows.h>
+
+namespace psring::worker {
+namespace {
+
+class AttentionHalf final : public Layer {
+ public:
+  AttentionHalf(const GptShape& shape, std::size_t index) : shape_(shape), prefix_(fmt::format("h.{}.", index)) {}
+
+  enum Tensor : std::size_t { kNormWeight, kNormBias, kQkvWeight, kQkvBias, kOutWeight, kOutBias };
+
+  std::vector<TensorSpec> tensors() const override {
+    const std::size_t dim = shape_.dim;
+    const float residual = 0.02F / std::sqrt(2.0F * static_cast<float>(shape_.layers));
+    return {{prefix_ + "ln_1.weight", {dim}, {Init::Kind::constant, 1}},
+            {prefix_ + "ln_1.bias", {dim}, {}},
+            {prefix_ + "attn.c_attn.weight", {dim, 3 * dim}, {Init::Kind::normal, 0.02F}},
+            {prefix_ + "attn.c_attn.bias", {3 * dim}, {}},
+            {prefix_ + "attn.c_proj.weight", {dim, dim}, {Init::Kind::normal, residual}},
+            {prefix_ + "attn.c_proj.bias", {dim}, {}}};
+  }
+
+  std::size_t saved_floats(Shape in) const override {
+    return piece(layer_norm_saved(in.rows)) + piece(3 * in.elements()) + piece(in.elements()) +
+           piece(attention(in).saved_floats());
+  }
+  /// Backward's: the gradient of the heads' output (then ln_1's output, then its gradient), that of qkv, two strips.
+  std::size_t scratch_floats(Shape in) const override {
+    return piece(in.elements()) + piece(3 * in.elements()) + piece(small_floats(in));
+  }
+  /// Forward; by weights and by inputs in backward, which ln_1's gradients need with or without dx.
+  double flops(Shape in, bool /*with_dx*/) const override {
+    const double products = 3 * 2.0 * static_cast<double>(in.elements()) * static_cast<double>(4 * shape_.dim);
+    return products + 6 * attention(in).product_flops();  // scores and mix; by p, v, q and k
+  }
+  void gemms(Shape in, bool /*with_dx*/, std::vector<Gemm>& list) const override {
+    const std::size_t dim = shape_.dim;
+    add_linear(list, in.rows, dim, 3 * dim);
+    add_linear(list, in.rows, dim, dim);
+    attention(in).gemms(list);
+  }
+
+  void forward(const Forward& pass) const override {
+    const std::size_t dim = shape_.dim;
+    const std::size_t rows = pass.x.rows;
+    Pieces saved(pass.saved);
+    const auto statistics = saved.take(layer_norm_saved(rows));
+    const auto qkv = saved.take(3 * rows * dim);
+    const auto mixed = saved.take(rows * dim);
+    const auto log_sums = saved.take(attention(pass.x).saved_floats());
+    Pieces scratch(pass.scratch);
+    const auto normal = scratch.take(rows * dim);
+    const auto strips = scratch.take(small_floats(shape_of(pass.x)));
+
+    layer_norm(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics,
+               {normal.data(), rows, dim});
+    pass.kernels.gemm(product(rows, dim, 3 * dim), 1, normal.data(), pass.parameters[kQkvWeight].data(), 0, qkv.data());
+    const Matrix heads{qkv.data(), rows, 3 * dim};
+    add_bias(heads, pass.parameters[kQkvBias], heads);
+    attention_forward(pass.kernels, attention(pass.x), qkv, mixed, log_sums, strips);
+    add_bias(pass.x, pass.parameters[kOutBias], pass.y);
+    pass.kernels.gemm(product(rows, dim, dim), 1, mixed.data(), pass.parameters[kOutWeight].data(), 1, pass.y.data);
+  }
+
+  void backward(const Backward& pass) const override {
+    const std::size_t dim = shape_.dim;
+    const std::size_t rows = pass.x.rows;
+    Pieces saved(pass.saved);
+    const auto statistics = saved.take(layer_norm_saved(rows));
+    const auto qkv = saved.take(3 * rows * dim);
+    const auto mixed = saved.take(rows * dim);
+    const auto log_sums = saved.take(attention(pass.x).saved_floats());
+    Pieces scratch(pass.scratch);
+    const Matrix d_mixed{scratch.take(rows * dim).data(), rows, dim};
+    const Matrix d_qkv{scratch.take(3 * rows * dim).data(), rows, 3 * dim};
+    const auto small = scratch.take(small_floats(shape_of(pass.x)));
+
+    // From y to the heads.
+    const Gradient& out = pass.gradients[kOutWeight];
+    pass.kernels.gemm(weight_product(rows, dim, dim), 1, mixed.data(), pass.dy.data, out.beta(), out.data());
+    add_column_sums(pass.dy, pass.gradients[kOutBias].beta(), pass.gradients[kOutBias].span(), small);
+    pass.kernels.gemm(input_product(rows, dim, dim), 1, pass.dy.data, pass.parameters[kOutWeight].data(), 0,
+                      d_mixed.data);
+    attention_backward(pass.kernels, attention(pass.x), qkv, mixed, log_sums, d_mixed.span(), d_qkv.span(), small);
+
+    // From the heads to ln_1's output, which takes the place of d_mixed, and to x.
+    const Matrix normal = d_mixed;
+    layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics, normal);
+    const Gradient& in = pass.gradients[kQkvWeight];
+    pass.kernels.gemm(weight_product(rows, dim, 3 * dim), 1, normal.data, d_qkv.data, in.beta(), in.data());
+    add_column_sums(d_qkv, pass.gradients[kQkvBias].beta(), pass.gradients[kQkvBias].span(), small);
+    const Matrix d_normal = normal;
+    pass.kernels.gemm(input_product(rows, dim, 3 * dim), 1, d_qkv.data, pass.parameters[kQkvWeight].data(), 0,
+                      d_normal.data);
+    layer_norm_backward(pass.x, pass.parameters[kNormWeight], statistics, d_normal, pass.dy, pass.dx,
+                        pass.gradients[kNormWeight], pass.gradients[kNormBias], small);
+  }
+
+ private:
+  static Shape shape_of(ConstMatrix x) { return {x.rows, x.cols}; }
+  Attention attention(ConstMatrix x) const { return attention(shape_of(x)); }
+  Attention attention(Shape in) const {
+    check(in.rows % shape_.context == 0 && in.cols == shape_.dim, "attention of {} x {}", in.rows, in.cols);
+    return {.batch = in.rows / shape_.context,
+            .context = shape_.context,
+            .heads = shape_.heads,
+            .head_dim = shape_.dim / shape_.heads};
+  }
+  /// The strips' room, where sums over rows are made too.
+  std::size_t small_floats(Shape in) const { return std::max(attention(in).scratch_floats(), 3 * shape_.dim); }
+
+  GptShape shape_;
+  std::string prefix_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_attention_half(const GptShape& shape, std::size_t index) {
+  return std::make_unique<AttentionHalf>(shape, index);
+}
+
+}  // namespace psring::worker

@@ -1,0 +1,181 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/model/flat_parameters.h>
+
+namespace psring::worker {
+namespace {
+
+/// Disjoint sets of 0 .. n - 1; a set is known by its least member.
+class Sets {
+ public:
+  explicit Sets(std::size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), std::size_t{0}); }
+  std::size_t find(std::size_t i) {
+    while (parent_[i] != i) i = parent_[i] = parent_[parent_[i]];
+    return i;
+  }
+  void unite(std::size_t a, std::size_t b) {
+    const auto [least, other] = std::minmax({find(a), find(b)});
+    parent_[other] = least;
+  }
+
+ private:
+  std::vector<std::size_t> parent_;
+};
+
+/// The dotted components that all the tensors' names begin with, but never a whole name of several components:
+/// `h.3` of h.3.ln_1.weight and h.3.attn.c_attn.bias, `layers.0` of layers.0.weight.
+std::string common_name(const std::vector<TensorSlot>& tensors) {
+  std::string common = tensors.front().spec.name;
+  if (common.rfind('.') != std::string::npos) common.resize(common.rfind('.'));
+  for (const TensorSlot& tensor : tensors)
+    while (!common.empty() && !(tensor.spec.name + ".").starts_with(common + "."))
+      common.resize(common.find('.') == std::string::npos ? 0 : common.rfind('.'));
+  return common;
+}
+
+std::vector<std::size_t> group_of_each_layer(const Model& model, const std::vector<std::vector<std::size_t>>& groups) {
+  std::vector<std::size_t> group_of(model.layers.size(), kNoUnit);
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const std::size_t layer : groups[g]) {
+      check(layer < group_of.size() && group_of[layer] == kNoUnit, "layer {} is in two groups, or not in model {}",
+            layer, model.name);
+      group_of[layer] = g;
+    }
+  for (std::size_t layer = 0; layer < group_of.size(); ++layer)
+    check(group_of[layer] != kNoUnit, "layer {} of model {} is in no group", layer, model.name);
+  return group_of;
+}
+
+/// A model's tensors, each once, in the order in which its layers name them.
+struct Tensors {
+  struct Tensor {
+    TensorSpec spec;
+    std::size_t group;  ///< of the first layer that names it
+  };
+  std::vector<Tensor> all;                       ///< by id
+  std::vector<std::vector<std::size_t>> ids_of;  ///< by layer
+  Sets sets;                                     ///< of groups: those that share a tensor are one
+  std::vector<bool> shares;                      ///< by group: whether it shares a tensor with another
+
+  Tensors(const Model& model, const std::vector<std::size_t>& group_of, std::size_t groups)
+      : ids_of(model.layers.size()), sets(groups), shares(groups, false) {
+    std::map<std::string, std::size_t> ids;
+    for (std::size_t layer = 0; layer < model.layers.size(); ++layer)
+      for (TensorSpec& spec : model.layers[layer]->tensors()) {
+        const auto [known, is_new] = ids.emplace(spec.name, all.size());
+        ids_of[layer].push_back(known->second);
+        if (is_new)
+          all.push_back({std::move(spec), group_of[layer]});
+        else
+          share(all[known->second], spec, group_of[layer], model.name);
+      }
+  }
+
+ private:
+  void share(const Tensor& first, const TensorSpec& again, std::size_t group, const std::string& model) {
+    if (first.spec.shape != again.shape)
+      fail(ErrorKind::usage, "model {}: two layers share the tensor {}, and give it different shapes", model,
+           again.name);
+    if (first.group == group) return;
+    shares[first.group] = shares[group] = true;
+    sets.unite(first.group, group);
+  }
+};
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> group_layers(const Model& model, std::string_view units) {
+  if (units != "layer" && units != "block") fail(ErrorKind::usage, "--units: expected layer or block, got '{}'", units);
+  std::vector<std::vector<std::size_t>> groups;
+  if (units == "block") groups = model.blocks;
+  std::vector<bool> grouped(model.layers.size(), false);
+  for (const auto& group : groups)
+    for (const std::size_t layer : group) grouped.at(layer) = true;
+  for (std::size_t layer = 0; layer < grouped.size(); ++layer)
+    if (!grouped[layer]) groups.push_back({layer});
+  return groups;
+}
+
+FlatModel::FlatModel(const Model& model, const std::vector<std::vector<std::size_t>>& groups)
+    : layers_(model.layers.size()) {
+  const std::vector<std::size_t> group_of = group_of_each_layer(model, groups);
+  Tensors tensors(model, group_of, groups.size());
+
+  std::map<std::size_t, std::size_t> unit_of_set;
+  std::vector<bool> is_root;
+  for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
+    if (tensors.ids_of[layer].empty()) continue;
+    const auto [known, is_new] = unit_of_set.emplace(tensors.sets.find(group_of[layer]), unit_layers_.size());
+    if (is_new) {
+      unit_layers_.emplace_back();
+      is_root.push_back(false);
+    }
+    layers_[layer].unit = known->second;
+    unit_layers_[known->second].push_back(layer);
+    if (tensors.shares[group_of[layer]]) is_root[known->second] = true;
+  }
+
+  units_.resize(unit_layers_.size());
+  std::vector<std::size_t> slot_of;  // by tensor id
+  for (std::size_t id = 0; id < tensors.all.size(); ++id) {
+    std::vector<TensorSlot>& unit = units_[unit_of_set.at(tensors.sets.find(tensors.all[id].group))].tensors;
+    slot_of.push_back(unit.size());
+    unit.push_back({std::move(tensors.all[id].spec), static_cast<std::uint32_t>(id)});
+  }
+  for (std::size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (const std::size_t id : tensors.ids_of[layer]) layers_[layer].slots.push_back(slot_of[id]);
+
+  const Layout placed = make_layout(units_, 1);
+  std::set<std::string> names;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    units_[unit].tensors = placed.units[unit].tensors;
+    units_[unit].name = is_root[unit] ? "root" : common_name(units_[unit].tensors);
+    if (units_[unit].name.empty() || !names.insert(units_[unit].name).second)
+      units_[unit].name = fmt::format("unit.{}", unit);
+  }
+}
+
+Binding::Binding(const FlatModel& model)
+    : model_(&model), parameters_(model.layers()), gradients_(model.layers()), fresh_(model.units()) {
+  for (std::size_t unit = 0; unit < model.units(); ++unit) fresh_[unit].assign(model.tensors(unit).size(), true);
+}
+
+void Binding::bind_parameters(std::size_t unit, std::span<const float> buffer) {
+  for (const std::size_t layer : model_->layers_of(unit)) {
+    parameters_[layer].clear();
+    for (const std::size_t slot : model_->slots_of(layer)) {
+      const TensorSlot& tensor = model_->tensors(unit)[slot];
+      check(tensor.offset + tensor.spec.elements() <= buffer.size(), "a buffer of {} floats does not hold {}",
+            buffer.size(), tensor.spec.name);
+      parameters_[layer].push_back(buffer.subspan(tensor.offset, tensor.spec.elements()));
+    }
+  }
+}
+
+void Binding::bind_gradients(std::size_t unit, std::span<float> buffer) {
+  for (const std::size_t layer : model_->layers_of(unit)) {
+    gradients_[layer].clear();
+    for (const std::size_t slot : model_->slots_of(layer)) {
+      const TensorSlot& tensor = model_->tensors(unit)[slot];
+      check(tensor.offset + tensor.spec.elements() <= buffer.size(), "a buffer of {} floats does not hold {}",
+            buffer.size(), tensor.spec.name);
+      gradients_[layer].emplace_back(buffer.data() + tensor.offset, tensor.spec.elements(), fresh_[unit][slot]);
+    }
+  }
+}
+
+void Binding::reset_fresh() {
+  for (std::size_t unit = 0; unit < fresh_.size(); ++unit) reset_fresh(unit);
+}
+
+void Binding::reset_fresh(std::size_t unit) { std::fill(fresh_[unit].begin(), fresh_[unit].end(), true); }
+
+}  // namespace psring::worker

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <psring/common/base/layout.h>
+#include <psring/worker/model/layer.h>
+#include <psring/worker/model/model.h>
+
+namespace psring::worker {
+
+inline constexpr std::size_t kNoUnit = static_cast<std::size_t>(-1);
+
+/// Layers that are to lie in one unit each: `--units layer` gives every layer its own, `block` the model's blocks
+/// (layers in none of them get their own). Throws usage for another word.
+std::vector<std::vector<std::size_t>> group_layers(const Model& model, std::string_view units);
+
+/// Which unit each layer's tensors lie in, and where. Groups that name the same tensor become one unit, called
+/// `root`; other units are called as their tensors begin (`layers.0`, `h.3`). Units stand in the order of their
+/// first layer, tensors within a unit and their ids in the model's order.
+class FlatModel {
+ public:
+  /// REQUIRES: `groups` holds each layer of the model once. Throws usage where layers disagree on a shared
+  /// tensor's shape.
+  FlatModel(const Model& model, const std::vector<std::vector<std::size_t>>& groups);
+
+  Layout layout(std::size_t owners) const { return make_layout(units_, owners); }
+  std::size_t units() const { return units_.size(); }
+  std::size_t layers() const { return layers_.size(); }
+  /// The unit that holds the layer's tensors; kNoUnit where it has none.
+  std::size_t unit_of(std::size_t layer) const { return layers_[layer].unit; }
+  /// The unit's layers, ascending. The first is the last that backward passes: after it the unit's gradient is
+  /// complete. The last is the first that backward needs, and the last that forward does.
+  std::span<const std::size_t> layers_of(std::size_t unit) const { return unit_layers_[unit]; }
+  /// The layer's tensors, in the order of tensors(), as positions in its unit.
+  std::span<const std::size_t> slots_of(std::size_t layer) const { return layers_[layer].slots; }
+  std::span<const TensorSlot> tensors(std::size_t unit) const { return units_[unit].tensors; }
+
+ private:
+  struct LayerPlace {
+    std::size_t unit = kNoUnit;
+    std::vector<std::size_t> slots;
+  };
+  std::vector<UnitSpec> units_;  ///< with offsets: they do not depend on the owners
+  std::vector<std::vector<std::size_t>> unit_layers_;
+  std::vector<LayerPlace> layers_;
+};
+
+/// Lends layers their parameters and gradients out of the units' flat buffers, which may come and go (ZeRO 3): a
+/// unit is bound before its layers run, and bound again where its buffer moves. It owns no buffer. What lies
+/// between tensors (padding) is never written. REQUIRES: `model` outlives it.
+class Binding {
+ public:
+  explicit Binding(const FlatModel& model);
+  Binding(const Binding&) = delete;  ///< gradients point at its flags
+  Binding& operator=(const Binding&) = delete;
+
+  void bind_parameters(std::size_t unit, std::span<const float> buffer);
+  void bind_gradients(std::size_t unit, std::span<float> buffer);
+
+  /// In the order of the layer's tensors().
+  std::span<const std::span<const float>> parameters(std::size_t layer) const { return parameters_[layer]; }
+  std::span<const Gradient> gradients(std::size_t layer) const { return gradients_[layer]; }
+
+  /// From here each tensor's first writer overwrites: at the start of a step, or of a micro-batch.
+  void reset_fresh();
+  void reset_fresh(std::size_t unit);
+
+ private:
+  const FlatModel* model_;
+  std::vector<std::vector<std::span<const float>>> parameters_;  ///< by layer
+  std::vector<std::vector<Gradient>> gradients_;                 ///< by layer
+  std::vector<std::deque<bool>> fresh_;                          ///< by unit and tensor
+};
+
+}  // namespace psring::worker

@@ -1,0 +1,66 @@
+#include <psring/worker/model/gpt_layers.h>
+#include <psring/worker/model/layer_norm.h>
+#include <psring/worker/model/products.h>
+#include <psring/worker/model/rows.h>
+
+namespace psring::worker {
+namespace {
+
+class Head final : public Layer {
+ public:
+  explicit Head(const GptShape& shape) : shape_(shape) {}
+
+  enum Tensor : std::size_t { kNormWeight, kNormBias, kTokens };
+
+  std::vector<TensorSpec> tensors() const override {
+    return {{"ln_f.weight", {shape_.dim}, {Init::Kind::constant, 1}},
+            {"ln_f.bias", {shape_.dim}, {}},
+            {"wte.weight", {shape_.vocab, shape_.dim}, {Init::Kind::normal, 0.02F}}};
+  }
+  Shape output(Shape in) const override { return {in.rows, shape_.vocab}; }
+  std::size_t saved_floats(Shape in) const override { return layer_norm_saved(in.rows); }
+  /// ln_f's output (in backward then its gradient), and sums over rows.
+  std::size_t scratch_floats(Shape in) const override {
+    return piece(in.elements()) + piece(layer_norm_scratch(in.cols));
+  }
+  /// Forward; by wte and by ln_f's output, whose own gradients need that with or without dx.
+  double flops(Shape in, bool /*with_dx*/) const override {
+    return 3 * 2.0 * static_cast<double>(in.elements()) * static_cast<double>(shape_.vocab);
+  }
+  void gemms(Shape in, bool /*with_dx*/, std::vector<Gemm>& list) const override {
+    list.insert(list.end(), {logits(in.rows), by_tokens(in.rows), by_normal(in.rows)});
+  }
+
+  void forward(const Forward& pass) const override {
+    const Matrix normal{pass.scratch.data(), pass.x.rows, shape_.dim};
+    layer_norm(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
+    pass.kernels.gemm(logits(pass.x.rows), 1, normal.data, pass.parameters[kTokens].data(), 0, pass.y.data);
+  }
+
+  void backward(const Backward& pass) const override {
+    const std::size_t rows = pass.x.rows;
+    Pieces scratch(pass.scratch);
+    const Matrix normal{scratch.take(rows * shape_.dim).data(), rows, shape_.dim};
+    layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
+    const Gradient& tokens = pass.gradients[kTokens];
+    pass.kernels.gemm(by_tokens(rows), 1, pass.dy.data, normal.data, tokens.beta(), tokens.data());
+    const Matrix d_normal = normal;
+    pass.kernels.gemm(by_normal(rows), 1, pass.dy.data, pass.parameters[kTokens].data(), 0, d_normal.data);
+    layer_norm_backward(pass.x, pass.parameters[kNormWeight], pass.saved, d_normal, {}, pass.dx,
+                        pass.gradients[kNormWeight], pass.gradients[kNormBias],
+                        scratch.take(layer_norm_scratch(shape_.dim)));
+  }
+
+ private:
+  Gemm logits(std::size_t rows) const { return input_product(rows, shape_.vocab, shape_.dim); }
+  Gemm by_tokens(std::size_t rows) const { return weight_product(rows, shape_.vocab, shape_.dim); }
+  Gemm by_normal(std::size_t rows) const { return product(rows, shape_.vocab, shape_.dim); }
+
+  GptShape shape_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_head(const GptShape& shape) { return std::make_unique<Head>(shape); }
+
+}  // namespace psring::worker

@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/common/device/kernels.h>
+#include <psring/worker/model/linear.h>
+
+namespace psring::worker {
+namespace {
+
+/// dz = dy where y is above zero (NaN counts: it must go through), else 0.
+void relu_backward(ConstMatrix y, ConstMatrix dy, float* dz) {
+  for (std::size_t i = 0; i < dy.size(); ++i) dz[i] = y.data[i] <= 0 ? 0.0F : dy.data[i];
+}
+
+/// db = beta * db + the sum of dz's rows, in their order.
+void add_rows(const float* dz, std::size_t rows, float beta, std::span<float> db) {
+  if (beta == 0) std::fill(db.begin(), db.end(), 0.0F);
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < db.size(); ++j) db[j] += dz[i * db.size() + j];
+}
+
+Gemm weight_gradient(std::size_t rows, std::size_t in, std::size_t out) {
+  return {.m = out, .n = in, .k = rows, .transpose_a = true};
+}
+
+Gemm input_gradient(std::size_t rows, std::size_t in, std::size_t out) { return {.m = rows, .n = in, .k = out}; }
+
+}  // namespace
+
+Linear::Linear(std::string name, std::size_t in, std::size_t out, Options options)
+    : name_(std::move(name)), in_(in), out_(out), options_(options) {
+  check(in > 0 && out > 0, "linear layer {}: {} inputs, {} outputs", name_, in, out);
+}
+
+std::vector<TensorSpec> Linear::tensors() const {
+  const Init init{Init::Kind::uniform, 1.0F / std::sqrt(static_cast<float>(in_))};
+  std::vector<TensorSpec> list{{name_ + ".weight", {out_, in_}, init}};
+  if (options_.bias) list.push_back({name_ + ".bias", {out_}, init});
+  return list;
+}
+
+Shape Linear::output(Shape in) const {
+  if (in.cols != in_) fail(ErrorKind::usage, "layer {} takes {} columns, and is given {}", name_, in_, in.cols);
+  return {in.rows, out_};
+}
+
+std::size_t Linear::scratch_floats(Shape in) const {
+  return options_.activation == Activation::relu ? in.rows * out_ : 0;
+}
+
+double Linear::flops(Shape in, bool with_dx) const {
+  return (with_dx ? 6.0 : 4.0) * static_cast<double>(in.rows) * static_cast<double>(in_) * static_cast<double>(out_);
+}
+
+void Linear::gemms(Shape in, bool with_dx, std::vector<Gemm>& list) const {
+  list.push_back({.m = in.rows, .n = out_, .k = in_, .transpose_b = true});
+  list.push_back(weight_gradient(in.rows, in_, out_));
+  if (with_dx) list.push_back(input_gradient(in.rows, in_, out_));
+}
+
+void Linear::forward(const Forward& pass) const {
+  const float* const bias = options_.bias ? pass.parameters[1].data() : nullptr;
+  const auto activation =
+      options_.activation == Activation::relu ? Kernels::Activation::relu : Kernels::Activation::none;
+  pass.kernels.linear(pass.x.rows, out_, in_, pass.x.data, pass.parameters[0].data(), bias, activation, pass.y.data);
+}
+
+void Linear::backward(const Backward& pass) const {
+  const std::size_t rows = pass.x.rows;
+  const float* dz = pass.dy.data;
+  if (options_.activation == Activation::relu) {
+    relu_backward(pass.y, pass.dy, pass.scratch.data());
+    dz = pass.scratch.data();
+  }
+  const Gradient& weight = pass.gradients[0];
+  pass.kernels.gemm(weight_gradient(rows, in_, out_), 1, dz, pass.x.data, weight.beta(), weight.data());
+  if (options_.bias) add_rows(dz, rows, pass.gradients[1].beta(), pass.gradients[1].span());
+  if (pass.dx.data != nullptr)
+    pass.kernels.gemm(input_gradient(rows, in_, out_), 1, dz, pass.parameters[0].data(), 0, pass.dx.data);
+}
+
+}  // namespace psring::worker

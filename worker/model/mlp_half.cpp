@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/model/gelu.h>
+#include <psring/worker/model/gpt_layers.h>
+#include <psring/worker/model/layer_norm.h>
+#include <psring/worker/model/products.h>
+#include <psring/worker/model/rows.h>
+
+namespace psring::worker {
+namespace {
+
+class MlpHalf final : public Layer {
+ public:
+  MlpHalf(const GptShape& shape, std::size_t index) : shape_(shape), prefix_(fmt::format("h.{}.", index)) {}
+
+  enum Tensor : std::size_t { kNormWeight, kNormBias, kFcWeight, kFcBias, kOutWeight, kOutBias };
+
+  std::vector<TensorSpec> tensors() const override {
+    const std::size_t dim = shape_.dim;
+    const float residual = 0.02F / std::sqrt(2.0F * static_cast<float>(shape_.layers));
+    return {{prefix_ + "ln_2.weight", {dim}, {Init::Kind::constant, 1}},
+            {prefix_ + "ln_2.bias", {dim}, {}},
+            {prefix_ + "mlp.c_fc.weight", {dim, 4 * dim}, {Init::Kind::normal, 0.02F}},
+            {prefix_ + "mlp.c_fc.bias", {4 * dim}, {}},
+            {prefix_ + "mlp.c_proj.weight", {4 * dim, dim}, {Init::Kind::normal, residual}},
+            {prefix_ + "mlp.c_proj.bias", {dim}, {}}};
+  }
+
+  std::size_t saved_floats(Shape in) const override {
+    return piece(layer_norm_saved(in.rows)) + piece(4 * in.elements());
+  }
+  /// Backward's: ln_2's output (then its gradient), the GELU's output and its input's gradient, sums over rows.
+  std::size_t scratch_floats(Shape in) const override {
+    return piece(in.elements()) + 2 * piece(4 * in.elements()) + piece(4 * in.cols);
+  }
+  /// Forward; by weights and by inputs in backward, which ln_2's gradients need with or without dx.
+  double flops(Shape in, bool /*with_dx*/) const override {
+    return 3 * 2.0 * static_cast<double>(in.elements()) * static_cast<double>(8 * shape_.dim);
+  }
+  void gemms(Shape in, bool /*with_dx*/, std::vector<Gemm>& list) const override {
+    add_linear(list, in.rows, shape_.dim, 4 * shape_.dim);
+    add_linear(list, in.rows, 4 * shape_.dim, shape_.dim);
+  }
+
+  void forward(const Forward& pass) const override {
+    const std::size_t dim = shape_.dim;
+    const std::size_t rows = pass.x.rows;
+    Pieces saved(pass.saved);
+    const auto statistics = saved.take(layer_norm_saved(rows));
+    const Matrix hidden{saved.take(4 * rows * dim).data(), rows, 4 * dim};
+    Pieces scratch(pass.scratch);
+    const Matrix normal{scratch.take(rows * dim).data(), rows, dim};
+    const Matrix active{scratch.take(4 * rows * dim).data(), rows, 4 * dim};
+
+    layer_norm(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics, normal);
+    pass.kernels.gemm(product(rows, dim, 4 * dim), 1, normal.data, pass.parameters[kFcWeight].data(), 0, hidden.data);
+    for (std::size_t r = 0; r < rows; ++r) {  // a row at a time, so that it is read from memory once
+      const Matrix row{hidden.row(r), 1, 4 * dim};
+      add_bias(row, pass.parameters[kFcBias], row);
+      gelu_forward(row.span(), {active.row(r), 4 * dim});
+    }
+    add_bias(pass.x, pass.parameters[kOutBias], pass.y);
+    pass.kernels.gemm(product(rows, 4 * dim, dim), 1, active.data, pass.parameters[kOutWeight].data(), 1, pass.y.data);
+  }
+
+  void backward(const Backward& pass) const override {
+    const std::size_t dim = shape_.dim;
+    const std::size_t rows = pass.x.rows;
+    Pieces saved(pass.saved);
+    const auto statistics = saved.take(layer_norm_saved(rows));
+    const ConstMatrix hidden{saved.take(4 * rows * dim).data(), rows, 4 * dim};
+    Pieces scratch(pass.scratch);
+    const Matrix normal{scratch.take(rows * dim).data(), rows, dim};
+    const Matrix active{scratch.take(4 * rows * dim).data(), rows, 4 * dim};
+    const Matrix d_hidden{scratch.take(4 * rows * dim).data(), rows, 4 * dim};
+    const auto sums = scratch.take(4 * dim);
+
+    // From y to the hidden activations.
+    pass.kernels.gemm(input_product(rows, 4 * dim, dim), 1, pass.dy.data, pass.parameters[kOutWeight].data(), 0,
+                      d_hidden.data);
+    add_column_sums(pass.dy, pass.gradients[kOutBias].beta(), pass.gradients[kOutBias].span(), sums);
+    activate_backward(hidden, active, d_hidden, pass.gradients[kFcBias], sums);
+    const Gradient& out = pass.gradients[kOutWeight];
+    pass.kernels.gemm(weight_product(rows, 4 * dim, dim), 1, active.data, pass.dy.data, out.beta(), out.data());
+
+    // From the hidden activations to ln_2's output and x.
+    layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics, normal);
+    const Gradient& fc = pass.gradients[kFcWeight];
+    pass.kernels.gemm(weight_product(rows, dim, 4 * dim), 1, normal.data, d_hidden.data, fc.beta(), fc.data());
+    const Matrix d_normal = normal;
+    pass.kernels.gemm(input_product(rows, dim, 4 * dim), 1, d_hidden.data, pass.parameters[kFcWeight].data(), 0,
+                      d_normal.data);
+    layer_norm_backward(pass.x, pass.parameters[kNormWeight], statistics, d_normal, pass.dy, pass.dx,
+                        pass.gradients[kNormWeight], pass.gradients[kNormBias], sums);
+  }
+
+ private:
+  /// One pass over the hidden activations: active = gelu(hidden); d by gelu's output becomes d by its input; the
+  /// bias's gradient.
+  static void activate_backward(ConstMatrix hidden, Matrix active, Matrix d, const Gradient& bias,
+                                std::span<float> sums) {
+    constexpr std::size_t kRows = 64;
+    float beta = bias.beta();
+    for (std::size_t begin = 0; begin < hidden.rows; begin += kRows) {
+      const std::size_t rows = std::min(kRows, hidden.rows - begin);
+      for (std::size_t r = begin; r < begin + rows; ++r)
+        gelu_again_and_backward({hidden.row(r), hidden.cols}, {active.row(r), hidden.cols}, {d.row(r), hidden.cols});
+      add_column_sums({d.row(begin), rows, d.cols}, beta, bias.span(), sums);
+      beta = 1;
+    }
+  }
+
+  GptShape shape_;
+  std::string prefix_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_mlp_half(const GptShape& shape, std::size_t index) {
+  return std::make_unique<MlpHalf>(shape, index);
+}
+
+}  // namespace psring::worker
