@@ -32,18 +32,11 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-/// A message of one part, or its first; nothing where none is there.
-std::optional<std::vector<std::byte>> receive_part(void* socket, bool* more = nullptr) {
-  zmq_msg_t part;
-  zmq_msg_init(&part);
-  std::optional<std::vector<std::byte>> bytes;
-  if (zmq_msg_recv(&part, socket, ZMQ_DONTWAIT) >= 0) {
-    const auto* data = static_cast<const std::byte*>(zmq_msg_data(&part));
-    bytes.emplace(data, data + zmq_msg_size(&part));
-    if (more != nullptr) *more = zmq_msg_more(&part) != 0;
-  }
-  zmq_msg_close(&part);
-  return bytes;
+/// The next part of a message, read into `buffer` and cut off where it is longer; nothing where none is there.
+std::optional<std::span<const std::byte>> receive_part(void* socket, std::span<std::byte> buffer) {
+  const int size = zmq_recv(socket, buffer.data(), buffer.size(), ZMQ_DONTWAIT);
+  if (size < 0) return std::nullopt;
+  return buffer.first(std::min(static_cast<std::size_t>(size), buffer.size()));
 }
 
 }  // namespace
@@ -185,7 +178,7 @@ class ControlLink::Impl {
     eventfd_t count = 0;
     ::eventfd_read(wake_.get(), &count);
     const bool disconnected = read_monitor(monitor);
-    while (const auto bytes = receive_part(socket)) take(*bytes);
+    while (const auto bytes = receive_part(socket, buffer_)) take(*bytes);
     if (disconnected)
       lose(ErrorKind::peer_lost, fmt::format("the coordinator ({}) closed the connection", options_.endpoint));
     send_outgoing(socket);
@@ -199,12 +192,12 @@ class ControlLink::Impl {
   /// True where an open link broke.
   bool read_monitor(void* monitor) {
     bool disconnected = false;
-    bool more = false;
-    while (const auto part = receive_part(monitor, &more)) {
-      while (more && receive_part(monitor, &more)) {
-      }
+    // Two parts each: number and value of the event, and an address.
+    std::array<std::byte, 512> buffer;
+    while (const auto part = receive_part(monitor, buffer)) {
       std::uint16_t event = 0;
-      if (part->size() >= sizeof event) std::memcpy(&event, part->data(), sizeof event);
+      if (part->size() == sizeof event + sizeof(std::uint32_t)) std::memcpy(&event, part->data(), sizeof event);
+      receive_part(monitor, buffer);
       if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) open_ = true;
       if (event == ZMQ_EVENT_DISCONNECTED && open_) disconnected = true;
       const bool denied = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
@@ -217,7 +210,7 @@ class ControlLink::Impl {
     return disconnected;
   }
 
-  void take(const std::vector<std::byte>& bytes) {
+  void take(std::span<const std::byte> bytes) {
     heard_ = clock_.now();
     try {
       std::visit([&](auto&& message) { on(std::forward<decltype(message)>(message)); }, decode_control(bytes));
@@ -339,6 +332,7 @@ class ControlLink::Impl {
   int acks_ = 0;
   Moment heard_;
   Moment next_heartbeat_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);
 
   // Guarded by mutex_; but the link's thread reads what it alone writes.
   mutable std::mutex mutex_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -6,6 +7,7 @@
 #include <system_error>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -66,29 +68,27 @@ class RunFolder {
   std::map<std::string, Fd> files_;
 };
 
+/// What a ROUTER received. Messages are read into one buffer of the largest size and decoded in place.
 struct Received {
   std::string from;
-  std::vector<std::byte> bytes;
+  std::size_t size = 0;  ///< of the message in the buffer; more than it has where the message was too long
 };
 
-/// The next message of a ROUTER: who, and one part. Nothing where none is there.
-std::optional<Received> receive(void* router) {
+/// The next message, or nothing where none is there.
+std::optional<Received> receive(void* router, std::span<std::byte> buffer) {
   Received received;
-  zmq_msg_t part;
-  zmq_msg_init(&part);
-  bool more = true;
-  for (int i = 0; more; ++i) {
-    if (zmq_msg_recv(&part, router, ZMQ_DONTWAIT) < 0) {
-      zmq_msg_close(&part);
-      return std::nullopt;
-    }
-    const auto* data = static_cast<const std::byte*>(zmq_msg_data(&part));
-    if (i == 0) received.from.assign(reinterpret_cast<const char*>(data), zmq_msg_size(&part));
-    // Further parts make the message too long or wrong: the decoder says so.
-    if (i > 0) received.bytes.insert(received.bytes.end(), data, data + zmq_msg_size(&part));
-    more = zmq_msg_more(&part) != 0;
-  }
-  zmq_msg_close(&part);
+  received.from.resize(256);  // an identity has at most 255 bytes
+  const int name_bytes = zmq_recv(router, received.from.data(), received.from.size(), ZMQ_DONTWAIT);
+  if (name_bytes < 0) return std::nullopt;
+  received.from.resize(static_cast<std::size_t>(name_bytes));
+  const auto has_more = [&] {
+    int more = 0;
+    std::size_t bytes = sizeof more;
+    return zmq_getsockopt(router, ZMQ_RCVMORE, &more, &bytes) == 0 && more != 0;
+  };
+  if (has_more())
+    received.size = static_cast<std::size_t>(std::max(0, zmq_recv(router, buffer.data(), buffer.size(), 0)));
+  for (; has_more(); received.size = buffer.size() + 1) zmq_recv(router, nullptr, 0, 0);  // a message has one part
   return received;
 }
 
@@ -106,7 +106,7 @@ class CoordinatorService::Impl {
     use_curve_server(router_.handle(), key.server_keys(), zap_);
     router_.set(ZMQ_LINGER, 1000);
     router_.set(ZMQ_SNDHWM, 0);  // few and small: none may be dropped
-    router_.set(ZMQ_IPV6, 1);
+    router_.set(ZMQ_IPV6, options.listen.starts_with('[') ? 1 : 0);  // else the endpoint reads [::ffff:127.0.0.1]
     const std::int64_t most = kMaxControlBytes + 4096;  // and CURVE's share
     const bool limited = zmq_setsockopt(router_.handle(), ZMQ_MAXMSGSIZE, &most, sizeof most) == 0;
     check(limited, "ZeroMQ: {}", zmq_strerror(errno));
@@ -136,7 +136,7 @@ class CoordinatorService::Impl {
     // All that is there before the tick: what waits in the socket is no silence. Bounded, because a member
     // that floods must not keep the tick away.
     for (int i = 0; i < 4096; ++i) {
-      const std::optional<Received> received = receive(router_.handle());
+      const std::optional<Received> received = receive(router_.handle(), buffer_);
       if (!received) return;
       carry_out(handle(*received));
     }
@@ -145,7 +145,8 @@ class CoordinatorService::Impl {
   Coordinator::Actions handle(const Received& received) {
     std::optional<ControlMessage> message;
     try {
-      message = decode_control(received.bytes);
+      if (received.size > buffer_.size()) fail(ErrorKind::protocol, "control message that is too long");
+      message = decode_control(std::span(buffer_).first(received.size));
     } catch (const Error& error) {
       return coordinator_.receive_garbage(received.from, error, clock_.now());
     }
@@ -182,6 +183,7 @@ class CoordinatorService::Impl {
   ZmqSocket router_;
   Coordinator coordinator_;
   std::string endpoint_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);
 };
 
 CoordinatorService::CoordinatorService(Options options, const JobKey& key, const Clock& clock)

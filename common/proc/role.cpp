@@ -13,15 +13,33 @@
 #include <psring/common/net/host.h>
 
 namespace psring {
+namespace {
+
+/// The host of HOST:PORT or [HOST]:PORT.
+std::string host_of(const std::string& endpoint) {
+  const std::string host = endpoint.substr(0, endpoint.rfind(':'));
+  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+}
+
+}  // namespace
 
 Membership::Membership(const RoleOptions& options, net::Role role) : role_(role) {
   const net::JobKey key = net::JobKey::load(options.key_file);
   const std::string host = net::host_id();
   link_ = std::make_unique<net::ControlLink>(
       net::ControlLink::Options{.endpoint = options.endpoint, .role = role, .rank = options.rank, .host_id = host}, key, clock_);
+  try {
+    prepare(options, key, host);
+  } catch (const Error& error) {
+    link_->fail(error);
+    throw;
+  }
+}
+
+void Membership::prepare(const RoleOptions& options, const net::JobKey& key, const std::string& host) {
   job_ = job_from_json(link_->job());
   const std::string bind = options.bind.empty()
-                               ? net::address_towards(options.endpoint.substr(0, options.endpoint.rfind(':')))
+                               ? net::address_towards(host_of(options.endpoint))
                                : options.bind;
   links_ = std::make_unique<net::DataLinks>(key,
                                             net::DataLinks::Options{.self = {self(), 0},

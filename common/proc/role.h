@@ -46,6 +46,8 @@ class Membership {
   std::string report_json(const std::string& extra) const;
 
  private:
+  void prepare(const RoleOptions& options, const net::JobKey& key, const std::string& host);
+
   const SystemClock clock_;
   net::Role role_;
   ByteLedger bytes_;
