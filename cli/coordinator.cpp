@@ -12,6 +12,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/proc/coordinator_process.h>
+#include <psring/common/proc/environment.h>
 #include <psring/worker/training.h>
 
 namespace psring::cli {
@@ -36,8 +37,10 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
     if (!(text << in.rdbuf())) fail(ErrorKind::data, "--job {}: cannot read", flags.job_file);
     return job_from_json(text.str());
   }
+  JobFlags job_flags = flags.job;
+  if (!job_flags.workers) job_flags.workers = environment_number("WORLD_SIZE");
   const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
-  JobOptions job = resolve(flags.job, flags.strategy, *kind, false, flags.listen.starts_with("127."));
+  JobOptions job = resolve(job_flags, flags.strategy, *kind, false, flags.listen.starts_with("127."));
   // --steps alone need no data here: a program of the user's may have another model than the flags say.
   if (!job.steps) job.steps = worker::TrainSetup(job, app.worker_registries(), app.optimizers()).steps();
   return job;

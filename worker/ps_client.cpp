@@ -5,8 +5,13 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/device/arena.h>
 
 namespace psring::worker {
+
+std::size_t lent_bytes(const Layout& layout) {
+  return 2 * (layout.elements() * sizeof(float) + (layout.units.size() + 1) * Arena::kAlignment);
+}
 
 class PsClient::Busy {
  public:

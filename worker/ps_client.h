@@ -13,6 +13,9 @@
 
 namespace psring::worker {
 
+/// What an arena needs for the parameters and the gradients of all units.
+std::size_t lent_bytes(const Layout& layout);
+
 /// Push and pull against the servers of a job. Starting calls never wait; frames leave in priority order
 /// (units in forward order), moved on by `progress`, by every starting call and by the waits. A worker
 /// reads its own writes: a pull names the version that it wants. Belongs to one thread.

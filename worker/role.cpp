@@ -31,7 +31,7 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   net::Transport* transport = nullptr;
   const std::vector<net::Member> servers = member.meet({}, net::Role::server);
   if (setup.strategy().servers) {
-    arena.emplace(Training::arena_bytes(setup.layout()));
+    arena.emplace(lent_bytes(setup.layout()));
     member.links().connect(servers, *arena, member.deadline());
     transport = &member.links().transport();
     member.link().on_change([transport] { transport->wake(); });

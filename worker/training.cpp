@@ -36,10 +36,6 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   schedule_ = optim::make_schedule(Spec::parse("--schedule", job.schedule), steps_);
 }
 
-std::size_t Training::arena_bytes(const Layout& layout) {
-  return layout.elements() * 2 * sizeof(float) + (layout.units.size() * 2 + 1) * Arena::kAlignment;
-}
-
 Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
     : setup_(setup), surroundings_(surroundings), units_(setup.layout().units.size()) {
   const JobOptions& job = setup.job();

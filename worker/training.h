@@ -54,13 +54,10 @@ class Training {
     MemoryLedger& memory;
     const Clock& clock;
     Trace& trace;
-    Arena* arena = nullptr;               ///< shared with peers; see arena_bytes
+    Arena* arena = nullptr;               ///< shared with peers; at least lent_bytes
     net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
     std::function<void()> check;          ///< throws where the job has failed
   };
-
-  /// What an arena needs for all units' parameters and gradients.
-  static std::size_t arena_bytes(const Layout& layout);
 
   Training(const TrainSetup& setup, const Surroundings& surroundings);
 

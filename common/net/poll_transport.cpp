@@ -131,6 +131,7 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
   const SystemClock clock;
   std::optional<Moment> spin_until;
   bool slept = false;
+  bool stirred = false;  // a channel would not sleep: it has a frame, or room for more to be sent
   for (;;) {
     if (take_wake()) return std::nullopt;
     if (std::optional<Message> message = try_all()) {
@@ -138,11 +139,13 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
       return message;
     }
     const Moment now = clock.now();
-    if (now >= deadline) return std::nullopt;
+    if (stirred || now >= deadline) return std::nullopt;
     if (!spin_until) spin_until = now + patience();
     if (now < *spin_until) {
       for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
-    } else if (arm_all()) {
+    } else if (!arm_all()) {
+      stirred = true;
+    } else {
       misses_ += slept ? 0 : 1;
       slept = true;
       sleep(deadline);

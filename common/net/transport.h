@@ -33,8 +33,8 @@ class Transport {
   /// Throws peer_lost where there is no link to the peer any more.
   virtual void send(Peer to, FrameHeader header, std::span<const std::byte> payload) = 0;
 
-  /// The next frame of any peer, in each peer's order, or nothing once `deadline` has passed or `wake`
-  /// was called. Throws peer_lost where a link broke, protocol where a peer broke the protocol.
+  /// The next frame of any peer, in each peer's order, or nothing once `deadline` has passed, `wake` was
+  /// called, or bytes in flight have left so that there is room for more. Throws peer_lost where a link broke, protocol where a peer broke the protocol.
   virtual std::optional<Message> receive(Moment deadline) = 0;
 
   /// Bytes given to `send` for this peer that have not left yet: what a sender with priorities looks at.
