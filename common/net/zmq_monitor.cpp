@@ -15,13 +15,20 @@ constexpr int kWatched = ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_
 
 }  // namespace
 
-ZmqMonitor::ZmqMonitor(void* context, const ZmqSocket& socket, const std::string& name) : socket_(context, ZMQ_PAIR) {
+// ZeroMQ's I/O thread waits, and with it all links of the context, while it cannot hand over an event: so the
+// queue is unbounded, and watching stops before the reader goes away.
+
+ZmqMonitor::ZmqMonitor(void* context, const ZmqSocket& socket, const std::string& name)
+    : watched_(socket.handle()), socket_(context, ZMQ_PAIR) {
   const std::string address = "inproc://" + name;
-  const bool watched = zmq_socket_monitor(socket.handle(), address.c_str(), kWatched) == 0 &&
+  socket_.set(ZMQ_LINGER, 0);
+  socket_.set(ZMQ_RCVHWM, 0);
+  const bool watched = zmq_socket_monitor(watched_, address.c_str(), kWatched) == 0 &&
                        zmq_connect(socket_.handle(), address.c_str()) == 0;
   check(watched, "ZeroMQ: cannot watch a socket: {}", zmq_strerror(errno));
-  socket_.set(ZMQ_LINGER, 0);
 }
+
+ZmqMonitor::~ZmqMonitor() { zmq_socket_monitor(watched_, nullptr, 0); }
 
 /// An event is two parts: its number (16 bits) and value, and the endpoint.
 std::optional<ZmqMonitor::Event> ZmqMonitor::next() {

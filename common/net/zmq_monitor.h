@@ -8,7 +8,7 @@
 
 namespace psring::net {
 
-/// Watches the connection below a socket that connects to one endpoint.
+/// Watches the connection below a socket that connects to one endpoint. Ends before that socket does.
 class ZmqMonitor {
  public:
   enum class Event : std::uint8_t {
@@ -21,11 +21,16 @@ class ZmqMonitor {
   /// `name` is unique in the context.
   ZmqMonitor(void* context, const ZmqSocket& socket, const std::string& name);
 
+  ~ZmqMonitor();
+  ZmqMonitor(const ZmqMonitor&) = delete;
+  ZmqMonitor& operator=(const ZmqMonitor&) = delete;
+
   /// The next event, or nothing for now.
   std::optional<Event> next();
   const ZmqSocket& socket() const { return socket_; }
 
  private:
+  void* watched_;
   ZmqSocket socket_;
 };
 
