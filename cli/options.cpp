@@ -71,7 +71,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
 
   const char* optimizer = "Optimizer (as in PyTorch)";
   command.add_option("--optimizer", job.optimizer, "sgd, momentum, adagrad, rmsprop, adam, adamw, lamb")->group(optimizer)->capture_default_str();
-  command.add_option("--lr", job.lr, "learning rate")->group(optimizer)->capture_default_str();
+  command.add_option("--lr", job.lr, "learning rate (sgd, momentum 0.1; adagrad, rmsprop 0.01; others 0.001)")->group(optimizer);
   command.add_option("--momentum", job.momentum, "of sgd, rmsprop")->group(optimizer);
   command.add_flag("--nesterov", job.nesterov, "Nesterov's momentum")->group(optimizer);
   command.add_option("--weight-decay", job.weight_decay, "")->group(optimizer);
@@ -130,7 +130,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   job.global_batch = global_batch(flags, job);
   if (job.accumulate > job.batch_per_worker())
     fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate, job.batch_per_worker());
-  if (!(job.lr > 0)) fail(ErrorKind::usage, "--lr: expected a number > 0, got {}", job.lr);
+  if (job.lr && !(*job.lr > 0)) fail(ErrorKind::usage, "--lr: expected a number > 0, got {}", *job.lr);
   if (!(job.clip_norm >= 0)) fail(ErrorKind::usage, "--clip-norm: expected a number >= 0, got {}", job.clip_norm);
   for (const auto& [flag, value] : {std::pair{"--heartbeat-timeout", job.heartbeat_timeout}, {"--join-timeout", job.join_timeout}})
     if (!(value > 0)) fail(ErrorKind::usage, "{}: expected seconds > 0, got {}", flag, value);

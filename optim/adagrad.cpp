@@ -15,6 +15,7 @@ class SquareScaled final : public Optimizer {
         eps_(static_cast<float>(eps)),
         weight_decay_(static_cast<float>(weight_decay)) {}
   std::size_t slots() const override { return 1; }
+  double default_lr() const override { return 0.01; }
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {

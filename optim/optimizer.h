@@ -30,6 +30,8 @@ class Optimizer {
   /// Floats of state for one parameter: K / 4 in the memory formulas.
   virtual std::size_t slots() const = 0;
   virtual bool layerwise() const { return false; }
+  /// The learning rate where none is given: PyTorch's default, but for plain SGD, which has none there.
+  virtual double default_lr() const { return 1e-3; }
   /// out = the parameters after the update (layerwise: the direction). `out` may be `parameters` or
   /// `gradient` itself, but not overlap them otherwise, nor the state.
   virtual void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient,

@@ -9,6 +9,7 @@ class Sgd final : public Optimizer {
  public:
   explicit Sgd(double weight_decay) : weight_decay_(static_cast<float>(weight_decay)) {}
   std::size_t slots() const override { return 0; }
+  double default_lr() const override { return 0.1; }
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {
@@ -33,6 +34,7 @@ class Momentum final : public Optimizer {
   Momentum(double momentum, double weight_decay)
       : momentum_(static_cast<float>(momentum)), weight_decay_(static_cast<float>(weight_decay)) {}
   std::size_t slots() const override { return 1; }
+  double default_lr() const override { return 0.1; }
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {

@@ -33,7 +33,7 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators, cons
   Shard shard({.rank = member.rank(),
                .servers = static_cast<std::uint32_t>(job.servers),
                .workers = static_cast<std::uint32_t>(job.workers),
-               .lr = job.lr,
+               .lr = job.lr.value_or(optimizer->default_lr()),
                .clip_norm = applies ? job.clip_norm : 0,
                .optimizer = applies ? optimizer.get() : nullptr,
                .schedule = applies ? schedule.get() : nullptr,

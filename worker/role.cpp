@@ -46,7 +46,7 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
                             .arena = arena ? &*arena : nullptr,
                             .transport = transport,
                             .check = [&] { member.link().check(); }});
-  MetricsWriter metrics({.rank = member.rank(), .steps = setup.steps(), .lr = job.lr, .schedule = setup.optimizer().schedule},
+  MetricsWriter metrics({.rank = member.rank(), .steps = setup.steps(), .lr = setup.optimizer().lr, .schedule = setup.optimizer().schedule},
                         member.link(), member.bytes(), member.clock());
   metrics.measure(training);
   training.run(metrics);

@@ -29,6 +29,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
   layout_ = flat_->layout(strategy_->servers ? job.servers : 1);
   optimizer_ = optim::make_optimizer(optimizers, job);
+  lr_ = job.lr.value_or(optimizer_->default_lr());
   if (!job.init.empty()) TensorFile(job.init);
   data_ = make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
   const Sampler sampler(data_.train->size(), job.workers * job.virtual_workers, job.seed, false);

@@ -32,7 +32,7 @@ class TrainSetup {
   const Layout& layout() const { return layout_; }
   /// --steps, or what --epochs come to.
   std::uint64_t steps() const { return steps_; }
-  OptimizerPlan optimizer() const { return {optimizer_.get(), schedule_.get(), job_.lr, job_.clip_norm}; }
+  OptimizerPlan optimizer() const { return {optimizer_.get(), schedule_.get(), lr_, job_.clip_norm}; }
 
  private:
   const JobOptions job_;
@@ -44,6 +44,7 @@ class TrainSetup {
   std::uint64_t steps_ = 0;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
+  double lr_ = 0;
 };
 
 /// One worker's training, wherever its transport leads.

@@ -27,7 +27,7 @@ struct JobOptions {
   std::string init;               ///< a safetensors file, or ""
 
   std::string optimizer = "sgd";
-  double lr = 0.1;
+  std::optional<double> lr;  ///< none: the rule's default
   std::optional<double> momentum;
   bool nesterov = false;
   std::optional<double> weight_decay;

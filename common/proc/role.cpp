@@ -78,16 +78,29 @@ std::string Membership::report_json(const std::string& extra) const {
   return json.dump();
 }
 
+namespace {
+
+/// The coordinator hears of it before our links close, so that our own error is the first cause.
+void tell(Membership& membership, const Error& error) {
+  membership.link().fail(error);
+  try {
+    membership.link().flush(membership.clock().now() + std::chrono::seconds(1));
+  } catch (const Error&) {  // it has gone, or is slow: the error that is under way says more
+  }
+}
+
+}  // namespace
+
 void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body) {
   Membership membership(options, role);
   try {
     body(membership);
     membership.link().flush(membership.clock().now() + std::chrono::seconds(10));
   } catch (const Error& error) {
-    membership.link().fail(error);
+    tell(membership, error);
     throw;
   } catch (const std::exception& error) {
-    membership.link().fail(Error(ErrorKind::bug, error.what()));
+    tell(membership, Error(ErrorKind::bug, error.what()));
     throw;
   }
 }
