@@ -1,11 +1,9 @@
 #include <condition_variable>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +21,7 @@
 #include <psring/common/net/control_link.h>
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/proc/local_cluster.h>
+#include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;
 using namespace psring::net;
@@ -34,21 +33,8 @@ const SystemClock kClock;
 
 Moment in(double s) { return kClock.now() + from_seconds(s); }
 
-/// A folder that goes with the test.
-struct Folder {
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "psring-control-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string text(const std::string& file) const {
-    std::ostringstream out;
-    out << std::ifstream(path / file).rdbuf();
-    return out.str();
-  }
-  std::filesystem::path path;
-};
+/// What stands in a file; "" where there is none yet.
+std::string text_of(const std::string& file) { return std::filesystem::exists(file) ? test::read_file(file) : ""; }
 
 JobPlan plan(std::uint32_t workers, std::uint32_t servers, double timeout = 10) {
   JobPlan p;
@@ -68,7 +54,7 @@ class Service {
   explicit Service(
       const JobPlan& p, std::function<void(Peer, const std::string&)> on_progress = [](Peer, const std::string&) {})
       : stop_(::eventfd(0, EFD_CLOEXEC)),
-        service_({.plan = p, .run_folder = folder.path / "run", .on_progress = std::move(on_progress)}, key, kClock),
+        service_({.plan = p, .run_folder = folder.file("run"), .on_progress = std::move(on_progress)}, key, kClock),
         result_(std::async(std::launch::async, [this] { return service_.run(stop_.get()); })) {}
   ~Service() {
     if (result_.valid()) stop(), result_.wait();
@@ -87,7 +73,7 @@ class Service {
     return result_.get();
   }
 
-  Folder folder;
+  test::TemporaryFolder folder;
   const JobKey key = JobKey::generate();
 
  private:
@@ -167,8 +153,8 @@ TEST_CASE("a job from joining to its end: ranks, members, files, reports") {
   a->progress("half");
   a->flush(in(30));
   // Flushed: it is there now.
-  CHECK(service.folder.text("run/metrics.jsonl") == line + line);
-  CHECK(service.folder.text("run/traces/worker-1.json") == large);
+  CHECK(text_of(service.folder.file("run/metrics.jsonl")) == line + line);
+  CHECK(text_of(service.folder.file("run/traces/worker-1.json")) == large);
   {
     const std::scoped_lock lock(mutex);
     CHECK(progress == "worker 1 half");
@@ -189,8 +175,8 @@ TEST_CASE("a job from joining to its end: ranks, members, files, reports") {
   const JobResult result = service.result();
   CHECK(result.status() == 0);
   CHECK(result.reports.at({Role::worker, 1}) == "{\"rank\": 1}");
-  CHECK(service.folder.text("run/reports/worker-1.json") == "{\"rank\": 1}");
-  CHECK(std::filesystem::exists(service.folder.path / "run/reports/server-0.json"));
+  CHECK(text_of(service.folder.file("run/reports/worker-1.json")) == "{\"rank\": 1}");
+  CHECK(std::filesystem::exists(service.folder.file("run/reports/server-0.json")));
 }
 
 TEST_CASE("the clock's offset is small within one host") {
@@ -236,12 +222,12 @@ TEST_CASE("a member that leaves is lost at once") {
 
 TEST_CASE("a process that is stopped is lost within twice the timeout, and named") {
   Service service(plan(2, 0, 2));
-  service.key.save(service.folder.path / "job.key");
-  LocalCluster cluster(service.folder.path, kClock);
+  service.key.save(service.folder.file("job.key"));
+  LocalCluster cluster(service.folder.path(), kClock);
   auto a = service.join(Role::worker, 0);
   a->ready({});
   const pid_t pid = cluster.start("worker-1", {CONTROL_ROLE, "role-worker", "--rdzv-endpoint", service.endpoint(),
-                                               "--key", service.folder.path / "job.key", "--rank", "1"});
+                                               "--key", service.folder.file("job.key"), "--rank", "1"});
   a->members(in(30));
   const Moment stopped = kClock.now();
   ::kill(pid, SIGSTOP);
@@ -255,10 +241,10 @@ TEST_CASE("a process that is stopped is lost within twice the timeout, and named
 }
 
 TEST_CASE("a silent coordinator is noticed") {
-  Folder folder;
+  test::TemporaryFolder folder;
   const JobKey key = JobKey::generate();
-  key.save(folder.path / "job.key");
-  LocalCluster cluster(folder.path, kClock);
+  key.save(folder.file("job.key"));
+  LocalCluster cluster(folder.path(), kClock);
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   const Fd read_end(ends[0]);
@@ -266,7 +252,7 @@ TEST_CASE("a silent coordinator is noticed") {
   const pid_t pid =
       cluster.start("coordinator",
                     {CONTROL_ROLE, "coordinator", "--workers", "1", "--servers", "0", "--job", "", "--out",
-                     folder.path / "run", "--key", folder.path / "job.key", "--endpoint-fd", std::to_string(ends[1])},
+                     folder.file("run"), "--key", folder.file("job.key"), "--endpoint-fd", std::to_string(ends[1])},
                     inherited);
   ::close(ends[1]);
   char endpoint[100] = {};
@@ -321,7 +307,7 @@ TEST_CASE("an endpoint that is none, an address that is taken, a refusal, an int
   ControlLink::Options options{.endpoint = "nonsense", .role = Role::worker};
   CHECK(error_of([&] { ControlLink(options, service.key, kClock); })->kind() == ErrorKind::usage);
   const auto taken = error_of([&] {
-    CoordinatorService({.plan = plan(1, 0), .listen = service.endpoint(), .run_folder = service.folder.path},
+    CoordinatorService({.plan = plan(1, 0), .listen = service.endpoint(), .run_folder = service.folder.path()},
                        service.key, kClock);
   });
   REQUIRE(taken);
@@ -353,7 +339,7 @@ TEST_CASE("waits have deadlines; the service can be stopped") {
 
 TEST_CASE("a file that cannot be written fails the job, with its name") {
   Service service(plan(1, 0));
-  std::filesystem::create_directories(service.folder.path / "run" / "metrics.jsonl");
+  std::filesystem::create_directories(service.folder.file("run/metrics.jsonl"));
   auto a = service.join(Role::worker);
   a->append("metrics.jsonl", bytes_of("x"));
   REQUIRE(wait_for(*a, [&] { return error_of(*a).has_value(); }));
@@ -380,5 +366,5 @@ TEST_CASE("links come and go under many threads") {
     });
   threads.clear();
   CHECK(service.result().status() == 0);
-  CHECK(service.folder.text("run/metrics.jsonl").size() == 8 * 50 * 5);
+  CHECK(text_of(service.folder.file("run/metrics.jsonl")).size() == 8 * 50 * 5);
 }

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +21,7 @@
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/local_cluster.h>
 #include <psring/common/proc/signal_watch.h>
+#include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;
 using Catch::Contains;
@@ -32,20 +32,8 @@ const SystemClock kClock;
 
 Moment in(double s) { return kClock.now() + from_seconds(s); }
 
-struct Folder {
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "psring-cluster-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string text(const std::string& file) const {
-    std::ostringstream out;
-    out << std::ifstream(path / file).rdbuf();
-    return out.str();
-  }
-  std::filesystem::path path;
-};
+/// What stands in a file; "" where there is none yet.
+std::string text_of(const std::string& file) { return std::filesystem::exists(file) ? test::read_file(file) : ""; }
 
 std::vector<std::string> shell(const std::string& script) { return {"/bin/sh", "-c", script}; }
 
@@ -81,8 +69,8 @@ struct LifeLine {
 }  // namespace
 
 TEST_CASE("exit statuses, signals, logs and last lines") {
-  const Folder folder;
-  LocalCluster cluster(folder.path / "logs", kClock);
+  const test::TemporaryFolder folder;
+  LocalCluster cluster(folder.file("logs"), kClock);
   cluster.start("good", shell("echo out; echo err >&2"));
   cluster.start("bad", shell("echo one >&2; echo two >&2; echo >&2; exit 3"));
   cluster.start("killed", shell("printf 'no newline' >&2; kill -9 $$"));
@@ -91,29 +79,29 @@ TEST_CASE("exit statuses, signals, logs and last lines") {
   REQUIRE(exits.size() == 3);
   CHECK(exits["good"].status == 0);
   CHECK(exits["good"].signal == 0);
-  CHECK_THAT(folder.text("logs/good.log"), Contains("out\n") && Contains("err\n"));
+  CHECK_THAT(text_of(folder.file("logs/good.log")), Contains("out\n") && Contains("err\n"));
   CHECK(exits["bad"].status == 3);
   CHECK(exits["bad"].last_line == "two");
-  CHECK(folder.text("logs/bad.log") == "one\ntwo\n\n");
+  CHECK(text_of(folder.file("logs/bad.log")) == "one\ntwo\n\n");
   CHECK(exits["killed"].signal == SIGKILL);
   CHECK(exits["killed"].last_line == "no newline");
   CHECK(cluster.running() == 0);
 }
 
 TEST_CASE("much output neither blocks nor is lost") {
-  const Folder folder;
-  LocalCluster cluster(folder.path, kClock);
+  const test::TemporaryFolder folder;
+  LocalCluster cluster(folder.path(), kClock);
   cluster.start("loud", shell("i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done"));
   const auto exit = cluster.next_exit(in(60));
   REQUIRE(exit);
   CHECK(exit->last_line == "line 19999");
-  const std::string log = folder.text("loud.log");
+  const std::string log = text_of(folder.file("loud.log"));
   CHECK(std::count(log.begin(), log.end(), '\n') == 20000);
 }
 
 TEST_CASE("a program that cannot be executed is named") {
-  const Folder folder;
-  LocalCluster cluster(folder.path, kClock);
+  const test::TemporaryFolder folder;
+  LocalCluster cluster(folder.path(), kClock);
   CHECK_THROWS_WITH(cluster.start("x", {"/no/such/program"}),
                     "x: cannot execute /no/such/program: No such file or directory");
   CHECK(cluster.running() == 0);
@@ -121,8 +109,8 @@ TEST_CASE("a program that cannot be executed is named") {
 }
 
 TEST_CASE("waiting ends by its deadline and by what wakes it") {
-  const Folder folder;
-  LocalCluster cluster(folder.path, kClock);
+  const test::TemporaryFolder folder;
+  LocalCluster cluster(folder.path(), kClock);
   CHECK_FALSE(cluster.next_exit(kNever));  // nobody to wait for
   cluster.start("sleeper", {"sleep", "1000"});
   CHECK_FALSE(cluster.next_exit(in(0.05)));
@@ -133,8 +121,8 @@ TEST_CASE("waiting ends by its deadline and by what wakes it") {
 }
 
 TEST_CASE("terminate_all asks first, and kills who does not listen, stopped ones too") {
-  const Folder folder;
-  LocalCluster cluster(folder.path, kClock);
+  const test::TemporaryFolder folder;
+  LocalCluster cluster(folder.path(), kClock);
   LifeLine line;
   const int inherited[] = {line.ends[1]};
   // Each says that its trap is set by way of an own pipe, so that no SIGTERM comes before it.
@@ -163,8 +151,8 @@ TEST_CASE("terminate_all asks first, and kills who does not listen, stopped ones
 }
 
 TEST_CASE("what a process leaves in its group goes with it") {
-  const Folder folder;
-  LocalCluster cluster(folder.path, kClock);
+  const test::TemporaryFolder folder;
+  LocalCluster cluster(folder.path(), kClock);
   LifeLine line;
   const int inherited[] = {line.ends[1]};
   cluster.start("parent", shell("sleep 1000 & exit 0"), inherited);
@@ -175,13 +163,13 @@ TEST_CASE("what a process leaves in its group goes with it") {
 }
 
 TEST_CASE("nothing is left when the cluster goes, nor when the launcher is killed") {
-  const Folder folder;
+  const test::TemporaryFolder folder;
   LifeLine line;
   const int inherited[] = {line.ends[1]};
   SECTION("the cluster") {
     pid_t pid = 0;
     {
-      LocalCluster cluster(folder.path, kClock);
+      LocalCluster cluster(folder.path(), kClock);
       pid = cluster.start("sleeper", {"sleep", "1000"}, inherited);
       CHECK_FALSE(is_gone(pid));
     }
@@ -190,7 +178,7 @@ TEST_CASE("nothing is left when the cluster goes, nor when the launcher is kille
   SECTION("the launcher") {
     const pid_t launcher = ::fork();
     if (launcher == 0) {
-      LocalCluster cluster(folder.path, kClock);
+      LocalCluster cluster(folder.path(), kClock);
       cluster.start("sleeper", {"sleep", "1000"}, inherited);
       cluster.start("other", {"sleep", "1000"}, inherited);
       ::kill(::getpid(), SIGKILL);
@@ -203,7 +191,7 @@ TEST_CASE("nothing is left when the cluster goes, nor when the launcher is kille
 }
 
 TEST_CASE("a launcher that dies while it starts processes leaves none") {
-  const Folder folder;
+  const test::TemporaryFolder folder;
   for (int i = 0; i < 20; ++i) {
     LifeLine line;
     const int inherited[] = {line.ends[1]};
@@ -211,11 +199,11 @@ TEST_CASE("a launcher that dies while it starts processes leaves none") {
     if (launcher == 0) {
       const int null = ::open("/dev/null", O_WRONLY);
       ::dup2(null, STDERR_FILENO);
-      LocalCluster cluster(folder.path, kClock);
+      LocalCluster cluster(folder.path(), kClock);
       for (int n = 0;; ++n) cluster.start(fmt::format("s{}", n % 4), {"sleep", "1000"}, inherited);
     }
     // Any moment will do: the first log shows that it is at it.
-    while (std::filesystem::is_empty(folder.path)) std::this_thread::yield();
+    while (std::filesystem::is_empty(folder.path())) std::this_thread::yield();
     ::kill(launcher, SIGKILL);
     REQUIRE(::waitpid(launcher, nullptr, 0) == launcher);
     CHECK(line.cut_within(10000));
@@ -246,14 +234,14 @@ struct Launch {
     net::JobKey::generate().save(key);
     endpoint = start_coordinator(coordinator,
                                  {CONTROL_ROLE, "coordinator", "--workers", std::to_string(workers), "--servers",
-                                  std::to_string(servers), "--job", job, "--out", folder.path / "run", "--key", key},
+                                  std::to_string(servers), "--job", job, "--out", folder.file("run"), "--key", key},
                                  in(60), kClock);
   }
   AgentResult agent(SignalWatch& signals, std::vector<std::string> command = {CONTROL_ROLE}) {
     return run_agent({.endpoint = endpoint,
                       .key_file = key,
                       .command = std::move(command),
-                      .log_folder = folder.path / "logs",
+                      .log_folder = folder.file("logs"),
                       .host_id = "here",
                       .rank = 0},
                      signals, kClock);
@@ -265,10 +253,10 @@ struct Launch {
     return exit->status;
   }
 
-  const Folder folder;
-  const std::string key = folder.path / "job.key";
+  const test::TemporaryFolder folder;
+  const std::string key = folder.file("job.key");
   const std::string job;
-  LocalCluster coordinator{folder.path / "logs", kClock};
+  LocalCluster coordinator{folder.file("logs"), kClock};
   std::string endpoint;
 };
 
@@ -281,10 +269,10 @@ TEST_CASE("a job over agent and coordinator ends well") {
   CHECK(result.cause.empty());
   CHECK(result.status == 0);
   CHECK(launch.coordinator_status() == 0);
-  CHECK(launch.folder.text("run/metrics.jsonl") == "{\"loss\": 1}\n{\"loss\": 1}\n{\"loss\": 1}\n");
+  CHECK(text_of(launch.folder.file("run/metrics.jsonl")) == "{\"loss\": 1}\n{\"loss\": 1}\n{\"loss\": 1}\n");
   for (const char* role : {"worker-0", "worker-1", "server-0"}) {
-    CHECK(launch.folder.text(fmt::format("logs/{}.log", role)) == "playing\n");
-    CHECK(std::filesystem::exists(launch.folder.path / fmt::format("run/reports/{}.json", role)));
+    CHECK(text_of(launch.folder.file(fmt::format("logs/{}.log", role))) == "playing\n");
+    CHECK(std::filesystem::exists(launch.folder.file(fmt::format("run/reports/{}.json", role))));
   }
 }
 
@@ -316,7 +304,8 @@ TEST_CASE("Ctrl-C ends the whole job with 130") {
   const pid_t self = ::getpid();
   // Once the hanging worker plays, its log says so: then comes the signal.
   std::jthread user([&](const std::stop_token& stop) {
-    while (!stop.stop_requested() && launch.folder.text("logs/worker-1.log").empty()) std::this_thread::yield();
+    while (!stop.stop_requested() && text_of(launch.folder.file("logs/worker-1.log")).empty())
+      std::this_thread::yield();
     ::kill(self, SIGINT);
   });
   const AgentResult result = launch.agent(signals);
@@ -337,12 +326,12 @@ TEST_CASE("an agent that cannot start its roles says why, and the job ends") {
 TEST_CASE("an agent without a coordinator, or with another key, says so") {
   SignalWatch signals;
   Launch launch("");
-  const std::string other = launch.folder.path / "other.key";
+  const std::string other = launch.folder.file("other.key");
   net::JobKey::generate().save(other);
   AgentOptions options{
-      .endpoint = launch.endpoint, .key_file = other, .command = {CONTROL_ROLE}, .log_folder = launch.folder.path};
+      .endpoint = launch.endpoint, .key_file = other, .command = {CONTROL_ROLE}, .log_folder = launch.folder.path()};
   CHECK(run_agent(options, signals, kClock).status == 5);
-  options.key_file = launch.folder.path / "none.key";
+  options.key_file = launch.folder.file("none.key");
   CHECK(run_agent(options, signals, kClock).status == 3);
   options.key_file = other;
   options.endpoint = "127.0.0.1:1";
@@ -355,11 +344,11 @@ TEST_CASE("an agent without a coordinator, or with another key, says so") {
 
 TEST_CASE("a coordinator that cannot start gives its own reason") {
   Launch launch("");
-  LocalCluster cluster(launch.folder.path, kClock);
+  LocalCluster cluster(launch.folder.path(), kClock);
   const auto start = [&] {
     start_coordinator(cluster,
                       {CONTROL_ROLE, "coordinator", "--workers", "1", "--servers", "0", "--job", "", "--out",
-                       launch.folder.path / "b", "--key", launch.key, "--listen", launch.endpoint},
+                       launch.folder.file("b"), "--key", launch.key, "--listen", launch.endpoint},
                       in(60), kClock);
   };
   CHECK_THROWS_WITH(start(), "the coordinator did not start: --listen " + launch.endpoint + ": Address already in use");
