@@ -13,9 +13,9 @@ namespace psring::cli {
 
 /// Where and how a job is started.
 struct LaunchOptions {
-  std::filesystem::path out;             ///< run folder; made, must hold no run yet
-  std::size_t nodes = 1;                 ///< hosts: this one, and those whose agents connect
-  std::string listen = "127.0.0.1:0";    ///< of the coordinator
+  std::filesystem::path out;                      ///< run folder; made, must hold no run yet
+  std::size_t nodes = 1;                          ///< hosts: this one, and those whose agents connect
+  std::string listen = "127.0.0.1:0";             ///< of the coordinator
   std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
   bool show_progress = true;
   std::string label;  ///< in front of progress lines
