@@ -83,7 +83,7 @@ class Comparison {
   }
 
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
-    const worker::TrainSetup setup(job, invocation_.app.worker_registries(), invocation_.app.optimizers());
+    const worker::TrainSetup setup = prepare(job, invocation_.app);
     job.steps = setup.steps();
     std::filesystem::create_directories(folder);
     job.out = folder.string();

@@ -10,6 +10,7 @@
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/local_cluster.h>
+#include <psring/server/consistency.h>
 
 namespace psring::cli {
 namespace {
@@ -42,6 +43,16 @@ void write_file(const std::filesystem::path& file, const std::string& text) {
 }
 
 }  // namespace
+
+worker::TrainSetup prepare(const JobOptions& job, const App& app) {
+  const auto aggregator = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
+  const std::vector<float> one(1);
+  const std::vector<const float*> inputs(job.workers, one.data());
+  std::vector<float> out(1);
+  aggregator->aggregate(inputs, out);  // a rule may want more workers than there are
+  server::make_consistency(Spec::parse("--consistency", job.consistency));
+  return {job, app.worker_registries(), app.optimizers()};
+}
 
 LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalWatch& signals) {
   const SystemClock clock;

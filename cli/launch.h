@@ -8,6 +8,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/training.h>
 
 namespace psring::cli {
 
@@ -25,6 +26,10 @@ struct LaunchResult {
   int status = 0;
   std::string cause;  ///< one line; empty where all went well
 };
+
+/// What the flags make in the job's servers and workers, made once here so that whatever is wrong with them is
+/// known before any process starts. Throws usage or data, naming the flag or the file.
+worker::TrainSetup prepare(const JobOptions& job, const App& app);
 
 /// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder
 /// has what the coordinator and the roles wrote, and job.json. REQUIRES: job.steps is resolved.

@@ -42,7 +42,7 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   if (flags.nodes > 1 && flags.key.empty())
     fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
   JobOptions job = resolve(flags.job, flags.strategy, *kind, false, flags.listen.starts_with("127."));
-  const worker::TrainSetup setup(job, registries, invocation.app.optimizers());
+  const worker::TrainSetup setup = prepare(job, invocation.app);
   job.steps = setup.steps();
   print_plan(setup);
   LaunchOptions options{.out = make_run_folder(flags.out, Spec::parse("--strategy", flags.strategy).name()),
