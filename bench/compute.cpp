@@ -190,8 +190,7 @@ std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
 
 }  // namespace
 
-ComputeRates measure_compute(const worker::Model& model, std::size_t batch,
-                             std::size_t rounds) {
+ComputeRates measure_compute(const worker::Model& model, std::size_t batch, std::size_t rounds) {
   check(rounds > 0, "a benchmark needs a round");
   omp_set_num_threads(1);  // of this thread, for oneDNN's primitives: psring's kernels see to it themselves
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);

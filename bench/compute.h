@@ -23,9 +23,9 @@ struct ComputeRates {
 };
 
 /// Measures a model's step and, in turn with it, the ceiling: each product alone, operands warm, by the fastest of
-/// oneDNN's sgemm, its matmul on plain rows, and its matmul on operands that were packed in advance. Throws usage where the model has no matrix products.
-ComputeRates measure_compute(const worker::Model& model, std::size_t batch,
-                             std::size_t rounds = 11);
+/// oneDNN's sgemm, its matmul on plain rows, and its matmul on operands that were packed in advance. Throws usage where
+/// the model has no matrix products.
+ComputeRates measure_compute(const worker::Model& model, std::size_t batch, std::size_t rounds = 11);
 
 /// Prints them as a line.
 void bench_compute(std::ostream& out, const worker::Model& model, std::size_t batch);

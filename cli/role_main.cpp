@@ -1,11 +1,10 @@
-#include <psring/cli/role_main.h>
-
 #include <CLI/CLI.hpp>
+#include <version.h>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/role_main.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
-#include <version.h>
 
 namespace psring::cli {
 

@@ -1,11 +1,10 @@
-#include <psring/server/role.h>
-
 #include <memory>
 
 #include <psring/common/base/parallel.h>
 #include <psring/common/device/arena.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
+#include <psring/server/role.h>
 #include <psring/server/server.h>
 
 namespace psring::server {
@@ -14,7 +13,8 @@ namespace {
 /// What a server lends server 0: sums are small, and go through the link's own memory.
 constexpr std::size_t kNothing = std::size_t{64} << 10;
 
-void serve_job(Membership& member, const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {
+void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
+               const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
   const auto aggregator = aggregators.make(Spec::parse("--aggregate", job.aggregate));
   const auto consistency = make_consistency(Spec::parse("--consistency", job.consistency));
@@ -40,15 +40,18 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators, cons
                .aggregator = aggregator.get(),
                .consistency = consistency.get()},
               parallel, member.memory());
+  Trace trace(member.clock(), job.trace);
   member.link().on_change([&] { transport.wake(); });
-  serve(shard, transport, member.clock(), [&] {
+  const auto finished = [&] {
     member.link().check();
     return member.link().finished();
-  });
+  };
+  serve(shard, transport, member.clock(), finished, &trace);
   member.link().on_change({});
   fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());
-  member.link().report(member.report_json(
-      fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(), shard.version(), shard.describe())));
+  member.send_trace(trace);
+  member.link().report(member.report_json(fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(),
+                                                      shard.version(), shard.describe())));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <psring/server/shard.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -7,6 +5,7 @@
 #include <psring/common/base/error.h>
 #include <psring/optim/norm.h>
 #include <psring/optim/updater.h>
+#include <psring/server/shard.h>
 
 namespace psring::server {
 namespace {
@@ -72,7 +71,8 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
   if (layout_bytes_.empty()) {
     net::LayoutMessage layout = net::decode_layout(bytes);
     if (layout.layout.owners != options_.servers)
-      fail(ErrorKind::protocol, "a layout cut among {} servers, the job has {}", layout.layout.owners, options_.servers);
+      fail(ErrorKind::protocol, "a layout cut among {} servers, the job has {}", layout.layout.owners,
+           options_.servers);
     layout_ = std::move(layout);
     layout_bytes_ = bytes;
     const std::vector<Piece> pieces = make_pieces(layout_.layout);
@@ -100,7 +100,8 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
         initialise(layout_.layout.units[slot.piece.unit], slot.piece.range, layout_.seed, values(slot, 0));
     }
   } else if (layout_bytes_ != bytes) {
-    fail(ErrorKind::protocol, "{} describes another model than the first worker did", to_string(message.header.sender()));
+    fail(ErrorKind::protocol, "{} describes another model than the first worker did",
+         to_string(message.header.sender()));
   }
   replies.push_back({message.header.sender(), answer_to(message.header, FrameType::layout_ok), {}});
 }
@@ -108,8 +109,7 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
 void Shard::on_initial(const Message& message, std::vector<net::Outgoing>& replies) {
   Slot& slot = find(message);
   if (slot.initialised) {
-    if (slot.version > 0 || !layout_.initial_by_worker)
-      fail(ErrorKind::protocol, "initial values after the start");
+    if (slot.version > 0 || !layout_.initial_by_worker) fail(ErrorKind::protocol, "initial values after the start");
     return;
   }
   std::memcpy(values(slot, 0).data(), message.payload.data(), message.payload.size());
@@ -226,7 +226,8 @@ void Shard::update_now(Slot& slot) {
       } else {
         const std::span<float> gradient(mean.data(), block.size());
         options_.aggregator->aggregate(inputs, gradient);
-        options_.optimizer->apply(update_for(slot), now.subspan(begin, block.size()), gradient, state(slot, block), out);
+        options_.optimizer->apply(update_for(slot), now.subspan(begin, block.size()), gradient, state(slot, block),
+                                  out);
       }
       for (float* store : stores) std::memcpy(store + begin, out.data(), out.size_bytes());
     }
@@ -349,7 +350,8 @@ std::uint64_t Shard::version() const {
 }
 
 std::string Shard::describe() const {
-  return fmt::format("{} of {} parameters in {} units", elements_, layout_.layout.elements(), layout_.layout.units.size());
+  return fmt::format("{} of {} parameters in {} units", elements_, layout_.layout.elements(),
+                     layout_.layout.units.size());
 }
 
 }  // namespace psring::server

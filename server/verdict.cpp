@@ -1,6 +1,5 @@
-#include <psring/server/verdict.h>
-
 #include <psring/common/base/error.h>
+#include <psring/server/verdict.h>
 
 namespace psring::server {
 
@@ -17,7 +16,8 @@ std::optional<Verdict::Sums> Verdict::on_message(const net::Message& message, st
   const bool part = rank_ == 0;
   if (header.sender_role != net::Role::server || part == (header.sender_rank == 0) || header.step != round_ ||
       message.payload.size() % ExactSum::kBytes != 0)
-    fail(ErrorKind::protocol, "a verdict of {} for round {}, round {} is due", to_string(header.sender()), header.step, round_);
+    fail(ErrorKind::protocol, "a verdict of {} for round {}, round {} is due", to_string(header.sender()), header.step,
+         round_);
   Sums sums;
   for (auto left = message.payload; !left.empty(); left = left.subspan(ExactSum::kBytes))
     sums.push_back(ExactSum::load(left.first<ExactSum::kBytes>()));
@@ -28,8 +28,7 @@ std::optional<Verdict::Sums> Verdict::on_message(const net::Message& message, st
 
 std::optional<Verdict::Sums> Verdict::merge(const Sums& part, std::vector<net::Outgoing>& replies) {
   if (parts_ == 0) total_.assign(part.size(), {});
-  if (part.size() != total_.size())
-    fail(ErrorKind::protocol, "{} sums where {} are due", part.size(), total_.size());
+  if (part.size() != total_.size()) fail(ErrorKind::protocol, "{} sums where {} are due", part.size(), total_.size());
   for (std::size_t i = 0; i < part.size(); ++i) total_[i].merge(part[i]);
   if (++parts_ < servers_) return std::nullopt;
   for (std::uint32_t rank = 1; rank < servers_; ++rank) replies.push_back(frame({net::Role::server, rank}, total_));

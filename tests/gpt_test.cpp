@@ -24,9 +24,7 @@ using psring::test::relative_error;
 
 namespace {
 
-Model gpt(const std::string& text, std::size_t context) {
-  return make_gpt(Spec::parse("--model", text));
-}
+Model gpt(const std::string& text, std::size_t context) { return make_gpt(Spec::parse("--model", text)); }
 
 std::vector<const Layer*> all_layers(const Model& model) {
   std::vector<const Layer*> layers;
@@ -344,9 +342,7 @@ TEST_CASE("bad models and bad tokens are refused with a line that helps") {
     FAIL("no error");
     return ErrorKind::bug;
   };
-  const auto make = [&](const std::string& spec) {
-    return kind([&] { make_gpt(Spec::parse("--model", spec)); });
-  };
+  const auto make = [&](const std::string& spec) { return kind([&] { make_gpt(Spec::parse("--model", spec)); }); };
   CHECK(make("gpt:dim=10,heads=3,context=8") == ErrorKind::usage);
   CHECK(make("gpt:context=8,depth=2") == ErrorKind::usage);
   CHECK(make("gpt:layers=0,context=8") == ErrorKind::usage);

@@ -1,7 +1,7 @@
-#include <psring/worker/session.h>
-
 #include <chrono>
 #include <utility>
+
+#include <psring/worker/session.h>
 
 namespace psring::worker {
 

@@ -35,8 +35,8 @@ std::string read_line(int fd, Moment deadline, const Clock& clock) {
 
 }  // namespace
 
-std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline,
-                              const Clock& clock, std::span<const int> inherited) {
+std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline, const Clock& clock,
+                              std::span<const int> inherited) {
   std::array<int, 2> ends{};
   check(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe: {}", std::strerror(errno));
   const Fd read_end(ends[0]);

@@ -5,10 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/trace.h>
 #include <psring/common/net/control_link.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/proc/job.h>
@@ -42,6 +44,10 @@ class Membership {
   std::vector<net::Member> meet(const net::Addresses& addresses, net::Role whom);
   Moment deadline() const { return clock_.now() + from_seconds(job_.join_timeout); }
 
+  /// Adds bytes to a file of the run folder, in pieces that fit.
+  void append(const std::string& file, std::string_view text);
+  /// This process's part of the run's trace, as trace/<role>-<rank>.json; nothing where it is off.
+  void send_trace(Trace& trace);
   /// Bytes, memory and whatever `extra` (members of a JSON object, "" for none) adds, as one JSON object.
   std::string report_json(const std::string& extra) const;
 
