@@ -54,6 +54,28 @@ std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
 
 }  // namespace
 
+// CLI11's own set_config reads no file for a subcommand, and passes over keys that it does not know.
+void add_config_file(CLI::App& command) {
+  const auto read = [&command](const std::string& file) {
+    std::vector<CLI::ConfigItem> items;
+    try {
+      items = CLI::ConfigTOML().from_file(file);
+    } catch (const CLI::FileError&) {
+      fail(ErrorKind::data, "--config {}: cannot read", file);
+    }
+    for (const CLI::ConfigItem& item : items) {
+      const std::string key = item.parents.empty() ? item.name : fmt::format("[{}]", item.parents.front());
+      CLI::Option* option = item.parents.empty() ? command.get_option_no_throw("--" + key) : nullptr;
+      if (option == nullptr || key == "config" || key == "help")
+        fail(ErrorKind::usage, "--config {}: '{}' is no flag of {}", file, key, command.get_name());
+      if (option->count() > 0) continue;
+      option->add_result(item.inputs);
+      option->run_callback();
+    }
+  };
+  command.add_option_function<std::string>("--config", read, "a file of KEY = VALUE lines, keys as the flags");
+}
+
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   JobOptions& job = flags.job;
   const char* what = "What is trained";
@@ -83,7 +105,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->capture_default_str();
   command.add_option("--lr", job.lr, "learning rate (sgd, momentum 0.1; adagrad, rmsprop 0.01; others 0.001)")
       ->group(optimizer);
-  command.add_option("--momentum", job.momentum, "of sgd, rmsprop")->group(optimizer);
+  command.add_option("--momentum", job.momentum, "of sgd, momentum")->group(optimizer);
   command.add_flag("--nesterov", job.nesterov, "Nesterov's momentum")->group(optimizer);
   command.add_option("--weight-decay", job.weight_decay, "")->group(optimizer);
   command.add_option("--betas", flags.betas, "of Adam and its kin: 0.9,0.999")->group(optimizer);
@@ -132,7 +154,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--trace", flags.trace, "on: write trace.json (Chrome trace, opens in Perfetto)")
       ->group(exchange)
       ->capture_default_str();
-  command.set_config("--config", "", "a file with the same keys");
+  add_config_file(command);
 }
 
 JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind, bool adapt,
