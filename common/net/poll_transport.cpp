@@ -89,6 +89,7 @@ class PollTransport final : public Transport {
     return misses_ < kDoubtAfter || misses_ % kTryAgain == 0 ? spin_ : std::min(spin_, kBriefSpin);
   }
   bool take_wake();
+  bool something_left();
   std::optional<Message> try_all();
   bool arm_all();
   void sleep(Moment deadline);
@@ -107,6 +108,7 @@ class PollTransport final : public Transport {
   std::vector<pollfd> fds_;
   std::map<Peer, PeerState> peers_;
   std::size_t next_ = 0;  ///< the channel that is tried first
+  bool in_flight_ = false;  ///< bytes that were sent may not have left yet
   unsigned misses_ = 0;   ///< spins that ended in sleep since one that did not
 
   std::atomic<bool> woken_{false};
@@ -123,6 +125,7 @@ void PollTransport::send(Peer to, FrameHeader header, std::span<const std::byte>
   header.sequence = peer.sequence;
   header.payload_bytes = payload.size();
   channel->send(to, header, payload);
+  in_flight_ = in_flight_ || channel->in_flight_bytes(to) > 0;
   ++peer.sequence;
   count(ByteLedger::Direction::sent, header, peer.name, channel->framing_bytes());
 }
@@ -131,7 +134,7 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
   const SystemClock clock;
   std::optional<Moment> spin_until;
   bool slept = false;
-  bool stirred = false;  // a channel would not sleep: it has a frame, or room for more to be sent
+  bool stirred = false;  // a channel would not sleep: it has a frame, work of its own, or room for more
   for (;;) {
     if (take_wake()) return std::nullopt;
     if (std::optional<Message> message = try_all()) {
@@ -139,7 +142,8 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
       return message;
     }
     const Moment now = clock.now();
-    if (stirred || now >= deadline) return std::nullopt;
+    if (now >= deadline || (stirred && something_left())) return std::nullopt;
+    stirred = false;
     if (!spin_until) spin_until = now + patience();
     if (now < *spin_until) {
       for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
@@ -151,6 +155,14 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
       sleep(deadline);
     }
   }
+}
+
+/// Were there bytes in flight, some of which may have left? Whoever sends by priority then has to know.
+bool PollTransport::something_left() {
+  if (!in_flight_) return false;
+  in_flight_ = false;
+  for (const auto& [peer, state] : peers_) in_flight_ = in_flight_ || in_flight_bytes(peer) > 0;
+  return true;
 }
 
 bool PollTransport::take_wake() {
