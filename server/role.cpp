@@ -1,5 +1,7 @@
 #include <memory>
 
+#include <unistd.h>
+
 #include <psring/common/base/parallel.h>
 #include <psring/common/device/arena.h>
 #include <psring/optim/job_optimizer.h>
@@ -12,6 +14,10 @@ namespace {
 
 /// What a server lends server 0: sums are small, and go through the link's own memory.
 constexpr std::size_t kNothing = std::size_t{64} << 10;
+
+std::size_t host_memory_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
 
 void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
                const optim::OptimizerRegistry& optimizers) {
@@ -38,7 +44,8 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
                .optimizer = applies ? optimizer.get() : nullptr,
                .schedule = applies ? schedule.get() : nullptr,
                .aggregator = aggregator.get(),
-               .consistency = consistency.get()},
+               .consistency = consistency.get(),
+               .memory_bytes = host_memory_bytes()},
               parallel, member.memory());
   Trace trace(member.clock(), job.trace);
   member.link().on_change([&] { transport.wake(); });

@@ -30,6 +30,13 @@ FrameHeader answer_to(const FrameHeader& asked, FrameType type) {
   return header;
 }
 
+/// The text is cut to what transports copy.
+net::Outgoing failed(const FrameHeader& asked, const std::string& line) {
+  constexpr std::size_t kMost = 1024;
+  const auto text = std::make_shared<const std::string>(line.substr(0, kMost));  // shared: the frame's holder
+  return {asked.sender(), answer_to(asked, FrameType::failed), std::as_bytes(std::span(*text)), text};
+}
+
 const float* floats(const Message& message) { return reinterpret_cast<const float*>(message.payload.data()); }
 
 }  // namespace
@@ -62,43 +69,23 @@ void Shard::on_message(Message message, std::vector<net::Outgoing>& replies) {
     }
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::protocol && error.kind() != ErrorKind::data) throw;
-    reply_failed(asked, error.what(), replies);
+    replies.push_back(failed(asked, error.what()));
   }
 }
 
 void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replies) {
-  const std::vector<std::byte> bytes(message.payload.begin(), message.payload.end());
+  check_worker(message.header);
+  std::vector<std::byte> bytes(message.payload.begin(), message.payload.end());
   if (layout_bytes_.empty()) {
     net::LayoutMessage layout = net::decode_layout(bytes);
     if (layout.layout.owners != options_.servers)
       fail(ErrorKind::protocol, "a layout cut among {} servers, the job has {}", layout.layout.owners,
            options_.servers);
-    layout_ = std::move(layout);
-    layout_bytes_ = bytes;
-    const std::vector<Piece> pieces = make_pieces(layout_.layout);
-    unit_slots_.assign(layout_.layout.units.size(), {0, 0});
-    for (const Piece& piece : pieces) {
-      if (piece.owner != options_.rank) continue;
-      auto& [first, last] = unit_slots_[piece.unit];
-      if (first == last) first = slots_.size();
-      slots_.push_back({piece, 0, false, 0, std::vector<std::optional<Message>>(options_.workers), {}});
-      last = slots_.size();
-      elements_ = piece.offset + piece.range.size();
-    }
-    const std::size_t bytes_each = elements_ * sizeof(float);
-    if (options_.optimizer != nullptr) {
-      for (Buffer& version : parameters_) version = Buffer(bytes_each, Category::parameters, ledger_);
-      for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
-        state_[s] = Buffer(bytes_each, Category::optimizer, ledger_);
-      if (by_verdict()) mean_ = Buffer(bytes_each, Category::gradients, ledger_);
-    } else {
-      parameters_[0] = Buffer(bytes_each, Category::gradients, ledger_);
-    }
-    for (Slot& slot : slots_) {
-      slot.initialised = options_.optimizer == nullptr || !layout_.initial_by_worker;
-      if (options_.optimizer != nullptr && slot.initialised)
-        initialise(layout_.layout.units[slot.piece.unit], slot.piece.range, layout_.seed, values(slot, 0));
-    }
+    if (const std::size_t needed = bytes_for(layout.layout); needed > options_.memory_bytes)
+      fail(ErrorKind::protocol, "a layout that takes {} MiB of a server, {} MiB are allowed", needed >> 20,
+           options_.memory_bytes >> 20);
+    take_layout(std::move(layout));
+    layout_bytes_ = std::move(bytes);
   } else if (layout_bytes_ != bytes) {
     fail(ErrorKind::protocol, "{} describes another model than the first worker did",
          to_string(message.header.sender()));
@@ -106,8 +93,47 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
   replies.push_back({message.header.sender(), answer_to(message.header, FrameType::layout_ok), {}});
 }
 
+std::size_t Shard::bytes_for(const Layout& layout) const {
+  const std::size_t buffers =
+      options_.optimizer == nullptr ? 1 : 2 + options_.optimizer->slots() + (by_verdict() ? 1 : 0);
+  return buffers * sizeof(float) * (layout.elements() / layout.owners);
+}
+
+void Shard::take_layout(net::LayoutMessage layout) {
+  layout_ = std::move(layout);
+  unit_slots_.assign(layout_.layout.units.size(), {0, 0});
+  for (const Piece& piece : make_pieces(layout_.layout)) {
+    if (piece.owner != options_.rank) continue;
+    auto& [first, last] = unit_slots_[piece.unit];
+    if (first == last) first = slots_.size();
+    slots_.push_back({piece, 0, false, 0, std::vector<std::optional<Message>>(options_.workers), {}});
+    last = slots_.size();
+    elements_ = piece.offset + piece.range.size();
+  }
+  const std::size_t bytes_each = elements_ * sizeof(float);
+  if (options_.optimizer != nullptr) {
+    for (Buffer& version : parameters_) version = Buffer(bytes_each, Category::parameters, ledger_);
+    for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
+      state_[s] = Buffer(bytes_each, Category::optimizer, ledger_);
+    if (by_verdict()) mean_ = Buffer(bytes_each, Category::gradients, ledger_);
+  } else {
+    parameters_[0] = Buffer(bytes_each, Category::gradients, ledger_);
+  }
+  for (Slot& slot : slots_) {
+    slot.initialised = options_.optimizer == nullptr || !layout_.initial_by_worker;
+    if (options_.optimizer != nullptr && slot.initialised)
+      initialise(layout_.layout.units[slot.piece.unit], slot.piece.range, layout_.seed, values(slot, 0));
+  }
+}
+
+void Shard::check_worker(const FrameHeader& header) const {
+  if (header.sender_role != Role::worker || header.sender_rank >= options_.workers)
+    fail(ErrorKind::protocol, "{} is no worker of this job", to_string(header.sender()));
+}
+
 void Shard::on_initial(const Message& message, std::vector<net::Outgoing>& replies) {
   Slot& slot = find(message);
+  if (message.header.sender_rank != 0) fail(ErrorKind::protocol, "initial values come from worker 0");
   if (slot.initialised) {
     if (slot.version > 0 || !layout_.initial_by_worker) fail(ErrorKind::protocol, "initial values after the start");
     return;
@@ -119,6 +145,7 @@ void Shard::on_initial(const Message& message, std::vector<net::Outgoing>& repli
 
 Shard::Slot& Shard::find(const Message& message) {
   const FrameHeader& header = message.header;
+  check_worker(header);
   if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
   if (header.unit >= unit_slots_.size()) fail(ErrorKind::protocol, "no unit {}", header.unit);
   const auto [first, last] = unit_slots_[header.unit];
@@ -128,12 +155,22 @@ Shard::Slot& Shard::find(const Message& message) {
                                    [](const Slot& slot, std::size_t b) { return slot.piece.range.begin < b; });
   if (at == end || at->piece.range != header.range())
     fail(ErrorKind::protocol, "no piece [{}, {}) of unit {} here", header.begin, header.end, header.unit);
-  if (header.sender_role != Role::worker || header.sender_rank >= options_.workers)
-    fail(ErrorKind::protocol, "{} is no worker of this job", to_string(header.sender()));
-  const bool carries = header.type != FrameType::pull;
-  if (carries && (header.dtype != DType::f32 || message.payload.size() != header.range().size() * sizeof(float)))
-    fail(ErrorKind::protocol, "{} bytes for {} f32", message.payload.size(), header.range().size());
+  if (header.dtype != DType::f32)
+    fail(ErrorKind::protocol, "elements of type {}, f32 expected", static_cast<int>(header.dtype));
+  const std::size_t bytes = header.range().size() * sizeof(float);
+  const std::size_t carried = header.type == FrameType::pull ? 0 : bytes;
+  if (message.payload.size() != carried)
+    fail(ErrorKind::protocol, "a {} with {} bytes of payload, {} expected", to_string(header.type),
+         message.payload.size(), carried);
+  if (!message.reply_space.empty() && message.reply_space.size() != bytes)
+    fail(ErrorKind::protocol, "space of {} bytes for an answer of {}", message.reply_space.size(), bytes);
   return *at;
+}
+
+/// Keeps what waits bounded: a worker that asks anew has given up what it asked for before.
+void Shard::wait(Slot& slot, Waiter waiter) {
+  std::erase_if(slot.waiters, [&](const Waiter& other) { return other.peer == waiter.peer; });
+  slot.waiters.push_back(std::move(waiter));
 }
 
 void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
@@ -145,8 +182,9 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   if ((header.flags & FrameHeader::kWantAck) != 0)
     replies.push_back({header.sender(), answer_to(header, FrameType::push_ack), {}});
   if (header.type == FrameType::push_pull) {
-    slot.waiters.push_back({header.sender(), header, message.reply_space, message.holder, false});
-    slot.waiters.back().header.version = header.step + 1;
+    Waiter waiter{header.sender(), header, message.reply_space, message.holder, false};
+    waiter.header.version = header.step + 1;
+    wait(slot, std::move(waiter));
   }
   std::optional<Message>& mine = slot.pushes[header.sender_rank];
   const bool repeated = header.step < slot.version || mine.has_value();
@@ -160,8 +198,7 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
 
 void Shard::on_pull(Message& message, std::vector<net::Outgoing>& replies) {
   Slot& slot = find(message);
-  slot.waiters.push_back(
-      {message.header.sender(), message.header, message.reply_space, std::move(message.holder), false});
+  wait(slot, {message.header.sender(), message.header, message.reply_space, std::move(message.holder), false});
   answer_waiters(slot, replies);
 }
 
@@ -335,12 +372,6 @@ void Shard::answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies) {
     replies.push_back({waiter.peer, header, payload});
     return true;
   });
-}
-
-void Shard::reply_failed(const FrameHeader& asked, const std::string& text, std::vector<net::Outgoing>& replies) {
-  failures_.push_back(text);
-  if (failures_.size() > 64) failures_.pop_front();
-  replies.push_back({asked.sender(), answer_to(asked, FrameType::failed), std::as_bytes(std::span(failures_.back()))});
 }
 
 std::uint64_t Shard::version() const {

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +32,7 @@ struct ShardOptions {
   const optim::Schedule* schedule = nullptr;    ///< null as the optimizer is
   const Aggregator* aggregator = nullptr;
   const Consistency* consistency = nullptr;
+  std::size_t memory_bytes = std::size_t{1} << 36;  ///< a layout whose part here needs more is refused
 };
 
 /// One server's ranges of all units: parameters in two versions, optimizer state, clocks, and the
@@ -45,7 +45,8 @@ class Shard {
   Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledger);
 
   /// Handles a frame and appends what is to be sent. A frame that the protocol does not allow changes
-  /// nothing and is answered with `failed`. A repeated push is acknowledged, not applied.
+  /// nothing and is answered with `failed`. A repeated push is acknowledged, not applied. A worker waits for
+  /// one version of a piece at a time: what it asks for anew takes the place of what it asked for before.
   void on_message(net::Message message, std::vector<net::Outgoing>& replies);
 
   /// Updates that every piece has seen.
@@ -72,12 +73,16 @@ class Shard {
   };
 
   void on_layout(const net::Message& message, std::vector<net::Outgoing>& replies);
+  void take_layout(net::LayoutMessage layout);
+  std::size_t bytes_for(const Layout& layout) const;
   void on_initial(const net::Message& message, std::vector<net::Outgoing>& replies);
   void on_push(net::Message message, std::vector<net::Outgoing>& replies);
   void on_pull(net::Message& message, std::vector<net::Outgoing>& replies);
   void on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
 
+  void check_worker(const net::FrameHeader& header) const;
   Slot& find(const net::Message& message);
+  static void wait(Slot& slot, Waiter waiter);
   void complete(Slot& slot, std::vector<net::Outgoing>& replies);
   void update_now(Slot& slot);
   void aggregate(Slot& slot);
@@ -86,7 +91,6 @@ class Shard {
   void scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
   void finish_version(Slot& slot, std::vector<net::Outgoing>& replies);
   void answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies);
-  void reply_failed(const net::FrameHeader& asked, const std::string& text, std::vector<net::Outgoing>& replies);
 
   bool by_verdict() const;
   Verdict::Sums clip_sums();
@@ -112,7 +116,6 @@ class Shard {
   Verdict verdict_;
   bool clipping_ = false;  ///< the round under way is the clipping's, not the layerwise rule's
   float gradient_scale_ = 1;
-  std::deque<std::string> failures_;  ///< texts of the last `failed` replies: their payloads
 };
 
 }  // namespace psring::server

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
 #include <psring/common/base/error.h>
 #include <psring/server/verdict.h>
 
@@ -6,46 +10,66 @@ namespace psring::server {
 using optim::ExactSum;
 
 std::optional<Verdict::Sums> Verdict::contribute(const Sums& mine, std::vector<net::Outgoing>& replies) {
-  if (rank_ == 0) return merge(mine, replies);
-  replies.push_back(frame({net::Role::server, 0}, mine));
+  if (rank_ == 0) return merge(0, mine, replies);
+  sums_due_ = mine.size();
+  replies.push_back(frame(0, to_wire(mine)));
   return std::nullopt;
 }
 
 std::optional<Verdict::Sums> Verdict::on_message(const net::Message& message, std::vector<net::Outgoing>& replies) {
-  const net::FrameHeader& header = message.header;
-  const bool part = rank_ == 0;
-  if (header.sender_role != net::Role::server || part == (header.sender_rank == 0) || header.step != round_ ||
-      message.payload.size() % ExactSum::kBytes != 0)
-    fail(ErrorKind::protocol, "a verdict of {} for round {}, round {} is due", to_string(header.sender()), header.step,
-         round_);
+  check_due(message);
   Sums sums;
   for (auto left = message.payload; !left.empty(); left = left.subspan(ExactSum::kBytes))
     sums.push_back(ExactSum::load(left.first<ExactSum::kBytes>()));
-  if (part) return merge(sums, replies);
+  if (rank_ == 0) return merge(message.header.sender_rank, sums, replies);
+  sums_due_ = 0;
   ++round_;
   return sums;
 }
 
-std::optional<Verdict::Sums> Verdict::merge(const Sums& part, std::vector<net::Outgoing>& replies) {
-  if (parts_ == 0) total_.assign(part.size(), {});
-  if (part.size() != total_.size()) fail(ErrorKind::protocol, "{} sums where {} are due", part.size(), total_.size());
-  for (std::size_t i = 0; i < part.size(); ++i) total_[i].merge(part[i]);
-  if (++parts_ < servers_) return std::nullopt;
-  for (std::uint32_t rank = 1; rank < servers_; ++rank) replies.push_back(frame({net::Role::server, rank}, total_));
-  parts_ = 0;
-  ++round_;
-  return std::move(total_);
+void Verdict::check_due(const net::Message& message) const {
+  const net::FrameHeader& header = message.header;
+  const std::string from = to_string(header.sender());
+  if (header.step != round_)
+    fail(ErrorKind::protocol, "a verdict of {} for round {}, round {} is due", from, header.step, round_);
+  const bool to_be_merged = header.sender_rank > 0 && header.sender_rank < servers_ && !merged_[header.sender_rank];
+  const bool due = rank_ == 0 ? to_be_merged : header.sender_rank == 0 && sums_due_ > 0;
+  if (header.sender_role != net::Role::server || !due)
+    fail(ErrorKind::protocol, "a verdict of {} for round {}, which is not due", from, round_);
+  const std::size_t sums = rank_ == 0 ? total_.size() : sums_due_;  // none yet: the first part says how many
+  const std::size_t bytes = message.payload.size();
+  if (bytes == 0 || bytes % ExactSum::kBytes != 0 || (sums != 0 && bytes != sums * ExactSum::kBytes))
+    fail(ErrorKind::protocol, "a verdict of {} with {} bytes, {} sums of {} are due", from, bytes, sums,
+         ExactSum::kBytes);
 }
 
-net::Outgoing Verdict::frame(net::Peer to, const Sums& sums) {
+std::optional<Verdict::Sums> Verdict::merge(std::uint32_t rank, const Sums& part, std::vector<net::Outgoing>& replies) {
+  if (total_.empty()) total_.assign(part.size(), {});
+  if (part.size() != total_.size())
+    fail(ErrorKind::protocol, "{} sums of server {}, others have {}", part.size(), rank, total_.size());
+  for (std::size_t i = 0; i < part.size(); ++i) total_[i].merge(part[i]);
+  merged_[rank] = true;
+  if (std::find(merged_.begin(), merged_.end(), false) != merged_.end()) return std::nullopt;
+  const std::span<const std::byte> wire = to_wire(total_);
+  for (std::uint32_t other = 1; other < servers_; ++other) replies.push_back(frame(other, wire));
+  merged_.assign(servers_, false);
+  ++round_;
+  return std::exchange(total_, {});
+}
+
+std::span<const std::byte> Verdict::to_wire(const Sums& sums) {
   std::vector<std::byte>& wire = wire_[round_ % 2];
   wire.resize(sums.size() * ExactSum::kBytes);
   for (std::size_t i = 0; i < sums.size(); ++i)
     sums[i].store(std::span(wire).subspan(i * ExactSum::kBytes).first<ExactSum::kBytes>());
+  return wire;
+}
+
+net::Outgoing Verdict::frame(std::uint32_t to, std::span<const std::byte> wire) const {
   net::FrameHeader header;
   header.type = net::FrameType::verdict;
   header.step = round_;
-  return {to, header, wire};
+  return {{net::Role::server, to}, header, wire};
 }
 
 }  // namespace psring::server

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <psring/common/net/outbox.h>
@@ -17,21 +18,25 @@ class Verdict {
  public:
   using Sums = std::vector<optim::ExactSum>;
 
-  Verdict(std::uint32_t rank, std::uint32_t servers) : rank_(rank), servers_(servers) {}
+  Verdict(std::uint32_t rank, std::uint32_t servers) : rank_(rank), servers_(servers), merged_(servers, false) {}
 
   /// This shard's part of the next round. Returns the total where that completes it.
   std::optional<Sums> contribute(const Sums& mine, std::vector<net::Outgoing>& replies);
-  /// A part (server 0) or a total (the others). Throws protocol where none is due.
+  /// A part (server 0) or a total (the others). Throws protocol, and changes nothing, where none is due: of
+  /// another round, a second time, or before this shard asked for a total.
   std::optional<Sums> on_message(const net::Message& message, std::vector<net::Outgoing>& replies);
 
  private:
-  std::optional<Sums> merge(const Sums& part, std::vector<net::Outgoing>& replies);
-  net::Outgoing frame(net::Peer to, const Sums& sums);
+  void check_due(const net::Message& message) const;
+  std::optional<Sums> merge(std::uint32_t rank, const Sums& part, std::vector<net::Outgoing>& replies);
+  std::span<const std::byte> to_wire(const Sums& sums);
+  net::Outgoing frame(std::uint32_t to, std::span<const std::byte> wire) const;
 
   const std::uint32_t rank_;
   const std::uint32_t servers_;
   std::uint64_t round_ = 0;
-  std::size_t parts_ = 0;  ///< server 0: shards merged so far
+  std::size_t sums_due_ = 0;  ///< the others: how many sums the total must have; 0 where none was asked for
+  std::vector<bool> merged_;  ///< server 0: whose parts are in the total
   Sums total_;
   std::vector<std::byte> wire_[2];  ///< of alternate rounds: the next round proves that this one arrived
 };

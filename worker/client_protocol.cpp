@@ -28,6 +28,7 @@ void ClientProtocol::open(std::uint64_t seed, bool initial_by_worker, Frames& ou
     header.type = FrameType::layout;
     header.flags = FrameHeader::kStartUp;
     out.push_back({{net::Role::server, server}, header, layout_bytes_});
+    layouts_missing_.insert(server);
   }
 }
 
@@ -64,6 +65,7 @@ void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::span<const 
     FrameHeader head = header(slots_[s], FrameType::push);
     head.step = step;
     head.flags = FrameHeader::kWantAck;
+    ++slots_[s].unacknowledged;
     ++state.unacknowledged;
     out.push_back({owner(slots_[s].piece), head, part(gradient, slots_[s].piece.range)});
   }
@@ -108,12 +110,14 @@ void ClientProtocol::on_message(const net::Message& message) {
     fail(ErrorKind::protocol, "a {} frame of {}", to_string(header.type), peer);
   switch (header.type) {
     case FrameType::layout_ok:
-      ++layouts_taken_;
+      if (layouts_missing_.erase(header.sender_rank) == 0)
+        fail(ErrorKind::protocol, "{} takes a layout that it was not sent", peer);
       return;
     case FrameType::push_ack: {
-      Unit& unit = units_[find(header).piece.unit];
-      if (unit.unacknowledged == 0) fail(ErrorKind::protocol, "{} acknowledges a push that was not made", peer);
-      --unit.unacknowledged;
+      Slot& slot = find(header);
+      if (slot.unacknowledged == 0) fail(ErrorKind::protocol, "{} acknowledges a push that was not made", peer);
+      --slot.unacknowledged;
+      --units_[slot.piece.unit].unacknowledged;
       return;
     }
     case FrameType::values:
@@ -130,7 +134,8 @@ void ClientProtocol::on_values(const net::Message& message) {
   const FrameHeader& header = message.header;
   Slot& slot = find(header);
   Unit& unit = units_[slot.piece.unit];
-  if (!slot.waiting || header.version < slot.wanted || message.payload.size() != header.range().size() * sizeof(float))
+  if (!slot.waiting || header.version < slot.wanted || header.dtype != DType::f32 ||
+      message.payload.size() != header.range().size() * sizeof(float))
     fail(ErrorKind::protocol, "{} sent version {} of unit {}, which was not asked for", to_string(header.sender()),
          header.version, header.unit);
   float* into = unit.into.data() + header.begin;

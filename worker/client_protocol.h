@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,7 @@ class ClientProtocol {
 
   /// Asks every server to take the layout. `initial_by_worker`: worker 0 will send `initial` values.
   void open(std::uint64_t seed, bool initial_by_worker, Frames& out);
-  bool opened() const { return layouts_taken_ == layout_.owners; }
+  bool opened() const { return !layout_bytes_.empty() && layouts_missing_.empty(); }
   void initial(std::size_t unit, std::span<const float> values, Frames& out);
 
   void push(std::size_t unit, std::uint64_t step, std::span<const float> gradient, Frames& out);
@@ -51,6 +52,7 @@ class ClientProtocol {
     std::uint64_t wanted = 0;
     bool arrived = false;  ///< anything, yet
     bool waiting = false;
+    std::size_t unacknowledged = 0;
   };
   struct Unit {
     std::size_t first = 0;  ///< its slots
@@ -70,7 +72,7 @@ class ClientProtocol {
   std::vector<Slot> slots_;
   std::vector<Unit> units_;
   std::vector<std::byte> layout_bytes_;
-  std::size_t layouts_taken_ = 0;
+  std::set<std::uint32_t> layouts_missing_;  ///< servers that have not taken it yet
 };
 
 }  // namespace psring::worker

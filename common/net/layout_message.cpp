@@ -103,6 +103,8 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
 }
 
 LayoutMessage decode_layout(std::span<const std::byte> bytes) {
+  if (bytes.size() > kMaxPayloadBytes)
+    fail(ErrorKind::protocol, "layout: {} bytes, at most {} are allowed", bytes.size(), kMaxPayloadBytes);
   Reader in(bytes);
   LayoutMessage message;
   message.seed = in.number(~std::uint64_t{0});

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -11,11 +12,13 @@
 
 namespace psring::net {
 
-/// A frame to be sent. The payload stays unchanged until the receiver has proven to have it.
+/// A frame to be sent. The payload stays unchanged until the receiver has proven to have it; one of at most
+/// 4 KiB, which transports copy, may live by `holder` alone.
 struct Outgoing {
   Peer to;
   FrameHeader header;
   std::span<const std::byte> payload;
+  std::shared_ptr<const void> holder = nullptr;  ///< shared with the queue that the frame waits in
 };
 
 /// Frames that wait for their turn. What the next forward pass needs first leaves first: frames without

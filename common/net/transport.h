@@ -14,7 +14,7 @@ namespace psring::net {
 /// A frame that arrived.
 struct Message {
   FrameHeader header;                  ///< header.sender() is the authenticated peer of the link
-  std::span<const std::byte> payload;  ///< readable as long as `holder` lives
+  std::span<const std::byte> payload;  ///< readable as long as `holder` lives; on a boundary of its elements
   /// Memory of the asking peer into which the answer may be written directly: an answer whose payload is
   /// this span then costs no copy. Empty where the transport has none.
   std::span<std::byte> reply_space;

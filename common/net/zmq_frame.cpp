@@ -16,6 +16,17 @@ std::span<const std::byte> bytes_of(const zmq::message_t& part) {
   return {static_cast<const std::byte*>(part.data()), part.size()};
 }
 
+/// Small parts lie in ZeroMQ's read buffer wherever they happened to: they are copied where that is not on a
+/// boundary of their elements. Larger ones have memory of their own.
+void align(Message& message) {
+  const std::span<const std::byte> from = message.payload;
+  if (reinterpret_cast<std::uintptr_t>(from.data()) % size_bytes(message.header.dtype) == 0) return;
+  const std::shared_ptr<std::uint64_t[]> copy(new std::uint64_t[round_up(from.size(), 8) / 8]);  // a message's holder
+  std::memcpy(copy.get(), from.data(), from.size());
+  message.payload = {reinterpret_cast<const std::byte*>(copy.get()), from.size()};
+  message.holder = copy;
+}
+
 }  // namespace
 
 std::optional<ZmqFrame> receive_frame(void* socket, bool routed) {
@@ -55,6 +66,7 @@ Message to_message(const ZmqFrame& frame) {
          frame.payload.size(), message.header.payload_bytes);
   message.payload = frame.payload;
   message.holder = frame.holder;
+  align(message);
   return message;
 }
 

@@ -27,6 +27,7 @@ struct ZmqFrame {
 std::optional<ZmqFrame> receive_frame(void* socket, bool routed);
 
 /// Looks at it: throws protocol where it is not exactly one valid header with the payload that it announces.
+/// The payload is on a boundary of its elements.
 Message to_message(const ZmqFrame& frame);
 
 /// Sends header and payload, to `routing_id` where there is one; never waits. Returns 0, or libzmq's errno.

@@ -1,0 +1,213 @@
+// The shard's protocol, frame by frame: versions, waiting, order, repeats, where answers go.
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+
+#include <psring/tests/support/shard_cluster.h>
+#include <psring/tests/support/values.h>
+
+using namespace psring;
+using namespace psring::net;
+using namespace psring::test;
+
+namespace {
+
+using Gradients = std::vector<std::vector<std::vector<float>>>;  // by worker and unit
+
+Gradients gradients_of(const Layout& layout, std::size_t workers, std::uint64_t seed) {
+  Gradients gradients(workers);
+  for (std::size_t w = 0; w < workers; ++w)
+    for (const UnitLayout& unit : layout.units)
+      gradients[w].push_back(normal_values(unit.elements, seed + 100 * w + gradients[w].size()));
+  return gradients;
+}
+
+std::vector<float> initial_values(const Layout& layout, std::size_t unit, std::uint64_t seed = 3) {
+  std::vector<float> values(layout.units[unit].elements);
+  initialise(layout.units[unit], {0, values.size()}, seed, values);
+  return values;
+}
+
+/// ((g0 + g1) + g2) / n, as the design rounds it.
+std::vector<float> mean(const Gradients& gradients, std::size_t unit) {
+  std::vector<float> sum = gradients[0][unit];
+  for (std::size_t w = 1; w < gradients.size(); ++w)
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += gradients[w][unit][i];
+  for (float& value : sum) value *= 1.0F / static_cast<float>(gradients.size());
+  return sum;
+}
+
+std::vector<FrameType> types(const std::vector<Reply>& replies) {
+  std::vector<FrameType> list;
+  for (const Reply& reply : replies) list.push_back(reply.header.type);
+  return list;
+}
+
+using Types = std::vector<FrameType>;
+
+}  // namespace
+
+TEST_CASE("a shard starts from the values that the layout names, at version 0") {
+  const Layout layout = small_layout(2);
+  ShardCluster cluster({.servers = 2});
+  CHECK(types(cluster.send(0, layout_frame(0, layout))) == Types{FrameType::layout_ok});
+  CHECK(types(cluster.send(0, layout_frame(0, layout))) == Types{FrameType::layout_ok});  // said again: the same
+  cluster.open(layout);
+  for (std::size_t unit = 0; unit < 2; ++unit) CHECK(cluster.pull(layout, unit, 0) == initial_values(layout, unit));
+  CHECK(cluster.shard(0).version() == 0);
+  CHECK(cluster.shard(0).elements() == layout.elements() / 2);
+  CHECK(cluster.shard(1).describe() ==
+        fmt::format("{} of {} parameters in 2 units", layout.elements() / 2, layout.elements()));
+}
+
+TEST_CASE("bsp updates a piece with its last worker's push, and answers then") {
+  const Layout layout = small_layout(1);
+  const Piece piece = make_pieces(layout)[0];
+  const Gradients g = gradients_of(layout, 3, 1);
+  ShardCluster cluster({.workers = 3});
+  cluster.open(layout);
+  CHECK(cluster.send(0, pull_frame(1, piece, 1)).empty());  // of the future: waits
+  CHECK(cluster.send(0, push_frame(2, piece, 0, g[2][0], FrameType::push_pull)).empty());
+  CHECK(cluster.send(0, push_frame(0, piece, 0, g[0][0])).empty());
+  CHECK(types(cluster.send(0, pull_frame(0, piece, 0))) == Types{FrameType::values});  // of the past: does not
+  const std::vector<Reply> replies = cluster.send(0, push_frame(1, piece, 0, g[1][0]));
+  REQUIRE(types(replies) == Types{FrameType::values, FrameType::values});
+  std::vector<float> expected = initial_values(layout, 0);
+  const std::vector<float> gradient = mean(g, 0);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.1F * gradient[i];
+  for (const Reply& reply : replies) {
+    CHECK(reply.header.version == 1);
+    CHECK(reply.header.range() == piece.range);
+    CHECK(reply.values() == expected);
+  }
+  CHECK(replies[0].to == Peer{Role::worker, 1});
+  CHECK(replies[1].to == Peer{Role::worker, 2});
+  CHECK(cluster.shard(0).version() == 0);  // the other unit's is
+  const std::vector<Reply> late = cluster.send(0, pull_frame(0, piece, 0));
+  REQUIRE(late.size() == 1);
+  CHECK(late[0].header.version == 1);
+}
+
+TEST_CASE("the order of arrival changes no bit, nor does the number of shards or threads") {
+  // Sums of three in f32 depend on their order: another one than the workers' would show.
+  Layout one = make_layout({{"u", {{{"a", {600'000}, {Init::Kind::normal, 1}}, 0}}}}, 1);
+  const Gradients g = gradients_of(one, 3, 9);
+  const auto run = [&](std::size_t servers, std::size_t threads, std::uint64_t order) {
+    const Layout layout = make_layout({{"u", {{{"a", {600'000}, {Init::Kind::normal, 1}}, 0}}}}, servers);
+    Gradients padded = g;
+    for (auto& of_worker : padded) of_worker[0].resize(layout.units[0].elements);
+    ShardCluster cluster({.servers = servers, .workers = 3, .optimizer = "momentum", .threads = threads}, order);
+    cluster.open(layout);
+    for (std::uint64_t step = 0; step < 3; ++step) cluster.step(layout, step, padded);
+    std::vector<float> values = cluster.pull(layout, 0, 3);
+    values.resize(600'000);
+    return values;
+  };
+  const std::vector<float> reference = run(1, 1, 1);
+  REQUIRE(reference.size() == 600'000);
+  for (std::uint64_t order = 2; order < 5; ++order) CHECK((run(1, 1, order) == reference));
+  for (const std::size_t threads : {2, 3}) CHECK((run(1, threads, 7) == reference));
+  for (const std::size_t servers : {2, 3}) CHECK((run(servers, 2, 8) == reference));
+}
+
+TEST_CASE("a repeated push is acknowledged, not applied") {
+  const Layout layout = small_layout(1);
+  const std::vector<Piece> pieces = make_pieces(layout);
+  const Gradients g = gradients_of(layout, 2, 1);
+  ShardCluster cluster({.workers = 2});
+  cluster.open(layout);
+  Frame push = push_frame(0, pieces[0], 0, g[0][0]);
+  push.header.flags = FrameHeader::kWantAck;
+  CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});
+  Frame other = push_frame(0, pieces[0], 0, g[1][0]);
+  other.header.flags = FrameHeader::kWantAck;
+  CHECK(types(cluster.send(0, other)) == Types{FrameType::push_ack});  // the first one counts
+  CHECK(cluster.send(0, push_frame(1, pieces[0], 0, g[1][0])).empty());
+  std::vector<float> expected = initial_values(layout, 0);
+  const std::vector<float> gradient = mean(g, 0);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.1F * gradient[i];
+  CHECK(cluster.pull(layout, 0, 1) == expected);
+  CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});  // after the update, too
+  const std::vector<Reply> again = cluster.send(0, push_frame(0, pieces[0], 0, g[0][0], FrameType::push_pull));
+  REQUIRE(types(again) == Types{FrameType::values});
+  CHECK(again[0].values() == expected);
+  CHECK(cluster.pull(layout, 0, 2).empty());
+}
+
+TEST_CASE("a worker that asks anew waits once") {
+  const Layout layout = small_layout(1);
+  const Piece piece = make_pieces(layout)[0];
+  const Gradients g = gradients_of(layout, 1, 1);
+  ShardCluster cluster({});
+  cluster.open(layout);
+  for (int i = 0; i < 5; ++i) CHECK(cluster.send(0, pull_frame(0, piece, 1)).empty());
+  CHECK(types(cluster.send(0, push_frame(0, piece, 0, g[0][0]))) == Types{FrameType::values});
+}
+
+TEST_CASE("an answer is stored where the asker has space for it") {
+  const auto optimizer = GENERATE(values<std::string>({"adam", ""}));
+  const Layout layout = small_layout(1);
+  const Piece piece = make_pieces(layout)[0];
+  const Gradients g = gradients_of(layout, 2, 1);
+  ShardCluster cluster({.workers = 2, .optimizer = optimizer});
+  cluster.open(layout);
+  std::vector<float> space(piece.range.size(), -1.0F);
+  Frame ask = push_frame(0, piece, 0, g[0][0], FrameType::push_pull);
+  ask.header.dest = 77;
+  ask.reply_space = std::as_writable_bytes(std::span(space));
+  CHECK(cluster.send(0, ask).empty());
+  const std::vector<Reply> replies = cluster.send(0, push_frame(1, piece, 0, g[1][0], FrameType::push_pull));
+  REQUIRE(types(replies) == Types{FrameType::values, FrameType::values});
+  CHECK(replies[0].stood_at == space.data());
+  CHECK(replies[0].header.dest == 77);
+  CHECK(replies[1].stood_at != space.data());
+  CHECK(replies[0].values() == space);
+  CHECK(replies[1].values() == space);
+  // A pull of what is there already is stored as well.
+  std::fill(space.begin(), space.end(), -1.0F);
+  Frame pull = pull_frame(1, piece, 1);
+  pull.reply_space = std::as_writable_bytes(std::span(space));
+  const std::vector<Reply> pulled = cluster.send(0, pull);
+  REQUIRE(types(pulled) == Types{FrameType::values});
+  CHECK(pulled[0].stood_at == space.data());
+  CHECK(space == replies[1].values());
+}
+
+TEST_CASE("without an optimizer a shard answers with the aggregate") {
+  const Layout layout = small_layout(2);
+  const auto rule = GENERATE(values<std::string>({"mean", "sum", "median"}));
+  const Gradients g = gradients_of(layout, 3, 4);
+  ShardCluster cluster({.servers = 2, .workers = 3, .optimizer = "", .aggregate = rule});
+  cluster.open(layout);
+  CHECK(cluster.pull(layout, 0, 0).empty());  // nothing is aggregated yet
+  cluster.step(layout, 0, g);
+  for (std::size_t unit = 0; unit < 2; ++unit) {
+    std::vector<float> expected = mean(g, unit);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      float three[] = {g[0][unit][i], g[1][unit][i], g[2][unit][i]};
+      if (rule == "sum") expected[i] = (three[0] + three[1]) + three[2];
+      std::sort(three, three + 3);
+      if (rule == "median") expected[i] = three[1];
+    }
+    CHECK(cluster.pull(layout, unit, 1) == expected);
+  }
+}
+
+TEST_CASE("worker 0 may give the initial values, once, before the start") {
+  const Layout layout = small_layout(1);
+  const std::vector<Piece> pieces = make_pieces(layout);
+  const Gradients g = gradients_of(layout, 2, 1);
+  const std::vector<float> given = normal_values(layout.units[0].elements, 50);
+  ShardCluster cluster({.workers = 2});
+  for (std::uint32_t worker : {0, 1}) cluster.send(0, layout_frame(worker, layout, 3, true));
+  CHECK(cluster.send(0, pull_frame(1, pieces[0], 0)).empty());  // not there yet
+  CHECK(types(cluster.send(0, push_frame(1, pieces[0], 0, g[1][0]))) == Types{FrameType::failed});
+  CHECK(types(cluster.send(0, push_frame(1, pieces[0], 0, given, FrameType::initial))) == Types{FrameType::failed});
+  const std::vector<Reply> replies = cluster.send(0, push_frame(0, pieces[0], 0, given, FrameType::initial));
+  REQUIRE(types(replies) == Types{FrameType::values});
+  CHECK(replies[0].values() == given);
+  CHECK(cluster.send(0, push_frame(0, pieces[0], 0, g[0][0], FrameType::initial)).empty());  // repeated: not taken
+  CHECK(cluster.pull(layout, 0, 0) == given);
+  for (std::uint32_t worker : {0, 1}) cluster.send(0, push_frame(worker, pieces[0], 0, g[worker][0]));
+  CHECK(types(cluster.send(0, push_frame(0, pieces[0], 0, given, FrameType::initial))) == Types{FrameType::failed});
+}

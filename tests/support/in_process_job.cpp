@@ -1,0 +1,245 @@
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/parallel.h>
+#include <psring/common/net/data_links.h>
+#include <psring/common/net/in_process.h>
+#include <psring/optim/job_optimizer.h>
+#include <psring/optim/schedule.h>
+#include <psring/server/server.h>
+#include <psring/tests/support/in_process_job.h>
+#include <psring/tests/support/temporary_folder.h>
+#include <psring/worker/training.h>
+
+namespace psring::test {
+namespace {
+
+using net::Peer;
+using net::Role;
+
+constexpr std::size_t kLent = std::size_t{64} << 10;  // a server's: sums are small
+
+/// Brings every role to its transport. All of them must join, each from its own thread.
+class Network {
+ public:
+  Network(Links kind, std::size_t roles, std::size_t servers) : kind_(kind), met_(std::ptrdiff_t(roles)) {
+    members_.resize(servers);
+  }
+
+  /// Linked to all whom the role sends to. The arena outlives what is returned.
+  std::shared_ptr<net::Transport> join(Peer self, ByteLedger& ledger, Arena& arena) {
+    if (kind_ == Links::in_process) {
+      std::shared_ptr<net::Transport> endpoint = local_.endpoint(self, ledger);
+      met_.arrive_and_wait();
+      return endpoint;
+    }
+    const auto links = std::make_shared<net::DataLinks>(
+        key_,
+        net::DataLinks::Options{.self = {self, 0},
+                                .way = kind_ == Links::shm ? net::Way::shm : net::Way::tcp,
+                                .encrypt = kind_ == Links::tcp_encrypted,
+                                .host_id = "here"},
+        ledger);
+    if (self.role == Role::server)
+      members_[self.rank] = {.peer = self, .host_id = "here", .addresses = links->listen()};
+    met_.arrive_and_wait();
+    std::vector<net::Member> others = members_;
+    if (self.role == Role::server) others.resize(self.rank == 0 ? 0 : 1);  // server 0, which collects verdicts
+    if (!others.empty()) links->connect(others, arena, SystemClock().now() + std::chrono::seconds(60));
+    return {links, &links->transport()};
+  }
+
+ private:
+  const Links kind_;
+  net::InProcessNetwork local_{1};
+  const net::JobKey key_ = net::JobKey::generate();
+  std::vector<net::Member> members_;  ///< each written by its own server, read once all have met
+  std::latch met_;
+};
+
+/// Says when the job is over, or has failed, and wakes the servers then.
+class Ending {
+ public:
+  explicit Ending(std::size_t workers) : left_(workers) {}
+
+  void worker_done() {
+    if (left_.fetch_sub(1) == 1) wake();
+  }
+  void failed(std::exception_ptr error) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!error_) error_ = std::move(error);
+    }
+    failed_ = true;
+    wake();
+  }
+  bool over() const { return failed_ || left_ == 0; }
+  void check() const {
+    if (failed_) fail(ErrorKind::peer_lost, "another role of the job failed");
+  }
+  void rethrow() {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  void watch(net::Transport& transport) {
+    const std::scoped_lock lock(mutex_);
+    watching_.push_back(&transport);
+  }
+  void unwatch(net::Transport& transport) {
+    const std::scoped_lock lock(mutex_);
+    std::erase(watching_, &transport);
+  }
+
+ private:
+  void wake() {
+    const std::scoped_lock lock(mutex_);
+    for (net::Transport* transport : watching_) transport->wake();
+  }
+
+  std::atomic<std::size_t> left_;
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  std::vector<net::Transport*> watching_;
+};
+
+class Recorder final : public worker::TrainObserver {
+ public:
+  explicit Recorder(WorkerRun& run) : run_(run) {}
+  void on_step(const worker::StepReport& report) override { run_.steps.push_back(report); }
+  void on_evaluation(const worker::Evaluation& evaluation) override { run_.evaluations.push_back(evaluation); }
+
+ private:
+  WorkerRun& run_;
+};
+
+std::uint64_t payload(const ByteLedger& ledger, ByteLedger::Direction direction) {
+  std::uint64_t sum = 0;
+  for (const char* operation : {"push", "pull", "push_pull", "values"})
+    sum += ledger.total(direction, operation).payload;
+  return sum;
+}
+
+struct Rules {
+  optim::OptimizerRegistry optimizers;
+  worker::Registries workers;
+  Registry<server::Aggregator> aggregators;
+
+  Rules() {
+    optim::register_builtin_optimizers(optimizers);
+    worker::register_builtins(workers);
+    server::register_builtin_aggregators(
+        [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
+  }
+};
+
+class Job {
+ public:
+  explicit Job(const JobOptions& job) : setup_(job, rules_.workers, rules_.optimizers), ending_(job.workers) {}
+
+  JobRun run(Links links) {
+    const JobOptions& job = setup_.job();
+    const std::size_t servers = setup_.strategy().servers ? job.servers : 0;
+    Network network(links, job.workers + servers, servers);
+    JobRun result{.workers = std::vector<WorkerRun>(job.workers),
+                  .steps = setup_.steps(),
+                  .parameters = setup_.layout().elements(),
+                  .test_samples = setup_.data().test->size()};
+    std::vector<ByteLedger> ledgers(servers);
+    {
+      std::vector<std::jthread> threads;
+      for (std::uint32_t rank = 0; rank < servers; ++rank)
+        threads.emplace_back([&, rank] { guard([&] { serve(rank, network, ledgers[rank]); }); });
+      for (std::uint32_t rank = 0; rank < job.workers; ++rank)
+        threads.emplace_back([&, rank] { guard([&] { work(rank, network, result); }); });
+    }
+    ending_.rethrow();
+    for (const ByteLedger& ledger : ledgers) {
+      result.servers_received += payload(ledger, ByteLedger::Direction::received);
+      result.servers_sent += payload(ledger, ByteLedger::Direction::sent);
+    }
+    return result;
+  }
+
+ private:
+  void guard(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (...) {
+      ending_.failed(std::current_exception());
+    }
+  }
+
+  void serve(std::uint32_t rank, Network& network, ByteLedger& bytes) {
+    const JobOptions& job = setup_.job();
+    const auto aggregator = rules_.aggregators.make(Spec::parse("--aggregate", job.aggregate));
+    const auto consistency = server::make_consistency(Spec::parse("--consistency", job.consistency));
+    const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), setup_.steps());
+    const bool applies = job.optimizer_on == "server";
+    const SystemClock clock;
+    MemoryLedger memory;
+    Parallel parallel(job.server_threads);
+    server::Shard shard({.rank = rank,
+                         .servers = static_cast<std::uint32_t>(job.servers),
+                         .workers = static_cast<std::uint32_t>(job.workers),
+                         .lr = setup_.optimizer().lr,
+                         .clip_norm = applies ? job.clip_norm : 0,
+                         .optimizer = applies ? setup_.optimizer().rule : nullptr,
+                         .schedule = applies ? schedule.get() : nullptr,
+                         .aggregator = aggregator.get(),
+                         .consistency = consistency.get()},
+                        parallel, memory);
+    Arena arena(kLent);
+    const auto transport = network.join({Role::server, rank}, bytes, arena);
+    ending_.watch(*transport);
+    const auto unwatch = [this](net::Transport* watched) { ending_.unwatch(*watched); };
+    const std::unique_ptr<net::Transport, decltype(unwatch)> watched(transport.get(), unwatch);
+    // Its error is known before its links close: what they tell the others is not the first cause.
+    guard([&] { server::serve(shard, *transport, clock, [this] { return ending_.over(); }); });
+  }
+
+  void work(std::uint32_t rank, Network& network, JobRun& result) {
+    WorkerRun& mine = result.workers[rank];
+    const SystemClock clock;
+    MemoryLedger memory;
+    ByteLedger bytes;
+    Trace trace(clock, false);
+    Arena arena(worker::lent_bytes(setup_.layout()));
+    const bool linked = setup_.strategy().servers;
+    const auto transport = linked ? network.join({Role::worker, rank}, bytes, arena) : nullptr;
+    worker::Training training(setup_, {.rank = rank,
+                                       .memory = memory,
+                                       .clock = clock,
+                                       .trace = trace,
+                                       .arena = linked ? &arena : nullptr,
+                                       .transport = transport.get(),
+                                       .check = [this] { ending_.check(); }});
+    Recorder recorder(mine);
+    training.run(recorder);
+    const TemporaryFolder folder;
+    training.save(folder.file("model.safetensors"));
+    mine.model = read_file(folder.file("model.safetensors"));
+    mine.sent = payload(bytes, ByteLedger::Direction::sent);
+    mine.received = payload(bytes, ByteLedger::Direction::received);
+    if (rank == 0) result.predicted = training.predict();
+    ending_.worker_done();
+  }
+
+  const Rules rules_;
+  const worker::TrainSetup setup_;
+  Ending ending_;
+};
+
+}  // namespace
+
+JobRun run_job(JobOptions job, Links links) { return Job(job).run(links); }
+
+}  // namespace psring::test

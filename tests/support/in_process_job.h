@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/byte_ledger.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/trainer.h>
+
+namespace psring::test {
+
+/// How the threads of a job reach each other: by copies within the process, or by the links that processes use.
+enum class Links : std::uint8_t { in_process, shm, tcp, tcp_encrypted };
+
+/// What one worker of a job saw.
+struct WorkerRun {
+  std::string model;  ///< its saved parameters, byte for byte
+  std::vector<worker::StepReport> steps;
+  std::vector<worker::Evaluation> evaluations;
+  std::uint64_t sent = 0;  ///< payload of the exchange, over all steps; start-up and verdicts are control
+  std::uint64_t received = 0;
+};
+
+struct JobRun {
+  std::vector<WorkerRun> workers;
+  std::uint64_t servers_received = 0;  ///< as of a worker, all servers together
+  std::uint64_t servers_sent = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t parameters = 0;  ///< elements of the layout, padding counted
+  std::uint64_t test_samples = 0;
+  worker::Prediction predicted;
+};
+
+/// Runs a whole job in this process, its workers and servers as threads, without coordinator: TrainSetup,
+/// Training, Shard and serve are those of the programs. Throws what the first role to fail threw.
+JobRun run_job(JobOptions job, Links links = Links::in_process);
+
+}  // namespace psring::test
