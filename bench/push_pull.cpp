@@ -42,6 +42,8 @@ class PushPull {
     if (options.tcp) add(options.encrypt ? Kind::bare_zmq : Kind::raw_socket);
     const std::size_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
     for (Buffer& buffer : copied_) buffer = Buffer(largest, Category::communication, memory_);
+    for (Buffer& buffer : copied_)
+      std::memset(buffer.bytes().data(), 1, largest);  // pages are there before the clock runs
   }
 
   void run() {
