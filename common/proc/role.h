@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,16 +13,9 @@
 #include <psring/common/net/control_link.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/proc/job.h>
+#include <psring/common/proc/role_options.h>
 
 namespace psring {
-
-/// What a server or worker is started with; all else it learns from the coordinator.
-struct RoleOptions {
-  std::string endpoint;  ///< HOST:PORT of the coordinator
-  std::string key_file;
-  std::optional<std::uint32_t> rank;
-  std::string bind;  ///< "": the address that routes to the coordinator
-};
 
 /// A server's or worker's part in a job: its link to the coordinator, what the job says, its data links
 /// and its ledgers. A user's program that pushes and pulls makes one, too.
