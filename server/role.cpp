@@ -1,11 +1,11 @@
-#include <psring/server/role.h>
-
 #include <memory>
 
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/trace.h>
 #include <psring/common/device/arena.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
+#include <psring/server/role.h>
 #include <psring/server/server.h>
 
 namespace psring::server {
@@ -14,7 +14,8 @@ namespace {
 /// What a server lends server 0: sums are small, and go through the link's own memory.
 constexpr std::size_t kNothing = std::size_t{64} << 10;
 
-void serve_job(Membership& member, const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {
+void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
+               const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
   const auto aggregator = aggregators.make(Spec::parse("--aggregate", job.aggregate));
   const auto consistency = make_consistency(Spec::parse("--consistency", job.consistency));
@@ -30,6 +31,7 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators, cons
   }
   net::Transport& transport = member.links().transport();
   Parallel parallel(job.server_threads);
+  Trace trace(member.clock(), job.trace);
   Shard shard({.rank = member.rank(),
                .servers = static_cast<std::uint32_t>(job.servers),
                .workers = static_cast<std::uint32_t>(job.workers),
@@ -41,14 +43,18 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators, cons
                .consistency = consistency.get()},
               parallel, member.memory());
   member.link().on_change([&] { transport.wake(); });
-  serve(shard, transport, member.clock(), [&] {
-    member.link().check();
-    return member.link().finished();
-  });
+  serve(
+      shard, transport, member.clock(),
+      [&] {
+        member.link().check();
+        return member.link().finished();
+      },
+      &trace);
   member.link().on_change({});
+  member.send_trace(trace);
   fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());
-  member.link().report(member.report_json(
-      fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(), shard.version(), shard.describe())));
+  member.link().report(member.report_json(fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(),
+                                                      shard.version(), shard.describe())));
 }
 
 }  // namespace

@@ -1,28 +1,14 @@
-#include <psring/worker/role.h>
-
-#include <algorithm>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include <psring/common/base/trace.h>
 #include <psring/common/net/zmq_channel.h>
 #include <psring/worker/metrics.h>
+#include <psring/worker/role.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
 namespace {
-
-/// One file for all processes: a list of events without its brackets; the coordinator's side closes it.
-void send_trace(Membership& member, Trace& trace) {
-  const std::string json = trace.take_json(to_string(member.self()), static_cast<int>(member.rank()) + 1,
-                                           member.link().clock_offset());
-  for (std::span<const char> left(json); !left.empty();) {
-    const auto piece = left.first(std::min(left.size(), net::kMaxAppendBytes));
-    member.link().append(fmt::format("trace/worker-{}.json", member.rank()), std::as_bytes(piece));
-    left = left.subspan(piece.size());
-  }
-}
 
 void train(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
@@ -46,13 +32,14 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
                             .arena = arena ? &*arena : nullptr,
                             .transport = transport,
                             .check = [&] { member.link().check(); }});
-  MetricsWriter metrics({.rank = member.rank(), .steps = setup.steps(), .lr = job.lr, .schedule = setup.optimizer().schedule},
-                        member.link(), member.bytes(), member.clock());
+  MetricsWriter metrics(
+      {.rank = member.rank(), .steps = setup.steps(), .lr = job.lr, .schedule = setup.optimizer().schedule},
+      member.link(), member.bytes(), member.clock());
   metrics.measure(training);
   training.run(metrics);
   metrics.flush();
   if (member.rank() == 0 && !job.out.empty()) training.save(job.out + "/model.safetensors");
-  if (job.trace) send_trace(member, trace);
+  member.send_trace(trace);
   member.link().on_change({});
   member.link().report(member.report_json(metrics.summary_json(training.predict())));
   member.link().done();

@@ -1,4 +1,6 @@
-#include <psring/common/net/key.h>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -6,11 +8,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/net/key.h>
 
 namespace psring::net {
 namespace {
@@ -46,7 +46,8 @@ JobKey JobKey::load(const std::filesystem::path& file) {
   std::array<unsigned char, kBytes> secret;
   std::size_t size = 0;
   const char* end = nullptr;
-  if (sodium_hex2bin(secret.data(), secret.size(), hex, static_cast<std::size_t>(in.gcount()), "\n", &size, &end) != 0 ||
+  if (sodium_hex2bin(secret.data(), secret.size(), hex, static_cast<std::size_t>(in.gcount()), "\n", &size, &end) !=
+          0 ||
       size != kBytes || end != hex + in.gcount() || in.peek() != std::ifstream::traits_type::eof())
     fail(ErrorKind::data, "--key {}: not a key: expected {} hexadecimal digits, as psring keygen writes them",
          file.string(), 2 * kBytes);
@@ -60,12 +61,16 @@ void JobKey::save(const std::filesystem::path& file) const {
     fail(exists ? ErrorKind::usage : ErrorKind::data, "{}: {}", file.string(),
          exists ? "exists already; a key is never overwritten" : std::strerror(errno));
   }
+  const Fd owned(fd);
+  write(fd, file.string());
+}
+
+void JobKey::write(int fd, const std::string& name) const {
   char hex[2 * kBytes + 1];
   sodium_bin2hex(hex, sizeof hex, secret_.data(), secret_.size());
   hex[2 * kBytes] = '\n';
-  const ssize_t written = ::write(fd, hex, sizeof hex);
-  if (::close(fd) != 0 || written != static_cast<ssize_t>(sizeof hex))
-    fail(ErrorKind::data, "{}: cannot write: {}", file.string(), std::strerror(errno));
+  if (::write(fd, hex, sizeof hex) != static_cast<ssize_t>(sizeof hex))
+    fail(ErrorKind::data, "{}: cannot write: {}", name, std::strerror(errno));
 }
 
 std::uint64_t JobKey::job_id() const {

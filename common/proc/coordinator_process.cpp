@@ -35,8 +35,8 @@ std::string read_line(int fd, Moment deadline, const Clock& clock) {
 
 }  // namespace
 
-std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline,
-                              const Clock& clock, std::span<const int> inherited) {
+std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline, const Clock& clock,
+                              std::span<const int> inherited) {
   std::array<int, 2> ends{};
   check(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe: {}", std::strerror(errno));
   const Fd read_end(ends[0]);
@@ -52,9 +52,10 @@ std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> ar
   if (!exit) fail(ErrorKind::timeout, "the coordinator did not say where it listens");
   if (exit->signal != 0)
     fail(ErrorKind::peer_lost, "the coordinator was ended by signal {} as it started", exit->signal);
-  const std::string why =
-      exit->last_line.empty() ? fmt::format("exited with status {}", exit->status) : exit->last_line;
-  throw Error(kind_of_status(exit->status), "the coordinator did not start: " + why);
+  const ErrorKind kind = kind_of_status(exit->status);
+  const std::string why = message_of(*exit);
+  if (why.empty()) fail(kind, "the coordinator did not start: it exited with status {}", exit->status);
+  throw Error(kind, why);
 }
 
 void publish_endpoint(int fd, const std::string& endpoint) {

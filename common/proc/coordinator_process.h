@@ -10,10 +10,10 @@
 namespace psring {
 
 /// Starts a job's coordinator, `argv` with `--endpoint-fd N` appended, as the process "coordinator" of
-/// `cluster` (with the descriptors `inherited` open), and returns the HOST:PORT that it publishes there. Throws, with the coordinator's own last line,
-/// where it ends first; timeout where it says nothing until the deadline.
-std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline,
-                              const Clock& clock, std::span<const int> inherited = {});
+/// `cluster` (with the descriptors `inherited` open), and returns the HOST:PORT that it publishes there. Throws
+/// the coordinator's own error where it ends first; timeout where it says nothing until the deadline.
+std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline, const Clock& clock,
+                              std::span<const int> inherited = {});
 
 /// The other side: writes the endpoint to `--endpoint-fd` and closes it. Throws usage where that is no pipe.
 void publish_endpoint(int fd, const std::string& endpoint);

@@ -1,16 +1,16 @@
-#include <psring/common/proc/role.h>
-
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <span>
 
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/host.h>
+#include <psring/common/proc/memory_log.h>
+#include <psring/common/proc/role.h>
 
 namespace psring {
 namespace {
@@ -26,8 +26,13 @@ std::string host_of(const std::string& endpoint) {
 Membership::Membership(const RoleOptions& options, net::Role role) : role_(role) {
   const net::JobKey key = net::JobKey::load(options.key_file);
   const std::string host = net::host_id();
-  link_ = std::make_unique<net::ControlLink>(
-      net::ControlLink::Options{.endpoint = options.endpoint, .role = role, .rank = options.rank, .host_id = host}, key, clock_);
+  link_ =
+      std::make_unique<net::ControlLink>(net::ControlLink::Options{.endpoint = options.endpoint,
+                                                                   .role = role,
+                                                                   .rank = options.rank,
+                                                                   .host_id = host,
+                                                                   .join_timeout = from_seconds(options.join_timeout)},
+                                         key, clock_);
   try {
     prepare(options, key, host);
   } catch (const Error& error) {
@@ -38,9 +43,7 @@ Membership::Membership(const RoleOptions& options, net::Role role) : role_(role)
 
 void Membership::prepare(const RoleOptions& options, const net::JobKey& key, const std::string& host) {
   job_ = job_from_json(link_->job());
-  const std::string bind = options.bind.empty()
-                               ? net::address_towards(host_of(options.endpoint))
-                               : options.bind;
+  const std::string bind = options.bind.empty() ? net::address_towards(host_of(options.endpoint)) : options.bind;
   links_ = std::make_unique<net::DataLinks>(key,
                                             net::DataLinks::Options{.self = {self(), 0},
                                                                     .way = net::parse_way(job_.transport),
@@ -58,19 +61,28 @@ std::vector<net::Member> Membership::meet(const net::Addresses& addresses, net::
   return members;
 }
 
+void Membership::send_trace(Trace& trace) {
+  // Viewers order processes by number: workers first.
+  const int number = static_cast<int>(rank()) + (role_ == net::Role::worker ? 1 : 1'000'001);
+  if (!trace.on()) return;
+  const std::string json = trace.take_json(to_string(self()), number, link_->clock_offset());
+  link_->append(fmt::format("trace/{}-{}.json", to_string(role_), rank()), std::as_bytes(std::span(json)));
+}
+
 std::string Membership::report_json(const std::string& extra) const {
   nlohmann::ordered_json json = extra.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(extra);
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   json["host"] = host;
   for (const auto& [key, count] : bytes_.snapshot()) {
-    auto& entry = json["bytes"][key.direction == ByteLedger::Direction::sent ? "sent" : "received"][key.operation][key.peer];
+    auto& entry =
+        json["bytes"][key.direction == ByteLedger::Direction::sent ? "sent" : "received"][key.operation][key.peer];
     entry = {{"messages", count.messages}, {"payload", count.payload}, {"framing", count.framing}};
   }
   for (std::size_t c = 0; c < kCategories; ++c) {
     const auto category = static_cast<Category>(c);
     json["memory"][std::string(to_string(category))] = {{"peak", memory_.peak_bytes(category)},
-                                                         {"current", memory_.current_bytes(category)}};
+                                                        {"current", memory_.current_bytes(category)}};
   }
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -80,8 +92,10 @@ std::string Membership::report_json(const std::string& extra) const {
 
 void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body) {
   Membership membership(options, role);
+  MemoryLog memory(membership.link(), membership.self(), membership.memory(), membership.clock());
   try {
     body(membership);
+    memory.finish();
     membership.link().flush(membership.clock().now() + std::chrono::seconds(10));
   } catch (const Error& error) {
     membership.link().fail(error);

@@ -9,6 +9,7 @@
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/trace.h>
 #include <psring/common/net/control_link.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/proc/job.h>
@@ -20,7 +21,8 @@ struct RoleOptions {
   std::string endpoint;  ///< HOST:PORT of the coordinator
   std::string key_file;
   std::optional<std::uint32_t> rank;
-  std::string bind;  ///< "": the address that routes to the coordinator
+  std::string bind;          ///< "": the address that routes to the coordinator
+  double join_timeout = 30;  ///< seconds for the coordinator to answer; what comes then is the job's own
 };
 
 /// A server's or worker's part in a job: its link to the coordinator, what the job says, its data links
@@ -41,6 +43,9 @@ class Membership {
   /// Tells the coordinator how this process is reached and waits for all others; returns those of a role.
   std::vector<net::Member> meet(const net::Addresses& addresses, net::Role whom);
   Moment deadline() const { return clock_.now() + from_seconds(job_.join_timeout); }
+
+  /// Sends the trace so far to the run folder, as a part of trace.json: nothing where it is off.
+  void send_trace(Trace& trace);
 
   /// Bytes, memory and whatever `extra` (members of a JSON object, "" for none) adds, as one JSON object.
   std::string report_json(const std::string& extra) const;
