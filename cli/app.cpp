@@ -1,14 +1,14 @@
-#include <psring/cli/app.h>
-
 #include <cstdio>
 #include <map>
 
 #include <CLI/CLI.hpp>
+#include <version.h>
 
+#include <psring/cli/app.h>
 #include <psring/cli/commands.h>
+#include <psring/cli/parse.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
-#include <version.h>
 
 namespace psring {
 namespace {
@@ -29,14 +29,9 @@ int run_command_line(const App& app, int argc, char** argv) {
     command->group("");  // started by agents
     commands[command] = cli::add_role(*command, role);
   }
-  try {
-    root.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return root.exit(success);
-  } catch (const CLI::ParseError& error) {
-    fail(ErrorKind::usage, "{}", error.what());
-  }
-  return commands.at(root.get_subcommands().front())({app, std::vector<std::string>(argv, argv + argc)});
+  const std::vector<std::string> words(argv, argv + argc);
+  if (const auto status = cli::parse(root, words)) return *status;
+  return commands.at(root.get_subcommands().front())({app, words});
 }
 
 }  // namespace
@@ -44,26 +39,25 @@ int run_command_line(const App& app, int argc, char** argv) {
 App::App() {
   worker::register_builtins(workers_);
   optim::register_builtin_optimizers(optimizers_);
-  server::register_builtin_aggregators([&](const char* name, const char* help, auto make) {
-    aggregators_.add(name, help, make);
-  });
+  server::register_builtin_aggregators(
+      [&](const char* name, const char* help, auto make) { aggregators_.add(name, help, make); });
 }
 
-int App::run(int argc, char** argv) noexcept { 
+int App::run(int argc, char** argv) noexcept {
   return guard([&] {
     tune_allocator();
     return run_command_line(*this, argc, argv);
   });
- }
+}
 
 int App::guard(const std::function<int()>& body) noexcept {
   try {
     return body();
   } catch (const Error& error) {
-    fmt::print(stderr, "psring: {}\n", error.what());
+    fmt::print(stderr, "{}{}\n", kErrorPrefix, error.what());
     return exit_status(error.kind());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "psring: internal error: {}\n", error.what());
+    fmt::print(stderr, "{}internal error: {}\n", kErrorPrefix, error.what());
     return 1;
   }
 }

@@ -13,9 +13,9 @@ namespace psring::cli {
 
 /// Where and how a job is started.
 struct LaunchOptions {
-  std::filesystem::path out;             ///< run folder; made, must hold no run yet
-  std::size_t nodes = 1;                 ///< hosts: this one, and those whose agents connect
-  std::string listen = "127.0.0.1:0";    ///< of the coordinator
+  std::filesystem::path out;                      ///< run folder; made, must hold no run yet
+  std::size_t nodes = 1;                          ///< hosts: this one, and those whose agents connect
+  std::string listen = "127.0.0.1:0";             ///< of the coordinator
   std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
   bool show_progress = true;
   std::string label;  ///< in front of progress lines
@@ -33,5 +33,8 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalW
 /// An empty run folder: `wanted`, or where that is empty a new one below runs/. Throws usage, naming --out,
 /// where there is a run in it already.
 std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name);
+
+/// Makes it a folder that holds a run, and writes down of what job.
+void write_job_file(const std::filesystem::path& folder, const JobOptions& job);
 
 }  // namespace psring::cli

@@ -1,20 +1,39 @@
-#include <psring/cli/options.h>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
-#include <charconv>
-#include <string_view>
-
+#include <psring/cli/options.h>
+#include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
+#include <psring/server/consistency.h>
 
 namespace psring::cli {
 namespace {
 
-bool parse_switch(std::string_view flag, const std::string& text) {
+constexpr std::size_t kMostProcesses = net::kMaxListItems / 2;  // of one role: they are told of each other in one list
+constexpr std::size_t kMostSamples = std::size_t{1} << 32;      // of a step: samples have numbers of 32 bits
+
+bool parse_switch(std::string_view flag, const std::string& text, std::string_view expected) {
   if (text == "on") return true;
   if (text == "off") return false;
-  fail(ErrorKind::usage, "{}: expected on or off, got '{}'", flag, text);
+  fail(ErrorKind::usage, "{}: expected {}, got '{}'", flag, expected, text);
+}
+
+/// 0 is off.
+void not_negative(std::string_view flag, double value) {
+  if (!(value >= 0 && std::isfinite(value)))
+    fail(ErrorKind::usage, "{}: expected a number >= 0, got {:g}", flag, value);
+}
+
+/// Of a deadline; what is longer than a year does not fit into the clock's arithmetic, and means nothing.
+void duration(std::string_view flag, double value, double least) {
+  constexpr double kYear = 365.0 * 86400;
+  if (!(value >= least && value <= kYear))
+    fail(ErrorKind::usage, "{}: expected seconds from {:g} to {:g}, got {:g}", flag, least, kYear, value);
 }
 
 void one_of(std::string_view flag, const std::string& text, const std::string& first, const std::string& second) {
@@ -41,11 +60,18 @@ void parse_betas(const std::string& text, JobOptions& job) {
   job.beta2 = number(std::string_view(text).substr(comma + 1));
 }
 
+void at_most(std::string_view flag, std::size_t value, std::size_t most) {
+  if (value > most) fail(ErrorKind::usage, "{}: expected a number up to {}, got {}", flag, most, value);
+}
+
 std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
   if (flags.global_batch && flags.batch_size)
     fail(ErrorKind::usage, "--batch-size is per worker and --global-batch for all: give one of them");
+  at_most("--batch-size", flags.batch_size.value_or(0), kMostSamples);
+  at_most("--global-batch", flags.global_batch.value_or(0), kMostSamples);
   const std::size_t parts = job.workers * job.virtual_workers;
-  const std::size_t batch = flags.batch_size ? *flags.batch_size * parts : flags.global_batch.value_or(job.global_batch);
+  const std::size_t batch =
+      flags.batch_size ? *flags.batch_size * parts : flags.global_batch.value_or(job.global_batch);
   positive("--global-batch", batch);
   if (batch % parts != 0)
     fail(ErrorKind::usage, "--global-batch {}: cannot be divided evenly among {} workers", batch, parts);
@@ -57,20 +83,30 @@ std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   JobOptions& job = flags.job;
   const char* what = "What is trained";
-  command.add_option("--model", job.model, "mlp:784-512-512-10, gpt:layers=4,dim=128,...")->group(what)->capture_default_str();
-  command.add_option("--data", job.data, "fashion-mnist, idx:DIR, text:FILE, tokens:FILE, synthetic")->group(what)->capture_default_str();
+  command.add_option("--model", job.model, "mlp:784-512-512-10, gpt:layers=4,dim=128,...")
+      ->group(what)
+      ->capture_default_str();
+  command.add_option("--data", job.data, "fashion-mnist, idx:DIR, text:FILE, tokens:FILE, synthetic")
+      ->group(what)
+      ->capture_default_str();
   command.add_option("--global-batch", flags.global_batch, "samples of a step, over all workers (128)")->group(what);
   command.add_option("--batch-size", flags.batch_size, "samples of a step, of each worker")->group(what);
-  command.add_option("--accumulate", job.accumulate, "micro-batches that a step's batch is cut into")->group(what)->capture_default_str();
+  command.add_option("--accumulate", job.accumulate, "micro-batches that a step's batch is cut into")
+      ->group(what)
+      ->capture_default_str();
   command.add_option("--steps", job.steps, "updates")->group(what);
   command.add_option("--epochs", flags.epochs, "passes over the data, where no --steps are given (1)")->group(what);
-  command.add_option("--eval-every", job.eval_every, "steps between evaluations on the test set; 0: at the end")->group(what)->capture_default_str();
+  command.add_option("--eval-every", job.eval_every, "steps between evaluations on the test set; 0: at the end")
+      ->group(what)
+      ->capture_default_str();
   command.add_option("--seed", job.seed, "of initial parameters and shuffling")->group(what)->capture_default_str();
   command.add_option("--shuffle", job.shuffle, "epoch or none")->group(what)->capture_default_str();
   command.add_option("--init", job.init, "a safetensors file to start from")->group(what);
 
   const char* optimizer = "Optimizer (as in PyTorch)";
-  command.add_option("--optimizer", job.optimizer, "sgd, momentum, adagrad, rmsprop, adam, adamw, lamb")->group(optimizer)->capture_default_str();
+  command.add_option("--optimizer", job.optimizer, "sgd, momentum, adagrad, rmsprop, adam, adamw, lamb")
+      ->group(optimizer)
+      ->capture_default_str();
   command.add_option("--lr", job.lr, "learning rate")->group(optimizer)->capture_default_str();
   command.add_option("--momentum", job.momentum, "of sgd, rmsprop")->group(optimizer);
   command.add_flag("--nesterov", job.nesterov, "Nesterov's momentum")->group(optimizer);
@@ -78,26 +114,50 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--betas", flags.betas, "of Adam and its kin: 0.9,0.999")->group(optimizer);
   command.add_option("--eps", job.eps, "")->group(optimizer);
   command.add_option("--alpha", job.alpha, "of rmsprop")->group(optimizer);
-  command.add_option("--clip-norm", job.clip_norm, "clip gradients to this global norm; 0: off")->group(optimizer)->capture_default_str();
-  command.add_option("--schedule", job.schedule, "constant, step:every=N,gamma=G, cosine:warmup=N,min=F")->group(optimizer)->capture_default_str();
+  command.add_option("--clip-norm", job.clip_norm, "clip gradients to this global norm; 0: off")
+      ->group(optimizer)
+      ->capture_default_str();
+  command.add_option("--schedule", job.schedule, "constant, step:every=N,gamma=G, cosine:warmup=N,min=F")
+      ->group(optimizer)
+      ->capture_default_str();
 
   const char* exchange = "Exchange";
   command.add_option("--workers", flags.workers, "worker processes (2)")->group(exchange);
   command.add_option("--servers", flags.servers, "server processes (1)")->group(exchange);
-  command.add_option("--virtual-workers", job.virtual_workers, "single: repeat the arithmetic of so many workers")->group(exchange)->capture_default_str();
-  command.add_option("--units", job.units, "what moves together: layer or block")->group(exchange)->capture_default_str();
+  command.add_option("--virtual-workers", job.virtual_workers, "single: repeat the arithmetic of so many workers")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--units", job.units, "what moves together: layer or block")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--consistency", job.consistency, "bsp")->group(exchange)->capture_default_str();
-  command.add_option("--optimizer-on", job.optimizer_on, "server, or worker (servers only aggregate)")->group(exchange)->capture_default_str();
-  command.add_option("--aggregate", job.aggregate, "mean, sum, median, trimmed-mean:k=1")->group(exchange)->capture_default_str();
+  command.add_option("--optimizer-on", job.optimizer_on, "server, or worker (servers only aggregate)")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--aggregate", job.aggregate, "mean, sum, median, trimmed-mean:k=1")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();
-  command.add_option("--encrypt", flags.encrypt, "data links: on, off, or auto (off on loopback)")->group(exchange)->capture_default_str();
+  command.add_option("--encrypt", flags.encrypt, "data links: on, off, or auto (off on loopback)")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--server-threads", job.server_threads, "of each server")->group(exchange)->capture_default_str();
-  command.add_option("--threads", job.threads, "compute threads of each worker")->group(exchange)->capture_default_str();
-  command.add_option("--heartbeat-timeout", job.heartbeat_timeout, "seconds of silence after which a peer is lost")->group(exchange)->capture_default_str();
-  command.add_option("--join-timeout", job.join_timeout, "seconds for all processes to join")->group(exchange)->capture_default_str();
-  command.add_option("--op-timeout", job.op_timeout, "seconds of one wait for values; 0: as long as the peer lives")->group(exchange)->capture_default_str();
-  command.add_option("--trace", flags.trace, "on: write trace.json (Chrome trace, opens in Perfetto)")->group(exchange)->capture_default_str();
-  command.set_config("--config", "", "a file with the same keys");
+  command.add_option("--threads", job.threads, "compute threads of each worker")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--heartbeat-timeout", job.heartbeat_timeout, "seconds of silence after which a peer is lost")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--join-timeout", job.join_timeout, "seconds for all processes to join")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--op-timeout", job.op_timeout, "seconds of one wait for values; 0: as long as the peer lives")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--trace", flags.trace, "on: write trace.json (Chrome trace, opens in Perfetto)")
+      ->group(exchange)
+      ->capture_default_str();
+  add_config(command);
 }
 
 JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind, bool adapt,
@@ -107,7 +167,8 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   job.workers = kind.one_worker ? 1 : flags.workers.value_or(job.workers);
   job.servers = kind.servers ? flags.servers.value_or(job.servers) : 0;
   if (!adapt && kind.one_worker && flags.workers.value_or(1) != 1)
-    fail(ErrorKind::usage, "--workers {}: strategy {} is one process; --virtual-workers repeats the arithmetic of several",
+    fail(ErrorKind::usage,
+         "--workers {}: strategy {} is one process; --virtual-workers repeats the arithmetic of several",
          *flags.workers, strategy);
   if (!adapt && !kind.servers && flags.servers.value_or(0) != 0)
     fail(ErrorKind::usage, "--servers {}: strategy {} has none", *flags.servers, strategy);
@@ -117,7 +178,13 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (adapt && !kind.servers) job.optimizer_on = "server";
   if (!kind.servers && job.optimizer_on != "server")
     fail(ErrorKind::usage, "--optimizer-on {}: strategy {} has no servers", job.optimizer_on, strategy);
+  if (adapt && !kind.servers) job.aggregate = "mean";
+  if (!kind.servers && job.aggregate != "mean")
+    fail(ErrorKind::usage, "--aggregate {}: strategy {} has no servers", job.aggregate, strategy);
   positive("--workers", job.workers);
+  at_most("--workers", job.workers, kMostProcesses);
+  at_most("--servers", job.servers, kMostProcesses);
+  at_most("--virtual-workers", job.virtual_workers, kMostProcesses);
   if (kind.servers) positive("--servers", job.servers);
   positive("--virtual-workers", job.virtual_workers);
   positive("--accumulate", job.accumulate);
@@ -129,18 +196,35 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   positive("--epochs", job.epochs);
   job.global_batch = global_batch(flags, job);
   if (job.accumulate > job.batch_per_worker())
-    fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate, job.batch_per_worker());
-  if (!(job.lr > 0)) fail(ErrorKind::usage, "--lr: expected a number > 0, got {}", job.lr);
-  if (!(job.clip_norm >= 0)) fail(ErrorKind::usage, "--clip-norm: expected a number >= 0, got {}", job.clip_norm);
-  for (const auto& [flag, value] : {std::pair{"--heartbeat-timeout", job.heartbeat_timeout}, {"--join-timeout", job.join_timeout}})
-    if (!(value > 0)) fail(ErrorKind::usage, "{}: expected seconds > 0, got {}", flag, value);
+    fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate,
+         job.batch_per_worker());
+  if (!(job.lr > 0 && std::isfinite(job.lr))) fail(ErrorKind::usage, "--lr: expected a number > 0, got {:g}", job.lr);
+  not_negative("--clip-norm", job.clip_norm);
+  duration("--heartbeat-timeout", job.heartbeat_timeout, 0.1);
+  duration("--join-timeout", job.join_timeout, 0.1);
+  duration("--op-timeout", job.op_timeout, 0);
   one_of("--shuffle", job.shuffle, "epoch", "none");
   one_of("--optimizer-on", job.optimizer_on, "server", "worker");
   net::parse_way(job.transport);
-  job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt);
-  job.trace = parse_switch("--trace", flags.trace);
+  job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt, "on, off or auto");
+  job.trace = parse_switch("--trace", flags.trace, "on or off");
   parse_betas(flags.betas, job);
   return job;
+}
+
+worker::TrainSetup set_up(const JobOptions& job, const App& app) {
+  check_servers_part(job, app);
+  return {job, app.worker_registries(), app.optimizers()};
+}
+
+void check_servers_part(const JobOptions& job, const App& app) {
+  server::make_consistency(Spec::parse("--consistency", job.consistency));
+  const auto rule = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
+  // A rule says what it needs of the workers once it has their gradients: one element of each will do.
+  const std::vector<float> gradient(1);
+  const std::vector<const float*> inputs(job.workers, gradient.data());
+  std::vector<float> out(1);
+  rule->aggregate(inputs, out);
 }
 
 }  // namespace psring::cli

@@ -4,8 +4,9 @@
 #include <optional>
 #include <string>
 
+#include <psring/cli/app.h>
 #include <psring/common/proc/job.h>
-#include <psring/worker/registries.h>
+#include <psring/worker/training.h>
 
 namespace CLI {
 class App;
@@ -34,5 +35,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags);
 /// Checks what can be checked without making anything. Throws usage.
 JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind, bool adapt,
                    bool loopback);
+
+/// What servers make of the job: throws usage where they cannot. What workers make of it is TrainSetup.
+void check_servers_part(const JobOptions& job, const App& app);
+
+/// All that can be checked before anything runs. Throws usage or data, naming the flag or the file.
+worker::TrainSetup set_up(const JobOptions& job, const App& app);
 
 }  // namespace psring::cli

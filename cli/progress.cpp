@@ -1,9 +1,3 @@
-#include <psring/cli/progress.h>
-
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -11,11 +5,25 @@
 #include <cstring>
 #include <utility>
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <psring/cli/progress.h>
 #include <psring/common/base/error.h>
 
 namespace psring::cli {
+
+namespace {
+
+std::size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
+}  // namespace
 
 Progress::Progress(std::string label) : label_(std::move(label)), terminal_(::isatty(STDOUT_FILENO) != 0) {
   int ends[2];
@@ -53,12 +61,14 @@ void Progress::draw(const std::string& line) {
   const double done = step / steps;
   const double left = step > 0 ? took / step * (steps - step) : 0;
   const double rate = took > 0 ? json.value("samples", 0.0) / took : 0;
-  const std::string text = fmt::format("step {:.0f}/{:.0f}  loss {:.4f}  {:.0f} samples/s a worker  {:.0f} s left", step,
-                                       steps, json.value("loss", 0.0), rate, left);
+  const std::string text = fmt::format("step {:.0f}/{:.0f}  loss {:.4f}  {:.0f} samples/s a worker  {:.0f} s left",
+                                       step, steps, json.value("loss", 0.0), rate, left);
   if (terminal_) {
     constexpr int kBar = 24;
     const int full = static_cast<int>(done * kBar);
-    const std::string bar = fmt::format("{} [{:#<{}}{:.<{}}] {}", label_, "", full, "", kBar - full, text);
+    // Longer than a line, "\\r" would only go back over its last part.
+    const std::string bar = fmt::format("{} [{:#<{}}{:.<{}}] {}", label_, "", full, "", kBar - full, text)
+                                .substr(0, terminal_columns() - 1);
     fmt::print("\r{:<{}}", bar, drawn_);
     drawn_ = std::max(drawn_, bar.size());
   } else if (done >= next_plain_) {

@@ -1,14 +1,12 @@
-#include <psring/cli/summary.h>
-
-
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
-
-#include <psring/common/base/error.h>
 #include <version.h>
+
+#include <psring/cli/summary.h>
+#include <psring/common/base/error.h>
 
 namespace psring::cli {
 namespace {
@@ -66,7 +64,8 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
       std::max(summary.exposed_seconds, report.at("exposed_comm_s").get<double>() / static_cast<double>(summary.steps));
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(report));
   summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", summary.steps)});
-  summary.bytes.push_back({role, "received", payload(report, "received"), predicted(report, "worker_receives", summary.steps)});
+  summary.bytes.push_back(
+      {role, "received", payload(report, "received"), predicted(report, "worker_receives", summary.steps)});
 }
 
 Json to_json(const Summary& summary) {
@@ -76,7 +75,8 @@ Json to_json(const Summary& summary) {
                {"samples_per_second", summary.samples_per_second},
                {"step_s", summary.step_seconds},
                {"exposed_comm_s", summary.exposed_seconds},
-               {"worker_peak_bytes", summary.worker_peak_bytes}};
+               {"worker_peak_bytes", summary.worker_peak_bytes},
+               {"server_peak_bytes", summary.server_peak_bytes}};
   if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
   if (summary.test_loss) json["test_loss"] = *summary.test_loss;
   for (const ByteCheck& check : summary.bytes) {
@@ -121,6 +121,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     const Json report = read_report(folder, fmt::format("server-{}", rank));
     received.measured += payload(report, "received");
     sent.measured += payload(report, "sent");
+    summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
     roles[fmt::format("server {}", rank)] = report;
   }
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
@@ -146,6 +147,14 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   return summary;
 }
 
+bool has_training(const fs::path& folder) {
+  return fs::exists(folder / "reports" / "worker-0.json") && read_report(folder, "worker-0").contains("steps");
+}
+
+std::string count_of(std::size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 void join_traces(const fs::path& folder) {
   std::error_code error;
   if (!fs::exists(folder / "trace", error)) return;
@@ -153,7 +162,7 @@ void join_traces(const fs::path& folder) {
   out << "{\"traceEvents\":[\n";
   bool first = true;
   for (const auto& entry : fs::directory_iterator(folder / "trace")) {
-    out << (first ? "" : ",\n") << read_text(entry.path());
+    out << (first ? "" : ",\n") << read_text(entry.path());  // no role writes an empty one
     first = false;
   }
   out << "\n]}\n";
@@ -171,7 +180,10 @@ std::string describe(const Summary& summary, const fs::path& folder) {
     const double each = static_cast<double>(check.measured) / static_cast<double>(summary.steps);
     if (check.measured == 0 && check.predicted.value_or(0) == 0) continue;
     text += fmt::format("  {} {} {:.0f} bytes a step", check.role, check.direction, each);
-    if (check.predicted) text += check.ok() ? ", as predicted" : fmt::format(", predicted {:.0f}", static_cast<double>(*check.predicted) / static_cast<double>(summary.steps));
+    if (check.predicted)
+      text += check.ok() ? ", as predicted"
+                         : fmt::format(", predicted {:.0f}",
+                                       static_cast<double>(*check.predicted) / static_cast<double>(summary.steps));
     text += "\n";
   }
   return text + fmt::format("run folder: {}\n", folder.string());

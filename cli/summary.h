@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
-
 
 #include <psring/cli/commands.h>
 #include <psring/common/proc/job.h>
@@ -14,9 +14,9 @@ namespace psring::cli {
 
 /// Payload bytes of one step: what was measured over the run, and what the strategy predicts.
 struct ByteCheck {
-  std::string role;       ///< "worker 0", "servers"
-  std::string direction;  ///< "sent", "received"
-  std::uint64_t measured = 0;   ///< of the whole run
+  std::string role;            ///< "worker 0", "servers"
+  std::string direction;       ///< "sent", "received"
+  std::uint64_t measured = 0;  ///< of the whole run
   std::optional<std::uint64_t> predicted;
   bool ok() const { return !predicted || *predicted == measured; }
 };
@@ -32,6 +32,7 @@ struct Summary {
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
   std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory
+  std::uint64_t server_peak_bytes = 0;  ///< the largest server's
   std::vector<ByteCheck> bytes;
 
   bool bytes_ok() const;
@@ -40,6 +41,12 @@ struct Summary {
 /// Reads the reports in a run folder and writes summary.json, metrics' companion, and run.json, the manifest.
 /// Throws data where a report is missing or broken.
 Summary summarise(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation);
+
+/// Has the run folder reports of workers that trained? A user's own program may only push and pull.
+bool has_training(const std::filesystem::path& folder);
+
+/// "1 worker", "2 workers".
+std::string count_of(std::size_t count, std::string_view what);
 
 /// Joins the processes' traces to trace.json.
 void join_traces(const std::filesystem::path& folder);
