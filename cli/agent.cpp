@@ -5,6 +5,8 @@
 
 #include <psring/cli/commands.h>
 #include <psring/cli/launch.h>
+#include <psring/cli/parse.h>
+#include <psring/common/base/error.h>
 #include <psring/common/net/host.h>
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/environment.h>
@@ -23,14 +25,18 @@ Command add_agent(CLI::App& root) {
   command->add_option("--key", options->key_file, "the job's key file")->required();
   options->log_folder = "logs";
   command->add_option("--logs", options->log_folder, "where the roles' logs go")->capture_default_str();
-  return [options](const Invocation&) {
+  auto join_timeout = std::make_shared<double>(30);
+  command->add_option("--join-timeout", *join_timeout, "seconds for the coordinator to answer")->capture_default_str();
+  add_config(*command);
+  return [options, join_timeout](const Invocation&) {
+    options->join_timeout = from_seconds(*join_timeout);
     SignalWatch signals;
     const SystemClock clock;
     options->command = {std::filesystem::read_symlink("/proc/self/exe").string()};
     options->host_id = net::host_id();
     options->key_file = std::filesystem::absolute(options->key_file);
     const AgentResult result = run_agent(*options, signals, clock);
-    if (!result.cause.empty()) fmt::print(stderr, "psring: {}\n", result.cause);
+    if (!result.cause.empty()) fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
     return result.status;
   };
 }

@@ -6,6 +6,7 @@
 
 #include <psring/cli/app.h>
 #include <psring/cli/commands.h>
+#include <psring/cli/parse.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
 
@@ -28,14 +29,9 @@ int run_command_line(const App& app, int argc, char** argv) {
     command->group("");  // started by agents
     commands[command] = cli::add_role(*command, role);
   }
-  try {
-    root.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return root.exit(success);
-  } catch (const CLI::ParseError& error) {
-    fail(ErrorKind::usage, "{}", error.what());
-  }
-  return commands.at(root.get_subcommands().front())({app, std::vector<std::string>(argv, argv + argc)});
+  const std::vector<std::string> words(argv, argv + argc);
+  if (const auto status = cli::parse(root, words)) return *status;
+  return commands.at(root.get_subcommands().front())({app, words});
 }
 
 }  // namespace
@@ -58,10 +54,10 @@ int App::guard(const std::function<int()>& body) noexcept {
   try {
     return body();
   } catch (const Error& error) {
-    fmt::print(stderr, "psring: {}\n", error.what());
+    fmt::print(stderr, "{}{}\n", kErrorPrefix, error.what());
     return exit_status(error.kind());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "psring: internal error: {}\n", error.what());
+    fmt::print(stderr, "{}internal error: {}\n", kErrorPrefix, error.what());
     return 1;
   }
 }

@@ -3,6 +3,8 @@
 #include <map>
 #include <memory>
 #include <sstream>
+#include <string_view>
+#include <tuple>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -25,8 +27,15 @@ struct CompareFlags {
 
 struct Row {
   Summary summary;
-  std::string equality;  ///< of the final parameters with the reference's: "=", "differs", or "-"
-  bool equal = true;
+  bool compared = false;  ///< with a reference
+  bool equal = true;      ///< the final parameters, bit for bit
+  bool ok() const { return equal && summary.bytes_ok(); }
+};
+
+/// A run has failed, and all of it with it.
+struct RunFailed {
+  int status;
+  std::string cause;
 };
 
 /// The virtual-worker run that `job` must end in the same bits as; none where there is nothing to compare.
@@ -44,35 +53,79 @@ bool same_bytes(const std::filesystem::path& a, const std::filesystem::path& b) 
   return read(a) == read(b);
 }
 
+std::string bytes_cell(const Summary& summary, std::string_view role, std::string_view direction) {
+  for (const ByteCheck& check : summary.bytes)
+    if (check.role == role && check.direction == direction)
+      return fmt::format("{} {}", check.measured / summary.steps, !check.predicted ? "—" : check.ok() ? "✓" : "✗");
+  return "";
+}
+
+std::string mebibytes(std::uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / 1048576.0); }
+
+/// At most 100 columns with names of up to 12 letters.
+std::string table(const std::vector<Row>& rows) {
+  std::size_t width = std::string_view("  servers").size();
+  for (const Row& row : rows) width = std::max(width, row.summary.strategy.size());
+  std::string text;
+  const auto line = [&](const auto&... cells) {
+    std::string added = fmt::format("{:<{}} ", std::get<0>(std::tie(cells...)), width);
+    added += std::apply(
+        [](const auto&, const auto&... rest) {
+          return fmt::format("{:>10} {:>8} {:>8} {:>12} {:>12} {:>8} {:>8} {:>7} {:>5}", rest...);
+        },
+        std::tie(cells...));
+    text += added.substr(0, added.find_last_not_of(' ') + 1) + "\n";
+  };
+  line("strategy", "samples/s", "ms/step", "exposed", "sent/step", "recv/step", "peak MiB", "loss", "acc", "equal");
+  text += std::string(width + 88, '-') + "\n";
+  for (const Row& row : rows) {
+    const Summary& s = row.summary;
+    line(s.strategy, fmt::format("{:.0f}", s.samples_per_second), fmt::format("{:.3f}", s.step_seconds * 1e3),
+         fmt::format("{:.3f}", s.exposed_seconds * 1e3), bytes_cell(s, "worker 0", "sent"),
+         bytes_cell(s, "worker 0", "received"), mebibytes(s.worker_peak_bytes), fmt::format("{:.4f}", s.final_loss),
+         s.test_accuracy ? fmt::format("{:.4f}", *s.test_accuracy) : "—",
+         !row.compared ? "—"
+         : row.equal   ? "="
+                       : "✗");
+    if (s.server_peak_bytes > 0)
+      line("  servers", "", "", "", bytes_cell(s, "servers", "sent"), bytes_cell(s, "servers", "received"),
+           mebibytes(s.server_peak_bytes), "", "", "");
+    for (const ByteCheck& check : s.bytes)
+      if (!check.ok())
+        text += fmt::format("  ✗ {} {}: {} bytes in the run, predicted {}\n", check.role, check.direction,
+                            check.measured, *check.predicted);
+  }
+  return text +
+         "exposed: ms of a step that wait for communication. sent, recv: payload bytes of worker 0, and of all\n"
+         "servers together; ✓ as the formula predicts, ✗ not. peak: booked memory of the largest worker, the\n"
+         "largest server. equal: = the final parameters have the bits of single --virtual-workers n.\n";
+}
+
 class Comparison {
  public:
   Comparison(const CompareFlags& flags, const Invocation& invocation, SignalWatch& signals)
-      : flags_(flags), invocation_(invocation), signals_(signals), out_(make_run_folder(flags.out, "compare")) {}
+      : flags_(flags), invocation_(invocation), signals_(signals) {}
 
-  int run() {
+  /// Throws check_failed where a row is not as it should be, and RunFailed.
+  void run() {
     const auto& strategies = invocation_.app.worker_registries().strategies;
-    std::vector<std::pair<std::string, JobOptions>> jobs;
+    std::vector<JobOptions> jobs;
     for (const std::string& strategy : flags_.strategies) {
+      if (std::count(flags_.strategies.begin(), flags_.strategies.end(), strategy) > 1)
+        fail(ErrorKind::usage, "--strategies: '{}' stands there twice", strategy);
       const auto kind = strategies.make(Spec::parse("--strategies", strategy));
-      jobs.emplace_back(strategy, resolve(flags_.job, strategy, *kind, true, true));
+      jobs.push_back(resolve(flags_.job, strategy, *kind, true, true));
+      set_up(jobs.back(), invocation_.app);  // what is wrong with the last is said before the first runs
     }
-    for (const auto& [strategy, job] : jobs) {
-      const auto kind = strategies.make(Spec::parse("--strategies", strategy));
-      const auto folder = out_ / folder_name(strategy);
-      Row row{.summary = run_job(job, folder, strategy), .equality = "-"};
-      if (const std::string key = reference_key(job, *kind); !key.empty()) {
-        row.equal = same_bytes(folder / "model.safetensors", reference(key, job) / "model.safetensors");
-        row.equality = row.equal ? "=" : "differs";
-      }
-      rows_.push_back(std::move(row));
-    }
-    print_table();
+    out_ = make_run_folder(flags_.out, "compare");
+    for (const JobOptions& job : jobs)
+      rows_.push_back(run_row(job, *strategies.make(Spec::parse("--strategies", job.strategy))));
+    fmt::print("\n{}", table(rows_));
     write_csv();
     fmt::print("run folder: {}\n", out_.string());
-    const bool ok =
-        std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.equal && row.summary.bytes_ok(); });
-    if (!ok) fail(ErrorKind::check_failed, "bytes or equality differ: see the rows marked ✗");
-    return 0;
+    std::fflush(stdout);
+    if (!std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.ok(); }))
+      fail(ErrorKind::check_failed, "bytes or equality are not as predicted: see ✗ in the table");
   }
 
  private:
@@ -82,13 +135,22 @@ class Comparison {
     return strategy;
   }
 
+  Row run_row(const JobOptions& job, const worker::StrategyKind& kind) {
+    const auto folder = out_ / folder_name(job.strategy);
+    Row row{.summary = run_job(job, folder, job.strategy)};
+    if (const std::string key = reference_key(job, kind); !key.empty()) {
+      row.compared = true;
+      row.equal = same_bytes(folder / "model.safetensors", reference(key, job) / "model.safetensors");
+    }
+    return row;
+  }
+
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
-    const worker::TrainSetup setup = prepare(job, invocation_.app);
-    job.steps = setup.steps();
+    job.steps = set_up(job, invocation_.app).steps();
     std::filesystem::create_directories(folder);
     job.out = folder.string();
     const LaunchResult result = launch(job, {.out = folder, .label = label}, signals_);
-    if (result.status != 0) throw Error(kind_of_status(result.status), label + ": " + result.cause);
+    if (result.status != 0) throw RunFailed{result.status, label + ": " + result.cause};
     join_traces(folder);
     return summarise(folder, job, invocation_);
   }
@@ -107,53 +169,26 @@ class Comparison {
     return references_[key] = out_ / key;
   }
 
-  void print_table() const {
-    fmt::print("\n{:<12} {:>10} {:>9} {:>9} {:>13} {:>13} {:>9} {:>7} {:>7} {:>8}\n", "strategy", "samples/s",
-               "step ms", "wait ms", "sent/step", "recv/step", "peak MiB", "loss", "acc", "equal");
-    for (const Row& row : rows_) {
-      const Summary& s = row.summary;
-      const auto bytes = [&](const std::string& role, const char* direction) -> std::string {
-        for (const ByteCheck& check : s.bytes)
-          if (check.role == role && check.direction == direction)
-            return fmt::format("{} {}", check.measured / s.steps, !check.predicted ? "—" : check.ok() ? "✓" : "✗");
-        return "";
-      };
-      fmt::print("{:<12} {:>10.0f} {:>9.3f} {:>9.3f} {:>13} {:>13} {:>9.1f} {:>7.4f} {:>7} {:>8}\n", s.strategy,
-                 s.samples_per_second, s.step_seconds * 1e3, s.exposed_seconds * 1e3, bytes("worker 0", "sent"),
-                 bytes("worker 0", "received"), static_cast<double>(s.worker_peak_bytes) / 1048576.0, s.final_loss,
-                 s.test_accuracy ? fmt::format("{:.4f}", *s.test_accuracy) : "—", row.equality);
-      if (const std::string sent = bytes("servers", "sent"); !sent.empty())
-        fmt::print("{:<12} {:>10} {:>9} {:>9} {:>13} {:>13}\n", "  servers", "", "", "", sent,
-                   bytes("servers", "received"));
-      if (s.bytes_ok()) continue;
-      for (const ByteCheck& check : s.bytes)
-        if (!check.ok())
-          fmt::print("  ✗ {} {}: measured {} bytes in the run, predicted {}\n", check.role, check.direction,
-                     check.measured, *check.predicted);
-    }
-    fmt::print(
-        "bytes: payload of a worker (all servers together) a step; ✓ equals the formula. equal: final parameters "
-        "have the bits of single --virtual-workers n.\n");
-  }
-
   void write_csv() const {
     std::ofstream out(out_ / "compare.csv");
     out << "strategy,run,worker,step,epoch,time_s,loss,lr,samples,step_s,compute_s,comm_s,exposed_comm_s,bytes_sent,"
-           "bytes_received,staleness\n";
+           "bytes_received,staleness,test_loss,test_accuracy\n";
     for (const std::string& strategy : flags_.strategies) append_metrics(out, strategy);
     if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", (out_ / "compare.csv").string());
   }
 
   void append_metrics(std::ofstream& out, const std::string& strategy) const {
-    static constexpr const char* kColumns[] = {
-        "worker",    "step",   "epoch",          "time_s",     "loss",           "lr",       "samples", "step_s",
-        "compute_s", "comm_s", "exposed_comm_s", "bytes_sent", "bytes_received", "staleness"};
-    std::ifstream in(out_ / folder_name(strategy) / "metrics.jsonl");
+    static constexpr const char* kColumns[] = {"worker",         "step",      "epoch",          "time_s",
+                                               "loss",           "lr",        "samples",        "step_s",
+                                               "compute_s",      "comm_s",    "exposed_comm_s", "bytes_sent",
+                                               "bytes_received", "staleness", "test_loss",      "test_accuracy"};
+    const std::filesystem::path file = out_ / folder_name(strategy) / "metrics.jsonl";
+    std::ifstream in(file);
     for (std::string line; std::getline(in, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, false);
-      if (json.is_discarded() || !json.contains("loss")) continue;
+      if (json.is_discarded()) fail(ErrorKind::data, "{}: a line is not JSON", file.string());
       out << '"' << strategy << "\",1";
-      for (const char* column : kColumns) out << ',' << json.at(column).dump();
+      for (const char* column : kColumns) out << ',' << (json.contains(column) ? json[column].dump() : "");
       out << '\n';
     }
   }
@@ -161,7 +196,7 @@ class Comparison {
   const CompareFlags& flags_;
   const Invocation& invocation_;
   SignalWatch& signals_;
-  const std::filesystem::path out_;
+  std::filesystem::path out_;
   std::vector<Row> rows_;
   std::map<std::string, std::filesystem::path> references_;
 };
@@ -176,7 +211,13 @@ Command add_compare(CLI::App& root) {
   add_job_flags(*command, flags->job);
   return [flags](const Invocation& invocation) {
     SignalWatch signals;
-    return Comparison(*flags, invocation, signals).run();
+    try {
+      Comparison(*flags, invocation, signals).run();
+      return 0;
+    } catch (const RunFailed& failed) {
+      fmt::print(stderr, "{}{}\n", kErrorPrefix, failed.cause);
+      return failed.status;
+    }
   };
 }
 

@@ -8,6 +8,7 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/options.h>
+#include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/proc/coordinator_process.h>
@@ -41,6 +42,7 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
   JobOptions job = resolve(job_flags, flags.strategy, *kind, false, flags.listen.starts_with("127."));
   // --steps alone need no data here: a program of the user's may have another model than the flags say.
+  check_servers_part(job, app);
   if (!job.steps) job.steps = worker::TrainSetup(job, app.worker_registries(), app.optimizers()).steps();
   return job;
 }
@@ -50,34 +52,54 @@ void write_line(int fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // nobody watches any more: fine
 }
 
-int coordinate(const CoordinatorFlags& flags, const App& app) {
+net::JobPlan plan_of(const JobOptions& job, std::uint32_t nodes) {
+  return {.workers = static_cast<std::uint32_t>(job.workers),
+          .servers = static_cast<std::uint32_t>(job.servers),
+          .agents = nodes,
+          .job = to_json(job),
+          .join_timeout = from_seconds(job.join_timeout),
+          .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
+          .heartbeat_timeout = from_seconds(job.heartbeat_timeout)};
+}
+
+/// What the launcher does with a run folder, where there is none.
+int conclude(const JobOptions& job, const Invocation& invocation) {
+  if (!has_training(job.out)) return 0;  // the workers were a user's own programs
+  join_traces(job.out);
+  const Summary summary = summarise(job.out, job, invocation);
+  fmt::print("{}", describe(summary, job.out));
+  return summary.bytes_ok() ? 0 : exit_status(ErrorKind::check_failed);
+}
+
+int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   SignalWatch signals;
   const SystemClock clock;
-  JobOptions job = job_of(flags, app);
+  const bool by_launcher = !flags.job_file.empty();
+  JobOptions job = job_of(flags, invocation.app);
+  const net::JobKey key = net::JobKey::load(flags.key);
+  job.out = (by_launcher ? std::filesystem::path(flags.out) : make_run_folder(flags.out, "job")).string();
   net::CoordinatorService::Options options;
   options.listen = flags.listen;
-  options.run_folder = flags.job_file.empty() ? make_run_folder(flags.out, "job") : std::filesystem::path(flags.out);
-  job.out = options.run_folder.string();
-  options.plan = {.workers = static_cast<std::uint32_t>(job.workers),
-                  .servers = static_cast<std::uint32_t>(job.servers),
-                  .agents = flags.nodes,
-                  .job = to_json(job),
-                  .join_timeout = from_seconds(job.join_timeout),
-                  .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
-                  .heartbeat_timeout = from_seconds(job.heartbeat_timeout)};
+  options.run_folder = job.out;
+  options.plan = plan_of(job, flags.nodes);
   if (flags.progress_fd >= 0)
     options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };
-  net::CoordinatorService service(std::move(options), net::JobKey::load(flags.key), clock);
-  if (flags.endpoint_fd >= 0) {
+  net::CoordinatorService service(std::move(options), key, clock);
+  if (by_launcher) {
     publish_endpoint(flags.endpoint_fd, service.endpoint());
   } else {
-    fmt::print("coordinator at {}: waiting for {} workers and {} servers; run folder {}\n", service.endpoint(),
-               job.workers, job.servers, job.out);
+    write_job_file(job.out, job);
+    fmt::print("coordinator at {}: waiting for {} and {}; run folder {}\n", service.endpoint(),
+               count_of(job.workers, "worker"), count_of(job.servers, "server"), job.out);
     std::fflush(stdout);
   }
   const net::JobResult result = service.run(signals.fd());
+  if (result.failure && signals.take()) {
+    fmt::print(stderr, "{}{}\n", kErrorPrefix, result.failure->what());
+    return kInterruptedStatus;
+  }
   if (result.failure) throw *result.failure;
-  return 0;
+  return by_launcher ? 0 : conclude(job, invocation);
 }
 
 }  // namespace
@@ -96,7 +118,7 @@ Command add_coordinator(CLI::App& root) {
   command->add_option("--endpoint-fd", flags->endpoint_fd)->group("");
   command->add_option("--progress-fd", flags->progress_fd)->group("");
   add_job_flags(*command, flags->job);
-  return [flags](const Invocation& invocation) { return coordinate(*flags, invocation.app); };
+  return [flags](const Invocation& invocation) { return coordinate(*flags, invocation); };
 }
 
 }  // namespace psring::cli

@@ -1,94 +1,121 @@
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <system_error>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <psring/cli/launch.h>
 #include <psring/cli/progress.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/local_cluster.h>
-#include <psring/server/consistency.h>
 
 namespace psring::cli {
 namespace {
 
 const char* const kSelf = "/proc/self/exe";
+const char* const kJobFile = "job.json";  // a folder that has it holds a run
 
-/// The job's key in the run folder, for as long as the job runs.
-class JobKeyFile {
+/// A key for this job alone, in memory that only the processes that inherit it can open: nothing of it is left
+/// over, however the job ends.
+class PrivateKey {
  public:
-  explicit JobKeyFile(const std::filesystem::path& file) : file_(file) {
-    std::filesystem::remove(file_);
-    net::JobKey::generate().save(file_);
+  PrivateKey() : fd_(::memfd_create("psring job key", MFD_CLOEXEC)) {
+    check(static_cast<bool>(fd_) && ::fchmod(fd_.get(), S_IRUSR | S_IWUSR) == 0, "no memory file: {}",
+          std::strerror(errno));
+    net::JobKey::generate().write(fd_.get(), "the job's key");
   }
-  ~JobKeyFile() {
-    std::error_code ignored;
-    std::filesystem::remove(file_, ignored);
-  }
-  JobKeyFile(const JobKeyFile&) = delete;
-  JobKeyFile& operator=(const JobKeyFile&) = delete;
+  int fd() const { return fd_.get(); }
+  /// For those who have the descriptor.
+  std::filesystem::path file() const { return fmt::format("/proc/self/fd/{}", fd_.get()); }
 
  private:
-  std::filesystem::path file_;
+  const Fd fd_;
 };
 
-void write_file(const std::filesystem::path& file, const std::string& text) {
-  std::ofstream out(file);
-  out << text << "\n";
-  out.close();
-  if (!out) fail(ErrorKind::data, "{}: cannot write", file.string());
+/// The coordinator's endpoint. Where it does not start there was no run, and the folder can be taken again.
+std::string start(LocalCluster& cluster, const JobOptions& job, const LaunchOptions& options,
+                  const std::filesystem::path& key, std::vector<int> inherited,
+                  const std::optional<Progress>& progress) {
+  const SystemClock clock;
+  const std::filesystem::path job_file = options.out / kJobFile;
+  std::vector<std::string> argv{std::filesystem::read_symlink(kSelf).string(),
+                                "coordinator",
+                                "--job",
+                                job_file.string(),
+                                "--key",
+                                key.string(),
+                                "--out",
+                                options.out.string(),
+                                "--listen",
+                                options.listen,
+                                "--nodes",
+                                std::to_string(options.nodes)};
+  if (progress) {
+    argv.insert(argv.end(), {"--progress-fd", std::to_string(progress->write_end())});
+    inherited.push_back(progress->write_end());
+  }
+  try {
+    return start_coordinator(cluster, argv, clock.now() + from_seconds(job.join_timeout), clock, inherited);
+  } catch (const Error&) {
+    std::error_code ignored;
+    std::filesystem::remove(job_file, ignored);
+    throw;
+  }
 }
 
 }  // namespace
 
-worker::TrainSetup prepare(const JobOptions& job, const App& app) {
-  const auto aggregator = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
-  const std::vector<float> one(1);
-  const std::vector<const float*> inputs(job.workers, one.data());
-  std::vector<float> out(1);
-  aggregator->aggregate(inputs, out);  // a rule may want more workers than there are
-  server::make_consistency(Spec::parse("--consistency", job.consistency));
-  return {job, app.worker_registries(), app.optimizers()};
-}
-
 LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalWatch& signals) {
   const SystemClock clock;
-  write_file(options.out / "job.json", to_json(job));
-  const std::filesystem::path key = options.key_file.value_or(options.out / "job.key");
-  std::optional<JobKeyFile> own_key;
-  if (!options.key_file) own_key.emplace(key);
+  std::optional<PrivateKey> private_key;
+  std::vector<int> inherited;
+  if (!options.key_file) inherited.push_back(private_key.emplace().fd());
+  const std::filesystem::path key = options.key_file.value_or(private_key ? private_key->file() : "");
+  if (options.key_file) net::JobKey::load(key);  // what is wrong with it is said before anything is made
 
   const std::string self = std::filesystem::read_symlink(kSelf).string();
+  write_job_file(options.out, job);
   LocalCluster coordinator(options.out / "logs", clock);
   std::optional<Progress> progress;
-  std::vector<std::string> argv{self,       "coordinator",  "--job",   (options.out / "job.json").string(),
-                                "--key",    key.string(),   "--out",   options.out.string(),
-                                "--listen", options.listen, "--nodes", std::to_string(options.nodes)};
-  if (options.show_progress) {
-    progress.emplace(options.label);
-    argv.insert(argv.end(), {"--progress-fd", std::to_string(progress->write_end())});
-  }
-  const Moment deadline = clock.now() + from_seconds(job.join_timeout);
-  const std::string endpoint = start_coordinator(
-      coordinator, argv, deadline, clock, progress ? std::vector<int>{progress->write_end()} : std::vector<int>{});
+  if (options.show_progress) progress.emplace(options.label);
+  const std::string endpoint = start(coordinator, job, options, key, inherited, progress);
   if (progress) progress->started();
-  if (options.nodes > 1) fmt::print("coordinator at {}: waiting for {} more agents\n", endpoint, options.nodes - 1);
+  if (options.nodes > 1)
+    fmt::print("coordinator at {}: waiting for the agents of {} more host{}\n", endpoint, options.nodes - 1,
+               options.nodes > 2 ? "s" : "");
+  std::fflush(stdout);
 
   const AgentResult result = run_agent({.endpoint = endpoint,
                                         .key_file = key,
                                         .command = {self},
+                                        .inherited = inherited,
                                         .log_folder = options.out / "logs",
                                         .host_id = net::host_id(),
                                         .rank = 0,
                                         .join_timeout = from_seconds(job.join_timeout)},
                                        signals, clock);
-  // The coordinator ends by itself once its members have left; what it wrote is whole then.
-  const auto exit = coordinator.next_exit(clock.now() + std::chrono::seconds(15));
-  if (!exit) coordinator.terminate_all(std::chrono::seconds(1));
+  // The coordinator ends by itself once its members have left; what it wrote is whole then. Of a job that has
+  // failed it may be the cause.
+  const auto patience = std::chrono::seconds(result.status == 0 ? 15 : 3);
+  if (!coordinator.next_exit(clock.now() + patience)) coordinator.terminate_all(std::chrono::seconds(1));
   return {result.status, result.cause};
+}
+
+void write_job_file(const std::filesystem::path& folder, const JobOptions& job) {
+  const std::filesystem::path file = folder / kJobFile;
+  std::ofstream out(file);
+  out << to_json(job) << "\n";
+  out.close();
+  if (!out) fail(ErrorKind::data, "{}: cannot write", file.string());
 }
 
 std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name) {
@@ -98,7 +125,7 @@ std::filesystem::path make_run_folder(const std::string& wanted, const std::stri
     for (int number = 1; folder.empty() || fs::exists(folder); ++number)
       folder = fs::path("runs") / fmt::format("{}-{:03}", name, number);
   std::error_code error;
-  if (fs::exists(folder / "job.json", error)) fail(ErrorKind::usage, "--out {}: holds a run already", folder.string());
+  if (fs::exists(folder / kJobFile, error)) fail(ErrorKind::usage, "--out {}: holds a run already", folder.string());
   fs::create_directories(folder, error);
   if (error) fail(ErrorKind::data, "--out {}: {}", folder.string(), error.message());
   return fs::canonical(folder);

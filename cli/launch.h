@@ -8,7 +8,6 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/proc/job.h>
-#include <psring/worker/training.h>
 
 namespace psring::cli {
 
@@ -27,10 +26,6 @@ struct LaunchResult {
   std::string cause;  ///< one line; empty where all went well
 };
 
-/// What the flags make in the job's servers and workers, made once here so that whatever is wrong with them is
-/// known before any process starts. Throws usage or data, naming the flag or the file.
-worker::TrainSetup prepare(const JobOptions& job, const App& app);
-
 /// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder
 /// has what the coordinator and the roles wrote, and job.json. REQUIRES: job.steps is resolved.
 LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalWatch& signals);
@@ -38,5 +33,8 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalW
 /// An empty run folder: `wanted`, or where that is empty a new one below runs/. Throws usage, naming --out,
 /// where there is a run in it already.
 std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name);
+
+/// Makes it a folder that holds a run, and writes down of what job.
+void write_job_file(const std::filesystem::path& folder, const JobOptions& job);
 
 }  // namespace psring::cli

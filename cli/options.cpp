@@ -1,19 +1,39 @@
 #include <charconv>
+#include <cmath>
 #include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include <psring/cli/options.h>
+#include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
+#include <psring/server/consistency.h>
 
 namespace psring::cli {
 namespace {
 
-bool parse_switch(std::string_view flag, const std::string& text) {
+constexpr std::size_t kMostProcesses = net::kMaxListItems / 2;  // of one role: they are told of each other in one list
+constexpr std::size_t kMostSamples = std::size_t{1} << 32;      // of a step: samples have numbers of 32 bits
+
+bool parse_switch(std::string_view flag, const std::string& text, std::string_view expected) {
   if (text == "on") return true;
   if (text == "off") return false;
-  fail(ErrorKind::usage, "{}: expected on or off, got '{}'", flag, text);
+  fail(ErrorKind::usage, "{}: expected {}, got '{}'", flag, expected, text);
+}
+
+/// 0 is off.
+void not_negative(std::string_view flag, double value) {
+  if (!(value >= 0 && std::isfinite(value)))
+    fail(ErrorKind::usage, "{}: expected a number >= 0, got {:g}", flag, value);
+}
+
+/// Of a deadline; what is longer than a year does not fit into the clock's arithmetic, and means nothing.
+void duration(std::string_view flag, double value, double least) {
+  constexpr double kYear = 365.0 * 86400;
+  if (!(value >= least && value <= kYear))
+    fail(ErrorKind::usage, "{}: expected seconds from {:g} to {:g}, got {:g}", flag, least, kYear, value);
 }
 
 void one_of(std::string_view flag, const std::string& text, const std::string& first, const std::string& second) {
@@ -40,9 +60,15 @@ void parse_betas(const std::string& text, JobOptions& job) {
   job.beta2 = number(std::string_view(text).substr(comma + 1));
 }
 
+void at_most(std::string_view flag, std::size_t value, std::size_t most) {
+  if (value > most) fail(ErrorKind::usage, "{}: expected a number up to {}, got {}", flag, most, value);
+}
+
 std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
   if (flags.global_batch && flags.batch_size)
     fail(ErrorKind::usage, "--batch-size is per worker and --global-batch for all: give one of them");
+  at_most("--batch-size", flags.batch_size.value_or(0), kMostSamples);
+  at_most("--global-batch", flags.global_batch.value_or(0), kMostSamples);
   const std::size_t parts = job.workers * job.virtual_workers;
   const std::size_t batch =
       flags.batch_size ? *flags.batch_size * parts : flags.global_batch.value_or(job.global_batch);
@@ -53,28 +79,6 @@ std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
 }
 
 }  // namespace
-
-// CLI11's own set_config reads no file for a subcommand, and passes over keys that it does not know.
-void add_config_file(CLI::App& command) {
-  const auto read = [&command](const std::string& file) {
-    std::vector<CLI::ConfigItem> items;
-    try {
-      items = CLI::ConfigTOML().from_file(file);
-    } catch (const CLI::FileError&) {
-      fail(ErrorKind::data, "--config {}: cannot read", file);
-    }
-    for (const CLI::ConfigItem& item : items) {
-      const std::string key = item.parents.empty() ? item.name : fmt::format("[{}]", item.parents.front());
-      CLI::Option* option = item.parents.empty() ? command.get_option_no_throw("--" + key) : nullptr;
-      if (option == nullptr || key == "config" || key == "help")
-        fail(ErrorKind::usage, "--config {}: '{}' is no flag of {}", file, key, command.get_name());
-      if (option->count() > 0) continue;
-      option->add_result(item.inputs);
-      option->run_callback();
-    }
-  };
-  command.add_option_function<std::string>("--config", read, "a file of KEY = VALUE lines, keys as the flags");
-}
 
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   JobOptions& job = flags.job;
@@ -154,7 +158,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--trace", flags.trace, "on: write trace.json (Chrome trace, opens in Perfetto)")
       ->group(exchange)
       ->capture_default_str();
-  add_config_file(command);
+  add_config(command);
 }
 
 JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind, bool adapt,
@@ -175,7 +179,13 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (adapt && !kind.servers) job.optimizer_on = "server";
   if (!kind.servers && job.optimizer_on != "server")
     fail(ErrorKind::usage, "--optimizer-on {}: strategy {} has no servers", job.optimizer_on, strategy);
+  if (adapt && !kind.servers) job.aggregate = "mean";
+  if (!kind.servers && job.aggregate != "mean")
+    fail(ErrorKind::usage, "--aggregate {}: strategy {} has no servers", job.aggregate, strategy);
   positive("--workers", job.workers);
+  at_most("--workers", job.workers, kMostProcesses);
+  at_most("--servers", job.servers, kMostProcesses);
+  at_most("--virtual-workers", job.virtual_workers, kMostProcesses);
   if (kind.servers) positive("--servers", job.servers);
   positive("--virtual-workers", job.virtual_workers);
   positive("--accumulate", job.accumulate);
@@ -189,18 +199,34 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (job.accumulate > job.batch_per_worker())
     fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate,
          job.batch_per_worker());
-  if (job.lr && !(*job.lr > 0)) fail(ErrorKind::usage, "--lr: expected a number > 0, got {}", *job.lr);
-  if (!(job.clip_norm >= 0)) fail(ErrorKind::usage, "--clip-norm: expected a number >= 0, got {}", job.clip_norm);
-  for (const auto& [flag, value] :
-       {std::pair{"--heartbeat-timeout", job.heartbeat_timeout}, {"--join-timeout", job.join_timeout}})
-    if (!(value > 0)) fail(ErrorKind::usage, "{}: expected seconds > 0, got {}", flag, value);
+  if (job.lr && !(*job.lr > 0 && std::isfinite(*job.lr)))
+    fail(ErrorKind::usage, "--lr: expected a number > 0, got {:g}", *job.lr);
+  not_negative("--clip-norm", job.clip_norm);
+  duration("--heartbeat-timeout", job.heartbeat_timeout, 0.1);
+  duration("--join-timeout", job.join_timeout, 0.1);
+  duration("--op-timeout", job.op_timeout, 0);
   one_of("--shuffle", job.shuffle, "epoch", "none");
   one_of("--optimizer-on", job.optimizer_on, "server", "worker");
   net::parse_way(job.transport);
-  job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt);
-  job.trace = parse_switch("--trace", flags.trace);
+  job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt, "on, off or auto");
+  job.trace = parse_switch("--trace", flags.trace, "on or off");
   parse_betas(flags.betas, job);
   return job;
+}
+
+worker::TrainSetup set_up(const JobOptions& job, const App& app) {
+  check_servers_part(job, app);
+  return {job, app.worker_registries(), app.optimizers()};
+}
+
+void check_servers_part(const JobOptions& job, const App& app) {
+  server::make_consistency(Spec::parse("--consistency", job.consistency));
+  const auto rule = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
+  // A rule says what it needs of the workers once it has their gradients: one element of each will do.
+  const std::vector<float> gradient(1);
+  const std::vector<const float*> inputs(job.workers, gradient.data());
+  std::vector<float> out(1);
+  rule->aggregate(inputs, out);
 }
 
 }  // namespace psring::cli

@@ -4,8 +4,9 @@
 #include <optional>
 #include <string>
 
+#include <psring/cli/app.h>
 #include <psring/common/proc/job.h>
-#include <psring/worker/registries.h>
+#include <psring/worker/training.h>
 
 namespace CLI {
 class App;
@@ -26,11 +27,6 @@ struct JobFlags {
   std::string trace = "off";
 };
 
-/// Adds `--config FILE` to a command: lines of KEY = VALUE, where a key is the name of one of its flags without the
-/// dashes. What the command line gives wins. Parsing throws usage, naming the file, for a key that is no flag of the
-/// command, and for sections; data where the file cannot be read.
-void add_config_file(CLI::App& command);
-
 /// Adds all of them, but --strategy, to a subcommand.
 void add_job_flags(CLI::App& command, JobFlags& flags);
 
@@ -39,5 +35,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags);
 /// Checks what can be checked without making anything. Throws usage.
 JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind, bool adapt,
                    bool loopback);
+
+/// What servers make of the job: throws usage where they cannot. What workers make of it is TrainSetup.
+void check_servers_part(const JobOptions& job, const App& app);
+
+/// All that can be checked before anything runs. Throws usage or data, naming the flag or the file.
+worker::TrainSetup set_up(const JobOptions& job, const App& app);
 
 }  // namespace psring::cli

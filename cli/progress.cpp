@@ -8,12 +8,22 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <psring/cli/progress.h>
 #include <psring/common/base/error.h>
 
 namespace psring::cli {
+
+namespace {
+
+std::size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
+}  // namespace
 
 Progress::Progress(std::string label) : label_(std::move(label)), terminal_(::isatty(STDOUT_FILENO) != 0) {
   int ends[2];
@@ -56,7 +66,9 @@ void Progress::draw(const std::string& line) {
   if (terminal_) {
     constexpr int kBar = 24;
     const int full = static_cast<int>(done * kBar);
-    const std::string bar = fmt::format("{} [{:#<{}}{:.<{}}] {}", label_, "", full, "", kBar - full, text);
+    // Longer than a line, "\\r" would only go back over its last part.
+    const std::string bar = fmt::format("{} [{:#<{}}{:.<{}}] {}", label_, "", full, "", kBar - full, text)
+                                .substr(0, terminal_columns() - 1);
     fmt::print("\r{:<{}}", bar, drawn_);
     drawn_ = std::max(drawn_, bar.size());
   } else if (done >= next_plain_) {

@@ -24,6 +24,8 @@ Command add_role(CLI::App& command, net::Role role) {
   command.add_option(
       "--bind", options->bind,
       "address, interface or network (CIDR) that others reach it at (the address that routes to the coordinator)");
+  command.add_option("--join-timeout", options->join_timeout, "seconds for the coordinator to answer")
+      ->capture_default_str();
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
   return [options, role](const Invocation& invocation) {
     if (role == net::Role::server) {

@@ -2,7 +2,7 @@
 #include <version.h>
 
 #include <psring/cli/commands.h>
-#include <psring/cli/options.h>
+#include <psring/cli/parse.h>
 #include <psring/cli/role_main.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
@@ -14,16 +14,12 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
     tune_allocator();
     CLI::App root(fmt::format("psring-{0}: a {0} of a job", to_string(role)));
     root.set_version_flag("--version", fmt::format("psring {} ({})", kVersion, kCommit));
-    add_config_file(root);
+    root.get_formatter()->column_width(40);
     const Command command = add_role(root, role);
-    try {
-      root.parse(argc, argv);
-    } catch (const CLI::Success& success) {
-      return root.exit(success);
-    } catch (const CLI::ParseError& error) {
-      fail(ErrorKind::usage, "{}", error.what());
-    }
-    return command({app, std::vector<std::string>(argv, argv + argc)});
+    add_config(root);
+    const std::vector<std::string> words(argv, argv + argc);
+    if (const auto status = parse(root, words)) return *status;
+    return command({app, words});
   });
 }
 

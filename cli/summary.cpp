@@ -75,7 +75,8 @@ Json to_json(const Summary& summary) {
                {"samples_per_second", summary.samples_per_second},
                {"step_s", summary.step_seconds},
                {"exposed_comm_s", summary.exposed_seconds},
-               {"worker_peak_bytes", summary.worker_peak_bytes}};
+               {"worker_peak_bytes", summary.worker_peak_bytes},
+               {"server_peak_bytes", summary.server_peak_bytes}};
   if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
   if (summary.test_loss) json["test_loss"] = *summary.test_loss;
   for (const ByteCheck& check : summary.bytes) {
@@ -120,6 +121,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     const Json report = read_report(folder, fmt::format("server-{}", rank));
     received.measured += payload(report, "received");
     sent.measured += payload(report, "sent");
+    summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
     roles[fmt::format("server {}", rank)] = report;
   }
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
@@ -145,6 +147,14 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   return summary;
 }
 
+bool has_training(const fs::path& folder) {
+  return fs::exists(folder / "reports" / "worker-0.json") && read_report(folder, "worker-0").contains("steps");
+}
+
+std::string count_of(std::size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 void join_traces(const fs::path& folder) {
   std::error_code error;
   if (!fs::exists(folder / "trace", error)) return;
@@ -152,7 +162,7 @@ void join_traces(const fs::path& folder) {
   out << "{\"traceEvents\":[\n";
   bool first = true;
   for (const auto& entry : fs::directory_iterator(folder / "trace")) {
-    out << (first ? "" : ",\n") << read_text(entry.path());
+    out << (first ? "" : ",\n") << read_text(entry.path());  // no role writes an empty one
     first = false;
   }
   out << "\n]}\n";

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <psring/cli/commands.h>
@@ -31,6 +32,7 @@ struct Summary {
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
   std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory
+  std::uint64_t server_peak_bytes = 0;  ///< the largest server's
   std::vector<ByteCheck> bytes;
 
   bool bytes_ok() const;
@@ -39,6 +41,12 @@ struct Summary {
 /// Reads the reports in a run folder and writes summary.json, metrics' companion, and run.json, the manifest.
 /// Throws data where a report is missing or broken.
 Summary summarise(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation);
+
+/// Has the run folder reports of workers that trained? A user's own program may only push and pull.
+bool has_training(const std::filesystem::path& folder);
+
+/// "1 worker", "2 workers".
+std::string count_of(std::size_t count, std::string_view what);
 
 /// Joins the processes' traces to trace.json.
 void join_traces(const std::filesystem::path& folder);

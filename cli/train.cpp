@@ -30,8 +30,9 @@ void print_plan(const worker::TrainSetup& setup) {
   fmt::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
   if (!setup.strategy().servers) return;
-  fmt::print("{} workers, {} servers; each server holds {} of {} elements ({:.1f} %), padding counted\n", job.workers,
-             job.servers, layout.elements() / job.servers, layout.elements(), 100.0 / static_cast<double>(job.servers));
+  fmt::print("{}, {}; each server holds {} of {} elements ({:.1f} %), padding counted\n",
+             count_of(job.workers, "worker"), count_of(job.servers, "server"), layout.elements() / job.servers,
+             layout.elements(), 100.0 / static_cast<double>(job.servers));
 }
 
 int train(const TrainFlags& flags, const Invocation& invocation) {
@@ -42,18 +43,18 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   if (flags.nodes > 1 && flags.key.empty())
     fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
   JobOptions job = resolve(flags.job, flags.strategy, *kind, false, flags.listen.starts_with("127."));
-  const worker::TrainSetup setup = prepare(job, invocation.app);
+  const worker::TrainSetup setup = set_up(job, invocation.app);
   job.steps = setup.steps();
-  print_plan(setup);
   LaunchOptions options{.out = make_run_folder(flags.out, Spec::parse("--strategy", flags.strategy).name()),
                         .nodes = flags.nodes,
                         .listen = flags.listen,
                         .label = flags.strategy};
   if (!flags.key.empty()) options.key_file = std::filesystem::absolute(flags.key);
   job.out = options.out.string();
+  print_plan(setup);
   const LaunchResult result = launch(job, options, signals);
   if (result.status != 0) {
-    fmt::print(stderr, "psring: {}\n", result.cause);
+    fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
     return result.status;
   }
   join_traces(options.out);

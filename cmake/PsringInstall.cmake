@@ -47,6 +47,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/model/check_gradients.h
   worker/model/gelu.h
   worker/model/gpt.h
+  worker/model/gpt_layers.h
   worker/model/layer.h
   worker/model/linear.h
   worker/model/loss.h

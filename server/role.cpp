@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/trace.h>
 #include <psring/common/device/arena.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
@@ -55,8 +56,8 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   };
   serve(shard, transport, member.clock(), finished, &trace);
   member.link().on_change({});
-  fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());
   member.send_trace(trace);
+  fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());
   member.link().report(member.report_json(fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(),
                                                       shard.version(), shard.describe())));
 }

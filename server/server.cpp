@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/trace.h>
 #include <psring/common/net/outbox.h>
 #include <psring/server/server.h>
 

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/cli/options.h>
+#include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/tests/support/temporary_folder.h>
 
@@ -19,10 +20,8 @@ struct Program {
 
   Program() { add_job_flags(*command, flags); }
   void parse(std::vector<std::string> words) {
-    std::vector<char*> argv;
     words.insert(words.begin(), {"program", "train"});
-    for (std::string& word : words) argv.push_back(word.data());
-    root.parse(static_cast<int>(argv.size()), argv.data());
+    cli::parse(root, words);
   }
 };
 

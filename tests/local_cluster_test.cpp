@@ -351,7 +351,7 @@ TEST_CASE("a coordinator that cannot start gives its own reason") {
                        launch.folder.file("b"), "--key", launch.key, "--listen", launch.endpoint},
                       in(60), kClock);
   };
-  CHECK_THROWS_WITH(start(), "the coordinator did not start: --listen " + launch.endpoint + ": Address already in use");
+  CHECK_THROWS_WITH(start(), "--listen " + launch.endpoint + ": Address already in use");
   CHECK_THROWS_WITH(start_coordinator(cluster, shell("exec sleep 1000 \"$@\""), in(0.1), kClock), Contains("in time"));
   CHECK_THROWS_WITH(start_coordinator(cluster, shell("kill -9 $$"), in(60), kClock), Contains("signal 9"));
 }

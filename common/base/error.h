@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
@@ -19,6 +20,9 @@ enum class ErrorKind {
   unauthorised,  ///< 5: a peer or we do not hold the job's key
   check_failed,  ///< 6: measured bytes, memory or equality differ from the prediction
 };
+
+/// Programs of psring end with one line on stderr: this and the error.
+inline constexpr std::string_view kErrorPrefix = "psring: ";
 
 /// The exit status of a program that ends with an error of this kind.
 int exit_status(ErrorKind kind) noexcept;

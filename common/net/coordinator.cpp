@@ -97,6 +97,10 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
     return refuse(from, result_.failure->kind(), fmt::format("the job has failed: {}", result_.failure->what()));
   if (phase_ >= Phase::closing) return refuse(from, ErrorKind::usage, "the job has ended");
   const std::uint32_t most = expected(message.role);
+  if (most == 0)
+    return refuse(from, ErrorKind::usage,
+                  message.role == Role::agent ? "the job's roles are started by hand, not by agents"
+                                              : fmt::format("the job has no {}", to_string(message.role)));
   if (message.rank && *message.rank >= most)
     return refuse(from, ErrorKind::usage,
                   fmt::format("{} {}: the job has {}, ranks from 0", to_string(message.role), *message.rank,

@@ -9,6 +9,7 @@
 #include <zmq.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
 #include <psring/common/net/key.h>
 
 namespace psring::net {
@@ -60,12 +61,16 @@ void JobKey::save(const std::filesystem::path& file) const {
     fail(exists ? ErrorKind::usage : ErrorKind::data, "{}: {}", file.string(),
          exists ? "exists already; a key is never overwritten" : std::strerror(errno));
   }
+  const Fd owned(fd);
+  write(fd, file.string());
+}
+
+void JobKey::write(int fd, const std::string& name) const {
   char hex[2 * kBytes + 1];
   sodium_bin2hex(hex, sizeof hex, secret_.data(), secret_.size());
   hex[2 * kBytes] = '\n';
-  const ssize_t written = ::write(fd, hex, sizeof hex);
-  if (::close(fd) != 0 || written != static_cast<ssize_t>(sizeof hex))
-    fail(ErrorKind::data, "{}: cannot write: {}", file.string(), std::strerror(errno));
+  if (::write(fd, hex, sizeof hex) != static_cast<ssize_t>(sizeof hex))
+    fail(ErrorKind::data, "{}: cannot write: {}", name, std::strerror(errno));
 }
 
 std::uint64_t JobKey::job_id() const {

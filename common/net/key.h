@@ -29,6 +29,8 @@ class JobKey {
   static JobKey load(const std::filesystem::path& file);
   /// Writes 64 hexadecimal digits, readable by the owner only. Throws usage where the file exists.
   void save(const std::filesystem::path& file) const;
+  /// The same into an open file; `name` is for the error.
+  void write(int fd, const std::string& name) const;
 
   /// Marks the frames of this job; says nothing about the key.
   std::uint64_t job_id() const;

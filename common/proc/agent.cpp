@@ -58,7 +58,7 @@ class Agent {
       argv.insert(argv.end(), {fmt::format("role-{}", to_string(role.role)), "--rdzv-endpoint", options_.endpoint,
                                "--key", options_.key_file.string(), "--rank", std::to_string(role.rank)});
       const std::string name = fmt::format("{}-{}", to_string(role.role), role.rank);
-      cluster_.start(name, std::move(argv));
+      cluster_.start(name, std::move(argv), options_.inherited);
       roles_[name] = role;
     }
   }
@@ -73,7 +73,7 @@ class Agent {
   }
 
   void relay(const ProcessExit& exit) {
-    link_.role_exited({roles_.at(exit.name), exit.status, exit.signal, exit.last_line});
+    link_.role_exited({roles_.at(exit.name), exit.status, exit.signal, message_of(exit)});
   }
 
   AgentResult interrupted() {

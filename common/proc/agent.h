@@ -16,6 +16,7 @@ struct AgentOptions {
   std::string endpoint;              ///< HOST:PORT of the coordinator
   std::filesystem::path key_file;    ///< of the job's key
   std::vector<std::string> command;  ///< starts a role, together with what is appended: see run_agent
+  std::vector<int> inherited = {};   ///< descriptors that stay open in the roles
   std::filesystem::path log_folder;  ///< gets <role>-<rank>.log
   std::string host_id = {};
   std::optional<std::uint32_t> rank = {};  ///< a wish; the launcher's own host asks for 0

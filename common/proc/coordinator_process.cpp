@@ -51,9 +51,10 @@ std::string start_listening(LocalCluster& cluster, const std::string& name, std:
   const auto exit = cluster.next_exit(deadline);
   if (!exit) fail(ErrorKind::timeout, "the {} did not say where it listens", name);
   if (exit->signal != 0) fail(ErrorKind::peer_lost, "the {} was ended by signal {} as it started", name, exit->signal);
-  const std::string why =
-      exit->last_line.empty() ? fmt::format("exited with status {}", exit->status) : exit->last_line;
-  throw Error(kind_of_status(exit->status), fmt::format("the {} did not start: {}", name, why));
+  const ErrorKind kind = kind_of_status(exit->status);
+  const std::string why = message_of(*exit);
+  if (why.empty()) fail(kind, "the {} did not start: it exited with status {}", name, exit->status);
+  throw Error(kind, why);
 }
 
 std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline, const Clock& clock,

@@ -79,6 +79,12 @@ void write_all(const Fd& file, std::string_view text) {
 
 }  // namespace
 
+std::string message_of(const ProcessExit& exit) {
+  std::string text = exit.last_line;
+  if (text.starts_with(kErrorPrefix)) text.erase(0, kErrorPrefix.size());
+  return text;
+}
+
 LocalCluster::LocalCluster(std::filesystem::path log_folder, const Clock& clock)
     : log_folder_(std::move(log_folder)), clock_(clock) {
   std::error_code error;

@@ -24,6 +24,10 @@ struct ProcessExit {
   std::string last_line;  ///< the last line on its standard error that was not empty
 };
 
+/// What its last line says was wrong, without the name of the program in front: it is passed on, and whoever
+/// shows it in the end adds that again. "" where there was no line.
+std::string message_of(const ProcessExit& exit);
+
 /// Processes of this host, started and ended together. Each is a process group of its own, with an empty
 /// standard input, and its output in a log file. None outlives the cluster, nor the thread that started it
 /// (the kernel sees to that, even where this process is killed): start them from the main thread.

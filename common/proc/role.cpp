@@ -10,6 +10,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
+#include <psring/common/proc/memory_log.h>
 #include <psring/common/proc/role.h>
 
 namespace psring {
@@ -26,9 +27,13 @@ std::string host_of(const std::string& endpoint) {
 Membership::Membership(const RoleOptions& options, net::Role role) : role_(role) {
   const net::JobKey key = net::JobKey::load(options.key_file);
   const std::string host = net::host_id();
-  link_ = std::make_unique<net::ControlLink>(
-      net::ControlLink::Options{.endpoint = options.endpoint, .role = role, .rank = options.rank, .host_id = host}, key,
-      clock_);
+  link_ =
+      std::make_unique<net::ControlLink>(net::ControlLink::Options{.endpoint = options.endpoint,
+                                                                   .role = role,
+                                                                   .rank = options.rank,
+                                                                   .host_id = host,
+                                                                   .join_timeout = from_seconds(options.join_timeout)},
+                                         key, clock_);
   try {
     prepare(options, key, host);
   } catch (const Error& error) {
@@ -109,8 +114,10 @@ void tell(Membership& membership, const Error& error) {
 
 void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body) {
   Membership membership(options, role);
+  MemoryLog memory(membership.link(), membership.self(), membership.memory(), membership.clock());
   try {
     body(membership);
+    memory.finish();
     membership.link().flush(membership.clock().now() + std::chrono::seconds(10));
   } catch (const Error& error) {
     tell(membership, error);

@@ -11,7 +11,8 @@ struct RoleOptions {
   std::string endpoint;  ///< HOST:PORT of the coordinator
   std::string key_file;
   std::optional<std::uint32_t> rank = std::nullopt;
-  std::string bind = {};  ///< "": the address that routes to the coordinator
+  std::string bind = {};     ///< "": the address that routes to the coordinator
+  double join_timeout = 30;  ///< seconds for the coordinator to answer; what comes then is the job's own
 };
 
 }  // namespace psring

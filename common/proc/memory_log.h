@@ -1,0 +1,39 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/memory_ledger.h>
+#include <psring/common/net/control_link.h>
+
+namespace psring {
+
+/// Writes a role's lines of memory.jsonl: one at the start, one a second, one at the end, each with the time on
+/// the coordinator's clock, the bytes booked by category (current, peak) and the process's resident memory.
+/// A thread of its own, so that a role that waits is seen as well as one that computes.
+class MemoryLog {
+ public:
+  MemoryLog(net::ControlLink& link, net::Peer self, const MemoryLedger& memory, const Clock& clock);
+  ~MemoryLog();
+  MemoryLog(const MemoryLog&) = delete;
+  MemoryLog& operator=(const MemoryLog&) = delete;
+
+  /// Writes the last line; then there is no other. Call it before the link is flushed.
+  void finish();
+
+ private:
+  void run(const std::stop_token& stop);
+  void append();
+
+  net::ControlLink& link_;
+  const net::Peer self_;
+  const MemoryLedger& memory_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::condition_variable_any stopped_;
+  std::jthread thread_;
+};
+
+}  // namespace psring
