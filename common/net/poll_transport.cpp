@@ -22,7 +22,8 @@ namespace {
 /// How long a receiver spins before it sleeps: about what falling asleep and waking up cost together, on a virtual
 /// machine whose idle processors are handed back. It yields at each turn: the peer, or ZeroMQ's thread, is often put
 /// on this very processor, and would wait there for the spin to end (measured at 4 KiB, two processors: shared memory
-/// 33 us without the yield, 6 to 13 with it; TCP 240 and 120).
+/// 33 us without the yield, 6 to 13 with it; TCP 240 and 120). A yield to who computes can last milliseconds, where
+/// a sleeper would be woken at once: that, too, is spinning in vain.
 constexpr Nanoseconds kSpin = std::chrono::microseconds(60);
 /// And how long where spinning was in vain lately: the peer may be waiting for this very processor.
 constexpr Nanoseconds kBriefSpin = std::chrono::microseconds(2);
@@ -88,9 +89,8 @@ class PollTransport final : public Transport {
     const std::string& operation = start_up ? start_up_ : operations_[static_cast<std::size_t>(header.type)];
     ledger_.add(direction, operation, peer, header.payload_bytes, framing);
   }
-  Nanoseconds patience() const {
-    return misses_ < kDoubtAfter || misses_ % kTryAgain == 0 ? spin_ : std::min(spin_, kBriefSpin);
-  }
+  bool hopeful() const { return misses_ < kDoubtAfter || misses_ % kTryAgain == 0; }
+  Nanoseconds patience() const { return hopeful() ? spin_ : std::min(spin_, kBriefSpin); }
   bool take_wake();
   bool something_left();
   std::optional<Message> try_all();
@@ -110,9 +110,9 @@ class PollTransport final : public Transport {
   // The one thread's.
   std::vector<pollfd> fds_;
   std::map<Peer, PeerState> peers_;
-  std::size_t next_ = 0;  ///< the channel that is tried first
+  std::size_t next_ = 0;    ///< the channel that is tried first
   bool in_flight_ = false;  ///< bytes that were sent may not have left yet
-  unsigned misses_ = 0;   ///< spins that ended in sleep since one that did not
+  unsigned misses_ = 0;     ///< spins that ended in sleep, or too late, since one that did not
 
   std::atomic<bool> woken_{false};
 };
@@ -141,7 +141,7 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
   for (;;) {
     if (take_wake()) return std::nullopt;
     if (std::optional<Message> message = try_all()) {
-      if (spin_until && !slept) misses_ = 0;
+      if (spin_until && !slept) misses_ = clock.now() < *spin_until ? 0 : misses_ + 1;
       return message;
     }
     const Moment now = clock.now();
@@ -150,7 +150,7 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
     if (!spin_until) spin_until = now + patience();
     if (now < *spin_until) {
       for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
-      ::sched_yield();
+      if (hopeful()) ::sched_yield();
     } else if (!arm_all()) {
       stirred = true;
     } else {
