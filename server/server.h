@@ -10,8 +10,8 @@ namespace psring::server {
 
 /// The loop around a shard: frames in, replies out in priority order, until `finished` says that the
 /// workers are done and nothing waits to be sent. `finished` is asked between frames and at least every
-/// 100 ms; what it throws (a peer was lost) ends the loop. A worker whose link breaks before then is
-/// left to `finished` to judge.
+/// 100 ms; what it throws (a peer was lost) ends the loop, and so does what the shard throws. A worker
+/// whose link breaks before then is left to `finished` to judge.
 void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished);
 
 }  // namespace psring::server
