@@ -3,7 +3,6 @@
 #include <ctime>
 #include <functional>
 #include <memory>
-#include <ostream>
 #include <unordered_map>
 #include <vector>
 
@@ -190,8 +189,7 @@ std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
 
 }  // namespace
 
-ComputeRates measure_compute(const worker::Model& model, std::size_t batch,
-                             std::size_t rounds) {
+ComputeRates measure_compute(const worker::Model& model, std::size_t batch, std::size_t rounds) {
   check(rounds > 0, "a benchmark needs a round");
   omp_set_num_threads(1);  // of this thread, for oneDNN's primitives: psring's kernels see to it themselves
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -225,16 +223,8 @@ ComputeRates measure_compute(const worker::Model& model, std::size_t batch,
           .wall_step = step.flops(batch) / middle.wall * 1e-9,
           .wall_ceiling = flops / sum.wall * 1e-9,
           .spread = (slowest->processor - fastest->processor) / middle.processor,
-          .rounds = rounds};
-}
-
-void bench_compute(std::ostream& out, const worker::Model& model, std::size_t batch) {
-  const ComputeRates rates = measure_compute(model, batch);
-  out << fmt::format(
-      "{} batch {}: step {:.1f} GFLOP/s, oneDNN on the same products {:.1f} GFLOP/s, ratio {:.3f} (1 thread, its "
-      "processor time, medians of {} rounds, step's spread {:.0f} %; by the clock {:.1f} and {:.1f}, ratio {:.3f})\n",
-      model.name, batch, rates.step, rates.ceiling, rates.ratio(), rates.rounds, 100 * rates.spread, rates.wall_step,
-      rates.wall_ceiling, rates.wall_ratio());
+          .rounds = rounds,
+          .samples_per_second = static_cast<double>(batch) / middle.wall};
 }
 
 }  // namespace psring::bench

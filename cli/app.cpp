@@ -1,14 +1,13 @@
-#include <psring/cli/app.h>
-
 #include <cstdio>
 #include <map>
 
 #include <CLI/CLI.hpp>
+#include <version.h>
 
+#include <psring/cli/app.h>
 #include <psring/cli/commands.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
-#include <version.h>
 
 namespace psring {
 namespace {
@@ -44,17 +43,16 @@ int run_command_line(const App& app, int argc, char** argv) {
 App::App() {
   worker::register_builtins(workers_);
   optim::register_builtin_optimizers(optimizers_);
-  server::register_builtin_aggregators([&](const char* name, const char* help, auto make) {
-    aggregators_.add(name, help, make);
-  });
+  server::register_builtin_aggregators(
+      [&](const char* name, const char* help, auto make) { aggregators_.add(name, help, make); });
 }
 
-int App::run(int argc, char** argv) noexcept { 
+int App::run(int argc, char** argv) noexcept {
   return guard([&] {
     tune_allocator();
     return run_command_line(*this, argc, argv);
   });
- }
+}
 
 int App::guard(const std::function<int()>& body) noexcept {
   try {

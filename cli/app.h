@@ -1,6 +1,5 @@
 #pragma once
 
-
 #include <functional>
 
 #include <psring/common/base/registry.h>

@@ -69,7 +69,8 @@ class Comparison {
     print_table();
     write_csv();
     fmt::print("run folder: {}\n", out_.string());
-    const bool ok = std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.equal && row.summary.bytes_ok(); });
+    const bool ok =
+        std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.equal && row.summary.bytes_ok(); });
     if (!ok) fail(ErrorKind::check_failed, "bytes or equality differ: see the rows marked ✗");
     return 0;
   }
@@ -82,7 +83,7 @@ class Comparison {
   }
 
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
-    const worker::TrainSetup setup(job, invocation_.app.worker_registries(), invocation_.app.optimizers());
+    const worker::TrainSetup setup = prepare(job, invocation_.app);
     job.steps = setup.steps();
     std::filesystem::create_directories(folder);
     job.out = folder.string();
@@ -107,8 +108,8 @@ class Comparison {
   }
 
   void print_table() const {
-    fmt::print("\n{:<12} {:>10} {:>9} {:>9} {:>13} {:>13} {:>9} {:>7} {:>7} {:>8}\n", "strategy", "samples/s", "step ms",
-               "wait ms", "sent/step", "recv/step", "peak MiB", "loss", "acc", "equal");
+    fmt::print("\n{:<12} {:>10} {:>9} {:>9} {:>13} {:>13} {:>9} {:>7} {:>7} {:>8}\n", "strategy", "samples/s",
+               "step ms", "wait ms", "sent/step", "recv/step", "peak MiB", "loss", "acc", "equal");
     for (const Row& row : rows_) {
       const Summary& s = row.summary;
       const auto bytes = [&](const std::string& role, const char* direction) -> std::string {
@@ -122,15 +123,17 @@ class Comparison {
                  bytes("worker 0", "received"), static_cast<double>(s.worker_peak_bytes) / 1048576.0, s.final_loss,
                  s.test_accuracy ? fmt::format("{:.4f}", *s.test_accuracy) : "—", row.equality);
       if (const std::string sent = bytes("servers", "sent"); !sent.empty())
-        fmt::print("{:<12} {:>10} {:>9} {:>9} {:>13} {:>13}\n", "  servers", "", "", "", sent, bytes("servers", "received"));
+        fmt::print("{:<12} {:>10} {:>9} {:>9} {:>13} {:>13}\n", "  servers", "", "", "", sent,
+                   bytes("servers", "received"));
       if (s.bytes_ok()) continue;
       for (const ByteCheck& check : s.bytes)
         if (!check.ok())
-          fmt::print("  ✗ {} {}: measured {} bytes in the run, predicted {}\n", check.role, check.direction, check.measured,
-                     *check.predicted);
+          fmt::print("  ✗ {} {}: measured {} bytes in the run, predicted {}\n", check.role, check.direction,
+                     check.measured, *check.predicted);
     }
-    fmt::print("bytes: payload of a worker (all servers together) a step; ✓ equals the formula. equal: final parameters "
-               "have the bits of single --virtual-workers n.\n");
+    fmt::print(
+        "bytes: payload of a worker (all servers together) a step; ✓ equals the formula. equal: final parameters "
+        "have the bits of single --virtual-workers n.\n");
   }
 
   void write_csv() const {
@@ -142,9 +145,9 @@ class Comparison {
   }
 
   void append_metrics(std::ofstream& out, const std::string& strategy) const {
-    static constexpr const char* kColumns[] = {"worker", "step", "epoch", "time_s", "loss", "lr", "samples", "step_s",
-                                               "compute_s", "comm_s", "exposed_comm_s", "bytes_sent", "bytes_received",
-                                               "staleness"};
+    static constexpr const char* kColumns[] = {
+        "worker",    "step",   "epoch",          "time_s",     "loss",           "lr",       "samples", "step_s",
+        "compute_s", "comm_s", "exposed_comm_s", "bytes_sent", "bytes_received", "staleness"};
     std::ifstream in(out_ / folder_name(strategy) / "metrics.jsonl");
     for (std::string line; std::getline(in, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, false);

@@ -1,10 +1,9 @@
-#include <unistd.h>
-
 #include <fstream>
 #include <memory>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include <psring/cli/commands.h>
 #include <psring/cli/launch.h>
@@ -72,8 +71,8 @@ int coordinate(const CoordinatorFlags& flags, const App& app) {
   if (flags.endpoint_fd >= 0) {
     publish_endpoint(flags.endpoint_fd, service.endpoint());
   } else {
-    fmt::print("coordinator at {}: waiting for {} workers and {} servers; run folder {}\n", service.endpoint(), job.workers,
-               job.servers, job.out);
+    fmt::print("coordinator at {}: waiting for {} workers and {} servers; run folder {}\n", service.endpoint(),
+               job.workers, job.servers, job.out);
     std::fflush(stdout);
   }
   const net::JobResult result = service.run(signals.fd());
@@ -84,13 +83,15 @@ int coordinate(const CoordinatorFlags& flags, const App& app) {
 }  // namespace
 
 Command add_coordinator(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("coordinator", "the rendezvous of a job whose roles are started by hand or by agents");
+  CLI::App* command =
+      root.add_subcommand("coordinator", "the rendezvous of a job whose roles are started by hand or by agents");
   auto flags = std::make_shared<CoordinatorFlags>();  // shared: the parser fills it in, the command reads it
   command->add_option("--strategy", flags->strategy, "how to train")->capture_default_str();
   command->add_option("--listen", flags->listen, "ADDR:PORT; port 0: any")->capture_default_str();
   command->add_option("--key", flags->key, "the job's key file")->required();
   command->add_option("--out", flags->out, "run folder (a new one below runs/)");
-  command->add_option("--nodes", flags->nodes, "hosts whose agents start the roles; 0: they are started by hand")->capture_default_str();
+  command->add_option("--nodes", flags->nodes, "hosts whose agents start the roles; 0: they are started by hand")
+      ->capture_default_str();
   command->add_option("--job", flags->job_file)->group("");
   command->add_option("--endpoint-fd", flags->endpoint_fd)->group("");
   command->add_option("--progress-fd", flags->progress_fd)->group("");

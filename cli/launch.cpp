@@ -1,9 +1,8 @@
-#include <psring/cli/launch.h>
-
 #include <chrono>
 #include <fstream>
 #include <system_error>
 
+#include <psring/cli/launch.h>
 #include <psring/cli/progress.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/host.h>
@@ -11,6 +10,7 @@
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/local_cluster.h>
+#include <psring/server/consistency.h>
 
 namespace psring::cli {
 namespace {
@@ -44,6 +44,16 @@ void write_file(const std::filesystem::path& file, const std::string& text) {
 
 }  // namespace
 
+worker::TrainSetup prepare(const JobOptions& job, const App& app) {
+  const auto aggregator = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
+  const std::vector<float> one(1);
+  const std::vector<const float*> inputs(job.workers, one.data());
+  std::vector<float> out(1);
+  aggregator->aggregate(inputs, out);  // a rule may want more workers than there are
+  server::make_consistency(Spec::parse("--consistency", job.consistency));
+  return {job, app.worker_registries(), app.optimizers()};
+}
+
 LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalWatch& signals) {
   const SystemClock clock;
   write_file(options.out / "job.json", to_json(job));
@@ -54,16 +64,16 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalW
   const std::string self = std::filesystem::read_symlink(kSelf).string();
   LocalCluster coordinator(options.out / "logs", clock);
   std::optional<Progress> progress;
-  std::vector<std::string> argv{self,     "coordinator",         "--job",   (options.out / "job.json").string(),
-                                "--key",  key.string(),          "--out",   options.out.string(),
-                                "--listen", options.listen,      "--nodes", std::to_string(options.nodes)};
+  std::vector<std::string> argv{self,       "coordinator",  "--job",   (options.out / "job.json").string(),
+                                "--key",    key.string(),   "--out",   options.out.string(),
+                                "--listen", options.listen, "--nodes", std::to_string(options.nodes)};
   if (options.show_progress) {
     progress.emplace(options.label);
     argv.insert(argv.end(), {"--progress-fd", std::to_string(progress->write_end())});
   }
   const Moment deadline = clock.now() + from_seconds(job.join_timeout);
-  const std::string endpoint = start_coordinator(coordinator, argv, deadline, clock,
-                                                 progress ? std::vector<int>{progress->write_end()} : std::vector<int>{});
+  const std::string endpoint = start_coordinator(
+      coordinator, argv, deadline, clock, progress ? std::vector<int>{progress->write_end()} : std::vector<int>{});
   if (progress) progress->started();
   if (options.nodes > 1) fmt::print("coordinator at {}: waiting for {} more agents\n", endpoint, options.nodes - 1);
 

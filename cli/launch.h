@@ -8,14 +8,15 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/training.h>
 
 namespace psring::cli {
 
 /// Where and how a job is started.
 struct LaunchOptions {
-  std::filesystem::path out;             ///< run folder; made, must hold no run yet
-  std::size_t nodes = 1;                 ///< hosts: this one, and those whose agents connect
-  std::string listen = "127.0.0.1:0";    ///< of the coordinator
+  std::filesystem::path out;                      ///< run folder; made, must hold no run yet
+  std::size_t nodes = 1;                          ///< hosts: this one, and those whose agents connect
+  std::string listen = "127.0.0.1:0";             ///< of the coordinator
   std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
   bool show_progress = true;
   std::string label;  ///< in front of progress lines
@@ -25,6 +26,10 @@ struct LaunchResult {
   int status = 0;
   std::string cause;  ///< one line; empty where all went well
 };
+
+/// What the flags make in the job's servers and workers, made once here so that whatever is wrong with them is
+/// known before any process starts. Throws usage or data, naming the flag or the file.
+worker::TrainSetup prepare(const JobOptions& job, const App& app);
 
 /// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder
 /// has what the coordinator and the roles wrote, and job.json. REQUIRES: job.steps is resolved.

@@ -1,10 +1,9 @@
-#include <psring/cli/options.h>
-
-#include <CLI/CLI.hpp>
-
 #include <charconv>
 #include <string_view>
 
+#include <CLI/CLI.hpp>
+
+#include <psring/cli/options.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
 
@@ -45,7 +44,8 @@ std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
   if (flags.global_batch && flags.batch_size)
     fail(ErrorKind::usage, "--batch-size is per worker and --global-batch for all: give one of them");
   const std::size_t parts = job.workers * job.virtual_workers;
-  const std::size_t batch = flags.batch_size ? *flags.batch_size * parts : flags.global_batch.value_or(job.global_batch);
+  const std::size_t batch =
+      flags.batch_size ? *flags.batch_size * parts : flags.global_batch.value_or(job.global_batch);
   positive("--global-batch", batch);
   if (batch % parts != 0)
     fail(ErrorKind::usage, "--global-batch {}: cannot be divided evenly among {} workers", batch, parts);
@@ -54,50 +54,107 @@ std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
 
 }  // namespace
 
+// CLI11's own set_config reads no file for a subcommand, and passes over keys that it does not know.
+void add_config_file(CLI::App& command) {
+  const auto read = [&command](const std::string& file) {
+    std::vector<CLI::ConfigItem> items;
+    try {
+      items = CLI::ConfigTOML().from_file(file);
+    } catch (const CLI::FileError&) {
+      fail(ErrorKind::data, "--config {}: cannot read", file);
+    }
+    for (const CLI::ConfigItem& item : items) {
+      const std::string key = item.parents.empty() ? item.name : fmt::format("[{}]", item.parents.front());
+      CLI::Option* option = item.parents.empty() ? command.get_option_no_throw("--" + key) : nullptr;
+      if (option == nullptr || key == "config" || key == "help")
+        fail(ErrorKind::usage, "--config {}: '{}' is no flag of {}", file, key, command.get_name());
+      if (option->count() > 0) continue;
+      option->add_result(item.inputs);
+      option->run_callback();
+    }
+  };
+  command.add_option_function<std::string>("--config", read, "a file of KEY = VALUE lines, keys as the flags");
+}
+
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   JobOptions& job = flags.job;
   const char* what = "What is trained";
-  command.add_option("--model", job.model, "mlp:784-512-512-10, gpt:layers=4,dim=128,...")->group(what)->capture_default_str();
-  command.add_option("--data", job.data, "fashion-mnist, idx:DIR, text:FILE, tokens:FILE, synthetic")->group(what)->capture_default_str();
+  command.add_option("--model", job.model, "mlp:784-512-512-10, gpt:layers=4,dim=128,...")
+      ->group(what)
+      ->capture_default_str();
+  command.add_option("--data", job.data, "fashion-mnist, idx:DIR, text:FILE, tokens:FILE, synthetic")
+      ->group(what)
+      ->capture_default_str();
   command.add_option("--global-batch", flags.global_batch, "samples of a step, over all workers (128)")->group(what);
   command.add_option("--batch-size", flags.batch_size, "samples of a step, of each worker")->group(what);
-  command.add_option("--accumulate", job.accumulate, "micro-batches that a step's batch is cut into")->group(what)->capture_default_str();
+  command.add_option("--accumulate", job.accumulate, "micro-batches that a step's batch is cut into")
+      ->group(what)
+      ->capture_default_str();
   command.add_option("--steps", job.steps, "updates")->group(what);
   command.add_option("--epochs", flags.epochs, "passes over the data, where no --steps are given (1)")->group(what);
-  command.add_option("--eval-every", job.eval_every, "steps between evaluations on the test set; 0: at the end")->group(what)->capture_default_str();
+  command.add_option("--eval-every", job.eval_every, "steps between evaluations on the test set; 0: at the end")
+      ->group(what)
+      ->capture_default_str();
   command.add_option("--seed", job.seed, "of initial parameters and shuffling")->group(what)->capture_default_str();
   command.add_option("--shuffle", job.shuffle, "epoch or none")->group(what)->capture_default_str();
   command.add_option("--init", job.init, "a safetensors file to start from")->group(what);
 
   const char* optimizer = "Optimizer (as in PyTorch)";
-  command.add_option("--optimizer", job.optimizer, "sgd, momentum, adagrad, rmsprop, adam, adamw, lamb")->group(optimizer)->capture_default_str();
-  command.add_option("--lr", job.lr, "learning rate (sgd, momentum 0.1; adagrad, rmsprop 0.01; others 0.001)")->group(optimizer);
-  command.add_option("--momentum", job.momentum, "of sgd, rmsprop")->group(optimizer);
+  command.add_option("--optimizer", job.optimizer, "sgd, momentum, adagrad, rmsprop, adam, adamw, lamb")
+      ->group(optimizer)
+      ->capture_default_str();
+  command.add_option("--lr", job.lr, "learning rate (sgd, momentum 0.1; adagrad, rmsprop 0.01; others 0.001)")
+      ->group(optimizer);
+  command.add_option("--momentum", job.momentum, "of sgd, momentum")->group(optimizer);
   command.add_flag("--nesterov", job.nesterov, "Nesterov's momentum")->group(optimizer);
   command.add_option("--weight-decay", job.weight_decay, "")->group(optimizer);
   command.add_option("--betas", flags.betas, "of Adam and its kin: 0.9,0.999")->group(optimizer);
   command.add_option("--eps", job.eps, "")->group(optimizer);
   command.add_option("--alpha", job.alpha, "of rmsprop")->group(optimizer);
-  command.add_option("--clip-norm", job.clip_norm, "clip gradients to this global norm; 0: off")->group(optimizer)->capture_default_str();
-  command.add_option("--schedule", job.schedule, "constant, step:every=N,gamma=G, cosine:warmup=N,min=F")->group(optimizer)->capture_default_str();
+  command.add_option("--clip-norm", job.clip_norm, "clip gradients to this global norm; 0: off")
+      ->group(optimizer)
+      ->capture_default_str();
+  command.add_option("--schedule", job.schedule, "constant, step:every=N,gamma=G, cosine:warmup=N,min=F")
+      ->group(optimizer)
+      ->capture_default_str();
 
   const char* exchange = "Exchange";
   command.add_option("--workers", flags.workers, "worker processes (2)")->group(exchange);
   command.add_option("--servers", flags.servers, "server processes (1)")->group(exchange);
-  command.add_option("--virtual-workers", job.virtual_workers, "single: repeat the arithmetic of so many workers")->group(exchange)->capture_default_str();
-  command.add_option("--units", job.units, "what moves together: layer or block")->group(exchange)->capture_default_str();
+  command.add_option("--virtual-workers", job.virtual_workers, "single: repeat the arithmetic of so many workers")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--units", job.units, "what moves together: layer or block")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--consistency", job.consistency, "bsp")->group(exchange)->capture_default_str();
-  command.add_option("--optimizer-on", job.optimizer_on, "server, or worker (servers only aggregate)")->group(exchange)->capture_default_str();
-  command.add_option("--aggregate", job.aggregate, "mean, sum, median, trimmed-mean:k=1")->group(exchange)->capture_default_str();
+  command.add_option("--optimizer-on", job.optimizer_on, "server, or worker (servers only aggregate)")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--aggregate", job.aggregate, "mean, sum, median, trimmed-mean:k=1")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();
-  command.add_option("--encrypt", flags.encrypt, "data links: on, off, or auto (off on loopback)")->group(exchange)->capture_default_str();
+  command.add_option("--encrypt", flags.encrypt, "data links: on, off, or auto (off on loopback)")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--server-threads", job.server_threads, "of each server")->group(exchange)->capture_default_str();
-  command.add_option("--threads", job.threads, "compute threads of each worker")->group(exchange)->capture_default_str();
-  command.add_option("--heartbeat-timeout", job.heartbeat_timeout, "seconds of silence after which a peer is lost")->group(exchange)->capture_default_str();
-  command.add_option("--join-timeout", job.join_timeout, "seconds for all processes to join")->group(exchange)->capture_default_str();
-  command.add_option("--op-timeout", job.op_timeout, "seconds of one wait for values; 0: as long as the peer lives")->group(exchange)->capture_default_str();
-  command.add_option("--trace", flags.trace, "on: write trace.json (Chrome trace, opens in Perfetto)")->group(exchange)->capture_default_str();
-  command.set_config("--config", "", "a file with the same keys");
+  command.add_option("--threads", job.threads, "compute threads of each worker")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--heartbeat-timeout", job.heartbeat_timeout, "seconds of silence after which a peer is lost")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--join-timeout", job.join_timeout, "seconds for all processes to join")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--op-timeout", job.op_timeout, "seconds of one wait for values; 0: as long as the peer lives")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--trace", flags.trace, "on: write trace.json (Chrome trace, opens in Perfetto)")
+      ->group(exchange)
+      ->capture_default_str();
+  add_config_file(command);
 }
 
 JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind, bool adapt,
@@ -107,7 +164,8 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   job.workers = kind.one_worker ? 1 : flags.workers.value_or(job.workers);
   job.servers = kind.servers ? flags.servers.value_or(job.servers) : 0;
   if (!adapt && kind.one_worker && flags.workers.value_or(1) != 1)
-    fail(ErrorKind::usage, "--workers {}: strategy {} is one process; --virtual-workers repeats the arithmetic of several",
+    fail(ErrorKind::usage,
+         "--workers {}: strategy {} is one process; --virtual-workers repeats the arithmetic of several",
          *flags.workers, strategy);
   if (!adapt && !kind.servers && flags.servers.value_or(0) != 0)
     fail(ErrorKind::usage, "--servers {}: strategy {} has none", *flags.servers, strategy);
@@ -129,10 +187,12 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   positive("--epochs", job.epochs);
   job.global_batch = global_batch(flags, job);
   if (job.accumulate > job.batch_per_worker())
-    fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate, job.batch_per_worker());
+    fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate,
+         job.batch_per_worker());
   if (job.lr && !(*job.lr > 0)) fail(ErrorKind::usage, "--lr: expected a number > 0, got {}", *job.lr);
   if (!(job.clip_norm >= 0)) fail(ErrorKind::usage, "--clip-norm: expected a number >= 0, got {}", job.clip_norm);
-  for (const auto& [flag, value] : {std::pair{"--heartbeat-timeout", job.heartbeat_timeout}, {"--join-timeout", job.join_timeout}})
+  for (const auto& [flag, value] :
+       {std::pair{"--heartbeat-timeout", job.heartbeat_timeout}, {"--join-timeout", job.join_timeout}})
     if (!(value > 0)) fail(ErrorKind::usage, "{}: expected seconds > 0, got {}", flag, value);
   one_of("--shuffle", job.shuffle, "epoch", "none");
   one_of("--optimizer-on", job.optimizer_on, "server", "worker");

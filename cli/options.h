@@ -26,6 +26,11 @@ struct JobFlags {
   std::string trace = "off";
 };
 
+/// Adds `--config FILE` to a command: lines of KEY = VALUE, where a key is the name of one of its flags without the
+/// dashes. What the command line gives wins. Parsing throws usage, naming the file, for a key that is no flag of the
+/// command, and for sections; data where the file cannot be read.
+void add_config_file(CLI::App& command);
+
 /// Adds all of them, but --strategy, to a subcommand.
 void add_job_flags(CLI::App& command, JobFlags& flags);
 

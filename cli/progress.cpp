@@ -1,9 +1,3 @@
-#include <psring/cli/progress.h>
-
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -11,8 +5,12 @@
 #include <cstring>
 #include <utility>
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
+#include <psring/cli/progress.h>
 #include <psring/common/base/error.h>
 
 namespace psring::cli {
@@ -53,8 +51,8 @@ void Progress::draw(const std::string& line) {
   const double done = step / steps;
   const double left = step > 0 ? took / step * (steps - step) : 0;
   const double rate = took > 0 ? json.value("samples", 0.0) / took : 0;
-  const std::string text = fmt::format("step {:.0f}/{:.0f}  loss {:.4f}  {:.0f} samples/s a worker  {:.0f} s left", step,
-                                       steps, json.value("loss", 0.0), rate, left);
+  const std::string text = fmt::format("step {:.0f}/{:.0f}  loss {:.4f}  {:.0f} samples/s a worker  {:.0f} s left",
+                                       step, steps, json.value("loss", 0.0), rate, left);
   if (terminal_) {
     constexpr int kBar = 24;
     const int full = static_cast<int>(done * kBar);

@@ -21,7 +21,9 @@ Command add_role(CLI::App& command, net::Role role) {
   }
   command.add_option("--key", options->key_file, "the job's key file")->required();
   command.add_option("--rank", options->rank, "which of its kind it wants to be");
-  command.add_option("--bind", options->bind, "address that others reach it at (the one that routes to the coordinator)");
+  command.add_option(
+      "--bind", options->bind,
+      "address, interface or network (CIDR) that others reach it at (the address that routes to the coordinator)");
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
   return [options, role](const Invocation& invocation) {
     if (role == net::Role::server) {

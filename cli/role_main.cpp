@@ -1,11 +1,11 @@
-#include <psring/cli/role_main.h>
-
 #include <CLI/CLI.hpp>
+#include <version.h>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/options.h>
+#include <psring/cli/role_main.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
-#include <version.h>
 
 namespace psring::cli {
 
@@ -14,7 +14,7 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
     tune_allocator();
     CLI::App root(fmt::format("psring-{0}: a {0} of a job", to_string(role)));
     root.set_version_flag("--version", fmt::format("psring {} ({})", kVersion, kCommit));
-    root.set_config("--config", "", "a file with the same keys");
+    add_config_file(root);
     const Command command = add_role(root, role);
     try {
       root.parse(argc, argv);

@@ -1,14 +1,12 @@
-#include <psring/cli/summary.h>
-
-
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
-
-#include <psring/common/base/error.h>
 #include <version.h>
+
+#include <psring/cli/summary.h>
+#include <psring/common/base/error.h>
 
 namespace psring::cli {
 namespace {
@@ -66,7 +64,8 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
       std::max(summary.exposed_seconds, report.at("exposed_comm_s").get<double>() / static_cast<double>(summary.steps));
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(report));
   summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", summary.steps)});
-  summary.bytes.push_back({role, "received", payload(report, "received"), predicted(report, "worker_receives", summary.steps)});
+  summary.bytes.push_back(
+      {role, "received", payload(report, "received"), predicted(report, "worker_receives", summary.steps)});
 }
 
 Json to_json(const Summary& summary) {
@@ -171,7 +170,10 @@ std::string describe(const Summary& summary, const fs::path& folder) {
     const double each = static_cast<double>(check.measured) / static_cast<double>(summary.steps);
     if (check.measured == 0 && check.predicted.value_or(0) == 0) continue;
     text += fmt::format("  {} {} {:.0f} bytes a step", check.role, check.direction, each);
-    if (check.predicted) text += check.ok() ? ", as predicted" : fmt::format(", predicted {:.0f}", static_cast<double>(*check.predicted) / static_cast<double>(summary.steps));
+    if (check.predicted)
+      text += check.ok() ? ", as predicted"
+                         : fmt::format(", predicted {:.0f}",
+                                       static_cast<double>(*check.predicted) / static_cast<double>(summary.steps));
     text += "\n";
   }
   return text + fmt::format("run folder: {}\n", folder.string());

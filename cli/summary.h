@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-
 #include <psring/cli/commands.h>
 #include <psring/common/proc/job.h>
 
@@ -14,9 +13,9 @@ namespace psring::cli {
 
 /// Payload bytes of one step: what was measured over the run, and what the strategy predicts.
 struct ByteCheck {
-  std::string role;       ///< "worker 0", "servers"
-  std::string direction;  ///< "sent", "received"
-  std::uint64_t measured = 0;   ///< of the whole run
+  std::string role;            ///< "worker 0", "servers"
+  std::string direction;       ///< "sent", "received"
+  std::uint64_t measured = 0;  ///< of the whole run
   std::optional<std::uint64_t> predicted;
   bool ok() const { return !predicted || *predicted == measured; }
 };

@@ -39,9 +39,10 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   const worker::Registries& registries = invocation.app.worker_registries();
   const auto kind = registries.strategies.make(Spec::parse("--strategy", flags.strategy));
   if (flags.nodes == 0) fail(ErrorKind::usage, "--nodes: expected a number > 0");
-  if (flags.nodes > 1 && flags.key.empty()) fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
+  if (flags.nodes > 1 && flags.key.empty())
+    fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
   JobOptions job = resolve(flags.job, flags.strategy, *kind, false, flags.listen.starts_with("127."));
-  const worker::TrainSetup setup(job, registries, invocation.app.optimizers());
+  const worker::TrainSetup setup = prepare(job, invocation.app);
   job.steps = setup.steps();
   print_plan(setup);
   LaunchOptions options{.out = make_run_folder(flags.out, Spec::parse("--strategy", flags.strategy).name()),
@@ -68,7 +69,8 @@ Command add_train(CLI::App& root) {
   auto flags = std::make_shared<TrainFlags>();  // shared: the parser fills it in, the command reads it
   command->add_option("--strategy", flags->strategy, "how: ps, single")->capture_default_str();
   command->add_option("--out", flags->out, "run folder (a new one below runs/)");
-  command->add_option("--nodes", flags->nodes, "hosts: this one, and those whose agents connect")->capture_default_str();
+  command->add_option("--nodes", flags->nodes, "hosts: this one, and those whose agents connect")
+      ->capture_default_str();
   command->add_option("--listen", flags->listen, "ADDR:PORT of the coordinator; port 0: any")->capture_default_str();
   command->add_option("--key", flags->key, "the job's key file (made for this job alone, where there is one host)");
   add_job_flags(*command, flags->job);

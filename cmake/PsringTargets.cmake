@@ -26,9 +26,10 @@ if(PSRING_SANITIZE)
   target_link_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE})
 endif()
 
-# psring_library(common LINKS <libraries>): the target psring_common, alias psring::common.
+# psring_library(common SOURCES ... PUBLIC ... PRIVATE ... HEADERS ...): the target psring_common, alias psring::common.
+# HEADERS are libraries of headers that our own sources alone include: who links us needs none of them.
 function(psring_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE;HEADERS" ${ARGN})
   add_library(psring_${name} STATIC ${ARG_SOURCES})
   add_library(psring::${name} ALIAS psring_${name})
   set_target_properties(psring_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
@@ -36,6 +37,9 @@ function(psring_library name)
   target_include_directories(psring_${name} PUBLIC
     $<BUILD_INTERFACE:${PSRING_LINK_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(psring_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:psring_flags> ${ARG_PRIVATE})
+  foreach(library ${ARG_HEADERS})
+    target_link_libraries(psring_${name} PRIVATE $<BUILD_INTERFACE:${library}>)
+  endforeach()
 endfunction()
 
 # psring_program(psring SOURCES ... LINKS ...): an executable in bin.
@@ -43,6 +47,7 @@ function(psring_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE psring_flags ${ARG_LINKS})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
 # psring_test(range_test LABELS unit LINKS psring::common): tests/range_test.cpp with the shared main, one ctest test.

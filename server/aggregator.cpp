@@ -1,10 +1,9 @@
-#include <psring/server/aggregator.h>
-
 #include <algorithm>
 #include <vector>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/server/aggregator.h>
 
 namespace psring::server {
 namespace {
@@ -41,7 +40,9 @@ class Mean final : public Aggregator {
 
 class Sum final : public Aggregator {
  public:
-  void aggregate(std::span<const float* const> inputs, std::span<float> out) const override { add_up(inputs, 1.0F, out); }
+  void aggregate(std::span<const float* const> inputs, std::span<float> out) const override {
+    add_up(inputs, 1.0F, out);
+  }
 };
 
 /// The mean of what is left when `trim` values are cut off at both ends of the sorted workers' values.

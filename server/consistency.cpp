@@ -1,7 +1,6 @@
-#include <psring/server/consistency.h>
-
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/server/consistency.h>
 
 namespace psring::server {
 namespace {

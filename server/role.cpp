@@ -1,5 +1,3 @@
-#include <psring/server/role.h>
-
 #include <memory>
 
 #include <unistd.h>
@@ -8,6 +6,7 @@
 #include <psring/common/device/arena.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
+#include <psring/server/role.h>
 #include <psring/server/server.h>
 
 namespace psring::server {
@@ -20,7 +19,8 @@ std::size_t host_memory_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-void serve_job(Membership& member, const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {
+void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
+               const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
   const auto aggregator = aggregators.make(Spec::parse("--aggregate", job.aggregate));
   const auto consistency = make_consistency(Spec::parse("--consistency", job.consistency));
@@ -47,15 +47,18 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators, cons
                .consistency = consistency.get(),
                .memory_bytes = host_memory_bytes()},
               parallel, member.memory());
+  Trace trace(member.clock(), job.trace);
   member.link().on_change([&] { transport.wake(); });
-  serve(shard, transport, member.clock(), [&] {
+  const auto finished = [&] {
     member.link().check();
     return member.link().finished();
-  });
+  };
+  serve(shard, transport, member.clock(), finished, &trace);
   member.link().on_change({});
   fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());
-  member.link().report(member.report_json(
-      fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(), shard.version(), shard.describe())));
+  member.send_trace(trace);
+  member.link().report(member.report_json(fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(),
+                                                      shard.version(), shard.describe())));
 }
 
 }  // namespace

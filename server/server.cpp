@@ -1,11 +1,10 @@
-#include <psring/server/server.h>
-
 #include <chrono>
 #include <optional>
 #include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/outbox.h>
+#include <psring/server/server.h>
 
 namespace psring::server {
 namespace {
@@ -20,16 +19,24 @@ void tolerate_peers(Call&& call) {
   }
 }
 
+void handle(Shard& shard, net::Message message, std::vector<net::Outgoing>& replies, Trace* trace) {
+  if (trace == nullptr || !trace->on() || message.payload.empty()) return shard.on_message(std::move(message), replies);
+  const Trace::Span span(*trace, to_string(message.header.type),
+                         fmt::format("of {}, unit {}", to_string(message.header.sender()), message.header.unit));
+  shard.on_message(std::move(message), replies);
+}
+
 }  // namespace
 
-void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished) {
+void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
+           Trace* trace) {
   constexpr std::chrono::milliseconds kLook{100};
   net::Outbox outbox;
   std::vector<net::Outgoing> replies;
   while (!finished() || !outbox.empty()) {
     std::optional<net::Message> message;
     tolerate_peers([&] { message = transport.receive(clock.now() + kLook); });
-    if (message) shard.on_message(std::move(*message), replies);
+    if (message) handle(shard, std::move(*message), replies, trace);
     for (const net::Outgoing& reply : replies) outbox.add(reply);
     replies.clear();
     tolerate_peers([&] { outbox.flush(transport); });

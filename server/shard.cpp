@@ -1,5 +1,3 @@
-#include <psring/server/shard.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -7,6 +5,7 @@
 #include <psring/common/base/error.h>
 #include <psring/optim/norm.h>
 #include <psring/optim/updater.h>
+#include <psring/server/shard.h>
 
 namespace psring::server {
 namespace {
@@ -85,14 +84,16 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
   if (layout_bytes_.empty()) {
     net::LayoutMessage layout = net::decode_layout(bytes);
     if (layout.layout.owners != options_.servers)
-      fail(ErrorKind::protocol, "a layout cut among {} servers, the job has {}", layout.layout.owners, options_.servers);
+      fail(ErrorKind::protocol, "a layout cut among {} servers, the job has {}", layout.layout.owners,
+           options_.servers);
     if (const std::size_t needed = bytes_for(layout.layout); needed > options_.memory_bytes)
       fail(ErrorKind::protocol, "a layout that takes {} MiB of a server, {} MiB are allowed", needed >> 20,
            options_.memory_bytes >> 20);
     take_layout(std::move(layout));
     layout_bytes_ = std::move(bytes);
   } else if (layout_bytes_ != bytes) {
-    fail(ErrorKind::protocol, "{} describes another model than the first worker did", to_string(message.header.sender()));
+    fail(ErrorKind::protocol, "{} describes another model than the first worker did",
+         to_string(message.header.sender()));
   }
   replies.push_back({message.header.sender(), answer_to(message.header, FrameType::layout_ok), {}});
 }
@@ -139,8 +140,7 @@ void Shard::on_initial(const Message& message, std::vector<net::Outgoing>& repli
   Slot& slot = find(message);
   if (message.header.sender_rank != 0) fail(ErrorKind::protocol, "initial values come from worker 0");
   if (slot.initialised) {
-    if (slot.version > 0 || !layout_.initial_by_worker)
-      fail(ErrorKind::protocol, "initial values after the start");
+    if (slot.version > 0 || !layout_.initial_by_worker) fail(ErrorKind::protocol, "initial values after the start");
     return;
   }
   std::memcpy(values(slot, 0).data(), message.payload.data(), message.payload.size());
@@ -268,7 +268,8 @@ void Shard::update_now(Slot& slot) {
       } else {
         const std::span<float> gradient(mean.data(), block.size());
         options_.aggregator->aggregate(inputs, gradient);
-        options_.optimizer->apply(update_for(slot), now.subspan(begin, block.size()), gradient, state(slot, block), out);
+        options_.optimizer->apply(update_for(slot), now.subspan(begin, block.size()), gradient, state(slot, block),
+                                  out);
       }
       for (float* store : stores) std::memcpy(store + begin, out.data(), out.size_bytes());
     }
@@ -385,7 +386,8 @@ std::uint64_t Shard::version() const {
 }
 
 std::string Shard::describe() const {
-  return fmt::format("{} of {} parameters in {} units", elements_, layout_.layout.elements(), layout_.layout.units.size());
+  return fmt::format("{} of {} parameters in {} units", elements_, layout_.layout.elements(),
+                     layout_.layout.units.size());
 }
 
 }  // namespace psring::server

@@ -27,7 +27,7 @@ struct ShardOptions {
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
   double lr = 0;
-  double clip_norm = 0;  ///< 0: no clipping
+  double clip_norm = 0;                         ///< 0: no clipping
   const optim::Optimizer* optimizer = nullptr;  ///< null: answers with the aggregated gradient (--optimizer-on worker)
   const optim::Schedule* schedule = nullptr;    ///< null as the optimizer is
   const Aggregator* aggregator = nullptr;
@@ -111,9 +111,9 @@ class Shard {
   std::size_t elements_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::pair<std::size_t, std::size_t>> unit_slots_;  ///< for each unit: its slots [first, last)
-  Buffer parameters_[2];   ///< version v is in parameters_[v % 2]; with the optimizer elsewhere, [0] the mean
+  Buffer parameters_[2];  ///< version v is in parameters_[v % 2]; with the optimizer elsewhere, [0] the mean
   Buffer state_[optim::Optimizer::kMaxSlots];
-  Buffer mean_;            ///< under a verdict: the step's mean gradient
+  Buffer mean_;                 ///< under a verdict: the step's mean gradient
   std::size_t aggregated_ = 0;  ///< slots whose mean is there
   Verdict verdict_;
   bool clipping_ = false;  ///< the round under way is the clipping's, not the layerwise rule's

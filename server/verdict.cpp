@@ -1,10 +1,9 @@
-#include <psring/server/verdict.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/server/verdict.h>
 
 namespace psring::server {
 
@@ -40,7 +39,8 @@ void Verdict::check_due(const net::Message& message) const {
   const std::size_t sums = rank_ == 0 ? total_.size() : sums_due_;  // none yet: the first part says how many
   const std::size_t bytes = message.payload.size();
   if (bytes == 0 || bytes % ExactSum::kBytes != 0 || (sums != 0 && bytes != sums * ExactSum::kBytes))
-    fail(ErrorKind::protocol, "a verdict of {} with {} bytes, {} sums of {} are due", from, bytes, sums, ExactSum::kBytes);
+    fail(ErrorKind::protocol, "a verdict of {} with {} bytes, {} sums of {} are due", from, bytes, sums,
+         ExactSum::kBytes);
 }
 
 std::optional<Verdict::Sums> Verdict::merge(std::uint32_t rank, const Sums& part, std::vector<net::Outgoing>& replies) {

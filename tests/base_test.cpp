@@ -1,6 +1,6 @@
-#include <catch2/catch.hpp>
-
 #include <vector>
+
+#include <catch2/catch.hpp>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/layout.h>
@@ -51,7 +51,8 @@ TEST_CASE("a partition covers the buffer, on cuts") {
 }
 
 TEST_CASE("a model starts with the same values however it is cut") {
-  std::vector<UnitSpec> units{{"u", {{{"a", {3, 100}, {Init::Kind::uniform, 0.5F}}, 0}, {{"b", {77}, {Init::Kind::normal, 2}}, 1}}}};
+  std::vector<UnitSpec> units{
+      {"u", {{{"a", {3, 100}, {Init::Kind::uniform, 0.5F}}, 0}, {{"b", {77}, {Init::Kind::normal, 2}}, 1}}}};
   const Layout layout = make_layout(units, 3);
   const UnitLayout& unit = layout.units[0];
   CHECK(unit.tensors[1].offset == 512);

@@ -1,7 +1,7 @@
-#include <catch2/catch.hpp>
-
 #include <cstring>
 #include <string_view>
+
+#include <catch2/catch.hpp>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
@@ -23,7 +23,9 @@ FrameHeader sample() {
   return h;
 }
 
-std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 }  // namespace
 

@@ -44,8 +44,7 @@ std::vector<double> read(std::ifstream& file, std::size_t n) {
 void compare(const std::string& text, std::size_t batch) {
   INFO(text);
   const GptShape shape = parse_gpt(Spec::parse("--model", text));
-  const Model model =
-      make_gpt(Spec::parse("--model", text));
+  const Model model = make_gpt(Spec::parse("--model", text));
   std::vector<const Layer*> layers;
   for (const auto& layer : model.layers) layers.push_back(layer.get());
   test::LayerStack stack(layers, {batch, shape.context}, 17);

@@ -24,9 +24,7 @@ using psring::test::relative_error;
 
 namespace {
 
-Model gpt(const std::string& text, std::size_t context) {
-  return make_gpt(Spec::parse("--model", text));
-}
+Model gpt(const std::string& text) { return make_gpt(Spec::parse("--model", text)); }
 
 std::vector<const Layer*> all_layers(const Model& model) {
   std::vector<const Layer*> layers;
@@ -214,7 +212,7 @@ TEST_CASE("each layer's gradients match finite differences") {
 }
 
 TEST_CASE("a whole gpt's gradients match finite differences") {
-  const Model model = gpt("gpt:layers=2,dim=12,heads=3,context=5,vocab=11", 5);
+  const Model model = gpt("gpt:layers=2,dim=12,heads=3,context=5,vocab=11");
   LayerStack stack(all_layers(model), {2, 5}, 1);
   set_tokens(stack, 11, 1);
   check_directions(stack);
@@ -260,7 +258,7 @@ TEST_CASE("the gradients of the tied embedding add up, and micro-batches do") {
 }
 
 TEST_CASE("a later token changes no earlier output") {
-  const Model model = gpt("gpt:layers=2,dim=16,heads=2,context=70,vocab=13", 70);
+  const Model model = gpt("gpt:layers=2,dim=16,heads=2,context=70,vocab=13");
   LayerStack stack(all_layers(model), {2, 70}, 1);
   set_tokens(stack, 13, 1);
   const std::vector<float> before = stack.forward();
@@ -278,7 +276,7 @@ TEST_CASE("a later token changes no earlier output") {
 }
 
 TEST_CASE("the same batch gives the same bits") {
-  const Model model = gpt("gpt:layers=1,dim=24,heads=2,context=66,vocab=13", 66);
+  const Model model = gpt("gpt:layers=1,dim=24,heads=2,context=66,vocab=13");
   LayerStack stack(all_layers(model), {2, 66}, 1);
   set_tokens(stack, 13, 1);
   const std::vector<float> first = stack.forward();
@@ -291,7 +289,7 @@ TEST_CASE("the same batch gives the same bits") {
 }
 
 TEST_CASE("names and shapes are those of the published GPT-2") {
-  const Model model = gpt("gpt:layers=12,dim=768,heads=12,context=1024,vocab=50257", 1024);
+  const Model model = gpt("gpt:layers=12,dim=768,heads=12,context=1024,vocab=50257");
   std::map<std::string, std::vector<std::size_t>> expected{
       {"wte.weight", {50257, 768}}, {"wpe.weight", {1024, 768}}, {"ln_f.weight", {768}}, {"ln_f.bias", {768}}};
   for (int i = 0; i < 12; ++i) {
@@ -321,7 +319,7 @@ TEST_CASE("names and shapes are those of the published GPT-2") {
 }
 
 TEST_CASE("initial values are GPT-2's") {
-  const Model model = gpt("gpt:layers=8,dim=16,heads=2,context=4,vocab=8", 4);
+  const Model model = gpt("gpt:layers=8,dim=16,heads=2,context=4,vocab=8");
   for (const auto& layer : model.layers)
     for (const TensorSpec& tensor : layer->tensors()) {
       INFO(tensor.name);
@@ -344,15 +342,13 @@ TEST_CASE("bad models and bad tokens are refused with a line that helps") {
     FAIL("no error");
     return ErrorKind::bug;
   };
-  const auto make = [&](const std::string& spec) {
-    return kind([&] { make_gpt(Spec::parse("--model", spec)); });
-  };
+  const auto make = [&](const std::string& spec) { return kind([&] { make_gpt(Spec::parse("--model", spec)); }); };
   CHECK(make("gpt:dim=10,heads=3,context=8") == ErrorKind::usage);
   CHECK(make("gpt:context=8,depth=2") == ErrorKind::usage);
   CHECK(make("gpt:layers=0,context=8") == ErrorKind::usage);
   CHECK(make("gpt:context=8,vocab=16777217") == ErrorKind::usage);
 
-  const Model model = gpt("gpt:layers=1,dim=4,heads=1,context=8,vocab=10", 8);
+  const Model model = gpt("gpt:layers=1,dim=4,heads=1,context=8,vocab=10");
   CHECK(kind([&] { model.layers[0]->output({2, 7}); }) == ErrorKind::usage);
   for (const float bad : {10.0F, -1.0F, 1.5F, std::nanf("")}) {
     LayerStack stack(all_layers(model), {2, 8}, 1);
@@ -382,7 +378,7 @@ TEST_CASE("needed operations are counted, and the products stated are those call
   CHECK(make_attention_half(shape, 0)->flops({2048, 384}, true) ==
         Approx(3 * 2 * rows * 384 * (1152 + 384) + 6 * 2.0 * 8 * 384 * 256 * 257 / 2));
 
-  const Model model = gpt("gpt:layers=2,dim=24,heads=3,context=70,vocab=13", 70);
+  const Model model = gpt("gpt:layers=2,dim=24,heads=3,context=70,vocab=13");
   LayerStack stack(all_layers(model), {2, 70}, 1);  // a recording of what is called against what is stated
   set_tokens(stack, 13, 1);
   const std::vector<float> w = normal(stack.output_shape().elements(), 2);

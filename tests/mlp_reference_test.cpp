@@ -69,8 +69,6 @@ void compare(const Model& model, const std::string& kind, const std::string& wid
 }  // namespace
 
 TEST_CASE("loss and gradients agree with an independent implementation") {
-  compare(make_mlp(Spec::parse("--model", "mlp:50-40-30-10")), "relu", "50-40-30-10",
-          10);
-  compare(make_gelu_mlp(Spec::parse("--model", "gelu-mlp:dim=24,layers=3")), "gelu", "24-24-24-24",
-          0);
+  compare(make_mlp(Spec::parse("--model", "mlp:50-40-30-10")), "relu", "50-40-30-10", 10);
+  compare(make_gelu_mlp(Spec::parse("--model", "gelu-mlp:dim=24,layers=3")), "gelu", "24-24-24-24", 0);
 }

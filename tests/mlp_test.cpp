@@ -227,12 +227,12 @@ TEST_CASE("cross-entropy counts, stays finite, refuses foreign targets, and retu
 }
 
 TEST_CASE("a model's text is checked, and the error names --model") {
-  for (const char* bad : {"mlp", "mlp:6", "mlp:6-x-3", "mlp:6-0-3", "mlp:6--3", "mlp:6-3-", "mlp:-3", "mlp:7-3",
-                          "mlp:6-2", "mlp:6-99999999999999999999-3", "mlp:dim=6"}) {
+  for (const char* bad : {"mlp", "mlp:6", "mlp:6-x-3", "mlp:6-0-3", "mlp:6--3", "mlp:6-3-", "mlp:-3",
+                          "mlp:6-99999999999999999999-3", "mlp:dim=6"}) {
     INFO(bad);
     CHECK_THROWS_WITH(make_mlp(Spec::parse("--model", bad)), Catch::Contains("--model"));
   }
-  for (const char* bad : {"gelu-mlp:dim=7", "gelu-mlp:dim=6,layers=0", "gelu-mlp:dim=6,depth=2", "gelu-mlp:6"}) {
+  for (const char* bad : {"gelu-mlp:dim=6,layers=0", "gelu-mlp:dim=6,depth=2", "gelu-mlp:6"}) {
     INFO(bad);
     CHECK_THROWS_WITH(make_gelu_mlp(Spec::parse("--model", bad)), Catch::Contains("--model"));
   }

@@ -1,11 +1,10 @@
-#include <psring/worker/client_protocol.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/client_protocol.h>
 
 namespace psring::worker {
 
@@ -107,7 +106,8 @@ void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, std::span<c
 void ClientProtocol::on_message(const net::Message& message) {
   const FrameHeader& header = message.header;
   const std::string peer = to_string(header.sender());
-  if (header.sender_role != net::Role::server) fail(ErrorKind::protocol, "a {} frame of {}", to_string(header.type), peer);
+  if (header.sender_role != net::Role::server)
+    fail(ErrorKind::protocol, "a {} frame of {}", to_string(header.type), peer);
   switch (header.type) {
     case FrameType::layout_ok:
       if (layouts_missing_.erase(header.sender_rank) == 0)

@@ -34,7 +34,8 @@ class ClientProtocol {
   void push(std::size_t unit, std::uint64_t step, std::span<const float> gradient, Frames& out);
   void pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up, Frames& out);
   /// Pushes the step's gradient and asks for the version that it leads to: step + 1.
-  void push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into, Frames& out);
+  void push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into,
+                 Frames& out);
 
   /// Takes a server's frame. Throws protocol where it answers nothing that was asked, or says `failed`.
   void on_message(const net::Message& message);

@@ -1,29 +1,27 @@
-#include <psring/worker/metrics.h>
-
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include <psring/worker/metrics.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
 
 using Json = nlohmann::ordered_json;
 
-MetricsWriter::MetricsWriter(const Run& run, net::ControlLink& link, const ByteLedger& bytes, const Clock& clock)
-    : run_(run), link_(link), bytes_(bytes), clock_(clock), start_(clock.now()), flushed_(start_) {}
+MetricsWriter::MetricsWriter(const Run& run, Membership& member)
+    : run_(run), member_(member), start_(member.clock().now()), flushed_(start_) {}
 
 void MetricsWriter::on_step(const StepReport& report) {
   const Nanoseconds communicated = training_ != nullptr ? training_->communicated() : Nanoseconds{0};
-  const std::uint64_t sent = bytes_.sent_bytes();
-  const std::uint64_t received = bytes_.received_bytes();
+  const std::uint64_t sent = member_.bytes().sent_bytes();
+  const std::uint64_t received = member_.bytes().received_bytes();
   Json json = {{"step", report.step},
                {"epoch", report.epoch},
-               {"worker", run_.rank},
-               {"time_s", seconds(clock_.now() - start_)},
+               {"worker", member_.rank()},
+               {"time_s", seconds(member_.clock().now() - start_)},
                {"loss", report.loss},
                {"lr", run_.schedule->lr(run_.lr, report.step)},
                {"samples", report.samples},
@@ -51,8 +49,8 @@ void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
   evaluation_ = evaluation;
   const auto rows = static_cast<double>(evaluation.rows);
   line(Json{{"step", evaluation.step},
-            {"worker", run_.rank},
-            {"time_s", seconds(clock_.now() - start_)},
+            {"worker", member_.rank()},
+            {"time_s", seconds(member_.clock().now() - start_)},
             {"test_loss", evaluation.loss_sum / rows},
             {"test_accuracy", static_cast<double>(evaluation.correct) / rows},
             {"test_rows", evaluation.rows},
@@ -62,25 +60,20 @@ void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
 
 void MetricsWriter::line(std::string text) {
   lines_ += std::move(text) + "\n";
-  if (clock_.now() - flushed_ < std::chrono::milliseconds(500)) return;
+  if (member_.clock().now() - flushed_ < std::chrono::milliseconds(500)) return;
   flush();
-  if (run_.rank == 0)
-    link_.progress(Json{{"step", steps_},
-                        {"steps", run_.steps},
-                        {"loss", last_loss_},
-                        {"samples", samples_},
-                        {"seconds", seconds(training_time_)}}
-                       .dump());
+  if (member_.rank() == 0)
+    member_.link().progress(Json{{"step", steps_},
+                                 {"steps", run_.steps},
+                                 {"loss", last_loss_},
+                                 {"samples", samples_},
+                                 {"seconds", seconds(training_time_)}}
+                                .dump());
 }
 
 void MetricsWriter::flush() {
-  flushed_ = clock_.now();
-  std::span<const char> left(lines_);
-  while (!left.empty()) {
-    const auto piece = left.first(std::min(left.size(), net::kMaxAppendBytes));
-    link_.append("metrics.jsonl", std::as_bytes(piece));
-    left = left.subspan(piece.size());
-  }
+  flushed_ = member_.clock().now();
+  member_.append("metrics.jsonl", lines_);
   lines_.clear();
 }
 
@@ -98,15 +91,16 @@ std::string MetricsWriter::summary_json(const Prediction& prediction) const {
   predict("worker_receives", prediction.worker_receives);
   predict("server_receives", prediction.server_receives);
   predict("server_sends", prediction.server_sends);
-  return Json{{"predicted", predicted},
-              {"steps", steps_},
-              {"samples", samples_},
-              {"seconds", seconds(training_time_)},
-              {"exposed_comm_s", seconds(exposed_)},
-              {"step_s", {{"median", quantile(0.5)}, {"p10", quantile(0.1)}, {"p90", quantile(0.9)}}},
-              {"first_loss", first_loss_},
-              {"final_loss", last_loss_},
-              {"test", {{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}, {"correct", evaluation_.correct}}}}
+  return Json{
+      {"predicted", predicted},
+      {"steps", steps_},
+      {"samples", samples_},
+      {"seconds", seconds(training_time_)},
+      {"exposed_comm_s", seconds(exposed_)},
+      {"step_s", {{"median", quantile(0.5)}, {"p10", quantile(0.1)}, {"p90", quantile(0.9)}}},
+      {"first_loss", first_loss_},
+      {"final_loss", last_loss_},
+      {"test", {{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}, {"correct", evaluation_.correct}}}}
       .dump();
 }
 

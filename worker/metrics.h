@@ -3,8 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include <psring/common/base/byte_ledger.h>
-#include <psring/common/net/control_link.h>
+#include <psring/common/proc/role.h>
 #include <psring/optim/schedule.h>
 #include <psring/worker/trainer.h>
 
@@ -18,12 +17,11 @@ class Training;
 class MetricsWriter final : public TrainObserver {
  public:
   struct Run {
-    std::uint32_t rank = 0;
     std::uint64_t steps = 0;
     double lr = 0;
     const optim::Schedule* schedule = nullptr;
   };
-  MetricsWriter(const Run& run, net::ControlLink& link, const ByteLedger& bytes, const Clock& clock);
+  MetricsWriter(const Run& run, Membership& member);
 
   /// Time spent in communication so far, for comm_s.
   void measure(const Training& training) { training_ = &training; }
@@ -39,9 +37,7 @@ class MetricsWriter final : public TrainObserver {
   void line(std::string text);
 
   const Run run_;
-  net::ControlLink& link_;
-  const ByteLedger& bytes_;
-  const Clock& clock_;
+  Membership& member_;
   const Training* training_ = nullptr;
   const Moment start_;
   Moment flushed_;

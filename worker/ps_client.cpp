@@ -1,11 +1,10 @@
-#include <psring/worker/ps_client.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/arena.h>
+#include <psring/worker/ps_client.h>
 
 namespace psring::worker {
 
@@ -26,10 +25,7 @@ class PsClient::Busy {
 };
 
 PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options)
-    : transport_(transport),
-      clock_(clock),
-      options_(std::move(options)),
-      protocol_(std::move(layout), options_.mark) {}
+    : transport_(transport), clock_(clock), options_(std::move(options)), protocol_(std::move(layout), options_.mark) {}
 
 void PsClient::send() {
   for (const net::Outgoing& frame : frames_) outbox_.add(frame);

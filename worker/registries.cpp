@@ -1,9 +1,8 @@
-#include <psring/worker/registries.h>
-
 #include <utility>
 
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/mlp.h>
+#include <psring/worker/registries.h>
 #include <psring/worker/strategy/strategies.h>
 
 namespace psring::worker {
@@ -19,16 +18,18 @@ void register_builtins(Registries& registries) {
   register_builtin_datasets(registries.datasets);
 
   registries.strategies.add("single", "one process, no exchange", [](const Spec& spec) {
-    return std::make_unique<StrategyKind>(
-        StrategyKind{.servers = false, .one_worker = true, .exact = true, .make = [spec](const Context& context, const JobOptions&) {
+    return std::make_unique<StrategyKind>(StrategyKind{
+        .servers = false, .one_worker = true, .exact = true, .make = [spec](const Context& context, const JobOptions&) {
           return make_single(spec, context);
         }});
   });
   registries.strategies.add("ps", "servers own all parameters; push and pull, bsp", [](const Spec& spec) {
-    return std::make_unique<StrategyKind>(
-        StrategyKind{.servers = true, .one_worker = false, .exact = true, .make = [spec](const Context& context, const JobOptions& job) {
-          return make_ps(spec, context, job.optimizer_on == "server");
-        }});
+    return std::make_unique<StrategyKind>(StrategyKind{.servers = true,
+                                                       .one_worker = false,
+                                                       .exact = true,
+                                                       .make = [spec](const Context& context, const JobOptions& job) {
+                                                         return make_ps(spec, context, job.optimizer_on == "server");
+                                                       }});
   });
 }
 

@@ -1,28 +1,14 @@
-#include <psring/worker/role.h>
-
-#include <algorithm>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include <psring/common/base/trace.h>
 #include <psring/common/net/zmq_channel.h>
 #include <psring/worker/metrics.h>
+#include <psring/worker/role.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
 namespace {
-
-/// One file for all processes: a list of events without its brackets; the coordinator's side closes it.
-void send_trace(Membership& member, Trace& trace) {
-  const std::string json = trace.take_json(to_string(member.self()), static_cast<int>(member.rank()) + 1,
-                                           member.link().clock_offset());
-  for (std::span<const char> left(json); !left.empty();) {
-    const auto piece = left.first(std::min(left.size(), net::kMaxAppendBytes));
-    member.link().append(fmt::format("trace/worker-{}.json", member.rank()), std::as_bytes(piece));
-    left = left.subspan(piece.size());
-  }
-}
 
 void train(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
@@ -35,6 +21,9 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
     member.links().connect(servers, *arena, member.deadline());
     transport = &member.links().transport();
     member.link().on_change([transport] { transport->wake(); });
+    if (member.rank() == 0)
+      fmt::print("each of {} servers holds {} of {} elements, padding counted\n", job.servers,
+                 setup.layout().elements() / job.servers, setup.layout().elements());
     for (const net::Member& server : servers)
       fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), transport->describe(server.peer));
   }
@@ -46,13 +35,13 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
                             .arena = arena ? &*arena : nullptr,
                             .transport = transport,
                             .check = [&] { member.link().check(); }});
-  MetricsWriter metrics({.rank = member.rank(), .steps = setup.steps(), .lr = setup.optimizer().lr, .schedule = setup.optimizer().schedule},
-                        member.link(), member.bytes(), member.clock());
+  const OptimizerPlan plan = setup.optimizer();
+  MetricsWriter metrics({.steps = setup.steps(), .lr = plan.lr, .schedule = plan.schedule}, member);
   metrics.measure(training);
   training.run(metrics);
   metrics.flush();
   if (member.rank() == 0 && !job.out.empty()) training.save(job.out + "/model.safetensors");
-  if (job.trace) send_trace(member, trace);
+  member.send_trace(trace);
   member.link().on_change({});
   member.link().report(member.report_json(metrics.summary_json(training.predict())));
   member.link().done();

@@ -1,31 +1,91 @@
-#include <psring/worker/session.h>
-
 #include <chrono>
+#include <optional>
 #include <utility>
 
-namespace psring::worker {
+#include <psring/common/device/arena.h>
+#include <psring/common/device/buffer.h>
+#include <psring/common/proc/role.h>
+#include <psring/worker/ps_client.h>
+#include <psring/worker/session.h>
 
-Session::Session(const RoleOptions& options, std::vector<UnitSpec> units) : member_(options, net::Role::worker) {
-  Layout layout = make_layout(std::move(units), member_.job().servers);
-  arena_.emplace(lent_bytes(layout));
-  for (const UnitLayout& unit : layout.units) {
-    parameters_.emplace_back(unit.elements * sizeof(float), Category::parameters, member_.memory(), &*arena_);
-    gradients_.emplace_back(unit.elements * sizeof(float), Category::gradients, member_.memory(), &*arena_);
-  }
-  member_.links().connect(member_.meet({}, net::Role::server), *arena_, member_.deadline());
-  net::Transport& transport = member_.links().transport();
-  member_.link().on_change([&transport] { transport.wake(); });
-  client_.emplace(transport, member_.clock(), std::move(layout),
-                  PsClient::Options{.mark = [this](const void* at) { return arena_->mark(at); },
-                                    .check = [this] { member_.link().check(); }});
-  client_->open(member_.job().seed);
+namespace psring::worker {
+namespace {
+
+std::vector<UnitSpec> one_vector(std::size_t elements) {
+  TensorSlot tensor;
+  tensor.spec = {"vector", {elements}, {}};
+  return {{"vector", {std::move(tensor)}}};
 }
 
+}  // namespace
+
+struct Session::State {
+  State(const RoleOptions& options, std::vector<UnitSpec> units) : member(options, net::Role::worker) {
+    Layout layout = make_layout(std::move(units), member.job().servers);
+    arena.emplace(lent_bytes(layout));
+    for (const UnitLayout& unit : layout.units) {
+      parameters.emplace_back(unit.elements * sizeof(float), Category::parameters, member.memory(), &*arena);
+      gradients.emplace_back(unit.elements * sizeof(float), Category::gradients, member.memory(), &*arena);
+    }
+    member.links().connect(member.meet({}, net::Role::server), *arena, member.deadline());
+    net::Transport& transport = member.links().transport();
+    member.link().on_change([&transport] { transport.wake(); });
+    PsClient::Options client_options;
+    client_options.mark = [this](const void* at) { return arena->mark(at); };
+    client_options.check = [this] { member.link().check(); };
+    if (member.job().op_timeout > 0) client_options.op_timeout = from_seconds(member.job().op_timeout);
+    client.emplace(transport, member.clock(), std::move(layout), std::move(client_options));
+    client->open(member.job().seed);
+  }
+  ~State() { member.link().on_change({}); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Membership member;
+  std::optional<Arena> arena;
+  std::vector<Buffer> parameters;
+  std::vector<Buffer> gradients;
+  std::optional<PsClient> client;
+};
+
+Session::Session(const RoleOptions& options, std::vector<UnitSpec> units)
+    : state_(std::make_unique<State>(options, std::move(units))) {}
+
+Session::Session(const RoleOptions& options, std::size_t elements) : Session(options, one_vector(elements)) {}
+
+Session::~Session() = default;
+
+std::size_t Session::rank() const { return state_->member.rank(); }
+
+std::size_t Session::workers() const { return state_->member.job().workers; }
+
+std::span<float> Session::parameters(std::size_t unit) const { return state_->parameters.at(unit).as<float>(); }
+
+std::span<float> Session::gradients(std::size_t unit) const { return state_->gradients.at(unit).as<float>(); }
+
+void Session::push(std::uint64_t step, std::size_t unit) {
+  client().push(unit, step, gradients(unit));
+  client().wait_acknowledged(unit);
+}
+
+void Session::pull(std::uint64_t version, std::size_t unit) {
+  client().pull(unit, version, parameters(unit));
+  client().wait(unit, version);
+}
+
+void Session::push_pull(std::uint64_t step, std::size_t unit) {
+  client().push_pull(unit, step, gradients(unit), parameters(unit));
+  client().wait(unit, step + 1);
+}
+
+PsClient& Session::client() { return *state_->client; }
+
 void Session::finish() {
-  member_.link().on_change({});
-  member_.link().report(member_.report_json(""));
-  member_.link().done();
-  member_.link().flush(member_.clock().now() + std::chrono::seconds(10));
+  net::ControlLink& link = state_->member.link();
+  link.on_change({});
+  link.report(state_->member.report_json(""));
+  link.done();
+  link.flush(state_->member.clock().now() + std::chrono::seconds(10));
 }
 
 }  // namespace psring::worker

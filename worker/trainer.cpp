@@ -1,9 +1,8 @@
-#include <psring/worker/trainer.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/trainer.h>
 
 namespace psring::worker {
 
@@ -30,7 +29,7 @@ void Trainer::run() {
     }
     parts_.strategy.finish_step(step);
     parts_.observer.on_step({index, index / batches, total.loss_sum / static_cast<double>(total.rows), samples,
-                       parts_.clock.now() - start, parts_.strategy.waited() - waited});
+                             parts_.clock.now() - start, parts_.strategy.waited() - waited});
     if (plan_.eval_every != 0 && (index + 1) % plan_.eval_every == 0 && index + 1 < plan_.steps) evaluate(index + 1);
   }
   parts_.strategy.quiesce();

@@ -1,11 +1,10 @@
-#include <psring/worker/training.h>
-
 #include <algorithm>
 #include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/model/safetensors.h>
+#include <psring/worker/training.h>
 
 namespace psring::worker {
 namespace {

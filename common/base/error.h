@@ -1,10 +1,10 @@
 #pragma once
 
-#include <fmt/core.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/core.h>
 
 namespace psring {
 

@@ -1,8 +1,7 @@
-#include <psring/common/base/layout.h>
-
 #include <algorithm>
 #include <utility>
 
+#include <psring/common/base/layout.h>
 #include <psring/common/base/rng.h>
 
 namespace psring {

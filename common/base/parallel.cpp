@@ -1,10 +1,10 @@
-#include <psring/common/base/parallel.h>
-
 #include <atomic>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include <psring/common/base/parallel.h>
 
 namespace psring {
 

@@ -1,6 +1,6 @@
-#include <psring/common/base/pieces.h>
-
 #include <algorithm>
+
+#include <psring/common/base/pieces.h>
 
 namespace psring {
 

@@ -1,7 +1,7 @@
-#include <psring/common/base/rng.h>
-
 #include <cmath>
 #include <numbers>
+
+#include <psring/common/base/rng.h>
 
 namespace psring {
 namespace {

@@ -1,9 +1,8 @@
-#include <psring/common/base/spec.h>
-
 #include <charconv>
 #include <limits>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
 
 namespace psring {
 
@@ -82,7 +81,8 @@ std::size_t parse_bytes(std::string_view flag, std::string_view text) {
   }
   std::size_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size() || value > std::numeric_limits<std::size_t>::max() / unit)
+  if (error != std::errc{} || end != digits.data() + digits.size() ||
+      value > std::numeric_limits<std::size_t>::max() / unit)
     fail(ErrorKind::usage, "{}: expected bytes such as 4096, 64K, 25M, got '{}'", flag, text);
   return value * unit;
 }

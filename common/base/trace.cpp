@@ -1,8 +1,8 @@
-#include <psring/common/base/trace.h>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include <utility>
+#include <psring/common/base/trace.h>
 
 namespace psring {
 
@@ -29,18 +29,19 @@ void Trace::Span::begin(std::string_view name, std::string_view detail) {
   start_ = trace_.clock_.now();
 }
 
-void Trace::Span::end() {
-  trace_.events_.push_back({std::move(name_), start_, trace_.clock_.now() - start_});
-}
+void Trace::Span::end() { trace_.events_.push_back({std::move(name_), start_, trace_.clock_.now() - start_}); }
 
 std::string Trace::take_json(std::string_view process, int pid, Nanoseconds offset) {
   if (events_.empty()) return "";
-  std::string json = fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, quoted(process));
+  std::string json =
+      fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, quoted(process));
   for (const Event& event : events_) {
     const double start_us = static_cast<double>((event.start.time_since_epoch() + offset).count()) / 1e3;
     const double duration_us = static_cast<double>(event.duration.count()) / 1e3;
-    json += fmt::format(",\n" R"({{"name":{},"ph":"X","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f}}})",
-                        quoted(event.name), pid, start_us, duration_us);
+    json += fmt::format(
+        ",\n"
+        R"({{"name":{},"ph":"X","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f}}})",
+        quoted(event.name), pid, start_us, duration_us);
   }
   events_.clear();
   return json;

@@ -8,9 +8,9 @@ namespace psring {
 
 /// y = op(A) op(B), as in BLAS but row-major.
 struct Gemm {
-  std::size_t m = 0, n = 0, k = 0;  ///< op(A) is m x k, op(B) is k x n, C is m x n
-  bool transpose_a = false;         ///< A is stored k x m
-  bool transpose_b = false;         ///< B is stored n x k
+  std::size_t m = 0, n = 0, k = 0;        ///< op(A) is m x k, op(B) is k x n, C is m x n
+  bool transpose_a = false;               ///< A is stored k x m
+  bool transpose_b = false;               ///< B is stored n x k
   std::size_t lda = 0, ldb = 0, ldc = 0;  ///< row strides; 0: dense
 };
 

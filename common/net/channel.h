@@ -36,7 +36,7 @@ class Channel {
 
 /// A transport over several channels: spins briefly, then sleeps in poll(2) on all of them.
 /// Fills in each header's job, sender, sequence and payload_bytes, and counts bytes by frame type.
-std::unique_ptr<Transport> make_poll_transport(Peer self, std::uint64_t job, std::vector<std::unique_ptr<Channel>> channels,
-                                               ByteLedger& ledger);
+std::unique_ptr<Transport> make_poll_transport(Peer self, std::uint64_t job,
+                                               std::vector<std::unique_ptr<Channel>> channels, ByteLedger& ledger);
 
 }  // namespace psring::net

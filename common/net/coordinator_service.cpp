@@ -105,9 +105,9 @@ class CoordinatorService::Impl {
         coordinator_(std::move(options.plan), clock.now()) {
     use_curve_server(router_.handle(), key.server_keys(), zap_);
     router_.set(ZMQ_LINGER, 1000);
-    router_.set(ZMQ_SNDHWM, 0);  // few and small: none may be dropped
+    router_.set(ZMQ_SNDHWM, 0);                                      // few and small: none may be dropped
     router_.set(ZMQ_IPV6, options.listen.starts_with('[') ? 1 : 0);  // else the endpoint reads [::ffff:127.0.0.1]
-    const std::int64_t most = kMaxControlBytes + 4096;  // and CURVE's share
+    const std::int64_t most = kMaxControlBytes + 4096;               // and CURVE's share
     const bool limited = zmq_setsockopt(router_.handle(), ZMQ_MAXMSGSIZE, &most, sizeof most) == 0;
     check(limited, "ZeroMQ: {}", zmq_strerror(errno));
     if (zmq_bind(router_.handle(), fmt::format("{}{}", kScheme, options.listen).c_str()) != 0)

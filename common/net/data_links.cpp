@@ -1,18 +1,9 @@
-#include <psring/common/net/data_links.h>
-
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <utility>
 
 #include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
 #include <psring/common/net/channel.h>
+#include <psring/common/net/data_links.h>
 #include <psring/common/net/shm_channel.h>
 
 namespace psring::net {
@@ -68,26 +59,6 @@ Transport& DataLinks::transport() {
     transport_ = make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger_);
   }
   return *transport_;
-}
-
-std::string address_towards(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.c_str(), "9", &hints, &found); error != 0)
-    fail(ErrorKind::data, "{}: {}", host, ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  // Connecting a datagram socket sends nothing: it only looks the route up.
-  const Fd socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage local{};
-  socklen_t size = sizeof local;
-  char text[NI_MAXHOST] = {};
-  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0)
-    fail(ErrorKind::data, "no route to {}: {}", host, std::strerror(errno));
-  if (::getnameinfo(reinterpret_cast<sockaddr*>(&local), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
-    fail(ErrorKind::data, "no route to {}", host);
-  return text;
 }
 
 }  // namespace psring::net

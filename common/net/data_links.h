@@ -60,8 +60,4 @@ class DataLinks {
   std::unique_ptr<Transport> transport_;
 };
 
-/// The local address from which packets to `host` (a name or an address) leave: what a role binds that
-/// others have to reach. Throws data where there is no route.
-std::string address_towards(const std::string& host);
-
 }  // namespace psring::net

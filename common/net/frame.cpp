@@ -1,10 +1,9 @@
-#include <psring/common/net/frame.h>
+#include <cstring>
 
 #include <nmmintrin.h>
 
-#include <cstring>
-
 #include <psring/common/base/error.h>
+#include <psring/common/net/frame.h>
 
 namespace psring::net {
 
@@ -41,7 +40,8 @@ std::uint32_t crc32c(std::span<const std::byte> bytes) {
     std::memcpy(&word, at, 8);
     crc = _mm_crc32_u64(crc, word);
   }
-  for (; left > 0; ++at, --left) crc = _mm_crc32_u8(static_cast<std::uint32_t>(crc), std::to_integer<std::uint8_t>(*at));
+  for (; left > 0; ++at, --left)
+    crc = _mm_crc32_u8(static_cast<std::uint32_t>(crc), std::to_integer<std::uint8_t>(*at));
   return static_cast<std::uint32_t>(crc) ^ 0xFFFFFFFF;
 }
 
@@ -73,7 +73,8 @@ FrameHeader decode(std::span<const std::byte> bytes) {
   const std::uint8_t dtype = raw(offsetof(FrameHeader, dtype));
   if (dtype >= kDTypes) fail(ErrorKind::protocol, "unknown element type {}", dtype);
   const std::uint8_t encoding = raw(offsetof(FrameHeader, encoding));
-  if (encoding != static_cast<std::uint8_t>(Encoding::dense)) fail(ErrorKind::protocol, "unknown encoding {}", encoding);
+  if (encoding != static_cast<std::uint8_t>(Encoding::dense))
+    fail(ErrorKind::protocol, "unknown encoding {}", encoding);
   const std::uint8_t role = raw(offsetof(FrameHeader, sender_role));
   if (role > static_cast<std::uint8_t>(Role::agent)) fail(ErrorKind::protocol, "unknown role {}", role);
   FrameHeader header;

@@ -56,8 +56,8 @@ enum class Encoding : std::uint8_t { dense = 0 };
 struct FrameHeader {
   static constexpr std::uint32_t kMagic = 0x47525350;  // "PSRG"
   static constexpr std::uint16_t kWireVersion = 1;
-  static constexpr std::uint8_t kWantAck = 1;    ///< flag: a push that wants a push_ack
-  static constexpr std::uint8_t kStartUp = 2;    ///< flag: counted as control, not as the exchange's payload
+  static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
+  static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control, not as the exchange's payload
 
   std::uint32_t magic = kMagic;
   std::uint16_t wire_version = kWireVersion;

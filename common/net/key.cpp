@@ -1,4 +1,6 @@
-#include <psring/common/net/key.h>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -6,11 +8,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
 #include <psring/common/base/error.h>
+#include <psring/common/net/key.h>
 
 namespace psring::net {
 namespace {
@@ -46,7 +45,8 @@ JobKey JobKey::load(const std::filesystem::path& file) {
   std::array<unsigned char, kBytes> secret;
   std::size_t size = 0;
   const char* end = nullptr;
-  if (sodium_hex2bin(secret.data(), secret.size(), hex, static_cast<std::size_t>(in.gcount()), "\n", &size, &end) != 0 ||
+  if (sodium_hex2bin(secret.data(), secret.size(), hex, static_cast<std::size_t>(in.gcount()), "\n", &size, &end) !=
+          0 ||
       size != kBytes || end != hex + in.gcount() || in.peek() != std::ifstream::traits_type::eof())
     fail(ErrorKind::data, "--key {}: not a key: expected {} hexadecimal digits, as psring keygen writes them",
          file.string(), 2 * kBytes);

@@ -1,10 +1,9 @@
-#include <psring/common/net/layout_message.h>
-
 #include <cstring>
 #include <string>
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/frame.h>
+#include <psring/common/net/layout_message.h>
 
 namespace psring::net {
 namespace {

@@ -11,7 +11,7 @@ namespace psring::net {
 /// What a worker tells each server before anything moves: the units that it will push and pull.
 struct LayoutMessage {
   Layout layout;
-  std::uint64_t seed = 0;         ///< of the initial parameters
+  std::uint64_t seed = 0;          ///< of the initial parameters
   bool initial_by_worker = false;  ///< worker 0 sends them; else the servers generate their ranges
 };
 

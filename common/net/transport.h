@@ -13,8 +13,8 @@ namespace psring::net {
 
 /// A frame that arrived.
 struct Message {
-  FrameHeader header;                     ///< header.sender() is the authenticated peer of the link
-  std::span<const std::byte> payload;     ///< readable as long as `holder` lives; on a boundary of its elements
+  FrameHeader header;                  ///< header.sender() is the authenticated peer of the link
+  std::span<const std::byte> payload;  ///< readable as long as `holder` lives; on a boundary of its elements
   /// Memory of the asking peer into which the answer may be written directly: an answer whose payload is
   /// this span then costs no copy. Empty where the transport has none.
   std::span<std::byte> reply_space;
@@ -34,7 +34,8 @@ class Transport {
   virtual void send(Peer to, FrameHeader header, std::span<const std::byte> payload) = 0;
 
   /// The next frame of any peer, in each peer's order, or nothing once `deadline` has passed, `wake` was
-  /// called, or bytes in flight have left so that there is room for more. Throws peer_lost where a link broke, protocol where a peer broke the protocol.
+  /// called, or bytes in flight have left so that there is room for more. Throws peer_lost where a link broke, protocol
+  /// where a peer broke the protocol.
   virtual std::optional<Message> receive(Moment deadline) = 0;
 
   /// Bytes given to `send` for this peer that have not left yet: what a sender with priorities looks at.

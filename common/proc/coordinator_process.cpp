@@ -18,13 +18,13 @@ namespace {
 constexpr std::size_t kEndpointBytes = 512;
 
 /// Until the newline; "" where the pipe was closed before it.
-std::string read_line(int fd, Moment deadline, const Clock& clock) {
+std::string read_line(int fd, const std::string& name, Moment deadline, const Clock& clock) {
   std::string line;
   for (;;) {
     pollfd polled{fd, POLLIN, 0};
     const int ready = ::poll(&polled, 1, poll_milliseconds(clock.now(), deadline));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) fail(ErrorKind::timeout, "the coordinator did not start in time");
+    if (ready <= 0) fail(ErrorKind::timeout, "the {} did not start in time", name);
     std::array<char, kEndpointBytes> buffer;
     const ssize_t size = ::read(fd, buffer.data(), buffer.size());
     if (size <= 0 || line.size() > kEndpointBytes) return "";
@@ -35,8 +35,8 @@ std::string read_line(int fd, Moment deadline, const Clock& clock) {
 
 }  // namespace
 
-std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline,
-                              const Clock& clock, std::span<const int> inherited) {
+std::string start_listening(LocalCluster& cluster, const std::string& name, std::vector<std::string> argv,
+                            Moment deadline, const Clock& clock, std::span<const int> inherited) {
   std::array<int, 2> ends{};
   check(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe: {}", std::strerror(errno));
   const Fd read_end(ends[0]);
@@ -44,17 +44,21 @@ std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> ar
   argv.insert(argv.end(), {"--endpoint-fd", std::to_string(write_end.get())});
   std::vector<int> open(inherited.begin(), inherited.end());
   open.push_back(write_end.get());
-  cluster.start("coordinator", std::move(argv), open);
+  cluster.start(name, std::move(argv), open);
   write_end = Fd();
-  std::string endpoint = read_line(read_end.get(), deadline, clock);
+  std::string endpoint = read_line(read_end.get(), name, deadline, clock);
   if (!endpoint.empty()) return endpoint;
   const auto exit = cluster.next_exit(deadline);
-  if (!exit) fail(ErrorKind::timeout, "the coordinator did not say where it listens");
-  if (exit->signal != 0)
-    fail(ErrorKind::peer_lost, "the coordinator was ended by signal {} as it started", exit->signal);
+  if (!exit) fail(ErrorKind::timeout, "the {} did not say where it listens", name);
+  if (exit->signal != 0) fail(ErrorKind::peer_lost, "the {} was ended by signal {} as it started", name, exit->signal);
   const std::string why =
       exit->last_line.empty() ? fmt::format("exited with status {}", exit->status) : exit->last_line;
-  throw Error(kind_of_status(exit->status), "the coordinator did not start: " + why);
+  throw Error(kind_of_status(exit->status), fmt::format("the {} did not start: {}", name, why));
+}
+
+std::string start_coordinator(LocalCluster& cluster, std::vector<std::string> argv, Moment deadline, const Clock& clock,
+                              std::span<const int> inherited) {
+  return start_listening(cluster, "coordinator", std::move(argv), deadline, clock, inherited);
 }
 
 void publish_endpoint(int fd, const std::string& endpoint) {

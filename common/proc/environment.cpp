@@ -1,10 +1,9 @@
-#include <psring/common/proc/environment.h>
-
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include <psring/common/base/error.h>
+#include <psring/common/proc/environment.h>
 
 namespace psring {
 

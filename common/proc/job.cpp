@@ -1,8 +1,7 @@
-#include <psring/common/proc/job.h>
-
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/proc/job.h>
 
 namespace psring {
 namespace {

@@ -117,7 +117,8 @@ pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv
     ::waitpid(pid, nullptr, 0);
     fail(ErrorKind::data, "{}: cannot execute {}: {}", name, argv.front(), std::strerror(error));
   }
-  Fd pid_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // ours and not reaped: the number cannot belong to another
+  Fd pid_fd(
+      static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // ours and not reaped: the number cannot belong to another
   processes_.push_back({name, pid, std::move(pid_fd), std::move(errors.read_end), std::move(log), {}, {}});
   check(static_cast<bool>(processes_.back().pid_fd), "no pidfd: {}", std::strerror(errno));
   return pid;

@@ -1,16 +1,16 @@
-#include <psring/common/proc/role.h>
-
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <span>
 
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
+#include <psring/common/proc/role.h>
 
 namespace psring {
 namespace {
@@ -27,7 +27,8 @@ Membership::Membership(const RoleOptions& options, net::Role role) : role_(role)
   const net::JobKey key = net::JobKey::load(options.key_file);
   const std::string host = net::host_id();
   link_ = std::make_unique<net::ControlLink>(
-      net::ControlLink::Options{.endpoint = options.endpoint, .role = role, .rank = options.rank, .host_id = host}, key, clock_);
+      net::ControlLink::Options{.endpoint = options.endpoint, .role = role, .rank = options.rank, .host_id = host}, key,
+      clock_);
   try {
     prepare(options, key, host);
   } catch (const Error& error) {
@@ -38,9 +39,8 @@ Membership::Membership(const RoleOptions& options, net::Role role) : role_(role)
 
 void Membership::prepare(const RoleOptions& options, const net::JobKey& key, const std::string& host) {
   job_ = job_from_json(link_->job());
-  const std::string bind = options.bind.empty()
-                               ? net::address_towards(host_of(options.endpoint))
-                               : options.bind;
+  const std::string bind =
+      options.bind.empty() ? net::address_towards(host_of(options.endpoint)) : net::bind_address(options.bind);
   links_ = std::make_unique<net::DataLinks>(key,
                                             net::DataLinks::Options{.self = {self(), 0},
                                                                     .way = net::parse_way(job_.transport),
@@ -58,19 +58,35 @@ std::vector<net::Member> Membership::meet(const net::Addresses& addresses, net::
   return members;
 }
 
+void Membership::append(const std::string& file, std::string_view text) {
+  for (std::span<const char> left(text); !left.empty();) {
+    const auto piece = left.first(std::min(left.size(), net::kMaxAppendBytes));
+    link_->append(file, std::as_bytes(piece));
+    left = left.subspan(piece.size());
+  }
+}
+
+void Membership::send_trace(Trace& trace) {
+  // Numbers of processes in the trace: workers from 1, servers from 1001.
+  const int pid = static_cast<int>(rank()) + (role_ == net::Role::server ? 1001 : 1);
+  append(fmt::format("trace/{}-{}.json", to_string(role_), rank()),
+         trace.take_json(to_string(self()), pid, link_->clock_offset()));
+}
+
 std::string Membership::report_json(const std::string& extra) const {
   nlohmann::ordered_json json = extra.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(extra);
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   json["host"] = host;
   for (const auto& [key, count] : bytes_.snapshot()) {
-    auto& entry = json["bytes"][key.direction == ByteLedger::Direction::sent ? "sent" : "received"][key.operation][key.peer];
+    auto& entry =
+        json["bytes"][key.direction == ByteLedger::Direction::sent ? "sent" : "received"][key.operation][key.peer];
     entry = {{"messages", count.messages}, {"payload", count.payload}, {"framing", count.framing}};
   }
   for (std::size_t c = 0; c < kCategories; ++c) {
     const auto category = static_cast<Category>(c);
     json["memory"][std::string(to_string(category))] = {{"peak", memory_.peak_bytes(category)},
-                                                         {"current", memory_.current_bytes(category)}};
+                                                        {"current", memory_.current_bytes(category)}};
   }
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);

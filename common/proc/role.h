@@ -3,25 +3,19 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/trace.h>
 #include <psring/common/net/control_link.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/proc/job.h>
+#include <psring/common/proc/role_options.h>
 
 namespace psring {
-
-/// What a server or worker is started with; all else it learns from the coordinator.
-struct RoleOptions {
-  std::string endpoint;  ///< HOST:PORT of the coordinator
-  std::string key_file;
-  std::optional<std::uint32_t> rank;
-  std::string bind;  ///< "": the address that routes to the coordinator
-};
 
 /// A server's or worker's part in a job: its link to the coordinator, what the job says, its data links
 /// and its ledgers. A user's program that pushes and pulls makes one, too.
@@ -42,6 +36,10 @@ class Membership {
   std::vector<net::Member> meet(const net::Addresses& addresses, net::Role whom);
   Moment deadline() const { return clock_.now() + from_seconds(job_.join_timeout); }
 
+  /// Adds bytes to a file of the run folder, in pieces that fit.
+  void append(const std::string& file, std::string_view text);
+  /// This process's part of the run's trace, as trace/<role>-<rank>.json; nothing where it is off.
+  void send_trace(Trace& trace);
   /// Bytes, memory and whatever `extra` (members of a JSON object, "" for none) adds, as one JSON object.
   std::string report_json(const std::string& extra) const;
 

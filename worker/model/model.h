@@ -32,7 +32,7 @@ struct Model {
   std::string name;
   std::vector<std::unique_ptr<Layer>> layers;
   std::unique_ptr<Loss> loss;
-  std::size_t input_cols = 0;  ///< of one sample: pixels, or tokens of a context
+  std::size_t input_cols = 0;       ///< of one sample: pixels, or tokens of a context
   bool tokens = false;              ///< inputs are token ids
   std::size_t rows_per_sample = 1;  ///< rows that the loss sees for a sample: 1, or the context
   std::size_t classes = 0;          ///< that it tells apart, or its vocabulary; 0: its loss reads no targets

@@ -1,8 +1,7 @@
-#include <psring/worker/strategy/local_optimizer.h>
-
 #include <psring/common/base/error.h>
 #include <psring/optim/norm.h>
 #include <psring/optim/updater.h>
+#include <psring/worker/strategy/local_optimizer.h>
 
 namespace psring::worker {
 

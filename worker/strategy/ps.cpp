@@ -71,8 +71,7 @@ class OptimizerOnServer final : public ParameterServer {
     } else {
       client().open(context_.seed, given);
     }
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit)
-      client().pull(unit, 0, buffers(unit).parameters, true);
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit) client().pull(unit, 0, buffers(unit).parameters, true);
   }
 
   void grad_ready(UnitId unit, Micro micro) override {

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace psring::bench {
+
+/// How a worker and a server exchange vectors: psring's ways, and what they are measured against.
+enum class Kind {
+  shm,            ///< psring through shared memory
+  tcp,            ///< psring over loopback TCP, proved but plain
+  tcp_encrypted,  ///< psring under CURVE
+  raw_socket,     ///< two blocking sockets, one message there, one back
+  bare_zmq,       ///< ZeroMQ's DEALER and ROUTER under CURVE, messages of 1 MiB, nothing around them
+};
+
+std::string to_string(Kind kind);
+/// Throws usage for an unknown name.
+Kind parse_kind(const std::string& name);
+
+/// The rule that every server of a benchmark applies, and what its parameters start from.
+inline constexpr float kLearningRate = 0.125F;
+inline constexpr float kStart = 1.0F;
+
+/// A worker's side of an exchange with one server that holds a vector ("unit") of each size. A push subtracts
+/// kLearningRate times the gradient from the server's parameters.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual std::span<float> gradient(std::size_t unit) = 0;
+  virtual std::span<const float> parameters(std::size_t unit) = 0;  ///< as last pulled
+  /// Pushes the gradient, waits until the server has taken it, pulls the parameters and waits for them.
+  virtual void push_then_pull(std::size_t unit) = 0;
+  /// The same in one round trip.
+  virtual void push_pull(std::size_t unit) = 0;
+};
+
+/// What a server process is started with.
+struct ServerPlan {
+  Kind kind = Kind::shm;
+  std::vector<std::size_t> elements;  ///< of each unit; psring's servers hear of them from the worker
+  std::string key_file;
+  std::size_t threads = 1;
+  double lr = kLearningRate;
+  int endpoint_fd = -1;  ///< gets one line: where it listens
+};
+
+/// The server's life: until it is ended from outside, or its worker hangs up.
+void serve_exchange(const ServerPlan& plan);
+/// Links to the server that said `endpoint`. Throws peer_lost, timeout, unauthorised.
+std::unique_ptr<Exchange> connect_exchange(Kind kind, const std::string& endpoint, const std::string& key_file,
+                                           const std::vector<std::size_t>& elements);
+
+// One pair a source file.
+void serve_psring(const ServerPlan& plan);
+void serve_socket(const ServerPlan& plan);
+void serve_zmq(const ServerPlan& plan);
+std::unique_ptr<Exchange> connect_psring(Kind kind, const std::string& endpoint, const std::string& key_file,
+                                         const std::vector<std::size_t>& elements);
+std::unique_ptr<Exchange> connect_socket(const std::string& endpoint, const std::vector<std::size_t>& elements);
+std::unique_ptr<Exchange> connect_zmq(const std::string& endpoint, const std::vector<std::size_t>& elements);
+
+}  // namespace psring::bench

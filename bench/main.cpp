@@ -1,0 +1,170 @@
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <version.h>
+
+#include <psring/bench/exchange.h>
+#include <psring/bench/push_pull.h>
+#include <psring/bench/training.h>
+#include <psring/cli/app.h>
+#include <psring/common/base/allocator.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
+
+using namespace psring;
+
+namespace {
+
+void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known) {
+  std::string names;
+  for (const std::string& name : known) {
+    if (value == name) return;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, names, value);
+}
+
+std::size_t vector_bytes(const char* flag, const std::string& text) {
+  const std::size_t bytes = parse_bytes(flag, text);
+  if (bytes < sizeof(float) || bytes % sizeof(float) != 0 || bytes > (std::size_t{1} << 32))
+    fail(ErrorKind::usage, "{}: expected whole f32 up to 4G, got '{}'", flag, text);
+  return bytes;
+}
+
+struct PushPullFlags {
+  bench::PushPullOptions options;
+  std::string begin = "4K";
+  std::string end = "64M";
+  std::size_t factor = 16;
+  std::vector<std::string> sizes;
+  std::string transport = "all";
+  std::string encrypt = "off";
+
+  int run() {
+    one_of("--transport", transport, {"shm", "tcp", "all"});
+    one_of("--encrypt", encrypt, {"on", "off"});
+    for (const std::string& size : sizes) options.sizes.push_back(vector_bytes("--sizes", size));
+    if (sizes.empty()) {
+      const std::size_t last = vector_bytes("--end", end);
+      if (factor < 2) fail(ErrorKind::usage, "--factor: expected a number > 1, got {}", factor);
+      for (std::size_t size = vector_bytes("--begin", begin); size <= last; size *= factor)
+        options.sizes.push_back(size);
+      if (options.sizes.empty()) fail(ErrorKind::usage, "--begin {}: is larger than --end {}", begin, end);
+    }
+    if (options.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
+    if (options.server_threads == 0) fail(ErrorKind::usage, "--server-threads: expected a number > 0");
+    options.shm = transport != "tcp";
+    options.tcp = transport != "shm";
+    options.encrypt = encrypt == "on";
+    if (options.encrypt && !options.tcp) fail(ErrorKind::usage, "--encrypt on: shared memory has nothing to encrypt");
+    bench::bench_push_pull(options);
+    return 0;
+  }
+};
+
+struct TrainFlags {
+  bench::TrainingOptions options;
+  std::string only;
+  std::string model;
+  std::size_t batch = 0;
+
+  int run() {
+    one_of("--only", only, {"", "step", "compute"});
+    one_of("--transport", options.transport, {"shm", "tcp", "tcp-encrypted"});
+    if (options.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
+    if (options.steps == 0) fail(ErrorKind::usage, "--steps: expected a number > 0");
+    if (!options.json.empty() && only.empty())
+      fail(ErrorKind::usage, "--json: holds one report; choose with --only step or compute");
+    if (!model.empty()) options.model = model;
+    if (batch != 0) options.batch = batch;
+    if (only != "compute") bench::bench_step(options);
+    if (only.empty()) fmt::print("\n");
+    if (only != "step") bench::bench_models(cases(), options.rounds, options.json);
+    return 0;
+  }
+
+ private:
+  std::vector<bench::ComputeCase> cases() const {
+    if (!model.empty()) return {{model, options.batch}};
+    return {{"mlp:784-512-512-10", batch != 0 ? batch : 128},
+            {"gpt:layers=6,dim=384,heads=6,context=256,vocab=256", batch != 0 ? batch : 8}};
+  }
+};
+
+void add_push_pull(CLI::App& root, PushPullFlags& flags) {
+  CLI::App* command = root.add_subcommand("push_pull", "push and pull of one vector, beside bare sockets and ZeroMQ");
+  bench::PushPullOptions& options = flags.options;
+  command->add_option("-b,--begin", flags.begin, "smallest size in bytes (4K, 1M)")->capture_default_str();
+  command->add_option("-e,--end", flags.end, "largest size")->capture_default_str();
+  command->add_option("-f,--factor", flags.factor, "from one size to the next")->capture_default_str();
+  command->add_option("--sizes", flags.sizes, "these sizes instead: 4K,1M,64M")->delimiter(',');
+  command->add_option("-n,--iterations", options.iterations, "of a round; 0: as the size asks for")
+      ->capture_default_str();
+  command->add_option("-w,--warm-up", options.warm_up, "exchanges before the first round, each compared")
+      ->capture_default_str();
+  command->add_option("--rounds", options.rounds, "of which medians are taken")->capture_default_str();
+  command->add_option("--transport", flags.transport, "shm, tcp or all")->capture_default_str();
+  command->add_option("--encrypt", flags.encrypt, "on: TCP under CURVE, beside cppzmq under CURVE")
+      ->capture_default_str();
+  command->add_option("--server-threads", options.server_threads, "of psring's server")->capture_default_str();
+  command->add_flag("--check", options.check, "compare all results after timing, too");
+  command->add_option("--json", options.json, "write all samples to this file");
+}
+
+void add_train(CLI::App& root, TrainFlags& flags) {
+  CLI::App* command =
+      root.add_subcommand("train", "a step of ps beside one of single; computing beside oneDNN's own rate");
+  bench::TrainingOptions& options = flags.options;
+  command->add_option("--only", flags.only, "step or compute (both)");
+  command->add_option("--model", flags.model,
+                      "mlp:784-512-512-10, gpt:layers=6,... (the MLP; for computing the GPT as well)");
+  command->add_option("--batch", flags.batch, "samples of a step (MLP 128, GPT 8)");
+  command->add_option("--steps", options.steps, "of a round that are timed")->capture_default_str();
+  command->add_option("-w,--warm-up", options.warm_up, "steps of a round before those")->capture_default_str();
+  command->add_option("--rounds", options.rounds, "of which medians are taken")->capture_default_str();
+  command->add_option("--transport", options.transport, "of ps: shm, tcp or tcp-encrypted")->capture_default_str();
+  command->add_option("--json", options.json, "write all samples to this file");
+}
+
+void add_serve(CLI::App& root, bench::ServerPlan& plan, std::string& kind) {
+  CLI::App* command = root.add_subcommand("serve", "");
+  command->group("");  // started by the others
+  command->add_option("--kind", kind)->required();
+  command->add_option("--key", plan.key_file)->required();
+  command->add_option("--elements", plan.elements)->required();
+  command->add_option("--threads", plan.threads);
+  command->add_option("--lr", plan.lr);
+  command->add_option("--endpoint-fd", plan.endpoint_fd)->required();
+}
+
+int run(int argc, char** argv) {
+  tune_allocator();
+  CLI::App root("psring-bench: how fast psring is on this machine, beside what it is measured against");
+  root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
+  root.require_subcommand(1);
+  PushPullFlags push_pull;
+  TrainFlags train;
+  bench::ServerPlan plan;
+  std::string kind;
+  add_push_pull(root, push_pull);
+  add_train(root, train);
+  add_serve(root, plan, kind);
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return root.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fail(ErrorKind::usage, "{}", error.what());
+  }
+  if (root.got_subcommand("push_pull")) return push_pull.run();
+  if (root.got_subcommand("train")) return train.run();
+  plan.kind = bench::parse_kind(kind);
+  bench::serve_exchange(plan);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return App::guard([&] { return run(argc, argv); });
+}

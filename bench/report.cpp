@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include <psring/bench/report.h>
+#include <psring/common/base/error.h>
+
+namespace psring::bench {
+namespace {
+
+double middle(std::vector<double> values) {
+  check(!values.empty(), "the median of nothing");
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
+double Samples::median() const { return middle(values); }
+double Samples::least() const { return *std::min_element(values.begin(), values.end()); }
+double Samples::spread() const { return (*std::max_element(values.begin(), values.end()) - least()) / median(); }
+
+double Samples::median_ratio(const Samples& other) const {
+  check(values.size() == other.values.size(), "a ratio of other rounds");
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < values.size(); ++i) ratios.push_back(values[i] / other.values[i]);
+  return middle(ratios);
+}
+
+std::string describe_machine() {
+  std::string model = "unknown processor";
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    model = line.substr(std::min(line.size(), line.find(':') + 2));
+    break;
+  }
+  cpu_set_t set;
+  const int cores = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  double load = 0;
+  ::getloadavg(&load, 1);
+  return fmt::format("{}, {} cores, load average {:.1f} at the start", model, cores, load);
+}
+
+std::string short_bytes(std::size_t bytes) {
+  for (const auto& [unit, shift] : {std::pair{'G', 30}, {'M', 20}, {'K', 10}})
+    if (bytes % (std::size_t{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);
+  return std::to_string(bytes);
+}
+
+void write_json_file(const std::string& file, const std::string& text) {
+  std::ofstream out(file);
+  out << text << "\n";
+  if (!out.flush()) fail(ErrorKind::data, "--json {}: cannot write", file);
+}
+
+}  // namespace psring::bench

@@ -1,0 +1,78 @@
+# What `cmake --install` puts where, so that find_package(psring) finds it: programs (psring_program says so itself),
+# libraries, the headers that a user's program may include, and the package file.
+include(CMakePackageConfigHelpers)
+
+# What a program needs that brings layers, models, data sets, strategies, optimizers or aggregation rules, or pushes
+# and pulls; with all that these include. tests/install checks that the list is closed.
+set(PSRING_PUBLIC_HEADERS
+  cli/app.h
+  common/base/byte_ledger.h
+  common/base/clock.h
+  common/base/dtype.h
+  common/base/error.h
+  common/base/fd.h
+  common/base/file.h
+  common/base/layout.h
+  common/base/memory_ledger.h
+  common/base/pieces.h
+  common/base/range.h
+  common/base/registry.h
+  common/base/rng.h
+  common/base/spec.h
+  common/device/arena.h
+  common/device/buffer.h
+  common/device/kernels.h
+  common/device/mapping.h
+  common/net/frame.h
+  common/net/layout_message.h
+  common/net/outbox.h
+  common/net/transport.h
+  common/proc/job.h
+  common/proc/role_options.h
+  optim/exact_sum.h
+  optim/norm.h
+  optim/operands.h
+  optim/optimizer.h
+  optim/optimizers.h
+  optim/schedule.h
+  optim/updater.h
+  server/aggregator.h
+  worker/client_protocol.h
+  worker/data/dataset.h
+  worker/data/idx.h
+  worker/data/make_dataset.h
+  worker/data/sampler.h
+  worker/data/synthetic.h
+  worker/data/text.h
+  worker/model/check_gradients.h
+  worker/model/gelu.h
+  worker/model/gpt.h
+  worker/model/layer.h
+  worker/model/linear.h
+  worker/model/loss.h
+  worker/model/mlp.h
+  worker/model/model.h
+  worker/model/safetensors.h
+  worker/ps_client.h
+  worker/registries.h
+  worker/session.h
+  worker/strategy/local_optimizer.h
+  worker/strategy/strategy.h
+  worker/strategy/whole_units.h)
+
+foreach(header ${PSRING_PUBLIC_HEADERS})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psring/${folder})
+endforeach()
+
+set(PSRING_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psring)
+install(TARGETS psring_common psring_optim psring_server psring_worker psring_cli EXPORT psring
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT psring NAMESPACE psring:: FILE psringTargets.cmake DESTINATION ${PSRING_PACKAGE_DIR})
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/psringConfig.cmake.in
+                              ${PROJECT_BINARY_DIR}/psringConfig.cmake INSTALL_DESTINATION ${PSRING_PACKAGE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/psringConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/psringConfig.cmake ${PROJECT_BINARY_DIR}/psringConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake ${PROJECT_SOURCE_DIR}/cmake/FindSodium.cmake
+        DESTINATION ${PSRING_PACKAGE_DIR})

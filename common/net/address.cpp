@@ -1,0 +1,90 @@
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/net/address.h>
+
+namespace psring::net {
+namespace {
+
+std::optional<std::uint32_t> ipv4(const std::string& text) {
+  in_addr address{};
+  if (::inet_pton(AF_INET, text.c_str(), &address) != 1) return std::nullopt;
+  return ntohl(address.s_addr);
+}
+
+std::string to_text(std::uint32_t address) {
+  const in_addr raw{htonl(address)};
+  char text[INET_ADDRSTRLEN] = {};
+  ::inet_ntop(AF_INET, &raw, text, sizeof text);
+  return text;
+}
+
+/// The first IPv4 address of this host for which `fits(interface, address)` holds.
+template <class Fits>
+std::optional<std::string> find_local(Fits&& fits) {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
+    const std::uint32_t address = ntohl(reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr.s_addr);
+    if (fits(std::string_view(at->ifa_name), address)) return to_text(address);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> in_network(std::string_view text, std::size_t slash) {
+  const auto network = ipv4(std::string(text.substr(0, slash)));
+  const std::string_view digits = text.substr(slash + 1);
+  unsigned bits = 33;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits);
+  if (!network || error != std::errc{} || end != digits.data() + digits.size() || bits > 32) return std::nullopt;
+  const std::uint32_t mask = bits == 0 ? 0 : ~std::uint32_t{0} << (32 - bits);
+  return find_local([&](std::string_view, std::uint32_t address) { return (address & mask) == (*network & mask); });
+}
+
+}  // namespace
+
+std::string address_towards(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), "9", &hints, &found); error != 0)
+    fail(ErrorKind::data, "{}: {}", host, ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  // Connecting a datagram socket sends nothing: it only looks the route up.
+  const Fd socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage local{};
+  socklen_t size = sizeof local;
+  char text[NI_MAXHOST] = {};
+  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0)
+    fail(ErrorKind::data, "no route to {}: {}", host, std::strerror(errno));
+  if (::getnameinfo(reinterpret_cast<sockaddr*>(&local), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
+    fail(ErrorKind::data, "no route to {}", host);
+  return text;
+}
+
+std::string bind_address(const std::string& text) {
+  if (const auto address = ipv4(text)) {
+    if (find_local([&](std::string_view, std::uint32_t local) { return local == *address; })) return text;
+  } else if (const std::size_t slash = text.find('/'); slash != std::string::npos) {
+    if (const auto found = in_network(text, slash)) return *found;
+  } else if (const auto found = find_local([&](std::string_view name, std::uint32_t) { return name == text; })) {
+    return *found;
+  }
+  fail(ErrorKind::usage, "--bind {}: expected an address, an interface or a network of this host", text);
+}
+
+}  // namespace psring::net

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Installs psring into a folder of its own, builds docs/examples against it as a user would, and runs them.
+# Usage: install_test.sh SOURCE_DIR BUILD_DIR BUILD_TYPE COMPILER FLAGS
+set -euo pipefail
+source=$1 build=$2 build_type=$3 compiler=$4 flags=$5
+
+work=$(mktemp -d)
+job=()
+clean_up() {
+  [ ${#job[@]} -eq 0 ] || kill "${job[@]}" 2>/dev/null || true
+  wait
+  rm -rf "$work"
+}
+trap clean_up EXIT
+die() { echo "install_test: $*" >&2; exit 1; }
+run() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "failed: $*"; }; }
+
+run cmake --install "$build" --prefix "$work/psring" --config "$build_type"
+export PATH=$work/psring/bin:$PATH
+run psring --version
+
+# Installed headers include nothing of ours that is not installed, no library but fmt, and each stands on its own.
+headers=$work/psring/include
+cd "$headers"
+mapfile -t installed < <(find psring -name '*.h' | sort)
+[ ${#installed[@]} -ge 30 ] || die "only ${#installed[@]} headers are installed"
+grep -ohE '#include <psring/[^>]+>' "${installed[@]}" | sed -E 's/.*<(.*)>/\1/' | sort -u | while read -r header; do
+  [ -f "$header" ] || die "$header is included by an installed header, but is not installed"
+done
+printf '%s\0' "${installed[@]}" | xargs -0 -n 4 -P 2 bash -c '
+  for header in "${@:2}"; do
+    echo "#include <$header>" | "$0" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I "$1" -x c++ - ||
+      { echo "$header does not stand on its own" >&2; exit 255; }
+  done' "$compiler" "$headers"
+
+# The examples, from a copy outside of the tree.
+cp -r "$source/docs/examples" "$work/examples"
+cd "$work/examples"
+run cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE="$build_type" -DCMAKE_CXX_COMPILER="$compiler" \
+  -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror $flags" -DCMAKE_PREFIX_PATH="$work/psring"
+run cmake --build build -j 2
+
+# README quotes them, whole.
+for program in own_model push_pull; do
+  [ "$(wc -l <$program.cpp)" -le 40 ] || die "$program.cpp has more than 40 lines"
+  for readme in "$source"/README*.md; do
+    awk -v begin="<!-- docs/examples/$program.cpp -->" '
+      $0 == begin { seen = 1; next }
+      seen && /^```/ { if (inside) exit; inside = 1; next }
+      inside { print }' "$readme" | diff - $program.cpp >/dev/null || die "$readme quotes another $program.cpp"
+  done
+done
+
+# Its own layer, trained by one process and by servers: compare fails where bytes or bits differ.
+./build/own_model compare --strategies single,ps --workers 2 --servers 2 --model square:width=32 --data synthetic \
+  --steps 50 --out "$work/compare" >compare.txt 2>compare.err || { cat compare.txt compare.err; die "own_model compare failed"; }
+grep -E '^ps .* =$' compare.txt >/dev/null || { cat compare.txt; die "own_model: ps is not equal to single"; }
+if ./build/own_model train --model sqare --data synthetic --steps 1 >unknown.txt 2>&1; then die "an unknown model was taken"; fi
+grep -q "unknown name 'sqare'.*square" unknown.txt || { cat unknown.txt; die "an unknown model: not said which are known"; }
+
+# Push and pull, with a server and a coordinator started by hand. SGD at lr 0.5: twice vector += 0.5 * i.
+psring keygen job.key >/dev/null
+exec 3< <(exec psring coordinator --workers 1 --servers 1 --steps 2 --lr 0.5 --key job.key --listen 127.0.0.1:0 \
+  --out "$work/job" 2>coordinator.err)
+coordinator=$!
+job+=("$coordinator")
+read -r -t 60 line <&3 || { cat coordinator.err; die "the coordinator did not start"; }
+endpoint=$(sed -nE 's/^coordinator at ([^ ]+): .*/\1/p' <<<"$line")
+[ -n "$endpoint" ] || die "the coordinator printed no endpoint: $line"
+psring-server --rdzv-endpoint "$endpoint" --key job.key >server.txt 2>&1 &
+server=$!
+job+=("$server")
+./build/push_pull "$endpoint" job.key >push_pull.txt || { cat server.txt coordinator.err; die "push_pull failed"; }
+printf 'version 1: 0.5 1 ... 499.5\nversion 2: 1 2 ... 999\n' | diff - push_pull.txt || die "push_pull printed something else"
+wait "$coordinator" || { cat coordinator.err; die "the coordinator failed"; }
+wait "$server" || { cat server.txt; die "the server failed"; }
+job=()
+echo "install_test: passed"
