@@ -69,7 +69,7 @@ class TrimmedMean final : public Aggregator {
  public:
   explicit TrimmedMean(std::size_t trim) : trim_(trim) {}
   void aggregate(std::span<const float* const> inputs, std::span<float> out) const override {
-    if (2 * trim_ >= inputs.size())
+    if (trim_ >= (inputs.size() + 1) / 2)  // 2 k >= n, for any k
       fail(ErrorKind::usage, "--aggregate trimmed-mean:k={}: {} workers leave nothing", trim_, inputs.size());
     trimmed(inputs, trim_, out);
   }

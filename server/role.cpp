@@ -29,25 +29,29 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), job.steps.value_or(1));
   const bool applies = job.optimizer_on == "server";
 
-  Arena arena(kNothing);
+  // Both shared with the membership, whose links close last: they may still read what the shard answered with.
+  const auto arena = std::make_shared<Arena>(kNothing);
+  member.keep(arena);
   std::vector<net::Member> servers = member.meet(member.links().listen(), net::Role::server);
   if (member.rank() > 0) {
     servers.resize(1);  // server 0, which collects verdicts
-    member.links().connect(servers, arena, member.deadline());
+    member.links().connect(servers, *arena, member.deadline());
   }
   net::Transport& transport = member.links().transport();
   Parallel parallel(job.server_threads);
-  Shard shard({.rank = member.rank(),
-               .servers = static_cast<std::uint32_t>(job.servers),
-               .workers = static_cast<std::uint32_t>(job.workers),
-               .lr = job.lr.value_or(optimizer->default_lr()),
-               .clip_norm = applies ? job.clip_norm : 0,
-               .optimizer = applies ? optimizer.get() : nullptr,
-               .schedule = applies ? schedule.get() : nullptr,
-               .aggregator = aggregator.get(),
-               .consistency = consistency.get(),
-               .memory_bytes = host_memory_bytes()},
-              parallel, member.memory());
+  const ShardOptions options{.rank = member.rank(),
+                             .servers = static_cast<std::uint32_t>(job.servers),
+                             .workers = static_cast<std::uint32_t>(job.workers),
+                             .lr = job.lr.value_or(optimizer->default_lr()),
+                             .clip_norm = applies ? job.clip_norm : 0,
+                             .optimizer = applies ? optimizer.get() : nullptr,
+                             .schedule = applies ? schedule.get() : nullptr,
+                             .aggregator = aggregator.get(),
+                             .consistency = consistency.get(),
+                             .memory_bytes = host_memory_bytes()};
+  const auto held = std::make_shared<Shard>(options, parallel, member.memory());
+  member.keep(held);
+  Shard& shard = *held;
   Trace trace(member.clock(), job.trace);
   member.link().on_change([&] { transport.wake(); });
   const auto finished = [&] {

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include <psring/common/base/error.h>
@@ -7,8 +8,17 @@
 #include <psring/server/server.h>
 
 namespace psring::server {
-
 namespace {
+
+/// Whether a peer that is lost, or breaks the protocol, ends the job is not for this loop to say.
+template <class Call>
+void tolerate_peers(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::peer_lost && error.kind() != ErrorKind::protocol) throw;
+  }
+}
 
 void handle(Shard& shard, net::Message message, std::vector<net::Outgoing>& replies, Trace* trace) {
   if (trace == nullptr || !trace->on() || message.payload.empty()) return shard.on_message(std::move(message), replies);
@@ -25,14 +35,12 @@ void serve(Shard& shard, net::Transport& transport, const Clock& clock, const st
   net::Outbox outbox;
   std::vector<net::Outgoing> replies;
   while (!finished() || !outbox.empty()) {
-    try {
-      if (auto message = transport.receive(clock.now() + kLook)) handle(shard, std::move(*message), replies, trace);
-      for (const net::Outgoing& reply : replies) outbox.add(reply);
-      replies.clear();
-      outbox.flush(transport);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::peer_lost && error.kind() != ErrorKind::protocol) throw;
-    }
+    std::optional<net::Message> message;
+    tolerate_peers([&] { message = transport.receive(clock.now() + kLook); });
+    if (message) handle(shard, std::move(*message), replies, trace);
+    for (const net::Outgoing& reply : replies) outbox.add(reply);
+    replies.clear();
+    tolerate_peers([&] { outbox.flush(transport); });
   }
 }
 

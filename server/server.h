@@ -11,8 +11,9 @@ namespace psring::server {
 
 /// The loop around a shard: frames in, replies out in priority order, until `finished` says that the
 /// workers are done and nothing waits to be sent. `finished` is asked between frames and at least every
-/// 100 ms; what it throws (a peer was lost) ends the loop. A worker whose link breaks before then is
-/// left to `finished` to judge. `trace`, where given, gets a span for each frame with a payload.
+/// 100 ms; what it throws (a peer was lost) ends the loop, and so does what the shard throws. A worker
+/// whose link breaks before then is left to `finished` to judge. `trace`, where given, gets a span for each
+/// frame with a payload.
 void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
            Trace* trace = nullptr);
 

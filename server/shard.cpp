@@ -49,6 +49,11 @@ Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledg
 
 void Shard::on_message(Message message, std::vector<net::Outgoing>& replies) {
   const FrameHeader asked = message.header;
+  if (asked.type == FrameType::failed) {
+    if (asked.sender_role != Role::server) return;
+    fail(ErrorKind::protocol, "{}: {}", to_string(asked.sender()),
+         std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size()));
+  }
   try {
     switch (asked.type) {
       case FrameType::layout:

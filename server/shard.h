@@ -47,6 +47,8 @@ class Shard {
   /// Handles a frame and appends what is to be sent. A frame that the protocol does not allow changes
   /// nothing and is answered with `failed`. A repeated push is acknowledged, not applied. A worker waits for
   /// one version of a piece at a time: what it asks for anew takes the place of what it asked for before.
+  /// Throws protocol where another server says `failed`: the step can never be completed. No `failed` is
+  /// answered, so that two servers cannot go on answering each other.
   void on_message(net::Message message, std::vector<net::Outgoing>& replies);
 
   /// Updates that every piece has seen.

@@ -10,15 +10,22 @@
 namespace psring::worker {
 namespace {
 
+/// What the servers' answers are stored into and pushes leave from.
+struct Memory {
+  std::optional<Arena> arena;
+  std::optional<Training> training;
+};
+
 void train(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
   const TrainSetup setup(job, registries, optimizers);
-  std::optional<Arena> arena;
+  const auto memory = std::make_shared<Memory>();  // shared with the membership, whose links close last
+  member.keep(memory);
   net::Transport* transport = nullptr;
   const std::vector<net::Member> servers = member.meet({}, net::Role::server);
   if (setup.strategy().servers) {
-    arena.emplace(lent_bytes(setup.layout()));
-    member.links().connect(servers, *arena, member.deadline());
+    memory->arena.emplace(lent_bytes(setup.layout()));
+    member.links().connect(servers, *memory->arena, member.deadline());
     transport = &member.links().transport();
     member.link().on_change([transport] { transport->wake(); });
     if (member.rank() == 0)
@@ -28,13 +35,14 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
       fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), transport->describe(server.peer));
   }
   Trace trace(member.clock(), job.trace);
-  Training training(setup, {.rank = member.rank(),
-                            .memory = member.memory(),
-                            .clock = member.clock(),
-                            .trace = trace,
-                            .arena = arena ? &*arena : nullptr,
-                            .transport = transport,
-                            .check = [&] { member.link().check(); }});
+  const Training::Surroundings surroundings{.rank = member.rank(),
+                                            .memory = member.memory(),
+                                            .clock = member.clock(),
+                                            .trace = trace,
+                                            .arena = memory->arena ? &*memory->arena : nullptr,
+                                            .transport = transport,
+                                            .check = [&] { member.link().check(); }};
+  Training& training = memory->training.emplace(setup, surroundings);
   const OptimizerPlan plan = setup.optimizer();
   MetricsWriter metrics({.steps = setup.steps(), .lr = plan.lr, .schedule = plan.schedule}, member);
   metrics.measure(training);

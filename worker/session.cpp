@@ -17,35 +17,39 @@ std::vector<UnitSpec> one_vector(std::size_t elements) {
   return {{"vector", {std::move(tensor)}}};
 }
 
+/// What the servers' answers are stored into and pushes leave from.
+struct Memory {
+  std::optional<Arena> arena;
+  std::vector<Buffer> parameters;
+  std::vector<Buffer> gradients;
+  std::optional<PsClient> client;
+};
+
 }  // namespace
 
 struct Session::State {
   State(const RoleOptions& options, std::vector<UnitSpec> units) : member(options, net::Role::worker) {
     Layout layout = make_layout(std::move(units), member.job().servers);
+    member.keep(memory);
+    std::optional<Arena>& arena = memory->arena;
     arena.emplace(lent_bytes(layout));
     for (const UnitLayout& unit : layout.units) {
-      parameters.emplace_back(unit.elements * sizeof(float), Category::parameters, member.memory(), &*arena);
-      gradients.emplace_back(unit.elements * sizeof(float), Category::gradients, member.memory(), &*arena);
+      memory->parameters.emplace_back(unit.elements * sizeof(float), Category::parameters, member.memory(), &*arena);
+      memory->gradients.emplace_back(unit.elements * sizeof(float), Category::gradients, member.memory(), &*arena);
     }
     member.links().connect(member.meet({}, net::Role::server), *arena, member.deadline());
     net::Transport& transport = member.links().transport();
     member.link().on_change([&transport] { transport.wake(); });
     PsClient::Options client_options;
-    client_options.mark = [this](const void* at) { return arena->mark(at); };
+    client_options.mark = [&arena](const void* at) { return arena->mark(at); };
     client_options.check = [this] { member.link().check(); };
     if (member.job().op_timeout > 0) client_options.op_timeout = from_seconds(member.job().op_timeout);
-    client.emplace(transport, member.clock(), std::move(layout), std::move(client_options));
-    client->open(member.job().seed);
+    memory->client.emplace(transport, member.clock(), std::move(layout), std::move(client_options));
+    memory->client->open(member.job().seed);
   }
-  ~State() { member.link().on_change({}); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
 
   Membership member;
-  std::optional<Arena> arena;
-  std::vector<Buffer> parameters;
-  std::vector<Buffer> gradients;
-  std::optional<PsClient> client;
+  const std::shared_ptr<Memory> memory = std::make_shared<Memory>();  ///< shared with the member: its links close first
 };
 
 Session::Session(const RoleOptions& options, std::vector<UnitSpec> units)
@@ -59,9 +63,9 @@ std::size_t Session::rank() const { return state_->member.rank(); }
 
 std::size_t Session::workers() const { return state_->member.job().workers; }
 
-std::span<float> Session::parameters(std::size_t unit) const { return state_->parameters.at(unit).as<float>(); }
+std::span<float> Session::parameters(std::size_t unit) const { return state_->memory->parameters.at(unit).as<float>(); }
 
-std::span<float> Session::gradients(std::size_t unit) const { return state_->gradients.at(unit).as<float>(); }
+std::span<float> Session::gradients(std::size_t unit) const { return state_->memory->gradients.at(unit).as<float>(); }
 
 void Session::push(std::uint64_t step, std::size_t unit) {
   client().push(unit, step, gradients(unit));
@@ -78,7 +82,7 @@ void Session::push_pull(std::uint64_t step, std::size_t unit) {
   client().wait(unit, step + 1);
 }
 
-PsClient& Session::client() { return *state_->client; }
+PsClient& Session::client() { return *state_->memory->client; }
 
 void Session::finish() {
   net::ControlLink& link = state_->member.link();

@@ -42,6 +42,9 @@ Membership::Membership(const RoleOptions& options, net::Role role) : role_(role)
   }
 }
 
+/// Nobody wakes a transport that is about to go.
+Membership::~Membership() { link_->on_change({}); }
+
 void Membership::prepare(const RoleOptions& options, const net::JobKey& key, const std::string& host) {
   job_ = job_from_json(link_->job());
   const std::string bind =

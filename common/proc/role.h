@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
@@ -22,6 +23,9 @@ namespace psring {
 class Membership {
  public:
   Membership(const RoleOptions& options, net::Role role);
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
 
   net::ControlLink& link() { return *link_; }
   const JobOptions& job() const { return job_; }
@@ -29,6 +33,9 @@ class Membership {
   net::DataLinks& links() { return *links_; }
   ByteLedger& bytes() { return bytes_; }
   MemoryLedger& memory() { return memory_; }
+  /// Keeps what the data links read and write late (an arena, buffers that are sent from) until they are closed,
+  /// however the role ends.
+  void keep(std::shared_ptr<const void> memory) { kept_.push_back(std::move(memory)); }
   const Clock& clock() const { return clock_; }
   net::Peer self() const { return {role_, rank()}; }
 
@@ -52,6 +59,7 @@ class Membership {
   MemoryLedger memory_;
   std::unique_ptr<net::ControlLink> link_;
   JobOptions job_;
+  std::vector<std::shared_ptr<const void>> kept_;  ///< shared with the role; outlives links_
   std::unique_ptr<net::DataLinks> links_;
 };
 

@@ -1,0 +1,133 @@
+#include <cstring>
+#include <random>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/net/frame.h>
+#include <psring/common/net/layout_message.h>
+#include <psring/tests/support/values.h>
+
+using namespace psring;
+using namespace psring::net;
+using test::error_of;
+
+namespace {
+
+LayoutMessage sample() {
+  std::vector<UnitSpec> units(3);
+  units[0] = {"root",
+              {{{"wte", {31, 16}, {Init::Kind::normal, 0.02F}}, 7}, {{"ln", {16}, {Init::Kind::constant, 1}}, 9}}};
+  units[1] = {"", {}};
+  units[2] = {std::string(256, 'x'), {{{"scalar", {}, {Init::Kind::uniform, 0.5F}}, 1}, {{"none", {0, 5}, {}}, 2}}};
+  return {make_layout(std::move(units), 3), ~std::uint64_t{0}, true};
+}
+
+/// Builds messages that `encode` would not.
+struct Raw {
+  std::vector<std::byte> bytes;
+  Raw& number(std::uint64_t value) {
+    const auto* at = reinterpret_cast<const std::byte*>(&value);
+    bytes.insert(bytes.end(), at, at + sizeof value);
+    return *this;
+  }
+  Raw& head(std::uint64_t owners, std::uint64_t units) { return number(1).number(0).number(owners).number(units); }
+  Raw& tensor(const std::vector<std::uint64_t>& shape, std::uint64_t kind = 0, std::uint64_t id = 0) {
+    number(0).number(shape.size());
+    for (const std::uint64_t extent : shape) number(extent);
+    number(kind);
+    bytes.resize(bytes.size() + sizeof(float));
+    return number(id);
+  }
+};
+
+std::string refusal(const Raw& raw) {
+  return error_of(ErrorKind::protocol, [&] { decode_layout(raw.bytes); });
+}
+
+}  // namespace
+
+TEST_CASE("a layout comes out as it went in") {
+  const LayoutMessage message = sample();
+  const LayoutMessage read = decode_layout(encode(message));
+  CHECK(read.seed == message.seed);
+  CHECK(read.initial_by_worker);
+  CHECK(read.layout.owners == 3);
+  REQUIRE(read.layout.units.size() == message.layout.units.size());
+  for (std::size_t u = 0; u < read.layout.units.size(); ++u) {
+    const UnitLayout& got = read.layout.units[u];
+    const UnitLayout& put = message.layout.units[u];
+    CHECK(got.name == put.name);
+    CHECK(got.elements == put.elements);
+    REQUIRE(got.tensors.size() == put.tensors.size());
+    for (std::size_t t = 0; t < got.tensors.size(); ++t) {
+      CHECK(got.tensors[t].spec.name == put.tensors[t].spec.name);
+      CHECK(got.tensors[t].spec.shape == put.tensors[t].spec.shape);
+      CHECK(got.tensors[t].spec.init.kind == put.tensors[t].spec.init.kind);
+      CHECK(got.tensors[t].spec.init.a == put.tensors[t].spec.init.a);
+      CHECK(got.tensors[t].id == put.tensors[t].id);
+      CHECK(got.tensors[t].offset == put.tensors[t].offset);
+    }
+  }
+  CHECK(encode(read) == encode(message));
+}
+
+TEST_CASE("a layout that is cut short or goes on is refused") {
+  const std::vector<std::byte> bytes = encode(sample());
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    error_of(ErrorKind::protocol, [&] { decode_layout(std::span(bytes).first(size)); });
+  std::vector<std::byte> longer = bytes;
+  longer.push_back({});
+  CHECK_THAT(error_of(ErrorKind::protocol, [&] { decode_layout(longer); }), Catch::Contains("1 bytes too many"));
+}
+
+TEST_CASE("flipped bits give another layout or a refusal, never more") {
+  const std::vector<std::byte> bytes = encode(sample());
+  std::size_t refused = 0;
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    std::vector<std::byte> flipped = bytes;
+    flipped[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
+    try {
+      const LayoutMessage read = decode_layout(flipped);
+      CHECK((encode(read) == flipped));  // every bit means something
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::protocol);
+      ++refused;
+    }
+  }
+  CHECK(refused > bytes.size());
+}
+
+TEST_CASE("random bytes are refused") {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 5000; ++i) {
+    std::vector<std::byte> bytes(random() % 300);
+    for (std::byte& b : bytes) b = random() % 3 == 0 ? static_cast<std::byte>(random()) : std::byte{0};
+    try {
+      decode_layout(bytes);
+    } catch (const Error& error) {
+      REQUIRE(error.kind() == ErrorKind::protocol);
+    }
+  }
+}
+
+TEST_CASE("claims beyond the bounds are refused before anything is allocated for them") {
+  const std::uint64_t tera = std::uint64_t{1} << 40;
+  CHECK_THAT(refusal(Raw().head(1, tera)), Catch::Contains("at most 1048576"));
+  CHECK_THAT(refusal(Raw().head(0, 0)), Catch::Contains("no owners"));
+  CHECK_THAT(refusal(Raw().head(tera, 0)), Catch::Contains("at most 65536"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(tera)), Catch::Contains("at most 256"));                // a name
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(tera)), Catch::Contains("at most 1048576"));  // tensors
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(0).number(tera)), Catch::Contains("at most 8"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).tensor({tera, tera})), Catch::Contains("too large"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).tensor({UINT64_MAX})), Catch::Contains("at most"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).tensor({1}, 3)), Catch::Contains("at most 2"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).tensor({1}, 0, tera)), Catch::Contains("at most 1048576"));
+  Raw many;
+  many.head(1, 1).number(0).number(300);
+  for (int i = 0; i < 300; ++i) many.tensor({tera});
+  CHECK_THAT(refusal(many), Catch::Contains("elements"));
+  Raw huge;
+  huge.bytes.resize(kMaxPayloadBytes + 1);
+  CHECK_THAT(refusal(huge), Catch::Contains("bytes"));
+  CHECK_THAT(refusal(Raw().number(1).number(2).number(1).number(0)), Catch::Contains("at most 1"));  // a flag
+}

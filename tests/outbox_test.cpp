@@ -1,0 +1,116 @@
+#include <map>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/outbox.h>
+
+using namespace psring;
+using namespace psring::net;
+
+namespace {
+
+constexpr Peer kA{Role::server, 0};
+constexpr Peer kB{Role::server, 1};
+
+/// Keeps what it is given in flight until the test says that it has left.
+class Recorder final : public Transport {
+ public:
+  void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
+    if (to == lost) fail(ErrorKind::peer_lost, "{} is gone", to_string(to));
+    sent.push_back(fmt::format("{} {}@{} to {}", to_string(header.type), header.unit, header.begin, to.rank));
+    in_flight[to] += payload.size();
+  }
+  std::optional<Message> receive(Moment) override { return std::nullopt; }
+  std::size_t in_flight_bytes(Peer peer) const override {
+    const auto at = in_flight.find(peer);
+    return at == in_flight.end() ? 0 : at->second;
+  }
+  std::string describe(Peer) const override { return "recorder"; }
+  void wake() override {}
+
+  std::vector<std::string> take() { return std::exchange(sent, {}); }
+
+  std::vector<std::string> sent;
+  std::map<Peer, std::size_t> in_flight;
+  Peer lost{Role::agent, 0};
+};
+
+const std::vector<std::byte> kBytes(4096);
+
+Outgoing frame(Peer to, FrameType type, std::uint32_t unit, std::size_t begin, std::size_t bytes) {
+  FrameHeader header;
+  header.type = type;
+  header.unit = unit;
+  header.begin = header.end = begin;
+  return {to, header, std::span(kBytes).first(bytes)};
+}
+
+using Sent = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("what the next forward pass needs first leaves first") {
+  Outbox outbox;
+  Recorder transport;
+  outbox.add(frame(kA, FrameType::push, 2, 0, 64));  // backward makes the last unit first
+  outbox.add(frame(kA, FrameType::push, 1, 256, 64));
+  outbox.add(frame(kA, FrameType::push, 1, 0, 64));
+  outbox.add(frame(kA, FrameType::pull, 3, 0, 0));  // asks: no payload
+  outbox.add(frame(kA, FrameType::push, 0, 0, 64));
+  outbox.add(frame(kA, FrameType::initial, 0, 0, 64));  // as they came
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"pull 3@0 to 0", "push 0@0 to 0", "initial 0@0 to 0", "push 1@0 to 0",
+                                 "push 1@256 to 0", "push 2@0 to 0"});
+  CHECK(outbox.empty());
+}
+
+TEST_CASE("a window bounds what is in flight to each peer, so that what is urgent overtakes") {
+  Outbox outbox(100);
+  Recorder transport;
+  for (std::uint32_t unit = 9; unit > 5; --unit) outbox.add(frame(kA, FrameType::push, unit, 0, 60));
+  outbox.add(frame(kB, FrameType::push, 7, 0, 60));
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 6@0 to 0", "push 7@0 to 0", "push 7@0 to 1"});  // 60 leave room, 120 do not
+  CHECK_FALSE(outbox.empty());
+  outbox.flush(transport);
+  CHECK(transport.take().empty());
+  outbox.add(frame(kA, FrameType::push, 0, 0, 60));
+  outbox.add(frame(kB, FrameType::pull, 4, 0, 0));
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"pull 4@0 to 1"});
+  transport.in_flight[kA] = 99;
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 0@0 to 0"});
+  transport.in_flight[kA] = 0;
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 8@0 to 0", "push 9@0 to 0"});
+  CHECK(outbox.empty());
+}
+
+TEST_CASE("a frame to a lost peer is dropped, and the others' are sent") {
+  Outbox outbox;
+  Recorder transport;
+  transport.lost = kA;
+  outbox.add(frame(kA, FrameType::push, 0, 0, 60));
+  outbox.add(frame(kB, FrameType::push, 0, 0, 60));
+  CHECK_THROWS_AS(outbox.flush(transport), Error);
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 0@0 to 1"});
+  CHECK(outbox.empty());
+}
+
+TEST_CASE("a frame keeps its holder until it is sent") {
+  Outbox outbox;
+  Recorder transport;
+  auto held = std::make_shared<std::vector<std::byte>>(8);
+  const std::weak_ptr<std::vector<std::byte>> watch = held;
+  Outgoing out = frame(kA, FrameType::failed, 0, 0, 0);
+  out.payload = *held;
+  out.holder = std::exchange(held, nullptr);
+  outbox.add(std::exchange(out, Outgoing{}));
+  CHECK_FALSE(watch.expired());
+  outbox.flush(transport);
+  CHECK(watch.expired());
+}

@@ -1,0 +1,61 @@
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/trace.h>
+
+using namespace psring;
+using nlohmann::json;
+
+namespace {
+
+class SetClock final : public Clock {
+ public:
+  Moment now() const override { return at; }
+  Moment at{std::chrono::microseconds(1000)};
+};
+
+}  // namespace
+
+TEST_CASE("spans become complete events on the job's clock, inner ones first") {
+  SetClock clock;
+  Trace trace(clock, true);
+  {
+    const Trace::Span step(trace, "step");
+    clock.at += std::chrono::nanoseconds(1500);
+    {
+      const Trace::Span forward(trace, "forward", "layers.0");
+      clock.at += std::chrono::microseconds(4);
+    }
+    clock.at += std::chrono::microseconds(1);
+  }
+  const json events = json::parse(fmt::format("[{}]", trace.take_json("worker 3", 4, std::chrono::microseconds(50))));
+  REQUIRE(events.size() == 3);
+  CHECK(events[0]["ph"] == "M");
+  CHECK(events[0]["args"]["name"] == "worker 3");
+  CHECK(events[1]["name"] == "forward layers.0");
+  CHECK(events[1]["ts"] == 1051.5);
+  CHECK(events[1]["dur"] == 4.0);
+  CHECK(events[2]["name"] == "step");
+  CHECK(events[2]["ts"] == 1050.0);
+  CHECK(events[2]["dur"] == 6.5);
+  for (const json& event : events) CHECK(event["pid"] == 4);
+  CHECK(trace.take_json("worker 3", 4, Nanoseconds{0}).empty());  // forgotten
+}
+
+TEST_CASE("what is switched off records nothing") {
+  SetClock clock;
+  Trace trace(clock, false);
+  { const Trace::Span span(trace, "step"); }
+  CHECK_FALSE(trace.on());
+  CHECK(trace.take_json("worker 0", 1, Nanoseconds{0}).empty());
+}
+
+TEST_CASE("names are JSON whatever is in them") {
+  SetClock clock;
+  Trace trace(clock, true);
+  { const Trace::Span span(trace, "a\"b\\c", "\n\x01"); }
+  const json events = json::parse(fmt::format("[{}]", trace.take_json("wor\"ker", 1, Nanoseconds{0})));
+  CHECK(events[0]["args"]["name"] == "wor\"ker");
+  CHECK(events[1]["name"] == "a\"b\\c \n\x01");
+}

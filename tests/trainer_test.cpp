@@ -1,0 +1,208 @@
+// The loop's promises to a strategy, seen by one that writes down what it is told.
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <psring/optim/optimizers.h>
+#include <psring/tests/support/values.h>
+#include <psring/worker/strategy/whole_units.h>
+#include <psring/worker/training.h>
+
+using namespace psring;
+using namespace psring::worker;
+
+namespace {
+
+using Log = std::vector<std::string>;
+
+/// Keeps its parameters; every hook is a line.
+class Recording final : public Strategy {
+ public:
+  Recording(const Context& context, Log& log) : context_(context), units_(context), log_(log) {}
+
+  void start() override {
+    units_.initialise(context_);
+    log_.push_back("start");
+  }
+  void begin_step(Step step) override { log_.push_back(fmt::format("begin {}", step.index)); }
+  void acquire(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}acquire {}", mark(pass), name(unit))); }
+  void release(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}release {}", mark(pass), name(unit))); }
+  void grad_ready(UnitId unit, Micro micro) override {
+    log_.push_back(fmt::format("ready {} {}{}{}", name(unit), micro.index, micro.last ? " last" : "",
+                               context_.virtual_workers == 1 ? "" : fmt::format(" of {}", micro.virtual_worker)));
+  }
+  void finish_step(Step step) override { log_.push_back(fmt::format("finish {}", step.index)); }
+  void quiesce() override { log_.push_back("quiesce"); }
+
+ private:
+  static char mark(Pass pass) { return pass == Pass::forward ? '>' : '<'; }
+  std::string name(UnitId unit) const { return context_.layout.units[unit].name; }
+
+  const Context context_;
+  WholeUnits units_;
+  Log& log_;
+};
+
+class Observer final : public TrainObserver {
+ public:
+  void on_step(const StepReport& report) override { steps.push_back(report); }
+  void on_evaluation(const Evaluation& evaluation) override { evaluations.push_back(evaluation); }
+  std::vector<StepReport> steps;
+  std::vector<Evaluation> evaluations;
+};
+
+JobOptions job_of(const char* model) {
+  JobOptions job;
+  job.strategy = "recording";
+  job.model = model;
+  job.data = "synthetic:samples=40";
+  job.workers = 1;
+  job.global_batch = 4;
+  job.steps = 1;
+  return job;
+}
+
+/// Trains, and returns what the strategy was told.
+Log train(const JobOptions& job, Observer& observer) {
+  Log log;
+  Registries registries;
+  register_builtins(registries);
+  registries.strategies.add("recording", "", [&](const Spec&) {
+    return std::make_unique<StrategyKind>(StrategyKind{
+        .one_worker = true,
+        .make = [&](const Context& context, const JobOptions&) { return std::make_unique<Recording>(context, log); }});
+  });
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  const TrainSetup setup(job, registries, optimizers);
+  MemoryLedger memory;
+  const SystemClock clock;
+  Trace trace(clock, false);
+  Training training(setup, {.memory = memory, .clock = clock, .trace = trace, .check = nullptr});
+  training.run(observer);
+  return log;
+}
+
+Log train(const JobOptions& job) {
+  Observer observer;
+  return train(job, observer);
+}
+
+/// The part between two lines, without them.
+Log between(const Log& log, const std::string& first, const std::string& last) {
+  const auto begin = std::find(log.begin(), log.end(), first);
+  const auto end = std::find(begin, log.end(), last);
+  REQUIRE(end != log.end());
+  return {begin + 1, end};
+}
+
+Log mlp_pass(const std::string& ready) {
+  return {">acquire layers.0", ">release layers.0",      ">acquire layers.1",       ">release layers.1",
+          "<acquire layers.1", "<release layers.1",      "ready layers.1 " + ready, "<acquire layers.0",
+          "<release layers.0", "ready layers.0 " + ready};
+}
+
+Log operator+(Log a, const Log& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+}  // namespace
+
+TEST_CASE("each unit is acquired before its layers and released after, and ready in reverse order") {
+  const Log log = train(job_of("mlp:6-5-3"));
+  CHECK(log.front() == "start");
+  CHECK(log[1] == "begin 0");
+  CHECK(between(log, "begin 0", "finish 0") == mlp_pass("0 last"));
+}
+
+TEST_CASE("a unit is ready once a micro-batch, the last one marked") {
+  JobOptions job = job_of("mlp:6-5-3");
+  job.accumulate = 3;
+  CHECK(between(train(job), "begin 0", "finish 0") == mlp_pass("0") + mlp_pass("1") + mlp_pass("2 last"));
+  job.accumulate = 1;
+  job.virtual_workers = 2;
+  CHECK(between(train(job), "begin 0", "finish 0") == mlp_pass("0 last of 0") + mlp_pass("0 last of 1"));
+}
+
+TEST_CASE("a unit with shared tensors is held from embedding to head, and ready after the embedding's backward") {
+  const auto units = GENERATE(values<std::string>({"layer", "block"}));
+  JobOptions job = job_of("gpt:layers=1,dim=8,heads=2,context=4,vocab=11");
+  job.units = units;
+  const Log log = between(train(job), "begin 0", "finish 0");
+  CHECK(log.front() == ">acquire root");
+  const auto at = [&](const std::string& line) {
+    CHECK(std::count(log.begin(), log.end(), line) == 1);
+    return std::find(log.begin(), log.end(), line) - log.begin();
+  };
+  CHECK(at(">release root") + 1 == at("<acquire root"));
+  CHECK(at("<release root") == static_cast<std::ptrdiff_t>(log.size()) - 2);
+  CHECK(log.back() == "ready root 0 last");
+  // Between them, the other units in order there and back.
+  const Log inner(log.begin() + 1, log.begin() + at(">release root"));
+  const std::size_t others = units == "block" ? 1 : 2;
+  CHECK(inner.size() == 2 * others);
+  Log order;
+  for (const std::string& line : log)
+    if (line.starts_with("ready ")) order.push_back(line);
+  CHECK(order.size() == others + 1);
+}
+
+TEST_CASE("layers without parameters have no unit") {
+  const Log log = between(train(job_of("gelu-mlp:dim=4,layers=2")), "begin 0", "finish 0");
+  CHECK(log == mlp_pass("0 last"));
+}
+
+TEST_CASE("evaluation acquires for a forward pass, when it is due and at the end") {
+  JobOptions job = job_of("mlp:6-5-3");
+  job.steps = 5;
+  job.eval_every = 2;
+  Observer observer;
+  const Log log = train(job, observer);
+  CHECK(between(log, "finish 1", "begin 2") ==
+        Log{"quiesce", ">acquire layers.0", ">release layers.0", ">acquire layers.1", ">release layers.1"});
+  CHECK(between(log, "finish 0", "begin 1").empty());
+  CHECK(std::count(log.begin(), log.end(), "quiesce") >= 3);
+  REQUIRE(observer.evaluations.size() == 3);
+  CHECK(observer.evaluations[0].step == 2);
+  CHECK(observer.evaluations[1].step == 4);
+  CHECK(observer.evaluations[2].step == 5);
+  for (const Evaluation& evaluation : observer.evaluations) CHECK(evaluation.rows == 4);
+  job.steps = 4;  // the last one is not done twice
+  Observer four;
+  train(job, four);
+  REQUIRE(four.evaluations.size() == 2);
+  CHECK(four.evaluations[1].step == 4);
+}
+
+TEST_CASE("steps report their epoch, and what they saw of a short last batch") {
+  JobOptions job = job_of("mlp:6-5-3");
+  job.data = "synthetic:samples=10";
+  job.steps = 7;
+  job.accumulate = 3;  // the short batch has fewer samples than that
+  Observer observer;
+  train(job, observer);
+  REQUIRE(observer.steps.size() == 7);
+  for (std::uint64_t step = 0; step < 7; ++step) {
+    CHECK(observer.steps[step].step == step);
+    CHECK(observer.steps[step].epoch == step / 3);
+    CHECK(observer.steps[step].samples == (step % 3 == 2 ? 2 : 4));
+    CHECK(observer.steps[step].loss > 0);
+  }
+}
+
+TEST_CASE("a loss that is not finite stops the run with the step and the unit") {
+  const auto clip_norm = GENERATE(values({0.0, 1.0}));
+  JobOptions job = job_of("mlp:6-5-3");
+  job.strategy = "single";
+  job.steps = 50;
+  job.lr = 1e30;
+  job.clip_norm = clip_norm;
+  Observer observer;
+  const std::string text = test::error_of(ErrorKind::data, [&] { train(job, observer); });
+  CHECK_THAT(text, Catch::StartsWith(fmt::format("step {}: the output of unit 'layers.", observer.steps.size())));
+  CHECK_THAT(text, Catch::Contains("--lr"));
+  CHECK(observer.steps.size() < 50);
+  CHECK(observer.steps.size() > 0);
+}
