@@ -19,6 +19,13 @@ DataNeeds needs_of(const Model& model, const JobOptions& job) {
           .model = job.model};
 }
 
+std::vector<TensorSpec> specs_of(const Layout& layout) {
+  std::vector<TensorSpec> specs;
+  for (const UnitLayout& unit : layout.units)
+    for (const TensorSlot& tensor : unit.tensors) specs.push_back(tensor.spec);
+  return specs;
+}
+
 }  // namespace
 
 TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers)
@@ -29,7 +36,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   layout_ = flat_->layout(strategy_->servers ? job.servers : 1);
   optimizer_ = optim::make_optimizer(optimizers, job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
-  if (!job.init.empty()) TensorFile(job.init);
+  if (!job.init.empty()) match_tensors(TensorFile(job.init), specs_of(layout_));
   data_ = make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
   const Sampler sampler(data_.train->size(), job.workers * job.virtual_workers, job.seed, false);
   steps_ = job.steps.value_or(job.epochs * sampler.batches(job.batch_per_worker()));
@@ -61,10 +68,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .initial = nullptr};
   if (!job.init.empty()) {
     auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
-    std::vector<TensorSpec> specs;
-    for (const UnitLayout& unit : setup.layout().units)
-      for (const TensorSlot& tensor : unit.tensors) specs.push_back(tensor.spec);
-    match_tensors(*file, specs);
+    match_tensors(*file, specs_of(setup.layout()));
     context.initial = [file, &layout = setup.layout()](UnitId unit, std::span<float> out) {
       load_range(*file, layout.units[unit], {0, out.size()}, out);
     };

@@ -1,0 +1,20 @@
+# psring as its users run it: Python scripts (standard library only) that start the programs, one ctest test each.
+find_package(Python3 3.9 COMPONENTS Interpreter)
+
+function(psring_process_test name)
+  cmake_parse_arguments(ARG "" "" "LABELS" ${ARGN})
+  if(Python3_Interpreter_FOUND)
+    # -B: no folders of compiled scripts in the source tree.
+    add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/process/${name}.py)
+  else()
+    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "SKIPPED: needs Python 3.9 or later")
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${ARG_LABELS}" TIMEOUT 300 SKIP_REGULAR_EXPRESSION "SKIPPED: " ENVIRONMENT "PSRING_BIN=$<TARGET_FILE_DIR:psring>")
+endfunction()
+
+psring_process_test(bad_input_test LABELS process)
+psring_process_test(life_test LABELS process)
+psring_process_test(by_hand_test LABELS process)
+psring_process_test(run_folder_test LABELS process)
+psring_process_test(netns_test LABELS process netns)

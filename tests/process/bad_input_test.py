@@ -1,0 +1,255 @@
+"""Bad input: one line on stderr that names the flag or the file, the status of the design, and nothing left over."""
+
+import gzip
+import json
+import os
+import socket
+import struct
+import unittest
+
+from support import TINY, ProgramTest
+
+USAGE, DATA, LOST, UNAUTHORISED = 2, 3, 4, 5
+
+
+def idx(values, *extents, magic=0x0800):
+    head = struct.pack(">I", magic | len(extents)) + b"".join(struct.pack(">I", extent) for extent in extents)
+    return head + bytes(values)
+
+
+def safetensors(header, data=b"", claimed=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", claimed if claimed is not None else len(text)) + text + data
+
+
+class Flags(ProgramTest):
+    def refuse(self, arguments, *words, status=USAGE):
+        with self.subTest(" ".join(map(str, arguments))):
+            self.assert_refused(self.train(*TINY, "--steps", 2, *arguments), status, *words)
+            self.assertFalse((self.folder / "runs").exists(), "a run that never was has a folder")
+
+    def test_numbers(self):
+        self.refuse(["--workers", "0"], "--workers", "> 0")
+        self.refuse(["--workers", "-1"], "--workers", "'-1'")
+        self.refuse(["--workers", "two"], "--workers", "'two'")
+        self.refuse(["--workers", "99999999999999999999"], "--workers")
+        self.refuse(["--workers", "4096"], "--workers", "4096")
+        self.refuse(["--workers", "5"], "--global-batch 12", "5 workers")
+        self.refuse(["--epochs", "3"], "--steps", "--epochs")
+        self.refuse(["--batch-size", "0"], "--batch-size", "--global-batch")
+        self.refuse(["--lr", "nan"], "--lr", "nan")
+        self.refuse(["--lr", "fast"], "--lr", "'fast'")
+        self.refuse(["--clip-norm", "inf"], "--clip-norm", "inf")
+        self.refuse(["--heartbeat-timeout", "1e300"], "--heartbeat-timeout", "1e+300")
+        self.refuse(["--accumulate", "100"], "--accumulate 100")
+        self.refuse(["--nodes", "0"], "--nodes")
+        self.refuse(["--nodes", "2"], "--nodes", "--key")
+
+    def test_names(self):
+        for flag in ("--strategy", "--optimizer", "--schedule", "--aggregate", "--consistency", "--transport",
+                     "--encrypt", "--shuffle", "--units", "--optimizer-on", "--trace"):
+            self.refuse([flag, "banana"], flag, "'banana'")
+        self.refuse(["--aggregate", "trimmed-mean:k=5"], "--aggregate", "2 workers")
+        self.refuse(["--banana"], "--banana", "--help")
+        self.refuse(["banana"], "banana")
+
+    def test_models(self):
+        base = ["--steps", 2, "--data", "synthetic"]
+        for model, words in (
+            ("banana", ["--model", "'banana'"]),
+            ("mlp:784-x-10", ["--model", "'x'"]),
+            ("gpt:layers=2,fingers=3", ["--model", "'fingers'", "layers"]),
+            ("gpt:layers=two", ["--model", "layers", "'two'"]),
+        ):
+            with self.subTest(model):
+                self.assert_refused(self.train(*base, "--model", model), USAGE, *words)
+
+    def test_options_of_another_rule_or_strategy(self):
+        self.refuse(["--optimizer", "sgd", "--betas", "0.9,0.99"], "--betas", "sgd")
+        self.refuse(["--optimizer", "adam", "--momentum", "0.9"], "--momentum", "adam")
+        self.refuse(["--optimizer", "adam", "--nesterov"], "--nesterov", "adam")
+        self.refuse(["--strategy", "single", "--servers", "2"], "--servers 2", "single")
+        self.refuse(["--strategy", "single", "--workers", "2"], "--workers 2", "--virtual-workers")
+        self.refuse(["--strategy", "single", "--aggregate", "median"], "--aggregate median", "single")
+        self.refuse(["--strategy", "ps", "--virtual-workers", "2"], "--virtual-workers")
+
+    def test_config_files(self):
+        self.file("good.toml", b'lr = 0.5\nseed = 3\nbetas = 0.8,0.9\noptimizer = "adam"\n')
+        self.assert_done(self.train(*TINY, "--steps", 1, "--config", "good.toml", "--seed", 4, "--out", "run"))
+        job = json.loads((self.folder / "run" / "job.json").read_text())
+        self.assertEqual([job[k] for k in ("lr", "seed", "beta1", "optimizer")], [0.5, 4, 0.8, "adam"])
+        self.file("bad.toml", b"lr = 0.5\nbanana = 3\n")
+        self.refuse(["--config", "bad.toml"], "bad.toml", "'banana'")
+        self.file("worse.toml", b"lr = fast\n")
+        self.refuse(["--config", "worse.toml"], "--lr", "'fast'")
+        self.refuse(["--config", "none.toml"], "none.toml", status=DATA)
+
+    def test_commands(self):
+        self.assert_refused(self.run_program("psring"), USAGE, "train")
+        self.assert_refused(self.run_program("psring", "banana"), USAGE, "'banana'", "train")
+        self.assert_refused(self.run_program("psring", "compare", "--strategies", "ps,ps"), USAGE, "--strategies", "'ps'")
+        self.assert_refused(self.run_program("psring", "compare", "--strategies", "single,banana"), USAGE, "'banana'")
+        for program in ("psring-server", "psring-worker"):
+            self.assert_refused(self.run_program(program), USAGE, "--rdzv-endpoint")
+            self.assert_refused(self.run_program(program, "--rdzv-endpoint", "127.0.0.1:1"), USAGE, "--key")
+        for program, *arguments in (["psring"], ["psring", "train"], ["psring", "compare"], ["psring", "coordinator"],
+                                    ["psring", "agent"], ["psring", "keygen"], ["psring-server"], ["psring-worker"]):
+            result = self.run_program(program, *arguments, "--help")
+            self.assert_done(result)
+            self.assertIn(f"Usage: {' '.join([program, *arguments])}", result.out)
+            self.assertNotIn("role-worker", result.out)
+        for program in ("psring", "psring-server", "psring-worker"):
+            self.assertRegex(self.run_program(program, "--version").out, r"^psring \d+\.\d+\.\d+ \(\w+\)\n$")
+
+
+class Files(ProgramTest):
+    IMAGES = bytes(range(16)) * 8  # 8 of 4 x 4
+    LABELS = [0, 1, 2, 3] * 2
+
+    def dataset(self, **replaced):
+        files = {}
+        for part in ("train", "t10k"):
+            files[f"{part}-images-idx3-ubyte.gz"] = gzip.compress(idx(self.IMAGES, 8, 4, 4))
+            files[f"{part}-labels-idx1-ubyte.gz"] = gzip.compress(idx(self.LABELS, 8))
+        files.update({name.replace("_", "-") + ".gz": content for name, content in replaced.items()})
+        for name, content in files.items():
+            self.file(f"data/{name}", content)
+
+    def train_on(self, data, *arguments):
+        return self.train("--model", "mlp:16-8-4", "--global-batch", 8, "--steps", 2, "--data", data, *arguments)
+
+    def test_idx(self):
+        self.dataset()
+        self.assert_done(self.train_on("idx:data"))
+        whole = gzip.compress(idx(self.IMAGES, 8, 4, 4))
+        images = "train-images-idx3-ubyte"
+        for what, name, content in (
+            ("cut off", images, whole[:-12]),
+            ("fewer bytes than its header says", images, gzip.compress(idx(self.IMAGES[:-5], 8, 4, 4))),
+            ("wrong magic number", images, gzip.compress(idx(self.IMAGES, 8, 4, 4, magic=0x0D00))),
+            ("claims terabytes", images, gzip.compress(idx(b"", 0xFFFFFFFF, 0xFFFF, 0xFFFF))),
+            ("no images", images, b""),
+            ("other number of labels", "train-labels-idx1-ubyte", gzip.compress(idx(self.LABELS[:4], 4))),
+            ("labels that training has not", "t10k-labels-idx1-ubyte", gzip.compress(idx([0, 1, 2, 9] * 2, 8))),
+        ):
+            with self.subTest(what):
+                self.dataset(**{name.replace("-", "_"): content})
+                self.assert_refused(self.train_on("idx:data"), DATA, name)
+        with self.subTest("labels that the model has not"):
+            self.dataset(train_labels_idx1_ubyte=gzip.compress(idx([0, 1, 2, 9] * 2, 8)))
+            self.assert_refused(self.train_on("idx:data"), DATA, "--data idx:data", "10 classes", "4")
+
+    def test_missing(self):
+        self.assert_refused(self.train_on("idx:nowhere"), DATA, "nowhere")
+        gpt = ["--model", "gpt:layers=1,dim=8,heads=1,context=8", "--global-batch", 4, "--steps", 1]
+        self.assert_refused(self.train(*gpt, "--data", "text:nowhere.txt"), DATA, "nowhere.txt")
+        self.file("short.txt", b"a")
+        self.assert_refused(self.train(*gpt, "--data", "text:short.txt"), DATA, "short.txt")
+        self.file("odd.bin", b"abc")
+        self.assert_refused(self.train(*gpt, "--data", "tokens:odd.bin"), DATA, "odd.bin")
+
+    def test_initial_parameters(self):
+        weights = {"dtype": "F32", "shape": [16, 16], "data_offsets": [0, 1024]}
+        for what, content, word in (
+            ("empty", b"", "truncated"),
+            ("terabytes of header", safetensors(b"{}", claimed=1 << 42), "header"),
+            ("no JSON", safetensors(b"{{{{"), "header"),
+            ("a tensor beyond the file", safetensors({"layers.0.weight": weights}), ""),
+            ("another shape", safetensors({"layers.0.weight": {**weights, "shape": [8, 32]}}, bytes(1024)), "shape"),
+            ("tensors missing", safetensors({"layers.0.weight": weights}, bytes(1024)), "layers."),
+        ):
+            with self.subTest(what):
+                self.file("init.safetensors", content)
+                result = self.train(*TINY, "--steps", 2, "--init", "init.safetensors")
+                self.assert_refused(result, DATA, "init.safetensors", word)
+        self.assert_refused(self.train(*TINY, "--steps", 2, "--init", "nowhere"), DATA, "nowhere")
+
+    def test_run_folder(self):
+        self.assert_done(self.train(*TINY, "--steps", 2, "--out", "run"))
+        before = self.model("run")
+        self.assert_refused(self.train(*TINY, "--steps", 3, "--out", "run"), USAGE, "--out run")
+        self.assertEqual(self.model("run"), before)
+        self.assert_refused(self.train(*TINY, "--steps", 3, "--out", "/proc/run"), DATA, "--out /proc/run")
+
+
+class NotFinite(ProgramTest):
+    def test_names_step_and_unit(self):
+        for strategy in ("single", "ps"):
+            with self.subTest(strategy):
+                result = self.train(*TINY, "--steps", 50, "--lr", "1e10", "--strategy", strategy)
+                self.assert_refused(result, DATA, "step ", "unit 'layers.", "not finite")
+
+
+class Connections(ProgramTest):
+    def listen(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+    def coordinator(self, *arguments):
+        process = self.start("psring", "coordinator", *TINY, "--steps", 2, "--workers", 1, "--key", self.key(),
+                             "--out", "run", *arguments)
+        return process, process.stdout.readline().split()[2].rstrip(":")
+
+    def test_port_in_use(self):
+        taken = self.listen()
+        self.key()
+        self.assert_refused(self.train(*TINY, "--steps", 2, "--listen", taken, "--out", "run"), USAGE, "--listen", taken)
+        result = self.run_program("psring", "coordinator", *TINY, "--key", "job.key", "--listen", taken, "--out", "other")
+        self.assert_refused(result, USAGE, "--listen", taken)
+        self.assert_refused(self.train(*TINY, "--steps", 2, "--listen", "banana"), USAGE, "--listen banana")
+        self.assert_done(self.train(*TINY, "--steps", 2, "--out", "run"))  # the folder is free for another attempt
+
+    def test_key_files(self):
+        self.key()
+        self.assert_refused(self.run_program("psring", "keygen", "job.key"), USAGE, "job.key")
+        self.assert_refused(self.run_program("psring", "keygen", "nowhere/a.key"), DATA, "nowhere/a.key")
+        os.chmod(self.folder / "job.key", 0o644)
+        os.chmod(self.file("text.key", b"banana\n"), 0o600)
+        for program, *arguments in (["psring", "train", *TINY, "--steps", 2], ["psring", "coordinator", *TINY],
+                                    ["psring", "agent", "--rdzv-endpoint", "127.0.0.1:1"],
+                                    ["psring-server", "--rdzv-endpoint", "127.0.0.1:1"],
+                                    ["psring-worker", "--rdzv-endpoint", "127.0.0.1:1"]):
+            for key, status in (("job.key", UNAUTHORISED), ("text.key", DATA), ("none.key", DATA)):
+                with self.subTest(f"{program} {arguments[:1]} {key}"):
+                    self.assert_refused(self.run_program(program, *arguments, "--key", key), status, "--key", key)
+
+    def test_wrong_key(self):
+        process, endpoint = self.coordinator()
+        self.key("other.key")
+        for program in (["psring-worker"], ["psring-server"], ["psring", "agent"]):
+            with self.subTest(program):
+                result = self.run_program(*program, "--rdzv-endpoint", endpoint, "--key", "other.key")
+                self.assert_refused(result, UNAUTHORISED, "--key", endpoint)
+        result = self.run_program("psring-worker", "--rdzv-endpoint", endpoint, "--key", "job.key", "--rank", 5)
+        self.assert_refused(result, USAGE, "worker 5", "1 worker")
+        result = self.run_program("psring", "agent", "--rdzv-endpoint", endpoint, "--key", "job.key")
+        self.assert_refused(result, USAGE, endpoint, "by hand")
+        # None of them has done the job any harm.
+        server = self.start("psring-server", "--rdzv-endpoint", endpoint, "--key", "job.key")
+        self.assert_done(self.run_program("psring-worker", "--rdzv-endpoint", endpoint, "--key", "job.key"))
+        self.assert_done(self.finish(server))
+        self.assert_done(self.finish(process))
+
+    def test_nobody_there(self):
+        self.key()
+        common = ["--rdzv-endpoint", "127.0.0.1:1", "--key", "job.key", "--join-timeout", "0.5"]
+        for program in (["psring-worker"], ["psring-server"], ["psring", "agent"]):
+            with self.subTest(program):
+                self.assert_refused(self.run_program(*program, *common, limit=10), LOST, "127.0.0.1:1", "0.5 s")
+        common[1] = "banana"
+        self.assert_refused(self.run_program("psring-worker", *common), USAGE, "--rdzv-endpoint banana")
+
+    def test_nobody_comes(self):
+        process, _ = self.coordinator("--join-timeout", "0.5")
+        self.assert_refused(self.finish(process, 10), LOST, "0.5 s", "1 worker", "1 server")
+
+    def test_bad_environment(self):
+        self.key()
+        result = self.run_program("psring-worker", "--key", "job.key",
+                                  env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "first"})
+        self.assert_refused(result, USAGE, "RANK=first")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+"""Lost processes and signals: the job ends in bounded time, one line names who was lost, and nothing is left over."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import unittest
+
+from support import ENDLESS, ProgramTest, until
+
+LOST, INTERRUPTED = 4, 130
+SILENCE = 1.0  # seconds of --heartbeat-timeout
+# Twice the silence until everybody knows, and the graces in which roles and coordinator may end by themselves.
+BOUND = 2 * SILENCE + 10
+
+
+class Life(ProgramTest):
+    def launch(self, *arguments):
+        """A job that would not end, once its workers are at work."""
+        job = self.start("psring", "train", *ENDLESS, "--workers", 2, "--servers", 2, "--out", "run",
+                         "--heartbeat-timeout", SILENCE, *arguments)
+        metrics = self.folder / "run" / "metrics.jsonl"
+        until(lambda: (metrics.exists() and metrics.stat().st_size > 0) or job.poll() is not None, "no step was made")
+        self.assertIsNone(job.poll(), "ended by itself")
+        return job
+
+    def hit(self, signal_number, role, rank=None, *arguments):
+        job = self.launch(*arguments)
+        os.kill(until(lambda: self.process_of(role, rank), f"no {role}"), signal_number)
+        return self.finish(job, BOUND)
+
+    def test_killed(self):
+        for way in ("shm", "tcp"):
+            for role, name in (("role-worker", "worker 1"), ("role-server", "server 1")):
+                with self.subTest(f"{name} over {way}"):
+                    self.assert_refused(self.hit(signal.SIGKILL, role, 1, "--transport", way), LOST, name)
+                    self.remove_run()
+
+    def test_stopped(self):
+        for role, name in (("role-worker", "worker 0"), ("role-server", "server 0")):
+            with self.subTest(name):
+                self.assert_refused(self.hit(signal.SIGSTOP, role, 0), LOST, name)
+                self.remove_run()
+
+    def test_coordinator(self):
+        for signal_number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
+            with self.subTest(signal_number.name):
+                self.assert_refused(self.hit(signal_number, "coordinator"), LOST, "coordinator")
+                self.remove_run()
+
+    def test_launcher_is_interrupted(self):
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal_number.name):
+                job = self.launch()
+                job.send_signal(signal_number)
+                self.assert_refused(self.finish(job, BOUND), INTERRUPTED, "interrupted")
+                self.remove_run()
+
+    def test_terminal_interrupts_all(self):
+        """Ctrl-C in a terminal reaches the whole foreground process group, and compare's first run ends it all."""
+        job = self.start("psring", "compare", *ENDLESS, "--strategies", "ps,single", "--out", "run", prefix=["setsid"])
+        until(lambda: (self.folder / "run" / "ps" / "metrics.jsonl").exists(), "no step was made")
+        os.killpg(os.getpgid(self.process_of("compare")), signal.SIGINT)
+        self.assert_refused(self.finish(job, BOUND), INTERRUPTED, "ps: interrupted")
+
+    def test_launcher_is_killed(self):
+        job = self.launch()
+        job.kill()
+        self.assertEqual(self.finish(job, BOUND).status, -signal.SIGKILL)
+        until(lambda: not self.processes(), "its processes run on", BOUND)
+
+    def test_killed_while_starting(self):
+        """Whenever it happens, the whole job goes."""
+        for milliseconds in (0, 5, 20, 80):
+            with self.subTest(milliseconds):
+                job = self.start("psring", "train", *ENDLESS, "--out", f"run-{milliseconds}")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    job.wait(milliseconds / 1000)
+                job.kill()
+                self.finish(job)
+                self.assert_nothing_left()
+
+    def remove_run(self):
+        self.assert_nothing_left()
+        (self.folder / "run" / "job.json").rename(self.folder / "job.json")
+        for path in sorted((self.folder / "run").rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+
+if __name__ == "__main__":
+    unittest.main()

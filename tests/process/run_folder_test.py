@@ -1,0 +1,156 @@
+"""What a run leaves behind: psring compare's table, and every file of the run folder."""
+
+import csv
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import time
+import unittest
+
+from support import BIN, ENDLESS, LIMIT, TINY, ProgramTest
+
+STEPS = 30
+METRICS = ["step", "epoch", "worker", "time_s", "loss", "lr", "samples", "step_s", "compute_s", "comm_s",
+           "exposed_comm_s", "bytes_sent", "bytes_received", "staleness"]
+CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication"]
+
+
+class Compare(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.began = time.monotonic()
+        self.result = self.run_program("psring", "compare", *TINY, "--strategies", "single,ps", "--steps", STEPS,
+                                       "--workers", 2, "--servers", 2, "--eval-every", 10, "--trace", "on", "--out", "cmp")
+        self.ended = time.monotonic()
+        self.assert_done(self.result)
+        self.run_of_ps = self.folder / "cmp" / "ps"
+
+    def lines(self, name):
+        return [json.loads(line) for line in (self.run_of_ps / name).read_text().splitlines()]
+
+    def test_all(self):
+        for part in (self.table, self.metrics, self.comparison_file, self.manifest, self.summary, self.memory, self.trace):
+            with self.subTest(part.__name__):
+                part()
+
+    def table(self):
+        text = self.result.out
+        table = text[text.index("strategy "):text.index("exposed: ")]
+        self.assertLessEqual(max(map(len, text.splitlines()[:-1])), 100)  # the last is a path
+        self.assertNotIn("✗", table)
+        head = re.split(r" {1,}", table.splitlines()[0])
+        self.assertEqual(head, ["strategy", "samples/s", "ms/step", "exposed", "sent/step", "recv/step", "peak", "MiB",
+                                "loss", "acc", "equal"])
+        self.assertRegex(table, r"(?m)^single .* 0 ✓ +0 ✓ .* —$")
+        self.assertRegex(table, r"(?m)^ps .* 4096 ✓ +4096 ✓ .* =$")
+        self.assertRegex(table, r"(?m)^  servers +8192 ✓ +8192 ✓ +\d+\.\d$")
+
+    def metrics(self):
+        lines = self.lines("metrics.jsonl")
+        steps = [line for line in lines if "loss" in line]
+        for line in steps:
+            self.assertEqual(list(line), METRICS)
+        self.assertEqual(sorted((line["worker"], line["step"]) for line in steps),
+                         [(worker, step) for worker in (0, 1) for step in range(STEPS)])
+        for column in ("bytes_sent", "bytes_received"):  # with frames' headers
+            moved = sum(line[column] for line in steps if line["worker"] == 0) / (STEPS * 4096)
+            self.assertTrue(1 <= moved <= 1.5, f"{column}: {moved} of the payload")
+        tests = [line for line in lines if "test_accuracy" in line]
+        self.assertEqual(sorted((line["worker"], line["step"]) for line in tests),
+                         [(worker, step) for worker in (0, 1) for step in (10, 20, 30)])
+
+    def comparison_file(self):
+        with open(self.folder / "cmp" / "compare.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(set(rows[0]), {"strategy", "run", "test_loss", "test_accuracy", *METRICS})
+        for strategy, workers in (("single", 1), ("ps", 2)):
+            own = [row for row in rows if row["strategy"] == strategy]
+            self.assertEqual(len([row for row in own if row["loss"]]), workers * STEPS)
+            self.assertEqual(len([row for row in own if row["test_accuracy"]]), workers * 3)
+
+    def manifest(self):
+        run = json.loads((self.run_of_ps / "run.json").read_text())
+        self.assertEqual(list(run), ["version", "commit", "command", "seed", "hosts", "link", "job"])
+        self.assertEqual(run["command"][1:3], ["compare", "--data"])
+        self.assertEqual((run["job"]["strategy"], run["job"]["steps"]), ("ps", STEPS))
+        self.assertEqual(sorted(run["hosts"]), ["server 0", "server 1", "worker 0", "worker 1"])
+
+    def summary(self):
+        summary = json.loads((self.run_of_ps / "summary.json").read_text())
+        for figure in ("final_loss", "test_accuracy", "samples_per_second", "worker_peak_bytes", "server_peak_bytes"):
+            self.assertGreater(summary[figure], 0, figure)
+        bytes_of = {(entry["role"], entry["direction"]): entry for entry in summary["bytes"]}
+        self.assertEqual(len(bytes_of), 6)
+        for who, entry in bytes_of.items():
+            self.assertEqual(entry["measured"], entry["predicted"], who)
+        self.assertEqual(bytes_of["worker 1", "sent"]["measured"], STEPS * 4096)
+        for role, report in summary["roles"].items():
+            self.assertEqual([name for name in report["memory"] if name != "rss_peak"], CATEGORIES, role)
+        logs = sorted(log.name for log in (self.run_of_ps / "logs").iterdir())
+        self.assertEqual(logs, ["coordinator.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"])
+        self.assertIn("shared memory", (self.run_of_ps / "logs" / "worker-1.log").read_text())
+
+    def memory(self):
+        last = {}
+        for line in self.lines("memory.jsonl"):
+            self.assertEqual(list(line), ["time_s", "role", "rank", *CATEGORIES, "rss"])
+            self.assertTrue(self.began <= line["time_s"] <= self.ended, line)
+            self.assertGreater(line["rss"], 1 << 20)
+            last[line["role"], line["rank"]] = line
+        self.assertEqual(sorted(last), [("server", 0), ("server", 1), ("worker", 0), ("worker", 1)])
+        self.assertEqual(last["worker", 0]["gradients"]["peak"], 4096)
+        self.assertGreaterEqual(last["server", 0]["parameters"]["peak"], 2048)
+
+    def trace(self):
+        events = json.loads((self.run_of_ps / "trace.json").read_text())["traceEvents"]
+        names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+        self.assertEqual(sorted(names.values()), ["server 0", "server 1", "worker 0", "worker 1"])
+        spans = {name: [] for name in names.values()}
+        for event in events:
+            if event["ph"] == "X":
+                spans[names[event["pid"]]].append((event["name"], event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6))
+        for name, own in spans.items():  # one clock for all: the one that this test reads, too
+            self.assertLessEqual(self.began, min(begin for _, begin, _ in own), name)
+            self.assertGreaterEqual(self.ended, max(end for _, _, end in own), name)
+        self.assertEqual([name for name, _, _ in spans["worker 0"]].count("step"), STEPS)
+        frames = {name for name, _, _ in spans["server 0"]}
+        self.assertTrue({"push_pull of worker 0, unit 0", "push_pull of worker 1, unit 0"} <= frames, frames)
+
+
+class Progress(ProgramTest):
+    """Shown while the job runs; ended by Ctrl-C, because how long a job takes is nobody's promise."""
+
+    ARGUMENTS = ["train", *ENDLESS, "--strategy", "single"]
+
+    def interrupt(self, job):
+        job.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(LIMIT), 130)
+
+    def test_plain(self):
+        job = self.start("psring", *self.ARGUMENTS)
+        line = next(line for line in job.stdout if line.startswith("single "))
+        self.assertRegex(line, r"^single step \d+/100000000  loss \d+\.\d+  \d+ samples/s a worker  \d+ s left\n$")
+        self.interrupt(job)
+
+    def test_terminal(self):
+        ours, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        job = subprocess.Popen([BIN / "psring", *self.ARGUMENTS], cwd=self.folder, env=self.environment,
+                               stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal)
+        os.close(terminal)
+        text = b""
+        while not (bar := re.search(rb"\r(single \[#*\.*\] step \d+/100000000 [^\r]*)\r", text)):
+            text += os.read(ours, 4096)  # fails where the job has ended
+        self.assertLess(len(bar.group(1)), 60)
+        self.interrupt(job)
+        os.close(ours)
+
+
+if __name__ == "__main__":
+    unittest.main()
