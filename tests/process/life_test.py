@@ -9,7 +9,7 @@ import unittest
 from support import ENDLESS, ProgramTest, until
 
 LOST, INTERRUPTED = 4, 130
-SILENCE = 1.0  # seconds of --heartbeat-timeout
+SILENCE = 2.0  # seconds of --heartbeat-timeout
 # Twice the silence until everybody knows, and the graces in which roles and coordinator may end by themselves.
 BOUND = 2 * SILENCE + 10
 

@@ -124,7 +124,7 @@ class SeveralHosts(ProgramTest):
         job = ["--steps", "100000000", *[word for i, word in enumerate(JOB) if "--steps" not in (word, JOB[i - 1])]]
         for cut in ("agent", "cable"):
             with self.subTest(cut):
-                launcher, endpoint = self.launch(*job, "--heartbeat-timeout", 1)
+                launcher, endpoint = self.launch(*job, "--heartbeat-timeout", 2)
                 agent = self.agent(endpoint)
                 metrics = self.folder / "two-hosts" / "metrics.jsonl"
                 until(lambda: metrics.exists() and metrics.stat().st_size > 0, "no step was made")
@@ -132,9 +132,9 @@ class SeveralHosts(ProgramTest):
                     os.kill(self.process_of("agent"), 9)
                 else:
                     ip("-n", self.hosts.names[1], "link", "set", "veth0", "down")
-                self.assert_refused(self.finish(launcher, 15), 4)
+                self.assert_refused(self.finish(launcher, 20), 4)
                 if cut == "cable":
-                    self.assert_refused(self.finish(agent, 15), 4, endpoint)
+                    self.assert_refused(self.finish(agent, 20), 4, endpoint)
                 self.assert_nothing_left()
                 (self.folder / "two-hosts").rename(self.folder / f"two-hosts-{cut}")
 
