@@ -3,7 +3,9 @@
 #include <ctime>
 #include <functional>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -49,10 +51,11 @@ double median(const std::vector<Seconds>& times, double Seconds::*which) {
   return values[values.size() / 2];
 }
 
-/// A matrix product as oneDNN alone would run it, in several ways.
+/// A matrix product that a step makes `count` times, as oneDNN alone would run it, in several ways.
 class Product {
  public:
-  Product(const Gemm& shape, const dnnl::engine& engine) : shape_(shape), engine_(engine), stream_(engine) {
+  Product(const Gemm& shape, std::size_t count, const dnnl::engine& engine)
+      : shape_(shape), count_(static_cast<double>(count)), engine_(engine), stream_(engine) {
     const auto noise = [](std::size_t n, std::uint32_t stream) {
       const CounterRng rng({.seed = 11, .tensor = stream});
       std::vector<float> values(n);
@@ -72,7 +75,7 @@ class Product {
   Product& operator=(const Product&) = delete;
 
   double flops() const {
-    return 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) * static_cast<double>(shape_.k);
+    return count_ * 2.0 * static_cast<double>(shape_.m) * static_cast<double>(shape_.n) * static_cast<double>(shape_.k);
   }
   void measure() {
     for (std::size_t way = 0; way < ways_.size(); ++way) times_[way].push_back(seconds_of(ways_[way], repeat_));
@@ -80,7 +83,7 @@ class Product {
   double best_seconds(double Seconds::*which) const {
     double best = INFINITY;
     for (const auto& times : times_) best = std::min(best, median(times, which));
-    return best;
+    return count_ * best;
   }
 
  private:
@@ -119,6 +122,7 @@ class Product {
   }
 
   Gemm shape_;
+  double count_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::vector<float> a_, b_, c_;
@@ -187,6 +191,22 @@ std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
   return list;
 }
 
+/// Each product once, with how often it occurs: attention makes the same ones for each sample, head and layer.
+std::vector<std::pair<Gemm, std::size_t>> counted(const std::vector<Gemm>& all) {
+  const auto key = [](const Gemm& g) { return std::tuple(g.m, g.n, g.k, g.transpose_a, g.transpose_b); };
+  std::vector<std::pair<Gemm, std::size_t>> distinct;
+  for (const Gemm& gemm : all) {
+    const auto at =
+        std::find_if(distinct.begin(), distinct.end(), [&](const auto& d) { return key(d.first) == key(gemm); });
+    if (at == distinct.end()) {
+      distinct.emplace_back(gemm, 1);
+    } else {
+      ++at->second;
+    }
+  }
+  return distinct;
+}
+
 }  // namespace
 
 ComputeRates measure_compute(const worker::Model& model, std::size_t batch, std::size_t rounds) {
@@ -194,7 +214,8 @@ ComputeRates measure_compute(const worker::Model& model, std::size_t batch, std:
   omp_set_num_threads(1);  // of this thread, for oneDNN's primitives: psring's kernels see to it themselves
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   std::vector<std::unique_ptr<Product>> products;
-  for (const Gemm& gemm : products_of(model, batch)) products.push_back(std::make_unique<Product>(gemm, engine));
+  for (const auto& [gemm, times] : counted(products_of(model, batch)))
+    products.push_back(std::make_unique<Product>(gemm, times, engine));
   Step step(model, batch);
   const double first = step.run();
   if (!std::isfinite(first)) fail(ErrorKind::check_failed, "model {}: the loss is {} at the start", model.name, first);
