@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 
@@ -126,6 +127,7 @@ class PushPull {
     for (const Contestant& contestant : contestants_) rows.push_back(print(contestant, bytes, iterations));
     fmt::print("{:>6}  {:<14} {:>12.1f} {:>8.0f}% {:>8.2f}\n", short_bytes(bytes), "memcpy twice", 1e6 * floor.median(),
                100 * floor.spread(), rate(bytes, floor.median()));
+    std::fflush(stdout);  // the next size may take a while
     rows.push_back({{"bytes", bytes}, {"exchange", "memcpy"}, {"push_pull_s", floor.values}});
   }
 

@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <optional>
 
 #include <fmt/core.h>
@@ -151,6 +152,7 @@ void bench_models(const std::vector<ComputeCase>& cases, std::size_t rounds, con
     const double rows = samples * static_cast<double>(model->rows_per_sample);
     fmt::print("{:<54} {:>5} {:>9.1f} {:>9.1f} {:>7.3f} {:>8.3f} {:>10.1f} {:>11.1f}\n", each.model, each.batch,
                rates.wall_step, rates.wall_ceiling, rates.wall_ratio(), rates.ratio(), samples, rows);
+    std::fflush(stdout);
     report["rows"].push_back({{"model", each.model},
                               {"batch", each.batch},
                               {"gflops", rates.wall_step},
