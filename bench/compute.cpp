@@ -46,6 +46,7 @@ Seconds seconds_of(const std::function<void()>& work, std::size_t times) {
 
 double median(const std::vector<Seconds>& times, double Seconds::*which) {
   std::vector<double> values;
+  values.reserve(times.size());
   for (const Seconds& time : times) values.push_back(time.*which);
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];

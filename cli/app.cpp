@@ -43,7 +43,7 @@ App::App() {
       [&](const char* name, const char* help, auto make) { aggregators_.add(name, help, make); });
 }
 
-int App::run(int argc, char** argv) noexcept {
+int App::run(int argc, char** argv) const noexcept {
   return guard([&] {
     tune_allocator();
     return run_command_line(*this, argc, argv);

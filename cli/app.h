@@ -33,7 +33,7 @@ class App {
   const Registry<server::Aggregator>& aggregators() const { return aggregators_; }
 
   /// Runs the command line and returns the exit status; errors are one line on stderr. Never throws.
-  int run(int argc, char** argv) noexcept;
+  int run(int argc, char** argv) const noexcept;
   /// Calls `body` and turns what it throws into one line on stderr and an exit status.
   static int guard(const std::function<int()>& body) noexcept;
 

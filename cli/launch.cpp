@@ -21,8 +21,8 @@
 namespace psring::cli {
 namespace {
 
-const char* const kSelf = "/proc/self/exe";
-const char* const kJobFile = "job.json";  // a folder that has it holds a run
+constexpr const char* kSelf = "/proc/self/exe";
+constexpr const char* kJobFile = "job.json";  // a folder that has it holds a run
 
 /// A key for this job alone, in memory that only the processes that inherit it can open: nothing of it is left
 /// over, however the job ends.

@@ -24,7 +24,10 @@ class Constant final : public Schedule {
 class Step final : public Schedule {
  public:
   Step(std::uint64_t every, double gamma) : every_(every), gamma_(gamma) {}
-  double factor(std::uint64_t step) const override { return std::pow(gamma_, static_cast<double>(step / every_)); }
+  double factor(std::uint64_t step) const override {
+    const std::uint64_t times = step / every_;
+    return std::pow(gamma_, static_cast<double>(times));
+  }
 
  private:
   std::uint64_t every_;

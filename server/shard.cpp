@@ -13,7 +13,6 @@ namespace {
 using net::FrameHeader;
 using net::FrameType;
 using net::Message;
-using net::Peer;
 using net::Role;
 
 /// What one thread aggregates, updates and stores before it goes on: stays in its first-level cache.

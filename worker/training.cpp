@@ -110,6 +110,7 @@ void Training::save(const std::filesystem::path& file) const {
     for (const TensorSlot& tensor : setup_.layout().units[unit].tensors) tensors.emplace_back(&tensor, unit);
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first->id < b.first->id; });
   std::vector<TensorSpec> specs;
+  specs.reserve(tensors.size());
   for (const auto& [tensor, unit] : tensors) specs.push_back(tensor->spec);
   TensorWriter writer(file.string(), specs);
   for (const auto& [tensor, unit] : tensors)

@@ -85,6 +85,7 @@ class Prepared {
       add(DNNL_ARG_BIAS, chosen.query_md(dnnl::query::exec_arg_md, DNNL_ARG_BIAS));
   }
 
+  // NOLINTNEXTLINE(readability-non-const-parameter): c is written, through a void*.
   void run(const dnnl::stream& stream, const float* a, const float* b, const float* bias, float* c,
            std::vector<float>& scratch) {
     if (scratch.size() * sizeof(float) < scratch_bytes_) scratch.resize((scratch_bytes_ + 3) / sizeof(float));

@@ -254,7 +254,7 @@ class ControlLink::Impl {
   }
   void on(auto&& message) {
     psring::fail(ErrorKind::protocol, "said '{}', which is not for it to say",
-                 name_of(ControlMessage(std::move(message))));
+                 name_of(ControlMessage(std::forward<decltype(message)>(message))));
   }
 
   void send_outgoing(void* socket) {

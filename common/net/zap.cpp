@@ -74,10 +74,10 @@ ZapAuthenticator::ZapAuthenticator(void* zmq_context, std::vector<std::string> a
 
 void use_curve_server(void* zmq_socket, const CurveKeys& server, const ZapAuthenticator&) {
   const int yes = 1;
-  constexpr std::string_view domain = "psring";
+  constexpr std::string_view kDomain = "psring";
   const bool set = zmq_setsockopt(zmq_socket, ZMQ_CURVE_SERVER, &yes, sizeof yes) == 0 &&
                    zmq_setsockopt(zmq_socket, ZMQ_CURVE_SECRETKEY, server.secret_key.c_str(), 41) == 0 &&
-                   zmq_setsockopt(zmq_socket, ZMQ_ZAP_DOMAIN, domain.data(), domain.size()) == 0;
+                   zmq_setsockopt(zmq_socket, ZMQ_ZAP_DOMAIN, kDomain.data(), kDomain.size()) == 0;
   check(set, "ZeroMQ: CURVE is not available: {}", zmq_strerror(errno));
 }
 

@@ -67,7 +67,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   };
 
   std::optional<Message> receive_routed();
-  std::optional<Message> receive_from(std::size_t dealer);
+  std::optional<Message> receive_from(std::size_t index);
   Message checked(const ZmqFrame& frame, Peer peer);
   void greet(const ZmqFrame& frame);
   HandshakeFrame admit(Stranger& stranger, const ZmqFrame& frame, const HandshakeFrame& accepted);
@@ -91,7 +91,7 @@ class ZmqChannelImpl final : public ZmqChannel {
 
 ZmqChannelImpl::ZmqChannelImpl(ZmqContext& context, ZmqOptions options)
     : context_(context),
-      options_(std::move(options)),
+      options_(options),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       outbox_(std::make_shared<ZmqOutbox>(options_.low_water_bytes)) {
   check(static_cast<bool>(epoll_), "cannot make an epoll: {}", std::strerror(errno));
@@ -304,7 +304,7 @@ void ZmqChannelImpl::watch(int fd, int operation) {
 }  // namespace
 
 std::unique_ptr<ZmqChannel> make_zmq_channel(ZmqContext& context, ZmqOptions options) {
-  return std::make_unique<ZmqChannelImpl>(context, std::move(options));
+  return std::make_unique<ZmqChannelImpl>(context, options);
 }
 
 }  // namespace psring::net

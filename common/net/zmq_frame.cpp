@@ -86,7 +86,7 @@ void set_link_options(ZmqSocket& socket, Nanoseconds silence) {
   socket.set(ZMQ_HEARTBEAT_IVL, std::max(1, silence_ms / 4));
   socket.set(ZMQ_HEARTBEAT_TIMEOUT, silence_ms);
   socket.set(ZMQ_HANDSHAKE_IVL, silence_ms);
-  const std::int64_t largest = static_cast<std::int64_t>(kMaxPayloadBytes);
+  const auto largest = static_cast<std::int64_t>(kMaxPayloadBytes);
   const int bounded = zmq_setsockopt(socket.handle(), ZMQ_MAXMSGSIZE, &largest, sizeof largest);
   check(bounded == 0, "ZeroMQ: ZMQ_MAXMSGSIZE: {}", zmq_strerror(errno));
 }

@@ -38,7 +38,7 @@ int ZmqOutbox::send(void* socket, const std::shared_ptr<Lane>& lane, std::span<c
     void* data = const_cast<std::byte*>(bytes.data());
     const int made = zmq_msg_init_data(&part, data, bytes.size(), &ZmqOutbox::delivered, parcel.get());
     check(made == 0, "ZeroMQ: no memory for a message");
-    parcel.release();
+    static_cast<void>(parcel.release());  // ZeroMQ has it, until `delivered`
     lane->bytes += bytes.size();
     lane->outbox->bytes_ += bytes.size();
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/fd.h>
@@ -18,6 +19,8 @@ class ZmqOutbox {
 
   /// Bytes on their way over one link.
   struct Lane {
+    explicit Lane(std::shared_ptr<ZmqOutbox> owner) : outbox(std::move(owner)) {}
+
     std::shared_ptr<ZmqOutbox> outbox;
     std::atomic<std::size_t> bytes{0};
   };

@@ -18,7 +18,7 @@ struct DataNeeds {
   bool tokens = false;              ///< inputs are token ids
   bool targets = true;              ///< false: its loss reads none
   std::uint64_t seed = 0;           ///< the run's, for data that is made
-  std::string model = "";           ///< as `--model` says it, for errors
+  std::string model = {};           ///< as `--model` says it, for errors
 };
 
 /// What `--data` can name: the built-in data sets and a user's own.

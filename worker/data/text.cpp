@@ -33,7 +33,7 @@ class TokenFile {
       const std::size_t now = std::min(most, count - done);
       file_.read((first + done) * width_, std::span(buffer).first(now * width_));
       for (std::size_t i = 0; i < now; ++i) {
-        std::uint32_t token = std::to_integer<std::uint32_t>(buffer[i * width_]);
+        auto token = std::to_integer<std::uint32_t>(buffer[i * width_]);
         if (width_ == 2) token |= std::to_integer<std::uint32_t>(buffer[i * 2 + 1]) << 8;
         if (token >= vocab_)
           fail(ErrorKind::data, "{}: token {} at position {} is not below {}, the vocabulary", path(), token,

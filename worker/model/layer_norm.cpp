@@ -17,7 +17,7 @@ struct RowStatistics {
 };
 
 RowStatistics statistics(const float* x, std::size_t n) {
-  const float count = static_cast<float>(n);
+  const auto count = static_cast<float>(n);
   const float mean = sum(x, n) / count;
   Lanes lanes;
   lanes.run(n, [x, mean](auto value, std::size_t i) {
@@ -45,7 +45,7 @@ void add_parameters(const float* x, const float* dy, RowStatistics row, float* _
 /// With g = dy * weight and z the normalised x: dx = scale * (g - mean(g) - z * mean(g z)) (+ residual).
 void input_gradient(const float* x, const float* dy, RowStatistics row, const float* weight, const float* residual,
                     float* dx, std::size_t n) {
-  const float count = static_cast<float>(n);
+  const auto count = static_cast<float>(n);
   const auto add = [](float a, float b) { return a + b; };
   const float mean_g = dot(dy, weight, n) / count;
   Lanes lanes;

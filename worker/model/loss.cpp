@@ -42,7 +42,7 @@ class CrossEntropy final : public Loss {
       }
       result.loss_sum += std::log(sum) + (static_cast<double>(row[best]) - static_cast<double>(row[target]));
       if (dy.data == nullptr) continue;
-      const float share = static_cast<float>(static_cast<double>(scale) / sum);
+      const auto share = static_cast<float>(static_cast<double>(scale) / sum);
       float* const out = dy.row(i);
       for (std::size_t j = 0; j < y.cols; ++j) out[j] = exponentials[j] * share;
       out[target] -= scale;

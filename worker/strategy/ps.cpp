@@ -40,7 +40,7 @@ class ParameterServer : public Strategy {
   Nanoseconds waited() const override { return waited_; }
 
  protected:
-  PsClient& client() { return *context_.client; }
+  PsClient& client() const { return *context_.client; }
   UnitBuffers& buffers(UnitId unit) { return context_.units[unit]; }
   virtual void bring_up_to_date(UnitId unit, std::uint64_t version) = 0;
 
