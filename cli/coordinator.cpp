@@ -52,10 +52,11 @@ void write_line(int fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // nobody watches any more: fine
 }
 
-net::JobPlan plan_of(const JobOptions& job, std::uint32_t nodes) {
+net::JobPlan plan_of(const JobOptions& job, std::uint32_t nodes, bool by_launcher) {
   return {.workers = static_cast<std::uint32_t>(job.workers),
           .servers = static_cast<std::uint32_t>(job.servers),
           .agents = nodes,
+          .reserve_agent_0 = by_launcher,
           .job = to_json(job),
           .join_timeout = from_seconds(job.join_timeout),
           .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
@@ -81,7 +82,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   net::CoordinatorService::Options options;
   options.listen = flags.listen;
   options.run_folder = job.out;
-  options.plan = plan_of(job, flags.nodes);
+  options.plan = plan_of(job, flags.nodes, by_launcher);
   if (flags.progress_fd >= 0)
     options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };
   net::CoordinatorService service(std::move(options), key, clock);

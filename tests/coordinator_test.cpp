@@ -103,6 +103,18 @@ TEST_CASE("members get ranks in order of arrival, or as they ask") {
   CHECK(scene.got<control::Welcome>("a").job == "{\"lr\": 0.1}");
 }
 
+TEST_CASE("an agent of another host that is quicker does not take the launcher's rank") {
+  JobPlan job = plan(2, 0, 2);
+  job.reserve_agent_0 = true;
+  Scene scene(job);
+  scene.hello("other", Role::agent);
+  scene.hello("third", Role::agent);
+  scene.hello("launcher", Role::agent, 0);
+  CHECK(scene.got<control::Welcome>("other").rank == 1);
+  CHECK_THAT(scene.got<control::Refused>("third").text, Contains("all 2 agents"));
+  CHECK(scene.got<control::Welcome>("launcher").rank == 0);
+}
+
 TEST_CASE("a surplus, a rank that is taken and one that does not exist are refused, and the job goes on") {
   Scene scene(plan(2, 1));
   scene.hello("a", Role::worker, 1);

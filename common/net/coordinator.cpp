@@ -126,7 +126,8 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
 std::optional<std::uint32_t> Coordinator::free_rank(const control::Hello& message) {
   const auto is_free = [&](std::uint32_t rank) { return !members_.contains({message.role, rank}); };
   if (message.rank) return is_free(*message.rank) ? message.rank : std::nullopt;
-  for (std::uint32_t rank = 0; rank < expected(message.role); ++rank)
+  const std::uint32_t first = message.role == Role::agent && plan_.reserve_agent_0 ? 1 : 0;
+  for (std::uint32_t rank = first; rank < expected(message.role); ++rank)
     if (is_free(rank)) return rank;
   return std::nullopt;
 }

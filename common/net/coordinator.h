@@ -18,8 +18,9 @@ namespace psring::net {
 struct JobPlan {
   std::uint32_t workers = 1;
   std::uint32_t servers = 0;
-  std::uint32_t agents = 0;  ///< hosts whose agents start the roles; 0: roles are started by hand
-  std::string job;           ///< JSON, handed to every member
+  std::uint32_t agents = 0;      ///< hosts whose agents start the roles; 0: roles are started by hand
+  bool reserve_agent_0 = false;  ///< for the launcher, which asks for it: another host may come first
+  std::string job;               ///< JSON, handed to every member
   Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all to join and be ready
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(500);
   Nanoseconds heartbeat_timeout = std::chrono::seconds(3);

@@ -19,9 +19,7 @@ class Life(ProgramTest):
         """A job that would not end, once its workers are at work."""
         job = self.start("psring", "train", *ENDLESS, "--workers", 2, "--servers", 2, "--out", "run",
                          "--heartbeat-timeout", SILENCE, *arguments)
-        metrics = self.folder / "run" / "metrics.jsonl"
-        until(lambda: (metrics.exists() and metrics.stat().st_size > 0) or job.poll() is not None, "no step was made")
-        self.assertIsNone(job.poll(), "ended by itself")
+        self.until_trains(job, "run")
         return job
 
     def hit(self, signal_number, role, rank=None, *arguments):
@@ -59,7 +57,7 @@ class Life(ProgramTest):
     def test_terminal_interrupts_all(self):
         """Ctrl-C in a terminal reaches the whole foreground process group, and compare's first run ends it all."""
         job = self.start("psring", "compare", *ENDLESS, "--strategies", "ps,single", "--out", "run", prefix=["setsid"])
-        until(lambda: (self.folder / "run" / "ps" / "metrics.jsonl").exists(), "no step was made")
+        self.until_trains(job, "run/ps")
         os.killpg(os.getpgid(self.process_of("compare")), signal.SIGINT)
         self.assert_refused(self.finish(job, BOUND), INTERRUPTED, "ps: interrupted")
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-from support import TINY, ProgramTest, until
+from support import TINY, ProgramTest
 
 NAMESPACES = pathlib.Path("/run/netns")  # where ip keeps them
 JOB = [*TINY, "--steps", 20, "--optimizer", "adam", "--lr", "0.01", "--workers", 2, "--servers", 2]
@@ -126,8 +126,7 @@ class SeveralHosts(ProgramTest):
             with self.subTest(cut):
                 launcher, endpoint = self.launch(*job, "--heartbeat-timeout", 2)
                 agent = self.agent(endpoint)
-                metrics = self.folder / "two-hosts" / "metrics.jsonl"
-                until(lambda: metrics.exists() and metrics.stat().st_size > 0, "no step was made")
+                self.until_trains(launcher, "two-hosts")
                 if cut == "agent":
                     os.kill(self.process_of("agent"), 9)
                 else:

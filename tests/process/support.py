@@ -88,6 +88,13 @@ class ProgramTest(unittest.TestCase):
     def run_program(self, program, *arguments, limit=LIMIT, **options):
         return self.finish(self.start(program, *arguments, **options), limit)
 
+    def until_trains(self, job, run):
+        """Waits for the first step's metrics of a job that was started."""
+        metrics = self.folder / run / "metrics.jsonl"
+        until(lambda: (metrics.exists() and metrics.stat().st_size > 0) or job.poll() is not None, "no step was made")
+        if job.poll() is not None:
+            self.fail(f"ended before its first step: {self.finish(job)}")
+
     def train(self, *arguments, **options):
         return self.run_program("psring", "train", *arguments, **options)
 
