@@ -7,6 +7,7 @@
 #include <psring/bench/push_pull.h>
 #include <psring/bench/training.h>
 #include <psring/cli/app.h>
+#include <psring/cli/parse.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
@@ -149,13 +150,7 @@ int run(int argc, char** argv) {
   add_push_pull(root, push_pull);
   add_train(root, train);
   add_serve(root, plan, kind);
-  try {
-    root.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return root.exit(success);
-  } catch (const CLI::ParseError& error) {
-    fail(ErrorKind::usage, "{}", error.what());
-  }
+  if (const auto status = cli::parse(root, std::vector<std::string>(argv, argv + argc))) return *status;
   if (root.got_subcommand("push_pull")) return push_pull.run();
   if (root.got_subcommand("train")) return train.run();
   plan.kind = bench::parse_kind(kind);

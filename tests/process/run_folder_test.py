@@ -152,5 +152,23 @@ class Progress(ProgramTest):
         os.close(ours)
 
 
+class WrongStrategies(ProgramTest):
+    """What a strategy promises is checked: a difference is marked in the table, and is exit status 6."""
+
+    def compare(self, strategy):
+        program = os.environ["PSRING_WRONG_STRATEGIES"]
+        result = self.run_program(program, "compare", *TINY, "--strategies", strategy, "--steps", 3, "--workers", 2)
+        self.assert_refused(result, 6, "✗ in the table")
+        return result.out
+
+    def test_equality(self):
+        self.assertRegex(self.compare("claims-equality"), r"(?m)^claims-equality .* 0 ✓ +0 ✓ .* ✗$")
+
+    def test_bytes(self):
+        table = self.compare("claims-bytes")
+        self.assertRegex(table, r"(?m)^claims-bytes .* 0 ✗ +0 ✓ .* —$")
+        self.assertIn("✗ worker 0 sent: 0 bytes in the run, predicted 12\n", table)
+
+
 if __name__ == "__main__":
     unittest.main()

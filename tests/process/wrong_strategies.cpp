@@ -1,0 +1,46 @@
+// psring with strategies that say what is not so: `psring compare` has to find both out.
+#include <memory>
+
+#include <psring/cli/app.h>
+#include <psring/common/base/spec.h>
+#include <psring/worker/strategy/strategies.h>
+
+using namespace psring;
+using namespace psring::worker;
+
+namespace {
+
+/// Each worker trains alone and nothing moves.
+class Alone final : public Strategy {
+ public:
+  Alone(const Context& context, std::uint64_t predicted)
+      : single_(make_single(Spec::parse("--strategies", "single"), context)), predicted_(predicted) {}
+
+  void start() override { single_->start(); }
+  void begin_step(Step step) override { single_->begin_step(step); }
+  void grad_ready(UnitId unit, Micro micro) override { single_->grad_ready(unit, micro); }
+  void finish_step(Step step) override { single_->finish_step(step); }
+  Prediction predict() const override { return {.worker_sends = predicted_, .worker_receives = 0}; }
+
+ private:
+  const std::unique_ptr<Strategy> single_;
+  const std::uint64_t predicted_;
+};
+
+void add(App& app, const char* name, bool exact, std::uint64_t predicted) {
+  app.strategies().add(name, "wrong", [=](const Spec&) {
+    return std::make_unique<StrategyKind>(StrategyKind{
+        .exact = exact, .make = [=](const Context& context, const JobOptions&) {
+          return std::make_unique<Alone>(context, predicted);
+        }});
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  App app;
+  add(app, "claims-equality", true, 0);  // workers that train alone do not end in the same bits
+  add(app, "claims-bytes", false, 4);
+  return app.run(argc, argv);
+}
