@@ -50,6 +50,13 @@ function(psring_program name)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
+# What every test runs under: the distribution's libraries are not instrumented, ZeroMQ's threads look like races.
+set(PSRING_TEST_ENVIRONMENT)
+if(PSRING_SANITIZE STREQUAL "thread")
+  set(PSRING_TEST_ENVIRONMENT
+    "TSAN_OPTIONS=halt_on_error=1 ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
+endif()
+
 # psring_test(range_test LABELS unit LINKS psring::common): tests/range_test.cpp with the shared main, one ctest test.
 function(psring_test name)
   cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "LABELS;LINKS;SOURCES" ${ARGN})
@@ -61,10 +68,7 @@ function(psring_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "^SKIPPED: ")
-  if(PSRING_SANITIZE STREQUAL "thread")
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT
-      "TSAN_OPTIONS=halt_on_error=1 ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
-  endif()
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${PSRING_TEST_ENVIRONMENT}")
   if(ARG_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

@@ -10,7 +10,7 @@ function(psring_process_test name)
     add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "SKIPPED: needs Python 3.9 or later")
   endif()
   set_tests_properties(${name} PROPERTIES
-    LABELS "${ARG_LABELS}" TIMEOUT 300 SKIP_REGULAR_EXPRESSION "SKIPPED: " ENVIRONMENT "PSRING_BIN=$<TARGET_FILE_DIR:psring>")
+    LABELS "${ARG_LABELS}" TIMEOUT 300 SKIP_REGULAR_EXPRESSION "SKIPPED: " ENVIRONMENT "PSRING_BIN=$<TARGET_FILE_DIR:psring>;${PSRING_TEST_ENVIRONMENT}")
 endfunction()
 
 psring_process_test(bad_input_test LABELS process)
