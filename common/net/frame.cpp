@@ -25,8 +25,9 @@ std::string to_string(Peer peer) { return fmt::format("{} {}", to_string(peer.ro
 
 std::string_view to_string(FrameType type) {
   static constexpr std::string_view kNames[kFrameTypes] = {
-      "?",       "hello", "challenge", "proof", "accepted",  "refused", "layout",  "layout_ok",
-      "initial", "push",  "push_ack",  "pull",  "push_pull", "values",  "verdict", "failed"};
+      "?",          "hello",          "challenge",  "proof",     "accepted",  "refused", "layout",  "layout_ok",
+      "initial",    "push",           "push_ack",   "pull",      "push_pull", "values",  "verdict", "failed",
+      "all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier",   "message"};
   const auto index = static_cast<std::size_t>(type);
   return index < kFrameTypes ? kNames[index] : "?";
 }

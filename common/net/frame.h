@@ -44,9 +44,16 @@ enum class FrameType : std::uint8_t {
   values = 13,     ///< answers pull and push_pull: payload is `range` at `version`
   verdict = 14,    ///< between servers: payload is partial sums to, or total sums from, server 0
   failed = 15,     ///< the request cannot be done: payload is one line of text
+  // Between workers; `group` is theirs, `step` the operation's number there, the payload its `range`.
+  all_reduce = 16,
+  reduce_scatter = 17,
+  all_gather = 18,
+  broadcast = 19,
+  barrier = 20,
+  message = 21,  ///< `step` counts those of the pair
 };
 
-inline constexpr std::uint8_t kFrameTypes = 16;
+inline constexpr std::uint8_t kFrameTypes = 22;
 
 std::string_view to_string(FrameType type);
 
@@ -58,6 +65,7 @@ struct FrameHeader {
   static constexpr std::uint16_t kWireVersion = 1;
   static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
   static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control, not as the exchange's payload
+  static constexpr std::uint8_t kProbe = 4;    ///< flag: tells what a worker waits in, and carries nothing
 
   std::uint32_t magic = kMagic;
   std::uint16_t wire_version = kWireVersion;

@@ -1,0 +1,71 @@
+#include <functional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include <psring/ring/call.h>
+
+namespace psring::ring {
+namespace {
+
+/// FNV-1a: the same in every process.
+class Fnv {
+ public:
+  void add(std::uint64_t value) {
+    for (int i = 0; i < 8; ++i) step(static_cast<std::uint8_t>(value >> (8 * i)));
+  }
+  void add(std::string_view text) {
+    for (const char c : text) step(static_cast<std::uint8_t>(c));
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  void step(std::uint8_t byte) { hash_ = (hash_ ^ byte) * 0x100000001b3; }
+  std::uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+std::string size_text(std::size_t bytes) {
+  if (bytes >= 1U << 20) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  if (bytes >= 1U << 10) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / (1 << 10));
+  return fmt::format("{} B", bytes);
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+}
+
+}  // namespace
+
+std::string describe(const Call& call) {
+  if (call.collective == Collective::barrier) return "barrier";
+  std::string text = fmt::format("{} of {} {}", to_string(call.collective), call.count, to_string(call.type));
+  if (reduces(call.collective))
+    text += fmt::format(" ({})", call.op == ReduceOp::Kind::own ? "a user's operation" : ReduceOp(call.op).name());
+  if (call.collective == Collective::broadcast) text += fmt::format(" from rank {}", call.root);
+  return text;
+}
+
+std::string name_of(const Call& call, std::uint64_t number) {
+  return fmt::format("{} #{} ({})", to_string(call.collective), number, size_text(call.count * call.type.bytes()));
+}
+
+std::uint64_t fingerprint(const Parts& parts) {
+  Fnv hash;
+  for (const auto& ranges : parts) {
+    hash.add(ranges.size());
+    for (const Range range : ranges) {
+      hash.add(range.begin);
+      hash.add(range.end);
+    }
+  }
+  return hash.value();
+}
+
+std::uint64_t fingerprint(const ReduceOp& op) {
+  if (op.kind() != ReduceOp::Kind::own) return 0;
+  Fnv hash;
+  hash.add(op.name());
+  return hash.value();
+}
+
+}  // namespace psring::ring

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include <psring/common/base/dtype.h>
+#include <psring/common/base/half.h>
+#include <psring/common/base/range.h>
+
+namespace psring::ring {
+
+/// A value and where it was found: what maxloc and minloc reduce.
+template <class T>
+struct Located {
+  T value{};
+  std::int64_t index = 0;
+};
+
+/// What an element of a collective is: a number, or a Located one.
+struct ElementType {
+  DType dtype = DType::f32;
+  bool located = false;
+
+  constexpr std::size_t bytes() const { return located ? 2 * sizeof(std::int64_t) : size_bytes(dtype); }
+  friend constexpr bool operator==(const ElementType&, const ElementType&) = default;
+};
+
+/// "f32", "f32 with index"
+std::string to_string(ElementType type);
+/// "f32", "bf16" ...; throws usage, naming the flag, for an unknown one.
+DType parse_dtype(const char* flag, const std::string& name);
+
+template <class T>
+struct ElementTypeOf;
+template <>
+struct ElementTypeOf<float> { static constexpr ElementType value{DType::f32}; };
+template <>
+struct ElementTypeOf<double> { static constexpr ElementType value{DType::f64}; };
+template <>
+struct ElementTypeOf<Half> { static constexpr ElementType value{DType::f16}; };
+template <>
+struct ElementTypeOf<BFloat16> { static constexpr ElementType value{DType::bf16}; };
+template <>
+struct ElementTypeOf<std::int8_t> { static constexpr ElementType value{DType::i8}; };
+template <>
+struct ElementTypeOf<std::uint8_t> { static constexpr ElementType value{DType::u8}; };
+template <>
+struct ElementTypeOf<std::int32_t> { static constexpr ElementType value{DType::i32}; };
+template <>
+struct ElementTypeOf<std::int64_t> { static constexpr ElementType value{DType::i64}; };
+template <class T>
+struct ElementTypeOf<Located<T>> { static constexpr ElementType value{ElementTypeOf<T>::value.dtype, true}; };
+
+template <class Byte>
+struct BasicVector;
+/// Elements of one type, one after the other: what collectives work on. They do not own them.
+using Vector = BasicVector<std::byte>;
+using ConstVector = BasicVector<const std::byte>;
+
+template <class Byte>
+struct BasicVector {
+  Byte* data = nullptr;
+  std::size_t count = 0;
+  ElementType type;
+
+  BasicVector() = default;
+  BasicVector(Byte* bytes, std::size_t elements, ElementType element) : data(bytes), count(elements), type(element) {}
+  template <class T, std::size_t Extent>
+    requires(!std::is_const_v<T> || std::is_const_v<Byte>)
+  BasicVector(std::span<T, Extent> values)
+      : data(reinterpret_cast<Byte*>(values.data())),
+        count(values.size()),
+        type(ElementTypeOf<std::remove_const_t<T>>::value) {}
+
+  std::size_t bytes() const { return count * type.bytes(); }
+  BasicVector part(Range range) const { return {data + range.begin * type.bytes(), range.size(), type}; }
+  operator ConstVector() const
+    requires(!std::is_const_v<Byte>)
+  {
+    return {data, count, type};
+  }
+};
+
+}  // namespace psring::ring

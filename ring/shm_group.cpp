@@ -1,0 +1,753 @@
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/ring/call.h>
+#include <psring/ring/shm_group.h>
+
+namespace psring::ring {
+namespace {
+
+/// Turns of waiting before a rank yields, and before it sleeps. With more ranks than processors the one that is
+/// waited for may need this very processor: then a rank sleeps almost at once.
+constexpr unsigned kPauses = 64;
+constexpr Nanoseconds kYieldFor = std::chrono::microseconds(40);
+constexpr Nanoseconds kSleep = std::chrono::milliseconds(20);  ///< then it looks whether the peers live
+
+std::size_t processors() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<std::size_t>(CPU_COUNT(&set)) : 1;
+}
+
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+  return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
+}
+
+class ShmGroup;
+
+/// One operation. Posting it, waiting until all have posted, and what follows in `step`.
+class ShmOperation final : public Operation {
+ public:
+  ShmOperation(ShmGroup& group, std::uint64_t number, const Call& call, Vector data, ReduceOp op, const Parts* parts)
+      : group_(group), number_(number), call_(call), data_(data), op_(std::move(op)) {
+    if (parts != nullptr) parts_ = *parts;
+  }
+
+  bool advance() override;
+  void wait() override;
+
+  std::uint64_t number() const { return number_; }
+  const Call& call() const { return call_; }
+  bool finished() const { return finished_; }
+  /// What is next, as far as it goes without waiting. REQUIRES: operations before it are finished.
+  bool step();
+  /// The rank that is waited for.
+  std::size_t awaited() const;
+  void post();
+
+ private:
+  enum class Way : std::uint8_t { none, slots, direct, staged };
+
+  bool all_posted();
+  bool all_ticked(std::uint64_t ticks) const;
+  void tick();
+  Range my_chunk(Range whole) const;
+  std::byte* address(std::size_t rank, Range slice) const;
+  void perform(Range slice);
+  void perform_reduce(Range slice, bool store_to_all);
+  void copy_parts(std::size_t from, Range slice);
+  void copy(std::size_t from, Range range, Range slice);
+  bool step_staged();
+  void stage_in(Range slice);
+  void stage_out(Range slice);
+  Range slice(std::size_t index) const;
+
+  ShmGroup& group_;
+  const std::uint64_t number_;
+  const Call call_;
+  const Vector data_;
+  const ReduceOp op_;
+  Parts parts_;
+  Way way_ = Way::none;
+  bool finished_ = false;
+  std::uint64_t first_tick_ = 0;
+  std::size_t iteration_ = 0;  ///< of a staged one; of a direct one 1 once it is performed
+  std::vector<const ShmPost*> posts_;
+};
+
+/// A message to or from one rank.
+class ShmMessage final : public Operation {
+ public:
+  ShmMessage(ShmGroup& group, std::uint64_t number, const Call& call, std::byte* data, std::size_t from, std::size_t to)
+      : group_(group), number_(number), call_(call), data_(data), from_(from), to_(to) {}
+  ~ShmMessage() override;
+
+  bool advance() override;
+  void wait() override;
+  bool step();
+  bool finished() const { return finished_; }
+  std::uint64_t number() const { return number_; }
+  const Call& call() const { return call_; }
+  std::size_t awaited() const;
+
+ private:
+  bool step_send();
+  bool step_recv();
+
+  ShmGroup& group_;
+  const std::uint64_t number_;  ///< among those of this pair and direction
+  const Call call_;
+  std::byte* const data_;
+  const std::size_t from_;
+  const std::size_t to_;
+  bool posted_ = false;
+  bool finished_ = false;
+  std::span<std::byte> copy_;  ///< in the arena, of a vector that lies elsewhere
+};
+
+class ShmGroup final : public ProcessGroup {
+ public:
+  /// `members`: the ranks of the world that the group is made of.
+  ShmGroup(const ShmWorld& world, std::vector<std::size_t> members, std::size_t id, GroupOptions options)
+      : world_(world),
+        members_(std::move(members)),
+        rank_(static_cast<std::size_t>(std::find(members_.begin(), members_.end(), world.rank) - members_.begin())),
+        id_(id),
+        options_(std::move(options)),
+        control_(world.control->data(), world.size(), id),
+        crowded_(world.size() > processors()),
+        staging_(world.arena->allocate(2 * kShmSliceBytes)),
+        sent_(members_.size(), 0),
+        received_(members_.size(), 0) {}
+  ~ShmGroup() override { world_.arena->free(staging_); }
+
+  std::size_t rank() const override { return rank_; }
+  std::size_t size() const override { return members_.size(); }
+  Arena* arena() override { return world_.arena.get(); }
+
+  Work all_reduce(Vector data, const ReduceOp& op) override {
+    op.require_meaning(data.type);
+    return start({Collective::all_reduce, op.kind(), data.type, 0, data.count, fingerprint(op)}, data, op);
+  }
+  Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) override {
+    op.require_meaning(data.type);
+    check_parts(parts, data.count);
+    return start({Collective::reduce_scatter, op.kind(), data.type, 0, data.count, fingerprint(op) ^ fingerprint(parts)},
+                 data, op, &parts);
+  }
+  Work all_gather(Vector data, const Parts& parts) override {
+    check_parts(parts, data.count);
+    return start({Collective::all_gather, {}, data.type, 0, data.count, fingerprint(parts)}, data, {}, &parts);
+  }
+  Work broadcast(Vector data, std::size_t root) override {
+    check_rank(root);
+    return start({Collective::broadcast, {}, data.type, static_cast<std::uint32_t>(root), data.count, 0}, data, {});
+  }
+  Work barrier() override { return start({}, {}, {}); }
+  Work send(ConstVector data, std::size_t to) override {
+    // Only read, but one class serves both directions.
+    return message(data.count, data.type, const_cast<std::byte*>(data.data), rank_, to);
+  }
+  Work recv(Vector data, std::size_t from) override { return message(data.count, data.type, data.data, from, rank_); }
+
+  std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key) override;
+  std::string describe(Collective collective, std::size_t count, ElementType type) const override {
+    const char* way = count * type.bytes() <= kShmSlotBytes ? "through slots" : "direct";
+    return fmt::format("{}: {}, shared memory", to_string(collective), way);
+  }
+  Moved predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+                std::size_t root) const override;
+  Moved moved() const override;
+
+  // What operations use.
+  ShmControl& control() { return control_; }
+  ShmRank& own() { return control_.rank(rank_); }
+  std::byte* base(std::size_t rank) const { return world_.base(members_[rank]); }
+  std::size_t capacity(std::size_t rank) const {
+    return members_[rank] == world_.rank ? world_.arena->capacity() : world_.mappings[members_[rank]]->size();
+  }
+  std::span<std::byte> staging() const { return staging_; }
+  void ring_all();
+  void check_call(std::size_t peer, const Call& theirs, const Call& ours, std::uint64_t number);
+  [[noreturn]] void break_group(const Error& error);
+  bool advance_until(const ShmOperation& operation);
+  template <class Waiting>
+  void wait_for(Waiting& waiting);
+  void add_read(std::size_t peer, std::size_t bytes) { add(control_.read_bytes(rank_, peer), bytes); }
+  void add_stored(std::size_t peer, std::size_t bytes) { add(control_.stored_bytes(rank_, peer), bytes); }
+
+ private:
+  static void add(std::atomic<std::uint64_t>& counter, std::size_t bytes) {
+    counter.store(counter.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
+  void check_parts(const Parts& parts, std::size_t count) const;
+  void check_rank(std::size_t rank) const {
+    if (rank >= size()) fail(ErrorKind::usage, "rank {} of a group of {}", rank, size());
+  }
+  void check_broken();
+  Work start(const Call& call, Vector data, const ReduceOp& op, const Parts* parts = nullptr);
+  Work message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to);
+  void advance_all();
+  void look_after_peers(const Call& call, std::uint64_t number, std::size_t awaited, Moment since);
+
+  const ShmWorld world_;
+  const std::vector<std::size_t> members_;
+  const std::size_t rank_;
+  const std::size_t id_;
+  const GroupOptions options_;
+  ShmControl control_;
+  const bool crowded_;
+  const std::span<std::byte> staging_;
+
+  std::uint64_t posted_ = 0;
+  std::deque<std::shared_ptr<ShmOperation>> queue_;
+  std::deque<std::shared_ptr<ShmMessage>> messages_;
+  std::vector<std::uint64_t> sent_;      ///< messages to each rank
+  std::vector<std::uint64_t> received_;  ///< messages from each rank
+  std::uint32_t next_group_ = 1;
+  std::optional<Error> broken_;
+};
+
+// Operations.
+
+bool ShmOperation::advance() { return finished_ || group_.advance_until(*this); }
+
+void ShmOperation::wait() {
+  if (!finished_) group_.wait_for(*this);
+}
+
+void ShmOperation::post() {
+  ShmControl& control = group_.control();
+  ShmPost& post = control.rank(group_.rank()).posts[number_ % kShmPosts];
+  post.call = call_;
+  const std::size_t bytes = data_.bytes();
+  const auto place = group_.arena()->mark(data_.data);
+  post.staged = bytes > kShmSlotBytes && place == 0;
+  post.offset = place != 0 ? place - 1 : static_cast<std::uint64_t>(group_.staging().data() - group_.arena()->base());
+  if (bytes <= kShmSlotBytes && bytes > 0 &&
+      (call_.collective != Collective::broadcast || call_.root == group_.rank()))
+    std::memcpy(control.slot(group_.rank(), number_), data_.data, bytes);
+  post.number.store(number_ + 1, std::memory_order_release);
+  group_.ring_all();
+}
+
+bool ShmOperation::all_posted() {
+  for (std::size_t r = posts_.size(); r < group_.size(); ++r) {
+    const ShmPost& post = group_.control().rank(r).posts[number_ % kShmPosts];
+    if (post.number.load(std::memory_order_acquire) != number_ + 1) return false;
+    group_.check_call(r, post.call, call_, number_);
+    posts_.push_back(&post);
+  }
+  return true;
+}
+
+bool ShmOperation::all_ticked(std::uint64_t ticks) const {
+  for (std::size_t r = 0; r < group_.size(); ++r)
+    if (group_.control().rank(r).ticks.load(std::memory_order_acquire) < ticks) return false;
+  return true;
+}
+
+void ShmOperation::tick() {
+  auto& ticks = group_.own().ticks;
+  ticks.store(ticks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+std::size_t ShmOperation::awaited() const {
+  if (way_ == Way::none) return posts_.size();
+  const std::uint64_t wanted = first_tick_ + (way_ == Way::direct ? 1 : iteration_);
+  for (std::size_t r = 0; r < group_.size(); ++r)
+    if (group_.control().rank(r).ticks.load(std::memory_order_acquire) < wanted) return r;
+  return 0;
+}
+
+bool ShmOperation::step() {
+  if (way_ == Way::none) {
+    if (!all_posted()) return false;
+    first_tick_ = group_.own().ticks.load(std::memory_order_relaxed);
+    const bool staged = std::any_of(posts_.begin(), posts_.end(), [](const ShmPost* p) { return p->staged; });
+    way_ = data_.bytes() <= kShmSlotBytes ? Way::slots : staged ? Way::staged : Way::direct;
+  }
+  if (way_ == Way::staged) {
+    if (!step_staged()) return false;
+  } else if (way_ == Way::slots) {
+    perform({0, call_.count});
+  } else {
+    if (iteration_ == 0) {
+      perform({0, call_.count});
+      tick();
+      group_.ring_all();
+      iteration_ = 1;
+    }
+    if (!all_ticked(first_tick_ + 1)) return false;
+  }
+  group_.own().completed.store(number_ + 1, std::memory_order_release);
+  group_.ring_all();
+  return finished_ = true;
+}
+
+Range ShmOperation::my_chunk(Range whole) const {
+  const std::size_t n = group_.size();
+  const std::size_t r = group_.rank();
+  return {whole.begin + r * whole.size() / n, whole.begin + (r + 1) * whole.size() / n};
+}
+
+/// Where a rank's part of a slice lies: its vector's, or its staging's.
+std::byte* ShmOperation::address(std::size_t rank, Range slice) const {
+  const std::size_t bytes = slice.begin * call_.type.bytes();
+  if (way_ == Way::slots) return group_.control().slot(rank, number_) + bytes;
+  const ShmPost& post = *posts_[rank];
+  const std::size_t offset =
+      post.offset + (post.staged ? slice.begin / this->slice(0).size() % 2 * kShmSliceBytes : bytes);
+  check(offset + slice.size() * call_.type.bytes() <= group_.capacity(rank), "rank {} names memory it does not have",
+        rank);
+  return group_.base(rank) + offset;
+}
+
+void ShmOperation::perform(Range slice) {
+  switch (call_.collective) {
+    case Collective::all_reduce:
+      return perform_reduce(slice, true);
+    case Collective::reduce_scatter:
+      return perform_reduce(slice, false);
+    case Collective::all_gather:
+      for (std::size_t r = 0; r < group_.size(); ++r)
+        if (r != group_.rank()) copy_parts(r, slice);
+      return;
+    case Collective::broadcast:
+      if (group_.rank() != call_.root) copy(call_.root, slice, slice);
+      return;
+    default:
+      return;
+  }
+}
+
+/// Through slots every rank reduces all of it for itself; else its own part, and an all-reduce stores that to all.
+void ShmOperation::perform_reduce(Range slice, bool store_to_all) {
+  const std::size_t n = group_.size();
+  const std::size_t me = group_.rank();
+  const std::size_t width = call_.type.bytes();
+  const bool slots = way_ == Way::slots;
+  const auto reduce_range = [&](Range range) {
+    range = range.intersect(slice);
+    if (range.empty()) return;
+    constexpr std::size_t kFew = 16;
+    std::array<const std::byte*, kFew> few_from;
+    std::array<std::byte*, kFew> few_to;
+    std::vector<const std::byte*> many_from(n > kFew ? n : 0);
+    std::vector<std::byte*> many_to(n > kFew ? n : 0);
+    const std::span from(n > kFew ? many_from.data() : few_from.data(), n);
+    const std::span to(n > kFew ? many_to.data() : few_to.data(), n);
+    const std::size_t skip = (range.begin - slice.begin) * width;
+    const std::size_t bytes = range.size() * width;
+    std::size_t targets = 0;
+    for (std::size_t r = 0; r < n; ++r) {
+      std::byte* there = address(r, slice) + skip;
+      from[r] = there;
+      if (r != me) group_.add_read(r, bytes);
+      if (slots || (!store_to_all && r == me)) {
+        if (r == me) to[targets++] = data_.data + range.begin * width;
+      } else if (store_to_all) {
+        to[targets++] = there;
+        if (r != me) group_.add_stored(r, bytes);
+      }
+    }
+    reduce(op_, call_.type, from, to.first(targets), range.size(), 1.0 / static_cast<double>(n));
+  };
+  if (store_to_all) return reduce_range(slots ? slice : my_chunk(slice));
+  for (const Range range : parts_[me]) reduce_range(range);
+}
+
+void ShmOperation::copy_parts(std::size_t from, Range slice) {
+  for (const Range range : parts_[from]) copy(from, range.intersect(slice), slice);
+}
+
+void ShmOperation::copy(std::size_t from, Range range, Range slice) {
+  if (range.empty()) return;
+  const std::size_t width = call_.type.bytes();
+  std::memcpy(data_.data + range.begin * width, address(from, slice) + (range.begin - slice.begin) * width,
+              range.size() * width);
+  group_.add_read(from, range.size() * width);
+}
+
+Range ShmOperation::slice(std::size_t index) const {
+  const std::size_t elements = kShmSliceBytes / call_.type.bytes();
+  return Range{index * elements, (index + 1) * elements}.intersect({0, std::max(call_.count, elements)});
+}
+
+/// In iteration k slice k is copied in, slice k - 1 is performed, and slice k - 2 is copied out: with two slices of
+/// staging nobody waits for the copies. An iteration begins when all ranks have finished the one before.
+bool ShmOperation::step_staged() {
+  const std::size_t slices = (data_.bytes() + kShmSliceBytes - 1) / kShmSliceBytes;
+  const auto of = [&](std::size_t index) { return slice(index).intersect({0, call_.count}); };
+  for (;; ++iteration_) {
+    if (iteration_ > 0 && !all_ticked(first_tick_ + iteration_)) return false;
+    if (iteration_ >= 2) stage_out(of(iteration_ - 2));
+    if (iteration_ == slices + 1) return true;
+    if (iteration_ < slices) stage_in(of(iteration_));
+    if (iteration_ >= 1) perform(of(iteration_ - 1));
+    tick();
+    group_.ring_all();
+  }
+}
+
+void ShmOperation::stage_in(Range slice) {
+  if (!posts_[group_.rank()]->staged) return;
+  if (call_.collective == Collective::broadcast && group_.rank() != call_.root) return;
+  const std::size_t width = call_.type.bytes();
+  std::memcpy(address(group_.rank(), slice), data_.data + slice.begin * width, slice.size() * width);
+}
+
+/// Only an all-reduce is stored by others; everything else goes straight to where it belongs.
+void ShmOperation::stage_out(Range slice) {
+  if (!posts_[group_.rank()]->staged || call_.collective != Collective::all_reduce) return;
+  const std::size_t width = call_.type.bytes();
+  std::memcpy(data_.data + slice.begin * width, address(group_.rank(), slice), slice.size() * width);
+}
+
+// Messages.
+
+ShmMessage::~ShmMessage() {
+  if (!copy_.empty()) group_.arena()->free(copy_);
+}
+
+bool ShmMessage::advance() {
+  return finished_ || step();
+}
+
+void ShmMessage::wait() {
+  if (!finished_) group_.wait_for(*this);
+}
+
+std::size_t ShmMessage::awaited() const { return group_.rank() == from_ ? to_ : from_; }
+
+bool ShmMessage::step() { return finished_ = finished_ || (group_.rank() == from_ ? step_send() : step_recv()); }
+
+/// A small one is complete once it lies in the mailbox; a large one once the receiver has read it.
+bool ShmMessage::step_send() {
+  ShmMailbox& box = group_.control().mailbox(from_, to_);
+  const std::size_t bytes = call_.count * call_.type.bytes();
+  const bool small = bytes <= kShmSlotBytes;
+  if (!posted_) {
+    if (box.taken.load(std::memory_order_acquire) != number_) return false;  // the one before lies there
+    box.post.call = call_;
+    std::byte* data = data_;
+    if (small) {
+      if (bytes > 0) std::memcpy(group_.control().mailbox_slot(from_, to_), data_, bytes);
+    } else {
+      if (group_.arena()->mark(data_) == 0) {
+        copy_ = group_.arena()->allocate(bytes);
+        std::memcpy(copy_.data(), data_, bytes);
+        data = copy_.data();
+      }
+      box.post.offset = group_.arena()->mark(data) - 1;
+    }
+    box.post.number.store(number_ + 1, std::memory_order_release);
+    group_.ring_all();
+    posted_ = true;
+  }
+  return small || box.taken.load(std::memory_order_acquire) > number_;
+}
+
+bool ShmMessage::step_recv() {
+  ShmMailbox& box = group_.control().mailbox(from_, to_);
+  if (box.post.number.load(std::memory_order_acquire) != number_ + 1) return false;
+  Call ours = call_;
+  ours.collective = Collective::send;
+  ours.root = box.post.call.root;
+  group_.check_call(from_, box.post.call, ours, number_);
+  const std::size_t bytes = call_.count * call_.type.bytes();
+  if (bytes <= kShmSlotBytes) {
+    if (bytes > 0) std::memcpy(data_, group_.control().mailbox_slot(from_, to_), bytes);
+  } else {
+    check(box.post.offset + bytes <= group_.capacity(from_), "rank {} names memory it does not have", from_);
+    std::memcpy(data_, group_.base(from_) + box.post.offset, bytes);
+  }
+  group_.add_read(from_, bytes);
+  box.taken.store(number_ + 1, std::memory_order_release);
+  group_.ring_all();
+  return true;
+}
+
+// The group.
+
+void ShmGroup::check_parts(const Parts& parts, std::size_t count) const {
+  if (parts.size() != size()) fail(ErrorKind::usage, "parts of {} ranks in a group of {}", parts.size(), size());
+  for (const auto& ranges : parts)
+    for (const Range range : ranges)
+      if (range.begin > range.end || range.end > count)
+        fail(ErrorKind::usage, "a part [{}, {}) of a vector of {} elements", range.begin, range.end, count);
+}
+
+/// Wakes those who sleep. The fence orders what was stored before the look at who sleeps: see `wait_for`.
+void ShmGroup::ring_all() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::size_t r = 0; r < size(); ++r) {
+    ShmRank& peer = control_.rank(r);
+    if (r == rank_ || peer.sleeping.load(std::memory_order_relaxed) == 0) continue;
+    peer.bell.fetch_add(1, std::memory_order_release);
+    futex(peer.bell, FUTEX_WAKE, INT_MAX, nullptr);
+  }
+}
+
+void ShmGroup::check_call(std::size_t peer, const Call& theirs, const Call& ours, std::uint64_t number) {
+  if (theirs == ours) return;
+  break_group(Error(ErrorKind::usage,
+                    fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", number, rank_,
+                                ring::describe(ours), peer, ring::describe(theirs),
+                                ring::describe(ours) == ring::describe(theirs) ? ", with other parts" : "")));
+}
+
+/// The first cause is everybody's.
+void ShmGroup::break_group(const Error& error) {
+  broken_ = error;
+  ShmGroupHeader& header = control_.header();
+  std::uint32_t whole = 0;
+  if (header.broken.compare_exchange_strong(whole, 1)) {
+    header.kind = static_cast<std::uint32_t>(error.kind());
+    std::strncpy(header.text, error.what(), kShmTextBytes - 1);
+    header.broken.store(2, std::memory_order_release);
+    ring_all();
+  }
+  throw error;
+}
+
+void ShmGroup::check_broken() {
+  if (!broken_ && control_.header().broken.load(std::memory_order_acquire) == 2) {
+    const ShmGroupHeader& header = control_.header();
+    broken_ = Error(static_cast<ErrorKind>(header.kind), header.text);
+  }
+  if (broken_) throw *broken_;
+}
+
+Work ShmGroup::start(const Call& call, Vector data, const ReduceOp& op, const Parts* parts) {
+  check_broken();
+  auto operation = std::make_shared<ShmOperation>(*this, posted_, call, data, op, parts);
+  // The post and the slot of so many operations ago are used again: everybody has to be behind that.
+  if (posted_ >= kShmPosts) {
+    const std::uint64_t behind = posted_ - kShmPosts + 1;
+    struct Room {
+      ShmGroup& group;
+      std::uint64_t behind;
+      const Call& call_of;
+      bool step() {
+        group.advance_all();
+        return awaited() == group.size();
+      }
+      std::size_t awaited() const {
+        std::size_t r = 0;
+        while (r < group.size() && group.control_.rank(r).completed.load(std::memory_order_acquire) >= behind) ++r;
+        return r;
+      }
+      const Call& call() const { return call_of; }
+      std::uint64_t number() const { return behind - 1; }
+    } room{*this, behind, call};
+    if (!room.step()) wait_for(room);
+  }
+  ++posted_;
+  operation->post();
+  queue_.push_back(operation);
+  return Work(std::move(operation));
+}
+
+Work ShmGroup::message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to) {
+  check_rank(from);
+  check_rank(to);
+  if (from == to) fail(ErrorKind::usage, "rank {} sends to itself", from);
+  check_broken();
+  const std::uint64_t number = from == rank_ ? sent_[to]++ : received_[from]++;
+  const Call call{from == rank_ ? Collective::send : Collective::recv, {}, type, static_cast<std::uint32_t>(to), count, 0};
+  auto message = std::make_shared<ShmMessage>(*this, number, call, data, from, to);
+  messages_.push_back(message);
+  advance_all();
+  return Work(std::move(message));
+}
+
+void ShmGroup::advance_all() {
+  while (!queue_.empty() && queue_.front()->step()) queue_.pop_front();
+  for (const auto& message : messages_) message->step();
+  std::erase_if(messages_, [](const auto& message) { return message->finished(); });
+}
+
+bool ShmGroup::advance_until(const ShmOperation& operation) {
+  if (broken_) throw *broken_;
+  advance_all();
+  return operation.finished();
+}
+
+/// `Waiting` has step(), awaited(), call() and number().
+template <class Waiting>
+void ShmGroup::wait_for(Waiting& waiting) {
+  if (broken_) throw *broken_;
+  const auto ready = [&] {
+    if constexpr (std::is_same_v<Waiting, ShmOperation>) {
+      advance_all();
+      return waiting.finished();
+    } else if constexpr (std::is_same_v<Waiting, ShmMessage>) {
+      advance_all();
+      return waiting.step();
+    } else {
+      return waiting.step();
+    }
+  };
+  for (unsigned i = 0; i < kPauses; ++i) {
+    if (ready()) return;
+    _mm_pause();
+  }
+  const SystemClock clock;
+  const Moment since = clock.now();
+  while (!crowded_ && clock.now() < since + kYieldFor) {
+    ::sched_yield();
+    if (ready()) return;
+  }
+  ShmRank& self = own();
+  for (;;) {
+    const std::uint32_t bell = self.bell.load(std::memory_order_acquire);
+    self.sleeping.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    bool done = false;
+    try {
+      done = ready();
+    } catch (...) {
+      self.sleeping.store(0, std::memory_order_relaxed);
+      throw;
+    }
+    if (!done) {
+      const timespec limit{0, kSleep.count()};
+      futex(self.bell, FUTEX_WAIT, bell, &limit);
+    }
+    self.sleeping.store(0, std::memory_order_relaxed);
+    if (done || ready()) return;
+    look_after_peers(waiting.call(), waiting.number(), waiting.awaited(), since);
+  }
+}
+
+void ShmGroup::look_after_peers(const Call& call, std::uint64_t number, std::size_t awaited, Moment since) {
+  check_broken();
+  const std::string doing = fmt::format("[ring] rank {}: in {}, waiting for rank {}", rank_, name_of(call, number), awaited);
+  if (options_.check) {
+    try {
+      options_.check();
+    } catch (const Error& error) {
+      break_group(error.with_context(doing));
+    }
+  }
+  const Nanoseconds waited = SystemClock().now() - since;
+  if (options_.op_timeout > Nanoseconds(0) && waited > options_.op_timeout)
+    break_group(Error(ErrorKind::timeout, fmt::format("{}: nothing for {:.1f} s", doing, seconds(waited))));
+}
+
+std::unique_ptr<ProcessGroup> ShmGroup::split(std::uint32_t colour, std::uint32_t key) {
+  struct Wish {
+    std::int64_t colour;
+    std::int64_t key;
+    std::int64_t next_group;
+  };
+  std::vector<Wish> wishes(size());
+  wishes[rank_] = {colour, key, next_group_};
+  const std::span<std::int64_t> words(&wishes[0].colour, 3 * size());
+  all_gather(words, even_parts(words.size(), size())).wait();
+  std::vector<std::int64_t> colours;
+  std::uint32_t first = 0;
+  for (const Wish& wish : wishes) {
+    colours.push_back(wish.colour);
+    first = std::max(first, static_cast<std::uint32_t>(wish.next_group));
+  }
+  std::sort(colours.begin(), colours.end());
+  colours.erase(std::unique(colours.begin(), colours.end()), colours.end());
+  next_group_ = first + static_cast<std::uint32_t>(colours.size());
+  if (next_group_ > kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups);
+  std::vector<std::size_t> ranks;
+  for (std::size_t r = 0; r < size(); ++r)
+    if (wishes[r].colour == static_cast<std::int64_t>(colour)) ranks.push_back(r);
+  std::stable_sort(ranks.begin(), ranks.end(), [&](std::size_t a, std::size_t b) { return wishes[a].key < wishes[b].key; });
+  std::vector<std::size_t> members;
+  for (const std::size_t r : ranks) members.push_back(members_[r]);
+  const auto index = std::lower_bound(colours.begin(), colours.end(), static_cast<std::int64_t>(colour)) - colours.begin();
+  auto group = std::make_unique<ShmGroup>(world_, members, first + static_cast<std::size_t>(index), options_);
+  group->next_group_ = next_group_;
+  return group;
+}
+
+Moved ShmGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+                        std::size_t root) const {
+  const std::size_t n = size();
+  const std::uint64_t bytes = count * type.bytes();
+  const bool slots = bytes <= kShmSlotBytes;
+  const auto part = [&](std::size_t r) {
+    std::uint64_t elements = 0;
+    for (const Range range : parts[r]) elements += range.size();
+    return elements * type.bytes();
+  };
+  std::uint64_t all_parts = 0;
+  for (std::size_t r = 0; r < parts.size(); ++r) all_parts += part(r);
+  switch (collective) {
+    case Collective::all_reduce: {
+      if (slots) return {(n - 1) * bytes, (n - 1) * bytes};
+      // Cut as the operation cuts it: slices of a staged one differ by their rounding alone.
+      const std::uint64_t mine = ((rank_ + 1) * count / n - rank_ * count / n) * type.bytes();
+      return {(n - 1) * mine + bytes - mine, (n - 1) * mine + bytes - mine};
+    }
+    case Collective::reduce_scatter:
+      return {all_parts - part(rank_), (n - 1) * part(rank_)};
+    case Collective::all_gather:
+      return {(n - 1) * part(rank_), all_parts - part(rank_)};
+    case Collective::broadcast:
+      return rank_ == root ? Moved{(n - 1) * bytes, 0} : Moved{0, bytes};
+    case Collective::send:
+      return {bytes, 0};
+    case Collective::recv:
+      return {0, bytes};
+    default:
+      return {};
+  }
+}
+
+Moved ShmGroup::moved() const {
+  Moved total;
+  for (std::size_t r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    const auto load = [](const std::atomic<std::uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+    total.sent += load(control_.stored_bytes(rank_, r)) + load(control_.read_bytes(r, rank_));
+    total.received += load(control_.read_bytes(rank_, r)) + load(control_.stored_bytes(r, rank_));
+  }
+  return total;
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_shm_group(const ShmWorld& world, GroupOptions options) {
+  std::vector<std::size_t> members(world.size());
+  for (std::size_t r = 0; r < members.size(); ++r) members[r] = r;
+  return std::make_unique<ShmGroup>(world, std::move(members), 0, std::move(options));
+}
+
+std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, std::size_t arena_bytes,
+                                                           const GroupOptions& options) {
+  const auto control = std::make_shared<const Mapping>(ShmControl::file_bytes(ranks));
+  std::vector<std::shared_ptr<Arena>> arenas;
+  for (std::size_t r = 0; r < ranks; ++r) arenas.push_back(std::make_shared<Arena>(arena_bytes));
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    ShmWorld world{r, arenas[r], std::vector<std::shared_ptr<const Mapping>>(ranks), control};
+    for (std::size_t q = 0; q < ranks; ++q)
+      if (q != r) world.mappings[q] = std::make_shared<const Mapping>(arenas[q]->file(), arenas[q]->capacity());
+    groups.push_back(make_shm_group(world, options));
+  }
+  return groups;
+}
+
+}  // namespace psring::ring

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <psring/common/base/fd.h>
+#include <psring/common/device/arena.h>
+#include <psring/common/device/mapping.h>
+#include <psring/ring/call.h>
+
+namespace psring::ring {
+
+/// What ranks of one host share, as one of them sees it: everybody's arena, and a control file through which they
+/// tell each other what is ready. All of it is memory of processes that proved the job's key.
+struct ShmWorld {
+  std::size_t rank = 0;
+  std::shared_ptr<Arena> arena;                          ///< this rank's
+  std::vector<std::shared_ptr<const Mapping>> mappings;  ///< of the others' arenas, by rank; none for this rank
+  std::shared_ptr<const Mapping> control;
+
+  std::size_t size() const { return mappings.size(); }
+  /// Where another rank's arena lies here, or this one's.
+  std::byte* base(std::size_t of) const { return of == rank ? arena->base() : mappings[of]->data(); }
+};
+
+/// The control file: for each group a header, then for each of its ranks a ShmRank, its slots, its counters and its
+/// mailboxes. Group 0 is the world; `split` takes the others, in order.
+///
+/// Every word has one writer, but for `bell`. What a rank writes for others lies on cache lines of its own.
+inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest
+inline constexpr std::size_t kShmSlotBytes = 4096;     ///< vectors up to this size travel in the control file
+inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
+inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a vector that lies outside of the arena, at a time
+inline constexpr std::size_t kShmTextBytes = 512;
+
+/// An operation as a rank calls it.
+struct alignas(64) ShmPost {
+  std::atomic<std::uint64_t> number{0};  ///< 1 + the operation's, written last
+  Call call;
+  std::uint64_t offset = 0;  ///< of the vector in the caller's arena, or of its staging
+  bool staged = false;
+};
+static_assert(sizeof(ShmPost) == 64);
+
+struct ShmRank {
+  alignas(64) std::atomic<std::uint64_t> ticks{0};  ///< phases of operations that are behind it
+  std::atomic<std::uint64_t> completed{0};          ///< operations that are behind it
+  alignas(64) std::atomic<std::uint32_t> bell{0};   ///< futex: anybody adds to it and wakes
+  std::atomic<std::uint32_t> sleeping{0};
+  ShmPost posts[kShmPosts];
+};
+
+/// From one rank to another: one message at a time.
+struct ShmMailbox {
+  ShmPost post;                                    ///< written by the sender
+  alignas(64) std::atomic<std::uint64_t> taken{0};  ///< messages, by the receiver
+};
+
+struct ShmGroupHeader {
+  alignas(64) std::atomic<std::uint32_t> broken{0};  ///< 1: somebody writes the text; 2: it is there
+  std::uint32_t kind = 0;
+  char text[kShmTextBytes] = {};
+};
+
+/// Where things lie in a group's part of the control file.
+class ShmControl {
+ public:
+  /// The size of a control file for a world.
+  static std::size_t file_bytes(std::size_t ranks) { return kShmGroups * group_bytes(ranks); }
+
+  ShmControl(std::byte* file, std::size_t world, std::size_t group)
+      : base_(file + group * group_bytes(world)), ranks_(world) {}
+
+  ShmGroupHeader& header() const { return *reinterpret_cast<ShmGroupHeader*>(base_); }
+  ShmRank& rank(std::size_t of) const { return *reinterpret_cast<ShmRank*>(base_ + header_bytes() + of * rank_bytes(ranks_)); }
+  std::byte* slot(std::size_t of, std::uint64_t number) const {
+    return reinterpret_cast<std::byte*>(&rank(of)) + sizeof(ShmRank) + number % kShmPosts * kShmSlotBytes;
+  }
+  /// Bytes that `of` has read from the memory of rank `other`, and stored into it.
+  std::atomic<std::uint64_t>& read_bytes(std::size_t of, std::size_t other) const { return counters(of)[2 * other]; }
+  std::atomic<std::uint64_t>& stored_bytes(std::size_t of, std::size_t other) const {
+    return counters(of)[2 * other + 1];
+  }
+  ShmMailbox& mailbox(std::size_t from, std::size_t to) const {
+    return *reinterpret_cast<ShmMailbox*>(mailboxes(from) + to * mailbox_bytes());
+  }
+  std::byte* mailbox_slot(std::size_t from, std::size_t to) const {
+    return mailboxes(from) + to * mailbox_bytes() + sizeof(ShmMailbox);
+  }
+
+ private:
+  static constexpr std::size_t header_bytes() { return round_up(sizeof(ShmGroupHeader), 64); }
+  static constexpr std::size_t counter_bytes(std::size_t ranks) { return round_up(ranks * 16, 64); }
+  static constexpr std::size_t mailbox_bytes() { return sizeof(ShmMailbox) + kShmSlotBytes; }
+  static constexpr std::size_t rank_bytes(std::size_t ranks) {
+    return sizeof(ShmRank) + kShmPosts * kShmSlotBytes + counter_bytes(ranks) + ranks * mailbox_bytes();
+  }
+  static constexpr std::size_t group_bytes(std::size_t ranks) {
+    return round_up(header_bytes() + ranks * rank_bytes(ranks), 4096);
+  }
+  std::byte* after_slots(std::size_t of) const { return slot(of, 0) + kShmPosts * kShmSlotBytes; }
+  std::atomic<std::uint64_t>* counters(std::size_t of) const {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(after_slots(of));
+  }
+  std::byte* mailboxes(std::size_t of) const { return after_slots(of) + counter_bytes(ranks_); }
+
+  std::byte* base_;
+  std::size_t ranks_;
+};
+
+}  // namespace psring::ring
