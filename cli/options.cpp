@@ -9,6 +9,7 @@
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
+#include <psring/ring/plan.h>
 #include <psring/server/consistency.h>
 
 namespace psring::cli {
@@ -138,6 +139,19 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--aggregate", job.aggregate, "mean, sum, median, trimmed-mean:k=1")
       ->group(exchange)
       ->capture_default_str();
+  command
+      .add_option("--algorithm", job.algorithm, "of all-reduces: auto, direct, exchange, halving-doubling, ring, star")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--bucket", flags.bucket, "ddp: bytes of gradients that are reduced together")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--bucket-order", job.bucket_order, "ddp: reverse (as backward completes them) or forward")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--overlap", flags.overlap, "ddp: on, or off (all of it after backward)")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();
   command.add_option("--encrypt", flags.encrypt, "data links: on, off, or auto (off on loopback)")
       ->group(exchange)
@@ -210,6 +224,13 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   net::parse_way(job.transport);
   job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt, "on, off or auto");
   job.trace = parse_switch("--trace", flags.trace, "on or off");
+  job.overlap = parse_switch("--overlap", flags.overlap, "on or off");
+  one_of("--bucket-order", job.bucket_order, "reverse", "forward");
+  job.bucket_bytes = parse_bytes("--bucket", flags.bucket);
+  positive("--bucket", job.bucket_bytes);
+  if (job.algorithm != "auto" && job.algorithm != "direct") ring::parse_algorithm("--algorithm", job.algorithm);
+  if (job.algorithm == "direct" && job.transport == "tcp")
+    fail(ErrorKind::usage, "--algorithm direct: it needs shared memory, not --transport tcp");
   parse_betas(flags.betas, job);
   return job;
 }

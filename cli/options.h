@@ -25,6 +25,8 @@ struct JobFlags {
   std::string betas;
   std::string encrypt = "auto";
   std::string trace = "off";
+  std::string bucket = "25M";
+  std::string overlap = "on";
 };
 
 /// Adds all of them, but --strategy, to a subcommand.

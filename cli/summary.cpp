@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -39,7 +40,9 @@ std::uint64_t payload(const Json& report, const std::string& direction) {
   std::uint64_t sum = 0;
   if (!report.contains("bytes") || !report["bytes"].contains(direction)) return 0;
   for (const auto& [operation, peers] : report["bytes"][direction].items()) {
-    if (operation != "push" && operation != "pull" && operation != "push_pull" && operation != "values") continue;
+    static const std::set<std::string> kExchange = {"push",       "pull",           "push_pull", "values",
+                                                    "all_reduce", "reduce_scatter", "all_gather"};
+    if (!kExchange.contains(operation)) continue;
     for (const auto& peer : peers) sum += peer.at("payload").get<std::uint64_t>();
   }
   return sum;

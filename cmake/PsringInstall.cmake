@@ -12,6 +12,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/error.h
   common/base/fd.h
   common/base/file.h
+  common/base/half.h
   common/base/layout.h
   common/base/memory_ledger.h
   common/base/pieces.h
@@ -36,6 +37,10 @@ set(PSRING_PUBLIC_HEADERS
   optim/optimizers.h
   optim/schedule.h
   optim/updater.h
+  ring/collectives.h
+  ring/element.h
+  ring/process_group.h
+  ring/reduce_op.h
   server/aggregator.h
   worker/client_protocol.h
   worker/data/dataset.h
@@ -67,7 +72,7 @@ foreach(header ${PSRING_PUBLIC_HEADERS})
 endforeach()
 
 set(PSRING_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psring)
-install(TARGETS psring_common psring_optim psring_server psring_worker psring_cli EXPORT psring
+install(TARGETS psring_common psring_optim psring_ring psring_server psring_worker psring_cli EXPORT psring
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT psring NAMESPACE psring:: FILE psringTargets.cmake DESTINATION ${PSRING_PACKAGE_DIR})
 

@@ -44,16 +44,15 @@ void reduce_scatter(ProcessGroup& group, Vector in, Vector out, const ReduceOp& 
   reduce_scatter(group, in, out, alike(group, out.count), op);
 }
 
-void reduce_scatter(ProcessGroup& group, Vector in, Vector out, std::span<const std::size_t> sizes, const ReduceOp& op) {
+void reduce_scatter(ProcessGroup& group, Vector in, Vector out, std::span<const std::size_t> sizes,
+                    const ReduceOp& op) {
   require_sizes(group, sizes, in.count, out.count);
   const Parts parts = parts_of_sizes(sizes);
   group.reduce_scatter(in, parts, op).wait();
   copy(in.part(parts[group.rank()].front()), out);
 }
 
-void all_gather(ProcessGroup& group, ConstVector in, Vector out) {
-  all_gather(group, in, out, alike(group, in.count));
-}
+void all_gather(ProcessGroup& group, ConstVector in, Vector out) { all_gather(group, in, out, alike(group, in.count)); }
 
 void all_gather(ProcessGroup& group, ConstVector in, Vector out, std::span<const std::size_t> sizes) {
   require_sizes(group, sizes, out.count, in.count);

@@ -36,23 +36,41 @@ DType parse_dtype(const char* flag, const std::string& name);
 template <class T>
 struct ElementTypeOf;
 template <>
-struct ElementTypeOf<float> { static constexpr ElementType value{DType::f32}; };
+struct ElementTypeOf<float> {
+  static constexpr ElementType value{DType::f32};
+};
 template <>
-struct ElementTypeOf<double> { static constexpr ElementType value{DType::f64}; };
+struct ElementTypeOf<double> {
+  static constexpr ElementType value{DType::f64};
+};
 template <>
-struct ElementTypeOf<Half> { static constexpr ElementType value{DType::f16}; };
+struct ElementTypeOf<Half> {
+  static constexpr ElementType value{DType::f16};
+};
 template <>
-struct ElementTypeOf<BFloat16> { static constexpr ElementType value{DType::bf16}; };
+struct ElementTypeOf<BFloat16> {
+  static constexpr ElementType value{DType::bf16};
+};
 template <>
-struct ElementTypeOf<std::int8_t> { static constexpr ElementType value{DType::i8}; };
+struct ElementTypeOf<std::int8_t> {
+  static constexpr ElementType value{DType::i8};
+};
 template <>
-struct ElementTypeOf<std::uint8_t> { static constexpr ElementType value{DType::u8}; };
+struct ElementTypeOf<std::uint8_t> {
+  static constexpr ElementType value{DType::u8};
+};
 template <>
-struct ElementTypeOf<std::int32_t> { static constexpr ElementType value{DType::i32}; };
+struct ElementTypeOf<std::int32_t> {
+  static constexpr ElementType value{DType::i32};
+};
 template <>
-struct ElementTypeOf<std::int64_t> { static constexpr ElementType value{DType::i64}; };
+struct ElementTypeOf<std::int64_t> {
+  static constexpr ElementType value{DType::i64};
+};
 template <class T>
-struct ElementTypeOf<Located<T>> { static constexpr ElementType value{ElementTypeOf<T>::value.dtype, true}; };
+struct ElementTypeOf<Located<T>> {
+  static constexpr ElementType value{ElementTypeOf<T>::value.dtype, true};
+};
 
 template <class Byte>
 struct BasicVector;
@@ -69,19 +87,14 @@ struct BasicVector {
   BasicVector() = default;
   BasicVector(Byte* bytes, std::size_t elements, ElementType element) : data(bytes), count(elements), type(element) {}
   template <class T, std::size_t Extent>
-    requires(!std::is_const_v<T> || std::is_const_v<Byte>)
-  BasicVector(std::span<T, Extent> values)
+  requires(!std::is_const_v<T> || std::is_const_v<Byte>) BasicVector(std::span<T, Extent> values)
       : data(reinterpret_cast<Byte*>(values.data())),
         count(values.size()),
         type(ElementTypeOf<std::remove_const_t<T>>::value) {}
 
   std::size_t bytes() const { return count * type.bytes(); }
   BasicVector part(Range range) const { return {data + range.begin * type.bytes(), range.size(), type}; }
-  operator ConstVector() const
-    requires(!std::is_const_v<Byte>)
-  {
-    return {data, count, type};
-  }
+  operator ConstVector() const requires(!std::is_const_v<Byte>) { return {data, count, type}; }
 };
 
 }  // namespace psring::ring

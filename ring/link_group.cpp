@@ -21,13 +21,19 @@ constexpr Nanoseconds kLook = std::chrono::milliseconds(20);  ///< of waiting, t
 
 net::FrameType frame_type(Collective collective) {
   switch (collective) {
-    case Collective::all_reduce: return net::FrameType::all_reduce;
-    case Collective::reduce_scatter: return net::FrameType::reduce_scatter;
-    case Collective::all_gather: return net::FrameType::all_gather;
-    case Collective::broadcast: return net::FrameType::broadcast;
-    case Collective::barrier: return net::FrameType::barrier;
+    case Collective::all_reduce:
+      return net::FrameType::all_reduce;
+    case Collective::reduce_scatter:
+      return net::FrameType::reduce_scatter;
+    case Collective::all_gather:
+      return net::FrameType::all_gather;
+    case Collective::broadcast:
+      return net::FrameType::broadcast;
+    case Collective::barrier:
+      return net::FrameType::barrier;
     case Collective::send:
-    case Collective::recv: return net::FrameType::message;
+    case Collective::recv:
+      return net::FrameType::message;
   }
   return net::FrameType::failed;
 }
@@ -161,8 +167,13 @@ class LinkEngine {
 class LinkGroup final : public ProcessGroup {
  public:
   LinkGroup(std::shared_ptr<LinkEngine> engine, std::uint32_t id, std::vector<std::uint32_t> members, std::size_t rank)
-      : engine_(std::move(engine)), id_(id), members_(std::move(members)), rank_(rank), next_group_(id + 1),
-        sent_messages_(members_.size(), 0), received_messages_(members_.size(), 0) {
+      : engine_(std::move(engine)),
+        id_(id),
+        members_(std::move(members)),
+        rank_(rank),
+        next_group_(id + 1),
+        sent_messages_(members_.size(), 0),
+        received_messages_(members_.size(), 0) {
     engine_->locked([&] { engine_->add(id_, *this); });
   }
   ~LinkGroup() override {
@@ -180,8 +191,9 @@ class LinkGroup final : public ProcessGroup {
   Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) override {
     op.require_meaning(data.type);
     check_parts(parts, data.count);
-    return start({Collective::reduce_scatter, op.kind(), data.type, 0, data.count, fingerprint(op) ^ fingerprint(parts)},
-                 data, op, plan(Collective::reduce_scatter, data.count, data.type, parts, 0));
+    return start(
+        {Collective::reduce_scatter, op.kind(), data.type, 0, data.count, fingerprint(op) ^ fingerprint(parts)}, data,
+        op, plan(Collective::reduce_scatter, data.count, data.type, parts, 0));
   }
   Work all_gather(Vector data, const Parts& parts) override {
     check_parts(parts, data.count);
@@ -351,9 +363,9 @@ std::optional<net::Message> LinkOperation::next_from(const Action& action) {
   inbox_.erase(found);
   if (message.header.range() != action.range || message.payload.size() != action.range.size() * call_.type.bytes())
     group_.engine().break_all(Error(
-        ErrorKind::protocol, fmt::format("[ring] {} sent [{}, {}) of {}, expected [{}, {})", group_.who(action.peer),
-                                         message.header.begin, message.header.end, name_of(call_, number_),
-                                         action.range.begin, action.range.end)));
+        ErrorKind::protocol,
+        fmt::format("[ring] {} sent [{}, {}) of {}, expected [{}, {})", group_.who(action.peer), message.header.begin,
+                    message.header.end, name_of(call_, number_), action.range.begin, action.range.end)));
   return message;
 }
 
@@ -410,7 +422,8 @@ void LinkEngine::break_all(const Error& error) {
   for (std::size_t r = 0; r < ranks_; ++r) {
     if (r == rank_) continue;
     try {
-      transport_.send({net::Role::worker, static_cast<std::uint32_t>(r)}, header, std::as_bytes(std::span(last_words_)));
+      transport_.send({net::Role::worker, static_cast<std::uint32_t>(r)}, header,
+                      std::as_bytes(std::span(last_words_)));
     } catch (const Error&) {  // it is the one that is lost
     }
   }
@@ -443,8 +456,8 @@ void LinkEngine::wait_for(LinkOperation& operation, LinkGroup& group) {
     advance_all();
     if (operation.finished()) return;
     const auto doing = [&] {
-      return fmt::format("[ring] rank {}: in {}, waiting for {}", group.rank(), name_of(operation.call(), operation.number()),
-                         group.who(operation.awaited()));
+      return fmt::format("[ring] rank {}: in {}, waiting for {}", group.rank(),
+                         name_of(operation.call(), operation.number()), group.who(operation.awaited()));
     };
     try {
       const Moment now = clock.now();
@@ -508,12 +521,18 @@ Plan LinkGroup::plan(Collective collective, std::size_t count, ElementType type,
   const Planner planner{rank_, size(), std::max<std::size_t>(1, row.segment_bytes / type.bytes())};
   const bool small = row.algorithm == Algorithm::exchange;
   switch (collective) {
-    case Collective::all_reduce: return planner.all_reduce(row.algorithm, count);
-    case Collective::reduce_scatter: return planner.reduce_scatter(parts, small);
-    case Collective::all_gather: return planner.all_gather(parts, small);
-    case Collective::broadcast: return planner.broadcast(count, root, small);
-    case Collective::barrier: return planner.barrier();
-    default: return {};
+    case Collective::all_reduce:
+      return planner.all_reduce(row.algorithm, count);
+    case Collective::reduce_scatter:
+      return planner.reduce_scatter(parts, small);
+    case Collective::all_gather:
+      return planner.all_gather(parts, small);
+    case Collective::broadcast:
+      return planner.broadcast(count, root, small);
+    case Collective::barrier:
+      return planner.barrier();
+    default:
+      return {};
   }
 }
 
@@ -521,8 +540,8 @@ std::string LinkGroup::describe(Collective collective, std::size_t count, Elemen
   const Tuning::Row row = choice(count * type.bytes());
   const bool small = row.algorithm == Algorithm::exchange;
   const std::string way = size() < 2 ? "one rank" : engine_->transport().describe(peer(rank_ == 0 ? 1 : 0));
-  const std::string_view plan = collective == Collective::all_reduce ? to_string(row.algorithm)
-                                : collective == Collective::barrier  ? "dissemination"
+  const std::string_view plan = collective == Collective::all_reduce  ? to_string(row.algorithm)
+                                : collective == Collective::barrier   ? "dissemination"
                                 : collective == Collective::broadcast ? (small ? "tree" : "chain")
                                 : small                               ? "exchange"
                                                                       : "ring";
@@ -550,11 +569,12 @@ Work LinkGroup::message(std::size_t count, ElementType type, std::byte* data, st
     std::size_t begin = 0;
     do {  // an empty message is one, too
       const Range range{begin, std::min(begin + segment, count)};
-      made.actions.push_back({sends ? Action::Kind::send : Action::Kind::receive,
-                              static_cast<std::uint32_t>(sends ? to : from), range});
+      made.actions.push_back(
+          {sends ? Action::Kind::send : Action::Kind::receive, static_cast<std::uint32_t>(sends ? to : from), range});
       begin += segment;
     } while (begin < count);
-    return launch(std::make_shared<LinkOperation>(*this, number, call, Vector(data, count, type), ReduceOp(), std::move(made)));
+    return launch(
+        std::make_shared<LinkOperation>(*this, number, call, Vector(data, count, type), ReduceOp(), std::move(made)));
   });
 }
 
@@ -617,10 +637,10 @@ void LinkGroup::check_call(const LinkOperation& operation, std::size_t from, con
   Call ours = operation.call();
   if (ours.collective == Collective::recv) ours.collective = Collective::send;
   if (theirs == ours) return;
-  engine_->break_all(Error(ErrorKind::usage,
-                           fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", operation.number(),
-                                       rank_, ring::describe(ours), from, ring::describe(theirs),
-                                       ring::describe(ours) == ring::describe(theirs) ? ", with other parts" : "")));
+  engine_->break_all(
+      Error(ErrorKind::usage, fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", operation.number(),
+                                          rank_, ring::describe(ours), from, ring::describe(theirs),
+                                          ring::describe(ours) == ring::describe(theirs) ? ", with other parts" : "")));
 }
 
 void LinkGroup::arrived(net::Message message) {
@@ -666,9 +686,11 @@ std::unique_ptr<ProcessGroup> LinkGroup::split(std::uint32_t colour, std::uint32
                    [&](std::size_t a, std::size_t b) { return wishes[3 * a + 1] < wishes[3 * b + 1]; });
   std::vector<std::uint32_t> members;
   for (const std::size_t r : ranks) members.push_back(members_[r]);
-  const auto index = std::lower_bound(colours.begin(), colours.end(), static_cast<std::int64_t>(colour)) - colours.begin();
+  const auto index =
+      std::lower_bound(colours.begin(), colours.end(), static_cast<std::int64_t>(colour)) - colours.begin();
   const auto rank = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
-  auto group = std::make_unique<LinkGroup>(engine_, static_cast<std::uint32_t>(first + index), std::move(members), rank);
+  auto group =
+      std::make_unique<LinkGroup>(engine_, static_cast<std::uint32_t>(first + index), std::move(members), rank);
   group->next_group_ = next_group_;
   return group;
 }
@@ -679,7 +701,8 @@ std::unique_ptr<ProcessGroup> make_link_group(net::Transport& transport, std::si
                                               LinkOptions options) {
   std::vector<std::uint32_t> members(ranks);
   for (std::size_t r = 0; r < ranks; ++r) members[r] = static_cast<std::uint32_t>(r);
-  return std::make_unique<LinkGroup>(std::make_shared<LinkEngine>(transport, rank, ranks, std::move(options)), 0, std::move(members), rank);
+  return std::make_unique<LinkGroup>(std::make_shared<LinkEngine>(transport, rank, ranks, std::move(options)), 0,
+                                     std::move(members), rank);
 }
 
 }  // namespace psring::ring

@@ -20,13 +20,20 @@ Parts parts_of_sizes(std::span<const std::size_t> sizes) {
 
 std::string_view to_string(Collective collective) {
   switch (collective) {
-    case Collective::all_reduce: return "all_reduce";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::all_gather: return "all_gather";
-    case Collective::broadcast: return "broadcast";
-    case Collective::barrier: return "barrier";
-    case Collective::send: return "send";
-    case Collective::recv: return "recv";
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::barrier:
+      return "barrier";
+    case Collective::send:
+      return "send";
+    case Collective::recv:
+      return "recv";
   }
   return "";
 }

@@ -44,35 +44,51 @@ struct Product {
 };
 struct Min {
   template <class T>
-  T operator()(T a, T b) const { return b < a ? b : a; }
+  T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
 };
 struct Max {
   template <class T>
-  T operator()(T a, T b) const { return a < b ? b : a; }
+  T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
 };
 struct LogicalAnd {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>(a != 0 && b != 0); }
+  T operator()(T a, T b) const {
+    return static_cast<T>(a != 0 && b != 0);
+  }
 };
 struct LogicalOr {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>(a != 0 || b != 0); }
+  T operator()(T a, T b) const {
+    return static_cast<T>(a != 0 || b != 0);
+  }
 };
 struct LogicalXor {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>((a != 0) != (b != 0)); }
+  T operator()(T a, T b) const {
+    return static_cast<T>((a != 0) != (b != 0));
+  }
 };
 struct BitAnd {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>(a & b); }
+  T operator()(T a, T b) const {
+    return static_cast<T>(a & b);
+  }
 };
 struct BitOr {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>(a | b); }
+  T operator()(T a, T b) const {
+    return static_cast<T>(a | b);
+  }
 };
 struct BitXor {
   template <class T>
-  T operator()(T a, T b) const { return static_cast<T>(a ^ b); }
+  T operator()(T a, T b) const {
+    return static_cast<T>(a ^ b);
+  }
 };
 template <bool kMax>
 struct Locate {
@@ -178,22 +194,35 @@ void run(const Call& call, Op op, bool mean = false) {
 template <class T>
 void run_numbers(Kind kind, const Call& call) {
   switch (kind) {
-    case Kind::sum: return run<T>(call, Sum());
-    case Kind::mean: return run<T>(call, Sum(), true);
-    case Kind::product: return run<T>(call, Product());
-    case Kind::min: return run<T>(call, Min());
-    case Kind::max: return run<T>(call, Max());
-    default: break;
+    case Kind::sum:
+      return run<T>(call, Sum());
+    case Kind::mean:
+      return run<T>(call, Sum(), true);
+    case Kind::product:
+      return run<T>(call, Product());
+    case Kind::min:
+      return run<T>(call, Min());
+    case Kind::max:
+      return run<T>(call, Max());
+    default:
+      break;
   }
   if constexpr (std::integral<T>) {
     switch (kind) {
-      case Kind::logical_and: return run<T>(call, LogicalAnd());
-      case Kind::logical_or: return run<T>(call, LogicalOr());
-      case Kind::logical_xor: return run<T>(call, LogicalXor());
-      case Kind::bit_and: return run<T>(call, BitAnd());
-      case Kind::bit_or: return run<T>(call, BitOr());
-      case Kind::bit_xor: return run<T>(call, BitXor());
-      default: break;
+      case Kind::logical_and:
+        return run<T>(call, LogicalAnd());
+      case Kind::logical_or:
+        return run<T>(call, LogicalOr());
+      case Kind::logical_xor:
+        return run<T>(call, LogicalXor());
+      case Kind::bit_and:
+        return run<T>(call, BitAnd());
+      case Kind::bit_or:
+        return run<T>(call, BitOr());
+      case Kind::bit_xor:
+        return run<T>(call, BitXor());
+      default:
+        break;
     }
   }
 }
@@ -243,14 +272,22 @@ void reduce(const ReduceOp& op, ElementType type, Sources from, Targets to, std:
   const Call call{from, to, count, mean_factor};
   if (op.kind() == Kind::own) return run_own(op, type, call);
   switch (type.dtype) {
-    case DType::f32: return run_type<float>(op.kind(), type.located, call);
-    case DType::f64: return run_type<double>(op.kind(), type.located, call);
-    case DType::f16: return run_type<Half>(op.kind(), type.located, call);
-    case DType::bf16: return run_type<BFloat16>(op.kind(), type.located, call);
-    case DType::i8: return run_type<std::int8_t>(op.kind(), type.located, call);
-    case DType::u8: return run_type<std::uint8_t>(op.kind(), type.located, call);
-    case DType::i32: return run_type<std::int32_t>(op.kind(), type.located, call);
-    case DType::i64: return run_type<std::int64_t>(op.kind(), type.located, call);
+    case DType::f32:
+      return run_type<float>(op.kind(), type.located, call);
+    case DType::f64:
+      return run_type<double>(op.kind(), type.located, call);
+    case DType::f16:
+      return run_type<Half>(op.kind(), type.located, call);
+    case DType::bf16:
+      return run_type<BFloat16>(op.kind(), type.located, call);
+    case DType::i8:
+      return run_type<std::int8_t>(op.kind(), type.located, call);
+    case DType::u8:
+      return run_type<std::uint8_t>(op.kind(), type.located, call);
+    case DType::i32:
+      return run_type<std::int32_t>(op.kind(), type.located, call);
+    case DType::i64:
+      return run_type<std::int64_t>(op.kind(), type.located, call);
   }
 }
 

@@ -7,9 +7,9 @@
 namespace psring::ring {
 namespace {
 
-constexpr std::array<const char*, 14> kNames = {"sum",    "mean",    "product", "min",    "max",
-                                                "logical_and", "logical_or", "logical_xor",
-                                                "bit_and", "bit_or",  "bit_xor", "maxloc", "minloc", "own"};
+constexpr std::array<const char*, 14> kNames = {"sum",         "mean",       "product",     "min",     "max",
+                                                "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or",
+                                                "bit_xor",     "maxloc",     "minloc",      "own"};
 constexpr std::array<const char*, kDTypes> kTypes = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64"};
 
 bool is_float(DType type) {
@@ -52,8 +52,9 @@ std::string ReduceOp::name() const { return kind_ == Kind::own ? name_ : kNames[
 void ReduceOp::require_meaning(ElementType type) const {
   const bool finds = kind_ == Kind::maxloc || kind_ == Kind::minloc;
   const bool integer_only = kind_ >= Kind::logical_and && kind_ <= Kind::bit_xor;
-  const bool has_meaning = kind_ == Kind::own || (finds == type.located && !(kind_ == Kind::mean && !is_float(type.dtype)) &&
-                                                  !(integer_only && is_float(type.dtype)));
+  const bool has_meaning =
+      kind_ == Kind::own || (finds == type.located && !(kind_ == Kind::mean && !is_float(type.dtype)) &&
+                             !(integer_only && is_float(type.dtype)));
   if (!has_meaning) fail(ErrorKind::usage, "'{}' has no meaning for elements of {}", name(), to_string(type));
 }
 

@@ -16,7 +16,20 @@ namespace psring::ring {
 class ReduceOp {
  public:
   enum class Kind : std::uint8_t {
-    sum, mean, product, min, max, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, maxloc, minloc, own
+    sum,
+    mean,
+    product,
+    min,
+    max,
+    logical_and,
+    logical_or,
+    logical_xor,
+    bit_and,
+    bit_or,
+    bit_xor,
+    maxloc,
+    minloc,
+    own
   };
   /// into[i] = f(into[i], from[i]) for each element; both have the same type and count.
   using Combine = std::function<void(Vector into, ConstVector from)>;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/frame.h>
 #include <psring/ring/call.h>
 #include <psring/ring/shm_group.h>
 
@@ -32,6 +33,10 @@ std::size_t processors() {
   cpu_set_t set;
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<std::size_t>(CPU_COUNT(&set)) : 1;
 }
+
+constexpr std::array<Collective, kShmKinds> kCollectives = {
+    Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
+    Collective::barrier,    Collective::send,           Collective::recv};
 
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
   return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
@@ -146,8 +151,9 @@ class ShmGroup final : public ProcessGroup {
   Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) override {
     op.require_meaning(data.type);
     check_parts(parts, data.count);
-    return start({Collective::reduce_scatter, op.kind(), data.type, 0, data.count, fingerprint(op) ^ fingerprint(parts)},
-                 data, op, &parts);
+    return start(
+        {Collective::reduce_scatter, op.kind(), data.type, 0, data.count, fingerprint(op) ^ fingerprint(parts)}, data,
+        op, &parts);
   }
   Work all_gather(Vector data, const Parts& parts) override {
     check_parts(parts, data.count);
@@ -172,6 +178,7 @@ class ShmGroup final : public ProcessGroup {
   Moved predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                 std::size_t root) const override;
   Moved moved() const override;
+  void account() override;
 
   // What operations use.
   ShmControl& control() { return control_; }
@@ -187,8 +194,12 @@ class ShmGroup final : public ProcessGroup {
   bool advance_until(const ShmOperation& operation);
   template <class Waiting>
   void wait_for(Waiting& waiting);
-  void add_read(std::size_t peer, std::size_t bytes) { add(control_.read_bytes(rank_, peer), bytes); }
-  void add_stored(std::size_t peer, std::size_t bytes) { add(control_.stored_bytes(rank_, peer), bytes); }
+  void add_read(std::size_t peer, Collective by, std::size_t bytes) {
+    add(control_.read_bytes(rank_, peer, by), bytes);
+  }
+  void add_stored(std::size_t peer, Collective by, std::size_t bytes) {
+    add(control_.stored_bytes(rank_, peer, by), bytes);
+  }
 
  private:
   static void add(std::atomic<std::uint64_t>& counter, std::size_t bytes) {
@@ -199,6 +210,7 @@ class ShmGroup final : public ProcessGroup {
     if (rank >= size()) fail(ErrorKind::usage, "rank {} of a group of {}", rank, size());
   }
   void check_broken();
+  Moved moved_with(std::size_t peer, Collective by) const;
   Work start(const Call& call, Vector data, const ReduceOp& op, const Parts* parts = nullptr);
   Work message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to);
   void advance_all();
@@ -220,6 +232,7 @@ class ShmGroup final : public ProcessGroup {
   std::vector<std::uint64_t> received_;  ///< messages from each rank
   std::uint32_t next_group_ = 1;
   std::optional<Error> broken_;
+  std::vector<std::array<Moved, kShmKinds>> accounted_;  ///< with each rank, by operation
 };
 
 // Operations.
@@ -238,8 +251,7 @@ void ShmOperation::post() {
   const auto place = group_.arena()->mark(data_.data);
   post.staged = bytes > kShmSlotBytes && place == 0;
   post.offset = place != 0 ? place - 1 : static_cast<std::uint64_t>(group_.staging().data() - group_.arena()->base());
-  if (bytes <= kShmSlotBytes && bytes > 0 &&
-      (call_.collective != Collective::broadcast || call_.root == group_.rank()))
+  if (bytes <= kShmSlotBytes && bytes > 0 && (call_.collective != Collective::broadcast || call_.root == group_.rank()))
     std::memcpy(control.slot(group_.rank(), number_), data_.data, bytes);
   post.number.store(number_ + 1, std::memory_order_release);
   group_.ring_all();
@@ -357,12 +369,12 @@ void ShmOperation::perform_reduce(Range slice, bool store_to_all) {
     for (std::size_t r = 0; r < n; ++r) {
       std::byte* there = address(r, slice) + skip;
       from[r] = there;
-      if (r != me) group_.add_read(r, bytes);
+      if (r != me) group_.add_read(r, call_.collective, bytes);
       if (slots || (!store_to_all && r == me)) {
         if (r == me) to[targets++] = data_.data + range.begin * width;
       } else if (store_to_all) {
         to[targets++] = there;
-        if (r != me) group_.add_stored(r, bytes);
+        if (r != me) group_.add_stored(r, call_.collective, bytes);
       }
     }
     reduce(op_, call_.type, from, to.first(targets), range.size(), 1.0 / static_cast<double>(n));
@@ -380,7 +392,7 @@ void ShmOperation::copy(std::size_t from, Range range, Range slice) {
   const std::size_t width = call_.type.bytes();
   std::memcpy(data_.data + range.begin * width, address(from, slice) + (range.begin - slice.begin) * width,
               range.size() * width);
-  group_.add_read(from, range.size() * width);
+  group_.add_read(from, call_.collective, range.size() * width);
 }
 
 Range ShmOperation::slice(std::size_t index) const {
@@ -424,9 +436,7 @@ ShmMessage::~ShmMessage() {
   if (!copy_.empty()) group_.arena()->free(copy_);
 }
 
-bool ShmMessage::advance() {
-  return finished_ || step();
-}
+bool ShmMessage::advance() { return finished_ || step(); }
 
 void ShmMessage::wait() {
   if (!finished_) group_.wait_for(*this);
@@ -476,7 +486,7 @@ bool ShmMessage::step_recv() {
     check(box.post.offset + bytes <= group_.capacity(from_), "rank {} names memory it does not have", from_);
     std::memcpy(data_, group_.base(from_) + box.post.offset, bytes);
   }
-  group_.add_read(from_, bytes);
+  group_.add_read(from_, Collective::send, bytes);
   box.taken.store(number_ + 1, std::memory_order_release);
   group_.ring_all();
   return true;
@@ -505,10 +515,10 @@ void ShmGroup::ring_all() {
 
 void ShmGroup::check_call(std::size_t peer, const Call& theirs, const Call& ours, std::uint64_t number) {
   if (theirs == ours) return;
-  break_group(Error(ErrorKind::usage,
-                    fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", number, rank_,
-                                ring::describe(ours), peer, ring::describe(theirs),
-                                ring::describe(ours) == ring::describe(theirs) ? ", with other parts" : "")));
+  break_group(Error(
+      ErrorKind::usage,
+      fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", number, rank_, ring::describe(ours), peer,
+                  ring::describe(theirs), ring::describe(ours) == ring::describe(theirs) ? ", with other parts" : "")));
 }
 
 /// The first cause is everybody's.
@@ -569,7 +579,8 @@ Work ShmGroup::message(std::size_t count, ElementType type, std::byte* data, std
   if (from == to) fail(ErrorKind::usage, "rank {} sends to itself", from);
   check_broken();
   const std::uint64_t number = from == rank_ ? sent_[to]++ : received_[from]++;
-  const Call call{from == rank_ ? Collective::send : Collective::recv, {}, type, static_cast<std::uint32_t>(to), count, 0};
+  const Call call{
+      from == rank_ ? Collective::send : Collective::recv, {}, type, static_cast<std::uint32_t>(to), count, 0};
   auto message = std::make_shared<ShmMessage>(*this, number, call, data, from, to);
   messages_.push_back(message);
   advance_all();
@@ -637,7 +648,8 @@ void ShmGroup::wait_for(Waiting& waiting) {
 
 void ShmGroup::look_after_peers(const Call& call, std::uint64_t number, std::size_t awaited, Moment since) {
   check_broken();
-  const std::string doing = fmt::format("[ring] rank {}: in {}, waiting for rank {}", rank_, name_of(call, number), awaited);
+  const std::string doing =
+      fmt::format("[ring] rank {}: in {}, waiting for rank {}", rank_, name_of(call, number), awaited);
   if (options_.check) {
     try {
       options_.check();
@@ -673,10 +685,12 @@ std::unique_ptr<ProcessGroup> ShmGroup::split(std::uint32_t colour, std::uint32_
   std::vector<std::size_t> ranks;
   for (std::size_t r = 0; r < size(); ++r)
     if (wishes[r].colour == static_cast<std::int64_t>(colour)) ranks.push_back(r);
-  std::stable_sort(ranks.begin(), ranks.end(), [&](std::size_t a, std::size_t b) { return wishes[a].key < wishes[b].key; });
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [&](std::size_t a, std::size_t b) { return wishes[a].key < wishes[b].key; });
   std::vector<std::size_t> members;
   for (const std::size_t r : ranks) members.push_back(members_[r]);
-  const auto index = std::lower_bound(colours.begin(), colours.end(), static_cast<std::int64_t>(colour)) - colours.begin();
+  const auto index =
+      std::lower_bound(colours.begin(), colours.end(), static_cast<std::int64_t>(colour)) - colours.begin();
   auto group = std::make_unique<ShmGroup>(world_, members, first + static_cast<std::size_t>(index), options_);
   group->next_group_ = next_group_;
   return group;
@@ -716,15 +730,43 @@ Moved ShmGroup::predict(Collective collective, std::size_t count, ElementType ty
   }
 }
 
+/// With one peer, by one operation, as both sides counted.
+Moved ShmGroup::moved_with(std::size_t peer, Collective by) const {
+  const auto load = [](const std::atomic<std::uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  return {load(control_.stored_bytes(rank_, peer, by)) + load(control_.read_bytes(peer, rank_, by)),
+          load(control_.read_bytes(rank_, peer, by)) + load(control_.stored_bytes(peer, rank_, by))};
+}
+
 Moved ShmGroup::moved() const {
   Moved total;
   for (std::size_t r = 0; r < size(); ++r) {
     if (r == rank_) continue;
-    const auto load = [](const std::atomic<std::uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
-    total.sent += load(control_.stored_bytes(rank_, r)) + load(control_.read_bytes(r, rank_));
-    total.received += load(control_.read_bytes(rank_, r)) + load(control_.stored_bytes(r, rank_));
+    for (const Collective by : kCollectives) {
+      const Moved with = moved_with(r, by);
+      total.sent += with.sent;
+      total.received += with.received;
+    }
   }
   return total;
+}
+
+void ShmGroup::account() {
+  if (options_.ledger == nullptr) return;
+  accounted_.resize(size());
+  for (std::size_t r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    const std::string peer = net::to_string(net::Peer{net::Role::worker, static_cast<std::uint32_t>(members_[r])});
+    for (const Collective by : kCollectives) {
+      Moved& before = accounted_[r][static_cast<std::size_t>(by)];
+      const Moved now = moved_with(r, by);
+      const std::string operation(by == Collective::send ? "message" : to_string(by));
+      if (now.sent > before.sent)
+        options_.ledger->add(ByteLedger::Direction::sent, operation, peer, now.sent - before.sent, 0);
+      if (now.received > before.received)
+        options_.ledger->add(ByteLedger::Direction::received, operation, peer, now.received - before.received, 0);
+      before = now;
+    }
+  }
 }
 
 }  // namespace
@@ -736,7 +778,7 @@ std::unique_ptr<ProcessGroup> make_shm_group(const ShmWorld& world, GroupOptions
 }
 
 std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, std::size_t arena_bytes,
-                                                           const GroupOptions& options) {
+                                                           const GroupOptions& options, std::span<ByteLedger> ledgers) {
   const auto control = std::make_shared<const Mapping>(ShmControl::file_bytes(ranks));
   std::vector<std::shared_ptr<Arena>> arenas;
   for (std::size_t r = 0; r < ranks; ++r) arenas.push_back(std::make_shared<Arena>(arena_bytes));
@@ -745,7 +787,9 @@ std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, st
     ShmWorld world{r, arenas[r], std::vector<std::shared_ptr<const Mapping>>(ranks), control};
     for (std::size_t q = 0; q < ranks; ++q)
       if (q != r) world.mappings[q] = std::make_shared<const Mapping>(arenas[q]->file(), arenas[q]->capacity());
-    groups.push_back(make_shm_group(world, options));
+    GroupOptions own = options;
+    if (!ledgers.empty()) own.ledger = &ledgers[r];
+    groups.push_back(make_shm_group(world, std::move(own)));
   }
   return groups;
 }

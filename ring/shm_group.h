@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/byte_ledger.h>
 #include <psring/ring/process_group.h>
 #include <psring/ring/shm_memory.h>
 
@@ -13,6 +14,8 @@ namespace psring::ring {
 struct GroupOptions {
   std::function<void()> check;  ///< throws where the job has failed or a peer is lost; called while waiting
   Nanoseconds op_timeout{0};    ///< for one wait; 0: as long as the peers live
+  /// Counts what passes through shared memory, whenever `account` is called; links have ledgers of their own.
+  ByteLedger* ledger = nullptr;
 };
 
 /// A group through shared memory. A vector in the group's arena is reduced where it lies: rank r takes its r-th part
@@ -22,8 +25,9 @@ struct GroupOptions {
 /// with one barrier, and each rank reduces all of it.
 std::unique_ptr<ProcessGroup> make_shm_group(const ShmWorld& world, GroupOptions options);
 
-/// Ranks that are threads of one process, for tests: groups of one world.
+/// Ranks that are threads of one process, for tests: groups of one world. `ledgers`: one a rank, or none.
 std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, std::size_t arena_bytes,
-                                                           const GroupOptions& options);
+                                                           const GroupOptions& options,
+                                                           std::span<ByteLedger> ledgers = {});
 
 }  // namespace psring::ring

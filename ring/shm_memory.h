@@ -34,7 +34,9 @@ inline constexpr std::size_t kShmPosts = 32;           ///< operations that a ra
 inline constexpr std::size_t kShmSlotBytes = 4096;     ///< vectors up to this size travel in the control file
 inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a vector that lies outside of the arena, at a time
+inline constexpr std::size_t kShmArenaBytes = std::size_t{64} << 20;  ///< of an arena, for the groups' own use
 inline constexpr std::size_t kShmTextBytes = 512;
+inline constexpr std::size_t kShmKinds = 7;  ///< of Collective
 
 /// An operation as a rank calls it.
 struct alignas(64) ShmPost {
@@ -55,7 +57,7 @@ struct ShmRank {
 
 /// From one rank to another: one message at a time.
 struct ShmMailbox {
-  ShmPost post;                                    ///< written by the sender
+  ShmPost post;                                     ///< written by the sender
   alignas(64) std::atomic<std::uint64_t> taken{0};  ///< messages, by the receiver
 };
 
@@ -75,14 +77,18 @@ class ShmControl {
       : base_(file + group * group_bytes(world)), ranks_(world) {}
 
   ShmGroupHeader& header() const { return *reinterpret_cast<ShmGroupHeader*>(base_); }
-  ShmRank& rank(std::size_t of) const { return *reinterpret_cast<ShmRank*>(base_ + header_bytes() + of * rank_bytes(ranks_)); }
+  ShmRank& rank(std::size_t of) const {
+    return *reinterpret_cast<ShmRank*>(base_ + header_bytes() + of * rank_bytes(ranks_));
+  }
   std::byte* slot(std::size_t of, std::uint64_t number) const {
     return reinterpret_cast<std::byte*>(&rank(of)) + sizeof(ShmRank) + number % kShmPosts * kShmSlotBytes;
   }
-  /// Bytes that `of` has read from the memory of rank `other`, and stored into it.
-  std::atomic<std::uint64_t>& read_bytes(std::size_t of, std::size_t other) const { return counters(of)[2 * other]; }
-  std::atomic<std::uint64_t>& stored_bytes(std::size_t of, std::size_t other) const {
-    return counters(of)[2 * other + 1];
+  /// Bytes that `of` has read from the memory of rank `other`, and stored into it, by operation.
+  std::atomic<std::uint64_t>& read_bytes(std::size_t of, std::size_t other, Collective by) const {
+    return counters(of)[2 * (other * kShmKinds + static_cast<std::size_t>(by))];
+  }
+  std::atomic<std::uint64_t>& stored_bytes(std::size_t of, std::size_t other, Collective by) const {
+    return counters(of)[2 * (other * kShmKinds + static_cast<std::size_t>(by)) + 1];
   }
   ShmMailbox& mailbox(std::size_t from, std::size_t to) const {
     return *reinterpret_cast<ShmMailbox*>(mailboxes(from) + to * mailbox_bytes());
@@ -93,7 +99,7 @@ class ShmControl {
 
  private:
   static constexpr std::size_t header_bytes() { return round_up(sizeof(ShmGroupHeader), 64); }
-  static constexpr std::size_t counter_bytes(std::size_t ranks) { return round_up(ranks * 16, 64); }
+  static constexpr std::size_t counter_bytes(std::size_t ranks) { return round_up(ranks * kShmKinds * 16, 64); }
   static constexpr std::size_t mailbox_bytes() { return sizeof(ShmMailbox) + kShmSlotBytes; }
   static constexpr std::size_t rank_bytes(std::size_t ranks) {
     return sizeof(ShmRank) + kShmPosts * kShmSlotBytes + counter_bytes(ranks) + ranks * mailbox_bytes();

@@ -12,7 +12,7 @@ namespace psring::ring {
 /// --tune` measures and writes. All ranks of a job use rank 0's.
 struct Tuning {
   struct Row {
-    std::size_t ranks = 2;      ///< of the group; a group between two rows takes the smaller
+    std::size_t ranks = 2;        ///< of the group; a group between two rows takes the smaller
     std::size_t up_to_bytes = 0;  ///< of the vector; the last row of a number of ranks holds for all beyond
     Algorithm algorithm = Algorithm::ring;
     std::size_t segment_bytes = 262144;

@@ -32,7 +32,7 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   // Both shared with the membership, whose links close last: they may still read what the shard answered with.
   const auto arena = std::make_shared<Arena>(kNothing);
   member.keep(arena);
-  std::vector<net::Member> servers = member.meet(member.links().listen(), net::Role::server);
+  std::vector<net::Member> servers = of_role(member.meet(member.links().listen()), net::Role::server);
   if (member.rank() > 0) {
     servers.resize(1);  // server 0, which collects verdicts
     member.links().connect(servers, *arena, member.deadline());

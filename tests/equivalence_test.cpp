@@ -258,3 +258,33 @@ TEST_CASE("a role that fails ends the whole job with its error") {
     CHECK_THAT(test::error_of(ErrorKind::usage, [&] { parameter_servers(job, 2, 2, links); }),
                Catch::Contains("trimmed-mean"));
 }
+
+TEST_CASE("ddp in shared memory has the bits of single with as many virtual workers") {
+  const auto model = GENERATE(values({kMlp, kGpt}));
+  const auto workers = GENERATE(values<std::size_t>({1, 2, 3, 6}));
+  const auto strategy = GENERATE(values<std::string>({"ddp", "ddp-naive"}));
+  const auto clip = GENERATE(values({0.0, 0.05}));
+  JobOptions job = small_job(model);
+  job.clip_norm = clip;
+  const JobRun reference = virtual_workers(job, workers);
+  job.strategy = strategy;
+  job.workers = workers;
+  job.servers = 0;
+  for (const std::size_t bucket : {std::size_t{1}, std::size_t{4096}, std::size_t{25} << 20}) {
+    for (const char* order : {"reverse", "forward"}) {
+      for (const bool overlap : {true, false}) {
+        CAPTURE(model, workers, strategy, bucket, order, overlap);
+        job.bucket_bytes = bucket;
+        job.bucket_order = order;
+        job.overlap = overlap;
+        const JobRun run = run_job(job, Links::shm);
+        check_same(run, reference);
+        check_losses(run, reference);
+        for (const test::WorkerRun& worker : run.workers) {
+          CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
+          CHECK(worker.received == run.steps * run.predicted.worker_receives.value());
+        }
+      }
+    }
+  }
+}

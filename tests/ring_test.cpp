@@ -9,16 +9,15 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include "support/ring_worlds.h"
 #include <psring/common/base/error.h>
 #include <psring/ring/collectives.h>
 
-#include "support/ring_worlds.h"
-
 using namespace psring;
 using namespace psring::ring;
+using Catch::Contains;
 using psring::test::ring_worlds;
 using psring::test::run_ranks;
-using Catch::Contains;
 
 namespace {
 
@@ -53,17 +52,38 @@ double expected_of(ReduceOp::Kind op, std::size_t ranks, std::size_t i) {
     const auto b = static_cast<long>(next);
     switch (op) {
       case ReduceOp::Kind::sum:
-      case ReduceOp::Kind::mean: result += next; break;
-      case ReduceOp::Kind::product: result *= next; break;
-      case ReduceOp::Kind::min: result = std::min(result, next); break;
-      case ReduceOp::Kind::max: result = std::max(result, next); break;
-      case ReduceOp::Kind::logical_and: result = a != 0 && b != 0; break;
-      case ReduceOp::Kind::logical_or: result = a != 0 || b != 0; break;
-      case ReduceOp::Kind::logical_xor: result = (a != 0) != (b != 0); break;
-      case ReduceOp::Kind::bit_and: result = static_cast<double>(a & b); break;
-      case ReduceOp::Kind::bit_or: result = static_cast<double>(a | b); break;
-      case ReduceOp::Kind::bit_xor: result = static_cast<double>(a ^ b); break;
-      default: break;
+      case ReduceOp::Kind::mean:
+        result += next;
+        break;
+      case ReduceOp::Kind::product:
+        result *= next;
+        break;
+      case ReduceOp::Kind::min:
+        result = std::min(result, next);
+        break;
+      case ReduceOp::Kind::max:
+        result = std::max(result, next);
+        break;
+      case ReduceOp::Kind::logical_and:
+        result = a != 0 && b != 0;
+        break;
+      case ReduceOp::Kind::logical_or:
+        result = a != 0 || b != 0;
+        break;
+      case ReduceOp::Kind::logical_xor:
+        result = (a != 0) != (b != 0);
+        break;
+      case ReduceOp::Kind::bit_and:
+        result = static_cast<double>(a & b);
+        break;
+      case ReduceOp::Kind::bit_or:
+        result = static_cast<double>(a | b);
+        break;
+      case ReduceOp::Kind::bit_xor:
+        result = static_cast<double>(a ^ b);
+        break;
+      default:
+        break;
     }
   }
   if (op == ReduceOp::Kind::mean) result /= static_cast<double>(ranks);
@@ -105,10 +125,10 @@ class Values {
 
 constexpr std::array kFloatOps = {ReduceOp::Kind::sum, ReduceOp::Kind::mean, ReduceOp::Kind::product,
                                   ReduceOp::Kind::min, ReduceOp::Kind::max};
-constexpr std::array kIntegerOps = {ReduceOp::Kind::sum,         ReduceOp::Kind::product,    ReduceOp::Kind::min,
-                                    ReduceOp::Kind::max,         ReduceOp::Kind::logical_and, ReduceOp::Kind::logical_or,
-                                    ReduceOp::Kind::logical_xor, ReduceOp::Kind::bit_and,    ReduceOp::Kind::bit_or,
-                                    ReduceOp::Kind::bit_xor};
+constexpr std::array kIntegerOps = {
+    ReduceOp::Kind::sum,         ReduceOp::Kind::product,    ReduceOp::Kind::min,         ReduceOp::Kind::max,
+    ReduceOp::Kind::logical_and, ReduceOp::Kind::logical_or, ReduceOp::Kind::logical_xor, ReduceOp::Kind::bit_and,
+    ReduceOp::Kind::bit_or,      ReduceOp::Kind::bit_xor};
 
 template <class T>
 void expect_reduced(const Values<T>& values, Range range, ReduceOp::Kind op, std::size_t ranks, const char* what) {
@@ -116,9 +136,10 @@ void expect_reduced(const Values<T>& values, Range range, ReduceOp::Kind op, std
     // 16-bit floats round a third or a fifth.
     const double wanted = number(make<T>(0)) + expected_of(op, ranks, i);
     const double tolerance = op == ReduceOp::Kind::mean ? 1e-2 * std::max(1.0, wanted) : 0;
-    require(std::abs(number(values[i]) - wanted) <= tolerance,
-            [&] { return std::string(what) + " " + ReduceOp(op).name() + " [" + std::to_string(i) + "]: " +
-                std::to_string(number(values[i])) + ", expected " + std::to_string(wanted); });
+    require(std::abs(number(values[i]) - wanted) <= tolerance, [&] {
+      return std::string(what) + " " + ReduceOp(op).name() + " [" + std::to_string(i) +
+             "]: " + std::to_string(number(values[i])) + ", expected " + std::to_string(wanted);
+    });
   }
 }
 
@@ -142,7 +163,8 @@ void try_collectives(ProcessGroup& group, std::size_t count, bool registered, st
     reduce_to(group, values.span(), op, n - 1);
     if (me == n - 1) expect_reduced(values, all, op, n, "reduce");
   }
-  const auto expect_of = [&](const Values<T>& got, std::size_t i, std::size_t rank, std::size_t index, const char* what) {
+  const auto expect_of = [&](const Values<T>& got, std::size_t i, std::size_t rank, std::size_t index,
+                             const char* what) {
     require(number(got[i]) == value_of(rank, index), [&] { return fmt::format("{} [{}]", what, i); });
   };
   for (std::size_t i = 0; i < count; ++i) values[i] = make<T>(0);

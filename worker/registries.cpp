@@ -31,6 +31,18 @@ void register_builtins(Registries& registries) {
                                                          return make_ps(spec, context, job.optimizer_on == "server");
                                                        }});
   });
+  registries.strategies.add(
+      "ddp-naive", "workers average gradients, one all-reduce a tensor after backward", [](const Spec& spec) {
+        return std::make_unique<StrategyKind>(StrategyKind{
+            .ring = true,
+            .make = [spec](const Context& context, const JobOptions&) { return make_ddp_naive(spec, context); }});
+      });
+  registries.strategies.add(
+      "ddp", "workers average gradients in buckets, while backward goes on", [](const Spec& spec) {
+        return std::make_unique<StrategyKind>(StrategyKind{
+            .ring = true,
+            .make = [spec](const Context& context, const JobOptions& job) { return make_ddp(spec, context, job); }});
+      });
 }
 
 }  // namespace psring::worker

@@ -1,8 +1,10 @@
+#include <cstdio>
 #include <memory>
 #include <optional>
 
 #include <psring/common/base/trace.h>
-#include <psring/common/net/zmq_channel.h>
+#include <psring/ring/ring_links.h>
+#include <psring/ring/shm_group.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/role.h>
 #include <psring/worker/training.h>
@@ -10,37 +12,68 @@
 namespace psring::worker {
 namespace {
 
-/// What the servers' answers are stored into and pushes leave from.
+/// What the servers' answers are stored into and pushes leave from, and what the workers share.
 struct Memory {
   std::optional<Arena> arena;
+  std::unique_ptr<ring::ProcessGroup> group;
   std::optional<Training> training;
 };
+
+net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Memory& memory,
+                                const std::vector<net::Member>& servers) {
+  const std::size_t count = member.job().servers;
+  memory.arena.emplace(lent_bytes(setup.layout()));
+  member.links().connect(servers, *memory.arena, member.deadline());
+  net::Transport* transport = &member.links().transport();
+  member.link().on_change([transport] { transport->wake(); });
+  if (member.rank() == 0)
+    fmt::print("each of {} servers holds {} of {} elements, padding counted\n", count,
+               setup.layout().elements() / count, setup.layout().elements());
+  for (const net::Member& server : servers)
+    fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), transport->describe(server.peer));
+  return transport;
+}
+
+void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory, ring::RingLinks& links,
+                     const std::vector<net::Member>& workers) {
+  const JobOptions& job = member.job();
+  ring::LinkOptions options;
+  options.group.check = [&member] { member.link().check(); };
+  if (job.op_timeout > 0) options.group.op_timeout = from_seconds(job.op_timeout);
+  options.group.ledger = &member.bytes();
+  options.background = job.overlap;
+  if (job.algorithm != "auto" && job.algorithm != "direct")
+    options.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
+  options.tuning = ring::Tuning::built_in();
+  const auto arena = std::make_shared<Arena>(lent_bytes(setup.layout()) + ring::kShmArenaBytes);
+  memory.group = links.connect(workers, arena, std::move(options), member.deadline());
+  if (member.rank() == 0)
+    fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
+}
 
 void train(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
   const TrainSetup setup(job, registries, optimizers);
   const auto memory = std::make_shared<Memory>();  // shared with the membership, whose links close last
   member.keep(memory);
+  std::optional<ring::RingLinks> ring;
+  if (setup.strategy().ring) ring.emplace(member.key(), member.link_options());
+  const std::vector<net::Member> members = member.meet(ring ? ring->listen() : net::Addresses());
   net::Transport* transport = nullptr;
-  const std::vector<net::Member> servers = member.meet({}, net::Role::server);
-  if (setup.strategy().servers) {
-    memory->arena.emplace(lent_bytes(setup.layout()));
-    member.links().connect(servers, *memory->arena, member.deadline());
-    transport = &member.links().transport();
-    member.link().on_change([transport] { transport->wake(); });
-    if (member.rank() == 0)
-      fmt::print("each of {} servers holds {} of {} elements, padding counted\n", job.servers,
-                 setup.layout().elements() / job.servers, setup.layout().elements());
-    for (const net::Member& server : servers)
-      fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), transport->describe(server.peer));
-  }
+  if (setup.strategy().servers)
+    transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
+  if (ring) link_to_workers(member, setup, *memory, *ring, of_role(members, net::Role::worker));
+  std::fflush(stdout);
   Trace trace(member.clock(), job.trace);
   const Training::Surroundings surroundings{.rank = member.rank(),
                                             .memory = member.memory(),
                                             .clock = member.clock(),
                                             .trace = trace,
-                                            .arena = memory->arena ? &*memory->arena : nullptr,
+                                            .arena = memory->group   ? memory->group->arena()
+                                                     : memory->arena ? &*memory->arena
+                                                                     : nullptr,
                                             .transport = transport,
+                                            .group = memory->group.get(),
                                             .check = [&] { member.link().check(); }};
   Training& training = memory->training.emplace(setup, surroundings);
   const OptimizerPlan plan = setup.optimizer();

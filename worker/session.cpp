@@ -37,7 +37,7 @@ struct Session::State {
       memory->parameters.emplace_back(unit.elements * sizeof(float), Category::parameters, member.memory(), &*arena);
       memory->gradients.emplace_back(unit.elements * sizeof(float), Category::gradients, member.memory(), &*arena);
     }
-    member.links().connect(member.meet({}, net::Role::server), *arena, member.deadline());
+    member.links().connect(of_role(member.meet({}), net::Role::server), *arena, member.deadline());
     net::Transport& transport = member.links().transport();
     member.link().on_change([&transport] { transport.wake(); });
     PsClient::Options client_options;

@@ -33,7 +33,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
   model_ = registries.models.make(Spec::parse("--model", job.model));
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
-  layout_ = flat_->layout(strategy_->servers ? job.servers : 1);
+  layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? job.workers : 1);
   optimizer_ = optim::make_optimizer(optimizers, job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
   if (!job.init.empty()) match_tensors(TensorFile(job.init), specs_of(layout_));
@@ -62,6 +62,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .seed = job.seed,
                   .optimizer = setup.optimizer(),
                   .client = client_ ? &*client_ : nullptr,
+                  .group = s.group,
                   .arena = s.arena,
                   .memory = s.memory,
                   .clock = s.clock,

@@ -57,6 +57,7 @@ class Training {
     Trace& trace;
     Arena* arena = nullptr;               ///< shared with peers; at least lent_bytes
     net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
+    ring::ProcessGroup* group = nullptr;  ///< of the workers; null where the strategy has none
     std::function<void()> check;          ///< throws where the job has failed
   };
 
@@ -66,7 +67,7 @@ class Training {
   /// Writes the parameters. REQUIRES: run() has returned.
   void save(const std::filesystem::path& file) const;
   Prediction predict() const { return strategy_->predict(); }
-  Nanoseconds communicated() const { return client_ ? client_->busy() : Nanoseconds{0}; }
+  Nanoseconds communicated() const { return client_ ? client_->busy() : strategy_->waited(); }
 
  private:
   const TrainSetup& setup_;

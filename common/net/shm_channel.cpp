@@ -12,40 +12,13 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/shm_channel.h>
 #include <psring/common/net/shm_link.h>
-#include <psring/common/net/unix_socket.h>
+#include <psring/common/net/unix_handshake.h>
 
 namespace psring::net {
 namespace {
 
 constexpr std::size_t kMaxPending = 64;     ///< clients that have not proved the key yet
 constexpr std::size_t kCallsPerLook = 128;  ///< try_receive looks at sockets this seldom while frames flow
-
-void send_frame(const Fd& socket, const HandshakeFrame& frame, std::span<const int> fds = {}) {
-  const auto header = encode(frame.header);
-  std::vector<std::byte> bytes(header.begin(), header.end());
-  bytes.insert(bytes.end(), frame.payload.begin(), frame.payload.end());
-  send_packet(socket, bytes, fds);
-}
-
-/// A packet's header and payload, as one frame. Throws protocol.
-std::pair<FrameHeader, std::span<const std::byte>> parse(const Packet& packet) {
-  const std::span<const std::byte> bytes = packet.bytes;
-  const FrameHeader header = decode(bytes.first(std::min(bytes.size(), kHeaderBytes)));
-  const auto payload = bytes.subspan(kHeaderBytes);
-  if (payload.size() != header.payload_bytes) fail(ErrorKind::protocol, "a frame of another length than it says");
-  return {header, payload};
-}
-
-HandshakeFrame refusal(Peer self, const Error& error) {
-  HandshakeFrame frame;
-  const std::string text = std::string(error.what()).substr(0, kMaxRefusalBytes);
-  frame.payload.assign(std::as_bytes(std::span(text)).begin(), std::as_bytes(std::span(text)).end());
-  frame.header.type = FrameType::refused;
-  frame.header.sender_role = self.role;
-  frame.header.sender_rank = self.rank;
-  frame.header.payload_bytes = text.size();
-  return frame;
-}
 
 class ShmChannel final : public Channel {
  public:
@@ -205,7 +178,7 @@ bool ShmChannel::advance(Pending& pending) {
   try {
     std::optional<Packet> packet = receive_packet(pending.socket);
     if (!packet) return true;
-    const auto [header, payload] = parse(*packet);
+    const auto [header, payload] = parse_frame(*packet);
     HandshakeFrame answer = pending.handshake->on_frame(header, payload);
     if (pending.handshake->open()) {
       admit(pending, std::move(packet->fds));
@@ -238,19 +211,6 @@ void ShmChannel::admit(Pending& pending, std::vector<Fd> files) {
   open(std::move(pending.socket), std::move(link));
 }
 
-/// The connecting side's handshake; the memory goes with the proof, once the server has proved the key.
-void shake_hands(const Fd& socket, const ShmOptions& options, const ShmLink& link, const std::string& name,
-                 Moment deadline) {
-  ClientHandshake handshake(options.key, options.self, link.peer(), name, random_nonce());
-  send_frame(socket, handshake.start());
-  while (!handshake.open()) {
-    const Packet packet = receive_packet(socket, deadline);
-    const auto [header, payload] = parse(packet);
-    if (const std::optional<HandshakeFrame> next = handshake.on_frame(header, payload))
-      send_frame(socket, *next, link.files());
-  }
-}
-
 }  // namespace
 
 std::string shm_name(std::uint64_t job, Peer listener) {
@@ -268,7 +228,7 @@ std::unique_ptr<Channel> connect_shm(const ShmOptions& options, Arena& arena, co
     try {
       Fd socket = connect_unix(name, deadline);
       auto link = std::make_unique<ShmLink>(options.self.peer, server, arena);
-      shake_hands(socket, options, *link, name, deadline);
+      shake_hands(socket, options.key, options.self, server, name, link->files(), deadline);
       channel->open(std::move(socket), std::move(link));
     } catch (const Error& error) {
       throw error.with_context(fmt::format("{} (shared memory)", to_string(server)));

@@ -39,6 +39,10 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("aggregate", o.aggregate);
   visit("server_threads", o.server_threads);
   visit("threads", o.threads);
+  visit("algorithm", o.algorithm);
+  visit("bucket_bytes", o.bucket_bytes);
+  visit("overlap", o.overlap);
+  visit("bucket_order", o.bucket_order);
   visit("transport", o.transport);
   visit("encrypt", o.encrypt);
   visit("heartbeat_timeout", o.heartbeat_timeout);

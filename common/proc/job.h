@@ -44,6 +44,11 @@ struct JobOptions {
   std::size_t server_threads = 1;
   std::size_t threads = 1;  ///< compute threads of a worker
 
+  std::string algorithm = "auto";  ///< of all-reduces: auto, or a ring::Algorithm
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  bool overlap = true;
+  std::string bucket_order = "reverse";  ///< or forward
+
   std::string transport = "auto";  ///< auto, shm, tcp
   bool encrypt = false;
   double heartbeat_timeout = 10;  ///< seconds of silence after which a peer is lost

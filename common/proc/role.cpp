@@ -24,8 +24,8 @@ std::string host_of(const std::string& endpoint) {
 
 }  // namespace
 
-Membership::Membership(const RoleOptions& options, net::Role role) : role_(role) {
-  const net::JobKey key = net::JobKey::load(options.key_file);
+Membership::Membership(const RoleOptions& options, net::Role role)
+    : role_(role), key_(net::JobKey::load(options.key_file)) {
   const std::string host = net::host_id();
   link_ =
       std::make_unique<net::ControlLink>(net::ControlLink::Options{.endpoint = options.endpoint,
@@ -33,9 +33,9 @@ Membership::Membership(const RoleOptions& options, net::Role role) : role_(role)
                                                                    .rank = options.rank,
                                                                    .host_id = host,
                                                                    .join_timeout = from_seconds(options.join_timeout)},
-                                         key, clock_);
+                                         key_, clock_);
   try {
-    prepare(options, key, host);
+    prepare(options, host);
   } catch (const Error& error) {
     link_->fail(error);
     throw;
@@ -45,24 +45,26 @@ Membership::Membership(const RoleOptions& options, net::Role role) : role_(role)
 /// Nobody wakes a transport that is about to go.
 Membership::~Membership() { link_->on_change({}); }
 
-void Membership::prepare(const RoleOptions& options, const net::JobKey& key, const std::string& host) {
+void Membership::prepare(const RoleOptions& options, const std::string& host) {
   job_ = job_from_json(link_->job());
   const std::string bind =
       options.bind.empty() ? net::address_towards(host_of(options.endpoint)) : net::bind_address(options.bind);
-  links_ = std::make_unique<net::DataLinks>(key,
-                                            net::DataLinks::Options{.self = {self(), 0},
-                                                                    .way = net::parse_way(job_.transport),
-                                                                    .encrypt = job_.encrypt,
-                                                                    .bind = bind,
-                                                                    .host_id = host,
-                                                                    .silence = from_seconds(job_.heartbeat_timeout)},
-                                            bytes_);
+  link_options_ = {.self = {self(), 0},
+                   .way = net::parse_way(job_.transport),
+                   .encrypt = job_.encrypt,
+                   .bind = bind,
+                   .host_id = host,
+                   .silence = from_seconds(job_.heartbeat_timeout)};
+  links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
 }
 
-std::vector<net::Member> Membership::meet(const net::Addresses& addresses, net::Role whom) {
+std::vector<net::Member> Membership::meet(const net::Addresses& addresses) {
   link_->ready(addresses);
-  std::vector<net::Member> members = link_->members(deadline());
-  std::erase_if(members, [&](const net::Member& member) { return member.peer.role != whom; });
+  return link_->members(deadline());
+}
+
+std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role role) {
+  std::erase_if(members, [&](const net::Member& member) { return member.peer.role != role; });
   return members;
 }
 

@@ -31,6 +31,9 @@ class Membership {
   const JobOptions& job() const { return job_; }
   std::uint32_t rank() const { return link_->rank(); }
   net::DataLinks& links() { return *links_; }
+  /// For links that a role makes itself.
+  const net::JobKey& key() const { return key_; }
+  const net::DataLinks::Options& link_options() const { return link_options_; }
   ByteLedger& bytes() { return bytes_; }
   MemoryLedger& memory() { return memory_; }
   /// Keeps what the data links read and write late (an arena, buffers that are sent from) until they are closed,
@@ -39,8 +42,9 @@ class Membership {
   const Clock& clock() const { return clock_; }
   net::Peer self() const { return {role_, rank()}; }
 
-  /// Tells the coordinator how this process is reached and waits for all others; returns those of a role.
-  std::vector<net::Member> meet(const net::Addresses& addresses, net::Role whom);
+  /// Tells the coordinator how this process is reached and waits for all servers and workers; returns them, ordered
+  /// by role and rank.
+  std::vector<net::Member> meet(const net::Addresses& addresses);
   Moment deadline() const { return clock_.now() + from_seconds(job_.join_timeout); }
 
   /// Adds bytes to a file of the run folder, in pieces that fit.
@@ -51,10 +55,12 @@ class Membership {
   std::string report_json(const std::string& extra) const;
 
  private:
-  void prepare(const RoleOptions& options, const net::JobKey& key, const std::string& host);
+  void prepare(const RoleOptions& options, const std::string& host);
 
   const SystemClock clock_;
   net::Role role_;
+  const net::JobKey key_;
+  net::DataLinks::Options link_options_;
   ByteLedger bytes_;
   MemoryLedger memory_;
   std::unique_ptr<net::ControlLink> link_;
@@ -62,6 +68,9 @@ class Membership {
   std::vector<std::shared_ptr<const void>> kept_;  ///< shared with the role; outlives links_
   std::unique_ptr<net::DataLinks> links_;
 };
+
+/// Those of a role.
+std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role role);
 
 /// Runs a role: makes its membership, calls `body`, and sees to it that the coordinator hears of an error
 /// before the process ends with it.

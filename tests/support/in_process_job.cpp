@@ -14,6 +14,8 @@
 #include <psring/common/net/in_process.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
+#include <psring/ring/link_group.h>
+#include <psring/ring/shm_group.h>
 #include <psring/server/server.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
@@ -123,7 +125,7 @@ class Recorder final : public worker::TrainObserver {
 
 std::uint64_t payload(const ByteLedger& ledger, ByteLedger::Direction direction) {
   std::uint64_t sum = 0;
-  for (const char* operation : {"push", "pull", "push_pull", "values"})
+  for (const char* operation : {"push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather"})
     sum += ledger.total(direction, operation).payload;
   return sum;
 }
@@ -154,6 +156,7 @@ class Job {
                   .parameters = setup_.layout().elements(),
                   .test_samples = setup_.data().test->size()};
     std::vector<ByteLedger> ledgers(servers);
+    make_groups(links);
     {
       std::vector<std::jthread> threads;
       for (std::uint32_t rank = 0; rank < servers; ++rank)
@@ -176,6 +179,30 @@ class Job {
     } catch (...) {
       ending_.failed(std::current_exception());
     }
+  }
+
+  void make_groups(Links links) {
+    if (!setup_.strategy().ring) return;
+    const std::size_t workers = setup_.job().workers;
+    worker_bytes_ = std::vector<ByteLedger>(workers);
+    const ring::GroupOptions options{.check = [this] { ending_.check(); }};
+    if (links == Links::shm) {
+      groups_ = ring::make_shm_groups(workers, worker::lent_bytes(setup_.layout()) + ring::kShmArenaBytes, options,
+                                      worker_bytes_);
+      return;
+    }
+    for (std::uint32_t rank = 0; rank < workers; ++rank)
+      endpoints_.push_back(ring_network_.endpoint({Role::worker, rank}, worker_bytes_[rank]));
+    for (std::size_t rank = 0; rank < workers; ++rank)
+      groups_.push_back(ring::make_link_group(
+          *endpoints_[rank], rank, workers,
+          {.group = options,
+           .tuning = ring::Tuning::built_in(),
+           .algorithm = setup_.job().algorithm == "auto"
+                            ? std::nullopt
+                            : std::optional(ring::parse_algorithm("--algorithm", setup_.job().algorithm)),
+           .segment_bytes = 4096,
+           .background = setup_.job().overlap}));
   }
 
   void serve(std::uint32_t rank, Network& network, ByteLedger& bytes) {
@@ -215,20 +242,25 @@ class Job {
     Arena arena(worker::lent_bytes(setup_.layout()));
     const bool linked = setup_.strategy().servers;
     const auto transport = linked ? network.join({Role::worker, rank}, bytes, arena) : nullptr;
+    ring::ProcessGroup* group = groups_.empty() ? nullptr : groups_[rank].get();
     worker::Training training(setup_, {.rank = rank,
                                        .memory = memory,
                                        .clock = clock,
                                        .trace = trace,
-                                       .arena = linked ? &arena : nullptr,
+                                       .arena = linked             ? &arena
+                                                : group != nullptr ? group->arena()
+                                                                   : nullptr,
                                        .transport = transport.get(),
+                                       .group = group,
                                        .check = [this] { ending_.check(); }});
     Recorder recorder(mine);
     training.run(recorder);
     const TemporaryFolder folder;
     training.save(folder.file("model.safetensors"));
     mine.model = read_file(folder.file("model.safetensors"));
-    mine.sent = payload(bytes, ByteLedger::Direction::sent);
-    mine.received = payload(bytes, ByteLedger::Direction::received);
+    const ByteLedger& counted = group != nullptr ? worker_bytes_[rank] : bytes;
+    mine.sent = payload(counted, ByteLedger::Direction::sent);
+    mine.received = payload(counted, ByteLedger::Direction::received);
     if (rank == 0) result.predicted = training.predict();
     ending_.worker_done();
   }
@@ -236,6 +268,10 @@ class Job {
   const Rules rules_;
   const worker::TrainSetup setup_;
   Ending ending_;
+  std::vector<ByteLedger> worker_bytes_;  ///< of workers that reach each other
+  net::InProcessNetwork ring_network_{2};
+  std::vector<std::unique_ptr<net::Transport>> endpoints_;
+  std::vector<std::unique_ptr<ring::ProcessGroup>> groups_;
 };
 
 }  // namespace

@@ -6,7 +6,8 @@
 
 namespace psring {
 class Spec;
-}
+struct JobOptions;
+}  // namespace psring
 
 namespace psring::worker {
 
@@ -17,5 +18,11 @@ std::unique_ptr<Strategy> make_single(const Spec& spec, const Context& context);
 /// for the version that it leads to; the next forward pass waits for each unit when it needs it.
 /// The optimizer runs on the servers, or on each worker over the mean that they answer with.
 std::unique_ptr<Strategy> make_ps(const Spec& spec, const Context& context, bool optimizer_on_server);
+
+/// `ddp-naive`: every worker owns everything; after backward the gradients are averaged, one all-reduce a tensor.
+std::unique_ptr<Strategy> make_ddp_naive(const Spec& spec, const Context& context);
+
+/// `ddp`: the same in buckets of neighbouring units, which leave while backward goes on.
+std::unique_ptr<Strategy> make_ddp(const Spec& spec, const Context& context, const JobOptions& job);
 
 }  // namespace psring::worker

@@ -17,6 +17,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
+#include <psring/ring/process_group.h>
 
 namespace psring::worker {
 
@@ -70,8 +71,9 @@ struct Context {
   std::size_t virtual_workers = 1;
   std::uint64_t seed = 0;
   OptimizerPlan optimizer;
-  PsClient* client = nullptr;  ///< null where the job has no servers
-  Arena* arena = nullptr;      ///< where peers of this host can read and write; null where there are none
+  PsClient* client = nullptr;           ///< null where the job has no servers
+  ring::ProcessGroup* group = nullptr;  ///< of all workers; null where the strategy does not ask for one
+  Arena* arena = nullptr;               ///< where peers of this host can read and write; null where there are none
   MemoryLedger& memory;
   const Clock& clock;
   /// Values that the run starts from (--init), for a unit; empty: the initialisation that the layout names.

@@ -2,13 +2,17 @@
 
 namespace psring::worker {
 
-WholeUnits::WholeUnits(const Context& context) {
+WholeUnits::WholeUnits(const Context& context)
+    : layout_(context.layout),
+      parameters_(layout_.elements() * sizeof(float), Category::parameters, context.memory, context.arena),
+      gradients_(layout_.elements() * sizeof(float), Category::gradients, context.memory, context.arena),
+      parameter_values_(parameters_.as<float>()),
+      gradient_values_(gradients_.as<float>()) {
+  std::size_t begin = 0;
   for (UnitId unit = 0; unit < context.units.size(); ++unit) {
-    const std::size_t bytes = context.layout.units[unit].elements * sizeof(float);
-    buffers_.emplace_back(bytes, Category::parameters, context.memory, context.arena);
-    context.units[unit].parameters = buffers_.back().as<float>();
-    buffers_.emplace_back(bytes, Category::gradients, context.memory, context.arena);
-    context.units[unit].gradients = buffers_.back().as<float>();
+    const std::size_t elements = layout_.units[unit].elements;
+    context.units[unit] = {parameter_values_.subspan(begin, elements), gradient_values_.subspan(begin, elements)};
+    begin += elements;
   }
 }
 
@@ -18,6 +22,14 @@ void WholeUnits::initialise(const Context& context) {
     psring::initialise(context.layout.units[unit], {0, values.size()}, context.seed, values);
     if (context.initial) context.initial(unit, values);
   }
+}
+
+std::span<float> WholeUnits::gradients(Range units) const {
+  std::size_t begin = 0;
+  for (UnitId unit = 0; unit < units.begin; ++unit) begin += layout_.units[unit].elements;
+  std::size_t elements = 0;
+  for (UnitId unit = units.begin; unit < units.end; ++unit) elements += layout_.units[unit].elements;
+  return gradient_values_.subspan(begin, elements);
 }
 
 }  // namespace psring::worker

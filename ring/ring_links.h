@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/device/arena.h>
+#include <psring/common/net/control_messages.h>
+#include <psring/common/net/data_links.h>
+#include <psring/ring/link_group.h>
+#include <psring/ring/process_group.h>
+
+namespace psring::ring {
+
+/// A worker's links to all other workers of its job, made from what the rendezvous knows, and the group over them:
+/// shared memory where all are on one host and nothing else was asked for.
+class RingLinks {
+ public:
+  RingLinks(const net::JobKey& key, net::DataLinks::Options options);
+
+  /// Listens; returns what others need in order to connect.
+  net::Addresses listen();
+  /// Links to all of `workers`, ordered by rank, this one among them, and makes the group. `arena` is this rank's
+  /// memory in it. Throws usage where shared memory is demanded of another host; unauthorised, timeout, peer_lost.
+  std::unique_ptr<ProcessGroup> connect(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
+                                        LinkOptions options, Moment deadline);
+
+ private:
+  const net::JobKey key_;
+  const net::DataLinks::Options options_;
+  Fd listener_;
+};
+
+}  // namespace psring::ring
