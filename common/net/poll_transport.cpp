@@ -58,6 +58,9 @@ class PollTransport final : public Transport {
     const Channel* channel = find(peer);
     return channel == nullptr ? 0 : channel->in_flight_bytes(peer);
   }
+  void place_payloads(Place place) override {
+    for (const auto& channel : channels_) channel->place_payloads(place);
+  }
   std::string describe(Peer peer) const override {
     const Channel* channel = find(peer);
     return channel == nullptr ? "not linked" : channel->describe(peer);
