@@ -90,7 +90,8 @@ struct Pair {
 
   void send(std::uint32_t from, std::span<const std::byte> payload, std::uint64_t step = 0) const {
     const Peer self = worker(from);
-    (from == 0 ? low : high)->send(worker(1 - from), header_of(key, self, FrameType::push, payload.size(), step), payload);
+    (from == 0 ? low : high)
+        ->send(worker(1 - from), header_of(key, self, FrameType::push, payload.size(), step), payload);
   }
 
   JobKey key = JobKey::generate();
@@ -351,7 +352,8 @@ TEST_CASE("workers link to all lower ranks, all at once") {
       channel.connect(lower, in(60));
       channel.await_links(others, in(60));
       const auto data = pattern(50'000, r);
-      for (const Peer other : others) channel.send(other, header_of(key, worker(r), FrameType::push, data.size()), data);
+      for (const Peer other : others)
+        channel.send(other, header_of(key, worker(r), FrameType::push, data.size()), data);
       while (!others.empty()) {
         const auto message = receive(channel, in(60));
         if (!message || !same(message->payload, pattern(50'000, message->header.sender_rank))) return;
@@ -402,8 +404,9 @@ TEST_CASE("another peer at the endpoint than was meant, or none, or one that say
   for (const char* bad : {"nonsense", "127.0.0.1:", ":5", ""})
     CHECK(error_of([&] { client->connect({{kServer, bad}}, in(1)); }).kind() == ErrorKind::data);
   CHECK(error_of([&] { client->listen("192.0.2.1"); }).kind() == ErrorKind::data);
-  CHECK(error_of([&] { make_tcp_channel({.key = echo.key, .self = {worker(0), 0}, .streams = 17}); }).kind() ==
-        ErrorKind::usage);
+  CHECK(error_of([&] {
+          make_tcp_channel({.key = echo.key, .self = {worker(0), 0}, .streams = 17});
+        }).kind() == ErrorKind::usage);
 }
 
 TEST_CASE("strangers' bytes do nothing, and silence is hung up on") {
@@ -453,22 +456,23 @@ TEST_CASE("more strangers than are kept do not keep a worker out") {
 TEST_CASE("a peer that breaks the protocol costs its link, no other") {
   const Echo echo;
   const auto honest = echo.client(worker(0));
-  const auto break_it = GENERATE(as<std::function<void(const Hostile&, const JobKey&)>>(),
-                                 [](const Hostile& h, const JobKey&) { write_all(h.socket, pattern(1000)); },
-                                 [](const Hostile& h, const JobKey& key) {  // another's name
-                                   write_frame(h.socket, header_of(key, worker(0), FrameType::push, 0), {});
-                                 },
-                                 [](const Hostile& h, const JobKey& key) {  // a handshake's frame
-                                   write_frame(h.socket, header_of(key, worker(5), FrameType::accepted, 0), {});
-                                 },
-                                 [](const Hostile& h, const JobKey& key) {  // more than is allowed
-                                   FrameHeader push = header_of(key, worker(5), FrameType::push, kMaxPayloadBytes + 1);
-                                   write_frame(h.socket, push, {});
-                                 },
-                                 [](const Hostile& h, const JobKey&) {  // another job
-                                   const JobKey other = JobKey::generate();
-                                   write_frame(h.socket, header_of(other, worker(5), FrameType::push, 0), {});
-                                 });
+  const auto break_it = GENERATE(
+      as<std::function<void(const Hostile&, const JobKey&)>>(),
+      [](const Hostile& h, const JobKey&) { write_all(h.socket, pattern(1000)); },
+      [](const Hostile& h, const JobKey& key) {  // another's name
+        write_frame(h.socket, header_of(key, worker(0), FrameType::push, 0), {});
+      },
+      [](const Hostile& h, const JobKey& key) {  // a handshake's frame
+        write_frame(h.socket, header_of(key, worker(5), FrameType::accepted, 0), {});
+      },
+      [](const Hostile& h, const JobKey& key) {  // more than is allowed
+        FrameHeader push = header_of(key, worker(5), FrameType::push, kMaxPayloadBytes + 1);
+        write_frame(h.socket, push, {});
+      },
+      [](const Hostile& h, const JobKey&) {  // another job
+        const JobKey other = JobKey::generate();
+        write_frame(h.socket, header_of(other, worker(5), FrameType::push, 0), {});
+      });
   const Hostile hostile(echo.key, worker(5), kServer, echo.endpoint);
   break_it(hostile, echo.key);
   CHECK(read_bytes(hostile.socket, 1000).empty());

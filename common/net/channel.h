@@ -35,7 +35,8 @@ class Channel {
   virtual void place_payloads([[maybe_unused]] Place place) {}
 
   virtual std::size_t in_flight_bytes(Peer peer) const = 0;
-  virtual std::size_t framing_bytes() const = 0;  ///< what one message costs besides its payload
+  virtual std::size_t window_bytes() const { return kWindowBytes; }  ///< as Transport::window_bytes
+  virtual std::size_t framing_bytes() const = 0;                     ///< what one message costs besides its payload
   virtual std::string describe(Peer peer) const = 0;
 };
 

@@ -102,8 +102,8 @@ class TcpChannelImpl final : public TcpChannel {
   Fd listener_;
 
   std::vector<std::unique_ptr<Link>> links_;
-  std::deque<TcpStranger> strangers_;         ///< oldest first
-  std::deque<Error> lost_;                    ///< links that were replaced before their loss was told
+  std::deque<TcpStranger> strangers_;  ///< oldest first
+  std::deque<Error> lost_;             ///< links that were replaced before their loss was told
   Place place_;
   std::size_t streams_ = 0;  ///< of all links
   std::size_t next_ = 0;     ///< the link that is tried first
@@ -121,8 +121,8 @@ TcpChannelImpl::TcpChannelImpl(TcpOptions options)
   if (!epoll_ || !timer_) fail(ErrorKind::data, "cannot make an epoll and a timer: {}", std::strerror(errno));
   if (options_.streams < 1 || options_.streams > kMaxTcpStreams)
     fail(ErrorKind::usage, "a link of {} streams: expected 1 to {}", options_.streams, kMaxTcpStreams);
-  const Nanoseconds tick = std::max<Nanoseconds>(std::min(options_.silence, options_.handshake_timeout) / 4,
-                                                 std::chrono::milliseconds(1));
+  const Nanoseconds tick =
+      std::max<Nanoseconds>(std::min(options_.silence, options_.handshake_timeout) / 4, std::chrono::milliseconds(1));
   const timespec period{tick.count() / 1'000'000'000, tick.count() % 1'000'000'000};
   const itimerspec spec{period, period};
   ::timerfd_settime(timer_.get(), 0, &spec, nullptr);

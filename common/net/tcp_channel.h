@@ -16,9 +16,9 @@ namespace psring::net {
 struct TcpOptions {
   JobKey key;
   Identity self;
-  bool encrypt = false;                                     ///< libsodium's secretstream; the same at both ends
-  std::size_t streams = 1;                                  ///< sockets of each link that this side opens, 1 to 16
-  Nanoseconds silence = std::chrono::seconds(10);           ///< a link whose other end's TCP says nothing so long is lost
+  bool encrypt = false;                            ///< libsodium's secretstream; the same at both ends
+  std::size_t streams = 1;                         ///< sockets of each link that this side opens, 1 to 16
+  Nanoseconds silence = std::chrono::seconds(10);  ///< a link whose other end's TCP says nothing so long is lost
   Nanoseconds handshake_timeout = std::chrono::seconds(5);  ///< what a client has to prove the key
 };
 
