@@ -139,6 +139,10 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();
+  command
+      .add_option("--link", job.link,
+                  "RATE[,DELAY] such as 1gbit,0.2ms: shape TCP as if each process were a host with this network card")
+      ->group(exchange);
   command.add_option("--encrypt", flags.encrypt, "data links: on, off, or auto (off on loopback)")
       ->group(exchange)
       ->capture_default_str();
@@ -207,7 +211,10 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   duration("--op-timeout", job.op_timeout, 0);
   one_of("--shuffle", job.shuffle, "epoch", "none");
   one_of("--optimizer-on", job.optimizer_on, "server", "worker");
-  net::parse_way(job.transport);
+  const net::Way way = net::parse_way(job.transport);
+  if (!job.link.empty()) net::parse_link(job.link);
+  if (!job.link.empty() && way == net::Way::shm)
+    fail(ErrorKind::usage, "--link {}: shapes TCP; --transport shm has no link to shape", job.link);
   job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt, "on, off or auto");
   job.trace = parse_switch("--trace", flags.trace, "on or off");
   parse_betas(flags.betas, job);

@@ -27,7 +27,8 @@ struct ShapedPair {
     std::jthread other([&] { listener->await_links({worker(1)}, in(20)); });
     client->connect({{worker(0), endpoint}}, in(20));
     other.join();
-    low = over(make_shaped_channel(std::move(listener), std::make_shared<LinkShaper>(link)), worker(0), key, ledgers[0]);
+    low =
+        over(make_shaped_channel(std::move(listener), std::make_shared<LinkShaper>(link)), worker(0), key, ledgers[0]);
     high = over(make_shaped_channel(std::move(client), std::make_shared<LinkShaper>(link)), worker(1), key, ledgers[1]);
   }
   JobKey key = JobKey::generate();

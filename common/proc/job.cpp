@@ -40,6 +40,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("server_threads", o.server_threads);
   visit("threads", o.threads);
   visit("transport", o.transport);
+  visit("link", o.link);
   visit("encrypt", o.encrypt);
   visit("heartbeat_timeout", o.heartbeat_timeout);
   visit("join_timeout", o.join_timeout);

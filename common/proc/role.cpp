@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <nlohmann/json.hpp>
@@ -49,13 +50,16 @@ void Membership::prepare(const RoleOptions& options, const net::JobKey& key, con
   job_ = job_from_json(link_->job());
   const std::string bind =
       options.bind.empty() ? net::address_towards(host_of(options.endpoint)) : net::bind_address(options.bind);
+  std::optional<net::LinkSpec> link;
+  if (!job_.link.empty()) link = net::parse_link(job_.link);
   links_ = std::make_unique<net::DataLinks>(key,
                                             net::DataLinks::Options{.self = {self(), 0},
                                                                     .way = net::parse_way(job_.transport),
                                                                     .encrypt = job_.encrypt,
                                                                     .bind = bind,
                                                                     .host_id = host,
-                                                                    .silence = from_seconds(job_.heartbeat_timeout)},
+                                                                    .silence = from_seconds(job_.heartbeat_timeout),
+                                                                    .link = link},
                                             bytes_);
 }
 
