@@ -153,6 +153,10 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();
+  command
+      .add_option("--link", job.link,
+                  "RATE[,DELAY] such as 1gbit,0.2ms: shape TCP as if each process were a host with this network card")
+      ->group(exchange);
   command.add_option("--encrypt", flags.encrypt, "data links: on, off, or auto (off on loopback)")
       ->group(exchange)
       ->capture_default_str();
@@ -221,7 +225,10 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   duration("--op-timeout", job.op_timeout, 0);
   one_of("--shuffle", job.shuffle, "epoch", "none");
   one_of("--optimizer-on", job.optimizer_on, "server", "worker");
-  net::parse_way(job.transport);
+  const net::Way way = net::parse_way(job.transport);
+  if (!job.link.empty()) net::parse_link(job.link);
+  if (!job.link.empty() && way == net::Way::shm)
+    fail(ErrorKind::usage, "--link {}: shapes TCP; --transport shm has no link to shape", job.link);
   job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt, "on, off or auto");
   job.trace = parse_switch("--trace", flags.trace, "on or off");
   job.overlap = parse_switch("--overlap", flags.overlap, "on or off");
@@ -229,8 +236,12 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   job.bucket_bytes = parse_bytes("--bucket", flags.bucket);
   positive("--bucket", job.bucket_bytes);
   if (job.algorithm != "auto" && job.algorithm != "direct") ring::parse_algorithm("--algorithm", job.algorithm);
-  if (job.algorithm == "direct" && job.transport == "tcp")
-    fail(ErrorKind::usage, "--algorithm direct: it needs shared memory, not --transport tcp");
+  const bool direct = job.algorithm == "direct";
+  if (direct && (job.transport == "tcp" || !job.link.empty()))
+    fail(ErrorKind::usage, "--algorithm direct: it needs shared memory, not {}",
+         job.link.empty() ? "--transport tcp" : "--link");
+  if (!direct && job.algorithm != "auto" && job.transport == "shm")
+    fail(ErrorKind::usage, "--algorithm {}: it sends messages; in shared memory it is direct", job.algorithm);
   parse_betas(flags.betas, job);
   return job;
 }

@@ -145,7 +145,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
                                    {"command", invocation.words},
                                    {"seed", job.seed},
                                    {"hosts", hosts},
-                                   {"link", nullptr},
+                                   {"link", job.link.empty() ? Json() : Json(job.link)},
                                    {"job", Json::parse(psring::to_json(job))}});
   return summary;
 }

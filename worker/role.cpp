@@ -15,6 +15,7 @@ namespace {
 /// What the servers' answers are stored into and pushes leave from, and what the workers share.
 struct Memory {
   std::optional<Arena> arena;
+  std::optional<ring::RingLinks> links;
   std::unique_ptr<ring::ProcessGroup> group;
   std::optional<Training> training;
 };
@@ -34,7 +35,7 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
   return transport;
 }
 
-void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory, ring::RingLinks& links,
+void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory,
                      const std::vector<net::Member>& workers) {
   const JobOptions& job = member.job();
   ring::LinkOptions options;
@@ -46,7 +47,7 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
     options.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
   options.tuning = ring::Tuning::built_in();
   const auto arena = std::make_shared<Arena>(lent_bytes(setup.layout()) + ring::kShmArenaBytes);
-  memory.group = links.connect(workers, arena, std::move(options), member.deadline());
+  memory.group = memory.links->connect(workers, arena, std::move(options), member.deadline());
   if (member.rank() == 0)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
 }
@@ -56,13 +57,12 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   const TrainSetup setup(job, registries, optimizers);
   const auto memory = std::make_shared<Memory>();  // shared with the membership, whose links close last
   member.keep(memory);
-  std::optional<ring::RingLinks> ring;
-  if (setup.strategy().ring) ring.emplace(member.key(), member.link_options());
-  const std::vector<net::Member> members = member.meet(ring ? ring->listen() : net::Addresses());
+  if (setup.strategy().ring) memory->links.emplace(member.key(), member.link_options(), member.bytes());
+  const std::vector<net::Member> members = member.meet(memory->links ? memory->links->listen() : net::Addresses());
   net::Transport* transport = nullptr;
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
-  if (ring) link_to_workers(member, setup, *memory, *ring, of_role(members, net::Role::worker));
+  if (memory->links) link_to_workers(member, setup, *memory, of_role(members, net::Role::worker));
   std::fflush(stdout);
   Trace trace(member.clock(), job.trace);
   const Training::Surroundings surroundings{.rank = member.rank(),

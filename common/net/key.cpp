@@ -87,6 +87,15 @@ Mac JobKey::mac(std::span<const std::byte> message) const {
   return mac;
 }
 
+Mac JobKey::link_secret(std::span<const std::byte> transcript) const {
+  Mac secret;
+  const auto key = derive("link secrets");
+  crypto_generichash(reinterpret_cast<unsigned char*>(secret.data()), secret.size(),
+                     reinterpret_cast<const unsigned char*>(transcript.data()), transcript.size(), key.data(),
+                     key.size());
+  return secret;
+}
+
 CurveKeys JobKey::server_keys() const { return curve_keys("curve server"); }
 CurveKeys JobKey::client_keys() const { return curve_keys("curve client"); }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <nlohmann/json.hpp>
@@ -49,12 +50,15 @@ void Membership::prepare(const RoleOptions& options, const std::string& host) {
   job_ = job_from_json(link_->job());
   const std::string bind =
       options.bind.empty() ? net::address_towards(host_of(options.endpoint)) : net::bind_address(options.bind);
+  std::optional<net::LinkSpec> link;
+  if (!job_.link.empty()) link = net::parse_link(job_.link);
   link_options_ = {.self = {self(), 0},
                    .way = net::parse_way(job_.transport),
                    .encrypt = job_.encrypt,
                    .bind = bind,
                    .host_id = host,
-                   .silence = from_seconds(job_.heartbeat_timeout)};
+                   .silence = from_seconds(job_.heartbeat_timeout),
+                   .link = link};
   links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
 }
 
