@@ -29,7 +29,7 @@ struct Row {
   Summary summary;
   bool compared = false;  ///< with a reference
   bool equal = true;      ///< the final parameters, bit for bit
-  bool ok() const { return equal && summary.bytes_ok(); }
+  bool ok() const { return (equal || !summary.same_bits) && summary.bytes_ok(); }
 };
 
 /// A run has failed, and all of it with it.
@@ -84,9 +84,10 @@ std::string table(const std::vector<Row>& rows) {
          fmt::format("{:.3f}", s.exposed_seconds * 1e3), bytes_cell(s, "worker 0", "sent"),
          bytes_cell(s, "worker 0", "received"), mebibytes(s.worker_peak_bytes), fmt::format("{:.4f}", s.final_loss),
          s.test_accuracy ? fmt::format("{:.4f}", *s.test_accuracy) : "—",
-         !row.compared ? "—"
-         : row.equal   ? "="
-                       : "✗");
+         !row.compared           ? "—"
+         : row.equal             ? "="
+         : row.summary.same_bits ? "✗"
+                                 : "≈");
     if (s.server_peak_bytes > 0)
       line("  servers", "", "", "", bytes_cell(s, "servers", "sent"), bytes_cell(s, "servers", "received"),
            mebibytes(s.server_peak_bytes), "", "", "");
@@ -98,7 +99,8 @@ std::string table(const std::vector<Row>& rows) {
   return text +
          "exposed: ms of a step that wait for communication. sent, recv: payload bytes of worker 0, and of all\n"
          "servers together; ✓ as the formula predicts, ✗ not. peak: booked memory of the largest worker, the\n"
-         "largest server. equal: = the final parameters have the bits of single --virtual-workers n.\n";
+         "largest server. equal: = the final parameters have the bits of single --virtual-workers n, ≈ its\n"
+         "arithmetic in another order.\n";
 }
 
 class Comparison {

@@ -118,6 +118,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     roles[fmt::format("worker {}", rank)] = report;
     last = report;
   }
+  if (last.contains("predicted")) summary.same_bits = last["predicted"].value("same_bits", true);
   ByteCheck received{"servers", "received", 0, predicted(last, "server_receives", summary.steps)};
   ByteCheck sent{"servers", "sent", 0, predicted(last, "server_sends", summary.steps)};
   for (std::size_t rank = 0; rank < job.servers; ++rank) {

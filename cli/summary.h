@@ -34,6 +34,7 @@ struct Summary {
   std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory
   std::uint64_t server_peak_bytes = 0;  ///< the largest server's
   std::vector<ByteCheck> bytes;
+  bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding
 
   bool bytes_ok() const;
 };

@@ -227,6 +227,10 @@ class LinkGroup final : public ProcessGroup {
     const Plan made = plan(collective, count, type, parts, root);
     return {made.sent() * type.bytes(), made.received() * type.bytes()};
   }
+  bool sums_in_rank_order() const override {
+    const auto& algorithm = engine_->options().algorithm;
+    return size() <= 2 || algorithm == Algorithm::exchange || algorithm == Algorithm::star;
+  }
   Moved moved() const override { return moved_; }
 
   // What the engine and operations use.
@@ -387,11 +391,10 @@ void LinkOperation::combine(Range range) {
 }
 
 std::span<std::byte> LinkOperation::place(std::size_t from, Range range) const {
-  const auto found = std::find_if(plan_.actions.begin() + static_cast<std::ptrdiff_t>(taken_), plan_.actions.end(),
-                                  [&](const Action& action) {
-                                    return action.kind == Action::Kind::receive && action.peer == from &&
-                                           action.range == range;
-                                  });
+  const auto found = std::find_if(
+      plan_.actions.begin() + static_cast<std::ptrdiff_t>(taken_), plan_.actions.end(), [&](const Action& action) {
+        return action.kind == Action::Kind::receive && action.peer == from && action.range == range;
+      });
   if (found == plan_.actions.end()) return {};
   return {at(range.begin), range.size() * call_.type.bytes()};
 }

@@ -4,7 +4,7 @@
 
 #include <psring/common/base/trace.h>
 #include <psring/ring/ring_links.h>
-#include <psring/ring/shm_group.h>
+#include <psring/ring/session.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/role.h>
 #include <psring/worker/training.h>
@@ -37,17 +37,7 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
 
 void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory,
                      const std::vector<net::Member>& workers) {
-  const JobOptions& job = member.job();
-  ring::LinkOptions options;
-  options.group.check = [&member] { member.link().check(); };
-  if (job.op_timeout > 0) options.group.op_timeout = from_seconds(job.op_timeout);
-  options.group.ledger = &member.bytes();
-  options.background = job.overlap;
-  if (job.algorithm != "auto" && job.algorithm != "direct")
-    options.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
-  options.tuning = ring::Tuning::built_in();
-  const auto arena = std::make_shared<Arena>(lent_bytes(setup.layout()) + ring::kShmArenaBytes);
-  memory.group = memory.links->connect(workers, arena, std::move(options), member.deadline());
+  memory.group = ring::make_job_group(member, *memory.links, workers, lent_bytes(setup.layout()), member.job().overlap);
   if (member.rank() == 0)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
 }
