@@ -447,6 +447,7 @@ TEST_CASE("strangers' bytes do nothing, and silence is hung up on") {
 TEST_CASE("more strangers than are kept do not keep a worker out") {
   const Echo echo;
   std::vector<Fd> strangers;
+  strangers.reserve(300);
   for (int i = 0; i < 300; ++i) strangers.push_back(raw_connection(echo.endpoint));
   const auto client = echo.client(worker(0));
   echo.require_echo(*client, worker(0), 5000);
