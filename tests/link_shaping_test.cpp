@@ -111,10 +111,10 @@ TEST_CASE("flows into one process share its ingress, those out of it its egress"
 }
 
 TEST_CASE("shaped frames come whole, in order and not too early") {
+  const std::vector<std::byte> data(500'000, std::byte{7});
   const ShapedPair pair({80e6, 30ms});  // 10 MB/s
   CHECK_THAT(pair.high->describe(worker(0)), Catch::EndsWith(", shaped to 80 Mbit/s, 30 ms"));
   CHECK(pair.high->window_bytes(worker(0)) == 100'000);
-  const std::vector<std::byte> data(500'000, std::byte{7});
   const Moment begun = SystemClock().now();
   for (std::uint64_t i = 0; i < 4; ++i) pair.high->send(worker(0), frame(i), data);
   pair.low->send(worker(1), frame(9), data);
@@ -133,8 +133,8 @@ TEST_CASE("shaped frames come whole, in order and not too early") {
 }
 
 TEST_CASE("a frame that waits keeps a small payload's copy, and the queue drains while nobody looks") {
-  const ShapedPair pair({8e6, 1ms});  // 1 MB/s
   const std::vector<std::byte> large(50'000);
+  const ShapedPair pair({8e6, 1ms});  // 1 MB/s
   pair.high->send(worker(0), frame(0), large);
   {
     std::vector<std::byte> small(1000, std::byte{3});
@@ -149,8 +149,8 @@ TEST_CASE("a frame that waits keeps a small payload's copy, and the queue drains
 }
 
 TEST_CASE("what waits for the egress is in flight") {
-  const ShapedPair pair({8e3, 0ms});  // 1 kB/s
   const std::vector<std::byte> data(100'000);
+  const ShapedPair pair({8e3, 0ms});  // 1 kB/s
   for (int i = 0; i < 3; ++i) pair.high->send(worker(0), frame(0), data);
   // The first leaves at once, the second in a minute and a half.
   while (pair.high->in_flight_bytes(worker(0)) > 2 * data.size()) pair.high->receive(in(1));
@@ -158,8 +158,8 @@ TEST_CASE("what waits for the egress is in flight") {
 }
 
 TEST_CASE("a sender with priorities is woken when what waited has left") {
-  const ShapedPair pair({80e6, 0ms});
   const std::vector<std::byte> data(200'000);
+  const ShapedPair pair({80e6, 0ms});
   pair.high->send(worker(0), frame(0), data);
   pair.high->send(worker(0), frame(1), data);
   // Not at the deadline, but when there is room.
@@ -169,8 +169,8 @@ TEST_CASE("a sender with priorities is woken when what waited has left") {
 }
 
 TEST_CASE("a lost peer is told after what it had sent, however slow that was") {
-  ShapedPair pair({80e6, 20ms});
   const std::vector<std::byte> data(300'000);
+  ShapedPair pair({80e6, 20ms});
   for (std::uint64_t i = 0; i < 3; ++i) pair.high->send(worker(0), frame(i), data);
   pair.high.reset();  // hands over what still waits
   for (std::uint64_t i = 0; i < 3; ++i) CHECK(next(*pair.low).header.step == i);

@@ -10,11 +10,13 @@
 #include <catch2/catch.hpp>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/net/stream_cipher.h>
+#include <psring/common/net/tcp_stream.h>
 #include <psring/tests/support/tcp_cluster.h>
 
 using namespace psring;
@@ -268,7 +270,7 @@ TEST_CASE("what the kernel does not take is in flight, and the small is copied")
     pair.send(1, large, sent++);
     REQUIRE(sent < 64);
   }
-  CHECK(pair.high->in_flight_bytes(worker(0)) <= large.size());
+  CHECK(pair.high->in_flight_bytes(worker(0)) <= kHeaderBytes + large.size());
   {
     auto small = pattern(kCopiedBytes);
     pair.send(1, small, sent);
@@ -284,6 +286,38 @@ TEST_CASE("what the kernel does not take is in flight, and the small is copied")
   // Not before that: a sender with priorities is told that there is room.
   CHECK_FALSE(pair.high->arm());
   CHECK(pair.high->arm());
+}
+
+TEST_CASE("until the kernel has the last byte of a frame, it is counted") {
+  const bool encrypt = GENERATE(false, true);
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  const int small = 4096;
+  ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+  const auto pool = std::make_shared<BlockPool>();
+  TcpStream sender(Fd(ends[0]), pool);
+  TcpStream receiver(Fd(ends[1]), pool);
+  if (encrypt) {
+    const JobKey key = JobKey::generate();
+    const Mac there = key.link_secret({});
+    const Mac back = key.mac({});
+    sender.encrypt(there, back);
+    receiver.encrypt(back, there);
+  }
+  const auto data = pattern(100'000);  // one sealed chunk
+  sender.send(header_of(JobKey::generate(), worker(0), FrameType::push, data.size()), data);
+  CHECK(sender.unsent());
+  const Place nowhere = [](const FrameHeader&) { return std::span<std::byte>(); };
+  std::optional<Message> message;
+  while (!message) {
+    CHECK(sender.unsent() == (sender.unsent_bytes() > 0));
+    sender.on_events(EPOLLOUT);
+    sender.flush();
+    receiver.try_anyway();
+    message = receiver.receive(nowhere);
+  }
+  CHECK(same(message->payload, data));
+  CHECK(sender.unsent_bytes() == 0);
 }
 
 TEST_CASE("payloads arrive in the places that they are given") {
@@ -447,6 +481,7 @@ TEST_CASE("strangers' bytes do nothing, and silence is hung up on") {
 TEST_CASE("more strangers than are kept do not keep a worker out") {
   const Echo echo;
   std::vector<Fd> strangers;
+  strangers.reserve(300);
   for (int i = 0; i < 300; ++i) strangers.push_back(raw_connection(echo.endpoint));
   const auto client = echo.client(worker(0));
   echo.require_echo(*client, worker(0), 5000);

@@ -32,7 +32,7 @@ class Channel {
   virtual bool arm() = 0;
   virtual int wait_fd() const = 0;
   /// As Transport::place_payloads.
-  virtual void place_payloads([[maybe_unused]] Place place) {}
+  virtual void place_payloads([[maybe_unused]] const Place& place) {}
 
   virtual std::size_t in_flight_bytes(Peer peer) const = 0;
   virtual std::size_t window_bytes() const { return kWindowBytes; }  ///< as Transport::window_bytes

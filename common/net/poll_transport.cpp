@@ -62,7 +62,7 @@ class PollTransport final : public Transport {
     const Channel* channel = find(peer);
     return channel == nullptr ? kWindowBytes : channel->window_bytes();
   }
-  void place_payloads(Place place) override {
+  void place_payloads(const Place& place) override {
     for (const auto& channel : channels_) channel->place_payloads(place);
   }
   std::string describe(Peer peer) const override {

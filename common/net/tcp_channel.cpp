@@ -16,6 +16,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/tcp_channel.h>
 #include <psring/common/net/tcp_handshake.h>
+#include <psring/common/net/tcp_listener.h>
 #include <psring/common/net/tcp_socket.h>
 #include <psring/common/net/tcp_stream.h>
 #include <psring/common/net/unix_socket.h>
@@ -23,7 +24,6 @@
 namespace psring::net {
 namespace {
 
-constexpr std::ptrdiff_t kMaxStrangers = 256;  ///< sockets that have not proved the key yet
 /// With so few sockets it is quicker to try each of them than to ask epoll which one has something.
 constexpr std::size_t kFewStreams = 4;
 constexpr std::size_t kCallsPerLook = 128;  ///< try_receive asks epoll at least this often while frames flow
@@ -50,7 +50,7 @@ class TcpChannelImpl final : public TcpChannel {
   std::optional<Message> try_receive() override;
   bool arm() override;
   int wait_fd() const override { return epoll_.get(); }
-  void place_payloads(Place place) override { place_ = std::move(place); }
+  void place_payloads(const Place& place) override { place_ = place; }
 
   std::size_t in_flight_bytes(Peer peer) const override;
   /// Encrypted, seals of the header and of one chunk: of 256 KiB of payload.
@@ -77,10 +77,7 @@ class TcpChannelImpl final : public TcpChannel {
   TcpOpening open(Peer peer, const std::string& endpoint, const TcpPart& part);
   void look();
   void flush();
-  void accept_strangers();
-  void serve_strangers();
-  std::string objection(const TcpStranger& candidate) const;
-  void link_strangers(const Identity& client, const TcpPart& part);
+  std::string objection(const Identity& client) const;
   void add_link(Peer peer, std::uint32_t incarnation, const std::string& where, std::vector<Stream> streams);
   std::span<std::byte> admit(Peer peer, const FrameHeader& header) const;
   void tick();
@@ -93,22 +90,20 @@ class TcpChannelImpl final : public TcpChannel {
     return at == links_.end() ? nullptr : at->get();
   }
 
-  // Constant after construction, but for the listener.
+  // Constant after construction.
   const TcpOptions options_;
   const int exceptions_ = std::uncaught_exceptions();
   const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();  ///< shared with the blocks of messages
   const Fd epoll_;
   const Fd timer_;  ///< ticks for what no event tells of: strangers that say nothing, peers that answer nothing
-  Fd listener_;
 
+  TcpListener listener_;
   std::vector<std::unique_ptr<Link>> links_;
-  std::deque<TcpStranger> strangers_;  ///< oldest first
-  std::deque<Error> lost_;             ///< links that were replaced before their loss was told
+  std::deque<Error> lost_;  ///< links that were replaced before their loss was told
   Place place_;
   std::size_t streams_ = 0;  ///< of all links
   std::size_t next_ = 0;     ///< the link that is tried first
   std::size_t calls_ = 0;
-  bool knocked_ = false;
   bool armed_ = false;
   bool unsent_ = false;  ///< some stream has frames left to send
   bool left_ = false;    ///< some of them left since the last `arm`
@@ -117,7 +112,8 @@ class TcpChannelImpl final : public TcpChannel {
 TcpChannelImpl::TcpChannelImpl(TcpOptions options)
     : options_(options),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
+      listener_(options_, [this](Fd socket) { return make_stream(std::move(socket)); }) {
   if (!epoll_ || !timer_) fail(ErrorKind::data, "cannot make an epoll and a timer: {}", std::strerror(errno));
   if (options_.streams < 1 || options_.streams > kMaxTcpStreams)
     fail(ErrorKind::usage, "a link of {} streams: expected 1 to {}", options_.streams, kMaxTcpStreams);
@@ -150,10 +146,9 @@ TcpChannelImpl::Stream TcpChannelImpl::make_stream(Fd socket) {
 }
 
 std::string TcpChannelImpl::listen(const std::string& host) {
-  check(!listener_, "a channel listens once");
-  listener_ = listen_tcp(host);
-  watch(listener_.get(), EPOLLIN | EPOLLET, &listener_);
-  return local_endpoint(listener_);
+  std::string endpoint = listener_.listen(host);
+  watch(listener_.socket().get(), EPOLLIN | EPOLLET, &listener_);
+  return endpoint;
 }
 
 void TcpChannelImpl::connect(const std::map<Peer, std::string>& endpoints, Moment deadline) {
@@ -197,7 +192,7 @@ void TcpChannelImpl::await_links(const std::set<Peer>& peers, Moment deadline) {
   for (auto at = missing(); at != peers.end(); at = missing()) {
     if (!wait_for(epoll_, POLLIN, deadline))
       fail(ErrorKind::timeout, "{} has not connected to {} in time", to_string(*at),
-           listener_ ? local_endpoint(listener_) : "us");
+           listener_.socket() ? listener_.endpoint() : "us");
     look();
   }
 }
@@ -304,15 +299,15 @@ void TcpChannelImpl::look() {
     if (event.data.ptr == &timer_) {
       ticked = true;
     } else if (event.data.ptr == &listener_) {
-      knocked_ = true;
+      listener_.on_knock();
     } else {
       static_cast<TcpStream*>(event.data.ptr)->on_events(event.events);
     }
   }
   if (unsent_) flush();
   if (ticked) tick();
-  if (knocked_) accept_strangers();
-  if (!strangers_.empty()) serve_strangers();
+  for (TcpListener::Opened& opened : listener_.serve([this](const Identity& client) { return objection(client); }))
+    add_link(opened.client.peer, opened.client.incarnation, opened.where, std::move(opened.streams));
 }
 
 void TcpChannelImpl::flush() {
@@ -324,65 +319,12 @@ void TcpChannelImpl::flush() {
     }
 }
 
-void TcpChannelImpl::accept_strangers() {
-  while (std::optional<Fd> socket = accept_tcp(listener_)) {
-    const auto unproved = [](const TcpStranger& stranger) { return !stranger.proved(); };
-    if (std::count_if(strangers_.begin(), strangers_.end(), unproved) >= kMaxStrangers)
-      strangers_.erase(std::find_if(strangers_.begin(), strangers_.end(), unproved));
-    const std::string where = remote_endpoint(*socket);
-    strangers_.emplace_back(options_.key, options_.self, options_.encrypt, where,
-                            SystemClock().now() + options_.handshake_timeout, make_stream(std::move(*socket)));
-  }
-  // Where descriptors have run out, those who knock wait for the next look.
-  knocked_ = errno != EAGAIN && errno != EWOULDBLOCK;
-}
-
-void TcpChannelImpl::serve_strangers() {
-  const TcpStranger::Objection object = [this](const TcpStranger& candidate) { return objection(candidate); };
-  std::vector<std::pair<Identity, TcpPart>> proved;
-  for (auto at = strangers_.begin(); at != strangers_.end();) {
-    // One that has proved the key waits for the link's other streams: it is not read before.
-    if (at->proved()) {
-      ++at;
-    } else if (!at->advance(object)) {
-      at = strangers_.erase(at);
-    } else {
-      if (at->proved()) proved.emplace_back(at->client(), at->part());
-      ++at;
-    }
-  }
-  for (const auto& [client, part] : proved) link_strangers(client, part);
-}
-
-std::string TcpChannelImpl::objection(const TcpStranger& candidate) const {
-  const Identity client = candidate.client();
-  const TcpPart& part = candidate.part();
+/// Why a client may not be linked.
+std::string TcpChannelImpl::objection(const Identity& client) const {
   const Link* old = find(client.peer);
   const bool gone = old == nullptr || old->incarnation < client.incarnation ||
                     std::any_of(old->streams.begin(), old->streams.end(), [](auto& s) { return s->hung_up(); });
-  if (!gone) return fmt::format("{} is linked already", to_string(client.peer));
-  const bool twice = std::any_of(strangers_.begin(), strangers_.end(), [&](const TcpStranger& other) {
-    return &other != &candidate && other.proved() && other.client() == client && other.part().mark == part.mark &&
-           (other.part().number == part.number || other.part().streams != part.streams);
-  });
-  return twice ? "this stream of the link is open already" : "";
-}
-
-/// Makes a link of the streams that belong together, once all are there.
-void TcpChannelImpl::link_strangers(const Identity& client, const TcpPart& part) {
-  const auto belongs = [&](const TcpStranger& stranger) {
-    return stranger.proved() && stranger.client() == client && stranger.part().mark == part.mark;
-  };
-  if (std::cmp_less(std::count_if(strangers_.begin(), strangers_.end(), belongs), part.streams)) return;
-  std::vector<Stream> streams(part.streams);
-  std::string where;
-  for (TcpStranger& stranger : strangers_) {
-    if (!belongs(stranger)) continue;
-    if (stranger.part().number == 0) where = stranger.where();
-    streams[stranger.part().number] = stranger.take_stream();
-  }
-  std::erase_if(strangers_, belongs);
-  add_link(client.peer, client.incarnation, where, std::move(streams));
+  return gone ? "" : fmt::format("{} is linked already", to_string(client.peer));
 }
 
 /// A link that the peer had before is lost.
@@ -420,7 +362,7 @@ void TcpChannelImpl::tick() {
   std::uint64_t ticks = 0;
   [[maybe_unused]] const ssize_t read = ::read(timer_.get(), &ticks, sizeof ticks);
   const Moment now = SystemClock().now();
-  std::erase_if(strangers_, [&](const TcpStranger& stranger) { return stranger.deadline() <= now; });
+  listener_.expire(now);
   for (const auto& link : links_) {
     const bool silent =
         std::any_of(link->streams.begin(), link->streams.end(), [](auto& s) { return unanswered(s->socket()); });

@@ -27,7 +27,8 @@ struct TcpOptions {
 /// both directions, whoever opened it. Every socket opens with the handshake of handshake.h.
 ///
 /// Payloads above kCopiedBytes are sent from the caller's memory: they stay until in_flight_bytes, which counts what
-/// the kernel has not taken yet, shows that they have left. Received ones are put where place_payloads says, or into
+/// the kernel has not taken yet (headers and seals, too), shows that they have left; until it is 0, try_receive has to
+/// be called for them to leave. Received ones are put where place_payloads says, or into
 /// pooled memory. Where a link has several streams, frame k travels on stream k mod n and is delivered in its turn;
 /// one early frame of each stream is held back, so that places may be asked about that much ahead.
 ///

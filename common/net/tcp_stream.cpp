@@ -51,7 +51,7 @@ void TcpStream::send(const FrameHeader& header, std::span<const std::byte> paylo
   if (broken()) return;
   const bool first = !unsent();
   out_.push_back({encode(header), payload, nullptr});
-  unsent_bytes_ += payload.size();
+  unsent_bytes_ += out_.back().bytes();
   if (first) flush();
   if (out_.empty() || payload.empty() || payload.size() > kCopiedBytes) return;
   Outgoing& frame = out_.back();
@@ -104,8 +104,7 @@ void TcpStream::left(std::size_t bytes) {
   while (bytes > 0) {
     Outgoing& frame = out_.front();
     const std::size_t step = std::min(bytes, frame.bytes() - frame.done);
-    const std::size_t header = kHeaderBytes - std::min(frame.done, kHeaderBytes);
-    unsent_bytes_ -= step - std::min(step, header);
+    unsent_bytes_ -= step;
     frame.done += step;
     bytes -= step;
     if (frame.done == frame.bytes()) out_.pop_front();
@@ -220,7 +219,7 @@ void TcpStream::fill() {
   const std::size_t goal = wanted() + kReadAhead;
   if (buffer_begin_ == buffer_end_) buffer_begin_ = buffer_end_ = 0;
   if (buffer_begin_ + goal > buffer_.size()) {
-    std::memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
+    if (buffered() > 0) std::memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
     buffer_end_ -= std::exchange(buffer_begin_, 0);
     if (buffer_.size() < goal) buffer_.resize(goal);
   }

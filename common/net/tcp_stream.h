@@ -40,7 +40,8 @@ class TcpStream {
   /// Goes on with sending; true where something left.
   bool flush();
   bool unsent() const { return !out_.empty() || sealed_begin_ < sealed_.size(); }
-  std::size_t unsent_bytes() const { return unsent_bytes_; }  ///< of payload
+  /// Until it is 0, somebody has to go on with `flush`.
+  std::size_t unsent_bytes() const { return unsent_bytes_ + sealed_.size() - sealed_begin_; }
 
   /// The next frame, as far as it is there. `place` is asked about each header: it throws where the header is not
   /// allowed. Throws protocol where the bytes are no frames.
@@ -86,8 +87,8 @@ class TcpStream {
   const Fd socket_;
   const std::shared_ptr<BlockPool> pool_;  ///< shared with the blocks of messages
 
-  std::deque<Outgoing> out_;  ///< the first may have left in part
-  std::size_t unsent_bytes_ = 0;
+  std::deque<Outgoing> out_;      ///< the first may have left in part
+  std::size_t unsent_bytes_ = 0;  ///< of out_, headers too
   bool writable_ = true;
   bool broken_ = false;  ///< nothing can be sent any more
   std::optional<Sealer> sealer_;

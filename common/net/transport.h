@@ -57,7 +57,7 @@ class Transport {
 
   /// Lets payloads arrive where they are needed, without a copy. A transport may ignore it: a message that did arrive
   /// in its place has a payload that begins there, and no holder. `place` is called within `receive`.
-  virtual void place_payloads([[maybe_unused]] Place place) {}
+  virtual void place_payloads([[maybe_unused]] const Place& place) {}
 
   /// How the peer is reached, for people: "shared memory", "tcp 10.0.0.2:7001, encrypted".
   virtual std::string describe(Peer peer) const = 0;
