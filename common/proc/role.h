@@ -51,7 +51,7 @@ class Membership {
   std::string report_json(const std::string& extra) const;
 
  private:
-  void prepare(const RoleOptions& options, const net::JobKey& key, const std::string& host);
+  void prepare(const net::JobKey& key, const std::string& host, const std::string& bind);
 
   const SystemClock clock_;
   net::Role role_;
