@@ -29,10 +29,10 @@ class Alone final : public Strategy {
 
 void add(App& app, const char* name, bool exact, std::uint64_t predicted) {
   app.strategies().add(name, "wrong", [=](const Spec&) {
-    return std::make_unique<StrategyKind>(StrategyKind{
-        .exact = exact, .make = [=](const Context& context, const JobOptions&) {
-          return std::make_unique<Alone>(context, predicted);
-        }});
+    return std::make_unique<StrategyKind>(
+        StrategyKind{.exact = exact, .make = [=](const Context& context, const JobOptions&) {
+                       return std::make_unique<Alone>(context, predicted);
+                     }});
   });
 }
 
