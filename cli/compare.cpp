@@ -120,6 +120,7 @@ class Comparison {
       set_up(jobs.back(), invocation_.app);  // what is wrong with the last is said before the first runs
     }
     out_ = make_run_folder(flags_.out, "compare");
+    for (const JobOptions& job : jobs) check_no_run(out_ / folder_name(job.strategy));
     for (const JobOptions& job : jobs)
       rows_.push_back(run_row(job, *strategies.make(Spec::parse("--strategies", job.strategy))));
     fmt::print("\n{}", table(rows_));
@@ -148,10 +149,12 @@ class Comparison {
   }
 
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
-    job.steps = set_up(job, invocation_.app).steps();
+    const worker::TrainSetup setup = set_up(job, invocation_.app);
+    fill_in(job, invocation_.app, &setup);
+    check_no_run(folder);
     std::filesystem::create_directories(folder);
     job.out = folder.string();
-    const LaunchResult result = launch(job, {.out = folder, .label = label}, signals_);
+    const LaunchResult result = launch(job, {.out = folder, .label = label}, invocation_, signals_);
     if (result.status != 0) throw RunFailed{result.status, label + ": " + result.cause};
     join_traces(folder);
     return summarise(folder, job, invocation_);

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/net/shm_channel.h>
@@ -32,7 +33,7 @@ Addresses DataLinks::listen() {
   if (options_.link) return {{"tcp", zmq_->listen("tcp://" + options_.bind + ":0")}};
   const std::string name = shm_name(key_.job_id(), options_.self.peer);
   shm_.push_back(listen_shm({.key = key_, .self = options_.self}, name));
-  return {{"tcp", zmq_->listen("tcp://" + options_.bind + ":0")}, {"shm", name}};
+  return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}, {"shm", name}};
 }
 
 void DataLinks::connect(const std::vector<Member>& members, Arena& arena, Moment deadline) {

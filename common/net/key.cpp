@@ -39,6 +39,7 @@ JobKey JobKey::load(const std::filesystem::path& file) {
   struct stat status {};
   if (!in || ::stat(file.c_str(), &status) != 0)
     fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::data, "--key {}: not a key file", file.string());
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     fail(ErrorKind::unauthorised, "--key {}: others may read it; chmod 600 it, or make another", file.string());
   char hex[2 * kBytes + 2] = {};

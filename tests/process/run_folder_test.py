@@ -78,7 +78,9 @@ class Compare(ProgramTest):
         run = json.loads((self.run_of_ps / "run.json").read_text())
         self.assertEqual(list(run), ["version", "commit", "command", "seed", "hosts", "link", "job"])
         self.assertEqual(run["command"][1:3], ["compare", "--data"])
-        self.assertEqual((run["job"]["strategy"], run["job"]["steps"]), ("ps", STEPS))
+        self.assertEqual((run["job"]["strategy"], run["job"]["steps"], run["job"]["epochs"]), ("ps", STEPS, 1))
+        used = [run["job"][option] for option in ("lr", "momentum", "weight_decay", "eps")]
+        self.assertEqual(used, [0.1, 0, 0, None])  # those of sgd, which has no eps
         self.assertEqual(sorted(run["hosts"]), ["server 0", "server 1", "worker 0", "worker 1"])
 
     def summary(self):
