@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kMostSamples = std::size_t{1} << 32;  // of a step: samples have numbers of 32 bits
 constexpr std::size_t kMostThreads = 1024;                  // of one process
+constexpr std::size_t kMostBytes = std::size_t{1} << 40;    // of a bucket: all gradients that there can be
 constexpr std::size_t kMostSteps = std::size_t{1} << 32;    // random numbers take a step and an epoch of 32 bits
 
 bool parse_switch(std::string_view flag, const std::string& text, std::string_view expected) {
@@ -230,7 +231,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   job.overlap = parse_switch("--overlap", flags.overlap, "on or off");
   one_of("--bucket-order", job.bucket_order, "reverse", "forward");
   job.bucket_bytes = parse_bytes("--bucket", flags.bucket);
-  positive("--bucket", job.bucket_bytes);
+  check_count("--bucket", job.bucket_bytes, kMostBytes);
   if (job.algorithm != "auto" && job.algorithm != "direct") ring::parse_algorithm("--algorithm", job.algorithm);
   const bool direct = job.algorithm == "direct";
   if (direct && (job.transport == "tcp" || !job.link.empty()))
