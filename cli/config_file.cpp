@@ -27,7 +27,8 @@ class Line {
 
   std::string key() {
     const std::string_view key = trim(rest_.substr(0, rest_.find('=')));
-    if (rest_.find('=') == std::string_view::npos || key.empty() || key.find_first_of("#\"'[") != std::string_view::npos)
+    if (rest_.find('=') == std::string_view::npos || key.empty() ||
+        key.find_first_of("#\"'[") != std::string_view::npos)
       bad();
     rest_ = trim(rest_.substr(rest_.find('=') + 1));
     return std::string(key);
@@ -64,7 +65,7 @@ class Line {
     const bool quoted = quote == '"' || quote == '\'';
     const std::size_t end = quoted ? rest_.find(quote, 1) : std::min(rest_.find_first_of(ends), rest_.size());
     if (end == std::string_view::npos) bad();
-    const std::string item(quoted ? rest_.substr(1, end - 1) : trim(rest_.substr(0, end)));
+    std::string item(quoted ? rest_.substr(1, end - 1) : trim(rest_.substr(0, end)));
     if (!quoted && (item.empty() || item.find_first_of("\"'") != std::string::npos)) bad();
     rest_ = trim(rest_.substr(quoted ? end + 1 : end));
     return item;

@@ -28,8 +28,9 @@ TEST_CASE("an endpoint is a host, in digits or by name, and a port") {
 }
 
 TEST_CASE("what is no endpoint says what was expected") {
-  for (const char* text : {"", "host", ":7", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536",
-                           "127.0.0.1:99999999999999999999", "127.0.0.1:-1", "127.0.0.1:7x", "::1:7", "[]:7", "[::1]"}) {
+  for (const char* text :
+       {"", "host", ":7", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:99999999999999999999",
+        "127.0.0.1:-1", "127.0.0.1:7x", "::1:7", "[]:7", "[::1]"}) {
     INFO(text);
     try {
       resolved(text);
