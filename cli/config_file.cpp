@@ -65,7 +65,7 @@ class Line {
     const bool quoted = quote == '"' || quote == '\'';
     const std::size_t end = quoted ? rest_.find(quote, 1) : std::min(rest_.find_first_of(ends), rest_.size());
     if (end == std::string_view::npos) bad();
-    const std::string item(quoted ? rest_.substr(1, end - 1) : trim(rest_.substr(0, end)));
+    std::string item(quoted ? rest_.substr(1, end - 1) : trim(rest_.substr(0, end)));
     if (!quoted && (item.empty() || item.find_first_of("\"'") != std::string::npos)) bad();
     rest_ = trim(rest_.substr(quoted ? end + 1 : end));
     return item;

@@ -30,7 +30,7 @@ Command add_role(CLI::App& command, net::Role role) {
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
   command.footer(
       fmt::format("Where --rdzv-endpoint is missing, MASTER_ADDR and MASTER_PORT of the environment are taken{}.",
-                  role == net::Role::worker ? ", where --rank is, RANK" : ""));
+                  role == net::Role::worker ? "; where --rank is, RANK" : ""));
   return [options, role](const Invocation& invocation) {
     check_duration("--join-timeout", options->join_timeout, 0.1);
     if (role == net::Role::server) {

@@ -353,6 +353,7 @@ TEST_CASE("a file that cannot be written fails the job, with its name") {
 TEST_CASE("links come and go under many threads") {
   Service service(plan(8, 0));
   std::vector<std::jthread> threads;
+  threads.reserve(8);
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&service] {
       auto link = service.join(Role::worker);

@@ -77,7 +77,7 @@ struct Scene {
     hello("s", Role::server);
     for (const char* name : {"a", "b", "s"}) say(name, control::Ready{{{"tcp", std::string("addr-") + name}}});
   }
-  const Error& failure() {
+  const Error& failure() const {
     REQUIRE(coordinator.result().failure);
     return *coordinator.result().failure;
   }

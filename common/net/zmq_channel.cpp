@@ -126,6 +126,7 @@ std::string ZmqChannelImpl::listen(const std::string& address) {
 void ZmqChannelImpl::connect(const std::map<Peer, std::string>& endpoints, Moment deadline) {
   const SystemClock clock;
   std::vector<std::unique_ptr<ZmqDealer>> fresh;
+  fresh.reserve(endpoints.size());
   for (const auto& [peer, endpoint] : endpoints)
     fresh.push_back(std::make_unique<ZmqDealer>(context_.handle(), options_, peer, endpoint, outbox_));
   for (;;) {
