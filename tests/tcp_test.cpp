@@ -290,8 +290,8 @@ TEST_CASE("what the kernel does not take is in flight, and the small is copied")
 
 TEST_CASE("until the kernel has the last byte of a frame, it is counted") {
   const bool encrypt = GENERATE(false, true);
-  int ends[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
   const int small = 4096;
   ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
   const auto pool = std::make_shared<BlockPool>();

@@ -30,7 +30,7 @@ DataLinks::DataLinks(const JobKey& key, Options options, ByteLedger& ledger)
 DataLinks::~DataLinks() = default;
 
 Addresses DataLinks::listen() {
-  if (options_.link) return {{"tcp", zmq_->listen("tcp://" + options_.bind + ":0")}};
+  if (options_.link) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};
   const std::string name = shm_name(key_.job_id(), options_.self.peer);
   shm_.push_back(listen_shm({.key = key_, .self = options_.self}, name));
   return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}, {"shm", name}};
