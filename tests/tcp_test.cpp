@@ -295,8 +295,8 @@ TEST_CASE("until the kernel has the last byte of a frame, it is counted") {
   const int small = 4096;
   ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
   const auto pool = std::make_shared<BlockPool>();
-  TcpStream sender(Fd(ends[0]), pool);
-  TcpStream receiver(Fd(ends[1]), pool);
+  TcpStream sender(Fd{ends[0]}, pool);
+  TcpStream receiver(Fd{ends[1]}, pool);
   if (encrypt) {
     const JobKey key = JobKey::generate();
     const Mac there = key.link_secret({});
