@@ -64,6 +64,16 @@ TEST_CASE("a client is open once every server has taken its layout") {
   CHECK(client.opened());
 }
 
+TEST_CASE("workers begin with different servers") {
+  ClientProtocol client(test::small_layout(3), nullptr, 4);
+  open(client);
+  const std::vector<float> gradient(client.layout().units[0].elements);
+  Frames frames;
+  client.push(0, 0, gradient, frames);
+  REQUIRE(frames.size() == 3);
+  for (std::uint32_t i = 0; i < 3; ++i) CHECK(frames[i].to == Peer{Role::server, (1 + i) % 3});
+}
+
 TEST_CASE("a unit is pushed and pulled in its pieces, each from and to its place") {
   const Layout layout = make_layout({{"small", {{{"a", {100}, {}}, 0}}}, {"large", {{{"b", {700'000}, {}}, 1}}}}, 2);
   Arena arena(std::size_t{16} << 20);
@@ -78,8 +88,12 @@ TEST_CASE("a unit is pushed and pulled in its pieces, each from and to its place
   Frames frames;
   client.push_pull(1, 4, gradient, into, frames);
   REQUIRE(frames.size() == 4);  // each owner's 350,208 elements in two
+  // By turns to both owners.
+  for (std::uint32_t i = 0; i < 4; ++i) CHECK(frames[i].to == Peer{Role::server, i % 2});
+  std::vector<Outgoing> sorted = frames;
+  std::ranges::sort(sorted, {}, [](const Outgoing& frame) { return frame.header.begin; });
   std::size_t at = 0;
-  for (const Outgoing& frame : frames) {
+  for (const Outgoing& frame : sorted) {
     const Range range = frame.header.range();
     CHECK(frame.header.type == FrameType::push_pull);
     CHECK(frame.header.step == 4);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -11,7 +12,8 @@ namespace psring::worker {
 using net::FrameHeader;
 using net::FrameType;
 
-ClientProtocol::ClientProtocol(Layout layout, Mark mark) : layout_(std::move(layout)), mark_(std::move(mark)) {
+ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner)
+    : layout_(std::move(layout)), mark_(std::move(mark)) {
   units_.resize(layout_.units.size());
   for (const Piece& piece : make_pieces(layout_)) {
     Unit& unit = units_[piece.unit];
@@ -19,6 +21,18 @@ ClientProtocol::ClientProtocol(Layout layout, Mark mark) : layout_(std::move(lay
     slots_.push_back({.piece = piece});
     unit.last = slots_.size();
   }
+  const auto turn = [&](std::size_t s) {
+    const Piece& piece = slots_[s].piece;
+    const std::size_t begin = layout_.partition(piece.unit).range(piece.owner).begin;
+    return std::pair(piece.range.begin - begin,
+                     (piece.owner + layout_.owners - first_owner % layout_.owners) % layout_.owners);
+  };
+  order_.resize(slots_.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  for (const Unit& unit : units_)
+    std::sort(order_.begin() + static_cast<std::ptrdiff_t>(unit.first),
+              order_.begin() + static_cast<std::ptrdiff_t>(unit.last),
+              [&](std::size_t a, std::size_t b) { return turn(a) < turn(b); });
 }
 
 void ClientProtocol::open(std::uint64_t seed, bool initial_by_worker, Frames& out) {
@@ -52,23 +66,23 @@ net::Peer owner(const Piece& piece) { return {net::Role::server, static_cast<std
 }  // namespace
 
 void ClientProtocol::initial(std::size_t unit, std::span<const float> values, Frames& out) {
-  for (std::size_t s = units_[unit].first; s < units_[unit].last; ++s) {
-    FrameHeader head = header(slots_[s], FrameType::initial);
+  for_each_slot(units_[unit], [&](const Slot& slot) {
+    FrameHeader head = header(slot, FrameType::initial);
     head.flags = FrameHeader::kStartUp;
-    out.push_back({owner(slots_[s].piece), head, part(values, slots_[s].piece.range)});
-  }
+    out.push_back({owner(slot.piece), head, part(values, slot.piece.range)});
+  });
 }
 
 void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::span<const float> gradient, Frames& out) {
   Unit& state = units_[unit];
-  for (std::size_t s = state.first; s < state.last; ++s) {
-    FrameHeader head = header(slots_[s], FrameType::push);
+  for_each_slot(state, [&](Slot& slot) {
+    FrameHeader head = header(slot, FrameType::push);
     head.step = step;
     head.flags = FrameHeader::kWantAck;
-    ++slots_[s].unacknowledged;
+    ++slot.unacknowledged;
     ++state.unacknowledged;
-    out.push_back({owner(slots_[s].piece), head, part(gradient, slots_[s].piece.range)});
-  }
+    out.push_back({owner(slot.piece), head, part(gradient, slot.piece.range)});
+  });
 }
 
 void ClientProtocol::ask(Unit& unit, Slot& slot, std::uint64_t version, FrameHeader& header) {
@@ -83,24 +97,24 @@ void ClientProtocol::ask(Unit& unit, Slot& slot, std::uint64_t version, FrameHea
 void ClientProtocol::pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up, Frames& out) {
   Unit& state = units_[unit];
   state.into = into;
-  for (std::size_t s = state.first; s < state.last; ++s) {
-    FrameHeader head = header(slots_[s], FrameType::pull);
+  for_each_slot(state, [&](Slot& slot) {
+    FrameHeader head = header(slot, FrameType::pull);
     if (start_up) head.flags = FrameHeader::kStartUp;
-    ask(state, slots_[s], version, head);
-    out.push_back({owner(slots_[s].piece), head, {}});
-  }
+    ask(state, slot, version, head);
+    out.push_back({owner(slot.piece), head, {}});
+  });
 }
 
 void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient,
                                std::span<float> into, Frames& out) {
   Unit& state = units_[unit];
   state.into = into;
-  for (std::size_t s = state.first; s < state.last; ++s) {
-    FrameHeader head = header(slots_[s], FrameType::push_pull);
+  for_each_slot(state, [&](Slot& slot) {
+    FrameHeader head = header(slot, FrameType::push_pull);
     head.step = step;
-    ask(state, slots_[s], step + 1, head);
-    out.push_back({owner(slots_[s].piece), head, part(gradient, slots_[s].piece.range)});
-  }
+    ask(state, slot, step + 1, head);
+    out.push_back({owner(slot.piece), head, part(gradient, slot.piece.range)});
+  });
 }
 
 void ClientProtocol::on_message(const net::Message& message) {

@@ -22,7 +22,9 @@ class ClientProtocol {
   using Mark = std::function<std::uint64_t(const void*)>;
   using Frames = std::vector<net::Outgoing>;
 
-  ClientProtocol(Layout layout, Mark mark);
+  /// A unit's pieces leave by turns to all owners, first to `first_owner`: where that differs from worker to worker,
+  /// no server has to take all of them at once while the others wait.
+  ClientProtocol(Layout layout, Mark mark, std::size_t first_owner = 0);
 
   const Layout& layout() const { return layout_; }
 
@@ -63,6 +65,10 @@ class ClientProtocol {
   };
 
   net::FrameHeader header(const Slot& slot, net::FrameType type) const;
+  /// Calls `body` with each slot of a unit, in the order in which their frames leave.
+  void for_each_slot(const Unit& unit, auto body) {
+    for (std::size_t i = unit.first; i < unit.last; ++i) body(slots_[order_[i]]);
+  }
   void ask(Unit& unit, Slot& slot, std::uint64_t version, net::FrameHeader& header);
   void on_values(const net::Message& message);
   Slot& find(const net::FrameHeader& header);
@@ -70,6 +76,7 @@ class ClientProtocol {
   const Layout layout_;
   const Mark mark_;
   std::vector<Slot> slots_;
+  std::vector<std::size_t> order_;  ///< in which the slots of each unit go
   std::vector<Unit> units_;
   std::vector<std::byte> layout_bytes_;
   std::set<std::uint32_t> layouts_missing_;  ///< servers that have not taken it yet

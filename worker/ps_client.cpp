@@ -40,7 +40,10 @@ class PsClient::Busy {
 };
 
 PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options)
-    : transport_(transport), clock_(clock), options_(std::move(options)), protocol_(std::move(layout), options_.mark) {}
+    : transport_(transport),
+      clock_(clock),
+      options_(std::move(options)),
+      protocol_(std::move(layout), options_.mark, options_.first_owner) {}
 
 /// `what` is for errors, and made only then.
 void PsClient::wait_until(const auto& done, const auto& what) {

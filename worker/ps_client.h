@@ -25,6 +25,7 @@ class PsClient {
     ClientProtocol::Mark mark;                    ///< see ClientProtocol; may be empty
     std::function<void()> check;                  ///< throws where the job has failed; asked while waiting
     Nanoseconds op_timeout = Nanoseconds::max();  ///< of one wait
+    std::size_t first_owner = 0;                  ///< see ClientProtocol
   };
 
   PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options);

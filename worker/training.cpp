@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/link_shaping.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/training.h>
@@ -31,6 +32,15 @@ std::vector<TensorSpec> specs_of(const Layout& layout) {
 
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 32;  // random numbers take a step of 32 bits
 
+/// What a shaped link carries in 5 ms: a step ends with the answers to its last piece, so where a link is slow, pieces
+/// are small.
+std::size_t piece_elements(const JobOptions& job) {
+  if (job.link.empty()) return kPieceElements;
+  const double elements = net::parse_link(job.link).bits_per_second * 0.005 / (8 * sizeof(float));
+  const auto whole = static_cast<std::size_t>(std::min(elements, 1e9)) / kCut * kCut;
+  return std::clamp(whole, kLeastPieceElements, kPieceElements);
+}
+
 /// No strategy computes without the values of a layer and their gradients, so what does not hold the parameters once
 /// will not train them. In floating point: the number of elements itself may not fit into any integer.
 void check_size(const JobOptions& job, const Layout& layout) {
@@ -53,6 +63,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   model_ = registries.models.make(Spec::parse("--model", job.model));
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
   layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? job.workers : 1);
+  layout_.piece_elements = piece_elements(job);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
@@ -77,6 +88,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
   if (s.transport != nullptr) {
     PsClient::Options options;
     options.check = s.check;
+    options.first_owner = s.rank;
     if (s.arena != nullptr) options.mark = [arena = s.arena](const void* at) { return arena->mark(at); };
     if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
     client_.emplace(*s.transport, s.clock, setup.layout(), std::move(options));

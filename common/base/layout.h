@@ -42,10 +42,15 @@ struct UnitLayout {
   std::size_t elements = 0;
 };
 
+/// The grain of an exchange with servers, where nothing else is said: 1 MiB of f32. See pieces.h.
+inline constexpr std::size_t kPieceElements = std::size_t{256} << 10;
+inline constexpr std::size_t kLeastPieceElements = std::size_t{16} << 10;
+
 /// All units of a model, each padded so that it can be cut among `owners`.
 struct Layout {
   std::vector<UnitLayout> units;
   std::size_t owners = 1;
+  std::size_t piece_elements = kPieceElements;  ///< a multiple of kCut, from kLeastPieceElements to kPieceElements
 
   std::size_t elements() const;  ///< of all units, padding counted
   Partition partition(std::size_t unit) const { return {units[unit].elements, owners}; }

@@ -11,8 +11,8 @@ std::vector<Piece> make_pieces(const Layout& layout) {
     const Partition partition = layout.partition(unit);
     for (std::size_t owner = 0; owner < layout.owners; ++owner) {
       const Range whole = partition.range(owner);
-      for (std::size_t begin = whole.begin; begin < whole.end; begin += kPieceElements) {
-        const Range range{begin, std::min(whole.end, begin + kPieceElements)};
+      for (std::size_t begin = whole.begin; begin < whole.end; begin += layout.piece_elements) {
+        const Range range{begin, std::min(whole.end, begin + layout.piece_elements)};
         pieces.push_back({unit, owner, range, held[owner]});
         held[owner] += range.size();
       }

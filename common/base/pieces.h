@@ -7,11 +7,8 @@
 
 namespace psring {
 
-/// The grain of the exchange: 1 MiB of f32. A piece is pushed, aggregated, updated, versioned and
-/// answered by itself, so that these steps overlap and the data is still in cache for the next of them.
-inline constexpr std::size_t kPieceElements = std::size_t{256} << 10;
-
-/// A part of one unit that one owner holds.
+/// A part of one unit that one owner holds: the grain of the exchange. It is pushed, aggregated, updated, versioned
+/// and answered by itself, so that these steps overlap and the data is still in cache for the next of them.
 struct Piece {
   std::size_t unit = 0;
   std::size_t owner = 0;
@@ -20,7 +17,7 @@ struct Piece {
 };
 
 /// All pieces of a layout: units in order, in each the owners in order, each owner's range cut on
-/// multiples of kPieceElements. Client and server compute it alike.
+/// multiples of layout.piece_elements. Client and server compute it alike.
 std::vector<Piece> make_pieces(const Layout& layout);
 
 }  // namespace psring

@@ -86,6 +86,7 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
   out.number(message.seed);
   out.number(message.initial_by_worker ? 1 : 0);
   out.number(message.layout.owners);
+  out.number(message.layout.piece_elements);
   out.number(message.layout.units.size());
   for (const UnitLayout& unit : message.layout.units) {
     out.text(unit.name);
@@ -111,6 +112,9 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   message.initial_by_worker = in.number(1) == 1;
   const std::size_t owners = in.number(1 << 16);
   if (owners == 0) fail(ErrorKind::protocol, "layout: no owners");
+  const std::size_t piece_elements = in.number(kPieceElements);
+  if (piece_elements < kLeastPieceElements || piece_elements % kCut != 0)
+    fail(ErrorKind::protocol, "layout: pieces of {} elements", piece_elements);
   const std::size_t count = in.number(kMaxTensors);
   std::vector<UnitSpec> units;
   std::size_t elements = 0;
@@ -127,6 +131,7 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   }
   in.end();
   message.layout = make_layout(std::move(units), owners);
+  message.layout.piece_elements = piece_elements;
   return message;
 }
 

@@ -37,6 +37,22 @@ class Life(ProgramTest):
                     self.assertIn("worker 1: server 1", log, "what it printed is lost")
                     self.remove_run()
 
+    def test_ring(self):
+        """Every survivor names who was lost, in what, and its number."""
+        for way in ("shm", "tcp"):
+            for signal_number in (signal.SIGKILL, signal.SIGSTOP):
+                with self.subTest(f"{signal_number.name} over {way}"):
+                    job = self.start("psring", "train", *ENDLESS, "--strategy", "ddp", "--workers", 3, "--out", "run",
+                                     "--heartbeat-timeout", SILENCE, "--transport", way)
+                    self.until_trains(job, "run")
+                    os.kill(until(lambda: self.process_of("role-worker", 1), "no worker 1"), signal_number)
+                    self.assert_refused(self.finish(job, BOUND), LOST, "worker 1")
+                    for survivor in (0, 2):
+                        log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
+                        # The first cause is everybody's: it is one survivor's, and names the lost one.
+                        self.assertRegex(log, r"\[ring\] rank \d: in all_reduce #\d+ \(.*\), waiting for rank \d: .*worker 1")
+                    self.remove_run()
+
     def test_killed_by_hand(self):
         """Nobody is the parent of both: a worker tells what it was doing with whom."""
         self.key()

@@ -174,6 +174,31 @@ class ShapedLink(ProgramTest):
                 self.assertGreater(step["step_s"], 0.02)
 
 
+class Sweep(ProgramTest):
+    def test_rows(self):
+        """A row a point, once: a strategy without servers does the same at every number of them."""
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "ps,ddp,single", "--steps", 2,
+                                  "--workers", "2,3", "--servers", "1,n", "--lr", "0.1", "--out", "cmp")
+        self.assert_done(result)
+        rows = re.findall(r"(?m)^((?:ps|ddp|single)\b.*?)  .* [=—]$", result.out)
+        self.assertEqual(rows, ["ps n=2 s=1", "ps n=2 s=2", "ps n=3 s=1", "ps n=3 s=3", "ddp n=2", "ddp n=3", "single"])
+        self.assertTrue((self.folder / "cmp" / "ps-n=3-s=3".replace("=", "-") / "summary.json").exists())
+        with open(self.folder / "cmp" / "compare.csv", newline="") as file:
+            self.assertEqual({row["strategy"] for row in csv.DictReader(file)}, set(rows))
+
+    def test_link(self):
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "ps,ddp", "--steps", 2, "--workers", 2,
+                                  "--link", "1mbit", "--out", "cmp")
+        self.assert_done(result)
+        self.assertRegex(result.out, r"(?m)^  link: a worker's bytes take 32\.8 ms, a server's 65\.5 ms; a step ")
+
+    def test_lists_that_are_none(self):
+        for words in (["--workers", "2,,3"], ["--workers", "2,2"], ["--servers", "1,x"], ["--steps", "2,3x"]):
+            with self.subTest(words):
+                result = self.run_program("psring", "compare", *TINY, "--strategies", "ps", *words)
+                self.assert_refused(result, 2, words[0])
+
+
 class WrongStrategies(ProgramTest):
     """What a strategy promises is checked: a difference is marked in the table, and is exit status 6."""
 
