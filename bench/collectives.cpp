@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -7,82 +6,13 @@
 
 #include <psring/bench/collectives.h>
 #include <psring/bench/contestants.h>
+#include <psring/bench/measure.h>
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
 #include <psring/ring/element.h>
 
 namespace psring::bench {
 namespace {
-
-constexpr double kRoundSeconds = 0.1;
-
-/// One way of a contestant at the size that is measured.
-struct Entry {
-  Team* team = nullptr;
-  Task task;
-  std::string way;
-  std::string how = {};
-  Samples calls = {};
-  Samples loops = {};
-  std::size_t wrong = 0;
-
-  void measure() {
-    const Team::Round round = team->measure(task);
-    calls.values.push_back(round.call_s);
-    loops.values.push_back(round.loop_s);
-    wrong += round.wrong;
-    how = round.how;
-  }
-};
-
-CollectiveCall call_of(const CollectivesOptions& options, CollectiveKind kind, std::size_t bytes) {
-  const std::size_t unit = has_parts(kind) ? options.workers : 1;
-  const std::size_t count = std::max<std::size_t>(1, bytes / size_bytes(options.dtype) / unit) * unit;
-  return {.kind = kind,
-          .dtype = options.dtype,
-          .redop = options.redop,
-          .root = static_cast<std::uint32_t>(options.root),
-          .ranks = static_cast<std::uint32_t>(options.workers),
-          .count = count};
-}
-
-/// Makes first calls, compares their result, and settles how many iterations a round has.
-void warm_up(Entry& entry, const CollectivesOptions& options) {
-  entry.task.check = entry.task.kind == Task::Kind::measure;
-  entry.task.warm_up = static_cast<std::uint32_t>(options.warm_up);
-  entry.task.iterations = 3;
-  const Team::Round round = entry.team->measure(entry.task);
-  entry.wrong = round.wrong;
-  entry.task.check = options.check;
-  const double fitting = std::clamp(kRoundSeconds / std::max(round.loop_s, 1e-7), 5.0, 1000.0);
-  entry.task.iterations = static_cast<std::uint32_t>(options.iterations);
-  if (options.iterations == 0) entry.task.iterations = static_cast<std::uint32_t>(fitting);
-}
-
-/// Every way of a contestant that can make the call.
-std::vector<Entry> entries_of(Team& team, const CollectiveCall& call) {
-  std::vector<Entry> entries;
-  const std::vector<std::string> ways = team.ways(call);
-  for (std::size_t w = 0; w < ways.size(); ++w)
-    entries.push_back(
-        {&team, {.kind = Task::Kind::measure, .way = static_cast<std::uint32_t>(w), .call = call}, ways[w]});
-  return entries;
-}
-
-void measure_in_turn(std::vector<Entry>& entries, const CollectivesOptions& options) {
-  for (Entry& entry : entries) warm_up(entry, options);
-  for (std::size_t round = 0; round < options.rounds; ++round)
-    for (Entry& entry : entries) entry.measure();
-}
-
-const Entry* fastest(const std::vector<Entry>& entries, const Team& team) {
-  const Entry* best = nullptr;
-  for (const Entry& entry : entries)
-    if (entry.team == &team && entry.task.kind == Task::Kind::measure &&
-        (best == nullptr || entry.calls.median() < best->calls.median()))
-      best = &entry;
-  return best;
-}
 
 class Collectives {
  public:
@@ -109,6 +39,7 @@ class Collectives {
       fmt::print("\n{}\n{:>12} {:>12} {:>5} {:>8} {:>5}  {:<9} {:>11} {:>7} {:>8} {:>8} {:>7} {:>11} {:>7} {:>7}  {}\n",
                  to_string(kind), "size(B)", "count", "type", "redop", "root", "by", "time(us)", "spread", "algbw",
                  "busbw", "#wrong", "loop(us)", "ratio", "loop", "how");
+      std::fflush(stdout);
       std::optional<std::size_t> before;
       for (const std::size_t bytes : options_.sizes) {
         const CollectiveCall call = call_of(options_, kind, bytes);
@@ -145,19 +76,20 @@ class Collectives {
     const std::string redop = reduces(call.kind) ? ring::ReduceOp(call.redop).name() : "none";
     const std::string root = has_root(call.kind) ? std::to_string(call.root) : "-1";
     const std::string by = limit ? "limit" : entry.team->name();
-    const std::string how = entry.how.empty() ? entry.way : entry.how;
+    std::string how = entry.how.empty() ? entry.way : entry.how;
+    if (const std::size_t colon = how.find(": "); colon != std::string::npos) how.erase(0, colon + 2);
     fmt::print("{:>12} {:>12} {:>5} {:>8} {:>5}  {:<9} {:>11.2f} {:>6.0f}%", call.bytes(), count,
                ring::to_string(ring::ElementType{call.dtype}), redop, root, by, 1e6 * time, 100 * entry.calls.spread());
-    if (limit)
-      fmt::print(" {:>8} {:>8} {:>7} {:>11}", "", "", "", "");
-    else
+    if (!limit) {
       fmt::print(" {:>8.2f} {:>8.2f} {:>7} {:>11.2f}", algbw, algbw * call.bus_factor(), entry.wrong,
                  1e6 * entry.loops.median());
-    if (peer)
-      fmt::print(" {:>7.2f} {:>7.2f}", entry.calls.median_ratio(ours->calls), entry.loops.median_ratio(ours->loops));
-    else if (!how.empty())
-      fmt::print(" {:>7} {:>7}", "", "");
-    fmt::print("{}{}\n", how.empty() ? "" : "  ", how);
+      if (peer)
+        fmt::print(" {:>7.2f} {:>7.2f}  {}", entry.calls.median_ratio(ours->calls),
+                   entry.loops.median_ratio(ours->loops), how);
+      else
+        fmt::print(" {:>7} {:>7}  {}", "", "", how);
+    }
+    fmt::print("\n");
 
     nlohmann::json row{{"collective", to_string(call.kind)},
                        {"size", call.bytes()},

@@ -64,7 +64,8 @@ void CollectivesFlags::add(CLI::App& root) {
 }
 
 void CollectivesFlags::add_options(CLI::App& command) {
-  command.add_option("-b,--begin", begin_, "smallest size in bytes (8, 4K, 1M); where each rank has a part, of all parts")
+  command
+      .add_option("-b,--begin", begin_, "smallest size in bytes (8, 4K, 1M); where each rank has a part, of all parts")
       ->capture_default_str();
   command.add_option("-e,--end", end_, "largest size")->capture_default_str();
   command.add_option("-f,--factor", factor_, "from one size to the next")->capture_default_str();
@@ -77,16 +78,16 @@ void CollectivesFlags::add_options(CLI::App& command) {
   command.add_flag("-c,--check", options_.check, "compare results after each round, too, not only before the first");
   command.add_option("-d,--dtype", dtype_, "f32, f64, f16, bf16, i8, u8, i32 or i64")->capture_default_str();
   command
-      .add_option("-o,--redop", redop_,
-                  "sum, mean, product, min, max; of integers logical_and, bit_or and so on too")
+      .add_option("-o,--redop", redop_, "sum, mean, product, min, max; of integers logical_and, bit_or and so on too")
       ->capture_default_str();
   command.add_option("-r,--root", options_.root, "rank, where the collective has a root")->capture_default_str();
   command.add_option("--workers", options_.workers, "ranks, a process each")->capture_default_str();
   command.add_option("--transport", options_.transport, "auto, shm or tcp, which restricts the peers to TCP as well")
       ->capture_default_str();
   command
-      .add_option("--algorithm", options_.algorithm,
-                  "of all_reduce: auto; direct (shared memory); exchange, halving-doubling, ring, star (--transport tcp)")
+      .add_option(
+          "--algorithm", options_.algorithm,
+          "of all_reduce: auto; direct (shared memory); exchange, halving-doubling, ring, star (--transport tcp)")
       ->capture_default_str();
   command.add_option("--segment", segment_, "bytes of a message over TCP (64K, 1M); else as the tuning table says");
   command.add_option("--encrypt", encrypt_, "on or off: of psring's TCP links")->capture_default_str();
@@ -163,7 +164,12 @@ std::optional<int> CollectivesFlags::run(const CLI::App& root) {
     bench_collectives(options_);
     return 0;
   }
-  fail(ErrorKind::usage, "--tune: not yet");
+  if (options_.transport != "tcp" || options_.algorithm != "auto" || options_.segment_bytes != 0)
+    fail(ErrorKind::usage, "--tune: chooses among the algorithms of TCP; give --transport tcp, and none of them");
+  if (!options_.peers.empty() || !options_.json.empty())
+    fail(ErrorKind::usage, "--tune: measures psring alone, and writes its own file");
+  tune_all_reduce(options_);
+  return 0;
 }
 
 }  // namespace psring::bench

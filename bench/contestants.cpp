@@ -65,7 +65,7 @@ Contestants::~Contestants() {
 }
 
 Team& Contestants::add(const std::string& name) {
-  return teams_.emplace_back(name, options_.workers, cluster_, clock_);
+  return teams_.emplace_back(name, options_.workers, cluster_, folder_.path(), clock_);
 }
 
 void Contestants::start_psring(const std::vector<PsringWay>& ways) {
@@ -110,8 +110,8 @@ void Contestants::start_peer(const std::string& name) {
   if (options_.transport == "tcp") argv.insert(argv.end(), launcher.tcp.begin(), launcher.tcp.end());
   const std::string program = peer_program(name);
   if (!launcher.argv.empty()) {
-    for (const std::string& word : {std::string("-n"), std::to_string(options_.workers), program, team.control(),
-                                    std::to_string(max_bytes_)})
+    for (const std::string& word :
+         {std::string("-n"), std::to_string(options_.workers), program, team.control(), std::to_string(max_bytes_)})
       argv.push_back(word);
     cluster_.start(name, argv);
     return;

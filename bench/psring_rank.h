@@ -22,8 +22,8 @@ struct PsringRankOptions {
   std::size_t rank = 0;
   std::size_t max_bytes = 0;  ///< of a vector
   bool encrypt = false;
-  bool registered = true;          ///< vectors lie in the group's arena, where it has one
-  std::vector<std::string> ways;   ///< a group for each
+  bool registered = true;         ///< vectors lie in the group's arena, where it has one
+  std::vector<std::string> ways;  ///< a group for each
 };
 
 /// A rank process of psring, until the benchmark ends. Returns the exit status.

@@ -51,7 +51,8 @@ std::string Spoken::text(std::size_t from) const {
 }
 
 void Spoken::copy_to(void* record, std::size_t size) const {
-  if (bytes.size() < size) psring::fail(ErrorKind::protocol, "a message of {} bytes where {} are due", bytes.size(), size);
+  if (bytes.size() < size)
+    psring::fail(ErrorKind::protocol, "a message of {} bytes where {} are due", bytes.size(), size);
   std::memcpy(record, bytes.data(), size);
 }
 

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <fstream>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -19,10 +21,12 @@ constexpr std::chrono::milliseconds kAftermath{1000};  // until it shows who was
 
 }  // namespace
 
-Team::Team(std::string name, std::size_t ranks, LocalCluster& cluster, const Clock& clock)
+Team::Team(std::string name, std::size_t ranks, LocalCluster& cluster, std::filesystem::path log_folder,
+           const Clock& clock)
     : name_(std::move(name)),
       control_(fmt::format("psring-bench-{}-{}", ::getpid(), name_)),
       cluster_(cluster),
+      log_folder_(std::move(log_folder)),
       clock_(clock),
       listener_(net::listen_unix(control_)),
       area_file_(make_memory_file("psring-bench", SharedArea::file_bytes(ranks))),
@@ -109,8 +113,10 @@ void Team::failed(std::size_t rank, const Spoken& spoken) {
 void Team::lost(std::size_t rank) {
   const std::string process = fmt::format("{} rank {}", name_, rank);
   const Moment deadline = clock_.now() + kAftermath;
-  while (const auto exit = cluster_.next_exit(deadline))
+  while (const auto exit = cluster_.next_exit(deadline)) {
     if (exit->name == process) ended(*exit);
+    if (exit->name == name_) fail(ErrorKind::peer_lost, "{} has ended: {}", process, message_from(*exit));
+  }
   fail(ErrorKind::peer_lost, "{} has ended", process);
 }
 
@@ -126,9 +132,18 @@ void Team::ended(const ProcessExit& exit) {
     if (last && last->say == Say::failed) failed(r, *last);
   }
   if (exit.signal != 0) fail(ErrorKind::peer_lost, "{} was ended by signal {}", exit.name, exit.signal);
-  const std::string message = message_of(exit);
+  const std::string message = message_from(exit);
   fail(exit.status == 0 ? ErrorKind::peer_lost : kind_of_status(exit.status), "{} ended with status {}{}{}", exit.name,
        exit.status, message.empty() ? "" : ": ", message);
+}
+
+/// Launchers frame what they say: the first line that says something, else the last one.
+std::string Team::message_from(const ProcessExit& exit) const {
+  if (exit.name != name_) return message_of(exit);
+  std::ifstream log(log_folder_ / (exit.name + ".log"));
+  for (std::string line; std::getline(log, line);)
+    if (std::any_of(line.begin(), line.end(), [](unsigned char c) { return std::isalpha(c) != 0; })) return line;
+  return "";
 }
 
 void Team::send_all(Task task) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,9 +16,10 @@ namespace psring::bench {
 /// The rank processes of one contestant, as the benchmark sees them: between tasks all of them sleep.
 class Team {
  public:
-  /// Listens; then the ranks are to be started, with `control()`. `cluster` is where they, or whoever starts them,
-  /// run as processes whose names begin with `name`.
-  Team(std::string name, std::size_t ranks, LocalCluster& cluster, const Clock& clock);
+  /// Listens; then the ranks are to be started, with `control()`. `cluster` is where they run as "`name` rank R", or
+  /// whoever starts them as `name`.
+  Team(std::string name, std::size_t ranks, LocalCluster& cluster, std::filesystem::path log_folder,
+       const Clock& clock);
 
   const std::string& name() const { return name_; }
   const std::string& control() const { return control_; }
@@ -51,10 +53,12 @@ class Team {
   [[noreturn]] void failed(std::size_t rank, const Spoken& spoken);
   [[noreturn]] void lost(std::size_t rank);
   [[noreturn]] void ended(const ProcessExit& exit);
+  std::string message_from(const ProcessExit& exit) const;
 
   const std::string name_;
   const std::string control_;
   LocalCluster& cluster_;
+  const std::filesystem::path log_folder_;  ///< the cluster's
   const Clock& clock_;
   Fd listener_;
   Fd area_file_;
