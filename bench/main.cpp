@@ -153,13 +153,14 @@ int run(int argc, char** argv) {
   add_push_pull(root, push_pull);
   add_train(root, train);
   add_serve(root, plan, kind);
-  if (const auto status = cli::parse(root, std::vector<std::string>(argv, argv + argc))) return *status;
-  if (root.got_subcommand("push_pull")) return push_pull.run();
-  if (root.got_subcommand("train")) return train.run();
-  if (const auto status = collectives.run(root)) return *status;
-  plan.kind = bench::parse_kind(kind);
-  bench::serve_exchange(plan);
-  return 0;
+  return cli::parse_and_run(root, std::vector<std::string>(argv, argv + argc), [&] {
+    if (root.got_subcommand("push_pull")) return push_pull.run();
+    if (root.got_subcommand("train")) return train.run();
+    if (const auto status = collectives.run(root)) return *status;
+    plan.kind = bench::parse_kind(kind);
+    bench::serve_exchange(plan);
+    return 0;
+  });
 }
 
 }  // namespace

@@ -105,11 +105,13 @@ class PsringRank final : public RankLibrary {
     const net::Peer self{net::Role::worker, static_cast<std::uint32_t>(link_.rank())};
     const std::string host = net::host_id();
     ring::RingLinks& links = *links_.emplace_back(
-        std::make_unique<ring::RingLinks>(key_, net::DataLinks::Options{.self = {self, 0},
-                                                                        .way = net::parse_way(options_.transport),
-                                                                        .encrypt = options_.encrypt,
-                                                                        .host_id = host,
-                                                                        .silence = kSilence}));
+        std::make_unique<ring::RingLinks>(key_,
+                                          net::DataLinks::Options{.self = {self, 0},
+                                                                  .way = net::parse_way(options_.transport),
+                                                                  .encrypt = options_.encrypt,
+                                                                  .host_id = host,
+                                                                  .silence = kSilence},
+                                          bytes_));
     std::vector<net::Member> members;
     for (const auto& bytes : link_.exchange(net::encode_control(net::control::Ready{links.listen()}))) {
       const auto ready = std::get<net::control::Ready>(net::decode_control(bytes));
@@ -123,15 +125,14 @@ class PsringRank final : public RankLibrary {
       link_options.algorithm = ring::parse_algorithm("--algorithm", way.algorithm);
     const Moment deadline = SystemClock().now() + kPatience;
     groups_.push_back(links.connect(members, std::move(arena), std::move(link_options), deadline));
-    if (options_.transport == "tcp" && groups_.back()->arena() != nullptr)
-      fail(ErrorKind::usage, "--transport tcp: these links pass through shared memory alone");
   }
 
   RankLink& link_;
   const PsringRankOptions& options_;
   const net::JobKey key_;
   std::vector<PsringWay> ways_;
-  std::vector<std::unique_ptr<ring::RingLinks>> links_;
+  ByteLedger bytes_;
+  std::vector<std::unique_ptr<ring::RingLinks>> links_;  ///< outlive their groups
   std::vector<std::unique_ptr<ring::ProcessGroup>> groups_;
   MemoryLedger memory_;
   std::vector<Buffer> buffers_;

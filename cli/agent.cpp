@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <psring/cli/commands.h>
-#include <psring/cli/launch.h>
+#include <psring/cli/options.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/host.h>
@@ -28,7 +28,9 @@ Command add_agent(CLI::App& root) {
   auto join_timeout = std::make_shared<double>(30);
   command->add_option("--join-timeout", *join_timeout, "seconds for the coordinator to answer")->capture_default_str();
   add_config(*command);
+  command->footer("Where --rdzv-endpoint is missing, MASTER_ADDR and MASTER_PORT of the environment are taken.");
   return [options, join_timeout](const Invocation&) {
+    check_duration("--join-timeout", *join_timeout, 0.1);
     options->join_timeout = from_seconds(*join_timeout);
     SignalWatch signals;
     const SystemClock clock;

@@ -30,8 +30,7 @@ int run_command_line(const App& app, int argc, char** argv) {
     commands[command] = cli::add_role(*command, role);
   }
   const std::vector<std::string> words(argv, argv + argc);
-  if (const auto status = cli::parse(root, words)) return *status;
-  return commands.at(root.get_subcommands().front())({app, words});
+  return cli::parse_and_run(root, words, [&] { return commands.at(root.get_subcommands().front())({app, words}); });
 }
 
 }  // namespace
@@ -53,12 +52,10 @@ int App::run(int argc, char** argv) const noexcept {
 int App::guard(const std::function<int()>& body) noexcept {
   try {
     return body();
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
+    const Error error = to_error(exception);
     fmt::print(stderr, "{}{}\n", kErrorPrefix, error.what());
     return exit_status(error.kind());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}internal error: {}\n", kErrorPrefix, error.what());
-    return 1;
   }
 }
 

@@ -1,5 +1,6 @@
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +11,7 @@
 #include <psring/cli/options.h>
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/environment.h>
@@ -25,7 +27,7 @@ struct CoordinatorFlags {
   std::string listen = "127.0.0.1:0";
   std::string key;
   std::string out;
-  std::uint32_t nodes = 0;
+  std::size_t nodes = 0;
   int endpoint_fd = -1;
   int progress_fd = -1;
 };
@@ -40,10 +42,13 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   JobFlags job_flags = flags.job;
   if (!job_flags.workers) job_flags.workers = environment_number("WORLD_SIZE");
   const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
-  JobOptions job = resolve(job_flags, flags.strategy, *kind, false, flags.listen.starts_with("127."));
+  const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
+  JobOptions job = resolve(job_flags, flags.strategy, *kind, false, loopback);
   // --steps alone need no data here: a program of the user's may have another model than the flags say.
   check_servers_part(job, app);
-  if (!job.steps) job.steps = worker::TrainSetup(job, app.worker_registries(), app.optimizers()).steps();
+  std::optional<worker::TrainSetup> setup;
+  if (!job.steps) setup.emplace(job, app.worker_registries(), app.optimizers());
+  fill_in(job, app, setup ? &*setup : nullptr);
   return job;
 }
 
@@ -52,10 +57,10 @@ void write_line(int fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // nobody watches any more: fine
 }
 
-net::JobPlan plan_of(const JobOptions& job, std::uint32_t nodes, bool by_launcher) {
+net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher) {
   return {.workers = static_cast<std::uint32_t>(job.workers),
           .servers = static_cast<std::uint32_t>(job.servers),
-          .agents = nodes,
+          .agents = static_cast<std::uint32_t>(nodes),
           .reserve_agent_0 = by_launcher,
           .job = to_json(job),
           .join_timeout = from_seconds(job.join_timeout),
@@ -76,6 +81,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   SignalWatch signals;
   const SystemClock clock;
   const bool by_launcher = !flags.job_file.empty();
+  if (flags.nodes > 0) check_count("--nodes", flags.nodes, kMostProcesses);
   JobOptions job = job_of(flags, invocation.app);
   const net::JobKey key = net::JobKey::load(flags.key);
   job.out = (by_launcher ? std::filesystem::path(flags.out) : make_run_folder(flags.out, "job")).string();
@@ -89,9 +95,11 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   if (by_launcher) {
     publish_endpoint(flags.endpoint_fd, service.endpoint());
   } else {
-    write_job_file(job.out, job);
-    fmt::print("coordinator at {}: waiting for {} and {}; run folder {}\n", service.endpoint(),
-               count_of(job.workers, "worker"), count_of(job.servers, "server"), job.out);
+    begin_run(job.out, job, invocation);
+    const std::string awaited =
+        flags.nodes > 0 ? "the agents of " + count_of(flags.nodes, "host")
+                        : fmt::format("{} and {}", count_of(job.workers, "worker"), count_of(job.servers, "server"));
+    fmt::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
     std::fflush(stdout);
   }
   const net::JobResult result = service.run(signals.fd());
@@ -119,6 +127,7 @@ Command add_coordinator(CLI::App& root) {
   command->add_option("--endpoint-fd", flags->endpoint_fd)->group("");
   command->add_option("--progress-fd", flags->progress_fd)->group("");
   add_job_flags(*command, flags->job);
+  command->footer("Where --workers is missing, WORLD_SIZE of the environment is taken.");
   return [flags](const Invocation& invocation) { return coordinate(*flags, invocation); };
 }
 

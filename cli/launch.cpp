@@ -10,6 +10,7 @@
 
 #include <psring/cli/launch.h>
 #include <psring/cli/progress.h>
+#include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/net/host.h>
@@ -67,23 +68,23 @@ std::string start(LocalCluster& cluster, const JobOptions& job, const LaunchOpti
     return start_coordinator(cluster, argv, clock.now() + from_seconds(job.join_timeout), clock, inherited);
   } catch (const Error&) {
     std::error_code ignored;
-    std::filesystem::remove(job_file, ignored);
+    for (const char* name : {kJobFile, kManifestFile}) std::filesystem::remove(options.out / name, ignored);
     throw;
   }
 }
 
 }  // namespace
 
-LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalWatch& signals) {
+LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const Invocation& invocation,
+                    SignalWatch& signals) {
   const SystemClock clock;
   std::optional<PrivateKey> private_key;
   std::vector<int> inherited;
   if (!options.key_file) inherited.push_back(private_key.emplace().fd());
   const std::filesystem::path key = options.key_file.value_or(private_key ? private_key->file() : "");
-  if (options.key_file) net::JobKey::load(key);  // what is wrong with it is said before anything is made
 
   const std::string self = std::filesystem::read_symlink(kSelf).string();
-  write_job_file(options.out, job);
+  begin_run(options.out, job, invocation);
   LocalCluster coordinator(options.out / "logs", clock);
   std::optional<Progress> progress;
   if (options.show_progress) progress.emplace(options.label);
@@ -106,16 +107,30 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalW
   // The coordinator ends by itself once its members have left; what it wrote is whole then. Of a job that has
   // failed it may be the cause.
   const auto patience = std::chrono::seconds(result.status == 0 ? 15 : 3);
-  if (!coordinator.next_exit(clock.now() + patience)) coordinator.terminate_all(std::chrono::seconds(1));
+  const auto exit = coordinator.next_exit(clock.now() + patience);
+  if (!exit) coordinator.terminate_all(std::chrono::seconds(1));
+  if (exit && exit->signal != 0 && result.status != kInterruptedStatus)
+    return {exit_status(ErrorKind::peer_lost),
+            fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal))};
   return {result.status, result.cause};
 }
 
-void write_job_file(const std::filesystem::path& folder, const JobOptions& job) {
+void begin_run(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation) {
   const std::filesystem::path file = folder / kJobFile;
   std::ofstream out(file);
   out << to_json(job) << "\n";
   out.close();
   if (!out) fail(ErrorKind::data, "{}: cannot write", file.string());
+  write_manifest(folder, job, invocation);
+}
+
+void check_no_run(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / kJobFile, ignored)) return;
+  // Roles report when they have done their part: without a report the run failed, or is still under way.
+  const bool is_done = std::filesystem::exists(folder / "reports", ignored);
+  fail(ErrorKind::usage, "--out {}: holds a run already{}; remove it or choose another --out", folder.string(),
+       is_done ? "" : ", which has failed or not ended");
 }
 
 std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name) {
@@ -125,7 +140,7 @@ std::filesystem::path make_run_folder(const std::string& wanted, const std::stri
     for (int number = 1; folder.empty() || fs::exists(folder); ++number)
       folder = fs::path("runs") / fmt::format("{}-{:03}", name, number);
   std::error_code error;
-  if (fs::exists(folder / kJobFile, error)) fail(ErrorKind::usage, "--out {}: holds a run already", folder.string());
+  check_no_run(folder);
   fs::create_directories(folder, error);
   if (error) fail(ErrorKind::data, "--out {}: {}", folder.string(), error.message());
   return fs::canonical(folder);

@@ -27,14 +27,18 @@ struct LaunchResult {
 };
 
 /// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder
-/// has what the coordinator and the roles wrote, and job.json. REQUIRES: job.steps is resolved.
-LaunchResult launch(const JobOptions& job, const LaunchOptions& options, SignalWatch& signals);
+/// has what the coordinator and the roles wrote, and what `begin_run` writes. REQUIRES: job.steps is resolved.
+LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const Invocation& invocation,
+                    SignalWatch& signals);
+
+/// Throws usage, naming --out, where there is a run in the folder, however it ended.
+void check_no_run(const std::filesystem::path& folder);
 
 /// An empty run folder: `wanted`, or where that is empty a new one below runs/. Throws usage, naming --out,
 /// where there is a run in it already.
 std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name);
 
-/// Makes it a folder that holds a run, and writes down of what job.
-void write_job_file(const std::filesystem::path& folder, const JobOptions& job);
+/// Makes it a folder that holds a run, and writes down of what job: job.json and run.json.
+void begin_run(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation);
 
 }  // namespace psring::cli

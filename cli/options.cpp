@@ -9,14 +9,17 @@
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
+#include <psring/optim/job_optimizer.h>
 #include <psring/ring/plan.h>
 #include <psring/server/consistency.h>
 
 namespace psring::cli {
 namespace {
 
-constexpr std::size_t kMostProcesses = net::kMaxListItems / 2;  // of one role: they are told of each other in one list
-constexpr std::size_t kMostSamples = std::size_t{1} << 32;      // of a step: samples have numbers of 32 bits
+constexpr std::size_t kMostSamples = std::size_t{1} << 32;  // of a step: samples have numbers of 32 bits
+constexpr std::size_t kMostThreads = 1024;                  // of one process
+constexpr std::size_t kMostBytes = std::size_t{1} << 40;    // of a bucket: all gradients that there can be
+constexpr std::size_t kMostSteps = std::size_t{1} << 32;    // random numbers take a step and an epoch of 32 bits
 
 bool parse_switch(std::string_view flag, const std::string& text, std::string_view expected) {
   if (text == "on") return true;
@@ -30,20 +33,9 @@ void not_negative(std::string_view flag, double value) {
     fail(ErrorKind::usage, "{}: expected a number >= 0, got {:g}", flag, value);
 }
 
-/// Of a deadline; what is longer than a year does not fit into the clock's arithmetic, and means nothing.
-void duration(std::string_view flag, double value, double least) {
-  constexpr double kYear = 365.0 * 86400;
-  if (!(value >= least && value <= kYear))
-    fail(ErrorKind::usage, "{}: expected seconds from {:g} to {:g}, got {:g}", flag, least, kYear, value);
-}
-
 void one_of(std::string_view flag, const std::string& text, const std::string& first, const std::string& second) {
   if (text != first && text != second)
     fail(ErrorKind::usage, "{}: expected {} or {}, got '{}'", flag, first, second, text);
-}
-
-void positive(std::string_view flag, std::size_t value) {
-  if (value == 0) fail(ErrorKind::usage, "{}: expected a number > 0", flag);
 }
 
 void parse_betas(const std::string& text, JobOptions& job) {
@@ -61,25 +53,31 @@ void parse_betas(const std::string& text, JobOptions& job) {
   job.beta2 = number(std::string_view(text).substr(comma + 1));
 }
 
-void at_most(std::string_view flag, std::size_t value, std::size_t most) {
-  if (value > most) fail(ErrorKind::usage, "{}: expected a number up to {}, got {}", flag, most, value);
-}
-
 std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
   if (flags.global_batch && flags.batch_size)
     fail(ErrorKind::usage, "--batch-size is per worker and --global-batch for all: give one of them");
-  at_most("--batch-size", flags.batch_size.value_or(0), kMostSamples);
-  at_most("--global-batch", flags.global_batch.value_or(0), kMostSamples);
   const std::size_t parts = job.workers * job.virtual_workers;
+  if (flags.batch_size) check_count("--batch-size", *flags.batch_size, kMostSamples / parts);
   const std::size_t batch =
       flags.batch_size ? *flags.batch_size * parts : flags.global_batch.value_or(job.global_batch);
-  positive("--global-batch", batch);
+  check_count("--global-batch", batch, kMostSamples);
   if (batch % parts != 0)
     fail(ErrorKind::usage, "--global-batch {}: cannot be divided evenly among {} workers", batch, parts);
   return batch;
 }
 
 }  // namespace
+
+void check_count(std::string_view flag, std::size_t value, std::size_t most) {
+  if (value == 0) fail(ErrorKind::usage, "{}: expected a number > 0", flag);
+  if (value > most) fail(ErrorKind::usage, "{}: expected a number up to {}, got {}", flag, most, value);
+}
+
+void check_duration(std::string_view flag, double value, double least) {
+  constexpr double kYear = 365.0 * 86400;
+  if (!(value >= least && value <= kYear))
+    fail(ErrorKind::usage, "{}: expected seconds from {:g} to {:g}, got {:g}", flag, least, kYear, value);
+}
 
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   JobOptions& job = flags.job;
@@ -153,6 +151,10 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();
+  command
+      .add_option("--link", job.link,
+                  "RATE[,DELAY] such as 1gbit,0.2ms: shape TCP as if each process were a host with this network card")
+      ->group(exchange);
   command.add_option("--encrypt", flags.encrypt, "data links: on, off, or auto (off on loopback)")
       ->group(exchange)
       ->capture_default_str();
@@ -196,41 +198,47 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (adapt && !kind.servers) job.aggregate = "mean";
   if (!kind.servers && job.aggregate != "mean")
     fail(ErrorKind::usage, "--aggregate {}: strategy {} has no servers", job.aggregate, strategy);
-  positive("--workers", job.workers);
-  at_most("--workers", job.workers, kMostProcesses);
-  at_most("--servers", job.servers, kMostProcesses);
-  at_most("--virtual-workers", job.virtual_workers, kMostProcesses);
-  if (kind.servers) positive("--servers", job.servers);
-  positive("--virtual-workers", job.virtual_workers);
-  positive("--accumulate", job.accumulate);
-  positive("--server-threads", job.server_threads);
-  positive("--threads", job.threads);
-  if (job.steps) positive("--steps", *job.steps);
+  check_count("--workers", job.workers, kMostProcesses);
+  if (kind.servers) check_count("--servers", job.servers, kMostProcesses);
+  check_count("--virtual-workers", job.virtual_workers, kMostProcesses);
+  check_count("--server-threads", job.server_threads, kMostThreads);
+  check_count("--threads", job.threads, kMostThreads);
   if (job.steps && flags.epochs) fail(ErrorKind::usage, "--steps and --epochs: give one of them");
+  if (job.steps) check_count("--steps", *job.steps, kMostSteps);
   job.epochs = flags.epochs.value_or(1);
-  positive("--epochs", job.epochs);
+  check_count("--epochs", job.epochs, kMostSteps);
   job.global_batch = global_batch(flags, job);
+  check_count("--accumulate", job.accumulate, kMostSamples);
   if (job.accumulate > job.batch_per_worker())
     fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate,
          job.batch_per_worker());
   if (job.lr && !(*job.lr > 0 && std::isfinite(*job.lr)))
     fail(ErrorKind::usage, "--lr: expected a number > 0, got {:g}", *job.lr);
   not_negative("--clip-norm", job.clip_norm);
-  duration("--heartbeat-timeout", job.heartbeat_timeout, 0.1);
-  duration("--join-timeout", job.join_timeout, 0.1);
-  duration("--op-timeout", job.op_timeout, 0);
+  check_duration("--heartbeat-timeout", job.heartbeat_timeout, 0.1);
+  check_duration("--join-timeout", job.join_timeout, 0.1);
+  check_duration("--op-timeout", job.op_timeout, 0);
   one_of("--shuffle", job.shuffle, "epoch", "none");
   one_of("--optimizer-on", job.optimizer_on, "server", "worker");
-  net::parse_way(job.transport);
+  const net::Way way = net::parse_way(job.transport);
+  if (!job.link.empty()) net::parse_link(job.link);
+  if (!job.link.empty() && way == net::Way::shm)
+    fail(ErrorKind::usage, "--link {}: shapes TCP; --transport shm has no link to shape", job.link);
+  if (flags.encrypt == "on" && way == net::Way::shm)
+    fail(ErrorKind::usage, "--encrypt on: --transport shm has no link to encrypt");
   job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt, "on, off or auto");
   job.trace = parse_switch("--trace", flags.trace, "on or off");
   job.overlap = parse_switch("--overlap", flags.overlap, "on or off");
   one_of("--bucket-order", job.bucket_order, "reverse", "forward");
   job.bucket_bytes = parse_bytes("--bucket", flags.bucket);
-  positive("--bucket", job.bucket_bytes);
+  check_count("--bucket", job.bucket_bytes, kMostBytes);
   if (job.algorithm != "auto" && job.algorithm != "direct") ring::parse_algorithm("--algorithm", job.algorithm);
-  if (job.algorithm == "direct" && job.transport == "tcp")
-    fail(ErrorKind::usage, "--algorithm direct: it needs shared memory, not --transport tcp");
+  const bool direct = job.algorithm == "direct";
+  if (direct && (job.transport == "tcp" || !job.link.empty()))
+    fail(ErrorKind::usage, "--algorithm direct: it needs shared memory, not {}",
+         job.link.empty() ? "--transport tcp" : "--link");
+  if (!direct && job.algorithm != "auto" && job.transport == "shm")
+    fail(ErrorKind::usage, "--algorithm {}: it sends messages; in shared memory it is direct", job.algorithm);
   parse_betas(flags.betas, job);
   return job;
 }
@@ -238,6 +246,13 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
 worker::TrainSetup set_up(const JobOptions& job, const App& app) {
   check_servers_part(job, app);
   return {job, app.worker_registries(), app.optimizers()};
+}
+
+void fill_in(JobOptions& job, const App& app, const worker::TrainSetup* setup) {
+  optim::fill_in(job, *optim::make_optimizer(app.optimizers(), job));
+  if (setup == nullptr) return;
+  job.steps = setup->steps();
+  job.epochs = (setup->steps() + setup->steps_per_epoch() - 1) / setup->steps_per_epoch();
 }
 
 void check_servers_part(const JobOptions& job, const App& app) {

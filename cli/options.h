@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <psring/cli/app.h>
+#include <psring/common/net/control_messages.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/training.h>
 
@@ -13,6 +15,16 @@ class App;
 }
 
 namespace psring::cli {
+
+/// Of one role: they are told of each other in one list.
+inline constexpr std::size_t kMostProcesses = net::kMaxListItems / 2;
+
+/// Throws usage, naming the flag, where the value is 0 or above `most`.
+void check_count(std::string_view flag, std::size_t value, std::size_t most);
+
+/// Of a deadline, in seconds: throws usage where it is below `least`, or longer than a year, which does not fit into
+/// the clock's arithmetic and means nothing.
+void check_duration(std::string_view flag, double value, double least);
 
 /// The flags that describe a job, as they were typed: what JobOptions has, before it is checked.
 struct JobFlags {
@@ -40,6 +52,10 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
 
 /// What servers make of the job: throws usage where they cannot. What workers make of it is TrainSetup.
 void check_servers_part(const JobOptions& job, const App& app);
+
+/// Writes into the job what it will use where it says nothing: the optimizer's defaults and, where the workers' part
+/// was set up, the steps, and the epochs that these begin.
+void fill_in(JobOptions& job, const App& app, const worker::TrainSetup* setup);
 
 /// All that can be checked before anything runs. Throws usage or data, naming the flag or the file.
 worker::TrainSetup set_up(const JobOptions& job, const App& app);

@@ -2,12 +2,14 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <map>
+#include <optional>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <psring/cli/config_file.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 
@@ -23,10 +25,13 @@ bool is_number(const std::string& text) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// The parser alone would take -1 for a very large number, and "3.5 apples" for whatever strtold makes of it.
-void check_numbers(CLI::App& command) {
+/// The parser alone would take -1 for a very large number, and "3.5 apples" for whatever strtold makes of it. And no
+/// option means anything without a value: "" is what a script's unset variable comes to.
+void check_values(CLI::App& command) {
   for (CLI::Option* option : command.get_options({})) {
     const std::string type = option->get_type_name();
+    if (option->get_items_expected_max() > 0)
+      option->check([](const std::string& text) { return text.empty() ? "expected a value, got ''" : ""; });
     if (type == "UINT")
       option->check([](const std::string& text) {
         return is_number<std::uint64_t>(text) ? "" : fmt::format("expected a whole number, got '{}'", text);
@@ -36,7 +41,7 @@ void check_numbers(CLI::App& command) {
         return is_number<double>(text) ? "" : fmt::format("expected a number, got '{}'", text);
       });
   }
-  for (CLI::App* subcommand : command.get_subcommands({})) check_numbers(*subcommand);
+  for (CLI::App* subcommand : command.get_subcommands({})) check_values(*subcommand);
 }
 
 std::string visible_names(const CLI::App& root) {
@@ -72,21 +77,62 @@ bool is_given(const std::vector<std::string>& words, const std::string& option) 
                      [&](const std::string& word) { return word == option || word.starts_with(option + "="); });
 }
 
-/// What the file says, as words for the command line.
-std::vector<std::string> read_config(const CLI::App& command, const std::string& file,
-                                     const std::vector<std::string>& words) {
-  std::ifstream in(file);
-  if (!in) fail(ErrorKind::data, "{} {}: cannot read", kConfig, file);
-  std::vector<std::string> added;
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(in)) {
-    const std::string option = "--" + item.name;
-    if (!item.parents.empty() || option == kConfig || option == "--help" ||
-        command.get_option_no_throw(option) == nullptr)
-      fail(ErrorKind::usage, "{} {}: unknown key '{}'", kConfig, file, item.fullname());
+/// What --config adds to the command line.
+struct ConfigWords {
+  std::string file;
+  std::vector<std::string> words;
+  std::map<std::string, std::size_t> lines;  ///< by option
+};
+
+ConfigWords read_config(const CLI::App& command, const std::string& file, const std::vector<std::string>& words) {
+  ConfigWords added{.file = file, .words = {}, .lines = {}};
+  for (const ConfigEntry& entry : read_config_file(file)) {
+    const std::string option = "--" + entry.key;
+    if (option == kConfig || option == "--help" || command.get_option_no_throw(option) == nullptr)
+      fail(ErrorKind::usage, "{}: unknown key '{}'", config_line(file, entry.line), entry.key);
     if (is_given(words, option)) continue;
-    added.push_back(fmt::format("{}={}", option, fmt::join(item.inputs, ",")));
+    added.words.push_back(fmt::format("{}={}", option, entry.value));
+    added.lines[option] = entry.line;
   }
   return added;
+}
+
+/// An error that begins with an option of the file, with the line that gave it.
+Error with_source(const Error& error, const ConfigWords& added) {
+  const std::string_view text = error.what();
+  const auto found = added.lines.find(std::string(text.substr(0, text.find_first_of(" :"))));
+  return found == added.lines.end() ? error : error.with_context(config_line(added.file, found->second));
+}
+
+/// The parser's errors, in our words.
+Error explain(const CLI::ParseError& error) {
+  const std::string line = error.what();
+  const std::size_t colon = std::min(line.find(": "), line.size());
+  const std::string rest = line.substr(std::min(colon + 2, line.size()));
+  std::string text = line;
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    // It lists what it could not use from the back: what was wrong first stands last.
+    text = fmt::format("unknown argument '{}'; --help lists what there is", rest.substr(rest.rfind(' ') + 1));
+  } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    text = line.substr(0, colon) + (line.ends_with("missing") ? ": expected a value" : ": given twice");
+  } else if (line.starts_with("Could not convert: ")) {
+    const std::size_t equals = std::min(rest.find(" = "), rest.size());
+    text = fmt::format("{}: cannot be '{}'", rest.substr(0, equals), rest.substr(std::min(equals + 3, rest.size())));
+  }
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return Error(ErrorKind::usage, text);
+}
+
+/// The exit status where there is nothing to run.
+std::optional<int> parse(CLI::App& root, const std::vector<std::string>& words) {
+  try {
+    root.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // the parser takes them from the back
+  } catch (const CLI::Success& success) {
+    return root.exit(success);
+  } catch (const CLI::ParseError& error) {
+    throw explain(error);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -98,29 +144,21 @@ void add_config(CLI::App& command) {
       "a file of KEY = VALUE lines with the same names; the command line goes first");
 }
 
-std::optional<int> parse(CLI::App& root, const std::vector<std::string>& words) {
+int parse_and_run(CLI::App& root, const std::vector<std::string>& words, const std::function<int()>& body) {
   CLI::App& command = command_of(root, words);
+  ConfigWords added;
+  if (const std::string file = config_file(words); !file.empty() && command.get_option_no_throw(kConfig) != nullptr)
+    added = read_config(command, file, words);
   std::vector<std::string> all(words.begin() + 1, words.end());
-  if (const std::string file = config_file(words); !file.empty() && command.get_option_no_throw(kConfig) != nullptr) {
-    const std::vector<std::string> added = read_config(command, file, words);
-    all.insert(all.end(), added.begin(), added.end());
-  }
-  check_numbers(root);
+  all.insert(all.end(), added.words.begin(), added.words.end());
+  check_values(root);
   root.name(std::filesystem::path(words.front()).filename().string());  // as the parser does itself, given argv
   try {
-    std::reverse(all.begin(), all.end());  // the parser takes them from the back
-    root.parse(std::move(all));
-  } catch (const CLI::Success& success) {
-    return root.exit(success);
-  } catch (const CLI::ExtrasError& error) {
-    const std::string line = error.what();
-    fail(ErrorKind::usage, "unknown argument {}; --help lists what there is", line.substr(line.rfind(": ") + 2));
-  } catch (const CLI::ParseError& error) {
-    std::string line = error.what();
-    std::replace(line.begin(), line.end(), '\n', ' ');
-    fail(ErrorKind::usage, "{}", line);
+    const auto status = parse(root, all);
+    return status ? *status : body();
+  } catch (const Error& error) {
+    throw with_source(error, added);
   }
-  return std::nullopt;
 }
 
 }  // namespace psring::cli

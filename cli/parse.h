@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,13 +10,14 @@ class App;
 
 namespace psring::cli {
 
-/// Adds --config: a file of KEY = VALUE lines (TOML without tables), whose keys are the command's long options without
-/// their dashes. What stands on the command line, too, is taken from there.
+/// Adds --config: a file as config_file.h reads it, whose keys are the command's long options without their dashes.
+/// What stands on the command line, too, is taken from there.
 void add_config(CLI::App& command);
 
-/// Parses the words of the command line, with what --config adds to them, into the options of `root` and of
-/// the one subcommand that they name. Returns the exit status where all is said with that (--help, --version).
-/// Throws usage: one line that names the option, or the file and its key.
-std::optional<int> parse(CLI::App& root, const std::vector<std::string>& words);
+/// Parses the words of the command line, with what --config adds to them, into the options of `root` and of the one
+/// subcommand that they name, and calls `body`; returns its exit status, or 0 where all is said with the options
+/// (--help, --version). Throws usage: one line that names the option. An error, of `body` too, that begins with an
+/// option that the file gave, names the file and the line.
+int parse_and_run(CLI::App& root, const std::vector<std::string>& words, const std::function<int()>& body);
 
 }  // namespace psring::cli

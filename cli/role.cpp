@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/options.h>
 #include <psring/common/proc/environment.h>
 #include <psring/common/proc/role.h>
 #include <psring/server/role.h>
@@ -27,7 +28,11 @@ Command add_role(CLI::App& command, net::Role role) {
   command.add_option("--join-timeout", options->join_timeout, "seconds for the coordinator to answer")
       ->capture_default_str();
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
+  command.footer(
+      fmt::format("Where --rdzv-endpoint is missing, MASTER_ADDR and MASTER_PORT of the environment are taken{}.",
+                  role == net::Role::worker ? "; where --rank is, RANK" : ""));
   return [options, role](const Invocation& invocation) {
+    check_duration("--join-timeout", options->join_timeout, 0.1);
     if (role == net::Role::server) {
       server::run_server(*options, invocation.app.aggregators(), invocation.app.optimizers());
     } else {

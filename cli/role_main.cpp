@@ -18,8 +18,7 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
     const Command command = add_role(root, role);
     add_config(root);
     const std::vector<std::string> words(argv, argv + argc);
-    if (const auto status = parse(root, words)) return *status;
-    return command({app, words});
+    return parse_and_run(root, words, [&] { return command({app, words}); });
   });
 }
 

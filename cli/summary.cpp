@@ -118,6 +118,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     roles[fmt::format("worker {}", rank)] = report;
     last = report;
   }
+  if (last.contains("predicted")) summary.same_bits = last["predicted"].value("same_bits", true);
   ByteCheck received{"servers", "received", 0, predicted(last, "server_receives", summary.steps)};
   ByteCheck sent{"servers", "sent", 0, predicted(last, "server_sends", summary.steps)};
   for (std::size_t rank = 0; rank < job.servers; ++rank) {
@@ -138,16 +139,21 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   Json json = to_json(summary);
   json["roles"] = roles;
   write_json(folder / "summary.json", json);
-  Json hosts;
+  std::map<std::string, std::string> hosts;
   for (const auto& [role, report] : roles.items()) hosts[role] = report.value("host", "");
-  write_json(folder / "run.json", {{"version", kVersion},
-                                   {"commit", kCommit},
-                                   {"command", invocation.words},
-                                   {"seed", job.seed},
-                                   {"hosts", hosts},
-                                   {"link", nullptr},
-                                   {"job", Json::parse(psring::to_json(job))}});
+  write_manifest(folder, job, invocation, hosts);
   return summary;
+}
+
+void write_manifest(const fs::path& folder, const JobOptions& job, const Invocation& invocation,
+                    const std::map<std::string, std::string>& hosts) {
+  write_json(folder / kManifestFile, {{"version", kVersion},
+                                      {"commit", kCommit},
+                                      {"command", invocation.words},
+                                      {"seed", job.seed},
+                                      {"hosts", hosts},
+                                      {"link", job.link.empty() ? Json() : Json(job.link)},
+                                      {"job", Json::parse(psring::to_json(job))}});
 }
 
 bool has_training(const fs::path& folder) {

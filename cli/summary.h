@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,11 +35,18 @@ struct Summary {
   std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory
   std::uint64_t server_peak_bytes = 0;  ///< the largest server's
   std::vector<ByteCheck> bytes;
+  bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding
 
   bool bytes_ok() const;
 };
 
-/// Reads the reports in a run folder and writes summary.json, metrics' companion, and run.json, the manifest.
+inline constexpr const char* kManifestFile = "run.json";
+
+/// Writes the manifest: what is run, by which program. `hosts` says where each role ran, once that is known.
+void write_manifest(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation,
+                    const std::map<std::string, std::string>& hosts = {});
+
+/// Reads the reports in a run folder and writes summary.json, metrics' companion, and the manifest with its hosts.
 /// Throws data where a report is missing or broken.
 Summary summarise(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation);
 

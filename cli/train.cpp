@@ -7,6 +7,8 @@
 #include <psring/cli/options.h>
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
+#include <psring/common/net/address.h>
+#include <psring/common/net/key.h>
 #include <psring/worker/training.h>
 
 namespace psring::cli {
@@ -39,12 +41,14 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   SignalWatch signals;
   const worker::Registries& registries = invocation.app.worker_registries();
   const auto kind = registries.strategies.make(Spec::parse("--strategy", flags.strategy));
-  if (flags.nodes == 0) fail(ErrorKind::usage, "--nodes: expected a number > 0");
+  check_count("--nodes", flags.nodes, kMostProcesses);
   if (flags.nodes > 1 && flags.key.empty())
     fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
-  JobOptions job = resolve(flags.job, flags.strategy, *kind, false, flags.listen.starts_with("127."));
+  const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
+  JobOptions job = resolve(flags.job, flags.strategy, *kind, false, loopback);
   const worker::TrainSetup setup = set_up(job, invocation.app);
-  job.steps = setup.steps();
+  fill_in(job, invocation.app, &setup);
+  if (!flags.key.empty()) net::JobKey::load(flags.key);  // what is wrong with it is said before anything is made
   LaunchOptions options{.out = make_run_folder(flags.out, Spec::parse("--strategy", flags.strategy).name()),
                         .nodes = flags.nodes,
                         .listen = flags.listen,
@@ -52,7 +56,7 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   if (!flags.key.empty()) options.key_file = std::filesystem::absolute(flags.key);
   job.out = options.out.string();
   print_plan(setup);
-  const LaunchResult result = launch(job, options, signals);
+  const LaunchResult result = launch(job, options, invocation, signals);
   if (result.status != 0) {
     fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
     return result.status;

@@ -41,6 +41,7 @@ set(PSRING_PUBLIC_HEADERS
   ring/element.h
   ring/process_group.h
   ring/reduce_op.h
+  ring/session.h
   server/aggregator.h
   worker/client_protocol.h
   worker/data/dataset.h

@@ -1,4 +1,7 @@
 #include <cmath>
+#include <map>
+#include <string>
+#include <utility>
 
 #include <psring/optim/operands.h>
 #include <psring/optim/rules.h>
@@ -9,13 +12,15 @@ namespace {
 /// Adagrad (keep 1, take 1) and RMSProp (keep alpha, take 1 - alpha) differ in how squares are summed.
 class SquareScaled final : public Optimizer {
  public:
-  SquareScaled(double keep, double take, double eps, double weight_decay)
+  SquareScaled(double keep, double take, std::map<std::string, double> options)
       : keep_(static_cast<float>(keep)),
         take_(static_cast<float>(take)),
-        eps_(static_cast<float>(eps)),
-        weight_decay_(static_cast<float>(weight_decay)) {}
+        eps_(static_cast<float>(options.at("eps"))),
+        weight_decay_(static_cast<float>(options.at("weight_decay"))),
+        options_(std::move(options)) {}
   std::size_t slots() const override { return 1; }
   double default_lr() const override { return 0.01; }
+  std::map<std::string, double> hyperparameters() const override { return options_; }
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {
@@ -42,6 +47,7 @@ class SquareScaled final : public Optimizer {
   float take_;
   float eps_;
   float weight_decay_;
+  std::map<std::string, double> options_;  ///< by name
 };
 
 }  // namespace
@@ -49,14 +55,18 @@ class SquareScaled final : public Optimizer {
 std::unique_ptr<Optimizer> make_adagrad(const AdagradOptions& options) {
   require_at_least_zero("--eps", options.eps);
   require_at_least_zero("--weight-decay", options.weight_decay);
-  return std::make_unique<SquareScaled>(1, 1, options.eps, options.weight_decay);
+  return std::make_unique<SquareScaled>(
+      1, 1, std::map<std::string, double>{{"eps", options.eps}, {"weight_decay", options.weight_decay}});
 }
 
 std::unique_ptr<Optimizer> make_rmsprop(const RmspropOptions& options) {
   require_fraction("--alpha", options.alpha);
   require_at_least_zero("--eps", options.eps);
   require_at_least_zero("--weight-decay", options.weight_decay);
-  return std::make_unique<SquareScaled>(options.alpha, 1 - options.alpha, options.eps, options.weight_decay);
+  return std::make_unique<SquareScaled>(
+      options.alpha, 1 - options.alpha,
+      std::map<std::string, double>{
+          {"alpha", options.alpha}, {"eps", options.eps}, {"weight_decay", options.weight_decay}});
 }
 
 }  // namespace psring::optim

@@ -16,6 +16,12 @@ class Moments final : public Optimizer {
   explicit Moments(const AdamOptions& options) : options_(options) {}
   std::size_t slots() const override { return 2; }
   bool layerwise() const override { return kRule == Rule::lamb; }
+  std::map<std::string, double> hyperparameters() const override {
+    return {{"beta1", options_.beta1},
+            {"beta2", options_.beta2},
+            {"eps", options_.eps},
+            {"weight_decay", options_.weight_decay}};
+  }
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {

@@ -1,3 +1,8 @@
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
 #include <psring/optim/job_optimizer.h>
 
 namespace psring::optim {
@@ -10,6 +15,17 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerRegistry& registry, con
                                                                    .beta2 = job.beta2,
                                                                    .eps = job.eps,
                                                                    .alpha = job.alpha});
+}
+
+void fill_in(JobOptions& job, const Optimizer& optimizer) {
+  const std::map<std::string, double> used = optimizer.hyperparameters();
+  const std::pair<const char*, std::optional<double>&> options[] = {
+      {"momentum", job.momentum}, {"weight_decay", job.weight_decay},
+      {"beta1", job.beta1},       {"beta2", job.beta2},
+      {"eps", job.eps},           {"alpha", job.alpha}};
+  for (const auto& [name, value] : options)
+    if (const auto found = used.find(name); found != used.end()) value = found->second;
+  job.lr = job.lr.value_or(optimizer.default_lr());
 }
 
 }  // namespace psring::optim

@@ -10,4 +10,7 @@ namespace psring::optim {
 /// The optimizer that the job's flags describe. Throws usage.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerRegistry& registry, const JobOptions& job);
 
+/// Writes into the job what the optimizer uses where the job says nothing.
+void fill_in(JobOptions& job, const Optimizer& optimizer);
+
 }  // namespace psring::optim

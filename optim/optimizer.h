@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace psring::optim {
 
@@ -32,6 +34,8 @@ class Optimizer {
   virtual bool layerwise() const { return false; }
   /// The learning rate where none is given: PyTorch's default, but for plain SGD, which has none there.
   virtual double default_lr() const { return 1e-3; }
+  /// What it was made with, by the names of JobOptions: run.json says what a run used, defaults too.
+  virtual std::map<std::string, double> hyperparameters() const { return {}; }
   /// out = the parameters after the update (layerwise: the direction). `out` may be `parameters` or
   /// `gradient` itself, but not overlap them otherwise, nor the state.
   virtual void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient,

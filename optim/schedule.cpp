@@ -50,22 +50,12 @@ class Cosine final : public Schedule {
   double min_;
 };
 
-/// A whole number >= 0, which Spec::positive would refuse.
-std::uint64_t warmup_of(const Spec& spec) {
-  if (spec.string("warmup", "0") == "0") return 0;
-  return spec.positive("warmup", 1);
-}
-
 }  // namespace
 
 std::unique_ptr<Schedule> make_schedule(const Spec& spec, std::uint64_t total_steps) {
-  const bool arguments = spec.text() != spec.name();
-  if (arguments && spec.argument().find('=') == std::string::npos)
-    fail(ErrorKind::usage, "{}: expected KEY=VALUE after '{}:', got '{}'", spec.flag(), spec.name(), spec.text());
-
   if (spec.name() == "constant") {
     spec.allow_only({"warmup"});
-    return std::make_unique<Constant>(warmup_of(spec));
+    return std::make_unique<Constant>(spec.count("warmup", 0));
   }
   if (spec.name() == "step") {
     spec.allow_only({"every", "gamma"});
@@ -81,7 +71,7 @@ std::unique_ptr<Schedule> make_schedule(const Spec& spec, std::uint64_t total_st
     const double min = spec.number("min", 0);
     if (!(min >= 0 && min <= 1))
       fail(ErrorKind::usage, "{} cosine:min: expected a fraction of the rate, 0 to 1, got {}", spec.flag(), min);
-    const std::uint64_t warmup = warmup_of(spec);
+    const std::uint64_t warmup = spec.count("warmup", 0);
     if (warmup > total_steps)
       fail(ErrorKind::usage, "{} cosine:warmup: {} steps are more than the run's {}", spec.flag(), warmup, total_steps);
     return std::make_unique<Cosine>(warmup, total_steps, min);

@@ -7,16 +7,19 @@ namespace {
 
 class Sgd final : public Optimizer {
  public:
-  explicit Sgd(double weight_decay) : weight_decay_(static_cast<float>(weight_decay)) {}
+  explicit Sgd(double weight_decay) : weight_decay_(weight_decay) {}
   std::size_t slots() const override { return 0; }
   double default_lr() const override { return 0.1; }
+  std::map<std::string, double> hyperparameters() const override {
+    return {{"momentum", 0}, {"weight_decay", weight_decay_}};
+  }
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {
     const Operands at = checked_operands(slots(), parameters, gradient, state, out);
     const float lr = update.lr;
     const float scale = update.gradient_scale;
-    const float decay = weight_decay_;
+    const auto decay = static_cast<float>(weight_decay_);
 #pragma GCC ivdep
     for (std::size_t i = 0; i < at.size; ++i) {
       const float w = at.w[i];
@@ -25,16 +28,18 @@ class Sgd final : public Optimizer {
   }
 
  private:
-  float weight_decay_;
+  double weight_decay_;
 };
 
 template <bool kNesterov>
 class Momentum final : public Optimizer {
  public:
-  Momentum(double momentum, double weight_decay)
-      : momentum_(static_cast<float>(momentum)), weight_decay_(static_cast<float>(weight_decay)) {}
+  Momentum(double momentum, double weight_decay) : momentum_(momentum), weight_decay_(weight_decay) {}
   std::size_t slots() const override { return 1; }
   double default_lr() const override { return 0.1; }
+  std::map<std::string, double> hyperparameters() const override {
+    return {{"momentum", momentum_}, {"weight_decay", weight_decay_}};
+  }
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {
@@ -42,8 +47,8 @@ class Momentum final : public Optimizer {
     float* const buffer = state.slot[0].data();
     const float lr = update.lr;
     const float scale = update.gradient_scale;
-    const float momentum = momentum_;
-    const float decay = weight_decay_;
+    const auto momentum = static_cast<float>(momentum_);
+    const auto decay = static_cast<float>(weight_decay_);
 #pragma GCC ivdep
     for (std::size_t i = 0; i < at.size; ++i) {
       const float w = at.w[i];
@@ -55,8 +60,8 @@ class Momentum final : public Optimizer {
   }
 
  private:
-  float momentum_;
-  float weight_decay_;
+  double momentum_;
+  double weight_decay_;
 };
 
 }  // namespace

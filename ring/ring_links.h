@@ -11,28 +11,38 @@
 #include <psring/common/device/arena.h>
 #include <psring/common/net/control_messages.h>
 #include <psring/common/net/data_links.h>
+#include <psring/common/net/tcp_channel.h>
 #include <psring/ring/link_group.h>
 #include <psring/ring/process_group.h>
 
 namespace psring::ring {
 
 /// A worker's links to all other workers of its job, made from what the rendezvous knows, and the group over them:
-/// shared memory where all are on one host and nothing else was asked for.
+/// through shared memory where all are on one host, over TCP where each is on its own, or where that, a link's rate or
+/// an algorithm of messages was asked for.
 class RingLinks {
  public:
-  RingLinks(const net::JobKey& key, net::DataLinks::Options options);
+  /// `ledger` counts what passes through TCP.
+  RingLinks(const net::JobKey& key, net::DataLinks::Options options, ByteLedger& ledger);
 
   /// Listens; returns what others need in order to connect.
   net::Addresses listen();
   /// Links to all of `workers`, ordered by rank, this one among them, and makes the group. `arena` is this rank's
-  /// memory in it. Throws usage where shared memory is demanded of another host; unauthorised, timeout, peer_lost.
+  /// memory in it. The group must not outlive these links.
+  /// Throws usage where shared memory is demanded of another host; unauthorised, timeout, peer_lost.
   std::unique_ptr<ProcessGroup> connect(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
                                         LinkOptions options, Moment deadline);
 
  private:
+  std::unique_ptr<ProcessGroup> connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
+                                            Moment deadline);
+
   const net::JobKey key_;
   const net::DataLinks::Options options_;
+  ByteLedger& ledger_;
   Fd listener_;
+  std::unique_ptr<net::TcpChannel> tcp_;
+  std::unique_ptr<net::Transport> transport_;
 };
 
 }  // namespace psring::ring

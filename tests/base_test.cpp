@@ -1,3 +1,7 @@
+#include <cerrno>
+#include <new>
+#include <stdexcept>
+#include <system_error>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -68,12 +72,27 @@ TEST_CASE("a model starts with the same values however it is cut") {
   for (const std::size_t padding : {300, 511, 512 + 77, 767}) CHECK(whole[padding] == 0);
 }
 
+TEST_CASE("what is asked of the system in vain is no bug") {
+  CHECK(to_error(Error(ErrorKind::usage, "x")).kind() == ErrorKind::usage);
+  CHECK(to_error(std::bad_alloc()).kind() == ErrorKind::data);
+  CHECK(to_error(std::length_error("vector")).what() == std::string("out of memory"));
+  CHECK(to_error(std::system_error(EAGAIN, std::generic_category())).kind() == ErrorKind::data);
+  CHECK(to_error(std::logic_error("x")).what() == std::string("internal error: x"));
+}
+
 TEST_CASE("specs name the flag and the key that is wrong") {
   const Spec spec = Spec::parse("--model", "gpt:layers=4,dim=128");
   CHECK(spec.positive("layers", 1) == 4);
   CHECK(spec.positive("heads", 3) == 3);
   CHECK_THROWS_WITH(spec.allow_only({"layers"}), Catch::Contains("--model") && Catch::Contains("'dim'"));
   CHECK_THROWS_WITH(Spec::parse("--model", "gpt:layers=x").positive("layers", 1), Catch::Contains("'x'"));
+  CHECK_THROWS_WITH(Spec::parse("--aggregate", "mean:k=1").allow_only({}), Catch::Contains("mean knows none"));
+  CHECK_THROWS_WITH(Spec::parse("--aggregate", "mean:x").allow_only({}),
+                    Catch::Contains("expected nothing after 'mean'"));
+  CHECK_THROWS_WITH(Spec::parse("--model", "gpt:x").allow_only({"dim"}), Catch::Contains("KEY=VALUE after 'gpt'"));
+  CHECK(Spec::parse("--schedule", "cosine:warmup=0").count("warmup", 5) == 0);
+  CHECK_THROWS_WITH(Spec::parse("--schedule", "cosine:warmup=-1").count("warmup", 5),
+                    Catch::Contains(">= 0, got '-1'"));
   CHECK_THROWS_AS(Spec::parse("--model", ""), Error);
   CHECK_THROWS_AS(Spec::parse("--model", "a:b=1,b=2"), Error);
   CHECK(Spec::parse("--model", "mlp:784-10").argument() == "784-10");

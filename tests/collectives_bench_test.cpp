@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -17,9 +18,13 @@
 #include <unistd.h>
 
 #include "support/temporary_folder.h"
+#include <psring/bench/collective_call.h>
+#include <psring/ring/tuning.h>
 
 using Catch::Contains;
 using Catch::StartsWith;
+using namespace psring;
+using namespace psring::bench;
 
 namespace {
 
@@ -29,15 +34,15 @@ struct Result {
 };
 
 /// The benchmark as a process of which more than its end is of interest.
-class Bench {
+class Program {
  public:
-  explicit Bench(const std::string& arguments)
+  explicit Program(const std::string& arguments)
       : pipe_(::popen(("exec " + std::string(PSRING_BENCH) + " " + arguments + " 2>&1").c_str(), "r")) {
     REQUIRE(pipe_ != nullptr);
   }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
-  ~Bench() {
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program() {
     if (pipe_ != nullptr) ::pclose(pipe_);
   }
 
@@ -61,7 +66,7 @@ class Bench {
   std::string text_;
 };
 
-Result bench(const std::string& arguments) { return Bench(arguments).finish(); }
+Result run_bench(const std::string& arguments) { return Program(arguments).finish(); }
 
 std::vector<std::string> words_of(const std::string& line) {
   std::istringstream in(line);
@@ -107,7 +112,7 @@ const std::string kQuick = " -n 3 -w 1 --rounds 2 --check ";
 
 TEST_CASE("every collective has a row for each size, its columns, and right results") {
   const std::string ranks = GENERATE("2", "3");
-  const Result result = bench("all -b 8 -e 80000 -f 100 --root 1 --workers " + ranks + kQuick);
+  const Result result = run_bench("all -b 8 -e 80000 -f 100 --root 1 --workers " + ranks + kQuick);
   INFO(result.text);
   CHECK(result.status == 0);
   for (const char* column : {"size(B)", "count", "type", "redop", "root", "time(us)", "algbw", "busbw", "#wrong"})
@@ -131,7 +136,7 @@ TEST_CASE("types and reductions are verified") {
                                                                         {"i64", "min"}}));
   const std::string extra = GENERATE("", " --unregistered");
   const Result result =
-      bench("all_reduce --workers 3 -b 8 -e 64K -f 8192 -d " + dtype + " -o " + redop + extra + kQuick);
+      run_bench("all_reduce --workers 3 -b 8 -e 64K -f 8192 -d " + dtype + " -o " + redop + extra + kQuick);
   INFO(dtype << " " << redop << extra << ": " << result.text);
   CHECK(result.status == 0);
   const auto ours = rows(result.text, "psring");
@@ -140,9 +145,100 @@ TEST_CASE("types and reductions are verified") {
   CHECK(ours[0].at(3) == redop);
 }
 
+TEST_CASE("links and algorithms are those that were asked for") {
+  const auto [flags, how] = GENERATE(table<std::string, std::string>({
+      {"--transport shm --algorithm direct", "direct, shared memory"},
+      {"--transport tcp --algorithm ring --segment 64K", "ring"},
+      {"--transport tcp --algorithm halving-doubling", "halving-doubling"},
+      {"--transport tcp --algorithm star", "star"},
+      {"--transport tcp --algorithm exchange --encrypt on", "exchange"},
+  }));
+  const Result result = run_bench("all_reduce --workers 3 -b 512K -e 512K " + flags + kQuick);
+  INFO(flags << ": " << result.text);
+  CHECK(result.status == 0);
+  const auto ours = rows(result.text, "psring");
+  REQUIRE(ours.size() == 1);
+  CHECK(ours[0].at(10) == "0");
+  std::string last;
+  for (std::size_t word = 12; word < ours[0].size(); ++word) last += (word == 12 ? "" : " ") + ours[0][word];
+  CHECK_THAT(last, Contains(how));
+}
+
+TEST_CASE("all_reduce over TCP is tuned; rows for other numbers of ranks are kept") {
+  const psring::test::TemporaryFolder folder;
+  const std::string file = folder.file("tuning.json");
+  for (const std::string ranks : {"2", "3", "2"}) {
+    const Result result =
+        run_bench("all_reduce --transport tcp -b 1K -e 256K -f 256 --tune " + file + " --workers " + ranks + kQuick);
+    INFO(result.text);
+    REQUIRE(result.status == 0);
+    CHECK(std::count(result.text.begin(), result.text.end(), '<') == 2);  // one choice a size
+  }
+  const ring::Tuning tuning = ring::Tuning::load(file);
+  std::set<std::size_t> ranks;
+  for (const ring::Tuning::Row& row : tuning.rows) ranks.insert(row.ranks);
+  CHECK(ranks == std::set<std::size_t>{2, 3});
+  CHECK(tuning.rows.size() <= 4);
+}
+
+TEST_CASE("every element that is wrong is counted") {
+  for (const CollectiveKind kind : all_collectives()) {
+    INFO(to_string(kind));
+    CollectiveCall call{
+        .kind = kind, .redop = ring::ReduceOp::Kind::sum, .root = 1, .rank = 1, .ranks = 3, .count = 30000};
+    std::vector<std::vector<float>> inputs;
+    for (std::uint32_t r = 0; r < call.ranks; ++r) {
+      CollectiveCall of_rank = call;
+      of_rank.rank = r;
+      inputs.emplace_back(call.count);
+      Contents(of_rank).fill(reinterpret_cast<std::byte*>(inputs.back().data()), 7);
+    }
+    std::vector<float> sum(call.count);
+    for (const auto& input : inputs)
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += input[i];
+    const std::size_t part = call.part();
+    std::vector<float> result(call.count);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      const std::size_t r = i / part;
+      switch (kind) {
+        case CollectiveKind::all_reduce:
+        case CollectiveKind::reduce:
+          result[i] = sum[i];
+          break;
+        case CollectiveKind::reduce_scatter:
+          result[i] = sum[(part + i) % call.count];
+          break;
+        case CollectiveKind::all_gather:
+        case CollectiveKind::gather:
+          result[i] = inputs[r][i % part];
+          break;
+        case CollectiveKind::broadcast:
+          result[i] = inputs[1][i];
+          break;
+        case CollectiveKind::scatter:
+          result[i] = inputs[1][(part + i) % call.count];
+          break;
+        case CollectiveKind::all_to_all:
+          result[i] = inputs[r][part + i % part];
+          break;
+        case CollectiveKind::sendrecv:
+          result[i] = inputs[0][i];
+          break;
+      }
+    }
+    const Contents contents(call);
+    const auto* bytes = reinterpret_cast<const std::byte*>(result.data());
+    CHECK(contents.count_wrong(bytes, 7) == 0);
+    CHECK(contents.count_wrong(bytes, 8) > call.result() / 2);  // what an iteration leaves is not the next one's
+    result[0] += 1;
+    result[call.result() - 1] += 1;
+    CHECK(contents.count_wrong(bytes, 7) == 2);
+  }
+}
+
 TEST_CASE("the report has what the table says, and all rounds") {
   const psring::test::TemporaryFolder folder;
-  const Result result = bench("reduce_scatter -b 4K -e 4K --workers 2 --json " + folder.file("rows.json") + kQuick);
+  const Result result = run_bench("reduce_scatter -b 4K -e 4K --workers 2 --json " + folder.file("rows.json") + kQuick);
   INFO(result.text);
   REQUIRE(result.status == 0);
   const auto report = nlohmann::json::parse(psring::test::read_file(folder.file("rows.json")));
@@ -164,7 +260,7 @@ TEST_CASE("the report has what the table says, and all rounds") {
 TEST_CASE("a peer stands beside psring, or the error says which package it comes in") {
   const std::string peer = GENERATE("openmpi", "mpich", "gloo");
   const bool built = std::filesystem::exists(std::string(PSRING_BENCH) + "-" + peer);
-  const Result result = bench("all_reduce -b 4K -e 4K --workers 2 --peers " + peer + kQuick);
+  const Result result = run_bench("all_reduce -b 4K -e 4K --workers 2 --peers " + peer + kQuick);
   INFO(result.text);
   if (!built) {
     CHECK(result.status == 2);
@@ -179,7 +275,7 @@ TEST_CASE("a peer stands beside psring, or the error says which package it comes
 }
 
 TEST_CASE("a rank that is killed ends the benchmark with one line, and nothing goes on") {
-  Bench running("all_reduce -b 16M -e 64M -f 2 --workers 3 -n 5000 --rounds 1000");
+  Program running("all_reduce -b 16M -e 64M -f 2 --workers 3 -n 5000 --rounds 1000");
   running.read_until("all_reduce\n");
   std::vector<pid_t> ranks;
   for (const pid_t pid : processes_with("psring-bench"))
@@ -237,7 +333,7 @@ TEST_CASE("wrong flags are one line and status 2") {
       {"broadcast --tune x.json", "--tune"},
       {"all_reduce -n 100001", "--iterations"},
   }));
-  const Result result = bench(arguments);
+  const Result result = run_bench(arguments);
   INFO(arguments << ": " << result.text);
   CHECK(result.status == 2);
   CHECK(std::count(result.text.begin(), result.text.end(), '\n') == 1);

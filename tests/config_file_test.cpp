@@ -1,3 +1,4 @@
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Program {
   Program() { add_job_flags(*command, flags); }
   void parse(std::vector<std::string> words) {
     words.insert(words.begin(), {"program", "train"});
-    cli::parse(root, words);
+    cli::parse_and_run(root, words, [] { return 0; });
   }
 };
 
@@ -38,6 +39,34 @@ ErrorKind kind_of(const std::string& text, const std::string& file) {
   return ErrorKind::bug;
 }
 
+/// The line that a file of this text leads to, of parsing or of `body`.
+std::string line_of(
+    const std::string& text, const std::function<int()>& body = [] { return 0; }) {
+  const test::TemporaryFolder folder;
+  test::write_file(folder.file("job.toml"), text);
+  Program program;
+  try {
+    cli::parse_and_run(program.root, {"program", "train", "--config", folder.file("job.toml"), "--seed", "1"}, body);
+  } catch (const Error& error) {
+    const std::string line = error.what();
+    CHECK(line.starts_with("--config " + folder.file("job.toml")));
+    return line.substr(line.find("job.toml"));
+  }
+  return "taken";
+}
+
+/// The line that these words lead to.
+std::string line_of_words(const std::vector<std::string>& words) {
+  Program program;
+  try {
+    program.parse(words);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::usage);
+    return error.what();
+  }
+  return "taken";
+}
+
 TEST_CASE("a configuration file gives a subcommand's flags, and the command line wins") {
   const test::TemporaryFolder folder;
   const std::string file = folder.file("job.toml");
@@ -52,13 +81,58 @@ TEST_CASE("a configuration file gives a subcommand's flags, and the command line
   CHECK(program.flags.job.steps == 9);
 }
 
+TEST_CASE("values of a configuration file may be quoted, bare, lists, and commented on") {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.file("job.toml");
+  test::write_file(file,
+                   "# a job\n\n  servers=3  # three\r\nmodel = 'mlp:4-2'\ndata = \"text:a # b.txt\"\n"
+                   "betas = [0.8, 0.9]  # two\ninit = a b.safetensors");
+  Program program;
+  program.parse({"--config=" + file});
+  CHECK(program.flags.servers == 3);
+  CHECK(program.flags.job.model == "mlp:4-2");
+  CHECK(program.flags.job.data == "text:a # b.txt");
+  CHECK(program.flags.betas == "0.8,0.9");
+  CHECK(program.flags.job.init == "a b.safetensors");
+}
+
+TEST_CASE("errors of a configuration file name the line") {
+  CHECK(line_of("lr = 0.1\n\nserverz = 3\n") == "job.toml, line 3: unknown key 'serverz'");
+  CHECK(line_of("lr = 0.1\nlr = 0.2\n") == "job.toml, line 2: key 'lr' is given twice, in line 1 as well");
+  CHECK(line_of("lr = fast\n") == "job.toml, line 1: --lr: expected a number, got 'fast'");
+  CHECK(line_of("model = \"\"\n").starts_with("job.toml, line 1: --model: expected a value"));
+  for (const char* bad : {"[train]", "lr", "lr =", "= 3", "lr = \"0.1", "lr = 0.1\"", "betas = [0.1",
+                          "betas = [0.1 , ]", "model = 'a' b", "lr = # 0.1"})
+    CHECK(line_of(std::string("seed = 1\n") + bad) ==
+          fmt::format("job.toml, line 2: expected KEY = VALUE, got '{}'", bad));
+  const auto body = [] { return fail(ErrorKind::usage, "--workers: expected a number > 0"), 0; };
+  CHECK(line_of("workers = 0\n", body) == "job.toml, line 1: --workers: expected a number > 0");
+}
+
+TEST_CASE("errors of the command line are ours") {
+  CHECK(line_of_words({"--workers", "2", "--workers", "3"}) == "--workers: given twice");
+  CHECK(line_of_words({"--workers"}) == "--workers: expected a value");
+  CHECK(line_of_words({"--init", ""}) == "--init: expected a value, got ''");
+  CHECK(line_of_words({"--init="}) == "--init: expected a value");
+  CHECK(line_of_words({"--nesterov=banana"}) == "--nesterov: cannot be 'banana'");
+  CHECK(line_of_words({"--banana", "2", "--steps", "2"}) == "unknown argument '--banana'; --help lists what there is");
+}
+
 TEST_CASE("a configuration file that says what no flag does is refused") {
   const test::TemporaryFolder folder;
   const std::string file = folder.file("job.toml");
   CHECK(kind_of("serverz = 3\n", file) == ErrorKind::usage);
   CHECK(kind_of("[train]\nservers = 3\n", file) == ErrorKind::usage);
   Program program;
-  CHECK_THROWS_AS(program.parse({"--config", folder.file("none.toml")}), Error);
+  for (const std::string& none : {folder.file("none.toml"), folder.path()}) {
+    try {
+      program.parse({"--config", none});
+      FAIL("taken");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::data);
+      CHECK_THAT(error.what(), Catch::Contains("--config") && Catch::Contains(none));
+    }
+  }
 }
 
 }  // namespace

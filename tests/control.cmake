@@ -1,4 +1,5 @@
 psring_test(control_messages_test LABELS unit LINKS psring::common)
+psring_test(address_test LABELS unit LINKS psring::common)
 psring_test(coordinator_test LABELS unit LINKS psring::common)
 psring_test(control_test LABELS unit LINKS psring::common)
 

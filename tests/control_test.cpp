@@ -306,6 +306,9 @@ TEST_CASE("an endpoint that is none, an address that is taken, a refusal, an int
   Service service(plan(1, 0));
   ControlLink::Options options{.endpoint = "nonsense", .role = Role::worker};
   CHECK(error_of([&] { ControlLink(options, service.key, kClock); })->kind() == ErrorKind::usage);
+  options.endpoint = "127.0.0.1:65536";
+  CHECK_THAT(error_of([&] { ControlLink(options, service.key, kClock); })->what(),
+             Contains("--rdzv-endpoint 127.0.0.1:65536") && Contains("1 to 65535"));
   const auto taken = error_of([&] {
     CoordinatorService({.plan = plan(1, 0), .listen = service.endpoint(), .run_folder = service.folder.path()},
                        service.key, kClock);
@@ -350,6 +353,7 @@ TEST_CASE("a file that cannot be written fails the job, with its name") {
 TEST_CASE("links come and go under many threads") {
   Service service(plan(8, 0));
   std::vector<std::jthread> threads;
+  threads.reserve(8);
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&service] {
       auto link = service.join(Role::worker);

@@ -77,7 +77,7 @@ struct Scene {
     hello("s", Role::server);
     for (const char* name : {"a", "b", "s"}) say(name, control::Ready{{{"tcp", std::string("addr-") + name}}});
   }
-  const Error& failure() {
+  const Error& failure() const {
     REQUIRE(coordinator.result().failure);
     return *coordinator.result().failure;
   }
@@ -170,7 +170,8 @@ TEST_CASE("who does not join in time is named") {
   CHECK_FALSE(scene.coordinator.result().failure);
   scene.live_until(30);
   CHECK(scene.failure().kind() == ErrorKind::timeout);
-  CHECK(scene.failure().what() == std::string("timed out after 30 s waiting for 1 worker and 2 servers"));
+  CHECK(scene.failure().what() ==
+        std::string("timed out after 30 s (--join-timeout) waiting for 1 worker and 2 servers"));
   CHECK(scene.got<control::Abort>("a").kind == ErrorKind::timeout);
   scene.hello("late", Role::worker);
   CHECK_THAT(scene.got<control::Refused>("late").text, Contains("the job has failed: timed out"));
@@ -355,6 +356,73 @@ TEST_CASE("what an agent says of its roles") {
     CHECK_THAT(scene.failure().what(), Contains("agent 1 (host-h:1) left"));
     CHECK(scene.got<control::Lost>("g").peer == Peer{Role::agent, 1});
   }
+}
+
+TEST_CASE("that a peer was lost waits for what its agent has to say") {
+  Scene scene(plan(2, 1, 1));
+  scene.hello("g", Role::agent);
+  scene.start();
+  const control::Failed symptom{ErrorKind::peer_lost, "server 0 closed the connection"};
+  const control::RoleExited cause{{Role::server, 0}, 0, 9, ""};
+  const std::string killed = "server 0 (host-s:1) was ended by signal 9 (Killed)";
+  scene.now = 1;
+  SECTION("which may come after it") {
+    scene.say("a", symptom);
+    scene.say("a", control::Bye{});
+    scene.say("g", control::RoleExited{{Role::worker, 0}, 4, 0, "server 0 closed the connection"});
+    scene.say("b", symptom);
+    CHECK_FALSE(scene.coordinator.result().failure);
+    CHECK(scene.coordinator.next_tick() == at(1.5));
+    scene.say("g", cause);
+    CHECK(scene.failure().what() == killed);
+    CHECK(scene.got<control::Abort>("b").text == killed);
+    scene.tick(2);
+    CHECK(scene.failure().what() == killed);
+  }
+  SECTION("or before it") {
+    scene.say("g", cause);
+    scene.say("a", symptom);
+    CHECK(scene.failure().what() == killed);
+  }
+  SECTION("or what another role says of itself") {
+    scene.say("a", symptom);
+    scene.say("s", control::Failed{ErrorKind::data, "out of memory"});
+    CHECK(scene.failure().what() == std::string("server 0 (host-s:1): out of memory"));
+  }
+  SECTION("but not for long") {
+    scene.say("a", symptom);
+    scene.say("b", control::Failed{ErrorKind::peer_lost, "later"});
+    scene.tick(1.4);
+    CHECK_FALSE(scene.coordinator.result().failure);
+    scene.tick(1.5);
+    CHECK(scene.failure().what() == std::string("worker 0 (host-a:1): server 0 closed the connection"));
+    CHECK(scene.got<control::Abort>("s").kind == ErrorKind::peer_lost);
+  }
+  SECTION("and an agent speaks for itself") {
+    scene.say("g", control::Failed{ErrorKind::peer_lost, "interrupted"});
+    CHECK(scene.failure().what() == std::string("agent 0 (host-g:1): interrupted"));
+  }
+}
+
+TEST_CASE("a loss that is told while the job is ending fails it all the same") {
+  Scene scene(plan(1, 0, 1));
+  scene.hello("g", Role::agent);
+  scene.hello("a", Role::worker);
+  scene.say("a", control::Ready{});
+  scene.say("a", control::Report{});
+  scene.say("a", control::Failed{ErrorKind::peer_lost, "somebody"});
+  scene.say("a", control::Done{});
+  scene.say("g", control::RoleExited{{Role::worker, 0}, 4, 0, "somebody"});
+  CHECK_FALSE(scene.has<control::Finish>("g"));
+  scene.tick(0.5);
+  CHECK(scene.failure().what() == std::string("worker 0 (host-a:1): somebody"));
+}
+
+TEST_CASE("where agents are missing, their roles are not counted as well") {
+  Scene scene(plan(2, 2, 2));
+  scene.hello("g", Role::agent);
+  scene.live_until(30);
+  CHECK(scene.failure().what() == std::string("timed out after 30 s (--join-timeout) waiting for 1 agent"));
 }
 
 TEST_CASE("who leaves too early is lost") {

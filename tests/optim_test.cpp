@@ -1,10 +1,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include <psring/optim/job_optimizer.h>
 #include <psring/optim/optimizers.h>
 #include <psring/optim/rules.h>
 #include <psring/tests/support/values.h>
@@ -235,6 +237,7 @@ TEST_CASE("names resolve to rules with PyTorch's defaults") {
     const auto rule = registry.make(Spec::parse("--optimizer", name), options);
     REQUIRE(rule->slots() == expected->slots());
     CHECK(rule->layerwise() == expected->layerwise());
+    CHECK(rule->hyperparameters() == expected->hyperparameters());
     Owned one(normal_values(50, 1));
     Owned two = one;
     for (int t = 1; t <= 3; ++t) {
@@ -257,6 +260,28 @@ TEST_CASE("names resolve to rules with PyTorch's defaults") {
   same("adamw", {}, make_adamw({0.9, 0.999, 1e-8, 0.01}));
   same("adamw", {.weight_decay = 0}, make_adamw({0.9, 0.999, 1e-8, 0}));
   same("lamb", {}, make_lamb({0.9, 0.999, 1e-6, 0}));
+}
+
+TEST_CASE("a job is filled in with what its rule uses, and stays the same job") {
+  OptimizerRegistry registry;
+  register_builtin_optimizers(registry);
+  for (const char* name : {"adagrad", "adam", "adamw", "lamb", "momentum", "rmsprop", "sgd"}) {
+    INFO(name);
+    JobOptions job;
+    job.optimizer = name;
+    const auto rule = make_optimizer(registry, job);
+    fill_in(job, *rule);
+    CHECK(job.lr == rule->default_lr());
+    CHECK(job.weight_decay.has_value());
+    CHECK(make_optimizer(registry, job)->hyperparameters() == rule->hyperparameters());
+  }
+  JobOptions given;
+  given.optimizer = "adam";
+  given.lr = 0.5;
+  given.beta1 = 0.25;
+  fill_in(given, *make_optimizer(registry, given));
+  CHECK(std::tuple(given.lr, given.beta1, given.beta2, given.eps) == std::tuple(0.5, 0.25, 0.999, 1e-8));
+  CHECK_FALSE(given.momentum);
 }
 
 TEST_CASE("unknown names and options that do nothing are usage errors") {

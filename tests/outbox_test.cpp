@@ -27,6 +27,7 @@ class Recorder final : public Transport {
     const auto at = in_flight.find(peer);
     return at == in_flight.end() ? 0 : at->second;
   }
+  std::size_t window_bytes(Peer) const override { return window; }
   std::string describe(Peer) const override { return "recorder"; }
   void wake() override {}
 
@@ -34,6 +35,7 @@ class Recorder final : public Transport {
 
   std::vector<std::string> sent;
   std::map<Peer, std::size_t> in_flight;
+  std::size_t window = kWindowBytes;
   Peer lost{Role::agent, 0};
 };
 
@@ -87,6 +89,15 @@ TEST_CASE("a window bounds what is in flight to each peer, so that what is urgen
   outbox.flush(transport);
   CHECK(transport.take() == Sent{"push 8@0 to 0", "push 9@0 to 0"});
   CHECK(outbox.empty());
+}
+
+TEST_CASE("a slow link's window is the transport's to say") {
+  Outbox outbox;
+  Recorder transport;
+  transport.window = 50;
+  for (std::uint32_t unit = 3; unit > 0; --unit) outbox.add(frame(kA, FrameType::push, unit, 0, 60));
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 1@0 to 0"});
 }
 
 TEST_CASE("a frame to a lost peer is dropped, and the others' are sent") {

@@ -27,7 +27,8 @@ std::string refusal(const std::function<void(JobOptions&)>& spoil, ErrorKind kin
 }  // namespace
 
 TEST_CASE("unknown names are usage errors with the flag and the known names") {
-  CHECK(refusal([](JobOptions& job) { job.strategy = "psx"; }) == "--strategy: unknown name 'psx'; known: ps, single");
+  CHECK(refusal([](JobOptions& job) { job.strategy = "psx"; }) ==
+        "--strategy: unknown name 'psx'; known: ddp, ddp-naive, ps, single");
   CHECK(refusal([](JobOptions& job) { job.model = "mpl:4-3"; }) ==
         "--model: unknown name 'mpl'; known: gelu-mlp, gpt, mlp");
   CHECK(refusal([](JobOptions& job) { job.data = "minst"; }) ==

@@ -352,3 +352,21 @@ TEST_CASE("a unit's range is loaded as it is initialised") {
     CHECK(out == std::vector<float>(whole.begin() + range.begin, whole.begin() + range.end));
   }
 }
+
+TEST_CASE("a value that is not finite is no initial parameter") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("m");
+  const Layout layout = make_layout({{"u", {{{"a", {400}, {}}, 0}}}}, 2);
+  std::vector<float> values(400);
+  values[300] = NAN;
+  {
+    TensorWriter writer(path, std::vector<TensorSpec>{layout.units[0].tensors[0].spec});
+    writer.append(values);
+    writer.commit();
+  }
+  const TensorFile file(path);
+  std::vector<float> out(256);
+  CHECK_NOTHROW(load_range(file, layout.units[0], {0, 256}, out));
+  CHECK_THROWS_WITH(load_range(file, layout.units[0], {256, 512}, out),
+                    Catch::Contains(path) && Catch::Contains("tensor a: element 300 is nan"));
+}

@@ -1,4 +1,5 @@
 // What every transport promises, run over each of them.
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -8,6 +9,7 @@
 
 #include <psring/common/net/in_process.h>
 #include <psring/tests/support/shm_cluster.h>
+#include <psring/tests/support/tcp_cluster.h>
 
 using namespace psring;
 using namespace psring::net;
@@ -53,8 +55,20 @@ Network in_process(std::size_t workers) {
   return network;
 }
 
+template <std::size_t kStreams, bool kEncrypt>
+Network over_tcp(std::size_t workers) {
+  auto cluster = std::make_shared<TcpCluster>(workers, kStreams, kEncrypt);
+  Network network{cluster, cluster->server.get(), {}, &cluster->server_ledger, cluster->ledgers[0].get()};
+  for (const auto& client : cluster->clients) network.workers.push_back(client.get());
+  return network;
+}
+
 Factory any_transport() {
-  return GENERATE(values<Factory>({{"in process", in_process}, {"shared memory", over_shared_memory}}));
+  return GENERATE(values<Factory>({{"in process", in_process},
+                                   {"shared memory", over_shared_memory},
+                                   {"tcp", over_tcp<1, false>},
+                                   {"tcp, 3 streams", over_tcp<3, false>},
+                                   {"tcp, encrypted", over_tcp<2, true>}}));
 }
 
 FrameHeader frame(FrameType type, std::uint64_t step = 0) {
@@ -79,21 +93,27 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 class Echo {
  public:
   explicit Echo(Transport& server) : server_(server), thread_([this] { run(); }) {}
-  ~Echo() { server_.wake(); }
+  ~Echo() {
+    done_ = true;
+    server_.wake();
+  }
 
  private:
   void run() {
     std::deque<Message> held;  // what is sent from a message's memory must not be let go before
-    while (std::optional<Message> message = server_.receive(kNever)) {
+    while (!done_) {
+      const std::optional<Message> message = server_.receive(kNever);
+      if (!message) continue;  // woken, or bytes have left
       FrameHeader answer = message->header;
       answer.type = FrameType::values;
       server_.send(message->header.sender(), answer, message->payload);
-      held.push_back(std::move(*message));
+      held.push_back(*message);
       if (server_.in_flight_bytes(held.back().header.sender()) == 0) held.clear();
     }
   }
 
   Transport& server_;
+  std::atomic<bool> done_{false};
   std::jthread thread_;
 };
 
@@ -112,7 +132,10 @@ TEST_CASE("payloads of every size come back as they went") {
     FrameHeader header = frame(FrameType::push, 1000 + sequence);
     header.dest = 0xABCD;
     net.workers[0]->send(kServer, header, sent);
-    const auto answer = net.workers[0]->receive(in(20));
+    CAPTURE(bytes);
+    std::optional<Message> answer;  // `receive` also ends when bytes have left
+    for (const Moment deadline = in(20); !answer && SystemClock().now() < deadline;)
+      answer = net.workers[0]->receive(deadline);
     REQUIRE(answer);
     REQUIRE(same(answer->payload, sent));
     CHECK(answer->header.type == FrameType::values);
@@ -218,7 +241,11 @@ TEST_CASE("messages outlive the ones after them, whatever the order in which the
       net.workers[0]->send(kServer, frame(FrameType::push, i), sent.back());
     }
     for (std::size_t i = 0; i < kCount; ++i) {
-      auto message = net.server->receive(in(20));
+      std::optional<Message> message;
+      for (const Moment deadline = in(20); !message && SystemClock().now() < deadline;) {
+        CHECK_FALSE(net.workers[0]->receive(Moment::min()));  // what had no room goes while the sender receives
+        message = net.server->receive(in(0.001));
+      }
       REQUIRE(message);
       held.push_back(std::move(*message));
     }
@@ -248,7 +275,7 @@ TEST_CASE("bytes are counted by operation and peer, start-up apart") {
     const ByteCount received = net.server_ledger->snapshot().at({Direction::received, operation, "worker 0"});
     CHECK(received.messages == 1);
     CHECK(received.payload == 1000);
-    CHECK(received.framing == kHeaderBytes);
+    CHECK(received.framing >= kHeaderBytes);
   }
   CHECK(net.server_ledger->snapshot().size() == 2);
 }

@@ -91,6 +91,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction) const {
   predict("worker_receives", prediction.worker_receives);
   predict("server_receives", prediction.server_receives);
   predict("server_sends", prediction.server_sends);
+  predicted["same_bits"] = prediction.same_bits;
   return Json{
       {"predicted", predicted},
       {"steps", steps_},

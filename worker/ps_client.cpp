@@ -12,6 +12,21 @@ std::size_t lent_bytes(const Layout& layout) {
   return 2 * (layout.elements() * sizeof(float) + (layout.units.size() + 1) * Arena::kAlignment);
 }
 
+namespace {
+
+/// What the transport tells of a lost peer, with what it was wanted for.
+template <class Call>
+auto telling(const auto& doing, Call&& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::peer_lost) throw;
+    throw Error(error.kind(), fmt::format("{} while {}", error.what(), doing()));
+  }
+}
+
+}  // namespace
+
 class PsClient::Busy {
  public:
   explicit Busy(PsClient& client) : client_(client), start_(client.clock_.now()) {}
@@ -27,17 +42,40 @@ class PsClient::Busy {
 PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options)
     : transport_(transport), clock_(clock), options_(std::move(options)), protocol_(std::move(layout), options_.mark) {}
 
+/// `what` is for errors, and made only then.
+void PsClient::wait_until(const auto& done, const auto& what) {
+  constexpr std::chrono::milliseconds kLook{100};
+  if (done()) return;
+  const Moment start = clock_.now();
+  const Moment deadline = options_.op_timeout == Nanoseconds::max() ? kNever : start + options_.op_timeout;
+  const auto doing = [&] { return "waiting for " + what(); };
+  while (!done()) {
+    const Moment now = clock_.now();
+    if (now >= deadline)
+      fail(ErrorKind::timeout, "waited {:.1f} s (--op-timeout) for {}", seconds(now - start), what());
+    const auto message = telling(doing, [&] {
+      outbox_.flush(transport_);
+      return transport_.receive(std::min(deadline, now + kLook));
+    });
+    if (message) {
+      protocol_.on_message(*message);
+    } else if (options_.check) {
+      options_.check();
+    }
+  }
+}
+
 void PsClient::send() {
   for (const net::Outgoing& frame : frames_) outbox_.add(frame);
   frames_.clear();
-  outbox_.flush(transport_);
+  telling([] { return "sending"; }, [&] { outbox_.flush(transport_); });
 }
 
 void PsClient::open(std::uint64_t seed, bool initial_by_worker,
                     const std::function<std::span<const float>(std::size_t unit)>& initial) {
   protocol_.open(seed, initial_by_worker, frames_);
   send();
-  wait_until([&] { return protocol_.opened(); }, "the servers to take the model", 0);
+  wait_until([&] { return protocol_.opened(); }, [] { return std::string("the servers to take the model"); });
   if (!initial) return;
   for (std::size_t unit = 0; unit < layout().units.size(); ++unit) protocol_.initial(unit, initial(unit), frames_);
   send();
@@ -63,37 +101,23 @@ void PsClient::push_pull(std::size_t unit, std::uint64_t step, std::span<const f
 
 void PsClient::progress() {
   const Busy busy(*this);
-  while (const auto message = transport_.receive(Moment::min())) protocol_.on_message(*message);
-  outbox_.flush(transport_);
+  telling([] { return "taking what has arrived"; },
+          [&] {
+            while (const auto message = transport_.receive(Moment::min())) protocol_.on_message(*message);
+          });
+  send();
 }
 
 void PsClient::wait(std::size_t unit, std::uint64_t version) {
   const Busy busy(*this);
-  wait_until([&] { return protocol_.has(unit, version); }, "values", unit);
+  wait_until([&] { return protocol_.has(unit, version); },
+             [&] { return fmt::format("unit '{}', step {}", layout().units[unit].name, version); });
 }
 
 void PsClient::wait_acknowledged(std::size_t unit) {
   const Busy busy(*this);
-  wait_until([&] { return protocol_.acknowledged(unit); }, "acknowledgements", unit);
-}
-
-void PsClient::wait_until(const std::function<bool()>& done, const char* what, std::size_t unit) {
-  constexpr std::chrono::milliseconds kLook{100};
-  if (done()) return;
-  const Moment start = clock_.now();
-  const Moment deadline = options_.op_timeout == Nanoseconds::max() ? kNever : start + options_.op_timeout;
-  while (!done()) {
-    outbox_.flush(transport_);
-    const Moment now = clock_.now();
-    if (now >= deadline)
-      fail(ErrorKind::timeout, "waited {:.1f} s for {} of unit '{}'", seconds(now - start), what,
-           layout().units[unit].name);
-    if (const auto message = transport_.receive(std::min(deadline, now + kLook))) {
-      protocol_.on_message(*message);
-    } else if (options_.check) {
-      options_.check();
-    }
-  }
+  wait_until([&] { return protocol_.acknowledged(unit); },
+             [&] { return fmt::format("the servers to take unit '{}'", layout().units[unit].name); });
 }
 
 }  // namespace psring::worker

@@ -41,7 +41,8 @@ class PsClient {
   void pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up = false);
   void push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into);
 
-  /// Waits until the unit is there in at least this version. Throws peer_lost, timeout, protocol.
+  /// Waits until the unit is there in at least this version. Throws peer_lost and timeout, which say what was
+  /// waited for, and protocol.
   void wait(std::size_t unit, std::uint64_t version);
   bool has(std::size_t unit, std::uint64_t version) const { return protocol_.has(unit, version); }
   /// Waits until the servers have confirmed the last `push` of the unit.
@@ -54,7 +55,7 @@ class PsClient {
  private:
   class Busy;  ///< counts a call's time
   void send();
-  void wait_until(const std::function<bool()>& done, const char* what, std::size_t unit);
+  void wait_until(const auto& done, const auto& what);
 
   net::Transport& transport_;
   const Clock& clock_;

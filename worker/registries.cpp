@@ -18,12 +18,14 @@ void register_builtins(Registries& registries) {
   register_builtin_datasets(registries.datasets);
 
   registries.strategies.add("single", "one process, no exchange", [](const Spec& spec) {
+    spec.allow_only({});
     return std::make_unique<StrategyKind>(StrategyKind{
         .servers = false, .one_worker = true, .exact = true, .make = [spec](const Context& context, const JobOptions&) {
           return make_single(spec, context);
         }});
   });
   registries.strategies.add("ps", "servers own all parameters; push and pull, bsp", [](const Spec& spec) {
+    spec.allow_only({});
     return std::make_unique<StrategyKind>(StrategyKind{.servers = true,
                                                        .one_worker = false,
                                                        .exact = true,

@@ -4,7 +4,7 @@
 
 #include <psring/common/base/trace.h>
 #include <psring/ring/ring_links.h>
-#include <psring/ring/shm_group.h>
+#include <psring/ring/session.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/role.h>
 #include <psring/worker/training.h>
@@ -15,6 +15,7 @@ namespace {
 /// What the servers' answers are stored into and pushes leave from, and what the workers share.
 struct Memory {
   std::optional<Arena> arena;
+  std::optional<ring::RingLinks> links;
   std::unique_ptr<ring::ProcessGroup> group;
   std::optional<Training> training;
 };
@@ -34,19 +35,9 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
   return transport;
 }
 
-void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory, ring::RingLinks& links,
+void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory,
                      const std::vector<net::Member>& workers) {
-  const JobOptions& job = member.job();
-  ring::LinkOptions options;
-  options.group.check = [&member] { member.link().check(); };
-  if (job.op_timeout > 0) options.group.op_timeout = from_seconds(job.op_timeout);
-  options.group.ledger = &member.bytes();
-  options.background = job.overlap;
-  if (job.algorithm != "auto" && job.algorithm != "direct")
-    options.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
-  options.tuning = ring::Tuning::built_in();
-  const auto arena = std::make_shared<Arena>(lent_bytes(setup.layout()) + ring::kShmArenaBytes);
-  memory.group = links.connect(workers, arena, std::move(options), member.deadline());
+  memory.group = ring::make_job_group(member, *memory.links, workers, lent_bytes(setup.layout()), member.job().overlap);
   if (member.rank() == 0)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
 }
@@ -56,13 +47,12 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   const TrainSetup setup(job, registries, optimizers);
   const auto memory = std::make_shared<Memory>();  // shared with the membership, whose links close last
   member.keep(memory);
-  std::optional<ring::RingLinks> ring;
-  if (setup.strategy().ring) ring.emplace(member.key(), member.link_options());
-  const std::vector<net::Member> members = member.meet(ring ? ring->listen() : net::Addresses());
+  if (setup.strategy().ring) memory->links.emplace(member.key(), member.link_options(), member.bytes());
+  const std::vector<net::Member> members = member.meet(memory->links ? memory->links->listen() : net::Addresses());
   net::Transport* transport = nullptr;
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
-  if (ring) link_to_workers(member, setup, *memory, *ring, of_role(members, net::Role::worker));
+  if (memory->links) link_to_workers(member, setup, *memory, of_role(members, net::Role::worker));
   std::fflush(stdout);
   Trace trace(member.clock(), job.trace);
   const Training::Surroundings surroundings{.rank = member.rank(),

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <numeric>
 #include <utility>
+
+#include <unistd.h>
 
 #include <psring/common/base/error.h>
 #include <psring/optim/job_optimizer.h>
@@ -26,6 +29,22 @@ std::vector<TensorSpec> specs_of(const Layout& layout) {
   return specs;
 }
 
+constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 32;  // random numbers take a step of 32 bits
+
+/// No strategy computes without the values of a layer and their gradients, so what does not hold the parameters once
+/// will not train them. In floating point: the number of elements itself may not fit into any integer.
+void check_size(const JobOptions& job, const Layout& layout) {
+  double bytes = 0;
+  for (const TensorSpec& spec : specs_of(layout))
+    bytes += std::accumulate(spec.shape.begin(), spec.shape.end(), double{sizeof(float)},
+                             [](double product, std::size_t extent) { return product * static_cast<double>(extent); });
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  constexpr double kGiB = 1 << 30;
+  if (bytes > memory)
+    fail(ErrorKind::data, "--model {}: its parameters take {:.6g} GiB, this host has {:.4g} GiB of memory", job.model,
+         bytes / kGiB, memory / kGiB);
+}
+
 }  // namespace
 
 TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers)
@@ -34,12 +53,20 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   model_ = registries.models.make(Spec::parse("--model", job.model));
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
   layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? job.workers : 1);
+  check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
   if (!job.init.empty()) match_tensors(TensorFile(job.init), specs_of(layout_));
   data_ = make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
+  if (job.global_batch > data_.train->size())
+    fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
+         data_.train->size());
   const Sampler sampler(data_.train->size(), job.workers * job.virtual_workers, job.seed, false);
-  steps_ = job.steps.value_or(job.epochs * sampler.batches(job.batch_per_worker()));
+  steps_per_epoch_ = sampler.batches(job.batch_per_worker());
+  if (!job.steps && job.epochs > kMostSteps / steps_per_epoch_)
+    fail(ErrorKind::usage, "--epochs {}: of {} steps each, more than {} steps", job.epochs, steps_per_epoch_,
+         kMostSteps);
+  steps_ = job.steps.value_or(job.epochs * steps_per_epoch_);
   schedule_ = optim::make_schedule(Spec::parse("--schedule", job.schedule), steps_);
 }
 

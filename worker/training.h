@@ -32,6 +32,7 @@ class TrainSetup {
   const Layout& layout() const { return layout_; }
   /// --steps, or what --epochs come to.
   std::uint64_t steps() const { return steps_; }
+  std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
   OptimizerPlan optimizer() const { return {optimizer_.get(), schedule_.get(), lr_, job_.clip_norm}; }
 
  private:
@@ -42,6 +43,7 @@ class TrainSetup {
   DataSplit data_;
   Layout layout_;
   std::uint64_t steps_ = 0;
+  std::uint64_t steps_per_epoch_ = 0;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
   double lr_ = 0;

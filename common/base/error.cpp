@@ -1,3 +1,6 @@
+#include <new>
+#include <system_error>
+
 #include <psring/common/base/error.h>
 
 namespace psring {
@@ -27,6 +30,15 @@ ErrorKind kind_of_status(int status) noexcept {
        {ErrorKind::usage, ErrorKind::data, ErrorKind::peer_lost, ErrorKind::unauthorised, ErrorKind::check_failed})
     if (exit_status(kind) == status) return kind;
   return ErrorKind::bug;
+}
+
+Error to_error(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  const bool too_large = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr ||
+                         dynamic_cast<const std::length_error*>(&exception) != nullptr;
+  if (too_large) return Error(ErrorKind::data, "out of memory");
+  if (dynamic_cast<const std::system_error*>(&exception) != nullptr) return Error(ErrorKind::data, exception.what());
+  return Error(ErrorKind::bug, fmt::format("internal error: {}", exception.what()));
 }
 
 }  // namespace psring

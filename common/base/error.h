@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -42,6 +43,10 @@ class Error : public std::runtime_error {
  private:
   ErrorKind kind_;
 };
+
+/// What an exception that came from elsewhere means: an Error is itself. Memory or threads that the system does not
+/// give are data (more was asked for than this machine has), anything else is a bug.
+Error to_error(const std::exception& exception);
 
 /// Throws Error(kind) with a formatted line.
 template <class... Args>

@@ -5,6 +5,17 @@
 #include <psring/common/base/spec.h>
 
 namespace psring {
+namespace {
+
+std::size_t parse_whole(std::string_view flag, std::string_view text, std::size_t least) {
+  std::size_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < least)
+    fail(ErrorKind::usage, "{}: expected a whole number {}, got '{}'", flag, least == 0 ? ">= 0" : "> 0", text);
+  return value;
+}
+
+}  // namespace
 
 Spec Spec::parse(std::string_view flag, std::string_view text) {
   Spec spec;
@@ -51,22 +62,26 @@ double Spec::number(const std::string& key, double fallback) const {
   return value;
 }
 
+std::size_t Spec::count(const std::string& key, std::size_t fallback) const {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return fallback;
+  return parse_whole(fmt::format("{} {}:{}", flag_, name_, key), found->second, 0);
+}
+
 void Spec::allow_only(const std::set<std::string>& known) const {
+  if (values_.empty() && text_ != name_)
+    fail(ErrorKind::usage, "{}: expected {} after '{}', got '{}'", flag_, known.empty() ? "nothing" : ":KEY=VALUE",
+         name_, text_);
   for (const auto& [key, value] : values_) {
     if (known.contains(key)) continue;
     std::string list;
     for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-    fail(ErrorKind::usage, "{}: unknown key '{}' in '{}'; {} knows: {}", flag_, key, text_, name_, list);
+    fail(ErrorKind::usage, "{}: unknown key '{}' in '{}'; {} knows {}{}", flag_, key, text_, name_,
+         list.empty() ? "none" : "these: ", list);
   }
 }
 
-std::size_t parse_positive(std::string_view flag, std::string_view text) {
-  std::size_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value == 0)
-    fail(ErrorKind::usage, "{}: expected a whole number > 0, got '{}'", flag, text);
-  return value;
-}
+std::size_t parse_positive(std::string_view flag, std::string_view text) { return parse_whole(flag, text, 1); }
 
 std::size_t parse_bytes(std::string_view flag, std::string_view text) {
   std::size_t unit = 1;

@@ -24,10 +24,13 @@ class Spec {
 
   /// The value of a key, or the fallback. Throws usage where the value is not a positive whole number.
   std::size_t positive(const std::string& key, std::size_t fallback) const;
+  /// The same, where 0 is one of the values.
+  std::size_t count(const std::string& key, std::size_t fallback) const;
   std::string string(const std::string& key, const std::string& fallback) const;
   double number(const std::string& key, double fallback) const;
 
-  /// Throws usage, naming the flag, the unknown key and the known ones, where a key is not in `known`.
+  /// Throws usage, naming the flag, the unknown key and the known ones, where a key is not in `known`, or where
+  /// what follows the name is no list of keys and values.
   void allow_only(const std::set<std::string>& known) const;
 
  private:

@@ -54,7 +54,63 @@ std::optional<std::string> in_network(std::string_view text, std::size_t slash) 
   return find_local([&](std::string_view, std::uint32_t address) { return (address & mask) == (*network & mask); });
 }
 
+bool is_own_ipv6(const in6_addr& wanted) {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET6) continue;
+    const in6_addr& own = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
+    if (std::memcmp(&own, &wanted, sizeof own) == 0) return true;
+  }
+  return false;
+}
+
+/// The address of a host, in digits; nothing, with getaddrinfo's reason in `error`, where it has none.
+std::optional<std::string> digits_of(const std::string& host, int& error) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) return std::nullopt;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const addrinfo* chosen = found;
+  while (chosen != nullptr && chosen->ai_family != AF_INET) chosen = chosen->ai_next;
+  if (chosen == nullptr) chosen = found;
+  char text[NI_MAXHOST] = {};
+  error = ::getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  if (error != 0) return std::nullopt;
+  return text;
+}
+
 }  // namespace
+
+std::string to_string(const Endpoint& endpoint) {
+  const bool is_ipv6 = endpoint.host.find(':') != std::string::npos;
+  return is_ipv6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
+                 : fmt::format("{}:{}", endpoint.host, endpoint.port);
+}
+
+bool is_loopback(const Endpoint& endpoint) { return endpoint.host.starts_with("127.") || endpoint.host == "::1"; }
+
+Endpoint resolve_endpoint(std::string_view flag, const std::string& text, std::uint16_t least_port) {
+  const std::size_t colon = text.rfind(':');
+  std::string host = text.substr(0, colon);
+  const bool bracketed = host.starts_with('[') && host.ends_with(']');
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const std::string_view digits = std::string_view(text).substr(colon == std::string::npos ? text.size() : colon + 1);
+  unsigned port = 0;
+  const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (host.empty() || (!bracketed && host.find(':') != std::string::npos) || wrong != std::errc{} ||
+      end != digits.data() + digits.size() || port < least_port || port > 65535)
+    fail(ErrorKind::usage, "{} {}: expected HOST:PORT, or [ADDRESS]:PORT for IPv6, with a port from {} to 65535", flag,
+         text, least_port);
+  int error = 0;
+  const auto address = digits_of(host, error);
+  if (!address)
+    fail(ErrorKind::usage, "{} {}: cannot resolve {}: {}; expected HOST:PORT", flag, text, host, ::gai_strerror(error));
+  return {*address, static_cast<std::uint16_t>(port)};
+}
 
 std::string address_towards(const std::string& host) {
   addrinfo hints{};
@@ -77,7 +133,10 @@ std::string address_towards(const std::string& host) {
 }
 
 std::string bind_address(const std::string& text) {
-  if (const auto address = ipv4(text)) {
+  in6_addr ipv6{};
+  if (::inet_pton(AF_INET6, text.c_str(), &ipv6) == 1) {
+    if (is_own_ipv6(ipv6)) return text;
+  } else if (const auto address = ipv4(text)) {
     if (find_local([&](std::string_view, std::uint32_t local) { return local == *address; })) return text;
   } else if (const std::size_t slash = text.find('/'); slash != std::string::npos) {
     if (const auto found = in_network(text, slash)) return *found;

@@ -12,7 +12,10 @@
 
 namespace psring::net {
 
-/// One way to reach some peers (ZeroMQ, shared memory), driven by PollTransport: it never waits itself.
+/// Payloads of at most so many bytes are copied by `send` where they cannot leave at once.
+inline constexpr std::size_t kCopiedBytes = 4096;
+
+/// One way to reach some peers (ZeroMQ, TCP, shared memory), driven by PollTransport: it never waits itself.
 /// Belongs to one thread.
 class Channel {
  public:
@@ -28,9 +31,12 @@ class Channel {
   /// readable (poll's POLLIN) as soon as try_receive may have something.
   virtual bool arm() = 0;
   virtual int wait_fd() const = 0;
+  /// As Transport::place_payloads.
+  virtual void place_payloads([[maybe_unused]] const Place& place) {}
 
   virtual std::size_t in_flight_bytes(Peer peer) const = 0;
-  virtual std::size_t framing_bytes() const = 0;  ///< what one message costs besides its payload
+  virtual std::size_t window_bytes() const { return kWindowBytes; }  ///< as Transport::window_bytes
+  virtual std::size_t framing_bytes() const = 0;                     ///< what one message costs besides its payload
   virtual std::string describe(Peer peer) const = 0;
 };
 

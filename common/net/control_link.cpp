@@ -16,6 +16,7 @@
 
 #include <psring/common/base/fd.h>
 #include <psring/common/base/poll.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/control_link.h>
 #include <psring/common/net/zap.h>
 #include <psring/common/net/zmq_socket.h>
@@ -45,6 +46,7 @@ class ControlLink::Impl {
  public:
   Impl(Options options, const JobKey& key, const Clock& clock)
       : options_(std::move(options)),
+        address_(to_string(resolve_endpoint("--rdzv-endpoint", options_.endpoint))),
         key_(key),
         clock_(clock),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -159,7 +161,7 @@ class ControlLink::Impl {
     ZmqSocket monitor(context_.handle(), ZMQ_PAIR);
     monitor.set(ZMQ_LINGER, 0);
     psring::check(zmq_connect(monitor.handle(), address) == 0, "ZeroMQ: {}", zmq_strerror(errno));
-    if (zmq_connect(socket.handle(), ("tcp://" + options_.endpoint).c_str()) != 0)
+    if (zmq_connect(socket.handle(), ("tcp://" + address_).c_str()) != 0)
       psring::fail(ErrorKind::usage, "--rdzv-endpoint {}: {}", options_.endpoint, zmq_strerror(errno));
     return monitor;
   }
@@ -320,6 +322,7 @@ class ControlLink::Impl {
   }
 
   const Options options_;
+  const std::string address_;  ///< of the coordinator, in digits
   const JobKey key_;
   const Clock& clock_;
   const ZmqContext context_;

@@ -35,7 +35,8 @@ class ControlLink {
   };
 
   /// Joins the job. Throws unauthorised where the coordinator does not hold the same key, timeout where none
-  /// answers, and what the coordinator says where it refuses: all of them name the endpoint.
+  /// answers, usage where the endpoint is none, and what the coordinator says where it refuses: all of them name the
+  /// endpoint.
   ControlLink(Options options, const JobKey& key, const Clock& clock);
   /// Says goodbye after all that was given to send, waiting at most a second for the socket to take it.
   ~ControlLink();

@@ -42,9 +42,10 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent) {
 Coordinator::Coordinator(JobPlan plan, Moment now)
     : plan_(std::move(plan)), now_(now), deadline_(now + plan_.join_timeout), next_tick_(deadline_) {
   if (plan_.workers == 0) fail(ErrorKind::usage, "--workers: a job has at least one");
-  for (const std::uint32_t count : {plan_.workers, plan_.servers, plan_.agents})
+  for (const auto& [flag, count] : {std::pair("--workers", plan_.workers), std::pair("--servers", plan_.servers),
+                                    std::pair("--nodes", plan_.agents)})
     if (count > kMaxListItems / 2)
-      fail(ErrorKind::usage, "{} processes of one role, at most {} are supported", count, kMaxListItems / 2);
+      fail(ErrorKind::usage, "{} {}: at most {} are supported", flag, count, kMaxListItems / 2);
   if (plan_.heartbeat_interval <= Nanoseconds::zero() || plan_.heartbeat_timeout < 2 * plan_.heartbeat_interval)
     fail(ErrorKind::usage, "--heartbeat-timeout: {:g} s, expected at least twice the interval of {:g} s",
          seconds(plan_.heartbeat_timeout), seconds(plan_.heartbeat_interval));
@@ -155,6 +156,7 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
                                                      to_string(message.role)));
   const auto found = members_.find(message.role);
   if (found != members_.end()) found->second.exited = true;
+  if (found != members_.end() && found->second.failed) return;  // it has said itself why
   const std::string who = found != members_.end() ? to_string(found->second.member) : to_string(message.role);
   if (message.signal != 0 || message.status != 0)
     return fail_job(message.signal != 0 ? ErrorKind::peer_lost : kind_of_status(message.status),
@@ -164,7 +166,13 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
 }
 
 void Coordinator::on(State& from, const control::Failed& message) {
-  fail_job(message.kind, fmt::format("{}: {}", to_string(from.member), message.text));
+  from.failed = true;
+  std::string text = fmt::format("{}: {}", to_string(from.member), message.text);
+  const bool is_symptom = message.kind == ErrorKind::peer_lost && is_role(from.member.peer.role) && plan_.agents > 0;
+  if (!is_symptom) return fail_job(message.kind, std::move(text));
+  if (symptom_ || phase_ >= Phase::closing) return;
+  symptom_ = Error(message.kind, text);
+  cause_due_ = now_ + plan_.cause_grace;
 }
 
 void Coordinator::on(State& from, control::Report&& message) {
@@ -193,7 +201,7 @@ void Coordinator::on(State& from, const control::Done&) {
 void Coordinator::on(State& from, const control::Bye&) {
   from.said_bye = true;
   const bool may_leave = is_role(from.member.peer.role) && is_complete(from) && phase_ >= Phase::running;
-  if (!may_leave) lose(from, fmt::format("{} left {}", to_string(from.member), doing()));
+  if (!may_leave && !from.failed) lose(from, fmt::format("{} left {}", to_string(from.member), doing()));
 }
 
 void Coordinator::on(State& from, const auto& message) {
@@ -210,6 +218,7 @@ void Coordinator::lose(const State& state, std::string text) {
 void Coordinator::fail_job(ErrorKind kind, std::string text) {
   if (phase_ >= Phase::closing) return;  // a consequence of the first cause, or of the end
   result_.failure = Error(kind, text);
+  cause_due_ = kNever;
   broadcast(control::Abort{kind, std::move(text)}, [](const State&) { return true; });
   enter(Phase::closing, now_ + plan_.leave_timeout);
 }
@@ -218,7 +227,7 @@ void Coordinator::check_silence(Moment now) {
   for (const auto& [peer, state] : members_) {
     const Nanoseconds silent = now - state.heard;
     if (phase_ >= Phase::closing || state.said_bye || silent < plan_.heartbeat_timeout) continue;
-    if (state.exited && is_complete(state)) continue;
+    if (state.exited && (state.failed || is_complete(state))) continue;
     lose(state, state.exited ? fmt::format("{} exited {}", to_string(state.member), doing())
                              : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member), seconds(silent),
                                            doing()));
@@ -226,10 +235,11 @@ void Coordinator::check_silence(Moment now) {
 }
 
 void Coordinator::check_deadline(Moment now) {
+  if (now >= cause_due_) fail_job(symptom_->kind(), symptom_->what());
   if (now < deadline_) return;
   if (phase_ == Phase::joining)
-    fail_job(ErrorKind::timeout,
-             fmt::format("timed out after {:g} s waiting for {}", seconds(plan_.join_timeout), missing()));
+    fail_job(ErrorKind::timeout, fmt::format("timed out after {:g} s (--join-timeout) waiting for {}",
+                                             seconds(plan_.join_timeout), missing()));
   else if (phase_ == Phase::leaving)
     fail_job(ErrorKind::timeout,
              fmt::format("timed out after {:g} s waiting for {} to exit", seconds(plan_.leave_timeout), missing()));
@@ -239,6 +249,7 @@ void Coordinator::check_deadline(Moment now) {
 
 /// Each phase ends when what it waits for is there; several may end at once.
 void Coordinator::advance() {
+  if (symptom_ && phase_ < Phase::closing) return;  // it has failed: only the cause is not known yet
   if (phase_ == Phase::joining && missing().empty()) {
     control::Members list;
     for (const auto& [peer, state] : members_)
@@ -274,10 +285,10 @@ void Coordinator::enter(Phase phase, Moment deadline) {
 }
 
 Coordinator::Actions Coordinator::finish_call() {
-  next_tick_ = deadline_;
+  next_tick_ = std::min(deadline_, cause_due_);
   if (phase_ != Phase::ended)
     for (const auto& [peer, state] : members_)
-      if (!state.said_bye && !(state.exited && (is_complete(state) || phase_ == Phase::closing)))
+      if (!state.said_bye && !(state.exited && (state.failed || is_complete(state) || phase_ == Phase::closing)))
         next_tick_ = std::min(next_tick_, state.heard + plan_.heartbeat_timeout);
   return std::exchange(actions_, {});
 }
@@ -306,6 +317,7 @@ std::string Coordinator::missing() const {
           std::count_if(members_.begin(), members_.end(), [&](const auto& m) { return m.first.role == role; });
       const std::size_t absent = expected(role) - static_cast<std::size_t>(joined);
       if (absent > 0) parts.push_back(count_of(absent, role));
+      if (role == Role::agent && absent > 0) break;  // the roles that are not there are those of the absent agents
     }
   }
   std::vector<std::string> late;

@@ -24,7 +24,8 @@ struct JobPlan {
   Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all to join and be ready
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(500);
   Nanoseconds heartbeat_timeout = std::chrono::seconds(3);
-  Nanoseconds leave_timeout = std::chrono::seconds(10);  ///< for members to exit once the job has ended
+  Nanoseconds leave_timeout = std::chrono::seconds(10);      ///< for members to exit once the job has ended
+  Nanoseconds cause_grace = std::chrono::milliseconds(500);  ///< for the cause of a loss to be told: see Coordinator
 };
 
 /// How a job ended.
@@ -45,6 +46,9 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
 /// ready, each is told of all. Then: all workers done -> Finish to the servers; all have reported -> Finish to
 /// the workers; all of them have exited -> Finish to the agents. Whatever goes wrong before the last of these
 /// fails the job: one cause, and Abort to everybody.
+///
+/// A role that says it has lost a peer tells of a symptom: that peer's agent may be about to tell how it ended. So
+/// where there are agents, the symptom becomes the cause only if nothing better is said within `cause_grace`.
 class Coordinator {
  public:
   using Connection = std::string;  ///< a link's name, any bytes
@@ -88,6 +92,7 @@ class Coordinator {
     bool ready = false;
     bool done = false;
     bool reported = false;
+    bool failed = false;  ///< it has said why it ends
     bool said_bye = false;
     bool exited = false;  ///< as its agent says
   };
@@ -129,6 +134,8 @@ class Coordinator {
   Moment now_;       ///< of the call that is running
   Moment deadline_;  ///< of the phase
   Moment next_tick_;
+  std::optional<Error> symptom_;  ///< of a loss; the cause, unless another is told before cause_due_
+  Moment cause_due_ = kNever;
   std::map<Peer, State> members_;
   std::map<Connection, Peer> connections_;
   Actions actions_;  ///< of the call that is running

@@ -16,6 +16,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/base/poll.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/net/zap.h>
 #include <psring/common/net/zmq_socket.h>
@@ -105,12 +106,13 @@ class CoordinatorService::Impl {
         coordinator_(std::move(options.plan), clock.now()) {
     use_curve_server(router_.handle(), key.server_keys(), zap_);
     router_.set(ZMQ_LINGER, 1000);
-    router_.set(ZMQ_SNDHWM, 0);                                      // few and small: none may be dropped
-    router_.set(ZMQ_IPV6, options.listen.starts_with('[') ? 1 : 0);  // else the endpoint reads [::ffff:127.0.0.1]
-    const std::int64_t most = kMaxControlBytes + 4096;               // and CURVE's share
+    router_.set(ZMQ_SNDHWM, 0);  // few and small: none may be dropped
+    const std::string address = to_string(resolve_endpoint("--listen", options.listen, 0));
+    router_.set(ZMQ_IPV6, address.starts_with('[') ? 1 : 0);  // else the endpoint reads [::ffff:127.0.0.1]
+    const std::int64_t most = kMaxControlBytes + 4096;        // and CURVE's share
     const bool limited = zmq_setsockopt(router_.handle(), ZMQ_MAXMSGSIZE, &most, sizeof most) == 0;
     check(limited, "ZeroMQ: {}", zmq_strerror(errno));
-    if (zmq_bind(router_.handle(), fmt::format("{}{}", kScheme, options.listen).c_str()) != 0)
+    if (zmq_bind(router_.handle(), fmt::format("{}{}", kScheme, address).c_str()) != 0)
       fail(ErrorKind::usage, "--listen {}: {}", options.listen, zmq_strerror(errno));
     endpoint_ = router_.get_text(ZMQ_LAST_ENDPOINT).substr(kScheme.size());
   }

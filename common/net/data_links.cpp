@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/net/shm_channel.h>
@@ -29,20 +30,23 @@ DataLinks::DataLinks(const JobKey& key, Options options, ByteLedger& ledger)
 DataLinks::~DataLinks() = default;
 
 Addresses DataLinks::listen() {
+  if (options_.link) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};
   const std::string name = shm_name(key_.job_id(), options_.self.peer);
   shm_.push_back(listen_shm({.key = key_, .self = options_.self}, name));
-  return {{"tcp", zmq_->listen("tcp://" + options_.bind + ":0")}, {"shm", name}};
+  return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}, {"shm", name}};
 }
 
 void DataLinks::connect(const std::vector<Member>& members, Arena& arena, Moment deadline) {
   std::map<Peer, std::string> near;
   std::map<Peer, std::string> far;
+  if (options_.link && options_.way == Way::shm)
+    fail(ErrorKind::usage, "--link shapes TCP: --transport shm has no link to shape");
   for (const Member& member : members) {
     const bool same_host = member.host_id == options_.host_id;
     if (options_.way == Way::shm && !same_host)
       fail(ErrorKind::usage, "--transport shm: {} is on another host than {}", to_string(member),
            to_string(options_.self.peer));
-    if (options_.way != Way::tcp && same_host) {
+    if (options_.way != Way::tcp && !options_.link && same_host) {
       near[member.peer] = member.addresses.at("shm");
     } else {
       far[member.peer] = member.addresses.at("tcp");
@@ -55,7 +59,11 @@ void DataLinks::connect(const std::vector<Member>& members, Arena& arena, Moment
 Transport& DataLinks::transport() {
   if (!transport_) {
     std::vector<std::unique_ptr<Channel>> channels = std::move(shm_);
-    channels.push_back(std::move(zmq_));
+    if (options_.link) {
+      channels.push_back(make_shaped_channel(std::move(zmq_), std::make_shared<LinkShaper>(*options_.link)));
+    } else {
+      channels.push_back(std::move(zmq_));
+    }
     transport_ = make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger_);
   }
   return *transport_;

@@ -12,6 +12,7 @@
 #include <psring/common/net/control_messages.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/key.h>
+#include <psring/common/net/link_shaping.h>
 #include <psring/common/net/transport.h>
 #include <psring/common/net/zap.h>
 #include <psring/common/net/zmq_channel.h>
@@ -25,7 +26,8 @@ enum class Way : std::uint8_t { automatic, shm, tcp };
 Way parse_way(const std::string& text);
 
 /// A process's data links, made from what the rendezvous knows: listens and connects, by shared memory
-/// where both are on one host and nothing else was asked for, by ZeroMQ otherwise; then `transport` is
+/// where both are on one host and nothing else was asked for, by ZeroMQ otherwise; with a link to simulate, by ZeroMQ
+/// shaped to it, as if each process were a host of its own; then `transport` is
 /// what the process talks through.
 class DataLinks {
  public:
@@ -36,6 +38,7 @@ class DataLinks {
     std::string bind = "127.0.0.1";  ///< address of the interface that is listened at
     std::string host_id;
     Nanoseconds silence = std::chrono::seconds(10);  ///< after which a TCP link is lost
+    std::optional<LinkSpec> link{};                  ///< what links are shaped to
   };
 
   DataLinks(const JobKey& key, Options options, ByteLedger& ledger);
@@ -44,7 +47,7 @@ class DataLinks {
   /// Listens; returns what others need in order to connect.
   Addresses listen();
   /// Links to all of `members`. `arena` is what this process lends them by shared memory.
-  /// Throws usage where shared memory is demanded of another host; else as the channels do.
+  /// Throws usage where shared memory is demanded of another host, or of a shaped link; else as the channels do.
   void connect(const std::vector<Member>& members, Arena& arena, Moment deadline);
   /// After the last `listen` and `connect`: the transport over all links.
   Transport& transport();

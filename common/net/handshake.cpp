@@ -24,22 +24,25 @@ void append_identity(std::vector<std::byte>& bytes, Identity identity) {
   append_number(bytes, identity.incarnation);
 }
 
-/// What both proofs cover. All fields have a fixed size, so no two transcripts read the same.
+/// What both proofs cover. All fields have a fixed size and stand behind the label, so no two transcripts read the
+/// same.
 struct Transcript {
   Nonce client_nonce;
   Nonce server_nonce;
   Identity client;
   Identity server;
 
-  Mac proof(const JobKey& key, std::string_view side) const {
+  Mac proof(const JobKey& key, std::string_view side) const { return key.mac(labelled(key, side)); }
+  Mac secret(const JobKey& key, std::string_view purpose) const { return key.link_secret(labelled(key, purpose)); }
+  std::vector<std::byte> labelled(const JobKey& key, std::string_view label) const {
     std::vector<std::byte> bytes;
-    append(bytes, std::as_bytes(std::span(side)));
+    append(bytes, std::as_bytes(std::span(label)));
     append(bytes, client_nonce);
     append(bytes, server_nonce);
     append_identity(bytes, client);
     append_identity(bytes, server);
     append_number(bytes, key.job_id());
-    return key.mac(bytes);
+    return bytes;
   }
 };
 
@@ -109,8 +112,15 @@ HandshakeFrame ClientHandshake::on_challenge(const FrameHeader& header, std::spa
       !equal_in_constant_time(transcript.proof(key_, kServer), payload.subspan(sizeof(Nonce))))
     fail(ErrorKind::unauthorised, "{} at {} does not hold this job's key", to_string(server_), where_);
   const Mac proof = transcript.proof(key_, kClient);
+  server_nonce_ = transcript.server_nonce;
+  server_identity_ = transcript.server;
   state_ = State::proved;
   return make_frame(FrameType::proof, key_, self_, {proof.begin(), proof.end()});
+}
+
+Mac ClientHandshake::secret(std::string_view purpose) const {
+  check(open(), "a link that is not open has no secret");
+  return Transcript{nonce_, server_nonce_, self_, server_identity_}.secret(key_, purpose);
 }
 
 ServerHandshake::ServerHandshake(const JobKey& key, Identity self, const Nonce& nonce)
@@ -140,6 +150,11 @@ HandshakeFrame ServerHandshake::on_proof(const FrameHeader& header, std::span<co
     return refuse("the proof of the job's key is wrong");
   state_ = State::open;
   return make_frame(FrameType::accepted, key_, self_, {});
+}
+
+Mac ServerHandshake::secret(std::string_view purpose) const {
+  check(open(), "a link that is not open has no secret");
+  return Transcript{client_nonce_, nonce_, client_, self_}.secret(key_, purpose);
 }
 
 HandshakeFrame ServerHandshake::refuse(std::string_view text) {

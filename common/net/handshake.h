@@ -57,6 +57,8 @@ class ClientHandshake {
   /// or is another process than was expected.
   std::optional<HandshakeFrame> on_frame(const FrameHeader& header, std::span<const std::byte> payload);
   bool open() const { return state_ == State::open; }
+  /// As ServerHandshake::secret: both ends get the same.
+  Mac secret(std::string_view purpose) const;
 
  private:
   enum class State : std::uint8_t { helloed, proved, open };
@@ -68,6 +70,8 @@ class ClientHandshake {
   const std::string where_;
   const Nonce nonce_;
   State state_ = State::helloed;
+  Nonce server_nonce_{};
+  Identity server_identity_;
 };
 
 /// The side that listens; one for each link, with a nonce of its own. It never throws at what a stranger
@@ -84,6 +88,8 @@ class ServerHandshake {
   bool refused() const { return state_ == State::refused; }
   /// Who has proved the key. REQUIRES open().
   Identity client() const { return client_; }
+  /// A secret that only the two ends of this link can know, another one for each purpose. REQUIRES open().
+  Mac secret(std::string_view purpose) const;
 
  private:
   enum class State : std::uint8_t { waiting, challenged, open, refused };

@@ -9,44 +9,11 @@
 #include <vector>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/block_pool.h>
 #include <psring/common/net/in_process.h>
 
 namespace psring::net {
 namespace {
-
-/// Blocks of 64-byte aligned memory, in sizes of powers of two, kept for the next message.
-class BlockPool : public std::enable_shared_from_this<BlockPool> {
- public:
-  std::shared_ptr<std::byte> take(std::size_t bytes) {
-    const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, 64));
-    Block block = pop(size);
-    if (!block) block.reset(new (kAlignment) std::byte[size]);
-    return {block.release(), [pool = shared_from_this(), size](std::byte* data) { pool->push(size, Block(data)); }};
-  }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Free {
-    void operator()(std::byte* data) const { ::operator delete[](data, kAlignment); }
-  };
-  using Block = std::unique_ptr<std::byte, Free>;
-
-  Block pop(std::size_t size) {
-    const std::scoped_lock lock(mutex_);
-    std::vector<Block>& blocks = free_[size];
-    if (blocks.empty()) return nullptr;
-    Block block = std::move(blocks.back());
-    blocks.pop_back();
-    return block;
-  }
-  void push(std::size_t size, Block block) {
-    const std::scoped_lock lock(mutex_);
-    free_[size].push_back(std::move(block));
-  }
-
-  std::mutex mutex_;
-  std::map<std::size_t, std::vector<Block>> free_;
-};
 
 struct Inbox {
   std::deque<Message> messages;

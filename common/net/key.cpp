@@ -39,6 +39,7 @@ JobKey JobKey::load(const std::filesystem::path& file) {
   struct stat status {};
   if (!in || ::stat(file.c_str(), &status) != 0)
     fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::data, "--key {}: not a key file", file.string());
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     fail(ErrorKind::unauthorised, "--key {}: others may read it; chmod 600 it, or make another", file.string());
   char hex[2 * kBytes + 2] = {};
@@ -85,6 +86,15 @@ Mac JobKey::mac(std::span<const std::byte> message) const {
               message.size(), derive("data links").data());
   static_assert(crypto_auth_BYTES == sizeof mac && crypto_auth_KEYBYTES == kBytes);
   return mac;
+}
+
+Mac JobKey::link_secret(std::span<const std::byte> transcript) const {
+  Mac secret;
+  const auto key = derive("link secrets");
+  crypto_generichash(reinterpret_cast<unsigned char*>(secret.data()), secret.size(),
+                     reinterpret_cast<const unsigned char*>(transcript.data()), transcript.size(), key.data(),
+                     key.size());
+  return secret;
 }
 
 CurveKeys JobKey::server_keys() const { return curve_keys("curve server"); }

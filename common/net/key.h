@@ -36,6 +36,8 @@ class JobKey {
   std::uint64_t job_id() const;
   /// HMAC-SHA-512-256 of `message`.
   Mac mac(std::span<const std::byte> message) const;
+  /// A secret of one link, from what was said when it opened: keyed BLAKE2b.
+  Mac link_secret(std::span<const std::byte> transcript) const;
   /// The key pair of whoever listens, and that of whoever connects: the allow-list of ZAP has one entry.
   CurveKeys server_keys() const;
   CurveKeys client_keys() const;

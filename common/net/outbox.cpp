@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <psring/common/net/outbox.h>
 
 namespace psring::net {
@@ -9,7 +11,8 @@ void Outbox::add(const Outgoing& frame) {
 void Outbox::flush(Transport& transport) {
   for (auto queue = waiting_.begin(); queue != waiting_.end();) {
     auto& [peer, frames] = *queue;
-    while (!frames.empty() && transport.in_flight_bytes(peer) < window_bytes_) {
+    const std::size_t window_bytes = std::min(window_bytes_, transport.window_bytes(peer));
+    while (!frames.empty() && transport.in_flight_bytes(peer) < window_bytes) {
       const Outgoing frame = frames.begin()->second;
       frames.erase(frames.begin());
       transport.send(peer, frame.header, frame.payload);

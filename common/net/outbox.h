@@ -22,11 +22,12 @@ struct Outgoing {
 };
 
 /// Frames that wait for their turn. What the next forward pass needs first leaves first: frames without
-/// payload, then the units in forward order, then as they came. Only `window_bytes` at a time are given
-/// to the transport for each peer, so that what is urgent has little to wait for.
+/// payload, then the units in forward order, then as they came. Only `window_bytes` at a time, or
+/// what the transport says if that is less, are given to it for each peer, so that what is urgent has little to wait
+/// for.
 class Outbox {
  public:
-  explicit Outbox(std::size_t window_bytes = std::size_t{4} << 20) : window_bytes_(window_bytes) {}
+  explicit Outbox(std::size_t window_bytes = kWindowBytes) : window_bytes_(window_bytes) {}
 
   void add(const Outgoing& frame);
   /// Gives the transport what its windows have room for.

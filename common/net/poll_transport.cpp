@@ -58,6 +58,13 @@ class PollTransport final : public Transport {
     const Channel* channel = find(peer);
     return channel == nullptr ? 0 : channel->in_flight_bytes(peer);
   }
+  std::size_t window_bytes(Peer peer) const override {
+    const Channel* channel = find(peer);
+    return channel == nullptr ? kWindowBytes : channel->window_bytes();
+  }
+  void place_payloads(const Place& place) override {
+    for (const auto& channel : channels_) channel->place_payloads(place);
+  }
   std::string describe(Peer peer) const override {
     const Channel* channel = find(peer);
     return channel == nullptr ? "not linked" : channel->describe(peer);

@@ -137,11 +137,12 @@ bool ShmChannel::arm() {
 
 /// Forgets a link, and says whose it was.
 void ShmChannel::drop(std::size_t index, const Error& error) {
-  const Peer peer = links_[index].shm->peer();
+  const std::string who = fmt::format("{} (process {} of this host)", to_string(links_[index].shm->peer()),
+                                      process_behind(links_[index].socket));
   // The bell's file may live on in messages: the epoll has to forget it by hand.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, links_[index].shm->bell().get(), nullptr);
   links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
-  throw error.with_context(fmt::format("{} (shared memory)", to_string(peer)));
+  throw error.with_context(who);
 }
 
 /// Whatever the sockets have to say.

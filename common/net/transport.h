@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,15 @@ struct Message {
   std::shared_ptr<const void> holder;  ///< shared with whatever owns the bytes: a pooled buffer, a mapping
 };
 
+/// What a sender with priorities has in flight to each peer, where nothing else is said.
+inline constexpr std::size_t kWindowBytes = std::size_t{4} << 20;
+
+/// Where the payload of an arriving frame is to be put: memory of exactly header.payload_bytes that stays until the
+/// message was received or its peer is lost, or an empty span for memory of the transport's own. Asked once a frame,
+/// as soon as its header is there: always before its message is received, perhaps several frames earlier. A frame
+/// that is broken off leaves the memory half written.
+using Place = std::function<std::span<std::byte>(const FrameHeader&)>;
+
 /// Ordered, reliable frames between this process and the peers it is linked to; who they are and how
 /// they are reached was settled when the transport was made. Belongs to one thread, but for `wake`.
 /// Counts what it moves in the byte ledger.
@@ -40,6 +50,14 @@ class Transport {
 
   /// Bytes given to `send` for this peer that have not left yet: what a sender with priorities looks at.
   virtual std::size_t in_flight_bytes(Peer peer) const = 0;
+
+  /// How many bytes a sender with priorities should have in flight to a peer: enough to keep the link busy, and not
+  /// more, as nothing overtakes what is in flight.
+  virtual std::size_t window_bytes([[maybe_unused]] Peer peer) const { return kWindowBytes; }
+
+  /// Lets payloads arrive where they are needed, without a copy. A transport may ignore it: a message that did arrive
+  /// in its place has a payload that begins there, and no holder. `place` is called within `receive`.
+  virtual void place_payloads([[maybe_unused]] const Place& place) {}
 
   /// How the peer is reached, for people: "shared memory", "tcp 10.0.0.2:7001, encrypted".
   virtual std::string describe(Peer peer) const = 0;

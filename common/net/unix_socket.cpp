@@ -34,10 +34,16 @@ Fd make_socket() {
   return socket;
 }
 
-bool same_user(const Fd& socket) {
+std::optional<ucred> credentials(const Fd& socket) {
   ucred other{};
   socklen_t size = sizeof other;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 && other.uid == ::geteuid();
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &other, &size) != 0) return std::nullopt;
+  return other;
+}
+
+bool same_user(const Fd& socket) {
+  const auto other = credentials(socket);
+  return other && other->uid == ::geteuid();
 }
 
 struct Control {
@@ -99,6 +105,11 @@ Fd connect_unix(const std::string& name, Moment deadline) {
          std::strerror(error));
   if (!same_user(socket)) fail(ErrorKind::unauthorised, "local socket '{}' belongs to another user", name);
   return socket;
+}
+
+pid_t process_behind(const Fd& socket) {
+  const auto other = credentials(socket);
+  return other ? other->pid : 0;
 }
 
 void send_packet(const Fd& socket, std::span<const std::byte> bytes, std::span<const int> fds) {

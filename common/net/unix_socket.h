@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 #include <psring/common/base/clock.h>
 #include <psring/common/base/fd.h>
 
@@ -29,6 +31,9 @@ Fd listen_unix(const std::string& name);
 std::optional<Fd> accept_unix(const Fd& listener);
 /// Throws peer_lost where nobody listens, timeout, and unauthorised where it is another user.
 Fd connect_unix(const std::string& name, Moment deadline);
+
+/// The process at the other end when the socket was connected; 0 where the system does not say.
+pid_t process_behind(const Fd& socket);
 
 /// Never waits; throws peer_lost where the other end is gone or takes nothing.
 void send_packet(const Fd& socket, std::span<const std::byte> bytes, std::span<const int> fds = {});

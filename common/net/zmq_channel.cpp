@@ -110,15 +110,14 @@ ZmqChannelImpl::~ZmqChannelImpl() {
 std::string ZmqChannelImpl::listen(const std::string& address) {
   check(!router_, "a channel listens once");
   ZmqSocket router(context_.handle(), ZMQ_ROUTER);
-  set_link_options(router, options_.silence);
+  set_link_options(router, options_.silence, address);
   router.set(ZMQ_ROUTER_MANDATORY, 1);
   if (options_.encrypt) {
     check(options_.authenticator != nullptr, "an encrypted channel listens only behind an authenticator");
     use_curve_server(router.handle(), options_.key.server_keys(), *options_.authenticator);
   }
   if (zmq_bind(router.handle(), address.c_str()) != 0)
-    fail(ErrorKind::data, "cannot listen on {}: {}; choose another with --bind or --port (0: any that is free)",
-         address, zmq_strerror(errno));
+    fail(ErrorKind::data, "cannot listen on {}: {}; choose another address with --bind", address, zmq_strerror(errno));
   router_ = std::move(router);
   watch(*router_, EPOLL_CTL_ADD);
   return router_->get_text(ZMQ_LAST_ENDPOINT);
@@ -127,6 +126,7 @@ std::string ZmqChannelImpl::listen(const std::string& address) {
 void ZmqChannelImpl::connect(const std::map<Peer, std::string>& endpoints, Moment deadline) {
   const SystemClock clock;
   std::vector<std::unique_ptr<ZmqDealer>> fresh;
+  fresh.reserve(endpoints.size());
   for (const auto& [peer, endpoint] : endpoints)
     fresh.push_back(std::make_unique<ZmqDealer>(context_.handle(), options_, peer, endpoint, outbox_));
   for (;;) {

@@ -13,9 +13,9 @@ namespace {
 constexpr int kRetryMs = 10;
 constexpr int kLongestRetryMs = 200;
 
-ZmqSocket make_socket(void* context, const ZmqOptions& options) {
+ZmqSocket make_socket(void* context, const ZmqOptions& options, const std::string& endpoint) {
   ZmqSocket socket(context, ZMQ_DEALER);
-  set_link_options(socket, options.silence);
+  set_link_options(socket, options.silence, endpoint);
   // Frames go to this one connection or nowhere: nothing may wait for a later one, which has proved no key.
   socket.set(ZMQ_IMMEDIATE, 1);
   socket.set(ZMQ_RECONNECT_IVL, kRetryMs);
@@ -34,7 +34,7 @@ ZmqDealer::ZmqDealer(void* context, const ZmqOptions& options, Peer peer, const 
     : peer_(peer),
       endpoint_(endpoint),
       encrypt_(options.encrypt),
-      socket_(make_socket(context, options)),
+      socket_(make_socket(context, options, endpoint)),
       monitor_(context, socket_, unique_name(socket_.handle())),
       handshake_(options.key, options.self, peer, endpoint, random_nonce()),
       lane_(std::make_shared<ZmqOutbox::Lane>(std::move(outbox))) {

@@ -78,7 +78,9 @@ int send_frame(void* socket, const std::string& routing_id, const std::shared_pt
   return error != 0 ? error : ZmqOutbox::send(socket, lane, payload, false);
 }
 
-void set_link_options(ZmqSocket& socket, Nanoseconds silence) {
+void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string& endpoint) {
+  // Not for all: a socket that may take both kinds writes an IPv4 address as [::ffff:127.0.0.1].
+  socket.set(ZMQ_IPV6, endpoint.starts_with("tcp://[") ? 1 : 0);
   const auto silence_ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(silence).count());
   socket.set(ZMQ_LINGER, 0);
   socket.set(ZMQ_SNDHWM, 0);

@@ -36,6 +36,6 @@ int send_frame(void* socket, const std::string& routing_id, const std::shared_pt
 
 /// The options that sockets of data links have in common: bounded parts, heartbeats, no limit for what waits to be
 /// sent.
-void set_link_options(ZmqSocket& socket, Nanoseconds silence);
+void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string& endpoint);
 
 }  // namespace psring::net

@@ -7,15 +7,10 @@
 #include <zmq.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/channel.h>
 #include <psring/common/net/zmq_outbox.h>
 
 namespace psring::net {
-namespace {
-
-/// Below this a copy costs less than the bookkeeping of a message that borrows.
-constexpr std::size_t kCopyBytes = 4096;
-
-}  // namespace
 
 struct ZmqOutbox::Parcel {
   std::shared_ptr<Lane> lane;
@@ -29,7 +24,8 @@ ZmqOutbox::ZmqOutbox(std::size_t low_water_bytes)
 
 int ZmqOutbox::send(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes, bool more) {
   zmq_msg_t part;
-  if (bytes.size() <= kCopyBytes) {
+  // Below this a copy costs less than the bookkeeping of a message that borrows.
+  if (bytes.size() <= kCopiedBytes) {
     check(zmq_msg_init_size(&part, bytes.size()) == 0, "ZeroMQ: no memory for {} bytes", bytes.size());
     if (!bytes.empty()) std::memcpy(zmq_msg_data(&part), bytes.data(), bytes.size());
   } else {

@@ -11,7 +11,8 @@ std::optional<std::string> master_endpoint() {
   const char* address = std::getenv("MASTER_ADDR");
   const char* port = std::getenv("MASTER_PORT");
   if (address == nullptr || port == nullptr) return std::nullopt;
-  return std::string(address) + ":" + port;
+  const bool is_ipv6 = std::string_view(address).find(':') != std::string_view::npos;
+  return is_ipv6 ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
 }
 
 std::optional<std::uint32_t> environment_number(const char* name) {

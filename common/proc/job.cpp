@@ -44,6 +44,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("overlap", o.overlap);
   visit("bucket_order", o.bucket_order);
   visit("transport", o.transport);
+  visit("link", o.link);
   visit("encrypt", o.encrypt);
   visit("heartbeat_timeout", o.heartbeat_timeout);
   visit("join_timeout", o.join_timeout);

@@ -50,6 +50,7 @@ struct JobOptions {
   std::string bucket_order = "reverse";  ///< or forward
 
   std::string transport = "auto";  ///< auto, shm, tcp
+  std::string link;                ///< RATE[,DELAY] that every process's links are shaped to; "": none
   bool encrypt = false;
   double heartbeat_timeout = 10;  ///< seconds of silence after which a peer is lost
   double join_timeout = 60;

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <memory>
+#include <new>
+#include <optional>
 #include <span>
 
 #include <nlohmann/json.hpp>
@@ -14,19 +17,12 @@
 #include <psring/common/proc/role.h>
 
 namespace psring {
-namespace {
-
-/// The host of HOST:PORT or [HOST]:PORT.
-std::string host_of(const std::string& endpoint) {
-  const std::string host = endpoint.substr(0, endpoint.rfind(':'));
-  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
-}
-
-}  // namespace
-
 Membership::Membership(const RoleOptions& options, net::Role role)
     : role_(role), key_(net::JobKey::load(options.key_file)) {
   const std::string host = net::host_id();
+  // Before it joins: what is wrong here is no failure of the job.
+  const net::Endpoint endpoint = net::resolve_endpoint("--rdzv-endpoint", options.endpoint);
+  const std::string bind = options.bind.empty() ? net::address_towards(endpoint.host) : net::bind_address(options.bind);
   link_ =
       std::make_unique<net::ControlLink>(net::ControlLink::Options{.endpoint = options.endpoint,
                                                                    .role = role,
@@ -35,7 +31,7 @@ Membership::Membership(const RoleOptions& options, net::Role role)
                                                                    .join_timeout = from_seconds(options.join_timeout)},
                                          key_, clock_);
   try {
-    prepare(options, host);
+    prepare(host, bind);
   } catch (const Error& error) {
     link_->fail(error);
     throw;
@@ -45,16 +41,17 @@ Membership::Membership(const RoleOptions& options, net::Role role)
 /// Nobody wakes a transport that is about to go.
 Membership::~Membership() { link_->on_change({}); }
 
-void Membership::prepare(const RoleOptions& options, const std::string& host) {
+void Membership::prepare(const std::string& host, const std::string& bind) {
   job_ = job_from_json(link_->job());
-  const std::string bind =
-      options.bind.empty() ? net::address_towards(host_of(options.endpoint)) : net::bind_address(options.bind);
+  std::optional<net::LinkSpec> link;
+  if (!job_.link.empty()) link = net::parse_link(job_.link);
   link_options_ = {.self = {self(), 0},
                    .way = net::parse_way(job_.transport),
                    .encrypt = job_.encrypt,
                    .bind = bind,
                    .host_id = host,
-                   .silence = from_seconds(job_.heartbeat_timeout)};
+                   .silence = from_seconds(job_.heartbeat_timeout),
+                   .link = link};
   links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
 }
 
@@ -115,21 +112,28 @@ void tell(Membership& membership, const Error& error) {
   }
 }
 
+/// What used up the memory is not in the exception: the sizes that the job asks for are.
+Error explain(const std::exception& exception, const JobOptions& job) {
+  if (dynamic_cast<const std::bad_alloc*>(&exception) == nullptr) return to_error(exception);
+  return Error(ErrorKind::data, fmt::format("out of memory with --model {}, --data {}, --global-batch {}", job.model,
+                                            job.data, job.global_batch));
+}
+
 }  // namespace
 
 void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body) {
+  // Into a log, too, a line goes as it is printed: it must not be lost with the process, nor overtaken by its errors.
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   Membership membership(options, role);
   MemoryLog memory(membership.link(), membership.self(), membership.memory(), membership.clock());
   try {
     body(membership);
     memory.finish();
     membership.link().flush(membership.clock().now() + std::chrono::seconds(10));
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
+    const Error error = explain(exception, membership.job());
     tell(membership, error);
-    throw;
-  } catch (const std::exception& error) {
-    tell(membership, Error(ErrorKind::bug, error.what()));
-    throw;
+    throw error;
   }
 }
 

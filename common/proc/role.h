@@ -55,7 +55,7 @@ class Membership {
   std::string report_json(const std::string& extra) const;
 
  private:
-  void prepare(const RoleOptions& options, const std::string& host);
+  void prepare(const std::string& host, const std::string& bind);
 
   const SystemClock clock_;
   net::Role role_;

@@ -40,9 +40,12 @@ run cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE="$build_type" -DCMAKE_CXX_CO
   -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror $flags" -DCMAKE_PREFIX_PATH="$work/psring"
 run cmake --build build -j 2
 
-# README quotes them, whole.
+for program in *.cpp; do
+  [ "$(wc -l <"$program")" -le 40 ] || die "$program has more than 40 lines"
+done
+
+# README quotes two of them, whole.
 for program in own_model push_pull; do
-  [ "$(wc -l <$program.cpp)" -le 40 ] || die "$program.cpp has more than 40 lines"
   for readme in "$source"/README*.md; do
     awk -v begin="<!-- docs/examples/$program.cpp -->" '
       $0 == begin { seen = 1; next }
@@ -57,6 +60,29 @@ done
 grep -E '^ps .* =$' compare.txt >/dev/null || { cat compare.txt; die "own_model: ps is not equal to single"; }
 if ./build/own_model train --model sqare --data synthetic --steps 1 >unknown.txt 2>&1; then die "an unknown model was taken"; fi
 grep -q "unknown name 'sqare'.*square" unknown.txt || { cat unknown.txt; die "an unknown model: not said which are known"; }
+
+# Its own way of training, beside ours.
+./build/own_strategy compare --strategies ddp,local-sgd:k=4 --workers 2 --data synthetic --steps 20 --out "$work/own" \
+  >own.txt 2>own.err || { cat own.txt own.err; die "own_strategy compare failed"; }
+grep -E '^local-sgd:k=4 .* —$' own.txt >/dev/null || { cat own.txt; die "own_strategy: no row of its own"; }
+
+# Collectives, by two processes of its own: i * (1 + 2) at each.
+psring keygen ring.key >/dev/null
+exec 3< <(exec psring coordinator --strategy ddp --workers 2 --steps 1 --key ring.key --listen 127.0.0.1:0 \
+  --out "$work/ring" 2>coordinator.err)
+coordinator=$!
+job+=("$coordinator")
+read -r -t 60 line <&3 || { cat coordinator.err; die "the coordinator did not start"; }
+endpoint=$(sed -nE 's/^coordinator at ([^ ]+): .*/\1/p' <<<"$line")
+./build/all_reduce "$endpoint" ring.key >rank.a &
+other=$!
+job+=("$other")
+./build/all_reduce "$endpoint" ring.key >rank.b || { cat coordinator.err; die "all_reduce failed"; }
+wait "$other" || die "the other all_reduce failed"
+wait "$coordinator" || { cat coordinator.err; die "the coordinator failed"; }
+job=()
+sort rank.a rank.b | diff - <(printf 'rank %d of 2: sum 3 ... 2997, gathered 3 ... 6\n' 0 1) ||
+  die "all_reduce printed something else"
 
 # Push and pull, with a server and a coordinator started by hand. SGD at lr 0.5: twice vector += 0.5 * i.
 psring keygen job.key >/dev/null

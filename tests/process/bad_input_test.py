@@ -36,6 +36,14 @@ class Flags(ProgramTest):
         self.refuse(["--workers", "4096"], "--workers", "4096")
         self.refuse(["--workers", "5"], "--global-batch 12", "5 workers")
         self.refuse(["--epochs", "3"], "--steps", "--epochs")
+        for flag, value in (("--threads", "1025"), ("--server-threads", "100000000"), ("--servers", "2049"),
+                            ("--accumulate", "99999999999"), ("--nodes", "4294967297")):
+            self.refuse([flag, value], flag, value)
+        for flag, value in (("--steps", "99999999999"), ("--epochs", "99999999999"), ("--epochs", "4294967296")):
+            result = self.train(*TINY, flag, value)
+            self.assert_refused(result, USAGE, flag, value)
+        result = self.train("--data", "synthetic:samples=20", "--model", "mlp:4-2", "--global-batch", 21, "--workers", 1)
+        self.assert_refused(result, USAGE, "--global-batch 21", "20 samples")
         self.refuse(["--batch-size", "0"], "--batch-size", "--global-batch")
         self.refuse(["--lr", "nan"], "--lr", "nan")
         self.refuse(["--lr", "fast"], "--lr", "'fast'")
@@ -47,9 +55,10 @@ class Flags(ProgramTest):
 
     def test_names(self):
         for flag in ("--strategy", "--optimizer", "--schedule", "--aggregate", "--consistency", "--transport",
-                     "--encrypt", "--shuffle", "--units", "--optimizer-on", "--trace"):
+                     "--link", "--encrypt", "--shuffle", "--units", "--optimizer-on", "--trace"):
             self.refuse([flag, "banana"], flag, "'banana'")
         self.refuse(["--aggregate", "trimmed-mean:k=5"], "--aggregate", "2 workers")
+        self.refuse(["--link", "100mbit", "--transport", "shm"], "--link 100mbit", "--transport shm")
         self.refuse(["--banana"], "--banana", "--help")
         self.refuse(["banana"], "banana")
 
@@ -60,9 +69,14 @@ class Flags(ProgramTest):
             ("mlp:784-x-10", ["--model", "'x'"]),
             ("gpt:layers=2,fingers=3", ["--model", "'fingers'", "layers"]),
             ("gpt:layers=two", ["--model", "layers", "'two'"]),
+            ("gpt:layers=4000000000", ["--model", "4000000000 layers"]),
         ):
             with self.subTest(model):
                 self.assert_refused(self.train(*base, "--model", model), USAGE, *words)
+        for model in ("mlp:784-4000000000-10", "mlp:4-9000000000000000000-9000000000000000000-2"):
+            with self.subTest(model):
+                self.assert_refused(self.train(*base, "--model", model), DATA, f"--model {model}", "GiB")
+                self.assertFalse((self.folder / "runs").exists())
 
     def test_options_of_another_rule_or_strategy(self):
         self.refuse(["--optimizer", "sgd", "--betas", "0.9,0.99"], "--betas", "sgd")
@@ -72,6 +86,11 @@ class Flags(ProgramTest):
         self.refuse(["--strategy", "single", "--workers", "2"], "--workers 2", "--virtual-workers")
         self.refuse(["--strategy", "single", "--aggregate", "median"], "--aggregate median", "single")
         self.refuse(["--strategy", "ps", "--virtual-workers", "2"], "--virtual-workers")
+        self.refuse(["--strategy", "ps:k=1"], "--strategy", "'k'")
+        self.refuse(["--encrypt", "on", "--transport", "shm"], "--encrypt on", "--transport shm")
+        self.refuse(["--schedule", "cosine:warmup=-1"], "--schedule cosine:warmup", ">= 0", "'-1'")
+        for flag in ("--init", "--out"):
+            self.refuse([flag, ""], flag, "a value")
 
     def test_config_files(self):
         self.file("good.toml", b'lr = 0.5\nseed = 3\nbetas = 0.8,0.9\noptimizer = "adam"\n')
@@ -81,8 +100,11 @@ class Flags(ProgramTest):
         self.file("bad.toml", b"lr = 0.5\nbanana = 3\n")
         self.refuse(["--config", "bad.toml"], "bad.toml", "'banana'")
         self.file("worse.toml", b"lr = fast\n")
-        self.refuse(["--config", "worse.toml"], "--lr", "'fast'")
-        self.refuse(["--config", "none.toml"], "none.toml", status=DATA)
+        self.refuse(["--config", "worse.toml"], "worse.toml, line 1: --lr", "'fast'")
+        self.file("none.toml", b"\nworkers = 0\n")
+        self.refuse(["--config", "none.toml"], "none.toml, line 2: --workers", "> 0")
+        self.refuse(["--config", "nowhere.toml"], "nowhere.toml", status=DATA)
+        self.refuse(["--config", "."], "--config: .: not a regular file", status=DATA)
 
     def test_commands(self):
         self.assert_refused(self.run_program("psring"), USAGE, "train")
@@ -153,7 +175,7 @@ class Files(ProgramTest):
         for what, content, word in (
             ("empty", b"", "truncated"),
             ("terabytes of header", safetensors(b"{}", claimed=1 << 42), "header"),
-            ("no JSON", safetensors(b"{{{{"), "header"),
+            ("no JSON", safetensors(b"{{{{"), "bad header: it is not JSON, from byte 2 on"),
             ("a tensor beyond the file", safetensors({"layers.0.weight": weights}), ""),
             ("another shape", safetensors({"layers.0.weight": {**weights, "shape": [8, 32]}}, bytes(1024)), "shape"),
             ("tensors missing", safetensors({"layers.0.weight": weights}, bytes(1024)), "layers."),
@@ -163,6 +185,11 @@ class Files(ProgramTest):
                 result = self.train(*TINY, "--steps", 2, "--init", "init.safetensors")
                 self.assert_refused(result, DATA, "init.safetensors", word)
         self.assert_refused(self.train(*TINY, "--steps", 2, "--init", "nowhere"), DATA, "nowhere")
+        with self.subTest("not a number"):
+            self.assert_done(self.train(*TINY, "--steps", 1, "--out", "run"))
+            self.file("init.safetensors", self.model("run")[:-4] + struct.pack("<f", float("nan")))
+            result = self.train(*TINY, "--steps", 2, "--init", "init.safetensors")
+            self.assert_refused(result, DATA, "init.safetensors", "tensor layers.1.bias: element 3 is nan")
 
     def test_run_folder(self):
         self.assert_done(self.train(*TINY, "--steps", 2, "--out", "run"))
@@ -170,6 +197,14 @@ class Files(ProgramTest):
         self.assert_refused(self.train(*TINY, "--steps", 3, "--out", "run"), USAGE, "--out run")
         self.assertEqual(self.model("run"), before)
         self.assert_refused(self.train(*TINY, "--steps", 3, "--out", "/proc/run"), DATA, "--out /proc/run")
+        self.assert_refused(self.train(*TINY, "--steps", 9, "--lr", "1e10", "--out", "failed"), DATA, "not finite")
+        manifest = json.loads((self.folder / "failed" / "run.json").read_text())
+        self.assertEqual((manifest["job"]["lr"], manifest["hosts"]), (1e10, {}))
+        result = self.train(*TINY, "--steps", 9, "--out", "failed")
+        self.assert_refused(result, USAGE, "--out failed", "which has failed", "remove it or choose another --out")
+        compare = ["compare", *TINY, "--strategies", "single", "--steps", 2, "--out", "both"]
+        self.assert_done(self.run_program("psring", *compare))
+        self.assert_refused(self.run_program("psring", *compare), USAGE, "--out", "both/single", "holds a run")
 
 
 class NotFinite(ProgramTest):
@@ -197,7 +232,11 @@ class Connections(ProgramTest):
         self.assert_refused(self.train(*TINY, "--steps", 2, "--listen", taken, "--out", "run"), USAGE, "--listen", taken)
         result = self.run_program("psring", "coordinator", *TINY, "--key", "job.key", "--listen", taken, "--out", "other")
         self.assert_refused(result, USAGE, "--listen", taken)
-        self.assert_refused(self.train(*TINY, "--steps", 2, "--listen", "banana"), USAGE, "--listen banana")
+        for address in ("banana", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1", "::1:0", "nobody.invalid:0"):
+            for command in ("train", "coordinator"):
+                result = self.run_program("psring", command, *TINY, "--key", "job.key", "--listen", address)
+                self.assert_refused(result, USAGE, f"--listen {address}", "expected HOST:PORT")
+        self.assert_done(self.train(*TINY, "--steps", 2, "--listen", "localhost:0", "--out", "local"))
         self.assert_done(self.train(*TINY, "--steps", 2, "--out", "run"))  # the folder is free for another attempt
 
     def test_key_files(self):
@@ -210,7 +249,8 @@ class Connections(ProgramTest):
                                     ["psring", "agent", "--rdzv-endpoint", "127.0.0.1:1"],
                                     ["psring-server", "--rdzv-endpoint", "127.0.0.1:1"],
                                     ["psring-worker", "--rdzv-endpoint", "127.0.0.1:1"]):
-            for key, status in (("job.key", UNAUTHORISED), ("text.key", DATA), ("none.key", DATA)):
+            for key, status in (("job.key", UNAUTHORISED), ("text.key", DATA), ("none.key", DATA), ("/dev/null", DATA),
+                                (".", DATA)):
                 with self.subTest(f"{program} {arguments[:1]} {key}"):
                     self.assert_refused(self.run_program(program, *arguments, "--key", key), status, "--key", key)
 
@@ -237,12 +277,28 @@ class Connections(ProgramTest):
         for program in (["psring-worker"], ["psring-server"], ["psring", "agent"]):
             with self.subTest(program):
                 self.assert_refused(self.run_program(*program, *common, limit=10), LOST, "127.0.0.1:1", "0.5 s")
-        common[1] = "banana"
-        self.assert_refused(self.run_program("psring-worker", *common), USAGE, "--rdzv-endpoint banana")
+        for endpoint in ("banana", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:99999", "nobody.invalid:80"):
+            common[1] = endpoint
+            for program in (["psring-worker"], ["psring", "agent"]):
+                result = self.run_program(*program, *common)
+                self.assert_refused(result, USAGE, f"--rdzv-endpoint {endpoint}", "expected HOST:PORT")
 
     def test_nobody_comes(self):
         process, _ = self.coordinator("--join-timeout", "0.5")
-        self.assert_refused(self.finish(process, 10), LOST, "0.5 s", "1 worker", "1 server")
+        self.assert_refused(self.finish(process, 10), LOST, "0.5 s (--join-timeout)", "1 worker and 1 server")
+
+    def test_bind(self):
+        process, endpoint = self.coordinator()
+        common = ["--rdzv-endpoint", endpoint, "--key", "job.key"]
+        for program in ("psring-worker", "psring-server"):
+            for address in ("240.1.2.3", "banana"):
+                result = self.run_program(program, *common, "--bind", address)
+                self.assert_refused(result, USAGE, f"--bind {address}")
+        # It was looked at before they joined: the job still waits for them.
+        server = self.start("psring-server", *common, "--bind", "lo")
+        self.assert_done(self.run_program("psring-worker", *common, "--bind", "127.0.0.1"))
+        self.assert_done(self.finish(server))
+        self.assert_done(self.finish(process))
 
     def test_bad_environment(self):
         self.key()

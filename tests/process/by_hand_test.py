@@ -17,8 +17,8 @@ class ByHand(ProgramTest):
 
     def coordinator(self, *arguments, **options):
         process = self.start("psring", "coordinator", *arguments, "--key", "job.key", "--out", "by-hand", **options)
-        line = process.stdout.readline()
-        return process, re.match(r"coordinator at (\S+): waiting for 2 workers and 2 servers", line).group(1)
+        awaited = "the agents of 2 hosts" if "--nodes" in arguments else "2 workers and 2 servers"
+        return process, re.match(rf"coordinator at (\S+): waiting for {awaited};", process.stdout.readline()).group(1)
 
     def assert_same(self, *processes):
         results = [self.finish(process) for process in processes]
@@ -38,7 +38,22 @@ class ByHand(ProgramTest):
                 self.assertRegex(result.out, r"ps: 20 steps, loss .*\n(.*as predicted\n)+run folder: .*by-hand")
                 summary = json.loads((self.folder / "by-hand" / "summary.json").read_text())
                 self.assertEqual(sorted(summary["roles"]), ["server 0", "server 1", "worker 0", "worker 1"])
+                job = json.loads((self.folder / "by-hand" / "run.json").read_text())["job"]
+                self.assertEqual((job["lr"], job["beta1"], job["eps"], job["steps"]), (0.01, 0.9, 1e-8, 20))
                 (self.folder / "by-hand").rename(self.folder / f"by-hand-{transport}")
+
+    def test_ipv6(self):
+        with open("/proc/net/if_inet6", encoding="ascii") as interfaces:
+            if not any(line.split()[-1] == "lo" for line in interfaces):
+                self.skipTest("no IPv6 on the loopback interface")
+        result = self.train(*JOB, "--listen", "[::1]:0", "--transport", "tcp", "--out", "six")
+        self.assert_done(result)
+        self.assertEqual(self.model("six"), self.model("launched"))
+        self.assertRegex((self.folder / "six" / "logs" / "worker-0.log").read_text(), r"through tcp \[::1\]:\d+\n")
+        coordinator, endpoint = self.coordinator(*JOB, "--transport", "tcp")
+        common = ["--rdzv-endpoint", endpoint, "--key", "job.key", "--bind", "::1"]
+        roles = [self.start(program, *common) for program in ("psring-worker", "psring-server") for _ in "12"]
+        self.assertIn("through tcp [::1]:", self.assert_same(coordinator, *roles)[1].out)
 
     def test_environment_of_other_launchers(self):
         without_workers = [word for i, word in enumerate(JOB) if "--workers" not in (word, JOB[i - 1])]

@@ -31,8 +31,29 @@ class Life(ProgramTest):
         for way in ("shm", "tcp"):
             for role, name in (("role-worker", "worker 1"), ("role-server", "server 1")):
                 with self.subTest(f"{name} over {way}"):
-                    self.assert_refused(self.hit(signal.SIGKILL, role, 1, "--transport", way), LOST, name)
+                    result = self.hit(signal.SIGKILL, role, 1, "--transport", way)
+                    self.assert_refused(result, LOST, name, "was ended by signal 9 (Killed)")
+                    log = (self.folder / "run" / "logs" / "worker-1.log").read_text()
+                    self.assertIn("worker 1: server 1", log, "what it printed is lost")
                     self.remove_run()
+
+    def test_killed_by_hand(self):
+        """Nobody is the parent of both: a worker tells what it was doing with whom."""
+        self.key()
+        for way, where in (("shm", "process {} of this host"), ("tcp", "tcp://127.0.0.1:")):
+            with self.subTest(way):
+                coordinator = self.start("psring", "coordinator", *ENDLESS, "--workers", 1, "--key", "job.key", "--out",
+                                         "run", "--transport", way)
+                common = ["--rdzv-endpoint", coordinator.stdout.readline().split()[2].rstrip(":"), "--key", "job.key"]
+                server = self.start("psring-server", *common)
+                worker = self.start("psring-worker", *common)
+                self.until_trains(coordinator, "run")
+                server.kill()
+                words = ("server 0", where.format(server.pid), "unit 'layers.", "step ")
+                self.assert_refused(self.finish(worker, BOUND), LOST, *words)
+                self.assert_refused(self.finish(coordinator, BOUND), LOST, "worker 0 (", *words)
+                self.finish(server)
+                self.remove_run()
 
     def test_stopped(self):
         for role, name in (("role-worker", "worker 0"), ("role-server", "server 0")):
@@ -43,7 +64,8 @@ class Life(ProgramTest):
     def test_coordinator(self):
         for signal_number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
             with self.subTest(signal_number.name):
-                self.assert_refused(self.hit(signal_number, "coordinator"), LOST, "coordinator")
+                words = ["was ended by signal 9 (Killed)"] if signal_number == signal.SIGKILL else []
+                self.assert_refused(self.hit(signal_number, "coordinator"), LOST, "the coordinator", *words)
                 self.remove_run()
 
     def test_launcher_is_interrupted(self):

@@ -78,7 +78,9 @@ class Compare(ProgramTest):
         run = json.loads((self.run_of_ps / "run.json").read_text())
         self.assertEqual(list(run), ["version", "commit", "command", "seed", "hosts", "link", "job"])
         self.assertEqual(run["command"][1:3], ["compare", "--data"])
-        self.assertEqual((run["job"]["strategy"], run["job"]["steps"]), ("ps", STEPS))
+        self.assertEqual((run["job"]["strategy"], run["job"]["steps"], run["job"]["epochs"]), ("ps", STEPS, 1))
+        used = [run["job"][option] for option in ("lr", "momentum", "weight_decay", "eps")]
+        self.assertEqual(used, [0.1, 0, 0, None])  # those of sgd, which has no eps
         self.assertEqual(sorted(run["hosts"]), ["server 0", "server 1", "worker 0", "worker 1"])
 
     def summary(self):
@@ -150,6 +152,26 @@ class Progress(ProgramTest):
         self.assertLess(len(bar.group(1)), 60)
         self.interrupt(job)
         os.close(ours)
+
+
+class ShapedLink(ProgramTest):
+    """--link changes when tensors arrive, and nothing else."""
+
+    def test_all(self):
+        job = [*TINY, "--steps", 5, "--workers", 2, "--servers", 2]
+        # 2 workers push 2 kB a step to each of 2 servers, at 125 kB/s, and pull as much.
+        shaped = self.train(*job, "--link", "1mbit,2ms", "--out", "shaped")
+        self.assert_done(shaped)
+        self.assert_done(self.train(*job, "--out", "plain"))
+        shaped, plain = self.folder / "shaped", self.folder / "plain"
+        self.assertEqual((shaped / "model.safetensors").read_bytes(), (plain / "model.safetensors").read_bytes())
+        self.assertEqual(json.loads((shaped / "run.json").read_text())["link"], "1mbit,2ms")
+        self.assertIsNone(json.loads((plain / "run.json").read_text())["link"])
+        self.assertIn("shaped to 1 Mbit/s, 2 ms", (shaped / "logs" / "worker-1.log").read_text())
+        steps = [json.loads(line) for line in (shaped / "metrics.jsonl").read_text().splitlines()]
+        for step in steps:
+            if "loss" in step:
+                self.assertGreater(step["step_s"], 0.02)
 
 
 class WrongStrategies(ProgramTest):

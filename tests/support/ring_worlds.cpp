@@ -19,12 +19,12 @@ struct Links {
   explicit Links(std::size_t ranks, std::optional<ring::Algorithm> algorithm, bool background) : ledgers(ranks) {
     for (std::size_t r = 0; r < ranks; ++r)
       endpoints.push_back(network.endpoint({net::Role::worker, static_cast<std::uint32_t>(r)}, ledgers[r]));
-    for (std::size_t r = 0; r < ranks; ++r)
-      groups.push_back(ring::make_link_group(*endpoints[r], r, ranks,
-                                             {.tuning = ring::Tuning::built_in(),
-                                              .algorithm = algorithm,
-                                              .segment_bytes = 4096,
-                                              .background = background}));
+    ring::LinkOptions options;
+    options.tuning = ring::Tuning::built_in();
+    options.algorithm = algorithm;
+    options.segment_bytes = 4096;
+    options.background = background;
+    for (std::size_t r = 0; r < ranks; ++r) groups.push_back(ring::make_link_group(*endpoints[r], r, ranks, options));
   }
 
   net::InProcessNetwork network{1};

@@ -3,6 +3,11 @@
 #include <psring/worker/model/loss.h>
 
 namespace psring::worker {
+namespace {
+
+constexpr std::size_t kMostLayers = 65536;
+
+}  // namespace
 
 GptShape parse_gpt(const Spec& spec) {
   spec.allow_only({"layers", "dim", "heads", "context", "vocab"});
@@ -17,6 +22,8 @@ GptShape parse_gpt(const Spec& spec) {
   if (shape.vocab > kMostTokens)
     fail(ErrorKind::usage, "--model {}: a vocabulary of {}; expected at most {}", spec.text(), shape.vocab,
          kMostTokens);
+  if (shape.layers > kMostLayers)
+    fail(ErrorKind::usage, "--model {}: {} layers; expected at most {}", spec.text(), shape.layers, kMostLayers);
   return shape;
 }
 

@@ -13,6 +13,8 @@
 namespace psring::worker {
 namespace {
 
+constexpr std::size_t kMostLayers = 65536;
+
 std::vector<std::size_t> parse_widths(const Spec& spec) {
   std::vector<std::size_t> widths;
   std::string_view rest = spec.argument();
@@ -54,10 +56,10 @@ Model make_mlp(const Spec& spec) {
 
 Model make_gelu_mlp(const Spec& spec) {
   spec.allow_only({"dim", "layers"});
-  if (spec.argument().find('=') == std::string::npos && !spec.argument().empty())
-    fail(ErrorKind::usage, "--model: expected gelu-mlp:dim=1024,layers=4, got '{}'", spec.text());
   const std::size_t dim = spec.positive("dim", 1024);
   const std::size_t layers = spec.positive("layers", 4);
+  if (layers > kMostLayers)
+    fail(ErrorKind::usage, "--model {}: {} layers; expected at most {}", spec.text(), layers, kMostLayers);
   Model model;
   model.name = spec.text();
   model.input_cols = dim;

@@ -56,8 +56,10 @@ class HeaderParser {
     try {
       const Json rest = Json::parse(
           header, [this](int depth, Json::parse_event_t event, Json& value) { return on_event(depth, event, value); });
-    } catch (const Json::exception& e) {
-      bad(e.what());
+    } catch (const Json::parse_error& error) {
+      bad(fmt::format("it is not JSON, from byte {} on", error.byte));
+    } catch (const Json::exception&) {
+      bad("it is not JSON that a header could be");
     }
     check_offsets();
     std::sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -310,7 +312,13 @@ void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std
   for (const TensorSlot& tensor : unit.tensors) {
     const TensorEntry& entry = tensor_for(file, tensor.spec);
     const Range part = Range{tensor.offset, tensor.offset + entry.elements}.intersect(range);
-    if (!part.empty()) file.read(entry, part.begin - tensor.offset, out.subspan(part.begin - range.begin, part.size()));
+    if (part.empty()) continue;
+    const std::span<float> values = out.subspan(part.begin - range.begin, part.size());
+    file.read(entry, part.begin - tensor.offset, values);
+    const auto odd = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+    if (odd != values.end())
+      fail(ErrorKind::data, "{}: tensor {}: element {} is {}", file.path(), entry.name,
+           part.begin - tensor.offset + static_cast<std::size_t>(odd - values.begin()), *odd);
   }
 }
 

@@ -56,7 +56,8 @@ class TensorFile {
 std::vector<const TensorEntry*> match_tensors(const TensorFile& file, std::span<const TensorSpec> specs);
 
 /// Writes the file's values of elements `range` of the unit, as `initialise` writes initial ones; padding is
-/// zero. Throws data as match_tensors does, but for tensors that are left over. out.size() == range.size().
+/// zero. Throws data as match_tensors does, but for tensors that are left over, and where a value is not finite.
+/// out.size() == range.size().
 void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std::span<float> out);
 
 /// Writes f32 tensors to a file, one after the other, so that no whole copy of a model is needed. The bytes

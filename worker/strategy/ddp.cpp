@@ -80,7 +80,7 @@ class Naive final : public DataParallel {
   using DataParallel::DataParallel;
 
   Prediction predict() const override {
-    Prediction sum;
+    Prediction sum{.same_bits = group().sums_in_rank_order()};
     for (const UnitLayout& unit : context_.layout.units)
       for (const TensorSlot& tensor : unit.tensors) predict_one(tensor.spec.elements(), sum);
     return sum;
@@ -124,7 +124,7 @@ class Overlapped final : public DataParallel {
   }
 
   Prediction predict() const override {
-    Prediction sum;
+    Prediction sum{.same_bits = group().sums_in_rank_order()};
     for (const Range bucket : bucketer_.buckets()) predict_one(units_.gradients(bucket).size(), sum);
     return sum;
   }

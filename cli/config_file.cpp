@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string_view>
+
+#include <psring/cli/config_file.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
+
+namespace psring::cli {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr std::string_view kSpace = " \t\r";
+
+std::string_view trim(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
+/// One line, read from the left.
+class Line {
+ public:
+  Line(std::string_view text, std::string where) : text_(text), rest_(trim(text)), where_(std::move(where)) {}
+
+  bool is_empty() const { return rest_.empty() || rest_.front() == '#'; }
+
+  std::string key() {
+    const std::string_view key = trim(rest_.substr(0, rest_.find('=')));
+    if (rest_.find('=') == std::string_view::npos || key.empty() ||
+        key.find_first_of("#\"'[") != std::string_view::npos)
+      bad();
+    rest_ = trim(rest_.substr(rest_.find('=') + 1));
+    return std::string(key);
+  }
+
+  std::string value() {
+    std::string value;
+    if (take('[')) {
+      while (!take(']')) {
+        if (!value.empty()) {
+          if (!take(',')) bad();
+          value += ',';
+        }
+        value += item(",]#");
+      }
+    } else {
+      value = item("#");
+    }
+    if (!is_empty()) bad();
+    return value;
+  }
+
+ private:
+  [[noreturn]] void bad() const { fail(ErrorKind::usage, "{}: expected KEY = VALUE, got '{}'", where_, trim(text_)); }
+
+  bool take(char c) {
+    if (!rest_.starts_with(c)) return false;
+    rest_ = trim(rest_.substr(1));
+    return true;
+  }
+
+  std::string item(std::string_view ends) {
+    const char quote = rest_.empty() ? '#' : rest_.front();
+    const bool quoted = quote == '"' || quote == '\'';
+    const std::size_t end = quoted ? rest_.find(quote, 1) : std::min(rest_.find_first_of(ends), rest_.size());
+    if (end == std::string_view::npos) bad();
+    std::string item(quoted ? rest_.substr(1, end - 1) : trim(rest_.substr(0, end)));
+    if (!quoted && (item.empty() || item.find_first_of("\"'") != std::string::npos)) bad();
+    rest_ = trim(rest_.substr(quoted ? end + 1 : end));
+    return item;
+  }
+
+  std::string_view text_;
+  std::string_view rest_;
+  std::string where_;
+};
+
+std::string read_text(const std::string& name) {
+  try {
+    const InputFile file(name);
+    if (file.size_bytes() > kMostBytes)
+      fail(ErrorKind::data, "{}: {} bytes, at most {} expected", name, file.size_bytes(), kMostBytes);
+    std::string text(file.size_bytes(), '\0');
+    file.read(0, std::as_writable_bytes(std::span(text)));
+    return text;
+  } catch (const Error& error) {
+    throw error.with_context("--config");
+  }
+}
+
+}  // namespace
+
+std::string config_line(const std::string& file, std::size_t line) {
+  return fmt::format("--config {}, line {}", file, line);
+}
+
+std::vector<ConfigEntry> read_config_file(const std::string& file) {
+  const std::string text = read_text(file);
+  std::vector<ConfigEntry> entries;
+  std::map<std::string, std::size_t> lines;
+  std::string_view rest = text;
+  for (std::size_t number = 1; !rest.empty(); ++number) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    Line line(rest.substr(0, end), config_line(file, number));
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+    if (line.is_empty()) continue;
+    const std::string key = line.key();
+    const auto [first, is_new] = lines.emplace(key, number);
+    if (!is_new)
+      fail(ErrorKind::usage, "{}: key '{}' is given twice, in line {} as well", config_line(file, number), key,
+           first->second);
+    entries.push_back({key, line.value(), number});
+  }
+  return entries;
+}
+
+}  // namespace psring::cli

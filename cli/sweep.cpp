@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <set>
+
+#include <CLI/CLI.hpp>
+
+#include <psring/cli/sweep.h>
+#include <psring/common/base/error.h>
+
+namespace psring::cli {
+namespace {
+
+/// What may hold a comma, or is no value of a job.
+const std::set<std::string> kNoLists = {"help", "config", "strategies", "out",       "model", "data",
+                                        "init", "betas",  "schedule",   "aggregate", "link"};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> values;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    values.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return values;
+}
+
+}  // namespace
+
+struct Sweep::State {
+  struct List {
+    CLI::Option* option;
+    std::vector<std::string> values;
+  };
+  std::vector<List> lists;  ///< in the order of the options
+  bool setting = false;
+
+  /// What the parser is to see of a value: of a list its first element.
+  std::string take(CLI::Option* option, const std::string& text) {
+    const bool counts_workers = option->get_single_name() == "servers";
+    if (setting) return text;
+    const bool list = text.find(',') != std::string::npos;
+    if (!list && !(counts_workers && text == "n")) return text;
+    std::vector<std::string> values = split(text);
+    for (const std::string& value : values)
+      if (value.empty() || std::count(values.begin(), values.end(), value) > 1)
+        fail(ErrorKind::usage, "--{} {}: expected different values between commas", option->get_single_name(), text);
+    const std::string first = values.front();
+    std::erase_if(lists, [&](const List& each) { return each.option == option; });
+    lists.push_back({option, std::move(values)});
+    return first == "n" ? "1" : first;
+  }
+
+  void set(CLI::Option* option, const std::string& value) {
+    option->clear();
+    option->add_result(value);
+    try {
+      option->run_callback();
+    } catch (const CLI::Error&) {
+      fail(ErrorKind::usage, "--{}: '{}' is no value of it", option->get_single_name(), value);
+    }
+  }
+
+  void walk(std::size_t depth, Point& point, const std::function<void(const Point&)>& body) {
+    if (depth == lists.size()) return body(point);
+    const List& list = lists[depth];
+    const std::string name = list.option->get_single_name();
+    for (const std::string& value : list.values) {
+      std::string real = value;
+      if (name == "servers" && value == "n") real = point.contains("workers") ? point.at("workers") : workers();
+      set(list.option, real);
+      point[name] = real;
+      walk(depth + 1, point, body);
+    }
+    point.erase(name);
+  }
+
+  std::string workers() const {
+    const CLI::Option* option = workers_option;
+    return option->count() > 0 ? option->results().front() : "2";
+  }
+
+  CLI::Option* workers_option = nullptr;
+};
+
+Sweep::Sweep(CLI::App& command) : state_(std::make_shared<State>()) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_single_name();
+    if (name == "workers") state_->workers_option = option;
+    if (kNoLists.contains(name) || option->get_expected_max() == 0) continue;
+    option->transform([state = state_, option](std::string text) { return state->take(option, text); });
+  }
+}
+
+void Sweep::for_each(const std::function<void(const Point&)>& body) {
+  // Servers may be counted by the workers, which come first.
+  std::stable_sort(state_->lists.begin(), state_->lists.end(), [](const auto& a, const auto& b) {
+    return a.option->get_single_name() == "workers" && b.option->get_single_name() != "workers";
+  });
+  state_->setting = true;
+  Point point;
+  state_->walk(0, point, body);
+  state_->setting = false;
+}
+
+}  // namespace psring::cli

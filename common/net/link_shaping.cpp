@@ -1,0 +1,303 @@
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <optional>
+#include <stop_token>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/net/link_shaping.h>
+
+namespace psring::net {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double scale;
+};
+constexpr Unit kRates[] = {{"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}};
+constexpr Unit kTimes[] = {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+
+/// A number with one of the units behind it, in the smallest one.
+std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  if (error != std::errc{}) return std::nullopt;
+  const std::string_view name(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == name; });
+  if (unit == units.end()) return std::nullopt;
+  return value * unit->scale;
+}
+
+/// A sender with priorities has this much waiting: what waits cannot be overtaken.
+constexpr Nanoseconds kWindow = std::chrono::milliseconds(10);
+constexpr std::size_t kLeastWindowBytes = std::size_t{64} << 10;
+
+Fd make_bell() {
+  Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
+  return bell;
+}
+
+void ring(const Fd& bell) { ::eventfd_write(bell.get(), 1); }
+
+void quieten(const Fd& bell) {
+  eventfd_t rings = 0;
+  ::eventfd_read(bell.get(), &rings);
+}
+
+class ShapedChannel final : public Channel {
+ public:
+  ShapedChannel(std::unique_ptr<Channel> inner, std::shared_ptr<LinkShaper> shaper)
+      : shaper_(std::move(shaper)),
+        framing_bytes_(inner->framing_bytes()),
+        inner_(std::move(inner)),
+        thread_([this](const std::stop_token& stop) { run(stop); }) {}
+  ~ShapedChannel() override;
+
+  bool reaches(Peer peer) const override {
+    const std::scoped_lock lock(mutex_);
+    return inner_->reaches(peer);
+  }
+  void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
+  std::optional<Message> try_receive() override;
+  bool arm() override;
+  int wait_fd() const override { return bell_.get(); }
+  std::size_t in_flight_bytes(Peer peer) const override;
+  std::size_t window_bytes() const override;
+  std::size_t framing_bytes() const override { return framing_bytes_; }
+  std::string describe(Peer peer) const override {
+    const std::scoped_lock lock(mutex_);
+    return fmt::format("{}, shaped to {}", inner_->describe(peer), to_string(shaper_->link()));
+  }
+
+ private:
+  struct Departure {
+    Moment start;
+    Peer to;
+    FrameHeader header;
+    std::span<const std::byte> payload;
+    std::unique_ptr<std::byte[]> copy;
+  };
+  /// A frame, or a loss, which comes after the frames before it.
+  struct Arrival {
+    Moment at;
+    std::optional<Message> message;
+    std::optional<Error> error;
+  };
+
+  void run(const std::stop_token& stop);
+  void depart(Moment now);
+  void hand_over(const Departure& frame);
+  bool receive();
+  void arrive(Moment now);
+  void add_error(const Error& error);
+  void sleep(Moment until) const;
+
+  // Constant after construction.
+  const std::shared_ptr<LinkShaper> shaper_;  ///< shared with the process's other channels
+  const int exceptions_ = std::uncaught_exceptions();
+  const std::size_t framing_bytes_;
+  const Fd kick_ = make_bell();  ///< wakes our thread
+  const Fd bell_ = make_bell();  ///< wakes the caller
+
+  // Guarded by mutex_. The inner channel belongs to who holds it.
+  mutable std::mutex mutex_;
+  std::unique_ptr<Channel> inner_;
+  std::deque<Departure> departures_;  ///< in the order of their start
+  std::map<Peer, std::size_t> waiting_bytes_;
+  std::deque<Arrival> arrivals_;  ///< in the order of their times
+  std::deque<Arrival> ready_;
+  bool left_ = false;
+
+  std::jthread thread_;
+};
+
+ShapedChannel::~ShapedChannel() {
+  thread_.request_stop();
+  ring(kick_);
+  thread_.join();
+  if (std::uncaught_exceptions() == exceptions_)
+    for (const Departure& frame : departures_) hand_over(frame);
+}
+
+void ShapedChannel::send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) {
+  const std::scoped_lock lock(mutex_);
+  if (!inner_->reaches(to)) fail(ErrorKind::peer_lost, "{}: the link is gone", to_string(to));
+  const Moment start = shaper_->depart(payload.size() + framing_bytes_, SystemClock().now());
+  Departure& frame = departures_.emplace_back(Departure{start, to, header, payload, nullptr});
+  if (!payload.empty() && payload.size() <= kCopiedBytes) {
+    frame.copy.reset(new std::byte[payload.size()]);
+    std::memcpy(frame.copy.get(), payload.data(), payload.size());
+    frame.payload = {frame.copy.get(), payload.size()};
+  }
+  waiting_bytes_[to] += payload.size();
+  // Later ones follow by themselves.
+  if (departures_.size() == 1) ring(kick_);
+}
+
+std::optional<Message> ShapedChannel::try_receive() {
+  const std::scoped_lock lock(mutex_);
+  if (ready_.empty()) return std::nullopt;
+  Arrival arrival = std::move(ready_.front());
+  ready_.pop_front();
+  if (arrival.error) throw Error(*arrival.error);
+  return std::move(arrival.message);
+}
+
+bool ShapedChannel::arm() {
+  const std::scoped_lock lock(mutex_);
+  quieten(bell_);
+  return !std::exchange(left_, false) && ready_.empty();
+}
+
+std::size_t ShapedChannel::in_flight_bytes(Peer peer) const {
+  const std::scoped_lock lock(mutex_);
+  const auto waiting = waiting_bytes_.find(peer);
+  return inner_->in_flight_bytes(peer) + (waiting == waiting_bytes_.end() ? 0 : waiting->second);
+}
+
+std::size_t ShapedChannel::window_bytes() const {
+  const double bytes = shaper_->link().bits_per_second / 8 * seconds(kWindow);
+  return std::clamp(static_cast<std::size_t>(bytes), kLeastWindowBytes, kWindowBytes);
+}
+
+void ShapedChannel::run(const std::stop_token& stop) {
+  const SystemClock clock;
+  while (!stop.stop_requested()) {
+    Moment next = kNever;
+    bool quiet = false;
+    {
+      const std::scoped_lock lock(mutex_);
+      quieten(kick_);
+      depart(clock.now());
+      quiet = !receive();
+      arrive(clock.now());
+      if (!departures_.empty()) next = departures_.front().start;
+      if (!arrivals_.empty()) next = std::min(next, arrivals_.front().at);
+      // Not quiet: it has something, or bytes have left and there is room for more.
+      if (quiet && !inner_->arm()) {
+        quiet = false;
+        left_ = true;
+        ring(bell_);
+      }
+    }
+    if (quiet) sleep(next);
+  }
+}
+
+void ShapedChannel::depart(Moment now) {
+  while (!departures_.empty() && departures_.front().start <= now) {
+    const Departure frame = std::move(departures_.front());
+    departures_.pop_front();
+    waiting_bytes_[frame.to] -= frame.payload.size();
+    hand_over(frame);
+    left_ = true;
+    ring(bell_);
+  }
+}
+
+/// Frames to a peer that is gone are dropped: its loss is told by itself.
+void ShapedChannel::hand_over(const Departure& frame) {
+  if (!inner_->reaches(frame.to)) return;
+  try {
+    inner_->send(frame.to, frame.header, frame.payload);
+  } catch (const Error& error) {
+    add_error(error);
+  }
+}
+
+/// A few frames of the inner channel; false where it had none.
+bool ShapedChannel::receive() {
+  constexpr int kFramesAtOnce = 64;  // then the caller has its turn
+  for (int i = 0; i < kFramesAtOnce; ++i) {
+    try {
+      std::optional<Message> message = inner_->try_receive();
+      if (!message) return false;
+      const std::size_t bytes = message->header.payload_bytes + framing_bytes_;
+      arrivals_.push_back({shaper_->arrive(bytes, SystemClock().now()), std::move(message), std::nullopt});
+    } catch (const Error& error) {
+      add_error(error);
+    }
+  }
+  return true;
+}
+
+void ShapedChannel::add_error(const Error& error) {
+  arrivals_.push_back({arrivals_.empty() ? SystemClock().now() : arrivals_.back().at, std::nullopt, error});
+}
+
+void ShapedChannel::arrive(Moment now) {
+  while (!arrivals_.empty() && arrivals_.front().at <= now) {
+    ready_.push_back(std::move(arrivals_.front()));
+    arrivals_.pop_front();
+    ring(bell_);
+  }
+}
+
+void ShapedChannel::sleep(Moment until) const {
+  pollfd items[] = {{inner_->wait_fd(), POLLIN, 0}, {kick_.get(), POLLIN, 0}};
+  const Nanoseconds left = until == kNever ? Nanoseconds(0) : std::max(until - SystemClock().now(), Nanoseconds(0));
+  const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+  ::ppoll(items, std::size(items), until == kNever ? nullptr : &limit, nullptr);
+}
+
+}  // namespace
+
+LinkSpec parse_link(const std::string& text) {
+  constexpr double kLeastRate = 1e3;
+  constexpr double kMostRate = 1e12;
+  constexpr double kMostDelay = 10e9;
+  const std::string_view all = text;
+  const std::size_t comma = all.find(',');
+  const auto rate = parse_quantity(all.substr(0, comma), kRates);
+  const auto delay =
+      comma == std::string_view::npos ? std::optional<double>(0) : parse_quantity(all.substr(comma + 1), kTimes);
+  if (!rate || !delay || !(*rate >= kLeastRate && *rate <= kMostRate) || !(*delay >= 0 && *delay <= kMostDelay))
+    fail(ErrorKind::usage, "--link: expected RATE[,DELAY] such as 1gbit,0.2ms or 100mbit, got '{}'", text);
+  return {*rate, Nanoseconds(std::llround(*delay))};
+}
+
+std::string to_string(const LinkSpec& link) {
+  const double rate = link.bits_per_second;
+  std::string text = rate >= 1e9   ? fmt::format("{:g} Gbit/s", rate / 1e9)
+                     : rate >= 1e6 ? fmt::format("{:g} Mbit/s", rate / 1e6)
+                                   : fmt::format("{:g} kbit/s", rate / 1e3);
+  if (link.delay >= std::chrono::milliseconds(1)) return fmt::format("{}, {:g} ms", text, seconds(link.delay) * 1e3);
+  if (link.delay > Nanoseconds(0)) return fmt::format("{}, {:g} us", text, seconds(link.delay) * 1e6);
+  return text;
+}
+
+Nanoseconds LinkShaper::time_of(std::size_t bytes) const {
+  return Nanoseconds(std::llround(static_cast<double>(bytes) * 8e9 / link_.bits_per_second));
+}
+
+Moment LinkShaper::depart(std::size_t bytes, Moment now) {
+  const std::scoped_lock lock(mutex_);
+  const Moment start = std::max(egress_free_, now);
+  egress_free_ = start + time_of(bytes);
+  return start;
+}
+
+Moment LinkShaper::arrive(std::size_t bytes, Moment now) {
+  const std::scoped_lock lock(mutex_);
+  ingress_free_ = std::max(ingress_free_, now + link_.delay) + time_of(bytes);
+  return ingress_free_;
+}
+
+std::unique_ptr<Channel> make_shaped_channel(std::unique_ptr<Channel> inner, std::shared_ptr<LinkShaper> shaper) {
+  return std::make_unique<ShapedChannel>(std::move(inner), std::move(shaper));
+}
+
+}  // namespace psring::net

@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <linux/sockios.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/tcp_socket.h>
+
+namespace psring::net {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+AddressList resolve(const std::string& host, const std::string& port, const std::string& what) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0)
+    fail(ErrorKind::data, "{}: {}", what, ::gai_strerror(error));
+  return {found, &::freeaddrinfo};
+}
+
+Fd make_socket(int family) {
+  Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) fail(ErrorKind::data, "cannot make a socket: {}", std::strerror(errno));
+  return socket;
+}
+
+std::string to_text(const sockaddr_storage& address, socklen_t size) {
+  char host[NI_MAXHOST] = {};
+  char port[NI_MAXSERV] = {};
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "?";
+  return address.ss_family == AF_INET6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+void set(const Fd& socket, int level, int option, int value, const char* name) {
+  if (::setsockopt(socket.get(), level, option, &value, sizeof value) != 0)
+    fail(ErrorKind::data, "cannot set {} of a socket: {}", name, std::strerror(errno));
+}
+
+}  // namespace
+
+Fd listen_tcp(const std::string& host) {
+  const AddressList address = resolve(host, "0", host);
+  Fd socket = make_socket(address->ai_family);
+  if (::bind(socket.get(), address->ai_addr, address->ai_addrlen) != 0 || ::listen(socket.get(), SOMAXCONN) != 0)
+    fail(ErrorKind::data, "cannot listen at {}: {}; choose another with --bind", host, std::strerror(errno));
+  return socket;
+}
+
+std::optional<Fd> accept_tcp(const Fd& listener) {
+  for (;;) {
+    Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) return socket;
+    // What went wrong with that one connection is reported here, too: see accept(2).
+    if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) return std::nullopt;
+  }
+}
+
+Fd start_connect(const std::string& endpoint) {
+  const std::size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == endpoint.size())
+    fail(ErrorKind::data, "'{}' is no endpoint: expected HOST:PORT", endpoint);
+  std::string host = endpoint.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const AddressList address = resolve(host, endpoint.substr(colon + 1), endpoint);
+  Fd socket = make_socket(address->ai_family);
+  if (::connect(socket.get(), address->ai_addr, address->ai_addrlen) != 0 && errno != EINPROGRESS)
+    fail(ErrorKind::peer_lost, "{}", std::strerror(errno));
+  return socket;
+}
+
+int connect_error(const Fd& socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+std::string local_endpoint(const Fd& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return "?";
+  return to_text(address, size);
+}
+
+std::string remote_endpoint(const Fd& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return "?";
+  return to_text(address, size);
+}
+
+void set_link_options(const Fd& socket, Nanoseconds silence) {
+  constexpr int kProbes = 3;
+  const auto whole = std::chrono::ceil<std::chrono::seconds>(std::min<Nanoseconds>(silence, std::chrono::hours(1)));
+  const int quiet = std::max(1, static_cast<int>(whole.count()) / 2);
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, quiet, "TCP_KEEPIDLE");
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, quiet / kProbes), "TCP_KEEPINTVL");
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "TCP_KEEPCNT");
+}
+
+bool unanswered(const Fd& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  // One probe may just be on its way.
+  return info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+}
+
+bool all_acknowledged(const Fd& socket) {
+  int left = 0;
+  return ::ioctl(socket.get(), SIOCOUTQ, &left) != 0 || left == 0;
+}
+
+}  // namespace psring::net

@@ -1,0 +1,73 @@
+#include <chrono>
+#include <deque>
+#include <optional>
+
+#include <psring/common/device/buffer.h>
+#include <psring/common/proc/role.h>
+#include <psring/ring/ring_links.h>
+#include <psring/ring/session.h>
+#include <psring/ring/shm_memory.h>
+
+namespace psring::ring {
+namespace {
+
+constexpr std::size_t kSessionBytes = std::size_t{1} << 30;  // sparse
+
+struct Memory {
+  std::optional<RingLinks> links;
+  std::unique_ptr<ProcessGroup> group;
+  std::deque<Buffer> vectors;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
+                                             const std::vector<net::Member>& workers, std::size_t arena_bytes,
+                                             bool background) {
+  const JobOptions& job = member.job();
+  LinkOptions options;
+  options.group.check = [&member] { member.link().check(); };
+  if (job.op_timeout > 0) options.group.op_timeout = from_seconds(job.op_timeout);
+  options.group.ledger = &member.bytes();
+  options.background = background;
+  options.tuning = Tuning::built_in();
+  if (job.algorithm != "auto" && job.algorithm != "direct")
+    options.algorithm = parse_algorithm("--algorithm", job.algorithm);
+  return links.connect(workers, std::make_shared<Arena>(arena_bytes + kShmArenaBytes), std::move(options),
+                       member.deadline());
+}
+
+struct Session::State {
+  explicit State(const RoleOptions& options) : member(options, net::Role::worker) {
+    member.keep(memory);
+    memory->links.emplace(member.key(), member.link_options(), member.bytes());
+    const auto workers = of_role(member.meet(memory->links->listen()), net::Role::worker);
+    memory->group = make_job_group(member, *memory->links, workers, kSessionBytes, false);
+  }
+
+  Membership member;
+  const std::shared_ptr<Memory> memory = std::make_shared<Memory>();  ///< shared with the member: its links close first
+};
+
+Session::Session(const RoleOptions& options) : state_(std::make_unique<State>(options)) {}
+
+Session::~Session() = default;
+
+ProcessGroup& Session::group() const { return *state_->memory->group; }
+
+std::span<float> Session::allocate(std::size_t elements) {
+  state_->memory->vectors.emplace_back(elements * sizeof(float), Category::gradients, state_->member.memory(),
+                                       group().arena());
+  return state_->memory->vectors.back().as<float>();
+}
+
+void Session::finish() {
+  group().barrier().wait();
+  group().account();
+  net::ControlLink& link = state_->member.link();
+  link.report(state_->member.report_json(""));
+  link.done();
+  link.flush(state_->member.clock().now() + std::chrono::seconds(10));
+}
+
+}  // namespace psring::ring

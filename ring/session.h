@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <psring/common/proc/role_options.h>
+#include <psring/ring/process_group.h>
+
+namespace psring {
+class Membership;
+namespace net {
+struct Member;
+}
+}  // namespace psring
+
+namespace psring::ring {
+
+class RingLinks;
+
+/// The group of all workers of a job, as the job's options say. `arena_bytes`: room for vectors in its arena.
+/// `background`: see LinkOptions. The group must not outlive the links.
+std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
+                                             const std::vector<net::Member>& workers, std::size_t arena_bytes,
+                                             bool background);
+
+/// A worker of a user's own program: joins a job and has the group of all its workers. Belongs to one thread.
+/// Throws as the links and the coordinator do: timeout, unauthorised, peer_lost, protocol, usage. A Session that goes
+/// without `finish` is a lost worker to the rest of the job.
+class Session {
+ public:
+  /// Waits until all workers of the job are there.
+  explicit Session(const RoleOptions& options);
+  ~Session();
+
+  ProcessGroup& group() const;
+  /// A vector of zeros where the group reaches it without a copy, for as long as the session lives. At most 1 GiB.
+  std::span<float> allocate(std::size_t elements);
+  /// Tells the job that this worker is done; the last call.
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace psring::ring
