@@ -61,6 +61,12 @@ Call call_of(const net::FrameHeader& header) {
   return call;
 }
 
+/// What the other side of a call has in its frames.
+Call as_sent(Call call) {
+  if (call.collective == Collective::recv) call.collective = Collective::send;
+  return call;
+}
+
 class LinkGroup;
 class LinkEngine;
 
@@ -78,6 +84,8 @@ class LinkOperation final : public Operation {
   bool step();
   /// Takes a message that is for this operation.
   void take(std::size_t from, net::Message message) { inbox_.push_back({from, std::move(message)}); }
+  /// Where the payload of a message goes: what is only received may be written as soon as the operation is called.
+  std::span<std::byte> place(std::size_t from, Range range) const;
   /// The rank that is waited for.
   std::size_t awaited() const;
 
@@ -219,6 +227,10 @@ class LinkGroup final : public ProcessGroup {
     const Plan made = plan(collective, count, type, parts, root);
     return {made.sent() * type.bytes(), made.received() * type.bytes()};
   }
+  bool sums_in_rank_order() const override {
+    const auto& algorithm = engine_->options().algorithm;
+    return size() <= 2 || algorithm == Algorithm::exchange || algorithm == Algorithm::star;
+  }
   Moved moved() const override { return moved_; }
 
   // What the engine and operations use.
@@ -228,6 +240,7 @@ class LinkGroup final : public ProcessGroup {
   /// Tells the rank that is waited for what we wait in: if it is in something else, neither would ever know.
   void probe(const LinkOperation& operation);
   void arrived(net::Message message);
+  std::span<std::byte> place(const net::FrameHeader& header);
   void advance();
   bool idle() const { return operations_.empty(); }
   std::string who(std::size_t rank) const { return fmt::format("rank {}", rank); }
@@ -377,14 +390,34 @@ void LinkOperation::combine(Range range) {
   collected_.clear();
 }
 
+std::span<std::byte> LinkOperation::place(std::size_t from, Range range) const {
+  // Which action a message is for, its place among those of its rank says: those that wait in the inbox come first. Its
+  // range does not, as a ring receives each part twice from its neighbour, first to be reduced.
+  auto waiting =
+      std::count_if(inbox_.begin(), inbox_.end(), [&](const Arrived& arrived) { return arrived.from == from; });
+  for (std::size_t i = taken_; i < plan_.actions.size(); ++i) {
+    const Action& action = plan_.actions[i];
+    const bool arrives = action.kind != Action::Kind::send && action.kind != Action::Kind::combine;
+    if (!arrives || action.peer != from || waiting-- > 0) continue;
+    if (action.kind != Action::Kind::receive || action.range != range) return {};
+    return {at(range.begin), range.size() * call_.type.bytes()};
+  }
+  return {};
+}
+
 // The engine.
 
 LinkEngine::LinkEngine(net::Transport& transport, std::size_t rank, std::size_t ranks, LinkOptions options)
     : transport_(transport), rank_(rank), ranks_(ranks), options_(std::move(options)) {
+  transport_.place_payloads([this](const net::FrameHeader& header) {
+    const auto found = groups_.find(header.group);
+    return found == groups_.end() ? std::span<std::byte>() : found->second->place(header);
+  });
   if (options_.background) thread_ = std::thread([this] { run(); });
 }
 
 LinkEngine::~LinkEngine() {
+  transport_.place_payloads({});
   if (thread_.joinable()) {
     {
       ++wanted_;
@@ -634,8 +667,7 @@ LinkOperation* LinkGroup::find(const net::FrameHeader& header, std::size_t from)
 
 void LinkGroup::check_call(const LinkOperation& operation, std::size_t from, const net::FrameHeader& header) {
   const Call theirs = call_of(header);
-  Call ours = operation.call();
-  if (ours.collective == Collective::recv) ours.collective = Collective::send;
+  const Call ours = as_sent(operation.call());
   if (theirs == ours) return;
   engine_->break_all(
       Error(ErrorKind::usage, fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", operation.number(),
@@ -658,6 +690,17 @@ void LinkGroup::arrived(net::Message message) {
   moved_.received += message.payload.size();
   operation->take(from, std::move(message));
   if (operation->step()) advance();
+}
+
+std::span<std::byte> LinkGroup::place(const net::FrameHeader& header) {
+  if (header.payload_bytes == 0) return {};
+  const auto member = std::find(members_.begin(), members_.end(), header.sender_rank);
+  if (member == members_.end()) return {};
+  const auto from = static_cast<std::size_t>(member - members_.begin());
+  const LinkOperation* operation = find(header, from);
+  if (operation == nullptr || call_of(header) != as_sent(operation->call())) return {};
+  const std::span<std::byte> place = operation->place(from, header.range());
+  return place.size() == header.payload_bytes ? place : std::span<std::byte>();
 }
 
 void LinkGroup::advance() {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/link_shaping.h>
 #include <psring/common/net/unix_socket.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm_group.h>
@@ -11,26 +12,56 @@
 
 namespace psring::ring {
 
-RingLinks::RingLinks(const net::JobKey& key, net::DataLinks::Options options)
-    : key_(key), options_(std::move(options)) {}
+RingLinks::RingLinks(const net::JobKey& key, net::DataLinks::Options options, ByteLedger& ledger)
+    : key_(key),
+      options_(std::move(options)),
+      ledger_(ledger),
+      tcp_(net::make_tcp_channel(
+          {.key = key_, .self = options_.self, .encrypt = options_.encrypt, .silence = options_.silence})) {}
 
 net::Addresses RingLinks::listen() {
   const std::string name = fmt::format("psring-{:016x}-ring-{}-{}", key_.job_id(), options_.self.peer.rank, ::getpid());
   listener_ = net::listen_unix(name);
-  return {{"ring-shm", name}};
+  return {{"ring-shm", name}, {"ring-tcp", tcp_->listen(options_.bind)}};
 }
 
 std::unique_ptr<ProcessGroup> RingLinks::connect(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
                                                  LinkOptions options, Moment deadline) {
-  for (const net::Member& worker : workers)
-    if (worker.host_id != options_.host_id)
-      fail(ErrorKind::usage, "{} is on another host: only shared memory is there yet", to_string(worker));
+  const auto far = std::find_if(workers.begin(), workers.end(),
+                                [&](const net::Member& worker) { return worker.host_id != options_.host_id; });
+  if (options_.way == net::Way::shm && far != workers.end())
+    fail(ErrorKind::usage, "--transport shm: {} is on another host than {}", to_string(*far),
+         to_string(options_.self.peer));
+  const bool messages = options_.way == net::Way::tcp || options_.link || options.algorithm;
+  if (far != workers.end() || messages) return connect_tcp(workers, std::move(options), deadline);
   std::vector<net::Peer> peers;
   for (const net::Member& worker : workers) peers.push_back(worker.peer);
   const ShmWorld world = meet_in_shared_memory(key_, options_.self, peers, listener_,
                                                workers.front().addresses.at("ring-shm"), std::move(arena), deadline);
   listener_ = Fd();
+  tcp_.reset();
   return make_shm_group(world, std::move(options.group));
+}
+
+std::unique_ptr<ProcessGroup> RingLinks::connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
+                                                     Moment deadline) {
+  listener_ = Fd();
+  std::map<net::Peer, std::string> lower;
+  std::set<net::Peer> all;
+  for (const net::Member& worker : workers) {
+    if (worker.peer == options_.self.peer) continue;
+    all.insert(worker.peer);
+    if (worker.peer < options_.self.peer) lower[worker.peer] = worker.addresses.at("ring-tcp");
+  }
+  tcp_->connect(lower, deadline);
+  tcp_->await_links(all, deadline);
+  std::vector<std::unique_ptr<net::Channel>> channels;
+  channels.push_back(std::move(tcp_));
+  if (options_.link)
+    channels.front() =
+        net::make_shaped_channel(std::move(channels.front()), std::make_shared<net::LinkShaper>(*options_.link));
+  transport_ = net::make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger_);
+  return make_link_group(*transport_, options_.self.peer.rank, workers.size(), std::move(options));
 }
 
 }  // namespace psring::ring
