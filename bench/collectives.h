@@ -45,9 +45,9 @@ struct CollectivesOptions {
 /// all_gather and all_to_all, 1 for the others. For collectives in which each rank has a part of a vector, size is
 /// the whole vector's and count the part's.
 ///
-/// The limit is the time in which the ranks, all at once and each in its own vector, read and write as many bytes as
-/// the call makes them touch at least where all share memory: CollectiveCall::traffic; for all_reduce of M bytes each
-/// of n ranks reads n M/n and writes n M/n.
+/// The limit is the time, from the first rank's start to the last one's end, in which the ranks, all at once and each
+/// in its own vector, read and write as many bytes as the call makes them touch at least where all share memory:
+/// CollectiveCall::traffic; for all_reduce of M bytes each of n ranks reads n M/n and writes n M/n.
 ///
 /// Results are compared before the first round, and with `check` after the last iteration of each; every element that
 /// differs counts. Throws check_failed, after the report, where there is one.

@@ -69,6 +69,7 @@ void CollectivesFlags::add_options(CLI::App& command) {
       ->capture_default_str();
   command.add_option("-e,--end", end_, "largest size")->capture_default_str();
   command.add_option("-f,--factor", factor_, "from one size to the next")->capture_default_str();
+  command.add_option("--sizes", sizes_, "these sizes instead: 8,4K,64K,1M,16M,64M")->delimiter(',');
   command
       .add_option("-n,--iterations", options_.iterations,
                   "of a round; 0: as many as take about 0.1 s, at least 5, at most 1000")
@@ -115,21 +116,27 @@ void CollectivesFlags::add_rank(CLI::App& root) {
   command->add_option("--ways", rank_.ways)->required();
 }
 
+void CollectivesFlags::settle_sizes() {
+  const auto add = [&](const char* flag, std::size_t size) {
+    if (size % size_bytes(options_.dtype) != 0)
+      fail(ErrorKind::usage, "{}: {} bytes are no whole number of elements of {}", flag, size, dtype_);
+    options_.sizes.push_back(size);
+  };
+  for (const std::string& size : sizes_) add("--sizes", vector_bytes("--sizes", size));
+  if (!sizes_.empty()) return;
+  if (factor_ < 2) fail(ErrorKind::usage, "--factor: expected a number > 1, got {}", factor_);
+  const std::size_t last = vector_bytes("--end", end_);
+  for (std::size_t size = vector_bytes("--begin", begin_); size <= last; size *= factor_) add("--begin", size);
+  if (options_.sizes.empty()) fail(ErrorKind::usage, "--begin {}: is larger than --end {}", begin_, end_);
+}
+
 /// What the flags say, in the options.
 void CollectivesFlags::settle() {
   options_.dtype = ring::parse_dtype("--dtype", dtype_);
   const ring::ReduceOp redop = ring::ReduceOp::parse("--redop", redop_name(redop_));
   redop.require_meaning({options_.dtype});
   options_.redop = redop.kind();
-  if (factor_ < 2) fail(ErrorKind::usage, "--factor: expected a number > 1, got {}", factor_);
-  const std::size_t last = vector_bytes("--end", end_);
-  const std::size_t element = size_bytes(options_.dtype);
-  for (std::size_t size = vector_bytes("--begin", begin_); size <= last; size *= factor_) {
-    if (size % element != 0)
-      fail(ErrorKind::usage, "--begin {}: {} bytes are no whole number of elements of {}", begin_, size, element);
-    options_.sizes.push_back(size);
-  }
-  if (options_.sizes.empty()) fail(ErrorKind::usage, "--begin {}: is larger than --end {}", begin_, end_);
+  settle_sizes();
   if (options_.workers < 2 || options_.workers > kMaxRanks)
     fail(ErrorKind::usage, "--workers: expected 2 to {}, got {}", kMaxRanks, options_.workers);
   if (options_.root >= options_.workers)

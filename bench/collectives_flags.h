@@ -25,12 +25,14 @@ class CollectivesFlags {
   void add_options(CLI::App& command);
   void add_rank(CLI::App& root);
   void settle();
+  void settle_sizes();
 
   CollectivesOptions options_;
   PsringRankOptions rank_;
   std::string begin_ = "8";
   std::string end_ = "64M";
   std::size_t factor_ = 8;
+  std::vector<std::string> sizes_;
   std::string dtype_ = "f32";
   std::string redop_ = "sum";
   std::string segment_;

@@ -101,7 +101,8 @@ class Server {
       read_all(prepared.result, result_bytes);
       const Moment end = clock.now();
       if (i >= task.warm_up)
-        samples[i - task.warm_up] = {(returned - called).count(), (filled - begin + (end - called)).count()};
+        samples[i - task.warm_up] = {called.time_since_epoch().count(), (returned - called).count(),
+                                     (filled - begin + (end - called)).count()};
     }
     const bool check = task.check && task.kind == Task::Kind::measure;
     link_.answer({check ? contents.count_wrong(prepared.result, last) : 0}, prepared.how);

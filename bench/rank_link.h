@@ -51,6 +51,7 @@ inline constexpr std::size_t kMaxRanks = 64;
 
 /// An iteration at one rank, in nanoseconds.
 struct Sample {
+  std::int64_t begin = 0;  ///< of the call, on the machine's monotonic clock
   std::int64_t call = 0;
   std::int64_t loop = 0;  ///< rewriting the input, the call, reading the result
 };

@@ -238,7 +238,7 @@ TEST_CASE("every element that is wrong is counted") {
 
 TEST_CASE("the report has what the table says, and all rounds") {
   const psring::test::TemporaryFolder folder;
-  const Result result = run_bench("reduce_scatter -b 4K -e 4K --workers 2 --json " + folder.file("rows.json") + kQuick);
+  const Result result = run_bench("reduce_scatter --sizes 4K --workers 2 --json " + folder.file("rows.json") + kQuick);
   INFO(result.text);
   REQUIRE(result.status == 0);
   const auto report = nlohmann::json::parse(psring::test::read_file(folder.file("rows.json")));
@@ -316,6 +316,8 @@ TEST_CASE("wrong flags are one line and status 2") {
       {"all_reduce -b 2M -e 1M", "--begin"},
       {"all_reduce -b 3", "--begin"},
       {"all_reduce -f 1", "--factor"},
+      {"all_reduce --sizes 8,4Q", "--sizes"},
+      {"all_reduce --sizes 8,6", "--sizes"},
       {"all_reduce --rounds 0", "--rounds"},
       {"all_reduce --workers 1", "--workers"},
       {"all_reduce -d f8", "--dtype"},
