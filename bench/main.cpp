@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <version.h>
 
+#include <psring/bench/collectives_flags.h>
 #include <psring/bench/exchange.h>
 #include <psring/bench/push_pull.h>
 #include <psring/bench/training.h>
@@ -145,14 +146,17 @@ int run(int argc, char** argv) {
   root.require_subcommand(1);
   PushPullFlags push_pull;
   TrainFlags train;
+  bench::CollectivesFlags collectives;
   bench::ServerPlan plan;
   std::string kind;
+  collectives.add(root);
   add_push_pull(root, push_pull);
   add_train(root, train);
   add_serve(root, plan, kind);
   return cli::parse_and_run(root, std::vector<std::string>(argv, argv + argc), [&] {
     if (root.got_subcommand("push_pull")) return push_pull.run();
     if (root.got_subcommand("train")) return train.run();
+    if (const auto status = collectives.run(root)) return *status;
     plan.kind = bench::parse_kind(kind);
     bench::serve_exchange(plan);
     return 0;

@@ -22,13 +22,16 @@ std::filesystem::path make_folder() {
 
 }  // namespace
 
-Servers::Servers() : folder_(make_folder()), cluster_(folder_, clock_) { net::JobKey::generate().save(key_file()); }
+BenchFolder::BenchFolder() : path_(make_folder()) { net::JobKey::generate().save(key_file()); }
 
-Servers::~Servers() {
-  cluster_.terminate_all(std::chrono::seconds(1));
+BenchFolder::~BenchFolder() {
   std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
+  std::filesystem::remove_all(path_, ignored);
 }
+
+Servers::Servers() : cluster_(folder_.path(), clock_) {}
+
+Servers::~Servers() { cluster_.terminate_all(std::chrono::seconds(1)); }
 
 std::string Servers::start(ServerPlan plan) {
   const std::string name = fmt::format("{} server {}", to_string(plan.kind), started_++);

@@ -10,6 +10,22 @@
 
 namespace psring::bench {
 
+/// A folder of the benchmark's own, with a job's key in it; it goes when this goes.
+class BenchFolder {
+ public:
+  BenchFolder();
+  ~BenchFolder();
+  BenchFolder(const BenchFolder&) = delete;
+  BenchFolder& operator=(const BenchFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string key_file() const { return file("job.key"); }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
 /// The server processes of a benchmark: this binary again, with the hidden subcommand `serve`. They, their key
 /// and their logs go when it goes.
 class Servers {
@@ -21,13 +37,13 @@ class Servers {
 
   /// Starts one and returns where it listens. `plan.key_file` and `plan.endpoint_fd` are filled in here.
   std::string start(ServerPlan plan);
-  std::string key_file() const { return (folder_ / "job.key").string(); }
+  std::string key_file() const { return folder_.key_file(); }
   /// A path in the benchmark's own folder.
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::string file(const std::string& name) const { return folder_.file(name); }
 
  private:
   const SystemClock clock_;
-  std::filesystem::path folder_;
+  const BenchFolder folder_;
   std::size_t started_ = 0;
   LocalCluster cluster_;
 };

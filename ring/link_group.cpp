@@ -391,12 +391,18 @@ void LinkOperation::combine(Range range) {
 }
 
 std::span<std::byte> LinkOperation::place(std::size_t from, Range range) const {
-  const auto found = std::find_if(
-      plan_.actions.begin() + static_cast<std::ptrdiff_t>(taken_), plan_.actions.end(), [&](const Action& action) {
-        return action.kind == Action::Kind::receive && action.peer == from && action.range == range;
-      });
-  if (found == plan_.actions.end()) return {};
-  return {at(range.begin), range.size() * call_.type.bytes()};
+  // Which action a message is for, its place among those of its rank says: those that wait in the inbox come first. Its
+  // range does not, as a ring receives each part twice from its neighbour, first to be reduced.
+  auto waiting =
+      std::count_if(inbox_.begin(), inbox_.end(), [&](const Arrived& arrived) { return arrived.from == from; });
+  for (std::size_t i = taken_; i < plan_.actions.size(); ++i) {
+    const Action& action = plan_.actions[i];
+    const bool arrives = action.kind != Action::Kind::send && action.kind != Action::Kind::combine;
+    if (!arrives || action.peer != from || waiting-- > 0) continue;
+    if (action.kind != Action::Kind::receive || action.range != range) return {};
+    return {at(range.begin), range.size() * call_.type.bytes()};
+  }
+  return {};
 }
 
 // The engine.

@@ -45,6 +45,7 @@ std::unique_ptr<ProcessGroup> RingLinks::connect(const std::vector<net::Member>&
 
 std::unique_ptr<ProcessGroup> RingLinks::connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
                                                      Moment deadline) {
+  listener_ = Fd();
   std::map<net::Peer, std::string> lower;
   std::set<net::Peer> all;
   for (const net::Member& worker : workers) {

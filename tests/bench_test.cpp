@@ -86,7 +86,7 @@ TEST_CASE("wrong flags are one line and status 2") {
       {"push_pull --server-threads 0", "--server-threads"},
       {"train --only all", "--only"},
       {"train --json x.json", "--json"},
-      {"all_reduce", "unknown command"},
+      {"all_broadcast", "unknown command"},
   }));
   const Result result = bench(arguments);
   INFO(arguments << ": " << result.text);

@@ -1,0 +1,182 @@
+#include <CLI/CLI.hpp>
+
+#include <psring/bench/collectives_flags.h>
+#include <psring/bench/rank_link.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
+#include <psring/ring/element.h>
+
+namespace psring::bench {
+namespace {
+
+void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known) {
+  std::string names;
+  for (const std::string& name : known) {
+    if (value == name) return;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, names, value);
+}
+
+/// nccl-tests' names beside ours.
+std::string redop_name(const std::string& name) {
+  if (name == "prod") return "product";
+  return name == "avg" ? "mean" : name;
+}
+
+std::size_t vector_bytes(const char* flag, const std::string& text) {
+  const std::size_t bytes = parse_bytes(flag, text);
+  if (bytes > (std::size_t{1} << 32)) fail(ErrorKind::usage, "{}: expected up to 4G, got '{}'", flag, text);
+  return bytes;
+}
+
+const char* about(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return "every rank gets the reduction of all ranks' vectors";
+    case CollectiveKind::reduce_scatter:
+      return "every rank gets its part of the reduction";
+    case CollectiveKind::all_gather:
+      return "every rank gets all ranks' parts";
+    case CollectiveKind::broadcast:
+      return "every rank gets the root's vector";
+    case CollectiveKind::reduce:
+      return "the root gets the reduction of all ranks' vectors";
+    case CollectiveKind::gather:
+      return "the root gets all ranks' parts";
+    case CollectiveKind::scatter:
+      return "every rank gets its part of the root's vector";
+    case CollectiveKind::all_to_all:
+      return "every rank gets its part of each rank's vector";
+    case CollectiveKind::sendrecv:
+      return "every rank sends to the next and receives from the one before";
+  }
+  return "";
+}
+
+}  // namespace
+
+void CollectivesFlags::add(CLI::App& root) {
+  for (const CollectiveKind kind : all_collectives())
+    add_options(*root.add_subcommand(std::string(to_string(kind)), about(kind)));
+  add_options(*root.add_subcommand("all", "all of these collectives, one after the other"));
+  add_rank(root);
+}
+
+void CollectivesFlags::add_options(CLI::App& command) {
+  command
+      .add_option("-b,--begin", begin_, "smallest size in bytes (8, 4K, 1M); where each rank has a part, of all parts")
+      ->capture_default_str();
+  command.add_option("-e,--end", end_, "largest size")->capture_default_str();
+  command.add_option("-f,--factor", factor_, "from one size to the next")->capture_default_str();
+  command.add_option("--sizes", sizes_, "these sizes instead: 8,4K,64K,1M,16M,64M")->delimiter(',');
+  command
+      .add_option("-n,--iterations", options_.iterations,
+                  "of a round; 0: as many as take about 0.1 s, at least 5, at most 1000")
+      ->capture_default_str();
+  command.add_option("-w,--warm-up", options_.warm_up, "iterations of a round before those")->capture_default_str();
+  command.add_option("--rounds", options_.rounds, "of which medians are taken")->capture_default_str();
+  command.add_flag("-c,--check", options_.check, "compare results after each round, too, not only before the first");
+  command.add_option("-d,--dtype", dtype_, "f32, f64, f16, bf16, i8, u8, i32 or i64")->capture_default_str();
+  command
+      .add_option("-o,--redop", redop_, "sum, mean, product, min, max; of integers logical_and, bit_or and so on too")
+      ->capture_default_str();
+  command.add_option("-r,--root", options_.root, "rank, where the collective has a root")->capture_default_str();
+  command.add_option("--workers", options_.workers, "ranks, a process each")->capture_default_str();
+  command.add_option("--transport", options_.transport, "auto, shm or tcp, which restricts the peers to TCP as well")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--algorithm", options_.algorithm,
+          "of all_reduce: auto; direct (shared memory); exchange, halving-doubling, ring, star (--transport tcp)")
+      ->capture_default_str();
+  command.add_option("--segment", segment_, "bytes of a message over TCP (64K, 1M); else as the tuning table says");
+  command.add_option("--encrypt", encrypt_, "on or off: of psring's TCP links")->capture_default_str();
+  command.add_flag("--unregistered", unregistered_, "psring's vectors are malloc's, outside of the group's memory");
+  command
+      .add_option("--peers", options_.peers,
+                  "measure these in turn with psring: openmpi, mpich, gloo (those found when psring was built)")
+      ->delimiter(',');
+  command.add_option("--json", options_.json, "write all samples to this file");
+  if (command.get_name() == "all_reduce")
+    command.add_option("--tune", options_.tune,
+                       "measure every algorithm over TCP instead, and write the table of the fastest to this file");
+}
+
+void CollectivesFlags::add_rank(CLI::App& root) {
+  CLI::App* command = root.add_subcommand("rank", "");
+  command->group("");  // started by the others
+  command->add_option("--control", rank_.control)->required();
+  command->add_option("--key", rank_.key_file)->required();
+  command->add_option("--rank", rank_.rank)->required();
+  command->add_option("--max-bytes", rank_.max_bytes)->required();
+  command->add_option("--transport", rank_.transport)->required();
+  command->add_flag("--encrypt", rank_.encrypt);
+  command->add_flag("--unregistered", unregistered_);
+  command->add_option("--ways", rank_.ways)->required();
+}
+
+void CollectivesFlags::settle_sizes() {
+  const auto add = [&](const char* flag, std::size_t size) {
+    if (size % size_bytes(options_.dtype) != 0)
+      fail(ErrorKind::usage, "{}: {} bytes are no whole number of elements of {}", flag, size, dtype_);
+    options_.sizes.push_back(size);
+  };
+  for (const std::string& size : sizes_) add("--sizes", vector_bytes("--sizes", size));
+  if (!sizes_.empty()) return;
+  if (factor_ < 2) fail(ErrorKind::usage, "--factor: expected a number > 1, got {}", factor_);
+  const std::size_t last = vector_bytes("--end", end_);
+  for (std::size_t size = vector_bytes("--begin", begin_); size <= last; size *= factor_) add("--begin", size);
+  if (options_.sizes.empty()) fail(ErrorKind::usage, "--begin {}: is larger than --end {}", begin_, end_);
+}
+
+/// What the flags say, in the options.
+void CollectivesFlags::settle() {
+  options_.dtype = ring::parse_dtype("--dtype", dtype_);
+  const ring::ReduceOp redop = ring::ReduceOp::parse("--redop", redop_name(redop_));
+  redop.require_meaning({options_.dtype});
+  options_.redop = redop.kind();
+  settle_sizes();
+  if (options_.workers < 2 || options_.workers > kMaxRanks)
+    fail(ErrorKind::usage, "--workers: expected 2 to {}, got {}", kMaxRanks, options_.workers);
+  if (options_.root >= options_.workers)
+    fail(ErrorKind::usage, "--root: expected a rank below {}, got {}", options_.workers, options_.root);
+  if (options_.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
+  if (options_.iterations + options_.warm_up > kMaxIterations)
+    fail(ErrorKind::usage, "--iterations: expected up to {} with those of --warm-up", kMaxIterations);
+  one_of("--transport", options_.transport, {"auto", "shm", "tcp"});
+  one_of("--algorithm", options_.algorithm, {"auto", "direct", "exchange", "halving-doubling", "ring", "star"});
+  if (options_.algorithm == "direct" && options_.transport == "tcp")
+    fail(ErrorKind::usage, "--algorithm direct: needs shared memory, which --transport tcp does without");
+  if (options_.algorithm != "auto" && options_.algorithm != "direct" && options_.transport != "tcp")
+    fail(ErrorKind::usage, "--algorithm {}: is one of TCP; add --transport tcp", options_.algorithm);
+  if (!segment_.empty()) options_.segment_bytes = parse_bytes("--segment", segment_);
+  one_of("--encrypt", encrypt_, {"on", "off"});
+  options_.encrypt = encrypt_ == "on";
+  if (options_.encrypt && options_.transport != "tcp")
+    fail(ErrorKind::usage, "--encrypt on: is of TCP; add --transport tcp");
+  options_.registered = !unregistered_;
+}
+
+std::optional<int> CollectivesFlags::run(const CLI::App& root) {
+  if (root.got_subcommand("rank")) {
+    rank_.registered = !unregistered_;
+    return run_psring_rank(rank_);
+  }
+  for (const CollectiveKind kind : all_collectives())
+    if (root.got_subcommand("all") || root.got_subcommand(std::string(to_string(kind)))) options_.kinds.push_back(kind);
+  if (options_.kinds.empty()) return std::nullopt;
+  settle();
+  if (options_.tune.empty()) {
+    bench_collectives(options_);
+    return 0;
+  }
+  if (options_.transport != "tcp" || options_.algorithm != "auto" || options_.segment_bytes != 0)
+    fail(ErrorKind::usage, "--tune: chooses among the algorithms of TCP; give --transport tcp, and none of them");
+  if (!options_.peers.empty() || !options_.json.empty())
+    fail(ErrorKind::usage, "--tune: measures psring alone, and writes its own file");
+  tune_all_reduce(options_);
+  return 0;
+}
+
+}  // namespace psring::bench

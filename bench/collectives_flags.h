@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <psring/bench/collectives.h>
+#include <psring/bench/psring_rank.h>
+
+namespace CLI {
+class App;
+}
+
+namespace psring::bench {
+
+/// The commands of the collectives, and the hidden one of their ranks.
+class CollectivesFlags {
+ public:
+  void add(CLI::App& root);
+  /// Runs the command that was given; nothing where it is none of these. Throws usage.
+  std::optional<int> run(const CLI::App& root);
+
+ private:
+  void add_options(CLI::App& command);
+  void add_rank(CLI::App& root);
+  void settle();
+  void settle_sizes();
+
+  CollectivesOptions options_;
+  PsringRankOptions rank_;
+  std::string begin_ = "8";
+  std::string end_ = "64M";
+  std::size_t factor_ = 8;
+  std::vector<std::string> sizes_;
+  std::string dtype_ = "f32";
+  std::string redop_ = "sum";
+  std::string segment_;
+  std::string encrypt_ = "off";
+  bool unregistered_ = false;
+};
+
+}  // namespace psring::bench

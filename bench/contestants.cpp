@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <psring/bench/contestants.h>
+#include <psring/common/base/error.h>
+
+namespace psring::bench {
+namespace {
+
+/// What was found when psring was built: "" where there is none.
+constexpr const char* kOpenMpiRun = PSRING_OPENMPI_RUN;
+constexpr const char* kMpichRun = PSRING_MPICH_RUN;
+
+struct Launcher {
+  std::string package;            ///< of Debian
+  std::vector<std::string> argv;  ///< in front of -n RANKS PROGRAM; none: ranks are started one by one
+  std::vector<std::string> tcp;   ///< more of it, so that nothing but TCP is used
+};
+
+/// Ranks are not bound to processors, as psring's are not.
+const std::map<std::string, Launcher>& launchers() {
+  static const std::map<std::string, Launcher> kLaunchers{
+      {"openmpi",
+       {"libopenmpi-dev openmpi-bin",
+        {kOpenMpiRun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"},
+        {"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"}}},
+      {"mpich",
+       {"libmpich-dev mpich",
+        {kMpichRun, "-bind-to", "none"},
+        {"-genv", "MPIR_CVAR_NOLOCAL", "1", "-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "lo"}}},
+      {"gloo", {"libgloo-dev", {}, {}}}};
+  return kLaunchers;
+}
+
+constexpr std::chrono::seconds kFarewell{3};
+
+std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+}  // namespace
+
+Contestants::Contestants(const CollectivesOptions& options, const std::vector<PsringWay>& ways)
+    : options_(options),
+      // A vector has at least one element for each rank.
+      max_bytes_(std::max(*std::max_element(options.sizes.begin(), options.sizes.end()), options.workers * 8)),
+      cluster_(folder_.path(), clock_) {
+  for (const std::string& peer : options.peers) peer_program(peer);  // all errors of usage come first
+  start_psring(ways);
+  for (const std::string& peer : options.peers) start_peer(peer);
+  for (Team& team : teams_) team.await_ready();
+}
+
+Contestants::~Contestants() {
+  // After an error a rank may be stuck, and is not waited for.
+  if (std::uncaught_exceptions() == exceptions_) {
+    for (Team& team : teams_) team.end();
+    const Moment deadline = clock_.now() + kFarewell;
+    while (cluster_.next_exit(deadline)) {
+    }
+  }
+  cluster_.terminate_all(kFarewell);
+}
+
+Team& Contestants::add(const std::string& name) {
+  return teams_.emplace_back(name, options_.workers, cluster_, folder_.path(), clock_);
+}
+
+void Contestants::start_psring(const std::vector<PsringWay>& ways) {
+  const Team& team = add("psring");
+  for (std::size_t r = 0; r < options_.workers; ++r) {
+    std::vector<std::string> argv{own_program().string(),
+                                  "rank",
+                                  "--control",
+                                  team.control(),
+                                  "--key",
+                                  folder_.key_file(),
+                                  "--rank",
+                                  std::to_string(r),
+                                  "--max-bytes",
+                                  std::to_string(max_bytes_),
+                                  "--transport",
+                                  options_.transport};
+    if (options_.encrypt) argv.push_back("--encrypt");
+    if (!options_.registered) argv.push_back("--unregistered");
+    argv.push_back("--ways");
+    for (const PsringWay& way : ways) argv.push_back(to_string(way));
+    cluster_.start(fmt::format("psring rank {}", r), std::move(argv));
+  }
+}
+
+std::string Contestants::peer_program(const std::string& name) const {
+  const auto found = launchers().find(name);
+  if (found == launchers().end())
+    fail(ErrorKind::usage, "--peers: expected some of openmpi, mpich, gloo, got '{}'", name);
+  const std::filesystem::path program = own_program().parent_path() / ("psring-bench-" + name);
+  if (!std::filesystem::exists(program))
+    fail(ErrorKind::usage,
+         "--peers {}: was not found when psring was built: apt-get install {}, then configure and build again", name,
+         found->second.package);
+  return program.string();
+}
+
+void Contestants::start_peer(const std::string& name) {
+  const Launcher& launcher = launchers().at(name);
+  const Team& team = add(name);
+  std::vector<std::string> argv = launcher.argv;
+  if (options_.transport == "tcp") argv.insert(argv.end(), launcher.tcp.begin(), launcher.tcp.end());
+  const std::string program = peer_program(name);
+  if (!launcher.argv.empty()) {
+    for (const std::string& word :
+         {std::string("-n"), std::to_string(options_.workers), program, team.control(), std::to_string(max_bytes_)})
+      argv.push_back(word);
+    cluster_.start(name, argv);
+    return;
+  }
+  for (std::size_t r = 0; r < options_.workers; ++r)
+    cluster_.start(fmt::format("{} rank {}", name, r),
+                   {program, team.control(), std::to_string(max_bytes_), std::to_string(r), folder_.file(name)});
+}
+
+}  // namespace psring::bench

@@ -1,0 +1,164 @@
+#include <chrono>
+#include <memory>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include <psring/bench/psring_rank.h>
+#include <psring/bench/rank.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
+#include <psring/common/device/buffer.h>
+#include <psring/common/net/control_messages.h>
+#include <psring/common/net/host.h>
+#include <psring/ring/collectives.h>
+#include <psring/ring/ring_links.h>
+#include <psring/ring/shm_group.h>
+
+namespace psring::bench {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::hours kSilence{1};  // a rank says nothing while another contestant is measured
+
+class PsringRank final : public RankLibrary {
+ public:
+  PsringRank(RankLink& link, const PsringRankOptions& options)
+      : link_(link), options_(options), key_(net::JobKey::load(options.key_file)) {
+    const std::size_t arena_bytes = 2 * round_up(options.max_bytes, 4096) + ring::kShmArenaBytes;
+    for (const std::string& way : options.ways) {
+      ways_.push_back(parse_psring_way(way));
+      connect(ways_.back(), std::make_shared<Arena>(arena_bytes));  // sparse
+    }
+    for (std::byte*& vector : vectors_) {
+      if (options.registered)
+        vector = buffers_.emplace_back(options.max_bytes, Category::communication, memory_, groups_.front()->arena())
+                     .bytes()
+                     .data();
+      else
+        vector = plain_.emplace_back(options.max_bytes).data();
+    }
+  }
+
+  std::vector<std::string> ways(const CollectiveCall& call) override {
+    std::vector<std::string> names;
+    for (const PsringWay& way : ways_) names.push_back(to_string(way));
+    if (call.kind != CollectiveKind::all_reduce) names.resize(1);  // the others have but one algorithm
+    return names;
+  }
+
+  PreparedCall prepare(const CollectiveCall& call, std::size_t way) override {
+    ring::ProcessGroup& group = *groups_.at(way);
+    const ring::ReduceOp op(call.redop);
+    const ElementType type{call.dtype};
+    const Vector data(vectors_[0], call.count, type);
+    const Vector other(vectors_[1], call.count, type);
+    const Vector part = data.part({0, call.part()});
+    const Vector other_part = other.part({0, call.part()});
+    const ring::Parts parts = ring::even_parts(call.count, call.ranks);
+    const Vector mine = data.part(parts[call.rank].front());
+    const auto how = [&](ring::Collective collective) { return group.describe(collective, call.count, type); };
+    switch (call.kind) {
+      case CollectiveKind::all_reduce:
+        return {data.data, data.data, [&group, data, op] { group.all_reduce(data, op).wait(); },
+                how(ring::Collective::all_reduce)};
+      case CollectiveKind::reduce_scatter:
+        return {data.data, mine.data, [&group, data, op, parts] { group.reduce_scatter(data, parts, op).wait(); },
+                how(ring::Collective::reduce_scatter)};
+      case CollectiveKind::all_gather:
+        return {mine.data, data.data, [&group, data, parts] { group.all_gather(data, parts).wait(); },
+                how(ring::Collective::all_gather)};
+      case CollectiveKind::broadcast:
+        return {data.data, data.data, [&group, data, root = call.root] { group.broadcast(data, root).wait(); },
+                how(ring::Collective::broadcast)};
+      case CollectiveKind::reduce:
+        return {data.data, data.data, [&group, data, op, root = call.root] { ring::reduce_to(group, data, op, root); },
+                how(ring::Collective::reduce_scatter)};
+      case CollectiveKind::gather:
+        return {part.data, other.data,
+                [&group, part, other, root = call.root] { ring::gather(group, part, other, root); },
+                how(ring::Collective::send)};
+      case CollectiveKind::scatter:
+        return {data.data, other.data,
+                [&group, data, other_part, root = call.root] { ring::scatter(group, data, other_part, root); },
+                how(ring::Collective::send)};
+      case CollectiveKind::all_to_all:
+        return {data.data, other.data, [&group, data, other] { ring::all_to_all(group, data, other); },
+                how(ring::Collective::send)};
+      case CollectiveKind::sendrecv:
+        return {data.data, other.data,
+                [&group, data, other, next = call.next(), previous = call.previous()] {
+                  ring::Work receiving = group.recv(other, previous);
+                  group.send(data, next).wait();
+                  receiving.wait();
+                },
+                how(ring::Collective::send)};
+    }
+    fail(ErrorKind::bug, "a collective that nobody knows");
+  }
+
+ private:
+  using Vector = ring::Vector;
+  using ElementType = ring::ElementType;
+
+  void connect(const PsringWay& way, std::shared_ptr<Arena> arena) {
+    const net::Peer self{net::Role::worker, static_cast<std::uint32_t>(link_.rank())};
+    const std::string host = net::host_id();
+    ring::RingLinks& links = *links_.emplace_back(
+        std::make_unique<ring::RingLinks>(key_,
+                                          net::DataLinks::Options{.self = {self, 0},
+                                                                  .way = net::parse_way(options_.transport),
+                                                                  .encrypt = options_.encrypt,
+                                                                  .host_id = host,
+                                                                  .silence = kSilence},
+                                          bytes_));
+    std::vector<net::Member> members;
+    for (const auto& bytes : link_.exchange(net::encode_control(net::control::Ready{links.listen()}))) {
+      const auto ready = std::get<net::control::Ready>(net::decode_control(bytes));
+      const net::Peer peer{net::Role::worker, static_cast<std::uint32_t>(members.size())};
+      members.push_back({.peer = peer, .host_id = host, .addresses = ready.addresses});
+    }
+    ring::LinkOptions link_options;
+    link_options.tuning = ring::Tuning::built_in();
+    link_options.segment_bytes = way.segment_bytes;
+    if (way.algorithm != "auto" && way.algorithm != "direct")
+      link_options.algorithm = ring::parse_algorithm("--algorithm", way.algorithm);
+    const Moment deadline = SystemClock().now() + kPatience;
+    groups_.push_back(links.connect(members, std::move(arena), std::move(link_options), deadline));
+  }
+
+  RankLink& link_;
+  const PsringRankOptions& options_;
+  const net::JobKey key_;
+  std::vector<PsringWay> ways_;
+  ByteLedger bytes_;
+  std::vector<std::unique_ptr<ring::RingLinks>> links_;  ///< outlive their groups
+  std::vector<std::unique_ptr<ring::ProcessGroup>> groups_;
+  MemoryLedger memory_;
+  std::vector<Buffer> buffers_;
+  std::vector<PlainVector> plain_;
+  std::byte* vectors_[2] = {};  ///< in one of those
+};
+
+}  // namespace
+
+std::string to_string(const PsringWay& way) { return fmt::format("{}:{}", way.algorithm, way.segment_bytes); }
+
+PsringWay parse_psring_way(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos || colon + 1 == text.size())
+    fail(ErrorKind::usage, "expected ALGORITHM:BYTES, got '{}'", text);
+  const std::string bytes = text.substr(colon + 1);
+  return {text.substr(0, colon), bytes == "0" ? 0 : parse_bytes("--ways", bytes)};
+}
+
+int run_psring_rank(const PsringRankOptions& options) {
+  RankLink link(options.control, options.rank);
+  return run_rank(link, [&] {
+    PsringRank library(link, options);
+    link.ready();
+    serve_rank(link, library);
+  });
+}
+
+}  // namespace psring::bench

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace psring::bench {
+
+/// How psring's ranks are linked and where their vectors lie.
+struct PsringWay {
+  std::string algorithm = "auto";  ///< or direct (shared memory), exchange, halving-doubling, ring, star (TCP)
+  std::size_t segment_bytes = 0;   ///< 0: as the tuning table says
+};
+/// "ring:65536"
+std::string to_string(const PsringWay& way);
+PsringWay parse_psring_way(const std::string& text);
+
+struct PsringRankOptions {
+  std::string control;  ///< where the benchmark listens
+  std::string key_file;
+  std::string transport = "auto";  ///< auto, shm or tcp
+  std::size_t rank = 0;
+  std::size_t max_bytes = 0;  ///< of a vector
+  bool encrypt = false;
+  bool registered = true;         ///< vectors lie in the group's arena, where it has one
+  std::vector<std::string> ways;  ///< a group for each
+};
+
+/// A rank process of psring, until the benchmark ends. Returns the exit status.
+int run_psring_rank(const PsringRankOptions& options);
+
+}  // namespace psring::bench

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <psring/bench/collective_call.h>
+#include <psring/common/base/clock.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/device/mapping.h>
+
+namespace psring::bench {
+
+/// What passes between the benchmark and the rank processes of all contestants: packets of a local socket, each a
+/// Say and what belongs to it. Both ends are of one build, so records travel as they lie in memory.
+///
+///   rank:  hello(rank:u32)   bench: welcome(ranks:u32) + the shared area's file
+///   rank:  share(bytes)      bench, once all ranks have: share(bytes) of each rank, in order; as often as wanted
+///   rank:  ready
+///   bench: task(Task)        rank: ways(names, a line each) | done(Done) + a line about how; as often as wanted
+///   bench: end, and the rank ends
+///   rank:  failed(ErrorKind, text), at any time
+enum class Say : std::uint8_t { hello, welcome, share, ready, task, ways, done, end, failed };
+
+struct Task {
+  enum class Kind : std::uint8_t {
+    ways,     ///< which ways has it for this call?
+    measure,  ///< times the call
+    limit,    ///< times a pass over the rank's own vector with the call's traffic
+  };
+  Kind kind = Kind::ways;
+  bool check = false;  ///< compare the last iteration's result
+  std::uint32_t way = 0;
+  std::uint32_t warm_up = 0;
+  std::uint32_t iterations = 1;
+  CollectiveCall call;
+};
+
+struct Done {
+  std::uint64_t wrong = 0;
+};
+
+inline constexpr std::size_t kMaxIterations = 100000;
+inline constexpr std::size_t kMaxRanks = 64;
+
+/// An iteration at one rank, in nanoseconds.
+struct Sample {
+  std::int64_t begin = 0;  ///< of the call, on the machine's monotonic clock
+  std::int64_t call = 0;
+  std::int64_t loop = 0;  ///< rewriting the input, the call, reading the result
+};
+
+/// Memory that the benchmark shares with all ranks of a contestant: the barrier, which is the benchmark's own so that
+/// it is the same for all, and the samples.
+class SharedArea {
+ public:
+  static std::size_t file_bytes(std::size_t ranks) {
+    return sizeof(Header) + ranks * kMaxIterations * sizeof(Sample);  // sparse
+  }
+  SharedArea(const Fd& file, std::size_t ranks) : mapping_(file, file_bytes(ranks)), ranks_(ranks) {}
+
+  /// Returns once all ranks are here: spins a little, then yields the processor.
+  void barrier();
+  std::span<Sample> samples(std::size_t rank) const {
+    return {reinterpret_cast<Sample*>(mapping_.data() + sizeof(Header)) + rank * kMaxIterations, kMaxIterations};
+  }
+
+ private:
+  struct Header {
+    alignas(64) std::atomic<std::uint32_t> arrived{0};
+    alignas(64) std::atomic<std::uint32_t> phase{0};
+  };
+  Header& header() const { return *reinterpret_cast<Header*>(mapping_.data()); }
+
+  Mapping mapping_;
+  std::size_t ranks_;
+};
+
+/// A packet of the protocol above.
+struct Spoken {
+  Say say = Say::hello;
+  std::vector<std::byte> bytes;
+  std::vector<Fd> files;
+
+  /// Throws protocol where it holds something else.
+  template <class Record>
+  Record as() const {
+    Record record;
+    copy_to(&record, sizeof record);
+    return record;
+  }
+  std::string text(std::size_t from = 0) const;
+
+ private:
+  void copy_to(void* record, std::size_t size) const;
+};
+
+void speak(const Fd& socket, Say say, std::span<const std::byte> bytes = {}, std::span<const int> files = {});
+/// Text is cut to what a packet holds.
+void speak_text(const Fd& socket, Say say, std::span<const std::byte> head, const std::string& text);
+template <class Record>
+std::span<const std::byte> record_bytes(const Record& record) {
+  return std::as_bytes(std::span(&record, 1));
+}
+/// What is there, or nothing. Throws peer_lost where the other end is gone.
+std::optional<Spoken> hear(const Fd& socket);
+
+/// A rank's end. While it lives, the process ends as soon as the benchmark does, whatever library it is stuck in.
+class RankLink {
+ public:
+  /// `control`: where the benchmark listens.
+  RankLink(const std::string& control, std::size_t rank);
+  ~RankLink();
+  RankLink(const RankLink&) = delete;
+  RankLink& operator=(const RankLink&) = delete;
+
+  std::size_t rank() const { return rank_; }
+  std::size_t ranks() const { return ranks_; }
+  SharedArea& area() { return *area_; }
+
+  /// Every rank gives its bytes and gets all ranks'.
+  std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine);
+  void ready() { speak(socket_, Say::ready); }
+  /// Waits without spinning. Nothing: the benchmark is over.
+  std::optional<Task> next_task();
+  void answer_ways(const std::vector<std::string>& ways);
+  void answer(const Done& done, const std::string& how) { speak_text(socket_, Say::done, record_bytes(done), how); }
+  void fail(const Error& error);
+
+ private:
+  Spoken wait_for(Say say);
+
+  const std::size_t rank_;
+  std::size_t ranks_ = 0;
+  Fd socket_;
+  Fd stop_;
+  std::optional<SharedArea> area_;
+  std::jthread watch_;
+};
+
+}  // namespace psring::bench

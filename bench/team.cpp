@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <fstream>
+#include <limits>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <psring/bench/report.h>
+#include <psring/bench/team.h>
+#include <psring/common/base/error.h>
+#include <psring/common/net/unix_socket.h>
+
+namespace psring::bench {
+namespace {
+
+constexpr std::chrono::seconds kStart{60};
+constexpr std::chrono::minutes kTask{10};              // of one round of one size
+constexpr std::chrono::milliseconds kAftermath{1000};  // until it shows who was the first to go
+
+}  // namespace
+
+Team::Team(std::string name, std::size_t ranks, LocalCluster& cluster, std::filesystem::path log_folder,
+           const Clock& clock)
+    : name_(std::move(name)),
+      control_(fmt::format("psring-bench-{}-{}", ::getpid(), name_)),
+      cluster_(cluster),
+      log_folder_(std::move(log_folder)),
+      clock_(clock),
+      listener_(net::listen_unix(control_)),
+      area_file_(make_memory_file("psring-bench", SharedArea::file_bytes(ranks))),
+      area_(area_file_, ranks),
+      ranks_(ranks) {}
+
+void Team::await_ready() {
+  const Moment deadline = clock_.now() + kStart;
+  await_hellos(deadline);
+  for (;;) {
+    const std::vector<Spoken> all = hear_all(deadline);
+    if (all.front().say == Say::ready) return;
+    for (const Rank& rank : ranks_)
+      for (const Spoken& spoken : all) speak(rank.socket, Say::share, spoken.bytes);
+  }
+}
+
+void Team::await_hellos(Moment deadline) {
+  std::vector<Fd> nameless;
+  for (std::size_t missing = ranks_.size(); missing > 0;) {
+    std::vector<int> fds{listener_.get()};
+    for (const Fd& socket : nameless) fds.push_back(socket.get());
+    wait(fds, deadline);
+    while (std::optional<Fd> socket = net::accept_unix(listener_)) nameless.push_back(std::move(*socket));
+    std::erase_if(nameless, [&](Fd& socket) {
+      try {
+        const std::optional<Spoken> spoken = hear(socket);
+        if (!spoken) return false;
+        const auto rank = spoken->as<std::uint32_t>();
+        if (spoken->say != Say::hello || rank >= ranks_.size() || ranks_[rank].socket) return true;
+        ranks_[rank].socket = std::move(socket);
+        --missing;
+      } catch (const Error&) {  // a stranger; those who should come are waited for
+      }
+      return true;
+    });
+  }
+  const auto count = static_cast<std::uint32_t>(ranks_.size());
+  const int file = area_file_.get();
+  for (const Rank& rank : ranks_) speak(rank.socket, Say::welcome, record_bytes(count), {&file, 1});
+}
+
+void Team::wait(std::span<const int> fds, Moment deadline) {
+  const std::optional<ProcessExit> exit = cluster_.next_exit(deadline, fds);
+  if (exit) ended(*exit);
+  if (clock_.now() >= deadline) fail(ErrorKind::timeout, "{}: a rank does not answer", name_);
+}
+
+std::vector<Spoken> Team::hear_all(Moment deadline) {
+  for (;;) {
+    std::vector<int> silent;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (!ranks_[r].spoken) listen_to(r);
+      if (!ranks_[r].spoken) silent.push_back(ranks_[r].socket.get());
+    }
+    if (silent.empty()) break;
+    wait(silent, deadline);
+  }
+  std::vector<Spoken> all;
+  for (Rank& rank : ranks_) {
+    all.push_back(std::move(*rank.spoken));
+    rank.spoken.reset();
+  }
+  return all;
+}
+
+void Team::listen_to(std::size_t rank) {
+  try {
+    ranks_[rank].spoken = hear(ranks_[rank].socket);
+  } catch (const Error&) {
+    lost(rank);
+  }
+  if (ranks_[rank].spoken && ranks_[rank].spoken->say == Say::failed) failed(rank, *ranks_[rank].spoken);
+}
+
+/// A rank that fails may have been told of another's end: that one is to be named.
+void Team::failed(std::size_t rank, const Spoken& spoken) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (r != rank && net::hung_up(ranks_[r].socket)) lost(r);
+  const auto kind = spoken.as<ErrorKind>();
+  fail(kind, "{} rank {}: {}", name_, rank, spoken.text(sizeof kind));
+}
+
+void Team::lost(std::size_t rank) {
+  const std::string process = fmt::format("{} rank {}", name_, rank);
+  const Moment deadline = clock_.now() + kAftermath;
+  while (const auto exit = cluster_.next_exit(deadline)) {
+    if (exit->name == process) ended(*exit);
+    if (exit->name == name_) fail(ErrorKind::peer_lost, "{} has ended: {}", process, message_from(*exit));
+  }
+  fail(ErrorKind::peer_lost, "{} has ended", process);
+}
+
+void Team::ended(const ProcessExit& exit) {
+  // The rank may have said why, and to us alone.
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (!ranks_[r].socket || exit.name != fmt::format("{} rank {}", name_, r)) continue;
+    std::optional<Spoken> last;
+    try {
+      last = hear(ranks_[r].socket);
+    } catch (const Error&) {  // nothing
+    }
+    if (last && last->say == Say::failed) failed(r, *last);
+  }
+  if (exit.signal != 0) fail(ErrorKind::peer_lost, "{} was ended by signal {}", exit.name, exit.signal);
+  const std::string message = message_from(exit);
+  fail(exit.status == 0 ? ErrorKind::peer_lost : kind_of_status(exit.status), "{} ended with status {}{}{}", exit.name,
+       exit.status, message.empty() ? "" : ": ", message);
+}
+
+/// Launchers frame what they say: the first line that says something, else the last one.
+std::string Team::message_from(const ProcessExit& exit) const {
+  if (exit.name != name_) return message_of(exit);
+  std::ifstream log(log_folder_ / (exit.name + ".log"));
+  for (std::string line; std::getline(log, line);)
+    if (std::any_of(line.begin(), line.end(), [](unsigned char c) { return std::isalpha(c) != 0; })) return line;
+  return "";
+}
+
+void Team::send_all(Task task) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    task.call.rank = static_cast<std::uint32_t>(r);
+    try {
+      speak(ranks_[r].socket, Say::task, record_bytes(task));
+    } catch (const Error&) {
+      lost(r);
+    }
+  }
+}
+
+std::vector<std::string> Team::ways(const CollectiveCall& call) {
+  send_all({.kind = Task::Kind::ways, .call = call});
+  const std::string text = hear_all(clock_.now() + kTask).front().text();
+  std::vector<std::string> ways;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    ways.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return ways;
+}
+
+Team::Round Team::measure(Task task) {
+  send_all(task);
+  const std::vector<Spoken> all = hear_all(clock_.now() + kTask);
+  Round round;
+  for (const Spoken& spoken : all) round.wrong += spoken.as<Done>().wrong;
+  round.how = all.front().text(sizeof(Done));
+  Samples calls;
+  Samples loops;
+  for (std::size_t i = 0; i < task.iterations; ++i) {
+    Sample slowest;
+    std::int64_t first = std::numeric_limits<std::int64_t>::max();
+    std::int64_t last = 0;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const Sample& sample = area_.samples(r)[i];
+      slowest.call = std::max(slowest.call, sample.call);
+      slowest.loop = std::max(slowest.loop, sample.loop);
+      first = std::min(first, sample.begin);
+      last = std::max(last, sample.begin + sample.call);
+    }
+    // No rank waits for another in a pass: what all of them take is from the first one's start to the last one's end.
+    if (task.kind == Task::Kind::limit) slowest.call = last - first;
+    calls.values.push_back(1e-9 * static_cast<double>(slowest.call));
+    loops.values.push_back(1e-9 * static_cast<double>(slowest.loop));
+  }
+  round.call_s = calls.median();
+  round.loop_s = loops.median();
+  return round;
+}
+
+void Team::end() {
+  for (const Rank& rank : ranks_) {
+    try {
+      if (rank.socket) speak(rank.socket, Say::end);
+    } catch (const Error&) {  // has ended already
+    }
+  }
+}
+
+}  // namespace psring::bench

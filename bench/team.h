@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <psring/bench/rank_link.h>
+#include <psring/common/proc/local_cluster.h>
+
+namespace psring::bench {
+
+/// The rank processes of one contestant, as the benchmark sees them: between tasks all of them sleep.
+class Team {
+ public:
+  /// Listens; then the ranks are to be started, with `control()`. `cluster` is where they run as "`name` rank R", or
+  /// whoever starts them as `name`.
+  Team(std::string name, std::size_t ranks, LocalCluster& cluster, std::filesystem::path log_folder,
+       const Clock& clock);
+
+  const std::string& name() const { return name_; }
+  const std::string& control() const { return control_; }
+  /// Until all ranks are ready. Throws what a rank says went wrong; peer_lost, timeout.
+  void await_ready();
+  std::vector<std::string> ways(const CollectiveCall& call);
+
+  struct Round {
+    double call_s = 0;  ///< median over the iterations of the slowest rank's time
+    double loop_s = 0;
+    std::size_t wrong = 0;  ///< elements, over all ranks
+    std::string how;
+  };
+  /// One task at all ranks; `task.call.rank` is filled in here.
+  Round measure(Task task);
+  /// Tells the ranks to end.
+  void end();
+
+ private:
+  struct Rank {
+    Fd socket;
+    std::optional<Spoken> spoken;  ///< heard, not yet taken
+  };
+
+  void await_hellos(Moment deadline);
+  /// The next message of each rank.
+  std::vector<Spoken> hear_all(Moment deadline);
+  void wait(std::span<const int> fds, Moment deadline);
+  void listen_to(std::size_t rank);
+  void send_all(Task task);
+  [[noreturn]] void failed(std::size_t rank, const Spoken& spoken);
+  [[noreturn]] void lost(std::size_t rank);
+  [[noreturn]] void ended(const ProcessExit& exit);
+  std::string message_from(const ProcessExit& exit) const;
+
+  const std::string name_;
+  const std::string control_;
+  LocalCluster& cluster_;
+  const std::filesystem::path log_folder_;  ///< the cluster's
+  const Clock& clock_;
+  Fd listener_;
+  Fd area_file_;
+  SharedArea area_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace psring::bench
