@@ -7,6 +7,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/in_process.h>
 #include <psring/ring/link_group.h>
+#include <psring/ring/ring_links.h>
 #include <psring/ring/shm_group.h>
 
 namespace psring::test {
@@ -33,13 +34,45 @@ struct Links {
   std::vector<std::unique_ptr<ring::ProcessGroup>> groups;
 };
 
+/// Ranks that meet as processes do: sockets, proofs of the key, memory that is passed on.
+struct Met {
+  Met(std::size_t ranks, net::Way way, std::optional<ring::Algorithm> algorithm) : ledgers(ranks), groups(ranks) {
+    const net::JobKey key = net::JobKey::generate();
+    std::vector<net::Member> members;
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      const net::Peer self{net::Role::worker, r};
+      links.push_back(std::make_unique<ring::RingLinks>(
+          key, net::DataLinks::Options{.self = {self, 0}, .way = way, .host_id = "here"}, ledgers[r]));
+      members.push_back({.peer = self, .host_id = "here", .addresses = links[r]->listen()});
+    }
+    ring::LinkOptions options;
+    options.tuning = ring::Tuning::built_in();
+    options.algorithm = algorithm;
+    options.segment_bytes = 16384;
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        groups[r] = links[r]->connect(members, std::make_shared<Arena>(kArenaBytes), options,
+                                      SystemClock().now() + std::chrono::seconds(30));
+      });
+  }
+
+  std::vector<ByteLedger> ledgers;
+  std::vector<std::unique_ptr<ring::RingLinks>> links;
+  std::vector<std::unique_ptr<ring::ProcessGroup>> groups;
+};
+
 struct World {
   std::unique_ptr<Links> links;
   std::vector<std::unique_ptr<ring::ProcessGroup>> own;
-  std::vector<std::unique_ptr<ring::ProcessGroup>>& groups() { return links ? links->groups : own; }
+  std::unique_ptr<Met> met = nullptr;
+  std::vector<std::unique_ptr<ring::ProcessGroup>>& groups() { return links ? links->groups : met ? met->groups : own; }
 };
 
 World make_world(const std::string& world, std::size_t ranks) {
+  if (world == "met-shm") return {nullptr, {}, std::make_unique<Met>(ranks, net::Way::automatic, std::nullopt)};
+  if (world == "tcp") return {nullptr, {}, std::make_unique<Met>(ranks, net::Way::tcp, std::nullopt)};
+  if (world == "tcp-ring") return {nullptr, {}, std::make_unique<Met>(ranks, net::Way::tcp, ring::Algorithm::ring)};
   if (world == "shm") return {nullptr, ring::make_shm_groups(ranks, kArenaBytes, {})};
   if (world == "links") return {std::make_unique<Links>(ranks, std::nullopt, false), {}};
   if (world == "background") return {std::make_unique<Links>(ranks, std::nullopt, true), {}};
@@ -49,7 +82,7 @@ World make_world(const std::string& world, std::size_t ranks) {
 }  // namespace
 
 std::vector<std::string> ring_worlds() {
-  return {"shm", "links", "background", "exchange", "halving-doubling", "ring", "star"};
+  return {"shm", "links", "background", "exchange", "halving-doubling", "ring", "star", "met-shm", "tcp", "tcp-ring"};
 }
 
 void run_ranks(const std::string& world, std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body) {
