@@ -37,39 +37,39 @@ template <class T>
 struct ElementTypeOf;
 template <>
 struct ElementTypeOf<float> {
-  static constexpr ElementType value{DType::f32};
+  static constexpr ElementType kValue{DType::f32};
 };
 template <>
 struct ElementTypeOf<double> {
-  static constexpr ElementType value{DType::f64};
+  static constexpr ElementType kValue{DType::f64};
 };
 template <>
 struct ElementTypeOf<Half> {
-  static constexpr ElementType value{DType::f16};
+  static constexpr ElementType kValue{DType::f16};
 };
 template <>
 struct ElementTypeOf<BFloat16> {
-  static constexpr ElementType value{DType::bf16};
+  static constexpr ElementType kValue{DType::bf16};
 };
 template <>
 struct ElementTypeOf<std::int8_t> {
-  static constexpr ElementType value{DType::i8};
+  static constexpr ElementType kValue{DType::i8};
 };
 template <>
 struct ElementTypeOf<std::uint8_t> {
-  static constexpr ElementType value{DType::u8};
+  static constexpr ElementType kValue{DType::u8};
 };
 template <>
 struct ElementTypeOf<std::int32_t> {
-  static constexpr ElementType value{DType::i32};
+  static constexpr ElementType kValue{DType::i32};
 };
 template <>
 struct ElementTypeOf<std::int64_t> {
-  static constexpr ElementType value{DType::i64};
+  static constexpr ElementType kValue{DType::i64};
 };
 template <class T>
 struct ElementTypeOf<Located<T>> {
-  static constexpr ElementType value{ElementTypeOf<T>::value.dtype, true};
+  static constexpr ElementType kValue{ElementTypeOf<T>::kValue.dtype, true};
 };
 
 template <class Byte>
@@ -90,7 +90,7 @@ struct BasicVector {
   requires(!std::is_const_v<T> || std::is_const_v<Byte>) BasicVector(std::span<T, Extent> values)
       : data(reinterpret_cast<Byte*>(values.data())),
         count(values.size()),
-        type(ElementTypeOf<std::remove_const_t<T>>::value) {}
+        type(ElementTypeOf<std::remove_const_t<T>>::kValue) {}
 
   std::size_t bytes() const { return count * type.bytes(); }
   BasicVector part(Range range) const { return {data + range.begin * type.bytes(), range.size(), type}; }
