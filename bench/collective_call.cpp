@@ -80,7 +80,7 @@ std::int64_t combine(Redop op, std::int64_t a, std::int64_t b) {
 const std::vector<CollectiveKind>& all_collectives() {
   using enum CollectiveKind;
   static const std::vector<CollectiveKind> all{all_reduce, reduce_scatter, all_gather, broadcast, reduce,
-                                                gather,     scatter,        all_to_all, sendrecv};
+                                               gather,     scatter,        all_to_all, sendrecv};
   return all;
 }
 

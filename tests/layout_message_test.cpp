@@ -19,7 +19,9 @@ LayoutMessage sample() {
               {{{"wte", {31, 16}, {Init::Kind::normal, 0.02F}}, 7}, {{"ln", {16}, {Init::Kind::constant, 1}}, 9}}};
   units[1] = {"", {}};
   units[2] = {std::string(256, 'x'), {{{"scalar", {}, {Init::Kind::uniform, 0.5F}}, 1}, {{"none", {0, 5}, {}}, 2}}};
-  return {make_layout(std::move(units), 3), ~std::uint64_t{0}, true};
+  Layout layout = make_layout(std::move(units), 3);
+  layout.piece_elements = 65536;
+  return {std::move(layout), ~std::uint64_t{0}, true};
 }
 
 /// Builds messages that `encode` would not.
@@ -30,7 +32,9 @@ struct Raw {
     bytes.insert(bytes.end(), at, at + sizeof value);
     return *this;
   }
-  Raw& head(std::uint64_t owners, std::uint64_t units) { return number(1).number(0).number(owners).number(units); }
+  Raw& head(std::uint64_t owners, std::uint64_t units, std::uint64_t piece = kPieceElements) {
+    return number(1).number(0).number(owners).number(piece).number(units);
+  }
   Raw& tensor(const std::vector<std::uint64_t>& shape, std::uint64_t kind = 0, std::uint64_t id = 0) {
     number(0).number(shape.size());
     for (const std::uint64_t extent : shape) number(extent);
@@ -52,6 +56,7 @@ TEST_CASE("a layout comes out as it went in") {
   CHECK(read.seed == message.seed);
   CHECK(read.initial_by_worker);
   CHECK(read.layout.owners == 3);
+  CHECK(read.layout.piece_elements == 65536);
   REQUIRE(read.layout.units.size() == message.layout.units.size());
   for (std::size_t u = 0; u < read.layout.units.size(); ++u) {
     const UnitLayout& got = read.layout.units[u];
@@ -114,6 +119,9 @@ TEST_CASE("claims beyond the bounds are refused before anything is allocated for
   const std::uint64_t tera = std::uint64_t{1} << 40;
   CHECK_THAT(refusal(Raw().head(1, tera)), Catch::Contains("at most 1048576"));
   CHECK_THAT(refusal(Raw().head(0, 0)), Catch::Contains("no owners"));
+  CHECK_THAT(refusal(Raw().head(1, 0, 256)), Catch::Contains("pieces of 256 elements"));
+  CHECK_THAT(refusal(Raw().head(1, 0, kLeastPieceElements + 1)), Catch::Contains("pieces of 16385 elements"));
+  CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements + 256)), Catch::Contains("at most 262144"));
   CHECK_THAT(refusal(Raw().head(tera, 0)), Catch::Contains("at most 65536"));
   CHECK_THAT(refusal(Raw().head(1, 1).number(tera)), Catch::Contains("at most 256"));                // a name
   CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(tera)), Catch::Contains("at most 1048576"));  // tensors
