@@ -67,6 +67,9 @@ class ShmOperation final : public Operation {
  private:
   enum class Way : std::uint8_t { none, slots, direct, staged };
 
+  ShmPost& post_of(std::size_t rank) const;
+  /// Where a rank's vector lies that is small enough.
+  std::byte* slot_of(std::size_t rank) const;
   bool all_posted();
   bool all_ticked(std::uint64_t ticks) const;
   void tick();
@@ -91,7 +94,7 @@ class ShmOperation final : public Operation {
   bool finished_ = false;
   std::uint64_t first_tick_ = 0;
   std::size_t iteration_ = 0;  ///< of a staged one; of a direct one 1 once it is performed
-  std::vector<const ShmPost*> posts_;
+  std::size_t posted_ = 0;     ///< ranks, from the first on, that are known to have posted it
 };
 
 /// A message to or from one rank.
@@ -189,7 +192,10 @@ class ShmGroup final : public ProcessGroup {
     return members_[rank] == world_.rank ? world_.arena->capacity() : world_.mappings[members_[rank]]->size();
   }
   std::span<std::byte> staging() const { return staging_; }
+  /// Wakes those who sleep: they see what was stored before.
   void ring_all();
+  /// The same, but one that falls asleep at this moment may be missed.
+  void wake_sleepers();
   void check_call(std::size_t peer, const Call& theirs, const Call& ours, std::uint64_t number);
   [[noreturn]] void break_group(const Error& error);
   bool advance_until(const ShmOperation& operation);
@@ -245,25 +251,31 @@ void ShmOperation::wait() {
 }
 
 void ShmOperation::post() {
-  ShmControl& control = group_.control();
-  ShmPost& post = control.rank(group_.rank()).posts[number_ % kShmPosts];
+  ShmPost& post = post_of(group_.rank());
   post.call = call_;
   const std::size_t bytes = data_.bytes();
   const auto place = group_.arena()->mark(data_.data);
   post.staged = bytes > kShmSlotBytes && place == 0;
   post.offset = place != 0 ? place - 1 : static_cast<std::uint64_t>(group_.staging().data() - group_.arena()->base());
   if (bytes <= kShmSlotBytes && bytes > 0 && (call_.collective != Collective::broadcast || call_.root == group_.rank()))
-    std::memcpy(control.slot(group_.rank(), number_), data_.data, bytes);
+    std::memcpy(slot_of(group_.rank()), data_.data, bytes);
   post.number.store(number_ + 1, std::memory_order_release);
   group_.ring_all();
 }
 
+ShmPost& ShmOperation::post_of(std::size_t rank) const {
+  return group_.control().rank(rank).posts[number_ % kShmPosts];
+}
+
+std::byte* ShmOperation::slot_of(std::size_t rank) const {
+  return data_.bytes() <= kShmInlineBytes ? post_of(rank).small : group_.control().slot(rank, number_);
+}
+
 bool ShmOperation::all_posted() {
-  for (std::size_t r = posts_.size(); r < group_.size(); ++r) {
-    const ShmPost& post = group_.control().rank(r).posts[number_ % kShmPosts];
-    if (post.number.load(std::memory_order_acquire) != number_ + 1) return false;
-    group_.check_call(r, post.call, call_, number_);
-    posts_.push_back(&post);
+  for (; posted_ < group_.size(); ++posted_) {
+    const ShmPost& theirs = post_of(posted_);
+    if (theirs.number.load(std::memory_order_acquire) != number_ + 1) return false;
+    group_.check_call(posted_, theirs.call, call_, number_);
   }
   return true;
 }
@@ -280,7 +292,7 @@ void ShmOperation::tick() {
 }
 
 std::size_t ShmOperation::awaited() const {
-  if (way_ == Way::none) return posts_.size();
+  if (way_ == Way::none) return posted_;
   const std::uint64_t wanted = first_tick_ + (way_ == Way::direct ? 1 : iteration_);
   for (std::size_t r = 0; r < group_.size(); ++r)
     if (group_.control().rank(r).ticks.load(std::memory_order_acquire) < wanted) return r;
@@ -291,7 +303,8 @@ bool ShmOperation::step() {
   if (way_ == Way::none) {
     if (!all_posted()) return false;
     first_tick_ = group_.own().ticks.load(std::memory_order_relaxed);
-    const bool staged = std::any_of(posts_.begin(), posts_.end(), [](const ShmPost* p) { return p->staged; });
+    bool staged = false;
+    for (std::size_t r = 0; r < group_.size(); ++r) staged = staged || post_of(r).staged;
     way_ = data_.bytes() <= kShmSlotBytes ? Way::slots : staged ? Way::staged : Way::direct;
   }
   if (way_ == Way::staged) {
@@ -308,7 +321,8 @@ bool ShmOperation::step() {
     if (!all_ticked(first_tick_ + 1)) return false;
   }
   group_.own().completed.store(number_ + 1, std::memory_order_release);
-  group_.ring_all();
+  // Only a rank that is kShmPosts ahead waits for this; should it fall asleep just now, our next post wakes it.
+  group_.wake_sleepers();
   return finished_ = true;
 }
 
@@ -321,8 +335,8 @@ Range ShmOperation::my_chunk(Range whole) const {
 /// Where a rank's part of a slice lies: its vector's, or its staging's.
 std::byte* ShmOperation::address(std::size_t rank, Range slice) const {
   const std::size_t bytes = slice.begin * call_.type.bytes();
-  if (way_ == Way::slots) return group_.control().slot(rank, number_) + bytes;
-  const ShmPost& post = *posts_[rank];
+  if (way_ == Way::slots) return slot_of(rank) + bytes;
+  const ShmPost& post = post_of(rank);
   const std::size_t offset =
       post.offset + (post.staged ? slice.begin / this->slice(0).size() % 2 * kShmSliceBytes : bytes);
   check(offset + slice.size() * call_.type.bytes() <= group_.capacity(rank), "rank {} names memory it does not have",
@@ -418,7 +432,7 @@ bool ShmOperation::step_staged() {
 }
 
 void ShmOperation::stage_in(Range slice) {
-  if (!posts_[group_.rank()]->staged) return;
+  if (!post_of(group_.rank()).staged) return;
   if (call_.collective == Collective::broadcast && group_.rank() != call_.root) return;
   const std::size_t width = call_.type.bytes();
   std::memcpy(address(group_.rank(), slice), data_.data + slice.begin * width, slice.size() * width);
@@ -426,7 +440,7 @@ void ShmOperation::stage_in(Range slice) {
 
 /// Only an all-reduce is stored by others; everything else goes straight to where it belongs.
 void ShmOperation::stage_out(Range slice) {
-  if (!posts_[group_.rank()]->staged || call_.collective != Collective::all_reduce) return;
+  if (!post_of(group_.rank()).staged || call_.collective != Collective::all_reduce) return;
   const std::size_t width = call_.type.bytes();
   std::memcpy(data_.data + slice.begin * width, address(group_.rank(), slice), slice.size() * width);
 }
@@ -503,9 +517,13 @@ void ShmGroup::check_parts(const Parts& parts, std::size_t count) const {
         fail(ErrorKind::usage, "a part [{}, {}) of a vector of {} elements", range.begin, range.end, count);
 }
 
-/// Wakes those who sleep. The fence orders what was stored before the look at who sleeps: see `wait_for`.
+/// The fence orders what was stored before the look at who sleeps: see `wait_for`.
 void ShmGroup::ring_all() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  wake_sleepers();
+}
+
+void ShmGroup::wake_sleepers() {
   for (std::size_t r = 0; r < size(); ++r) {
     ShmRank& peer = control_.rank(r);
     if (r == rank_ || peer.sleeping.load(std::memory_order_relaxed) == 0) continue;

@@ -32,6 +32,7 @@ struct ShmWorld {
 /// Every word has one writer, but for `bell`. What a rank writes for others lies on cache lines of its own.
 inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest
 inline constexpr std::size_t kShmSlotBytes = 4096;     ///< vectors up to this size travel in the control file
+inline constexpr std::size_t kShmInlineBytes = 16;     ///< vectors up to this size travel in the post itself
 inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a vector that lies outside of the arena, at a time
 inline constexpr std::size_t kShmArenaBytes = std::size_t{64} << 20;  ///< of an arena, for the groups' own use
@@ -44,6 +45,7 @@ struct alignas(64) ShmPost {
   Call call;
   std::uint64_t offset = 0;  ///< of the vector in the caller's arena, or of its staging
   bool staged = false;
+  alignas(8) std::byte small[kShmInlineBytes] = {};  ///< a vector of no more bytes: one cache line has it all
 };
 static_assert(sizeof(ShmPost) == 64);
 
