@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <psring/common/base/error.h>
 #include <psring/ring/call.h>
 
 namespace psring::ring {
@@ -47,6 +48,23 @@ std::string describe(const Call& call) {
 
 std::string name_of(const Call& call, std::uint64_t number) {
   return fmt::format("{} #{} ({})", to_string(call.collective), number, size_text(call.count * call.type.bytes()));
+}
+
+std::string mismatch(std::uint64_t number, std::size_t rank, const Call& ours, std::size_t peer, const Call& theirs) {
+  return fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", number, rank, describe(ours), peer,
+                     describe(theirs), describe(ours) == describe(theirs) ? ", with other parts" : "");
+}
+
+void check_parts(const Parts& parts, std::size_t count, std::size_t ranks) {
+  if (parts.size() != ranks) fail(ErrorKind::usage, "parts of {} ranks in a group of {}", parts.size(), ranks);
+  for (const auto& ranges : parts)
+    for (const Range range : ranges)
+      if (range.begin > range.end || range.end > count)
+        fail(ErrorKind::usage, "a part [{}, {}) of a vector of {} elements", range.begin, range.end, count);
+}
+
+void check_rank(std::size_t rank, std::size_t ranks) {
+  if (rank >= ranks) fail(ErrorKind::usage, "rank {} of a group of {}", rank, ranks);
 }
 
 std::uint64_t fingerprint(const Parts& parts) {

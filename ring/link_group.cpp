@@ -13,6 +13,7 @@
 #include <psring/common/net/handshake.h>
 #include <psring/ring/call.h>
 #include <psring/ring/link_group.h>
+#include <psring/ring/split.h>
 
 namespace psring::ring {
 namespace {
@@ -198,18 +199,18 @@ class LinkGroup final : public ProcessGroup {
   }
   Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) override {
     op.require_meaning(data.type);
-    check_parts(parts, data.count);
+    check_parts(parts, data.count, size());
     return start(
         {Collective::reduce_scatter, op.kind(), data.type, 0, data.count, fingerprint(op) ^ fingerprint(parts)}, data,
         op, plan(Collective::reduce_scatter, data.count, data.type, parts, 0));
   }
   Work all_gather(Vector data, const Parts& parts) override {
-    check_parts(parts, data.count);
+    check_parts(parts, data.count, size());
     return start({Collective::all_gather, {}, data.type, 0, data.count, fingerprint(parts)}, data, {},
                  plan(Collective::all_gather, data.count, data.type, parts, 0));
   }
   Work broadcast(Vector data, std::size_t root) override {
-    check_rank(root);
+    check_rank(root, size());
     return start({Collective::broadcast, {}, data.type, static_cast<std::uint32_t>(root), data.count, 0}, data, {},
                  plan(Collective::broadcast, data.count, data.type, {}, root));
   }
@@ -246,10 +247,6 @@ class LinkGroup final : public ProcessGroup {
   std::string who(std::size_t rank) const { return fmt::format("rank {}", rank); }
 
  private:
-  void check_parts(const Parts& parts, std::size_t count) const;
-  void check_rank(std::size_t rank) const {
-    if (rank >= size()) fail(ErrorKind::usage, "rank {} of a group of {}", rank, size());
-  }
   Tuning::Row choice(std::size_t bytes) const;
   Plan plan(Collective collective, std::size_t count, ElementType type, const Parts& parts, std::size_t root) const;
   Work start(const Call& call, Vector data, const ReduceOp& op, Plan made);
@@ -531,14 +528,6 @@ void LinkEngine::run() {
 
 // The group.
 
-void LinkGroup::check_parts(const Parts& parts, std::size_t count) const {
-  if (parts.size() != size()) fail(ErrorKind::usage, "parts of {} ranks in a group of {}", parts.size(), size());
-  for (const auto& ranges : parts)
-    for (const Range range : ranges)
-      if (range.begin > range.end || range.end > count)
-        fail(ErrorKind::usage, "a part [{}, {}) of a vector of {} elements", range.begin, range.end, count);
-}
-
 Tuning::Row LinkGroup::choice(std::size_t bytes) const {
   const LinkOptions& options = engine_->options();
   Tuning::Row row = options.tuning.pick(size(), bytes);
@@ -589,8 +578,8 @@ Work LinkGroup::start(const Call& call, Vector data, const ReduceOp& op, Plan ma
 }
 
 Work LinkGroup::message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to) {
-  check_rank(from);
-  check_rank(to);
+  check_rank(from, size());
+  check_rank(to, size());
   if (from == to) fail(ErrorKind::usage, "rank {} sends to itself", from);
   return engine_->locked([&] {
     engine_->throw_if_broken();
@@ -668,11 +657,8 @@ LinkOperation* LinkGroup::find(const net::FrameHeader& header, std::size_t from)
 void LinkGroup::check_call(const LinkOperation& operation, std::size_t from, const net::FrameHeader& header) {
   const Call theirs = call_of(header);
   const Call ours = as_sent(operation.call());
-  if (theirs == ours) return;
-  engine_->break_all(
-      Error(ErrorKind::usage, fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", operation.number(),
-                                          rank_, ring::describe(ours), from, ring::describe(theirs),
-                                          ring::describe(ours) == ring::describe(theirs) ? ", with other parts" : "")));
+  if (theirs != ours)
+    engine_->break_all(Error(ErrorKind::usage, mismatch(operation.number(), rank_, ours, from, theirs)));
 }
 
 void LinkGroup::arrived(net::Message message) {
@@ -709,31 +695,11 @@ void LinkGroup::advance() {
 }
 
 std::unique_ptr<ProcessGroup> LinkGroup::split(std::uint32_t colour, std::uint32_t key) {
-  std::vector<std::int64_t> wishes(3 * size());
-  wishes[3 * rank_] = colour;
-  wishes[3 * rank_ + 1] = key;
-  wishes[3 * rank_ + 2] = next_group_;
-  all_gather(std::span(wishes), even_parts(wishes.size(), size())).wait();
-  std::vector<std::int64_t> colours;
-  std::int64_t first = 0;
-  std::vector<std::size_t> ranks;
-  for (std::size_t r = 0; r < size(); ++r) {
-    colours.push_back(wishes[3 * r]);
-    first = std::max(first, wishes[3 * r + 2]);
-    if (wishes[3 * r] == static_cast<std::int64_t>(colour)) ranks.push_back(r);
-  }
-  std::sort(colours.begin(), colours.end());
-  colours.erase(std::unique(colours.begin(), colours.end()), colours.end());
-  next_group_ = static_cast<std::uint32_t>(first + static_cast<std::int64_t>(colours.size()));
-  std::stable_sort(ranks.begin(), ranks.end(),
-                   [&](std::size_t a, std::size_t b) { return wishes[3 * a + 1] < wishes[3 * b + 1]; });
+  const Split split = agree_on_split(*this, colour, key, next_group_);
+  next_group_ = split.next_group;
   std::vector<std::uint32_t> members;
-  for (const std::size_t r : ranks) members.push_back(members_[r]);
-  const auto index =
-      std::lower_bound(colours.begin(), colours.end(), static_cast<std::int64_t>(colour)) - colours.begin();
-  const auto rank = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
-  auto group =
-      std::make_unique<LinkGroup>(engine_, static_cast<std::uint32_t>(first + index), std::move(members), rank);
+  for (const std::size_t r : split.ranks) members.push_back(members_[r]);
+  auto group = std::make_unique<LinkGroup>(engine_, split.id, std::move(members), split.rank);
   group->next_group_ = next_group_;
   return group;
 }

@@ -19,6 +19,7 @@
 #include <psring/common/net/frame.h>
 #include <psring/ring/call.h>
 #include <psring/ring/shm_group.h>
+#include <psring/ring/split.h>
 
 namespace psring::ring {
 namespace {
@@ -153,17 +154,17 @@ class ShmGroup final : public ProcessGroup {
   }
   Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) override {
     op.require_meaning(data.type);
-    check_parts(parts, data.count);
+    check_parts(parts, data.count, size());
     return start(
         {Collective::reduce_scatter, op.kind(), data.type, 0, data.count, fingerprint(op) ^ fingerprint(parts)}, data,
         op, &parts);
   }
   Work all_gather(Vector data, const Parts& parts) override {
-    check_parts(parts, data.count);
+    check_parts(parts, data.count, size());
     return start({Collective::all_gather, {}, data.type, 0, data.count, fingerprint(parts)}, data, {}, &parts);
   }
   Work broadcast(Vector data, std::size_t root) override {
-    check_rank(root);
+    check_rank(root, size());
     return start({Collective::broadcast, {}, data.type, static_cast<std::uint32_t>(root), data.count, 0}, data, {});
   }
   Work barrier() override { return start({}, {}, {}); }
@@ -211,10 +212,6 @@ class ShmGroup final : public ProcessGroup {
  private:
   static void add(std::atomic<std::uint64_t>& counter, std::size_t bytes) {
     counter.store(counter.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
-  }
-  void check_parts(const Parts& parts, std::size_t count) const;
-  void check_rank(std::size_t rank) const {
-    if (rank >= size()) fail(ErrorKind::usage, "rank {} of a group of {}", rank, size());
   }
   void check_broken();
   Moved moved_with(std::size_t peer, Collective by) const;
@@ -509,14 +506,6 @@ bool ShmMessage::step_recv() {
 
 // The group.
 
-void ShmGroup::check_parts(const Parts& parts, std::size_t count) const {
-  if (parts.size() != size()) fail(ErrorKind::usage, "parts of {} ranks in a group of {}", parts.size(), size());
-  for (const auto& ranges : parts)
-    for (const Range range : ranges)
-      if (range.begin > range.end || range.end > count)
-        fail(ErrorKind::usage, "a part [{}, {}) of a vector of {} elements", range.begin, range.end, count);
-}
-
 /// The fence orders what was stored before the look at who sleeps: see `wait_for`.
 void ShmGroup::ring_all() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -533,11 +522,7 @@ void ShmGroup::wake_sleepers() {
 }
 
 void ShmGroup::check_call(std::size_t peer, const Call& theirs, const Call& ours, std::uint64_t number) {
-  if (theirs == ours) return;
-  break_group(Error(
-      ErrorKind::usage,
-      fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", number, rank_, ring::describe(ours), peer,
-                  ring::describe(theirs), ring::describe(ours) == ring::describe(theirs) ? ", with other parts" : "")));
+  if (theirs != ours) break_group(Error(ErrorKind::usage, mismatch(number, rank_, ours, peer, theirs)));
 }
 
 /// The first cause is everybody's.
@@ -593,8 +578,8 @@ Work ShmGroup::start(const Call& call, Vector data, const ReduceOp& op, const Pa
 }
 
 Work ShmGroup::message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to) {
-  check_rank(from);
-  check_rank(to);
+  check_rank(from, size());
+  check_rank(to, size());
   if (from == to) fail(ErrorKind::usage, "rank {} sends to itself", from);
   check_broken();
   const std::uint64_t number = from == rank_ ? sent_[to]++ : received_[from]++;
@@ -682,35 +667,12 @@ void ShmGroup::look_after_peers(const Call& call, std::uint64_t number, std::siz
 }
 
 std::unique_ptr<ProcessGroup> ShmGroup::split(std::uint32_t colour, std::uint32_t key) {
-  struct Wish {
-    std::int64_t colour;
-    std::int64_t key;
-    std::int64_t next_group;
-  };
-  std::vector<Wish> wishes(size());
-  wishes[rank_] = {colour, key, next_group_};
-  const std::span<std::int64_t> words(&wishes[0].colour, 3 * size());
-  all_gather(words, even_parts(words.size(), size())).wait();
-  std::vector<std::int64_t> colours;
-  std::uint32_t first = 0;
-  for (const Wish& wish : wishes) {
-    colours.push_back(wish.colour);
-    first = std::max(first, static_cast<std::uint32_t>(wish.next_group));
-  }
-  std::sort(colours.begin(), colours.end());
-  colours.erase(std::unique(colours.begin(), colours.end()), colours.end());
-  next_group_ = first + static_cast<std::uint32_t>(colours.size());
-  if (next_group_ > kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups);
-  std::vector<std::size_t> ranks;
-  for (std::size_t r = 0; r < size(); ++r)
-    if (wishes[r].colour == static_cast<std::int64_t>(colour)) ranks.push_back(r);
-  std::stable_sort(ranks.begin(), ranks.end(),
-                   [&](std::size_t a, std::size_t b) { return wishes[a].key < wishes[b].key; });
+  const Split split = agree_on_split(*this, colour, key, next_group_);
+  if (split.next_group > kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups);
+  next_group_ = split.next_group;
   std::vector<std::size_t> members;
-  for (const std::size_t r : ranks) members.push_back(members_[r]);
-  const auto index =
-      std::lower_bound(colours.begin(), colours.end(), static_cast<std::int64_t>(colour)) - colours.begin();
-  auto group = std::make_unique<ShmGroup>(world_, members, first + static_cast<std::size_t>(index), options_);
+  for (const std::size_t r : split.ranks) members.push_back(members_[r]);
+  auto group = std::make_unique<ShmGroup>(world_, std::move(members), split.id, options_);
   group->next_group_ = next_group_;
   return group;
 }
