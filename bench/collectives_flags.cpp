@@ -9,15 +9,6 @@
 namespace psring::bench {
 namespace {
 
-void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known) {
-  std::string names;
-  for (const std::string& name : known) {
-    if (value == name) return;
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, names, value);
-}
-
 /// nccl-tests' names beside ours.
 std::string redop_name(const std::string& name) {
   if (name == "prod") return "product";
@@ -55,6 +46,15 @@ const char* about(CollectiveKind kind) {
 }
 
 }  // namespace
+
+void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known) {
+  std::string names;
+  for (const std::string& name : known) {
+    if (value == name) return;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, names, value);
+}
 
 void CollectivesFlags::add(CLI::App& root) {
   for (const CollectiveKind kind : all_collectives())

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,5 +40,8 @@ class CollectivesFlags {
   std::string encrypt_ = "off";
   bool unregistered_ = false;
 };
+
+/// Throws usage, naming the flag and what is known, where the value is none of it.
+void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known);
 
 }  // namespace psring::bench

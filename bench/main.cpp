@@ -17,15 +17,6 @@ using namespace psring;
 
 namespace {
 
-void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known) {
-  std::string names;
-  for (const std::string& name : known) {
-    if (value == name) return;
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, names, value);
-}
-
 std::size_t vector_bytes(const char* flag, const std::string& text) {
   const std::size_t bytes = parse_bytes(flag, text);
   if (bytes < sizeof(float) || bytes % sizeof(float) != 0 || bytes > (std::size_t{1} << 32))
@@ -43,8 +34,8 @@ struct PushPullFlags {
   std::string encrypt = "off";
 
   int run() {
-    one_of("--transport", transport, {"shm", "tcp", "all"});
-    one_of("--encrypt", encrypt, {"on", "off"});
+    bench::one_of("--transport", transport, {"shm", "tcp", "all"});
+    bench::one_of("--encrypt", encrypt, {"on", "off"});
     for (const std::string& size : sizes) options.sizes.push_back(vector_bytes("--sizes", size));
     if (sizes.empty()) {
       const std::size_t last = vector_bytes("--end", end);
@@ -71,8 +62,8 @@ struct TrainFlags {
   std::size_t batch = 0;
 
   int run() {
-    one_of("--only", only, {"", "step", "compute"});
-    one_of("--transport", options.transport, {"shm", "tcp", "tcp-encrypted"});
+    bench::one_of("--only", only, {"", "step", "compute"});
+    bench::one_of("--transport", options.transport, {"shm", "tcp", "tcp-encrypted"});
     if (options.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
     if (options.steps == 0) fail(ErrorKind::usage, "--steps: expected a number > 0");
     if (!options.json.empty() && only.empty())
