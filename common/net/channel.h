@@ -27,8 +27,8 @@ class Channel {
   virtual void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) = 0;
   /// The next frame that is there. Also does what the channel has to do behind the scenes (handshakes).
   virtual std::optional<Message> try_receive() = 0;
-  /// Call before sleeping: false where try_receive has something now. After true, `wait_fd` becomes
-  /// readable (poll's POLLIN) as soon as try_receive may have something.
+  /// Call before sleeping, after a try_receive that had nothing: false where it has something now. After true,
+  /// `wait_fd` becomes readable (poll's POLLIN) as soon as try_receive may have something.
   virtual bool arm() = 0;
   virtual int wait_fd() const = 0;
   /// As Transport::place_payloads.
@@ -36,7 +36,8 @@ class Channel {
 
   virtual std::size_t in_flight_bytes(Peer peer) const = 0;
   virtual std::size_t window_bytes() const { return kWindowBytes; }  ///< as Transport::window_bytes
-  virtual std::size_t framing_bytes() const = 0;                     ///< what one message costs besides its payload
+  /// What a message with such a payload costs besides it.
+  virtual std::size_t framing_bytes(std::size_t payload_bytes) const = 0;
   virtual std::string describe(Peer peer) const = 0;
 };
 

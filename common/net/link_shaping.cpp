@@ -61,7 +61,6 @@ class ShapedChannel final : public Channel {
  public:
   ShapedChannel(std::unique_ptr<Channel> inner, std::shared_ptr<LinkShaper> shaper)
       : shaper_(std::move(shaper)),
-        framing_bytes_(inner->framing_bytes()),
         inner_(std::move(inner)),
         thread_([this](const std::stop_token& stop) { run(stop); }) {}
   ~ShapedChannel() override;
@@ -76,7 +75,7 @@ class ShapedChannel final : public Channel {
   int wait_fd() const override { return bell_.get(); }
   std::size_t in_flight_bytes(Peer peer) const override;
   std::size_t window_bytes() const override;
-  std::size_t framing_bytes() const override { return framing_bytes_; }
+  std::size_t framing_bytes(std::size_t payload_bytes) const override { return inner_->framing_bytes(payload_bytes); }
   std::string describe(Peer peer) const override {
     const std::scoped_lock lock(mutex_);
     return fmt::format("{}, shaped to {}", inner_->describe(peer), to_string(shaper_->link()));
@@ -108,7 +107,6 @@ class ShapedChannel final : public Channel {
   // Constant after construction.
   const std::shared_ptr<LinkShaper> shaper_;  ///< shared with the process's other channels
   const int exceptions_ = std::uncaught_exceptions();
-  const std::size_t framing_bytes_;
   const Fd kick_ = make_bell();  ///< wakes our thread
   const Fd bell_ = make_bell();  ///< wakes the caller
 
@@ -135,7 +133,7 @@ ShapedChannel::~ShapedChannel() {
 void ShapedChannel::send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) {
   const std::scoped_lock lock(mutex_);
   if (!inner_->reaches(to)) fail(ErrorKind::peer_lost, "{}: the link is gone", to_string(to));
-  const Moment start = shaper_->depart(payload.size() + framing_bytes_, SystemClock().now());
+  const Moment start = shaper_->depart(payload.size() + framing_bytes(payload.size()), SystemClock().now());
   Departure& frame = departures_.emplace_back(Departure{start, to, header, payload, nullptr});
   if (!payload.empty() && payload.size() <= kCopiedBytes) {
     frame.copy.reset(new std::byte[payload.size()]);
@@ -225,7 +223,7 @@ bool ShapedChannel::receive() {
     try {
       std::optional<Message> message = inner_->try_receive();
       if (!message) return false;
-      const std::size_t bytes = message->header.payload_bytes + framing_bytes_;
+      const std::size_t bytes = message->payload.size() + framing_bytes(message->payload.size());
       arrivals_.push_back({shaper_->arrive(bytes, SystemClock().now()), std::move(message), std::nullopt});
     } catch (const Error& error) {
       add_error(error);

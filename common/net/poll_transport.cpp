@@ -137,7 +137,7 @@ void PollTransport::send(Peer to, FrameHeader header, std::span<const std::byte>
   channel->send(to, header, payload);
   in_flight_ = in_flight_ || channel->in_flight_bytes(to) > 0;
   ++peer.sequence;
-  count(ByteLedger::Direction::sent, header, peer.name, channel->framing_bytes());
+  count(ByteLedger::Direction::sent, header, peer.name, channel->framing_bytes(payload.size()));
 }
 
 std::optional<Message> PollTransport::receive(Moment deadline) {
@@ -195,7 +195,8 @@ std::optional<Message> PollTransport::try_all() {
     if (message->header.job != job_)
       fail(ErrorKind::protocol, "{} sent a frame of job {:016x}, this is {:016x}", peer.name, message->header.job,
            job_);
-    count(ByteLedger::Direction::received, message->header, peer.name, channels_[at]->framing_bytes());
+    count(ByteLedger::Direction::received, message->header, peer.name,
+          channels_[at]->framing_bytes(message->payload.size()));
     return message;
   }
   return std::nullopt;

@@ -45,7 +45,7 @@ class ShmChannel final : public Channel {
     const Link* link = find(peer);
     return link == nullptr ? 0 : link->shm->in_flight_bytes();
   }
-  std::size_t framing_bytes() const override { return kHeaderBytes; }
+  std::size_t framing_bytes(std::size_t) const override { return kHeaderBytes; }
   std::string describe(Peer) const override { return "shared memory"; }
 
  private:

@@ -53,8 +53,11 @@ class TcpChannelImpl final : public TcpChannel {
   void place_payloads(const Place& place) override { place_ = place; }
 
   std::size_t in_flight_bytes(Peer peer) const override;
-  /// Encrypted, seals of the header and of one chunk: of 256 KiB of payload.
-  std::size_t framing_bytes() const override { return kHeaderBytes + (options_.encrypt ? 2 * kSealBytes : 0); }
+  /// Encrypted, the header and each chunk of the payload have a seal.
+  std::size_t framing_bytes(std::size_t payload_bytes) const override {
+    const std::size_t chunks = round_up(payload_bytes, TcpStream::kChunkBytes) / TcpStream::kChunkBytes;
+    return kHeaderBytes + (options_.encrypt ? (1 + chunks) * kSealBytes : 0);
+  }
   std::string describe(Peer peer) const override;
 
  private:

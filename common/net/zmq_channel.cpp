@@ -49,8 +49,10 @@ class ZmqChannelImpl final : public ZmqChannel {
     const auto found = links_.find(peer);
     return found == links_.end() ? 0 : found->second.lane->bytes.load();
   }
-  /// Header, and ZMTP's flags and sizes of the two parts (a small payload's size takes 1 byte, not 8).
-  std::size_t framing_bytes() const override { return kHeaderBytes + 2 + 9; }
+  /// Header, and ZMTP's flags and sizes of the parts.
+  std::size_t framing_bytes(std::size_t payload_bytes) const override {
+    return kHeaderBytes + 2 + (payload_bytes == 0 ? 0 : payload_bytes <= 255 ? 2 : 9);
+  }
   std::string describe(Peer peer) const override;
 
  private:
@@ -85,6 +87,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   std::map<Peer, Link> links_;
   std::map<std::string, Peer> routes_;  ///< the links of the router, by routing id
   std::vector<Stranger> strangers_;     ///< oldest first
+  bool strangers_left_ = false;         ///< try_receive ended before it had seen all frames
   std::uint64_t refused_frames_ = 0;
   std::size_t next_ = 0;  ///< the socket that is tried first: 0 is the router
 };
@@ -185,13 +188,15 @@ std::optional<Message> ZmqChannelImpl::try_receive() {
 
 std::optional<Message> ZmqChannelImpl::receive_routed() {
   if (!router_) return std::nullopt;
+  strangers_left_ = false;
   for (int i = 0; i < kHandshakesPerTry; ++i) {
     const auto frame = receive_frame(router_->handle(), true);
-    if (!frame) break;
+    if (!frame) return std::nullopt;
     const auto route = routes_.find(frame->routing_id);
     if (route != routes_.end()) return checked(*frame, route->second);
     greet(*frame);
   }
+  strangers_left_ = true;
   return std::nullopt;
 }
 
@@ -207,7 +212,6 @@ std::optional<Message> ZmqChannelImpl::receive_from(std::size_t index) {
 /// The frame of an open link. What is wrong with it costs the link.
 Message ZmqChannelImpl::checked(const ZmqFrame& frame, Peer peer) {
   const Link& link = links_.at(peer);
-  const std::string who = fmt::format("{} at {}", to_string(peer), link.where);
   try {
     Message message = to_message(frame);
     const FrameType type = message.header.type;
@@ -218,8 +222,9 @@ Message ZmqChannelImpl::checked(const ZmqFrame& frame, Peer peer) {
       fail(ErrorKind::protocol, "{} in the name of {}", to_string(type), to_string(message.header.sender()));
     return message;
   } catch (const Error& error) {
+    const Error refusal = error.with_context(fmt::format("{} at {}", to_string(peer), link.where));
     drop(peer);
-    throw error.with_context(who);
+    throw refusal;
   }
 }
 
@@ -277,6 +282,9 @@ void ZmqChannelImpl::drop(Peer peer) {
 }
 
 bool ZmqChannelImpl::arm() {
+  // try_receive, which had nothing, took all that ZeroMQ's threads had signalled until then.
+  epoll_event event{};
+  if (!strangers_left_ && ::epoll_wait(epoll_.get(), &event, 1, 0) == 0) return true;
   // Asking each socket for its events also takes the signal that made its descriptor readable: only after a
   // look at all of them does wait_fd speak of something new.
   bool quiet = !outbox_->take_ring();

@@ -25,7 +25,8 @@ struct ZmqOptions {
 /// The data links of one process over ZeroMQ: it may listen, connect, or both (servers connect to server 0).
 /// Every link opens with the handshake of handshake.h, encrypted or not.
 ///
-/// On the wire a message is two parts, header (128 B) and payload; ZMTP frames them with 2 + (2 or 9) bytes.
+/// On the wire a message is a part for the header (128 B) and one for a payload that is not empty; ZMTP frames them
+/// with 2 and (2 or 9) bytes.
 /// Payloads above 4 KiB are read from the caller's memory by ZeroMQ's I/O thread, without a copy; received
 /// ones are handed on as they arrived. The destructor sends for at most a second what is still queued (nothing
 /// where an exception is under way), and returns only when no caller's memory is read any more.

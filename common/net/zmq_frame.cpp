@@ -58,7 +58,8 @@ std::optional<ZmqFrame> receive_frame(void* socket, bool routed) {
 }
 
 Message to_message(const ZmqFrame& frame) {
-  if (frame.parts != 2) fail(ErrorKind::protocol, "a message of {} parts, expected header and payload", frame.parts);
+  if (frame.parts == 0 || frame.parts > 2)
+    fail(ErrorKind::protocol, "a message of {} parts, expected header and payload", frame.parts);
   Message message;
   message.header = decode(frame.header);
   if (message.header.payload_bytes != frame.payload.size())
@@ -74,8 +75,9 @@ int send_frame(void* socket, const std::string& routing_id, const std::shared_pt
                const FrameHeader& header, std::span<const std::byte> payload) {
   if (!routing_id.empty() && zmq_send(socket, routing_id.data(), routing_id.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
     return errno;
-  const int error = ZmqOutbox::send(socket, lane, encode(header), true);
-  return error != 0 ? error : ZmqOutbox::send(socket, lane, payload, false);
+  // Each part is encrypted by itself: one that is empty would cost as much as the header.
+  const int error = ZmqOutbox::send(socket, lane, encode(header), !payload.empty());
+  return error != 0 || payload.empty() ? error : ZmqOutbox::send(socket, lane, payload, false);
 }
 
 void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string& endpoint) {
