@@ -86,7 +86,7 @@ Sweep::Sweep(CLI::App& command) : state_(std::make_shared<State>()) {
     const std::string name = option->get_single_name();
     if (name == "workers") state_->workers_option = option;
     if (kNoLists.contains(name) || option->get_expected_max() == 0) continue;
-    option->transform([state = state_, option](std::string text) { return state->take(option, text); });
+    option->transform([state = state_, option](const std::string& text) { return state->take(option, text); });
   }
 }
 

@@ -64,7 +64,7 @@ std::string labels(const std::vector<int>& values) {
 }
 
 std::string gzip(const std::string& bytes, const std::string& path) {
-  const gzFile file = gzopen(path.c_str(), "wb");
+  gzFile file = gzopen(path.c_str(), "wb");
   gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
   gzclose(file);
   return read_file(path);

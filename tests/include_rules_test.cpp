@@ -39,7 +39,7 @@ constexpr std::array kHeavy = {"Eigen/",      "unsupported/Eigen", "cereal/",   
 
 std::string folder_of(std::string_view path) {
   const std::size_t first = path.find('/');
-  const std::string top(path.substr(0, first));
+  std::string top(path.substr(0, first));
   if (top != "common") return top;
   return std::string(path.substr(0, path.find('/', first + 1)));
 }

@@ -72,7 +72,7 @@ class Overwrites final : public Layer {
   Linear linear_{"fc", 3, 2, {}};
 };
 
-Model stack(std::vector<std::vector<std::string>> names) {
+Model stack(const std::vector<std::vector<std::string>>& names) {
   Model model;
   model.name = "stack";
   for (const auto& layer : names) {

@@ -129,7 +129,9 @@ TEST_CASE("frames that no server takes, and what comes before a layout, fail") {
 TEST_CASE("a layout that is not everybody's, or not possible, is refused; the next one is taken") {
   const Layout layout = small_layout(2);
   ShardCluster cluster({.servers = 2, .workers = 2, .optimizer = "adam", .clip_norm = 1, .memory_bytes = 1 << 20});
-  const auto refused = [&](Frame frame, const char* says) { check_failure(cluster.send_only(0, frame), frame, says); };
+  const auto refused = [&](const Frame& frame, const char* says) {
+    check_failure(cluster.send_only(0, frame), frame, says);
+  };
   refused({layout_frame(0, layout).header, {}, {}}, "ends too early");
   refused(layout_frame(0, small_layout(3)), "cut among 3 servers");
   refused(layout_frame(2, layout), "no worker");

@@ -79,7 +79,7 @@ struct Hostile {
     const auto files = link.files();
     return {files.begin(), files.end()};
   }
-  HostileWord& word(std::size_t offset) { return *reinterpret_cast<HostileWord*>(map->data() + offset); }
+  HostileWord& word(std::size_t offset) const { return *reinterpret_cast<HostileWord*>(map->data() + offset); }
 
   /// An entry with a valid header and any place, as the next one.
   void forge(FrameHeader header, std::uint64_t place, std::uint64_t position) {
@@ -126,10 +126,10 @@ TEST_CASE("what lies in the arena is not copied, there or back") {
     REQUIRE(message.reply_space.size() == n * sizeof(float));
     // One page in two places: what is changed here is seen there, and the other way round.
     gradients.as<float>()[0] = 7;
-    const float* sum = reinterpret_cast<const float*>(message.payload.data());
+    const auto* sum = reinterpret_cast<const float*>(message.payload.data());
     CHECK(sum[0] == 7);
     CHECK(sum[n - 1] == 4);
-    float* reply = reinterpret_cast<float*>(message.reply_space.data());
+    auto* reply = reinterpret_cast<float*>(message.reply_space.data());
     reply[n - 1] = 2.5F;
     FrameHeader answer = message.header;
     answer.type = FrameType::values;
@@ -386,20 +386,15 @@ TEST_CASE("memory that could hurt the server is refused") {
     return copies;
   };
   CHECK_NOTHROW(ShmLink(kServer, worker(0), files()));
-  const auto refused = [&](std::vector<Fd> given) {
+  const auto refused = [&](const auto& spoil) {
+    std::vector<Fd> given = files();
+    spoil(given);
     return error_of([&] { ShmLink(kServer, worker(0), std::move(given)); }).kind() == ErrorKind::protocol;
   };
-  for (std::size_t i = 0; i < ShmLink::kFiles; ++i) {
-    auto other = files();
-    other[i] = Fd(::epoll_create1(0));  // neither memory nor a bell
-    CHECK(refused(std::move(other)));
-    auto fewer = files();
-    fewer.pop_back();
-    CHECK(refused(std::move(fewer)));
-  }
-  auto small = files();
-  small[1] = make_memory_file("small", 4096);
-  CHECK(refused(std::move(small)));
+  for (std::size_t i = 0; i < ShmLink::kFiles; ++i)
+    CHECK(refused([&](std::vector<Fd>& given) { given[i] = Fd(::epoll_create1(0)); }));  // neither memory nor a bell
+  CHECK(refused([](std::vector<Fd>& given) { given.pop_back(); }));
+  CHECK(refused([](std::vector<Fd>& given) { given[1] = make_memory_file("small", 4096); }));
 }
 
 TEST_CASE("entries that point outside of what is shared are a breach of the protocol") {

@@ -204,5 +204,5 @@ TEST_CASE("a loss that is not finite stops the run with the step and the unit") 
   CHECK_THAT(text, Catch::StartsWith(fmt::format("step {}: the output of unit 'layers.", observer.steps.size())));
   CHECK_THAT(text, Catch::Contains("--lr"));
   CHECK(observer.steps.size() < 50);
-  CHECK(observer.steps.size() > 0);
+  CHECK(!observer.steps.empty());
 }

@@ -276,6 +276,6 @@ class Job {
 
 }  // namespace
 
-JobRun run_job(JobOptions job, Links links) { return Job(job).run(links); }
+JobRun run_job(const JobOptions& job, Links links) { return Job(job).run(links); }
 
 }  // namespace psring::test

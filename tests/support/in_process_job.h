@@ -34,6 +34,6 @@ struct JobRun {
 
 /// Runs a whole job in this process, its workers and servers as threads, without coordinator: TrainSetup,
 /// Training, Shard and serve are those of the programs. Throws what the first role to fail threw.
-JobRun run_job(JobOptions job, Links links = Links::in_process);
+JobRun run_job(const JobOptions& job, Links links = Links::in_process);
 
 }  // namespace psring::test

@@ -12,7 +12,6 @@ namespace psring::test {
 
 using net::FrameHeader;
 using net::FrameType;
-using net::Peer;
 using net::Role;
 
 std::vector<float> Reply::values() const {
