@@ -6,6 +6,7 @@
 #include <psring/bench/collectives_flags.h>
 #include <psring/bench/exchange.h>
 #include <psring/bench/push_pull.h>
+#include <psring/bench/ring_training.h>
 #include <psring/bench/training.h>
 #include <psring/cli/app.h>
 #include <psring/cli/parse.h>
@@ -59,28 +60,61 @@ struct TrainFlags {
   bench::TrainingOptions options;
   std::string only;
   std::string model;
+  std::string strategy = "ddp";
   std::size_t batch = 0;
+  std::size_t workers = 2;
+  std::size_t worker_batch = 0;
 
   int run() {
-    bench::one_of("--only", only, {"", "step", "compute"});
+    bench::one_of("--only", only, {"", "step", "compute", "ring"});
     bench::one_of("--transport", options.transport, {"shm", "tcp", "tcp-encrypted"});
     if (options.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
     if (options.steps == 0) fail(ErrorKind::usage, "--steps: expected a number > 0");
-    if (!options.json.empty() && only.empty())
-      fail(ErrorKind::usage, "--json: holds one report; choose with --only step or compute");
+    if (workers < 2 || workers > 64) fail(ErrorKind::usage, "--workers: expected 2 to 64, got {}", workers);
+    if (!options.json.empty() && (only.empty() || (only == "ring" && model.empty())))
+      fail(ErrorKind::usage, "--json: holds one report; choose with --only, and ring's model with --model");
     if (!model.empty()) options.model = model;
     if (batch != 0) options.batch = batch;
-    if (only != "compute") bench::bench_step(options);
+    const auto chosen = [&](const char* report) { return only.empty() || only == report; };
+    if (chosen("step")) bench::bench_step(options);
     if (only.empty()) fmt::print("\n");
-    if (only != "step") bench::bench_models(cases(), options.rounds, options.json);
+    if (chosen("compute")) bench::bench_models(compute_cases(), options.rounds, options.json);
+    if (!chosen("ring")) return 0;
+    for (const bench::RingTrainingOptions& each : ring_cases()) {
+      if (only.empty() || model.empty()) fmt::print("\n");
+      bench::bench_ring_training(each);
+    }
     return 0;
   }
 
  private:
-  std::vector<bench::ComputeCase> cases() const {
+  static constexpr const char* kMlp = "mlp:784-512-512-10";
+  static constexpr const char* kGpt = "gpt:layers=6,dim=384,heads=6,context=256,vocab=256";
+
+  std::vector<bench::ComputeCase> compute_cases() const {
     if (!model.empty()) return {{model, options.batch}};
-    return {{"mlp:784-512-512-10", batch != 0 ? batch : 128},
-            {"gpt:layers=6,dim=384,heads=6,context=256,vocab=256", batch != 0 ? batch : 8}};
+    return {{kMlp, batch != 0 ? batch : 128}, {kGpt, batch != 0 ? batch : 8}};
+  }
+  std::vector<bench::RingTrainingOptions> ring_cases() const {
+    bench::RingTrainingOptions mlp{.model = kMlp,
+                                   .batch = options.batch,
+                                   .worker_batch = worker_batch != 0 ? worker_batch : (options.batch + 1) / 2,
+                                   .workers = workers,
+                                   .strategy = strategy,
+                                   .steps = options.steps,
+                                   .warm_up = options.warm_up,
+                                   .rounds = options.rounds,
+                                   .json = options.json};
+    if (!model.empty()) {
+      mlp.model = model;
+      return {mlp};
+    }
+    bench::RingTrainingOptions gpt = mlp;
+    gpt.model = kGpt;
+    gpt.batch = gpt.worker_batch = 8;
+    gpt.steps = std::max<std::size_t>(1, options.steps / 25);  // its step is some hundred times as long
+    gpt.warm_up = options.warm_up / 10;
+    return {mlp, gpt};
   }
 };
 
@@ -106,12 +140,17 @@ void add_push_pull(CLI::App& root, PushPullFlags& flags) {
 
 void add_train(CLI::App& root, TrainFlags& flags) {
   CLI::App* command =
-      root.add_subcommand("train", "a step of ps beside one of single; computing beside oneDNN's own rate");
+      root.add_subcommand("train",
+                          "a step of ps, and of workers on the ring, beside one of single; computing beside "
+                          "oneDNN's own rate");
   bench::TrainingOptions& options = flags.options;
-  command->add_option("--only", flags.only, "step or compute (both)");
+  command->add_option("--only", flags.only, "step (of ps), compute or ring (all)");
   command->add_option("--model", flags.model,
-                      "mlp:784-512-512-10, gpt:layers=6,... (the MLP; for computing the GPT as well)");
+                      "mlp:784-512-512-10, gpt:layers=6,... (the MLP; for computing and the ring the GPT as well)");
   command->add_option("--batch", flags.batch, "samples of a step (MLP 128, GPT 8)");
+  command->add_option("--workers", flags.workers, "of ring")->capture_default_str();
+  command->add_option("--worker-batch", flags.worker_batch, "of ring: samples of a worker's step (MLP 64, GPT 8)");
+  command->add_option("--strategy", flags.strategy, "of ring")->capture_default_str();
   command->add_option("--steps", options.steps, "of a round that are timed")->capture_default_str();
   command->add_option("-w,--warm-up", options.warm_up, "steps of a round before those")->capture_default_str();
   command->add_option("--rounds", options.rounds, "of which medians are taken")->capture_default_str();
@@ -130,6 +169,21 @@ void add_serve(CLI::App& root, bench::ServerPlan& plan, std::string& kind) {
   command->add_option("--endpoint-fd", plan.endpoint_fd)->required();
 }
 
+void add_train_rank(CLI::App& root, bench::TrainingRank& rank) {
+  CLI::App* command = root.add_subcommand("train-rank", "");
+  command->group("");  // started by train
+  command->add_option("--rank", rank.rank)->required();
+  command->add_option("--workers", rank.options.workers)->required();
+  command->add_option("--model", rank.options.model)->required();
+  command->add_option("--strategy", rank.options.strategy)->required();
+  command->add_option("--worker-batch", rank.options.worker_batch)->required();
+  command->add_option("--steps", rank.options.steps)->required();
+  command->add_option("--warm-up", rank.options.warm_up)->required();
+  command->add_option("--rounds", rank.options.rounds)->required();
+  command->add_option("--key", rank.key_file)->required();
+  command->add_option("--address", rank.address)->required();
+}
+
 int run(int argc, char** argv) {
   tune_allocator();
   CLI::App root("psring-bench: how fast psring is on this machine, beside what it is measured against");
@@ -139,14 +193,17 @@ int run(int argc, char** argv) {
   TrainFlags train;
   bench::CollectivesFlags collectives;
   bench::ServerPlan plan;
+  bench::TrainingRank training_rank;
   std::string kind;
   collectives.add(root);
   add_push_pull(root, push_pull);
   add_train(root, train);
   add_serve(root, plan, kind);
+  add_train_rank(root, training_rank);
   return cli::parse_and_run(root, std::vector<std::string>(argv, argv + argc), [&] {
     if (root.got_subcommand("push_pull")) return push_pull.run();
     if (root.got_subcommand("train")) return train.run();
+    if (root.got_subcommand("train-rank")) return bench::run_training_rank(training_rank);
     if (const auto status = collectives.run(root)) return *status;
     plan.kind = bench::parse_kind(kind);
     bench::serve_exchange(plan);

@@ -8,6 +8,7 @@
 #include <psring/bench/processes.h>
 #include <psring/bench/psring_link.h>
 #include <psring/bench/report.h>
+#include <psring/bench/step_observer.h>
 #include <psring/bench/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/trace.h>
@@ -19,26 +20,6 @@ namespace psring::bench {
 namespace {
 
 constexpr double kStepLearningRate = 0.1;
-
-/// Times of the steps that count, and the losses of all.
-class Observer final : public worker::TrainObserver {
- public:
-  explicit Observer(std::size_t warm_up) : warm_up_(warm_up) {}
-  void on_step(const worker::StepReport& report) override {
-    losses.push_back(report.loss);
-    if (report.step < warm_up_) return;
-    steps.values.push_back(seconds(report.duration));
-    exposed.values.push_back(seconds(report.exposed));
-  }
-  void on_evaluation(const worker::Evaluation&) override {}
-
-  Samples steps;
-  Samples exposed;
-  std::vector<double> losses;
-
- private:
-  const std::size_t warm_up_;
-};
 
 class StepBench {
  public:
@@ -65,8 +46,8 @@ class StepBench {
     Samples single;
     Samples exposed;
     for (std::size_t round = 0; round < options_.rounds; ++round) {
-      const Observer alone = run_single();
-      const Observer with_server = run_ps();
+      const StepObserver alone = run_single();
+      const StepObserver with_server = run_ps();
       if (alone.losses != with_server.losses)
         fail(ErrorKind::check_failed, "{}: ps and single do not have the same losses", options_.model);
       ps.values.push_back(with_server.steps.median());
@@ -94,8 +75,8 @@ class StepBench {
                static_cast<double>(options_.batch) / step.median(), step.median_ratio(single));
   }
 
-  Observer run_single() {
-    Observer observer(options_.warm_up);
+  StepObserver run_single() {
+    StepObserver observer(options_.warm_up);
     MemoryLedger memory;
     Trace trace(clock_, false);
     worker::Training training(*single_, {.memory = memory, .clock = clock_, .trace = trace, .check = {}});
@@ -103,11 +84,11 @@ class StepBench {
     return observer;
   }
 
-  Observer run_ps() {
+  StepObserver run_ps() {
     Servers servers;
     const std::string endpoint = servers.start({.kind = kind_, .elements = {1}, .lr = kStepLearningRate});
     PsringLink link(kind_, endpoint, servers.key_file(), worker::lent_bytes(ps_->layout()));
-    Observer observer(options_.warm_up);
+    StepObserver observer(options_.warm_up);
     MemoryLedger memory;
     Trace trace(clock_, false);
     worker::Training training(*ps_, {.memory = memory,

@@ -1,0 +1,249 @@
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <psring/bench/processes.h>
+#include <psring/bench/report.h>
+#include <psring/bench/ring_training.h>
+#include <psring/bench/step_observer.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
+#include <psring/common/base/trace.h>
+#include <psring/common/net/host.h>
+#include <psring/ring/collectives.h>
+#include <psring/ring/ring_links.h>
+#include <psring/ring/shm_memory.h>
+#include <psring/worker/ps_client.h>
+#include <psring/worker/registries.h>
+#include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/whole_units.h>
+#include <psring/worker/training.h>
+
+namespace psring::bench {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+constexpr const char* kExchangeOff = "exchange-off";
+
+/// Each worker for itself: what the strategies compute, without what they exchange.
+class ExchangeOff final : public worker::Strategy {
+ public:
+  explicit ExchangeOff(const worker::Context& context)
+      : context_(context), units_(context), optimizer_(context.optimizer, context.layout, context.memory) {}
+  void start() override { units_.initialise(context_); }
+  void finish_step(worker::Step step) override {
+    for (worker::UnitId unit = 0; unit < context_.units.size(); ++unit)
+      optimizer_.update(unit, step, context_.units[unit]);
+  }
+
+ private:
+  const worker::Context context_;
+  worker::WholeUnits units_;
+  worker::LocalOptimizer optimizer_;
+};
+
+/// One worker of the benchmark, or the only one of `single`.
+class Worker {
+ public:
+  explicit Worker(const RingTrainingOptions& options) : options_(options) {
+    worker::register_builtins(registries_);
+    optim::register_builtin_optimizers(optimizers_);
+    registries_.strategies.add(kExchangeOff, "", [](const Spec&) {
+      return std::make_unique<worker::StrategyKind>(
+          worker::StrategyKind{.ring = true, .make = [](const worker::Context& context, const JobOptions&) {
+                                 return std::make_unique<ExchangeOff>(context);
+                               }});
+    });
+    JobOptions job{.model = options.model, .data = "synthetic", .global_batch = options.workers * options.worker_batch};
+    job.workers = options.workers;
+    job.steps = options.steps + options.warm_up;
+    job.seed = 7;
+    job.lr = 0.1;
+    job.strategy = options.strategy;
+    exchange_.emplace(job, registries_, optimizers_);
+    if (!exchange_->strategy().ring)
+      fail(ErrorKind::usage, "--strategy {}: its workers are no group that exchanges by itself", options.strategy);
+    job.strategy = kExchangeOff;
+    exchange_off_.emplace(job, registries_, optimizers_);
+    job.strategy = "single";
+    job.workers = 1;
+    job.global_batch = options.batch;
+    single_.emplace(job, registries_, optimizers_);
+  }
+
+  StepObserver run_single() { return run(*single_, nullptr); }
+  StepObserver run_exchange(ring::ProcessGroup& group) { return run(*exchange_, &group); }
+  StepObserver run_exchange_off(ring::ProcessGroup& group) { return run(*exchange_off_, &group); }
+  std::size_t arena_bytes() const { return worker::lent_bytes(exchange_->layout()) + ring::kShmArenaBytes; }
+
+ private:
+  StepObserver run(const worker::TrainSetup& setup, ring::ProcessGroup* group) {
+    StepObserver observer(options_.warm_up);
+    MemoryLedger memory;
+    Trace trace(clock_, false);
+    worker::Training training(setup, {.rank = group == nullptr ? 0 : group->rank(),
+                                      .memory = memory,
+                                      .clock = clock_,
+                                      .trace = trace,
+                                      .arena = group == nullptr ? nullptr : group->arena(),
+                                      .group = group,
+                                      .check = {}});
+    if (group != nullptr) group->barrier().wait();
+    training.run(observer);
+    return observer;
+  }
+
+  const RingTrainingOptions options_;
+  const SystemClock clock_;
+  worker::Registries registries_;
+  optim::OptimizerRegistry optimizers_;
+  std::optional<worker::TrainSetup> exchange_;
+  std::optional<worker::TrainSetup> exchange_off_;
+  std::optional<worker::TrainSetup> single_;
+};
+
+/// The other workers, and the group of all.
+class Team {
+ public:
+  Team(const RingTrainingOptions& options, std::size_t arena_bytes) : cluster_(folder_.path(), clock_) {
+    const net::JobKey key = net::JobKey::load(folder_.key_file());
+    links_.emplace(key, net::DataLinks::Options{.self = {worker(0), 0}, .way = net::Way::shm, .host_id = host_},
+                   bytes_);
+    const std::string address = links_->listen().at("ring-shm");
+    const auto number = [](std::size_t value) { return std::to_string(value); };
+    for (std::size_t rank = 1; rank < options.workers; ++rank)
+      cluster_.start(fmt::format("worker {}", rank), {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                                      "train-rank",
+                                                      "--rank",
+                                                      number(rank),
+                                                      "--workers",
+                                                      number(options.workers),
+                                                      "--model",
+                                                      options.model,
+                                                      "--strategy",
+                                                      options.strategy,
+                                                      "--worker-batch",
+                                                      number(options.worker_batch),
+                                                      "--steps",
+                                                      number(options.steps),
+                                                      "--warm-up",
+                                                      number(options.warm_up),
+                                                      "--rounds",
+                                                      number(options.rounds),
+                                                      "--key",
+                                                      folder_.key_file(),
+                                                      "--address",
+                                                      address});
+    ring::LinkOptions link_options;
+    link_options.group.check = [this] { check_processes(); };
+    group_ = links_->connect(members(options.workers, address), std::make_shared<Arena>(arena_bytes),
+                             std::move(link_options), clock_.now() + kPatience);
+  }
+  ~Team() { cluster_.terminate_all(std::chrono::seconds(1)); }
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  static net::Peer worker(std::size_t rank) { return {net::Role::worker, static_cast<std::uint32_t>(rank)}; }
+  static std::vector<net::Member> members(std::size_t workers, const std::string& address) {
+    std::vector<net::Member> all;
+    for (std::size_t rank = 0; rank < workers; ++rank)
+      all.push_back({.peer = worker(rank), .host_id = net::host_id(), .addresses = {{"ring-shm", address}}});
+    return all;
+  }
+  ring::ProcessGroup& group() { return *group_; }
+
+ private:
+  void check_processes() {
+    if (const auto exit = cluster_.next_exit(Moment::min()))
+      throw Error(kind_of_status(exit->status), fmt::format("{}: {}", exit->name, message_of(*exit)));
+  }
+
+  const SystemClock clock_;
+  const BenchFolder folder_;
+  const std::string host_ = net::host_id();
+  LocalCluster cluster_;
+  ByteLedger bytes_;
+  std::optional<ring::RingLinks> links_;
+  std::unique_ptr<ring::ProcessGroup> group_;
+};
+
+/// What all ranks do together, `rounds` times; rank 0 trains alone in between.
+template <class Round>
+void take_turns(Worker& worker, ring::ProcessGroup& group, std::size_t rounds, Round round) {
+  for (std::size_t i = 0; i < rounds; ++i) {
+    const StepObserver together = worker.run_exchange(group);
+    const StepObserver apart = worker.run_exchange_off(group);
+    // The slowest rank's time is the step's.
+    double steps[] = {together.steps.median(), apart.steps.median(), together.exposed.median()};
+    group.all_reduce(std::span(steps), ring::ReduceOp::Kind::max).wait();
+    round(steps[0], steps[1], steps[2]);
+    group.barrier().wait();
+  }
+}
+
+void print_row(const char* name, double samples, const Samples& step, double ratio, const char* to) {
+  fmt::print("{:<14} {:>11.1f} us a step, spread {:>3.0f} %, {:>10.1f} samples/s, {:.3f} {}\n", name,
+             1e6 * step.median(), 100 * step.spread(), samples / step.median(), ratio, to);
+}
+
+}  // namespace
+
+void bench_ring_training(const RingTrainingOptions& options) {
+  const std::string machine = describe_machine();
+  Worker worker(options);
+  Team team(options, worker.arena_bytes());
+  fmt::print(
+      "{}\n{}: {} workers of batch {}, their exchange off, and single of batch {}; {} rounds of {} steps in turn\n\n",
+      machine, options.model, options.workers, options.worker_batch, options.batch, options.rounds, options.steps);
+  std::fflush(stdout);
+  Samples together;
+  Samples apart;
+  Samples alone;
+  Samples exposed;
+  take_turns(worker, team.group(), options.rounds, [&](double with, double without, double waited) {
+    together.values.push_back(with);
+    apart.values.push_back(without);
+    exposed.values.push_back(waited);
+    alone.values.push_back(worker.run_single().steps.median());
+  });
+  const double samples = static_cast<double>(options.workers * options.worker_batch);
+  const double single_samples = static_cast<double>(options.batch);
+  const double speed_up = alone.median_ratio(together) * samples / single_samples;
+  print_row("single", single_samples, alone, 1, "of single");
+  print_row("exchange off", samples, apart, alone.median_ratio(apart) * samples / single_samples, "of single");
+  print_row(options.strategy.c_str(), samples, together, speed_up, "of single");
+  fmt::print("{}: {:.3f} of the same processes with their exchange off; {:.1f} us of a step are waits (median)\n",
+             options.strategy, apart.median_ratio(together), 1e6 * exposed.median());
+  if (options.json.empty()) return;
+  const nlohmann::json report{{"machine", machine},
+                              {"model", options.model},
+                              {"workers", options.workers},
+                              {"worker_batch", options.worker_batch},
+                              {"single_batch", options.batch},
+                              {"strategy", options.strategy},
+                              {"step_s", together.values},
+                              {"exchange_off_s", apart.values},
+                              {"single_s", alone.values},
+                              {"exposed_s", exposed.values},
+                              {"of_single", speed_up},
+                              {"of_exchange_off", apart.median_ratio(together)}};
+  write_json_file(options.json, report.dump(1));
+}
+
+int run_training_rank(const TrainingRank& rank) {
+  const RingTrainingOptions& options = rank.options;
+  Worker worker(options);
+  ByteLedger bytes;
+  ring::RingLinks links(net::JobKey::load(rank.key_file),
+                        {.self = {Team::worker(rank.rank), 0}, .way = net::Way::shm, .host_id = net::host_id()}, bytes);
+  links.listen();
+  const auto group = links.connect(Team::members(options.workers, rank.address),
+                                   std::make_shared<Arena>(worker.arena_bytes()), {}, SystemClock().now() + kPatience);
+  take_turns(worker, *group, options.rounds, [](double, double, double) {});
+  return 0;
+}
+
+}  // namespace psring::bench
