@@ -66,6 +66,30 @@ std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
   return batch;
 }
 
+/// Options that only some strategies have: elsewhere they are a usage error, or, where a comparison adapts a row,
+/// their defaults.
+class Fitting {
+ public:
+  Fitting(const std::string& strategy, bool adapt) : strategy_(strategy), adapt_(adapt) {}
+  template <class Value>
+  void operator()(JobOptions& job, const char* flag, Value JobOptions::*which, bool fits, const char* why) const {
+    Value& value = job.*which;
+    const Value& standard = defaults_.*which;
+    if (fits || value == standard) return;
+    if (!adapt_) fail(ErrorKind::usage, "{} {}: strategy {} {}", flag, as_given(value), strategy_, why);
+    value = standard;
+  }
+
+ private:
+  static const char* as_given(bool value) { return value ? "on" : "off"; }
+  static const std::string& as_given(const std::string& value) { return value; }
+  static std::size_t as_given(std::size_t value) { return value; }
+
+  const JobOptions defaults_;
+  const std::string& strategy_;
+  const bool adapt_;
+};
+
 }  // namespace
 
 void check_count(std::string_view flag, std::size_t value, std::size_t most) {
@@ -189,15 +213,11 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
          *flags.workers, strategy);
   if (!adapt && !kind.servers && flags.servers.value_or(0) != 0)
     fail(ErrorKind::usage, "--servers {}: strategy {} has none", *flags.servers, strategy);
-  if (adapt && !kind.one_worker) job.virtual_workers = 1;
-  if (!kind.one_worker && job.virtual_workers != 1)
-    fail(ErrorKind::usage, "--virtual-workers: only for strategies of one process, not {}", strategy);
-  if (adapt && !kind.servers) job.optimizer_on = "server";
-  if (!kind.servers && job.optimizer_on != "server")
-    fail(ErrorKind::usage, "--optimizer-on {}: strategy {} has no servers", job.optimizer_on, strategy);
-  if (adapt && !kind.servers) job.aggregate = "mean";
-  if (!kind.servers && job.aggregate != "mean")
-    fail(ErrorKind::usage, "--aggregate {}: strategy {} has no servers", job.aggregate, strategy);
+  const Fitting fit{strategy, adapt};
+  fit(job, "--virtual-workers", &JobOptions::virtual_workers, kind.one_worker, "is not one process");
+  fit(job, "--optimizer-on", &JobOptions::optimizer_on, kind.servers, "has no servers");
+  fit(job, "--aggregate", &JobOptions::aggregate, kind.servers, "has no servers");
+  fit(job, "--server-threads", &JobOptions::server_threads, kind.servers, "has no servers");
   check_count("--workers", job.workers, kMostProcesses);
   if (kind.servers) check_count("--servers", job.servers, kMostProcesses);
   check_count("--virtual-workers", job.virtual_workers, kMostProcesses);
@@ -232,6 +252,10 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   one_of("--bucket-order", job.bucket_order, "reverse", "forward");
   job.bucket_bytes = parse_bytes("--bucket", flags.bucket);
   check_count("--bucket", job.bucket_bytes, kMostBytes);
+  fit(job, "--overlap", &JobOptions::overlap, kind.buckets, "has no buckets");
+  fit(job, "--bucket-order", &JobOptions::bucket_order, kind.buckets, "has no buckets");
+  fit(job, "--bucket", &JobOptions::bucket_bytes, kind.buckets, "has no buckets");
+  fit(job, "--algorithm", &JobOptions::algorithm, kind.ring, "has no all-reduces");
   if (job.algorithm != "auto" && job.algorithm != "direct") ring::parse_algorithm("--algorithm", job.algorithm);
   const bool direct = job.algorithm == "direct";
   if (direct && (job.transport == "tcp" || !job.link.empty()))

@@ -41,9 +41,10 @@ void register_builtins(Registries& registries) {
       });
   registries.strategies.add(
       "ddp", "workers average gradients in buckets, while backward goes on", [](const Spec& spec) {
-        return std::make_unique<StrategyKind>(StrategyKind{
-            .ring = true,
-            .make = [spec](const Context& context, const JobOptions& job) { return make_ddp(spec, context, job); }});
+        return std::make_unique<StrategyKind>(
+            StrategyKind{.ring = true, .buckets = true, .make = [spec](const Context& context, const JobOptions& job) {
+                           return make_ddp(spec, context, job);
+                         }});
       });
 }
 

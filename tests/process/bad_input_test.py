@@ -86,6 +86,10 @@ class Flags(ProgramTest):
         self.refuse(["--strategy", "single", "--workers", "2"], "--workers 2", "--virtual-workers")
         self.refuse(["--strategy", "single", "--aggregate", "median"], "--aggregate median", "single")
         self.refuse(["--strategy", "ps", "--virtual-workers", "2"], "--virtual-workers")
+        for flag, value, strategy in (("--optimizer-on", "worker", "ddp"), ("--server-threads", "2", "single"),
+                                      ("--bucket", "1M", "ps"), ("--overlap", "off", "ddp-naive"),
+                                      ("--bucket-order", "forward", "single"), ("--algorithm", "ring", "ps")):
+            self.refuse(["--strategy", strategy, flag, value], flag, strategy)
         self.refuse(["--strategy", "ps:k=1"], "--strategy", "'k'")
         self.refuse(["--encrypt", "on", "--transport", "shm"], "--encrypt on", "--transport shm")
         self.refuse(["--schedule", "cosine:warmup=-1"], "--schedule cosine:warmup", ">= 0", "'-1'")
