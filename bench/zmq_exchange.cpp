@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include <zmq.hpp>
 
@@ -32,6 +34,16 @@ PlainHeader header_of(const zmq::message_t& message) {
   if (message.size() != sizeof header) fail(ErrorKind::protocol, "a header of {} bytes", message.size());
   std::memcpy(&header, message.data(), sizeof header);
   return header;
+}
+
+/// A message's values: small ones lie in ZeroMQ's read buffer wherever they happened to.
+std::span<const float> aligned(const zmq::message_t& message, std::vector<float>& scratch) {
+  const std::size_t elements = message.size() / sizeof(float);
+  const auto* values = static_cast<const float*>(message.data());
+  if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0) return {values, elements};
+  scratch.resize(elements);
+  std::memcpy(scratch.data(), message.data(), message.size());
+  return scratch;
 }
 
 class ZmqExchange final : public Exchange {
@@ -98,6 +110,7 @@ void serve_zmq(const ServerPlan& plan) {
 
   const auto optimizer = optim::make_sgd({});
   PlainUnits parameters(plan.elements, kStart);
+  std::vector<float> scratch;
   for (;;) {
     zmq::message_t worker = receive(socket);
     const PlainHeader header = header_of(receive(socket));
@@ -105,7 +118,7 @@ void serve_zmq(const ServerPlan& plan) {
     if (header.operation != PlainHeader::pull) {
       const zmq::message_t gradient = receive(socket);
       if (gradient.size() != values.size_bytes()) fail(ErrorKind::protocol, "a gradient of {} bytes", gradient.size());
-      optimizer->apply({.lr = kLearningRate}, values, {gradient.data<float>(), values.size()}, {}, values);
+      optimizer->apply({.lr = kLearningRate}, values, aligned(gradient, scratch), {}, values);
     }
     const bool answers = header.operation != PlainHeader::push;
     socket.send(worker, zmq::send_flags::sndmore);

@@ -1,1 +1,1 @@
-psring_test(ring_test LABELS unit LINKS psring::ring SOURCES support/ring_worlds.cpp)
+psring_test(ring_test LABELS unit LINKS psring::ring SOURCES support/ring_worlds.cpp TIMEOUT 900)
