@@ -19,6 +19,7 @@ namespace psring::ring {
 namespace {
 
 constexpr Nanoseconds kLook = std::chrono::milliseconds(20);  ///< of waiting, then it looks whether the peers live
+constexpr Nanoseconds kLastWords = std::chrono::milliseconds(200);
 
 net::FrameType frame_type(Collective collective) {
   switch (collective) {
@@ -154,6 +155,7 @@ class LinkEngine {
   [[noreturn]] void break_all(const Error& error);
 
  private:
+  void let_words_leave();
   bool pump(Moment deadline);
   void run();
 
@@ -457,7 +459,25 @@ void LinkEngine::break_all(const Error& error) {
     } catch (const Error&) {  // it is the one that is lost
     }
   }
+  let_words_leave();
   throw error;
+}
+
+/// Who hears that our links close before it hears why would take us for the cause.
+void LinkEngine::let_words_leave() {
+  const SystemClock clock;
+  const Moment limit = clock.now() + kLastWords;
+  const auto leaving = [&] {
+    for (std::size_t r = 0; r < ranks_; ++r)
+      if (r != rank_ && transport_.in_flight_bytes({net::Role::worker, static_cast<std::uint32_t>(r)}) > 0) return true;
+    return false;
+  };
+  while (leaving() && clock.now() < limit) {
+    try {
+      transport_.receive(clock.now() + kLook);
+    } catch (const Error&) {  // others break, too
+    }
+  }
 }
 
 /// Takes one message, if one comes in time.
@@ -465,9 +485,9 @@ bool LinkEngine::pump(Moment deadline) {
   std::optional<net::Message> message = transport_.receive(deadline);
   if (!message) return false;
   if (message->header.type == net::FrameType::failed) {
-    broken_ = Error(static_cast<ErrorKind>(std::min<std::uint32_t>(message->header.unit, 7)),
-                    net::one_line(message->payload));
-    throw *broken_;
+    // Passed on: the rank that found out may not reach the others before our links to them close.
+    break_all(Error(static_cast<ErrorKind>(std::min<std::uint32_t>(message->header.unit, 7)),
+                    net::one_line(message->payload)));
   }
   const auto found = groups_.find(message->header.group);
   if (found == groups_.end()) {

@@ -1,4 +1,5 @@
-"""Two hosts: network namespaces joined by a veth pair, the launcher in one, an agent in the other.
+"""Several hosts: network namespaces. Two joined by a veth pair, the launcher in one, an agent in the other; and four
+joined by a bridge, each behind a link that the kernel's token bucket limits, whose workers add up a vector.
 
 Skipped, with the reason, where namespaces may not be made.
 """
@@ -21,28 +22,26 @@ def ip(*arguments):
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
-class Hosts:
-    """Two namespaces, joined. Their names have our number, so that who comes later can tell what nobody uses."""
+class Namespaces:
+    """Hosts, by name. Their names have our number, so that who comes later can tell what nobody uses."""
 
-    def __init__(self):
-        self.names = [f"psring-{os.getpid()}-{host}" for host in "ab"]
-        self.addresses = ["10.231.0.1", "10.231.0.2"]
+    def __init__(self, *hosts):
+        self.names = [f"psring-{os.getpid()}-{host}" for host in hosts]
 
     def __enter__(self):
         self.remove_stale()
         try:
             for name in self.names:
                 ip("netns", "add", name)
-            a, b = self.names
-            ip("-n", a, "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", b)
-            for name, address in zip(self.names, self.addresses):
-                ip("-n", name, "addr", "add", f"{address}/24", "dev", "veth0")
-                ip("-n", name, "link", "set", "veth0", "up")
                 ip("-n", name, "link", "set", "lo", "up")
+            self.join()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def join(self):
+        """What links them."""
 
     def __exit__(self, *_):
         for name in self.names:
@@ -58,12 +57,52 @@ class Hosts:
         """Those of a test that was killed."""
         if NAMESPACES.exists():
             for name in os.listdir(NAMESPACES):
-                found = re.fullmatch(r"psring-(\d+)-[ab]", name)
+                found = re.fullmatch(r"psring-(\d+)-[a-z]+", name)
                 if found and not pathlib.Path("/proc", found.group(1)).exists():
                     cls.remove(name)
 
     def on(self, host):
         return ["ip", "netns", "exec", self.names[host]]
+
+
+class Hosts(Namespaces):
+    """Two, joined by a cable."""
+
+    addresses = ["10.231.0.1", "10.231.0.2"]
+
+    def __init__(self):
+        super().__init__("a", "b")
+
+    def join(self):
+        a, b = self.names
+        ip("-n", a, "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", b)
+        for name, address in zip(self.names, self.addresses):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", "veth0")
+            ip("-n", name, "link", "set", "veth0", "up")
+
+
+class Switched(Namespaces):
+    """Four around a switch, with a rate each way."""
+
+    RATE = 400e6  # bit/s
+
+    def __init__(self):
+        super().__init__("a", "b", "c", "d", "switch")
+        self.addresses = [f"10.231.1.{i + 1}" for i in range(4)]
+
+    def join(self):
+        switch = self.names[4]
+        ip("-n", switch, "link", "add", "bridge0", "type", "bridge")
+        ip("-n", switch, "link", "set", "bridge0", "up")
+        for i, address in enumerate(self.addresses):
+            host, port = self.names[i], f"port{i}"
+            ip("-n", host, "link", "add", "veth0", "type", "veth", "peer", "name", port, "netns", switch)
+            ip("-n", host, "addr", "add", f"{address}/24", "dev", "veth0")
+            ip("-n", switch, "link", "set", port, "master", "bridge0")
+            for name, device in ((host, "veth0"), (switch, port)):
+                ip("-n", name, "link", "set", device, "up")
+                subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{self.RATE:.0f}",
+                                "burst", "128kb", "latency", "100ms"], check=True, capture_output=True, text=True)
 
 
 class SeveralHosts(ProgramTest):
@@ -138,14 +177,39 @@ class SeveralHosts(ProgramTest):
                 (self.folder / "two-hosts").rename(self.folder / f"two-hosts-{cut}")
 
 
+class LimitedLinks(ProgramTest):
+    def test_all_reduce_takes_what_its_bytes_take(self):
+        """2 (n - 1) / n * M / B, within 15 %."""
+        size, n = 16 << 20, 4
+        with Switched() as hosts:
+            self.key()
+            try:
+                coordinator = self.start("psring", "coordinator", *TINY, "--strategy", "ddp", "--workers", n, "--steps", 1, "--encrypt",
+                                         "off", "--key", "job.key", "--listen", f"{hosts.addresses[0]}:0", prefix=hosts.on(0))
+                endpoint = coordinator.stdout.readline().split()[2].rstrip(":")
+                ranks = [self.start(os.environ["PSRING_COLLECTIVES_RANK"], endpoint, "job.key", "time", size, 5, prefix=hosts.on(i))
+                         for i in range(n)]
+                results = [self.finish(process) for process in (*ranks, coordinator)]
+            finally:
+                self.end_all()
+        for result in results:
+            self.assertEqual((result.status, result.err), (0, ""), result)
+        measured = [float(result.out) for result in results[:n] if result.out]
+        formula = 2 * (n - 1) / n * size * 8 / Switched.RATE
+        print(f"all_reduce of 16 MiB, {n} hosts, {Switched.RATE / 1e6:.0f} Mbit/s: {measured[0]:.3f} s, "
+              f"{measured[0] / formula:.3f} of 2 (n - 1) / n * M / B")
+        self.assertEqual(len(measured), 1, results)
+        self.assertLess(abs(measured[0] / formula - 1), 0.15)
+
+
 def reason_to_skip():
     try:
-        with Hosts():
+        with Switched():
             return None
-    except FileNotFoundError:
-        return "the command ip (package iproute2) is missing"
+    except FileNotFoundError as error:
+        return f"the command {error.filename} (package iproute2) is missing"
     except subprocess.CalledProcessError as error:
-        return f"no network namespaces here: {error.stderr.strip()}"
+        return f"no network namespaces, or no token bucket, here: {error.stderr.strip()}"
 
 
 if __name__ == "__main__":

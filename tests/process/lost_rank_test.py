@@ -1,0 +1,63 @@
+"""Ranks that are lost in the middle of a collective, or call another one than the rest: every survivor says who, in
+what, and its number, in bounded time."""
+
+import os
+import signal
+import unittest
+
+from support import TINY, ProgramTest, until
+
+RANK = os.environ["PSRING_COLLECTIVES_RANK"]
+LOST, USAGE = 4, 2
+SILENCE = 2.0  # seconds of --heartbeat-timeout
+BOUND = 2 * SILENCE + 10  # with the graces in which processes may end by themselves
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "recv", "reduce", "gather", "scatter",
+               "all_to_all")
+
+
+class LostRank(ProgramTest):
+    def job(self, way, *arguments):
+        """A coordinator and three ranks of the test's own program."""
+        coordinator = self.start("psring", "coordinator", "--strategy", "ddp", *TINY, "--workers", 3, "--steps", 1, "--key", "job.key",
+                                 "--transport", way, "--heartbeat-timeout", SILENCE)
+        endpoint = coordinator.stdout.readline().split()[2].rstrip(":")
+        return coordinator, [self.start(RANK, endpoint, "job.key", *arguments) for _ in range(3)]
+
+    def end_stopped(self, ranks):
+        for pid in (rank.pid for rank in ranks if rank.poll() is None):
+            os.kill(pid, signal.SIGKILL)
+
+    def test_lost(self):
+        self.key()
+        for way in ("shm", "tcp"):
+            for signal_number in (signal.SIGKILL, signal.SIGSTOP):
+                jobs = {name: self.job(way, "hit", name, signal_number.value) for name in COLLECTIVES}
+                for name, (coordinator, ranks) in jobs.items():
+                    with self.subTest(f"{signal_number.name} in {name} over {way}"):
+                        self.assertEqual(self.finish(coordinator, BOUND).status, LOST)
+                        ended = 3 if signal_number == signal.SIGKILL else 2
+                        until(lambda: sum(rank.poll() is not None for rank in ranks) >= ended, "survivors hang", BOUND)
+                        self.end_stopped(ranks)
+                        results = [self.finish(rank) for rank in ranks]
+                        survivors = [result for result in results if result.status != -signal.SIGKILL]
+                        self.assertEqual(len(survivors), 2, results)
+                        for result in survivors:
+                            # The first cause is everybody's: it is one survivor's, and names the lost one.
+                            self.assert_refused(result, LOST, "worker 1")
+                            self.assertRegex(result.err, r"\[ring\] rank \d: in \w+ #\d+.*, waiting for rank \d: ")
+                self.assert_nothing_left()
+
+    def test_different_calls(self):
+        self.key()
+        for way in ("shm", "tcp"):
+            jobs = {(name, other): self.job(way, "differ", name, other)
+                    for name, other in (("all_reduce", "reduce_scatter"), ("broadcast", "all_gather"), ("barrier", "all_reduce"))}
+            for (name, other), (coordinator, ranks) in jobs.items():
+                with self.subTest(f"{other} instead of {name} over {way}"):
+                    for result in [self.finish(rank, BOUND) for rank in ranks]:
+                        self.assert_refused(result, USAGE, "#17", name, other, "rank 1")
+                    self.finish(coordinator, BOUND)
+
+
+if __name__ == "__main__":
+    unittest.main()
