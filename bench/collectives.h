@@ -26,6 +26,7 @@ struct CollectivesOptions {
   std::string algorithm = "auto";
   std::size_t segment_bytes = 0;
   bool encrypt = false;
+  std::size_t streams = 1;  ///< sockets of each of psring's TCP links
   bool registered = true;
   std::vector<std::string> peers;  ///< openmpi, mpich, gloo
   std::string json;                ///< file, or ""

@@ -4,6 +4,7 @@
 #include <psring/bench/rank_link.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/net/tcp_handshake.h>
 #include <psring/ring/element.h>
 
 namespace psring::bench {
@@ -92,6 +93,7 @@ void CollectivesFlags::add_options(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--segment", segment_, "bytes of a message over TCP (64K, 1M); else as the tuning table says");
   command.add_option("--encrypt", encrypt_, "on or off: of psring's TCP links")->capture_default_str();
+  command.add_option("--streams", options_.streams, "sockets of each of psring's TCP links")->capture_default_str();
   command.add_flag("--unregistered", unregistered_, "psring's vectors are malloc's, outside of the group's memory");
   command
       .add_option("--peers", options_.peers,
@@ -112,6 +114,7 @@ void CollectivesFlags::add_rank(CLI::App& root) {
   command->add_option("--max-bytes", rank_.max_bytes)->required();
   command->add_option("--transport", rank_.transport)->required();
   command->add_flag("--encrypt", rank_.encrypt);
+  command->add_option("--streams", rank_.streams);
   command->add_flag("--unregistered", unregistered_);
   command->add_option("--ways", rank_.ways)->required();
 }
@@ -155,6 +158,10 @@ void CollectivesFlags::settle() {
   options_.encrypt = encrypt_ == "on";
   if (options_.encrypt && options_.transport != "tcp")
     fail(ErrorKind::usage, "--encrypt on: is of TCP; add --transport tcp");
+  if (options_.streams < 1 || options_.streams > net::kMaxTcpStreams)
+    fail(ErrorKind::usage, "--streams: expected 1 to {}, got {}", net::kMaxTcpStreams, options_.streams);
+  if (options_.streams != 1 && options_.transport != "tcp")
+    fail(ErrorKind::usage, "--streams {}: is of TCP; add --transport tcp", options_.streams);
   options_.registered = !unregistered_;
 }
 

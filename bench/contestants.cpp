@@ -84,6 +84,7 @@ void Contestants::start_psring(const std::vector<PsringWay>& ways) {
                                   "--transport",
                                   options_.transport};
     if (options_.encrypt) argv.push_back("--encrypt");
+    argv.insert(argv.end(), {"--streams", std::to_string(options_.streams)});
     if (!options_.registered) argv.push_back("--unregistered");
     argv.push_back("--ways");
     for (const PsringWay& way : ways) argv.push_back(to_string(way));

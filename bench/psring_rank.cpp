@@ -110,7 +110,8 @@ class PsringRank final : public RankLibrary {
                                                                   .way = net::parse_way(options_.transport),
                                                                   .encrypt = options_.encrypt,
                                                                   .host_id = host,
-                                                                  .silence = kSilence},
+                                                                  .silence = kSilence,
+                                                                  .streams = options_.streams},
                                           bytes_));
     std::vector<net::Member> members;
     for (const auto& bytes : link_.exchange(net::encode_control(net::control::Ready{links.listen()}))) {

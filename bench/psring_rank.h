@@ -22,6 +22,7 @@ struct PsringRankOptions {
   std::size_t rank = 0;
   std::size_t max_bytes = 0;  ///< of a vector
   bool encrypt = false;
+  std::size_t streams = 1;
   bool registered = true;         ///< vectors lie in the group's arena, where it has one
   std::vector<std::string> ways;  ///< a group for each
 };

@@ -66,6 +66,8 @@ JobOptions reference_of(JobOptions job) {
   job.trace = false;
   job.transport = defaults.transport;
   job.algorithm = defaults.algorithm;
+  job.tuning.clear();
+  job.streams = defaults.streams;
   job.bucket_bytes = defaults.bucket_bytes;
   job.overlap = defaults.overlap;
   job.bucket_order = defaults.bucket_order;
@@ -115,7 +117,11 @@ std::string link_line(const Row& row) {
   const char* what = step > 2 * bound  ? "computing and delays"
                      : server > worker ? "the server's link"
                                        : "the worker's link";
-  return text + fmt::format(": bound by {}\n", what);
+  text += fmt::format(": bound by {}\n", what);
+  if (row.summary.predicted_exposed_seconds)
+    text += fmt::format("  exposed {:.1f} ms; predicted, from when its gradients were complete: {:.1f} ms\n",
+                        row.summary.exposed_seconds * 1e3, *row.summary.predicted_exposed_seconds * 1e3);
+  return text;
 }
 
 /// At most 100 columns with names of up to 12 letters.

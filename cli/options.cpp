@@ -9,8 +9,10 @@
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
+#include <psring/common/net/tcp_handshake.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/ring/plan.h>
+#include <psring/ring/tuning.h>
 #include <psring/server/consistency.h>
 
 namespace psring::cli {
@@ -165,6 +167,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       .add_option("--algorithm", job.algorithm, "of all-reduces: auto, direct, exchange, halving-doubling, ring, star")
       ->group(exchange)
       ->capture_default_str();
+  command.add_option("--tuning", flags.tuning, "file of psring-bench all_reduce --tune: which algorithm auto takes")
+      ->group(exchange);
+  command.add_option("--streams", job.streams, "sockets of each TCP link between workers")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--bucket", flags.bucket, "ddp: bytes of gradients that are reduced together")
       ->group(exchange)
       ->capture_default_str();
@@ -255,7 +262,11 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   fit(job, "--overlap", &JobOptions::overlap, kind.buckets, "has no buckets");
   fit(job, "--bucket-order", &JobOptions::bucket_order, kind.buckets, "has no buckets");
   fit(job, "--bucket", &JobOptions::bucket_bytes, kind.buckets, "has no buckets");
+  if (!flags.tuning.empty()) job.tuning = ring::Tuning::load(flags.tuning).to_json();
+  check_count("--streams", job.streams, net::kMaxTcpStreams);
   fit(job, "--algorithm", &JobOptions::algorithm, kind.ring, "has no all-reduces");
+  fit(job, "--tuning", &JobOptions::tuning, kind.ring, "has no all-reduces");
+  fit(job, "--streams", &JobOptions::streams, kind.ring, "has no links between workers");
   if (job.algorithm != "auto" && job.algorithm != "direct") ring::parse_algorithm("--algorithm", job.algorithm);
   const bool direct = job.algorithm == "direct";
   if (direct && (job.transport == "tcp" || !job.link.empty()))

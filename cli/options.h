@@ -38,6 +38,7 @@ struct JobFlags {
   std::string encrypt = "auto";
   std::string trace = "off";
   std::string bucket = "25M";
+  std::string tuning;
   std::string overlap = "on";
 };
 

@@ -65,6 +65,9 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
   summary.step_seconds = std::max(summary.step_seconds, report.at("step_s").at("median").get<double>());
   summary.exposed_seconds =
       std::max(summary.exposed_seconds, report.at("exposed_comm_s").get<double>() / static_cast<double>(summary.steps));
+  if (const Json& predicted = report.at("predicted"); predicted.contains("exposed_comm_s"))
+    summary.predicted_exposed_seconds =
+        std::max(summary.predicted_exposed_seconds.value_or(0), predicted["exposed_comm_s"].get<double>());
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(report));
   summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", summary.steps)});
   summary.bytes.push_back(
@@ -82,6 +85,7 @@ Json to_json(const Summary& summary) {
                {"server_peak_bytes", summary.server_peak_bytes}};
   if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
   if (summary.test_loss) json["test_loss"] = *summary.test_loss;
+  if (summary.predicted_exposed_seconds) json["predicted_exposed_comm_s"] = *summary.predicted_exposed_seconds;
   for (const ByteCheck& check : summary.bytes) {
     Json entry = {{"role", check.role}, {"direction", check.direction}, {"measured", check.measured}};
     if (check.predicted) entry["predicted"] = *check.predicted;

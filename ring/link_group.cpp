@@ -223,12 +223,14 @@ class LinkGroup final : public ProcessGroup {
   Work recv(Vector data, std::size_t from) override { return message(data.count, data.type, data.data, from, rank_); }
   std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key) override;
   std::string describe(Collective collective, std::size_t count, ElementType type) const override;
-  Moved predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
-                std::size_t root) const override {
-    if (collective == Collective::send) return {count * type.bytes(), 0};
-    if (collective == Collective::recv) return {0, count * type.bytes()};
+  Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+               std::size_t root) const override {
+    if (collective == Collective::send) return {{count * type.bytes(), 0}};
+    if (collective == Collective::recv) return {{0, count * type.bytes()}};
     const Plan made = plan(collective, count, type, parts, root);
-    return {made.sent() * type.bytes(), made.received() * type.bytes()};
+    const bool reduces = collective == Collective::all_reduce;
+    return {{made.sent() * type.bytes(), made.received() * type.bytes()},
+            reduces ? latencies(choice(count * type.bytes()).algorithm, size()) : 0};
   }
   bool sums_in_rank_order() const override {
     const auto& algorithm = engine_->options().algorithm;

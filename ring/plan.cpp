@@ -17,6 +17,22 @@ std::uint32_t peer(std::size_t rank) { return static_cast<std::uint32_t>(rank); 
 
 std::string_view to_string(Algorithm algorithm) { return kNames[static_cast<std::size_t>(algorithm)]; }
 
+std::size_t latencies(Algorithm algorithm, std::size_t ranks) {
+  if (ranks < 2) return 0;
+  switch (algorithm) {
+    case Algorithm::exchange:
+      return 1;
+    case Algorithm::star:
+      return 2;
+    case Algorithm::ring:
+      return 2 * (ranks - 1);
+    case Algorithm::halving_doubling:
+      // Ranks beyond a power of two give theirs to a neighbour before, and get it back after.
+      return 2 * static_cast<std::size_t>(std::bit_width(ranks) - 1) + (std::has_single_bit(ranks) ? 0 : 2);
+  }
+  return 0;
+}
+
 Algorithm parse_algorithm(const char* flag, const std::string& name) {
   for (std::size_t i = 0; i < kNames.size(); ++i)
     if (name == kNames[i]) return static_cast<Algorithm>(i);

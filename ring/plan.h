@@ -22,6 +22,9 @@ std::string_view to_string(Algorithm algorithm);
 /// Throws usage, naming the flag.
 Algorithm parse_algorithm(const char* flag, const std::string& name);
 
+/// Messages of an all-reduce that can only leave one after another: how often a link's delay counts.
+std::size_t latencies(Algorithm algorithm, std::size_t ranks);
+
 /// What one rank does in an operation, as index arithmetic: no data, no sockets, no time.
 ///
 /// Sends leave in their order, each once the action that it comes `after` is done. All other actions are done in

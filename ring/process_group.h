@@ -32,6 +32,11 @@ struct Moved {
   friend bool operator==(const Moved&, const Moved&) = default;
 };
 
+/// What a plan costs a rank.
+struct Cost : Moved {
+  std::size_t latencies = 0;  ///< messages of an all-reduce that can only leave one after another
+};
+
 /// An operation under way, as its group sees it.
 class Operation {
  public:
@@ -99,10 +104,10 @@ class ProcessGroup {
 
   /// Which plan such a call takes, for people: "direct, shared memory".
   virtual std::string describe(Collective collective, std::size_t count, ElementType type) const = 0;
-  /// The payload bytes that the plan of such a call moves at this rank; `parts` where the call has them, `root` for
+  /// What the plan of such a call moves at this rank; `parts` where the call has them, `root` for
   /// a broadcast.
-  virtual Moved predict(Collective collective, std::size_t count, ElementType type, const Parts& parts = {},
-                        std::size_t root = 0) const = 0;
+  virtual Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts = {},
+                       std::size_t root = 0) const = 0;
   /// Do all-reduces add in rank order, so that the bits are those of one process that does? Else a plan's order is
   /// another, and sums differ by rounding.
   virtual bool sums_in_rank_order() const = 0;

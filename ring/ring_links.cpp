@@ -16,8 +16,11 @@ RingLinks::RingLinks(const net::JobKey& key, net::DataLinks::Options options, By
     : key_(key),
       options_(std::move(options)),
       ledger_(ledger),
-      tcp_(net::make_tcp_channel(
-          {.key = key_, .self = options_.self, .encrypt = options_.encrypt, .silence = options_.silence})) {}
+      tcp_(net::make_tcp_channel({.key = key_,
+                                  .self = options_.self,
+                                  .encrypt = options_.encrypt,
+                                  .streams = options_.streams,
+                                  .silence = options_.silence})) {}
 
 net::Addresses RingLinks::listen() {
   const std::string name = fmt::format("psring-{:016x}-ring-{}-{}", key_.job_id(), options_.self.peer.rank, ::getpid());

@@ -30,7 +30,7 @@ std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& link
   if (job.op_timeout > 0) options.group.op_timeout = from_seconds(job.op_timeout);
   options.group.ledger = &member.bytes();
   options.background = background;
-  options.tuning = Tuning::built_in();
+  options.tuning = job.tuning.empty() ? Tuning::built_in() : Tuning::from_json(job.tuning);
   if (job.algorithm != "auto" && job.algorithm != "direct")
     options.algorithm = parse_algorithm("--algorithm", job.algorithm);
   return links.connect(workers, std::make_shared<Arena>(arena_bytes + kShmArenaBytes), std::move(options),

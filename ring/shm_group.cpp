@@ -179,8 +179,8 @@ class ShmGroup final : public ProcessGroup {
     const char* way = count * type.bytes() <= kShmSlotBytes ? "through slots" : "direct";
     return fmt::format("{}: {}, shared memory", to_string(collective), way);
   }
-  Moved predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
-                std::size_t root) const override;
+  Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+               std::size_t root) const override;
   bool sums_in_rank_order() const override { return true; }
   Moved moved() const override;
   void account() override;
@@ -677,8 +677,8 @@ std::unique_ptr<ProcessGroup> ShmGroup::split(std::uint32_t colour, std::uint32_
   return group;
 }
 
-Moved ShmGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
-                        std::size_t root) const {
+Cost ShmGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+                       std::size_t root) const {
   const std::size_t n = size();
   const std::uint64_t bytes = count * type.bytes();
   const bool slots = bytes <= kShmSlotBytes;
@@ -691,21 +691,21 @@ Moved ShmGroup::predict(Collective collective, std::size_t count, ElementType ty
   for (std::size_t r = 0; r < parts.size(); ++r) all_parts += part(r);
   switch (collective) {
     case Collective::all_reduce: {
-      if (slots) return {(n - 1) * bytes, (n - 1) * bytes};
+      if (slots) return {{(n - 1) * bytes, (n - 1) * bytes}};
       // Cut as the operation cuts it: slices of a staged one differ by their rounding alone.
       const std::uint64_t mine = ((rank_ + 1) * count / n - rank_ * count / n) * type.bytes();
-      return {(n - 1) * mine + bytes - mine, (n - 1) * mine + bytes - mine};
+      return {{(n - 1) * mine + bytes - mine, (n - 1) * mine + bytes - mine}};
     }
     case Collective::reduce_scatter:
-      return {all_parts - part(rank_), (n - 1) * part(rank_)};
+      return {{all_parts - part(rank_), (n - 1) * part(rank_)}};
     case Collective::all_gather:
-      return {(n - 1) * part(rank_), all_parts - part(rank_)};
+      return {{(n - 1) * part(rank_), all_parts - part(rank_)}};
     case Collective::broadcast:
-      return rank_ == root ? Moved{(n - 1) * bytes, 0} : Moved{0, bytes};
+      return {rank_ == root ? Moved{(n - 1) * bytes, 0} : Moved{0, bytes}};
     case Collective::send:
-      return {bytes, 0};
+      return {{bytes, 0}};
     case Collective::recv:
-      return {0, bytes};
+      return {{0, bytes}};
     default:
       return {};
   }

@@ -13,3 +13,4 @@ psring_test(job_test LABELS exchange LINKS psring::common nlohmann_json::nlohman
 psring_test(trace_test LABELS exchange LINKS psring::common nlohmann_json::nlohmann_json)
 psring_test(registry_test LABELS exchange LINKS psring::worker)
 psring_test(trainer_test LABELS exchange LINKS psring::worker)
+psring_test(exposure_test LABELS unit LINKS psring::worker)

@@ -91,6 +91,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction) const {
   predict("worker_receives", prediction.worker_receives);
   predict("server_receives", prediction.server_receives);
   predict("server_sends", prediction.server_sends);
+  if (prediction.exposed_s) predicted["exposed_comm_s"] = *prediction.exposed_s;
   predicted["same_bits"] = prediction.same_bits;
   return Json{
       {"predicted", predicted},

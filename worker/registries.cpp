@@ -35,9 +35,10 @@ void register_builtins(Registries& registries) {
   });
   registries.strategies.add(
       "ddp-naive", "workers average gradients, one all-reduce a tensor after backward", [](const Spec& spec) {
-        return std::make_unique<StrategyKind>(StrategyKind{
-            .ring = true,
-            .make = [spec](const Context& context, const JobOptions&) { return make_ddp_naive(spec, context); }});
+        return std::make_unique<StrategyKind>(
+            StrategyKind{.ring = true, .make = [spec](const Context& context, const JobOptions& job) {
+                           return make_ddp_naive(spec, context, job);
+                         }});
       });
   registries.strategies.add(
       "ddp", "workers average gradients in buckets, while backward goes on", [](const Spec& spec) {

@@ -38,6 +38,7 @@ class DataLinks {
     std::string bind = "127.0.0.1";  ///< address of the interface that is listened at
     std::string host_id;
     Nanoseconds silence = std::chrono::seconds(10);  ///< after which a TCP link is lost
+    std::size_t streams = 1;                         ///< sockets of each link of the ring
     std::optional<LinkSpec> link{};                  ///< what links are shaped to
   };
 

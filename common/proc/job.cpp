@@ -40,6 +40,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("server_threads", o.server_threads);
   visit("threads", o.threads);
   visit("algorithm", o.algorithm);
+  visit("tuning", o.tuning);
+  visit("streams", o.streams);
   visit("bucket_bytes", o.bucket_bytes);
   visit("overlap", o.overlap);
   visit("bucket_order", o.bucket_order);

@@ -45,6 +45,8 @@ struct JobOptions {
   std::size_t threads = 1;  ///< compute threads of a worker
 
   std::string algorithm = "auto";  ///< of all-reduces: auto, or a ring::Algorithm
+  std::string tuning;              ///< a ring::Tuning as JSON, for auto; "": the built-in one
+  std::size_t streams = 1;         ///< sockets of each of the ring's TCP links
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;
   std::string bucket_order = "reverse";  ///< or forward

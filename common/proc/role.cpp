@@ -51,6 +51,7 @@ void Membership::prepare(const std::string& host, const std::string& bind) {
                    .bind = bind,
                    .host_id = host,
                    .silence = from_seconds(job_.heartbeat_timeout),
+                   .streams = job_.streams,
                    .link = link};
   links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
 }

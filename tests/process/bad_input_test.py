@@ -88,8 +88,12 @@ class Flags(ProgramTest):
         self.refuse(["--strategy", "ps", "--virtual-workers", "2"], "--virtual-workers")
         for flag, value, strategy in (("--optimizer-on", "worker", "ddp"), ("--server-threads", "2", "single"),
                                       ("--bucket", "1M", "ps"), ("--overlap", "off", "ddp-naive"),
-                                      ("--bucket-order", "forward", "single"), ("--algorithm", "ring", "ps")):
+                                      ("--bucket-order", "forward", "single"), ("--algorithm", "ring", "ps"), ("--streams", "2", "ps")):
             self.refuse(["--strategy", strategy, flag, value], flag, strategy)
+        self.refuse(["--strategy", "ddp", "--streams", "17"], "--streams", "16")
+        self.refuse(["--strategy", "ddp", "--tuning", "nowhere.json"], "nowhere.json", status=DATA)
+        self.file("broken.json", b'{"all_reduce": [{"ranks": 2}]}')
+        self.refuse(["--strategy", "ddp", "--tuning", "broken.json"], "broken.json", "'algorithm'", status=DATA)
         self.refuse(["--strategy", "ps:k=1"], "--strategy", "'k'")
         self.refuse(["--encrypt", "on", "--transport", "shm"], "--encrypt on", "--transport shm")
         self.refuse(["--schedule", "cosine:warmup=-1"], "--schedule cosine:warmup", ">= 0", "'-1'")

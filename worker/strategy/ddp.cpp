@@ -4,6 +4,7 @@
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/job.h>
 #include <psring/ring/bucketer.h>
+#include <psring/worker/strategy/exposure.h>
 #include <psring/worker/strategy/local_optimizer.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
@@ -16,8 +17,11 @@ constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
 /// What both kinds share: all hold all parameters, begin with rank 0's, and update them alike.
 class DataParallel : public Strategy {
  public:
-  explicit DataParallel(const Context& context)
-      : context_(context), units_(context), optimizer_(context.optimizer, context.layout, context.memory) {
+  DataParallel(const Context& context, const std::string& link, bool one_by_one)
+      : context_(context),
+        units_(context),
+        exposure_(link, one_by_one, context.clock),
+        optimizer_(context.optimizer, context.layout, context.memory) {
     check(context.group != nullptr, "data-parallel workers need a group");
   }
 
@@ -28,7 +32,9 @@ class DataParallel : public Strategy {
   }
 
   void finish_step(Step step) override {
+    const Moment backward_ended = context_.clock.now();
     reduce_rest();
+    exposure_.end_step(backward_ended);
     if (optimizer_.whole_step()) {
       wait_all();
       optimizer_.update_all(step, context_.units);
@@ -59,15 +65,24 @@ class DataParallel : public Strategy {
     waited_ += context_.clock.now() - start;
   }
   void update(UnitId unit, Step step) { optimizer_.update(unit, step, context_.units[unit]); }
+  ring::Work all_reduce(std::span<float> gradient) {
+    exposure_.launched(cost(gradient.size()));
+    return group().all_reduce(gradient, ring::ReduceOp::Kind::mean);
+  }
+  ring::Cost cost(std::size_t elements) const { return group().predict(ring::Collective::all_reduce, elements, {}); }
+  Prediction predict_none() const {
+    return {.exposed_s = exposure_.of_a_step(), .same_bits = group().sums_in_rank_order()};
+  }
   /// Adds what an all-reduce of so many elements moves.
   void predict_one(std::size_t elements, Prediction& sum) const {
-    const ring::Moved moved = group().predict(ring::Collective::all_reduce, elements, {});
+    const ring::Moved moved = cost(elements);
     sum.worker_sends = sum.worker_sends.value_or(0) + moved.sent;
     sum.worker_receives = sum.worker_receives.value_or(0) + moved.received;
   }
 
   const Context context_;
   WholeUnits units_;
+  Exposure exposure_;
 
  private:
   LocalOptimizer optimizer_;
@@ -77,10 +92,12 @@ class DataParallel : public Strategy {
 /// The way that is thought of first: after backward, one all-reduce a tensor, one after the other.
 class Naive final : public DataParallel {
  public:
-  using DataParallel::DataParallel;
+  Naive(const Context& context, const JobOptions& job) : DataParallel(context, job.link, true) {}
+
+  void begin_step(Step /*step*/) override { exposure_.begin_step(); }
 
   Prediction predict() const override {
-    Prediction sum{.same_bits = group().sums_in_rank_order()};
+    Prediction sum = predict_none();
     for (const UnitLayout& unit : context_.layout.units)
       for (const TensorSlot& tensor : unit.tensors) predict_one(tensor.spec.elements(), sum);
     return sum;
@@ -91,7 +108,7 @@ class Naive final : public DataParallel {
     for (UnitId unit = 0; unit < context_.units.size(); ++unit)
       for (const TensorSlot& tensor : context_.layout.units[unit].tensors) {
         const auto gradient = context_.units[unit].gradients.subspan(tensor.offset, tensor.spec.elements());
-        ring::Work work = group().all_reduce(gradient, ring::ReduceOp::Kind::mean);
+        ring::Work work = all_reduce(gradient);
         wait(work);
       }
   }
@@ -105,7 +122,7 @@ class Naive final : public DataParallel {
 class Overlapped final : public DataParallel {
  public:
   Overlapped(const Context& context, const JobOptions& job)
-      : DataParallel(context),
+      : DataParallel(context, job.link, false),
         overlap_(job.overlap),
         bucketer_(unit_bytes(context.layout), job.bucket_bytes, kFirstBucketBytes,
                   job.bucket_order == "forward" ? ring::BucketOrder::forward : ring::BucketOrder::reverse) {}
@@ -113,6 +130,7 @@ class Overlapped final : public DataParallel {
   void begin_step(Step /*step*/) override {
     bucketer_.begin_step();
     works_.clear();
+    exposure_.begin_step();
   }
 
   void grad_ready(UnitId unit, Micro micro) override {
@@ -124,7 +142,7 @@ class Overlapped final : public DataParallel {
   }
 
   Prediction predict() const override {
-    Prediction sum{.same_bits = group().sums_in_rank_order()};
+    Prediction sum = predict_none();
     for (const Range bucket : bucketer_.buckets()) predict_one(units_.gradients(bucket).size(), sum);
     return sum;
   }
@@ -137,9 +155,7 @@ class Overlapped final : public DataParallel {
   }
 
   void launch(std::size_t until) {
-    while (works_.size() < until)
-      works_.push_back(
-          group().all_reduce(units_.gradients(bucketer_.buckets()[works_.size()]), ring::ReduceOp::Kind::mean));
+    while (works_.size() < until) works_.push_back(all_reduce(units_.gradients(bucketer_.buckets()[works_.size()])));
   }
 
   /// A unit that no gradient came for counts as one whose gradient is zero: the others may have one.
@@ -167,9 +183,9 @@ class Overlapped final : public DataParallel {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_ddp_naive(const Spec& spec, const Context& context) {
+std::unique_ptr<Strategy> make_ddp_naive(const Spec& spec, const Context& context, const JobOptions& job) {
   spec.allow_only({});
-  return std::make_unique<Naive>(context);
+  return std::make_unique<Naive>(context, job);
 }
 
 std::unique_ptr<Strategy> make_ddp(const Spec& spec, const Context& context, const JobOptions& job) {

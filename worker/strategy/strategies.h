@@ -20,7 +20,7 @@ std::unique_ptr<Strategy> make_single(const Spec& spec, const Context& context);
 std::unique_ptr<Strategy> make_ps(const Spec& spec, const Context& context, bool optimizer_on_server);
 
 /// `ddp-naive`: every worker owns everything; after backward the gradients are averaged, one all-reduce a tensor.
-std::unique_ptr<Strategy> make_ddp_naive(const Spec& spec, const Context& context);
+std::unique_ptr<Strategy> make_ddp_naive(const Spec& spec, const Context& context, const JobOptions& job);
 
 /// `ddp`: the same in buckets of neighbouring units, which leave while backward goes on.
 std::unique_ptr<Strategy> make_ddp(const Spec& spec, const Context& context, const JobOptions& job);

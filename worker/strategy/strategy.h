@@ -60,6 +60,7 @@ struct Prediction {
   std::optional<std::uint64_t> worker_receives;
   std::optional<std::uint64_t> server_receives;  ///< all servers together
   std::optional<std::uint64_t> server_sends;
+  std::optional<double> exposed_s;  ///< of a step, where --link shapes the links
   /// Of an exact strategy: are its sums in rank order, and so its bits those of `single` with as many virtual workers?
   /// Else they differ by rounding.
   bool same_bits = true;
