@@ -54,7 +54,7 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
 
 LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro) {
   load(*parts_.data.train, samples);
-  forward();
+  forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
   const LossResult loss = parts_.network.loss(scale);
   if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
   backward(micro);
@@ -89,12 +89,13 @@ void Trainer::release(std::size_t layer, Pass pass) {
   if (layer == (pass == Pass::forward ? layers.back() : layers.front())) parts_.strategy.release(unit, pass);
 }
 
-void Trainer::forward() {
+void Trainer::forward(BufferUse use) {
   for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
     acquire(layer, Pass::forward);
     {
       const Trace::Span span(parts_.trace, "forward", parts_.trace.on() ? std::to_string(layer) : "");
-      parts_.network.forward_layer(layer, binding_.parameters(layer));
+      const auto buffers = use == BufferUse::leave ? LayerBuffers::List() : parts_.buffers.of(layer);
+      parts_.network.forward_layer(layer, binding_.parameters(layer), use != BufferUse::read, buffers);
     }
     release(layer, Pass::forward);
   }
@@ -117,16 +118,19 @@ void Trainer::evaluate(std::uint64_t step) {
   if (parts_.data.test == nullptr) return;
   const Trace::Span span(parts_.trace, "evaluate");
   parts_.strategy.quiesce();
-  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.rank, plan_.workers);
+  const bool alone = !parts_.buffers.empty() && !parts_.strategy.shares_buffers();
+  if (alone && plan_.rank != 0) return;  // only worker 0's buffers count
+  const std::size_t workers = alone ? 1 : plan_.workers;
+  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.rank, workers);
   Evaluation result{.step = step};
   std::vector<std::uint32_t> samples;
   const std::size_t chunk = (plan_.batch + plan_.accumulate - 1) / plan_.accumulate;  // what the network has room for
   for (std::size_t begin = 0; begin < count; begin += chunk) {
     samples.resize(std::min(chunk, count - begin));
     for (std::size_t i = 0; i < samples.size(); ++i)
-      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.rank, plan_.workers));
+      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.rank, workers));
     load(*parts_.data.test, samples);
-    forward();
+    forward(BufferUse::read);
     const LossResult loss = parts_.network.evaluate();
     result.loss_sum += loss.loss_sum;
     result.rows += loss.rows;

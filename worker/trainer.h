@@ -9,6 +9,7 @@
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/strategy/strategy.h>
 
@@ -55,6 +56,7 @@ struct TrainParts {
   const FlatModel& flat;
   const Layout& layout;
   Network& network;
+  const LayerBuffers& buffers;
   std::size_t rows_per_sample;  ///< of the model
   const DataSplit& data;
   Sampler& sampler;
@@ -77,10 +79,13 @@ class Trainer {
   void run();
 
  private:
+  /// Of the layers' buffers, in a forward pass.
+  enum class BufferUse : std::uint8_t { update, leave, read };
+
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);
   void load(const Dataset& data, std::span<const std::uint32_t> samples);
-  void forward();
+  void forward(BufferUse use);
   void backward(Micro micro);
   void evaluate(std::uint64_t step);
   void acquire(std::size_t layer, Pass pass);

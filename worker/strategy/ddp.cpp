@@ -24,6 +24,7 @@ class DataParallel : public Strategy {
   void start() override {
     if (context_.rank == 0) units_.initialise(context_);
     group().broadcast(units_.parameters(), 0).wait();
+    share_buffers();
     group().account();
   }
 
@@ -40,9 +41,13 @@ class DataParallel : public Strategy {
 
   /// Parameters are current after every step; but what the others read of ours is counted once they have read it.
   void quiesce() override {
+    share_buffers();
     group().barrier().wait();
     group().account();
   }
+
+  /// They are not read while training, so this gives what rank 0's buffers before each forward would.
+  bool shares_buffers() const override { return true; }
 
   Nanoseconds waited() const override { return waited_; }
 
@@ -70,6 +75,10 @@ class DataParallel : public Strategy {
   WholeUnits units_;
 
  private:
+  void share_buffers() {
+    if (!context_.buffers.empty()) group().broadcast(context_.buffers, 0).wait();
+  }
+
   LocalOptimizer optimizer_;
   Nanoseconds waited_{0};
 };
