@@ -110,7 +110,9 @@ void Trainer::backward(Micro micro) {
     }
     release(layer, Pass::backward);
     const UnitId unit = parts_.flat.unit_of(layer);
-    if (unit != kNoUnit && layer == parts_.flat.layers_of(unit).front()) parts_.strategy.grad_ready(unit, micro);
+    if (unit == kNoUnit || layer != parts_.flat.layers_of(unit).front()) continue;
+    binding_.clear_unwritten(unit);
+    parts_.strategy.grad_ready(unit, micro);
   }
 }
 

@@ -52,6 +52,7 @@ class Gradient {
   float* data() const { return data_; }
   std::size_t size() const { return size_; }
   std::span<float> span() const { return {data_, size_}; }
+  bool written() const { return !*fresh_; }
   /// 0 for the first writer, 1 after; calling it makes this caller the writer.
   float beta() const {
     const float beta = *fresh_ ? 0.0F : 1.0F;

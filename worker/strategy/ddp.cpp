@@ -1,10 +1,9 @@
-#include <algorithm>
-
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/job.h>
 #include <psring/ring/bucketer.h>
 #include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/ready_units.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
 
@@ -17,7 +16,10 @@ constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
 class DataParallel : public Strategy {
  public:
   explicit DataParallel(const Context& context)
-      : context_(context), units_(context), optimizer_(context.optimizer, context.layout, context.memory) {
+      : context_(context),
+        units_(context),
+        optimizer_(context.optimizer, context.layout, context.memory),
+        ready_(context.layout) {
     check(context.group != nullptr, "data-parallel workers need a group");
   }
 
@@ -28,7 +30,14 @@ class DataParallel : public Strategy {
     group().account();
   }
 
+  void grad_ready(UnitId unit, Micro micro) final {
+    if (!micro.last) return;
+    ready_.add(unit);
+    reduce(unit);
+  }
+
   void finish_step(Step step) override {
+    ready_.finish(step);
     reduce_rest();
     if (optimizer_.whole_step()) {
       wait_all();
@@ -53,6 +62,8 @@ class DataParallel : public Strategy {
 
  protected:
   ring::ProcessGroup& group() const { return *context_.group; }
+  /// The unit's gradient is complete.
+  virtual void reduce(UnitId /*unit*/) {}
   /// Gradients that are not on their way yet.
   virtual void reduce_rest() = 0;
   virtual void wait_all() = 0;
@@ -80,6 +91,7 @@ class DataParallel : public Strategy {
   }
 
   LocalOptimizer optimizer_;
+  ReadyUnits ready_;
   Nanoseconds waited_{0};
 };
 
@@ -124,14 +136,6 @@ class Overlapped final : public DataParallel {
     works_.clear();
   }
 
-  void grad_ready(UnitId unit, Micro micro) override {
-    if (!micro.last) return;
-    const std::size_t ready = bucketer_.ready(unit);
-    if (!overlap_) return;
-    launch(ready);
-    for (ring::Work& work : works_) work.done();  // goes on with those that are under way
-  }
-
   Prediction predict() const override {
     Prediction sum{.same_bits = group().sums_in_rank_order()};
     for (const Range bucket : bucketer_.buckets()) predict_one(units_.gradients(bucket).size(), sum);
@@ -151,14 +155,13 @@ class Overlapped final : public DataParallel {
           group().all_reduce(units_.gradients(bucketer_.buckets()[works_.size()]), ring::ReduceOp::Kind::mean));
   }
 
-  /// A unit that no gradient came for counts as one whose gradient is zero: the others may have one.
-  void reduce_rest() override {
-    for (const UnitId unit : bucketer_.missing()) {
-      const std::span<float> gradient = context_.units[unit].gradients;
-      std::fill(gradient.begin(), gradient.end(), 0.0F);
-    }
-    launch(bucketer_.buckets().size());
+  void reduce(UnitId unit) override {
+    const std::size_t ready = bucketer_.ready(unit);
+    if (!overlap_) return;
+    launch(ready);
+    for (ring::Work& work : works_) work.done();  // goes on with those that are under way
   }
+  void reduce_rest() override { launch(bucketer_.buckets().size()); }
   void wait_all() override {
     for (ring::Work& work : works_) wait(work);
   }
