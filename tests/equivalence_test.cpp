@@ -1,4 +1,5 @@
 // Parameter servers change where the arithmetic happens, and nothing else.
+#include <cstring>
 #include <ostream>
 
 #include <catch2/catch.hpp>
@@ -99,6 +100,15 @@ void check_evaluations(const JobRun& run, const JobRun& reference) {
   }
 }
 
+/// A saved model's values.
+std::vector<float> floats_of(const std::string& model) {
+  std::uint64_t header = 0;
+  std::memcpy(&header, model.data(), sizeof header);
+  std::vector<float> values((model.size() - sizeof header - header) / sizeof(float));
+  std::memcpy(values.data(), model.data() + sizeof header + header, values.size() * sizeof(float));
+  return values;
+}
+
 void use_optimizer(JobOptions& job, const std::string& name) {
   job.optimizer = name;
   job.momentum = name == "sgd" ? std::optional<double>(0.9) : std::nullopt;
@@ -175,6 +185,7 @@ TEST_CASE("micro-batches, units, order, schedule and server threads give the sam
   }
   SECTION("units") { job.units = "block"; }
   SECTION("file order") { job.shuffle = "none"; }
+  SECTION("no padding") { job.pad = "none"; }
   SECTION("schedule") { job.schedule = "cosine:warmup=3,min=0.1"; }
   SECTION("server threads") { job.server_threads = 3; }
   SECTION("compute threads") { job.threads = 2; }
@@ -182,6 +193,50 @@ TEST_CASE("micro-batches, units, order, schedule and server threads give the sam
     CAPTURE(model, workers);
     check_same(parameter_servers(job, workers, 2), virtual_workers(job, workers));
   }
+}
+
+TEST_CASE("workers whose data ends early go on with the others, and every sample weighs the same") {
+  const auto samples = GENERATE(values<std::size_t>({36, 37, 38, 40, 41}));
+  const auto workers = GENERATE(values<std::size_t>({2, 3}));
+  const auto model = GENERATE(values({kMlp, kBatchNorm, kGpt}));
+  JobOptions job = small_job(model);
+  job.data = "synthetic:samples=" + std::to_string(samples);
+  job.pad = "none";
+  job.steps = 2 * ((samples + 5) / 6);  // two epochs, each with its last batch
+  SECTION("plain") {}
+  SECTION("micro-batches") { job.accumulate = 2; }
+  SECTION("clipped") { job.clip_norm = 0.05; }
+  CAPTURE(samples, workers, model);
+  const JobRun reference = virtual_workers(job, workers);
+  for (const char* strategy : {"ddp", "ddp-naive"}) {
+    const JobRun run = data_parallel(job, workers, Links::shm, strategy);
+    check_same(run, reference);
+    check_losses(run, reference);
+    for (const test::WorkerRun& worker : run.workers)
+      CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
+  }
+  for (const char* where : {"server", "worker"}) {
+    job.optimizer_on = where;
+    const JobRun run = parameter_servers(job, workers, 2);
+    CHECK((run.workers[0].model == reference.workers[0].model));
+    check_losses(run, reference);
+  }
+  // Each sample once an epoch; where no statistics of a batch count, as one worker does it.
+  std::size_t seen = 0;
+  for (const worker::StepReport& step : reference.workers[0].steps) seen += step.samples;
+  CHECK(seen == 2 * samples);
+  if (std::string(model) == kBatchNorm) return;
+  const std::vector<float> values = floats_of(reference.workers[0].model);
+  const std::vector<float> alone = floats_of(virtual_workers(job, 1).workers[0].model);
+  for (std::size_t i = 0; i < values.size(); ++i) CHECK(values[i] == Approx(alone[i]).epsilon(1e-3).margin(1e-5));
+}
+
+TEST_CASE("padding changes nothing where all have as many samples") {
+  JobOptions job = small_job();
+  job.data = "synthetic:samples=42";
+  const JobRun wrapped = virtual_workers(job, 3);
+  job.pad = "none";
+  check_same(virtual_workers(job, 3), wrapped);
 }
 
 TEST_CASE("units change what moves together, not what is learnt") {

@@ -28,8 +28,9 @@ void Trainer::run() {
       samples += batch.size();
     }
     parts_.strategy.finish_step(step);
-    parts_.observer.on_step({index, index / batches, total.loss_sum / static_cast<double>(total.rows), samples,
-                             parts_.clock.now() - start, parts_.strategy.waited() - waited});
+    const double loss = total.rows == 0 ? 0 : total.loss_sum / static_cast<double>(total.rows);
+    parts_.observer.on_step(
+        {index, index / batches, loss, samples, parts_.clock.now() - start, parts_.strategy.waited() - waited});
     if (plan_.eval_every != 0 && (index + 1) % plan_.eval_every == 0 && index + 1 < plan_.steps) evaluate(index + 1);
   }
   parts_.strategy.quiesce();
@@ -37,8 +38,13 @@ void Trainer::run() {
 }
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
-  const std::size_t micros = std::min(plan_.accumulate, samples.size());
-  const float scale = 1.0F / static_cast<float>(samples.size() * parts_.rows_per_sample);
+  // The same at all workers: each hands over as many gradients, and the mean of n of them is that over the samples of
+  // all, whoever has how many. Where all have as many, `scale` is exactly that of the worker's own mean.
+  const std::size_t index = step.index % parts_.sampler.batches(plan_.batch);
+  const std::size_t micros = std::min(plan_.accumulate, parts_.sampler.batch(0, index, plan_.batch).size());
+  const double mean_rows =
+      parts_.sampler.mean_batch_size(index, plan_.batch) * static_cast<double>(parts_.rows_per_sample);
+  const float scale = 1.0F / static_cast<float>(mean_rows);
   binding_.reset_fresh();
   LossResult total;
   for (std::size_t m = 0; m < micros; ++m) {
@@ -53,6 +59,10 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
 }
 
 LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro) {
+  if (samples.empty()) {
+    pass_without_samples(micro);
+    return {};
+  }
   load(*parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
   const LossResult loss = parts_.network.loss(scale);
@@ -109,10 +119,27 @@ void Trainer::backward(Micro micro) {
       parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer));
     }
     release(layer, Pass::backward);
-    const UnitId unit = parts_.flat.unit_of(layer);
-    if (unit == kNoUnit || layer != parts_.flat.layers_of(unit).front()) continue;
-    binding_.clear_unwritten(unit);
-    parts_.strategy.grad_ready(unit, micro);
+    hand_over(layer, micro);
+  }
+}
+
+void Trainer::hand_over(std::size_t layer, Micro micro) {
+  const UnitId unit = parts_.flat.unit_of(layer);
+  if (unit == kNoUnit || layer != parts_.flat.layers_of(unit).front()) return;
+  binding_.clear_unwritten(unit);
+  parts_.strategy.grad_ready(unit, micro);
+}
+
+/// What the others wait for: the hooks of both passes, and gradients of zero.
+void Trainer::pass_without_samples(Micro micro) {
+  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
+    acquire(layer, Pass::forward);
+    release(layer, Pass::forward);
+  }
+  for (std::size_t layer = parts_.flat.layers(); layer-- > 0;) {
+    acquire(layer, Pass::backward);
+    release(layer, Pass::backward);
+    hand_over(layer, micro);
   }
 }
 

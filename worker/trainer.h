@@ -29,7 +29,7 @@ struct TrainPlan {
 struct StepReport {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
-  double loss = 0;  ///< mean over what this worker saw in the step
+  double loss = 0;  ///< mean over what this worker saw in the step; 0 where it saw nothing
   std::size_t samples = 0;
   Nanoseconds duration{0};
   Nanoseconds exposed{0};  ///< of it, waiting for communication
@@ -83,6 +83,8 @@ class Trainer {
   enum class BufferUse : std::uint8_t { update, leave, read };
 
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
+  void pass_without_samples(Micro micro);
+  void hand_over(std::size_t layer, Micro micro);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);
   void load(const Dataset& data, std::span<const std::uint32_t> samples);
   void forward(BufferUse use);

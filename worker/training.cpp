@@ -134,7 +134,8 @@ void Training::run(TrainObserver& observer) {
   const JobOptions& job = setup_.job();
   const std::size_t batch = job.batch_per_worker();
   Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate);
-  Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch");
+  Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch",
+                  job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap);
   Trainer trainer({.steps = setup_.steps(),
                    .batch = batch,
                    .accumulate = job.accumulate,
