@@ -278,7 +278,8 @@ class Comparison {
       const auto json = nlohmann::json::parse(line, nullptr, false);
       if (json.is_discarded()) fail(ErrorKind::data, "{}: a line is not JSON", file.string());
       out << '"' << label << "\",1";
-      for (const char* column : kColumns) out << ',' << (json.contains(column) ? json[column].dump() : "");
+      for (const char* column : kColumns)
+        out << ',' << (json.contains(column) && !json[column].is_null() ? json[column].dump() : "");
       out << '\n';
     }
   }

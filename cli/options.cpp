@@ -108,7 +108,7 @@ void check_duration(std::string_view flag, double value, double least) {
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   JobOptions& job = flags.job;
   const char* what = "What is trained";
-  command.add_option("--model", job.model, "mlp:784-512-512-10, gpt:layers=4,dim=128,...")
+  command.add_option("--model", job.model, "mlp:784-512-512-10, bn-mlp:784-512-10, gpt:layers=4,dim=128,...")
       ->group(what)
       ->capture_default_str();
   command.add_option("--data", job.data, "fashion-mnist, idx:DIR, text:FILE, tokens:FILE, synthetic")
@@ -126,6 +126,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->capture_default_str();
   command.add_option("--seed", job.seed, "of initial parameters and shuffling")->group(what)->capture_default_str();
   command.add_option("--shuffle", job.shuffle, "epoch or none")->group(what)->capture_default_str();
+  command.add_option("--pad", job.pad, "wrap, so that all workers have as many samples, or none")
+      ->group(what)
+      ->capture_default_str();
   command.add_option("--init", job.init, "a safetensors file to start from")->group(what);
 
   const char* optimizer = "Optimizer (as in PyTorch)";
@@ -246,6 +249,10 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   check_duration("--join-timeout", job.join_timeout, 0.1);
   check_duration("--op-timeout", job.op_timeout, 0);
   one_of("--shuffle", job.shuffle, "epoch", "none");
+  one_of("--pad", job.pad, "wrap", "none");
+  if (job.pad == "none" && job.aggregate != "mean" && job.aggregate != "sum")
+    fail(ErrorKind::usage, "--pad none: gradients are weighted by samples; --aggregate: expected mean or sum, got '{}'",
+         job.aggregate);
   one_of("--optimizer-on", job.optimizer_on, "server", "worker");
   const net::Way way = net::parse_way(job.transport);
   if (!job.link.empty()) net::parse_link(job.link);

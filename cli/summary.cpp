@@ -1,7 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <fstream>
-#include <set>
 #include <sstream>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 #include <version.h>
@@ -40,9 +41,9 @@ std::uint64_t payload(const Json& report, const std::string& direction) {
   std::uint64_t sum = 0;
   if (!report.contains("bytes") || !report["bytes"].contains(direction)) return 0;
   for (const auto& [operation, peers] : report["bytes"][direction].items()) {
-    static const std::set<std::string> kExchange = {"push",       "pull",           "push_pull", "values",
-                                                    "all_reduce", "reduce_scatter", "all_gather"};
-    if (!kExchange.contains(operation)) continue;
+    static constexpr std::array<std::string_view, 7> kExchange = {"push",       "pull",           "push_pull", "values",
+                                                                  "all_reduce", "reduce_scatter", "all_gather"};
+    if (std::find(kExchange.begin(), kExchange.end(), operation) == kExchange.end()) continue;
     for (const auto& peer : peers) sum += peer.at("payload").get<std::uint64_t>();
   }
   return sum;
@@ -106,6 +107,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   double seconds = 0;
   double samples = 0;
   double loss_sum = 0;
+  double last_samples = 0;
   double rows = 0;
   double correct = 0;
   double test_loss = 0;
@@ -115,7 +117,8 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     add_worker(summary, fmt::format("worker {}", rank), report);
     seconds = std::max(seconds, report.at("seconds").get<double>());
     samples += report.at("samples").get<double>();
-    loss_sum += report.at("final_loss").get<double>();
+    loss_sum += report.at("final_loss").get<double>() * report.at("final_samples").get<double>();
+    last_samples += report.at("final_samples").get<double>();
     rows += report.at("test").at("rows").get<double>();
     correct += report.at("test").at("correct").get<double>();
     test_loss += report.at("test").at("loss_sum").get<double>();
@@ -134,7 +137,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   }
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
   summary.samples_per_second = samples / seconds;
-  summary.final_loss = loss_sum / static_cast<double>(job.workers);
+  summary.final_loss = loss_sum / last_samples;
   if (rows > 0) {
     summary.test_loss = test_loss / rows;
     if (correct > 0) summary.test_accuracy = correct / rows;

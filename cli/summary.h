@@ -30,7 +30,7 @@ struct Summary {
   double step_seconds = 0;     ///< median over steps, of the slowest worker
   double exposed_seconds = 0;  ///< a step, of the worker that waited most
   std::optional<double> predicted_exposed_seconds;
-  double final_loss = 0;  ///< of the last step, mean over the workers
+  double final_loss = 0;  ///< of the last step, mean over its samples
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
   std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory

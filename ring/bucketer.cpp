@@ -39,11 +39,4 @@ std::size_t Bucketer::ready(std::size_t unit) {
   return launched_;
 }
 
-std::vector<std::size_t> Bucketer::missing() const {
-  std::vector<std::size_t> units;
-  for (std::size_t unit = 0; unit < ready_.size(); ++unit)
-    if (!ready_[unit]) units.push_back(unit);
-  return units;
-}
-
 }  // namespace psring::ring

@@ -28,8 +28,6 @@ class Bucketer {
   void begin_step();
   /// The unit's gradient is complete: how many buckets may have been launched by now, from the first on.
   std::size_t ready(std::size_t unit);
-  /// Units whose gradient has not come in this step.
-  std::vector<std::size_t> missing() const;
 
  private:
   std::vector<Range> buckets_;

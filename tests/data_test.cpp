@@ -501,6 +501,34 @@ TEST_CASE("a batch of n workers is one worker's batch at the global size") {
   }
 }
 
+TEST_CASE("without padding an epoch has every sample once, and a batch of n workers is one worker's to the end") {
+  for (const std::size_t size : {1, 2, 7, 36, 37, 60, 61}) {
+    for (const std::size_t workers : {1, 2, 3, 5}) {
+      Sampler one(size, 1, 7, true);
+      one.begin_epoch(4);
+      Sampler many(size, workers, 7, true, Sampler::Padding::none);
+      many.begin_epoch(4);
+      CHECK(many.batches(4) == one.batches(4 * workers));
+      for (std::size_t b = 0; b < many.batches(4); ++b) {
+        std::multiset<std::uint32_t> together;
+        for (std::size_t worker = 0; worker < workers; ++worker) {
+          const auto batch = many.batch(worker, b, 4);
+          CHECK(batch.size() <= many.batch(0, b, 4).size());
+          together.insert(batch.begin(), batch.end());
+        }
+        const auto batch = one.batch(0, b, 4 * workers);
+        CHECK(together == std::multiset<std::uint32_t>(batch.begin(), batch.end()));
+        CHECK(many.mean_batch_size(b, 4) == static_cast<double>(batch.size()) / static_cast<double>(workers));
+      }
+    }
+  }
+  Sampler uneven(37, 3, 7, true, Sampler::Padding::none);
+  uneven.begin_epoch(0);
+  CHECK(uneven.batch(0, 6, 2).size() == 1);
+  CHECK(uneven.batch(1, 6, 2).empty());
+  CHECK(uneven.batch(2, 5, 2).size() == 2);
+}
+
 TEST_CASE("the permutation is unbiased") {
   // All 24 orders of 4 by 24000 draws: chi-square with 23 degrees of freedom, 99.9 % below 49.7.
   std::map<std::vector<std::uint32_t>, int> counts;

@@ -1,4 +1,5 @@
 // Parameter servers change where the arithmetic happens, and nothing else.
+#include <cstring>
 #include <ostream>
 
 #include <catch2/catch.hpp>
@@ -7,6 +8,7 @@
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
+#include <psring/worker/model/safetensors.h>
 
 using namespace psring;
 using test::JobRun;
@@ -16,6 +18,7 @@ using test::run_job;
 namespace {
 
 constexpr const char* kMlp = "mlp:20-33-17-5";
+constexpr const char* kBatchNorm = "bn-mlp:20-33-17-5";
 constexpr const char* kGpt = "gpt:layers=2,dim=16,heads=2,context=8,vocab=31";
 
 /// 6 samples a step, so that 1, 2 and 3 workers divide it; 40 samples, so that the last batch is short.
@@ -50,6 +53,13 @@ JobRun parameter_servers(JobOptions job, std::size_t workers, std::size_t server
   return run_job(job, links);
 }
 
+JobRun data_parallel(JobOptions job, std::size_t workers, Links links, const char* strategy = "ddp") {
+  job.strategy = strategy;
+  job.workers = workers;
+  job.servers = 0;
+  return run_job(job, links);
+}
+
 /// All workers of `run` hold the bits of the reference.
 void check_same(const JobRun& run, const JobRun& reference) {
   for (const test::WorkerRun& worker : run.workers) CHECK((worker.model == reference.workers[0].model));
@@ -69,6 +79,34 @@ void check_losses(const JobRun& run, const JobRun& reference) {
     CHECK(samples == expected[step].samples);
     CHECK(sum / static_cast<double>(samples) == Approx(expected[step].loss).epsilon(1e-12));
   }
+}
+
+/// The workers' counts together are the reference's, and each sample was read once.
+void check_evaluations(const JobRun& run, const JobRun& reference) {
+  const auto& expected = reference.workers[0].evaluations;
+  REQUIRE(run.workers[0].evaluations.size() == expected.size());
+  for (std::size_t e = 0; e < expected.size(); ++e) {
+    worker::Evaluation sum;
+    for (const test::WorkerRun& worker : run.workers) {
+      if (worker.evaluations.empty()) continue;  // worker 0 alone evaluated
+      CHECK(worker.evaluations[e].step == expected[e].step);
+      sum.rows += worker.evaluations[e].rows;
+      sum.correct += worker.evaluations[e].correct;
+      sum.loss_sum += worker.evaluations[e].loss_sum;
+    }
+    CHECK(sum.rows == run.test_samples);
+    CHECK(sum.correct == expected[e].correct);
+    CHECK(sum.loss_sum == Approx(expected[e].loss_sum).epsilon(1e-9));
+  }
+}
+
+/// A saved model's values.
+std::vector<float> floats_of(const std::string& model) {
+  std::uint64_t header = 0;
+  std::memcpy(&header, model.data(), sizeof header);
+  std::vector<float> values((model.size() - sizeof header - header) / sizeof(float));
+  std::memcpy(values.data(), model.data() + sizeof header + header, values.size() * sizeof(float));
+  return values;
 }
 
 void use_optimizer(JobOptions& job, const std::string& name) {
@@ -147,6 +185,7 @@ TEST_CASE("micro-batches, units, order, schedule and server threads give the sam
   }
   SECTION("units") { job.units = "block"; }
   SECTION("file order") { job.shuffle = "none"; }
+  SECTION("no padding") { job.pad = "none"; }
   SECTION("schedule") { job.schedule = "cosine:warmup=3,min=0.1"; }
   SECTION("server threads") { job.server_threads = 3; }
   SECTION("compute threads") { job.threads = 2; }
@@ -154,6 +193,50 @@ TEST_CASE("micro-batches, units, order, schedule and server threads give the sam
     CAPTURE(model, workers);
     check_same(parameter_servers(job, workers, 2), virtual_workers(job, workers));
   }
+}
+
+TEST_CASE("workers whose data ends early go on with the others, and every sample weighs the same") {
+  const auto samples = GENERATE(values<std::size_t>({36, 37, 38, 40, 41}));
+  const auto workers = GENERATE(values<std::size_t>({2, 3}));
+  const auto model = GENERATE(values({kMlp, kBatchNorm, kGpt}));
+  JobOptions job = small_job(model);
+  job.data = "synthetic:samples=" + std::to_string(samples);
+  job.pad = "none";
+  job.steps = 2 * ((samples + 5) / 6);  // two epochs, each with its last batch
+  SECTION("plain") {}
+  SECTION("micro-batches") { job.accumulate = 2; }
+  SECTION("clipped") { job.clip_norm = 0.05; }
+  CAPTURE(samples, workers, model);
+  const JobRun reference = virtual_workers(job, workers);
+  for (const char* strategy : {"ddp", "ddp-naive"}) {
+    const JobRun run = data_parallel(job, workers, Links::shm, strategy);
+    check_same(run, reference);
+    check_losses(run, reference);
+    for (const test::WorkerRun& worker : run.workers)
+      CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
+  }
+  for (const char* where : {"server", "worker"}) {
+    job.optimizer_on = where;
+    const JobRun run = parameter_servers(job, workers, 2);
+    CHECK((run.workers[0].model == reference.workers[0].model));
+    check_losses(run, reference);
+  }
+  // Each sample once an epoch; where no statistics of a batch count, as one worker does it.
+  std::size_t seen = 0;
+  for (const worker::StepReport& step : reference.workers[0].steps) seen += step.samples;
+  CHECK(seen == 2 * samples);
+  if (std::string(model) == kBatchNorm) return;
+  const std::vector<float> values = floats_of(reference.workers[0].model);
+  const std::vector<float> alone = floats_of(virtual_workers(job, 1).workers[0].model);
+  for (std::size_t i = 0; i < values.size(); ++i) CHECK(values[i] == Approx(alone[i]).epsilon(1e-3).margin(1e-5));
+}
+
+TEST_CASE("padding changes nothing where all have as many samples") {
+  JobOptions job = small_job();
+  job.data = "synthetic:samples=42";
+  const JobRun wrapped = virtual_workers(job, 3);
+  job.pad = "none";
+  check_same(virtual_workers(job, 3), wrapped);
 }
 
 TEST_CASE("units change what moves together, not what is learnt") {
@@ -196,19 +279,9 @@ TEST_CASE("evaluation reads each test sample once, whoever does it") {
   for (const std::size_t workers : {2, 3}) {
     const JobRun run = parameter_servers(job, workers, 2);
     const JobRun reference = virtual_workers(job, workers);
-    const auto& expected = reference.workers[0].evaluations;
-    REQUIRE(expected.size() == 3);
-    for (std::size_t e = 0; e < expected.size(); ++e) {
-      worker::Evaluation sum;
-      for (const test::WorkerRun& worker : run.workers) {
-        REQUIRE(worker.evaluations.size() == expected.size());
-        CHECK(worker.evaluations[e].step == expected[e].step);
-        sum.rows += worker.evaluations[e].rows;
-        sum.correct += worker.evaluations[e].correct;
-      }
-      CHECK(sum.rows == run.test_samples);
-      CHECK(sum.correct == expected[e].correct);
-    }
+    REQUIRE(reference.workers[0].evaluations.size() == 3);
+    for (const test::WorkerRun& worker : run.workers) CHECK(worker.evaluations.size() == 3);
+    check_evaluations(run, reference);
   }
   const auto& evaluations = alone.workers[0].evaluations;
   REQUIRE(evaluations.size() == 3);
@@ -287,4 +360,71 @@ TEST_CASE("ddp in shared memory has the bits of single with as many virtual work
       }
     }
   }
+}
+
+TEST_CASE("batch norm's buffers are worker 0's, with each way of training") {
+  const auto workers = GENERATE(values<std::size_t>({1, 2, 3}));
+  JobOptions job = small_job(kBatchNorm);
+  job.data = "synthetic:samples=70";
+  job.eval_every = 4;
+  SECTION("plain") {}
+  SECTION("micro-batches") {
+    job.global_batch = 18;
+    job.accumulate = 3;
+  }
+  SECTION("blocks") { job.units = "block"; }
+  SECTION("a file's values") {
+    job.steps = 5;
+    const test::TemporaryFolder folder;
+    const std::string start = virtual_workers(job, 2).workers[0].model;
+    job.init = test::write_file(folder.file("start.safetensors"), start);
+    job.seed = 6;
+    const JobRun reference = virtual_workers(job, workers);
+    CHECK((reference.workers[0].model != start));
+    check_same(data_parallel(job, workers, Links::shm), reference);
+    CHECK((parameter_servers(job, workers, 2).workers[0].model == reference.workers[0].model));
+    return;
+  }
+  const JobRun reference = virtual_workers(job, workers);
+  job.algorithm = "exchange";  // of messages: sums in rank order
+  for (const char* strategy : {"ddp", "ddp-naive"}) {
+    for (const Links links : {Links::shm, Links::in_process}) {
+      CAPTURE(workers, strategy, int(links));
+      const JobRun run = data_parallel(job, workers, links, strategy);
+      check_same(run, reference);
+      check_losses(run, reference);
+      check_evaluations(run, reference);
+      for (const test::WorkerRun& worker : run.workers) {
+        CHECK(worker.evaluations.size() == 3);
+        CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
+        CHECK(worker.received == run.steps * run.predicted.worker_receives.value());
+      }
+    }
+  }
+  for (const char* where : {"server", "worker"}) {
+    job.optimizer_on = where;
+    const JobRun run = parameter_servers(job, workers, 2);
+    CHECK((run.workers[0].model == reference.workers[0].model));
+    check_losses(run, reference);
+    check_evaluations(run, reference);
+    for (std::size_t rank = 1; rank < workers; ++rank) CHECK(run.workers[rank].evaluations.empty());
+    for (const test::WorkerRun& worker : run.workers)
+      CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
+  }
+}
+
+TEST_CASE("buffers change while training, and evaluation depends on them") {
+  JobOptions job = small_job(kBatchNorm);
+  const JobRun run = virtual_workers(job, 1);
+  const test::TemporaryFolder folder;
+  const worker::TensorFile file(test::write_file(folder.file("model.safetensors"), run.workers[0].model));
+  const worker::TensorEntry* count = file.find("norms.1.num_batches_tracked");
+  REQUIRE(count != nullptr);
+  CHECK(count->shape.empty());
+  std::vector<float> value(1);
+  file.read(*count, 0, value);
+  CHECK(value[0] == 9);
+  std::vector<float> variance(33);
+  file.read(*file.find("norms.0.running_var"), 0, variance);
+  CHECK(variance != std::vector<float>(33, 1.0F));
 }

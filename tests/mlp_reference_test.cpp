@@ -51,7 +51,13 @@ void compare(const Model& model, const std::string& kind, const std::string& wid
     for (const std::int32_t target : runner.targets()) values.push_back(static_cast<float>(target));
   const std::vector<float> expected = reference(kind, widths, kBatch, values);
   const std::vector<float> gradient = runner.gradient();
-  REQUIRE(expected.size() == 1 + gradient.size());
+  std::vector<float> after;  // buffers, and the loss of an evaluation that reads them
+  for (std::size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (const auto& buffer : runner.buffers(layer)) after.insert(after.end(), buffer.begin(), buffer.end());
+  if (!after.empty()) after.push_back(static_cast<float>(runner.evaluate(0, kBatch).loss_sum / kBatch));
+  REQUIRE(expected.size() == 1 + gradient.size() + after.size());
+  for (std::size_t i = 0; i < after.size(); ++i)
+    CHECK(after[i] == Approx(expected[1 + gradient.size() + i]).epsilon(1e-5).margin(1e-6));
   CHECK(loss == Approx(expected[0]).epsilon(1e-5));
   double difference = 0;
   double norm = 0;
@@ -70,5 +76,6 @@ void compare(const Model& model, const std::string& kind, const std::string& wid
 
 TEST_CASE("loss and gradients agree with an independent implementation") {
   compare(make_mlp(Spec::parse("--model", "mlp:50-40-30-10")), "relu", "50-40-30-10", 10);
+  compare(make_bn_mlp(Spec::parse("--model", "bn-mlp:50-40-30-10")), "bn", "50-40-30-10", 10);
   compare(make_gelu_mlp(Spec::parse("--model", "gelu-mlp:dim=24,layers=3")), "gelu", "24-24-24-24", 0);
 }

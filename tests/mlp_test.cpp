@@ -11,6 +11,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/device/kernels.h>
+#include <psring/worker/model/batch_norm.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/gelu.h>
@@ -101,6 +102,11 @@ TEST_CASE("backward agrees with finite differences") {
         }
   CHECK(check_gradients(Linear("wide", 100, 40, {}), {16, 100}).relative_error < 2e-3);
   CHECK(check_gradients(Gelu(), {4, 33}).relative_error < 2e-3);
+  for (const auto activation : {BatchNorm::Activation::none, BatchNorm::Activation::relu})
+    for (const std::size_t rows : {1, 2, 5, 130}) {
+      const double epsilon = rows == 2 ? 1e-3 : 1e-2;  // two rows can be close: the slope changes fast there
+      CHECK(check_gradients(BatchNorm("norm", 19, activation), {rows, 19}, {.epsilon = epsilon}).relative_error < 2e-3);
+    }
 }
 
 TEST_CASE("a gradient check finds what is wrong, and names it") {
@@ -120,6 +126,57 @@ TEST_CASE("a linear layer refuses another width, and starts as PyTorch's") {
   double flops = 0;
   for (const Gemm& g : gemms) flops += 2.0 * static_cast<double>(g.m * g.n * g.k);
   CHECK(flops == linear.flops({8, 16}, true));
+}
+
+TEST_CASE("batch norm's buffers: moved by training that is lent them, read by evaluation") {
+  const BatchNorm norm("norm", 2, BatchNorm::Activation::none);
+  const auto kernels = make_cpu_kernels();
+  std::vector<float> x{1, 10, 3, 10, 5, 40}, y(6), saved(norm.saved_floats({3, 2})),
+      scratch(norm.scratch_floats({3, 2}));
+  const std::vector<float> weight{2, 1}, bias{0, -1};
+  const std::vector<std::span<const float>> parameters{weight, bias};
+  std::vector<float> mean{0, 0}, variance{1, 1}, count{0};
+  const std::vector<std::span<float>> buffers{mean, variance, count};
+  const auto forward = [&](std::size_t rows, bool training, std::span<const std::span<float>> lent) {
+    norm.forward({*kernels, parameters, {x.data(), rows, 2}, {y.data(), rows, 2}, saved, scratch, training, lent});
+  };
+  forward(3, true, {});
+  CHECK(count[0] == 0);
+  CHECK(mean == std::vector<float>{0, 0});
+  forward(3, true, buffers);
+  CHECK(y[0] == Approx(-2 * 2 / std::sqrt(8.0 / 3)));
+  CHECK(y[1] == Approx(-10 / std::sqrt(200.0) - 1));
+  CHECK(count[0] == 1);
+  CHECK(mean[0] == Approx(0.3));
+  CHECK(mean[1] == Approx(2));
+  CHECK(variance[0] == Approx(0.9 + 0.1 * 4));
+  CHECK(variance[1] == Approx(0.9 + 0.1 * 300));
+  forward(2, false, buffers);
+  CHECK(count[0] == 1);
+  CHECK(y[2] == Approx(2 * (3 - 0.3) / std::sqrt(1.3 + 1e-5)));
+  forward(1, true, buffers);  // a single row has no variance
+  CHECK(y[0] == 0);
+  CHECK(y[1] == -1);
+  CHECK(count[0] == 2);
+  CHECK(mean[0] == Approx(0.9 * 0.3 + 0.1));
+  CHECK(variance[0] == Approx(1.3));
+  CHECK_THROWS_WITH(norm.output({3, 4}), Catch::Contains("norm") && Catch::Contains("2") && Catch::Contains("4"));
+}
+
+TEST_CASE("buffers have names of their own, and ids after the parameters'") {
+  Model model = make_bn_mlp(Spec::parse("--model", "bn-mlp:6-5-4-3"));
+  const UnitLayout layout = buffer_layout(model);
+  REQUIRE(layout.tensors.size() == 6);
+  CHECK(layout.tensors[0].spec.name == "norms.0.running_mean");
+  CHECK(layout.tensors[0].id == 8);
+  CHECK(layout.tensors[5].spec.name == "norms.1.num_batches_tracked");
+  CHECK(layout.tensors[5].spec.shape.empty());
+  CHECK(unit_names(FlatModel(model, group_layers(model, "layer"))) ==
+        std::vector<std::string>{"layers.0", "norms.0", "layers.1", "norms.1", "layers.2"});
+  CHECK(FlatModel(model, group_layers(model, "block")).units() == 3);
+  CHECK(buffer_layout(make_mlp(Spec::parse("--model", "mlp:6-3"))).elements == 0);
+  model.layers.push_back(std::make_unique<BatchNorm>("norms.1", 3, BatchNorm::Activation::none));
+  CHECK_THROWS_WITH(buffer_layout(model), Catch::Contains("norms.1.running_mean") && Catch::Contains("twice"));
 }
 
 TEST_CASE("GELU agrees with f64, at its ends too") {
@@ -231,6 +288,7 @@ TEST_CASE("a model's text is checked, and the error names --model") {
                           "mlp:6-99999999999999999999-3", "mlp:dim=6"}) {
     INFO(bad);
     CHECK_THROWS_WITH(make_mlp(Spec::parse("--model", bad)), Catch::Contains("--model"));
+    CHECK_THROWS_WITH(make_bn_mlp(Spec::parse("--model", bad)), Catch::Contains("--model"));
   }
   for (const char* bad : {"gelu-mlp:dim=6,layers=0", "gelu-mlp:dim=6,depth=2", "gelu-mlp:6"}) {
     INFO(bad);

@@ -30,7 +30,7 @@ TEST_CASE("unknown names are usage errors with the flag and the known names") {
   CHECK(refusal([](JobOptions& job) { job.strategy = "psx"; }) ==
         "--strategy: unknown name 'psx'; known: ddp, ddp-naive, ps, single");
   CHECK(refusal([](JobOptions& job) { job.model = "mpl:4-3"; }) ==
-        "--model: unknown name 'mpl'; known: gelu-mlp, gpt, mlp");
+        "--model: unknown name 'mpl'; known: bn-mlp, gelu-mlp, gpt, mlp");
   CHECK(refusal([](JobOptions& job) { job.data = "minst"; }) ==
         "--data: unknown name 'minst'; known: fashion-mnist, idx, synthetic, text, tokens");
   CHECK(refusal([](JobOptions& job) { job.optimizer = "adan"; }) ==

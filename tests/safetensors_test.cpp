@@ -163,12 +163,14 @@ TEST_CASE("half and double precision are read as f32") {
   const std::string f16 = put(u(0x3C00), u(0xC000), u(0x0001), u(0x83FF), u(0x7BFF), u(0x7C00), u(0x8000), u(0x7E00));
   const std::string bf16 = put(u(0x3F80), u(0xC049));
   const std::string f64 = put(0.1, -1e300);
+  const std::string i64 = put(std::int64_t{-3}, std::int64_t{1} << 24);
   const std::string i32 = put(std::int32_t{5});
   const std::string path = write_file(
       folder.file("m"),
       with_length(std::string("{") + tensor("h", "F16", "[8]", "[0,16]") + "," + tensor("b", "BF16", "[2]", "[16,20]") +
-                      "," + tensor("d", "F64", "[2]", "[20,36]") + "," + tensor("i", "I32", "[1]", "[36,40]") + "}",
-                  f16 + bf16 + f64 + i32));
+                      "," + tensor("d", "F64", "[2]", "[20,36]") + "," + tensor("n", "I64", "[2]", "[36,52]") + "," +
+                      tensor("i", "I32", "[1]", "[52,56]") + "}",
+                  f16 + bf16 + f64 + i64 + i32));
   const TensorFile file(path);
   const std::vector<float> h = read_all(file, "h");
   CHECK(std::vector(h.begin(), h.begin() + 5) == std::vector<float>{1, -2, 0x1p-24F, -1023 * 0x1p-24F, 65504});
@@ -177,6 +179,7 @@ TEST_CASE("half and double precision are read as f32") {
   CHECK(std::isnan(h[7]));
   CHECK(read_all(file, "b") == std::vector<float>{1, -3.140625F});
   CHECK(read_all(file, "d") == std::vector<float>{0.1F, -std::numeric_limits<float>::infinity()});
+  CHECK(read_all(file, "n") == std::vector<float>{-3, 0x1p24F});
   refuses(
       path, [&] { read_all(file, "i"); }, "I32");
 }

@@ -29,8 +29,11 @@ class Recording final : public Strategy {
   void acquire(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}acquire {}", mark(pass), name(unit))); }
   void release(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}release {}", mark(pass), name(unit))); }
   void grad_ready(UnitId unit, Micro micro) override {
-    log_.push_back(fmt::format("ready {} {}{}{}", name(unit), micro.index, micro.last ? " last" : "",
-                               context_.virtual_workers == 1 ? "" : fmt::format(" of {}", micro.virtual_worker)));
+    const std::span<const float> gradient = context_.units[unit].gradients;
+    const bool zero = std::all_of(gradient.begin(), gradient.end(), [](float value) { return value == 0; });
+    log_.push_back(fmt::format("ready {} {}{}{}{}", name(unit), micro.index, micro.last ? " last" : "",
+                               context_.virtual_workers == 1 ? "" : fmt::format(" of {}", micro.virtual_worker),
+                               zero ? " zero" : ""));
   }
   void finish_step(Step step) override { log_.push_back(fmt::format("finish {}", step.index)); }
   void quiesce() override { log_.push_back("quiesce"); }
@@ -124,6 +127,20 @@ TEST_CASE("a unit is ready once a micro-batch, the last one marked") {
   job.accumulate = 1;
   job.virtual_workers = 2;
   CHECK(between(train(job), "begin 0", "finish 0") == mlp_pass("0 last of 0") + mlp_pass("0 last of 1"));
+}
+
+TEST_CASE("a worker without samples does as the others do, and hands over zeros") {
+  JobOptions job = job_of("mlp:6-5-3");
+  job.data = "synthetic:samples=5";  // of the second step, worker 0 has one sample and worker 1 none
+  job.pad = "none";
+  job.virtual_workers = 2;
+  job.steps = 2;
+  Observer observer;
+  const Log log = between(train(job, observer), "begin 1", "finish 1");
+  CHECK(log == mlp_pass("0 last of 0") + mlp_pass("0 last of 1 zero"));
+  REQUIRE(observer.steps.size() == 2);
+  CHECK(observer.steps[0].samples == 4);
+  CHECK(observer.steps[1].samples == 1);
 }
 
 TEST_CASE("a unit with shared tensors is held from embedding to head, and ready after the embedding's backward") {

@@ -22,7 +22,7 @@ void MetricsWriter::on_step(const StepReport& report) {
                {"epoch", report.epoch},
                {"worker", member_.rank()},
                {"time_s", seconds(member_.clock().now() - start_)},
-               {"loss", report.loss},
+               {"loss", report.samples == 0 ? Json() : Json(report.loss)},
                {"lr", run_.schedule->lr(run_.lr, report.step)},
                {"samples", report.samples},
                {"step_s", seconds(report.duration)},
@@ -37,6 +37,7 @@ void MetricsWriter::on_step(const StepReport& report) {
   communicated_ = communicated;
   if (steps_ == 0) first_loss_ = report.loss;
   last_loss_ = report.loss;
+  last_samples_ = report.samples;
   ++steps_;
   samples_ += report.samples;
   training_time_ += report.duration;
@@ -102,6 +103,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction) const {
       {"step_s", {{"median", quantile(0.5)}, {"p10", quantile(0.1)}, {"p90", quantile(0.9)}}},
       {"first_loss", first_loss_},
       {"final_loss", last_loss_},
+      {"final_samples", last_samples_},
       {"test", {{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}, {"correct", evaluation_.correct}}}}
       .dump();
 }

@@ -53,6 +53,7 @@ class MetricsWriter final : public TrainObserver {
   std::vector<double> step_seconds_;
   double first_loss_ = 0;
   double last_loss_ = 0;
+  std::uint64_t last_samples_ = 0;
   Evaluation evaluation_;
 };
 

@@ -12,6 +12,7 @@ void register_builtins(Registries& registries) {
     registries.models.add(name, help, [make](const Spec& spec) { return std::make_unique<Model>(make(spec)); });
   };
   model("mlp", "mlp:784-512-512-10: linear layers, ReLU between them, cross-entropy", make_mlp);
+  model("bn-mlp", "bn-mlp:784-512-512-10: the same with batch norm before each ReLU", make_bn_mlp);
   model("gelu-mlp", "gelu-mlp:dim=1024,layers=4: no bias, mean square of the output as its loss", make_gelu_mlp);
   model("gpt", "gpt:layers=6,dim=384,heads=6,context=256,vocab=256: a GPT-2", make_gpt);
 

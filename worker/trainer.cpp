@@ -28,8 +28,9 @@ void Trainer::run() {
       samples += batch.size();
     }
     parts_.strategy.finish_step(step);
-    parts_.observer.on_step({index, index / batches, total.loss_sum / static_cast<double>(total.rows), samples,
-                             parts_.clock.now() - start, parts_.strategy.waited() - waited});
+    const double loss = total.rows == 0 ? 0 : total.loss_sum / static_cast<double>(total.rows);
+    parts_.observer.on_step(
+        {index, index / batches, loss, samples, parts_.clock.now() - start, parts_.strategy.waited() - waited});
     if (plan_.eval_every != 0 && (index + 1) % plan_.eval_every == 0 && index + 1 < plan_.steps) evaluate(index + 1);
   }
   parts_.strategy.quiesce();
@@ -37,8 +38,13 @@ void Trainer::run() {
 }
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
-  const std::size_t micros = std::min(plan_.accumulate, samples.size());
-  const float scale = 1.0F / static_cast<float>(samples.size() * parts_.rows_per_sample);
+  // The same at all workers: each hands over as many gradients, and the mean of n of them is that over the samples of
+  // all, whoever has how many. Where all have as many, `scale` is exactly that of the worker's own mean.
+  const std::size_t index = step.index % parts_.sampler.batches(plan_.batch);
+  const std::size_t micros = std::min(plan_.accumulate, parts_.sampler.batch(0, index, plan_.batch).size());
+  const double mean_rows =
+      parts_.sampler.mean_batch_size(index, plan_.batch) * static_cast<double>(parts_.rows_per_sample);
+  const float scale = 1.0F / static_cast<float>(mean_rows);
   binding_.reset_fresh();
   LossResult total;
   for (std::size_t m = 0; m < micros; ++m) {
@@ -53,8 +59,12 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
 }
 
 LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro) {
+  if (samples.empty()) {
+    pass_without_samples(micro);
+    return {};
+  }
   load(*parts_.data.train, samples);
-  forward();
+  forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
   const LossResult loss = parts_.network.loss(scale);
   if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
   backward(micro);
@@ -89,12 +99,13 @@ void Trainer::release(std::size_t layer, Pass pass) {
   if (layer == (pass == Pass::forward ? layers.back() : layers.front())) parts_.strategy.release(unit, pass);
 }
 
-void Trainer::forward() {
+void Trainer::forward(BufferUse use) {
   for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
     acquire(layer, Pass::forward);
     {
       const Trace::Span span(parts_.trace, "forward", parts_.trace.on() ? std::to_string(layer) : "");
-      parts_.network.forward_layer(layer, binding_.parameters(layer));
+      const auto buffers = use == BufferUse::leave ? LayerBuffers::List() : parts_.buffers.of(layer);
+      parts_.network.forward_layer(layer, binding_.parameters(layer), use != BufferUse::read, buffers);
     }
     release(layer, Pass::forward);
   }
@@ -108,8 +119,27 @@ void Trainer::backward(Micro micro) {
       parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer));
     }
     release(layer, Pass::backward);
-    const UnitId unit = parts_.flat.unit_of(layer);
-    if (unit != kNoUnit && layer == parts_.flat.layers_of(unit).front()) parts_.strategy.grad_ready(unit, micro);
+    hand_over(layer, micro);
+  }
+}
+
+void Trainer::hand_over(std::size_t layer, Micro micro) {
+  const UnitId unit = parts_.flat.unit_of(layer);
+  if (unit == kNoUnit || layer != parts_.flat.layers_of(unit).front()) return;
+  binding_.clear_unwritten(unit);
+  parts_.strategy.grad_ready(unit, micro);
+}
+
+/// What the others wait for: the hooks of both passes, and gradients of zero.
+void Trainer::pass_without_samples(Micro micro) {
+  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
+    acquire(layer, Pass::forward);
+    release(layer, Pass::forward);
+  }
+  for (std::size_t layer = parts_.flat.layers(); layer-- > 0;) {
+    acquire(layer, Pass::backward);
+    release(layer, Pass::backward);
+    hand_over(layer, micro);
   }
 }
 
@@ -117,16 +147,19 @@ void Trainer::evaluate(std::uint64_t step) {
   if (parts_.data.test == nullptr) return;
   const Trace::Span span(parts_.trace, "evaluate");
   parts_.strategy.quiesce();
-  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.rank, plan_.workers);
+  const bool alone = !parts_.buffers.empty() && !parts_.strategy.shares_buffers();
+  if (alone && plan_.rank != 0) return;  // only worker 0's buffers count
+  const std::size_t workers = alone ? 1 : plan_.workers;
+  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.rank, workers);
   Evaluation result{.step = step};
   std::vector<std::uint32_t> samples;
   const std::size_t chunk = (plan_.batch + plan_.accumulate - 1) / plan_.accumulate;  // what the network has room for
   for (std::size_t begin = 0; begin < count; begin += chunk) {
     samples.resize(std::min(chunk, count - begin));
     for (std::size_t i = 0; i < samples.size(); ++i)
-      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.rank, plan_.workers));
+      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.rank, workers));
     load(*parts_.data.test, samples);
-    forward();
+    forward(BufferUse::read);
     const LossResult loss = parts_.network.evaluate();
     result.loss_sum += loss.loss_sum;
     result.rows += loss.rows;

@@ -9,6 +9,7 @@
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/strategy/strategy.h>
 
@@ -28,7 +29,7 @@ struct TrainPlan {
 struct StepReport {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
-  double loss = 0;  ///< mean over what this worker saw in the step
+  double loss = 0;  ///< mean over what this worker saw in the step; 0 where it saw nothing
   std::size_t samples = 0;
   Nanoseconds duration{0};
   Nanoseconds exposed{0};  ///< of it, waiting for communication
@@ -55,6 +56,7 @@ struct TrainParts {
   const FlatModel& flat;
   const Layout& layout;
   Network& network;
+  const LayerBuffers& buffers;
   std::size_t rows_per_sample;  ///< of the model
   const DataSplit& data;
   Sampler& sampler;
@@ -77,10 +79,15 @@ class Trainer {
   void run();
 
  private:
+  /// Of the layers' buffers, in a forward pass.
+  enum class BufferUse : std::uint8_t { update, leave, read };
+
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
+  void pass_without_samples(Micro micro);
+  void hand_over(std::size_t layer, Micro micro);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);
   void load(const Dataset& data, std::span<const std::uint32_t> samples);
-  void forward();
+  void forward(BufferUse use);
   void backward(Micro micro);
   void evaluate(std::uint64_t step);
   void acquire(std::size_t layer, Pass pass);

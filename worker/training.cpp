@@ -30,6 +30,13 @@ std::vector<TensorSpec> specs_of(const Layout& layout) {
   return specs;
 }
 
+/// What a file that a run starts from has to hold.
+std::vector<TensorSpec> specs_of(const TrainSetup& setup) {
+  std::vector<TensorSpec> specs = specs_of(setup.layout());
+  for (const TensorSlot& buffer : setup.buffers().tensors) specs.push_back(buffer.spec);
+  return specs;
+}
+
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 32;  // random numbers take a step of 32 bits
 
 /// What a shaped link carries in 5 ms: a step ends with the answers to its last piece, so where a link is slow, pieces
@@ -64,10 +71,11 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
   layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? job.workers : 1);
   layout_.piece_elements = piece_elements(job);
+  buffers_ = buffer_layout(*model_);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
-  if (!job.init.empty()) match_tensors(TensorFile(job.init), specs_of(layout_));
+  if (!job.init.empty()) match_tensors(TensorFile(job.init), specs_of(*this));
   data_ = make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
   if (job.global_batch > data_.train->size())
     fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
@@ -82,7 +90,10 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
 }
 
 Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
-    : setup_(setup), surroundings_(surroundings), units_(setup.layout().units.size()) {
+    : setup_(setup),
+      surroundings_(surroundings),
+      units_(setup.layout().units.size()),
+      buffers_(setup.model(), setup.buffers(), surroundings.memory) {
   const JobOptions& job = setup.job();
   const Surroundings& s = surroundings_;
   if (s.transport != nullptr) {
@@ -95,6 +106,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
   }
   Context context{.layout = setup.layout(),
                   .units = units_,
+                  .buffers = buffers_.values(),
                   .rank = s.rank,
                   .workers = job.workers,
                   .virtual_workers = job.virtual_workers,
@@ -108,7 +120,8 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .initial = nullptr};
   if (!job.init.empty()) {
     auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
-    match_tensors(*file, specs_of(setup.layout()));
+    match_tensors(*file, specs_of(setup));
+    load_range(*file, setup.buffers(), {0, buffers_.values().size()}, buffers_.values());
     context.initial = [file, &layout = setup.layout()](UnitId unit, std::span<float> out) {
       load_range(*file, layout.units[unit], {0, out.size()}, out);
     };
@@ -121,7 +134,8 @@ void Training::run(TrainObserver& observer) {
   const JobOptions& job = setup_.job();
   const std::size_t batch = job.batch_per_worker();
   Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate);
-  Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch");
+  Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch",
+                  job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap);
   Trainer trainer({.steps = setup_.steps(),
                    .batch = batch,
                    .accumulate = job.accumulate,
@@ -132,6 +146,7 @@ void Training::run(TrainObserver& observer) {
                   {.flat = setup_.flat(),
                    .layout = setup_.layout(),
                    .network = network,
+                   .buffers = buffers_,
                    .rows_per_sample = setup_.model().rows_per_sample,
                    .data = setup_.data(),
                    .sampler = sampler,
@@ -145,16 +160,19 @@ void Training::run(TrainObserver& observer) {
 
 void Training::save(const std::filesystem::path& file) const {
   // In the model's own order, whatever the units are.
-  std::vector<std::pair<const TensorSlot*, UnitId>> tensors;
-  for (UnitId unit = 0; unit < units_.size(); ++unit)
-    for (const TensorSlot& tensor : setup_.layout().units[unit].tensors) tensors.emplace_back(&tensor, unit);
+  std::vector<std::pair<const TensorSlot*, std::span<const float>>> tensors;
+  const auto add = [&](const UnitLayout& unit, std::span<const float> values) {
+    for (const TensorSlot& tensor : unit.tensors)
+      tensors.emplace_back(&tensor, values.subspan(tensor.offset, tensor.spec.elements()));
+  };
+  for (UnitId unit = 0; unit < units_.size(); ++unit) add(setup_.layout().units[unit], units_[unit].parameters);
+  add(setup_.buffers(), buffers_.values());
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first->id < b.first->id; });
   std::vector<TensorSpec> specs;
   specs.reserve(tensors.size());
-  for (const auto& [tensor, unit] : tensors) specs.push_back(tensor->spec);
+  for (const auto& [tensor, values] : tensors) specs.push_back(tensor->spec);
   TensorWriter writer(file.string(), specs);
-  for (const auto& [tensor, unit] : tensors)
-    writer.append(units_[unit].parameters.subspan(tensor->offset, tensor->spec.elements()));
+  for (const auto& [tensor, values] : tensors) writer.append(values);
   writer.commit();
 }
 

@@ -30,6 +30,8 @@ class TrainSetup {
   const FlatModel& flat() const { return *flat_; }
   const DataSplit& data() const { return data_; }
   const Layout& layout() const { return layout_; }
+  /// Of all layers' buffers.
+  const UnitLayout& buffers() const { return buffers_; }
   /// --steps, or what --epochs come to.
   std::uint64_t steps() const { return steps_; }
   std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -42,6 +44,7 @@ class TrainSetup {
   std::unique_ptr<FlatModel> flat_;
   DataSplit data_;
   Layout layout_;
+  UnitLayout buffers_;
   std::uint64_t steps_ = 0;
   std::uint64_t steps_per_epoch_ = 0;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -66,7 +69,7 @@ class Training {
   Training(const TrainSetup& setup, const Surroundings& surroundings);
 
   void run(TrainObserver& observer);
-  /// Writes the parameters. REQUIRES: run() has returned.
+  /// Writes the parameters, and the layers' buffers. REQUIRES: run() has returned.
   void save(const std::filesystem::path& file) const;
   Prediction predict() const { return strategy_->predict(); }
   Nanoseconds communicated() const { return client_ ? client_->busy() : strategy_->waited(); }
@@ -75,6 +78,7 @@ class Training {
   const TrainSetup& setup_;
   const Surroundings surroundings_;
   std::vector<UnitBuffers> units_;
+  LayerBuffers buffers_;
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Kernels> kernels_;

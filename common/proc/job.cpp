@@ -21,6 +21,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("epochs", o.epochs);
   visit("seed", o.seed);
   visit("shuffle", o.shuffle);
+  visit("pad", o.pad);
   visit("units", o.units);
   visit("init", o.init);
   visit("optimizer", o.optimizer);

@@ -23,6 +23,7 @@ struct JobOptions {
   std::size_t epochs = 1;  ///< where no steps are given
   std::uint64_t seed = 0;
   std::string shuffle = "epoch";  ///< or none
+  std::string pad = "wrap";       ///< or none
   std::string units = "layer";    ///< or block
   std::string init;               ///< a safetensors file, or ""
 

@@ -55,9 +55,10 @@ class Flags(ProgramTest):
 
     def test_names(self):
         for flag in ("--strategy", "--optimizer", "--schedule", "--aggregate", "--consistency", "--transport",
-                     "--link", "--encrypt", "--shuffle", "--units", "--optimizer-on", "--trace"):
+                     "--link", "--encrypt", "--shuffle", "--pad", "--units", "--optimizer-on", "--trace"):
             self.refuse([flag, "banana"], flag, "'banana'")
         self.refuse(["--aggregate", "trimmed-mean:k=5"], "--aggregate", "2 workers")
+        self.refuse(["--pad", "none", "--aggregate", "median"], "--pad none", "--aggregate", "'median'")
         self.refuse(["--link", "100mbit", "--transport", "shm"], "--link 100mbit", "--transport shm")
         self.refuse(["--banana"], "--banana", "--help")
         self.refuse(["banana"], "banana")

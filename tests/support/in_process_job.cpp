@@ -135,17 +135,19 @@ struct Rules {
   worker::Registries workers;
   Registry<server::Aggregator> aggregators;
 
-  Rules() {
+  explicit Rules(const std::function<void(worker::Registries&)>& add) {
     optim::register_builtin_optimizers(optimizers);
     worker::register_builtins(workers);
     server::register_builtin_aggregators(
         [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
+    if (add) add(workers);
   }
 };
 
 class Job {
  public:
-  explicit Job(const JobOptions& job) : setup_(job, rules_.workers, rules_.optimizers), ending_(job.workers) {}
+  Job(const JobOptions& job, const std::function<void(worker::Registries&)>& add)
+      : rules_(add), setup_(job, rules_.workers, rules_.optimizers), ending_(job.workers) {}
 
   JobRun run(Links links) {
     const JobOptions& job = setup_.job();
@@ -276,6 +278,8 @@ class Job {
 
 }  // namespace
 
-JobRun run_job(const JobOptions& job, Links links) { return Job(job).run(links); }
+JobRun run_job(const JobOptions& job, Links links, const std::function<void(worker::Registries&)>& add) {
+  return Job(job, add).run(links);
+}
 
 }  // namespace psring::test

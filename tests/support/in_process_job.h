@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/registries.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::test {
@@ -34,6 +36,8 @@ struct JobRun {
 
 /// Runs a whole job in this process, its workers and servers as threads, without coordinator: TrainSetup,
 /// Training, Shard and serve are those of the programs. Throws what the first role to fail threw.
-JobRun run_job(const JobOptions& job, Links links = Links::in_process);
+/// `add` adds a user's names to the built-in ones.
+JobRun run_job(const JobOptions& job, Links links = Links::in_process,
+               const std::function<void(worker::Registries&)>& add = nullptr);
 
 }  // namespace psring::test

@@ -7,6 +7,7 @@
 #include <psring/common/base/rng.h>
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/network.h>
 
 namespace psring::test {
@@ -19,6 +20,7 @@ class ModelRunner {
       : model_(model),
         flat_(model, worker::group_layers(model, "layer")),
         binding_(flat_),
+        buffers_(model, worker::buffer_layout(model), ledger_),
         kernels_(make_cpu_kernels()),
         network_(model, *kernels_, ledger_, samples),
         x_(samples * model.input_cols),
@@ -46,7 +48,7 @@ class ModelRunner {
   /// Forward, loss and backward of samples [first, first + count); `fresh`: into gradients that start anew.
   worker::LossResult train(std::size_t first, std::size_t count, float scale, bool fresh) {
     if (fresh) binding_.reset_fresh();
-    forward(first, count);
+    forward(first, count, true);
     const worker::LossResult result = network_.loss(scale);
     for (std::size_t i = network_.layers(); i-- > 0;)
       network_.backward_layer(i, binding_.parameters(i), binding_.gradients(i));
@@ -55,24 +57,31 @@ class ModelRunner {
 
   std::vector<float> parameters() { return read(parameters_); }
   std::vector<float> gradient() { return read(gradients_); }
+  /// Of a layer, in the order of its buffers().
+  worker::LayerBuffers::List buffers(std::size_t layer) const { return buffers_.of(layer); }
+  worker::LossResult evaluate(std::size_t first, std::size_t count) {
+    forward(first, count, false);
+    return network_.evaluate();
+  }
   /// The sum of the loss over all samples where parameter `index` is moved by `delta`.
   double loss_at(std::size_t index, float delta) {
     std::vector<float*> all = places(parameters_);
     const float before = *all[index];
     *all[index] += delta;
-    forward(0, x_.size() / model_.input_cols);
+    forward(0, x_.size() / model_.input_cols, true);
     const double loss = network_.evaluate().loss_sum;
     *all[index] = before;
     return loss;
   }
 
  private:
-  void forward(std::size_t first, std::size_t count) {
+  void forward(std::size_t first, std::size_t count, bool training) {
     network_.begin(count);
     std::copy_n(x_.begin() + first * model_.input_cols, network_.input().size(), network_.input().data);
     std::copy_n(targets_.begin() + first * model_.rows_per_sample, network_.targets().size(),
                 network_.targets().begin());
-    for (std::size_t i = 0; i < network_.layers(); ++i) network_.forward_layer(i, binding_.parameters(i));
+    for (std::size_t i = 0; i < network_.layers(); ++i)
+      network_.forward_layer(i, binding_.parameters(i), training, buffers_.of(i));
   }
 
   std::vector<float*> places(std::vector<std::vector<float>>& buffers) const {
@@ -92,6 +101,7 @@ class ModelRunner {
   MemoryLedger ledger_;
   worker::FlatModel flat_;
   worker::Binding binding_;
+  worker::LayerBuffers buffers_;
   std::unique_ptr<Kernels> kernels_;
   worker::Network network_;
   std::vector<float> x_;

@@ -51,8 +51,8 @@ std::vector<std::uint32_t> permutation(std::size_t size, const CounterRng& rng) 
   return order;
 }
 
-Sampler::Sampler(std::size_t size, std::size_t workers, std::uint64_t seed, bool shuffle)
-    : size_(size), workers_(workers), seed_(seed), shuffle_(shuffle) {
+Sampler::Sampler(std::size_t size, std::size_t workers, std::uint64_t seed, bool shuffle, Padding padding)
+    : size_(size), workers_(workers), seed_(seed), shuffle_(shuffle), padding_(padding) {
   check(workers > 0, "a sampler for no worker");
   if (size == 0 || size > kWords) fail(ErrorKind::data, "cannot sample a data set of {} samples", size);
 }
@@ -80,8 +80,15 @@ std::span<const std::uint32_t> Sampler::batch(std::size_t worker, std::size_t in
   check(!lists_.empty(), "a batch before the first epoch");
   check(worker < workers_ && index < batches(per_worker_batch), "batch {} of worker {} of {}", index, worker, workers_);
   const std::size_t each = samples_per_worker();
-  const std::size_t begin = index * per_worker_batch;
-  return std::span(lists_).subspan(worker * each + begin, std::min(per_worker_batch, each - begin));
+  const std::size_t mine = padding_ == Padding::wrap ? each : evaluation_count(size_, worker, workers_);
+  const std::size_t begin = std::min(index * per_worker_batch, mine);
+  return std::span(lists_).subspan(worker * each + begin, std::min(per_worker_batch, mine - begin));
+}
+
+double Sampler::mean_batch_size(std::size_t index, std::size_t per_worker_batch) const {
+  std::size_t sum = 0;
+  for (std::size_t worker = 0; worker < workers_; ++worker) sum += batch(worker, index, per_worker_batch).size();
+  return static_cast<double>(sum) / static_cast<double>(workers_);
 }
 
 }  // namespace psring::worker

@@ -178,4 +178,10 @@ void Binding::reset_fresh() {
 
 void Binding::reset_fresh(std::size_t unit) { std::fill(fresh_[unit].begin(), fresh_[unit].end(), true); }
 
+void Binding::clear_unwritten(std::size_t unit) {
+  for (const std::size_t layer : model_->layers_of(unit))
+    for (const Gradient& gradient : gradients_[layer])
+      if (!gradient.written()) std::fill_n(gradient.data(), gradient.size(), gradient.beta());  // 0, and written
+}
+
 }  // namespace psring::worker

@@ -68,6 +68,8 @@ class Binding {
   /// From here each tensor's first writer overwrites: at the start of a step, or of a micro-batch.
   void reset_fresh();
   void reset_fresh(std::size_t unit);
+  /// Zero in the unit's tensors that no layer has written since: a gradient that does not come is none.
+  void clear_unwritten(std::size_t unit);
 
  private:
   const FlatModel* model_;

@@ -52,6 +52,7 @@ class Gradient {
   float* data() const { return data_; }
   std::size_t size() const { return size_; }
   std::span<float> span() const { return {data_, size_}; }
+  bool written() const { return !*fresh_; }
   /// 0 for the first writer, 1 after; calling it makes this caller the writer.
   float beta() const {
     const float beta = *fresh_ ? 0.0F : 1.0F;
@@ -73,6 +74,9 @@ struct Forward {
   Matrix y;
   std::span<float> saved;    ///< saved_floats(x shape) floats that live until this micro-batch's backward
   std::span<float> scratch;  ///< scratch_floats(x shape) floats that live for this call
+  bool training = true;      ///< else to evaluate, and no backward follows
+  /// In the order of buffers(); empty where training is not to change them.
+  std::span<const std::span<float>> buffers = {};
 };
 
 struct Backward {
@@ -95,6 +99,9 @@ class Layer {
 
   /// The parameters it reads, by name; a name that another layer uses too is one shared tensor.
   virtual std::vector<TensorSpec> tensors() const { return {}; }
+  /// State that no gradient trains, by names that no other layer uses: batch norm's running statistics. Training
+  /// changes it and evaluation reads it. What training computes must not depend on it: only worker 0's count.
+  virtual std::vector<TensorSpec> buffers() const { return {}; }
   /// The shape of y for an x of shape `in`. Throws usage where the layer cannot take it.
   virtual Shape output(Shape in) const { return in; }
   virtual std::size_t saved_floats(Shape /*in*/) const { return 0; }

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/model/batch_norm.h>
 #include <psring/worker/model/gelu.h>
 #include <psring/worker/model/linear.h>
 #include <psring/worker/model/loss.h>
@@ -24,32 +25,54 @@ std::vector<std::size_t> parse_widths(const Spec& spec) {
     std::size_t width = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), width);
     if (error != std::errc{} || end != digits.data() + digits.size() || width == 0)
-      fail(ErrorKind::usage, "--model: expected mlp:WIDTH-WIDTH-... with whole numbers > 0, got '{}' in '{}'", digits,
-           spec.text());
+      fail(ErrorKind::usage, "--model: expected {}:WIDTH-WIDTH-... with whole numbers > 0, got '{}' in '{}'",
+           spec.name(), digits, spec.text());
     widths.push_back(width);
     more = dash != std::string_view::npos;
     if (more) rest.remove_prefix(dash + 1);
   }
   if (widths.size() < 2)
-    fail(ErrorKind::usage, "--model: expected at least an input and an output width, as in mlp:784-512-10, got '{}'",
-         spec.text());
+    fail(ErrorKind::usage, "--model: expected at least an input and an output width, as in {}:784-512-10, got '{}'",
+         spec.name(), spec.text());
   return widths;
+}
+
+/// Without its layers.
+Model make_classifier(const Spec& spec, const std::vector<std::size_t>& widths) {
+  Model model;
+  model.name = spec.text();
+  model.input_cols = widths.front();
+  model.classes = widths.back();
+  model.loss = make_cross_entropy();
+  return model;
 }
 
 }  // namespace
 
 Model make_mlp(const Spec& spec) {
   const std::vector<std::size_t> widths = parse_widths(spec);
-  Model model;
-  model.name = spec.text();
-  model.input_cols = widths.front();
-  model.classes = widths.back();
-  model.loss = make_cross_entropy();
+  Model model = make_classifier(spec, widths);
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
     const bool last = i + 2 == widths.size();
     const auto activation = last ? Linear::Activation::none : Linear::Activation::relu;
     model.layers.push_back(std::make_unique<Linear>(fmt::format("layers.{}", i), widths[i], widths[i + 1],
                                                     Linear::Options{.bias = true, .activation = activation}));
+  }
+  return model;
+}
+
+Model make_bn_mlp(const Spec& spec) {
+  const std::vector<std::size_t> widths = parse_widths(spec);
+  Model model = make_classifier(spec, widths);
+  for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
+    const bool last = i + 2 == widths.size();
+    model.blocks.push_back({model.layers.size()});
+    model.layers.push_back(
+        std::make_unique<Linear>(fmt::format("layers.{}", i), widths[i], widths[i + 1], Linear::Options{.bias = last}));
+    if (last) break;
+    model.blocks.back().push_back(model.layers.size());
+    model.layers.push_back(
+        std::make_unique<BatchNorm>(fmt::format("norms.{}", i), widths[i + 1], BatchNorm::Activation::relu));
   }
   return model;
 }

@@ -82,9 +82,10 @@ std::span<float> Network::saved(std::size_t layer) const {
 
 Matrix Network::gradient(std::size_t i) const { return {gradients_[i % 2], shapes_[i].rows, shapes_[i].cols}; }
 
-void Network::forward_layer(std::size_t layer, std::span<const std::span<const float>> parameters) {
-  model_->layers[layer]->forward(
-      {*kernels_, parameters, activation(layer), activation(layer + 1), saved(layer), scratch(layer)});
+void Network::forward_layer(std::size_t layer, std::span<const std::span<const float>> parameters, bool training,
+                            std::span<const std::span<float>> buffers) {
+  model_->layers[layer]->forward({*kernels_, parameters, activation(layer), activation(layer + 1), saved(layer),
+                                  scratch(layer), training, buffers});
 }
 
 std::span<const std::int32_t> Network::wanted() const { return {targets_.data(), batch_ * model_->rows_per_sample}; }

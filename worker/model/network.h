@@ -35,7 +35,9 @@ class Network {
   ConstMatrix output_of(std::size_t layer) const { return activation(layer + 1); }
 
   std::size_t layers() const { return model_->layers.size(); }
-  void forward_layer(std::size_t layer, std::span<const std::span<const float>> parameters);
+  /// `buffers`: as Forward takes them.
+  void forward_layer(std::size_t layer, std::span<const std::span<const float>> parameters, bool training = true,
+                     std::span<const std::span<float>> buffers = {});
   /// The loss, without a gradient: for evaluation.
   LossResult evaluate() const;
   /// The loss, and the gradient of scale * (its sum) that backward starts from.

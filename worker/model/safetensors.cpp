@@ -286,8 +286,10 @@ void TensorFile::read(const TensorEntry& entry, std::size_t first, std::span<flo
     read_as<std::uint16_t>(file_, at(2), out, from_bf16);
   } else if (entry.dtype == "F64") {
     read_as<double>(file_, at(8), out, [](double value) { return static_cast<float>(value); });
+  } else if (entry.dtype == "I64") {
+    read_as<std::int64_t>(file_, at(8), out, [](std::int64_t value) { return static_cast<float>(value); });
   } else {
-    fail(ErrorKind::data, "{}: tensor {} is of type {}, expected F32, F16, BF16 or F64", path(), entry.name,
+    fail(ErrorKind::data, "{}: tensor {} is of type {}, expected F32, F16, BF16, F64 or I64", path(), entry.name,
          entry.dtype);
   }
 }

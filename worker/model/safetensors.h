@@ -40,7 +40,7 @@ class TensorFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }
   /// Null where there is none of this name.
   const TensorEntry* find(const std::string& name) const;
-  /// Reads elements first … first + out.size() - 1 as f32. F32, F16 and BF16 are exact, F64 is rounded;
+  /// Reads elements first … first + out.size() - 1 as f32. F32, F16 and BF16 are exact, F64 and I64 rounded;
   /// throws data for other types. REQUIRES: an entry of this file, and a range within its elements.
   void read(const TensorEntry& entry, std::size_t first, std::span<float> out) const;
 

@@ -1,11 +1,10 @@
-#include <algorithm>
-
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/job.h>
 #include <psring/ring/bucketer.h>
 #include <psring/worker/strategy/exposure.h>
 #include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/ready_units.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
 
@@ -21,17 +20,26 @@ class DataParallel : public Strategy {
       : context_(context),
         units_(context),
         exposure_(link, one_by_one, context.clock),
-        optimizer_(context.optimizer, context.layout, context.memory) {
+        optimizer_(context.optimizer, context.layout, context.memory),
+        ready_(context.layout) {
     check(context.group != nullptr, "data-parallel workers need a group");
   }
 
   void start() override {
     if (context_.rank == 0) units_.initialise(context_);
     group().broadcast(units_.parameters(), 0).wait();
+    share_buffers();
     group().account();
   }
 
+  void grad_ready(UnitId unit, Micro micro) final {
+    if (!micro.last) return;
+    ready_.add(unit);
+    reduce(unit);
+  }
+
   void finish_step(Step step) override {
+    ready_.finish(step);
     const Moment backward_ended = context_.clock.now();
     reduce_rest();
     exposure_.end_step(backward_ended);
@@ -46,14 +54,20 @@ class DataParallel : public Strategy {
 
   /// Parameters are current after every step; but what the others read of ours is counted once they have read it.
   void quiesce() override {
+    share_buffers();
     group().barrier().wait();
     group().account();
   }
+
+  /// They are not read while training, so this gives what rank 0's buffers before each forward would.
+  bool shares_buffers() const override { return true; }
 
   Nanoseconds waited() const override { return waited_; }
 
  protected:
   ring::ProcessGroup& group() const { return *context_.group; }
+  /// The unit's gradient is complete.
+  virtual void reduce(UnitId /*unit*/) {}
   /// Gradients that are not on their way yet.
   virtual void reduce_rest() = 0;
   virtual void wait_all() = 0;
@@ -85,7 +99,12 @@ class DataParallel : public Strategy {
   Exposure exposure_;
 
  private:
+  void share_buffers() {
+    if (!context_.buffers.empty()) group().broadcast(context_.buffers, 0).wait();
+  }
+
   LocalOptimizer optimizer_;
+  ReadyUnits ready_;
   Nanoseconds waited_{0};
 };
 
@@ -133,14 +152,6 @@ class Overlapped final : public DataParallel {
     exposure_.begin_step();
   }
 
-  void grad_ready(UnitId unit, Micro micro) override {
-    if (!micro.last) return;
-    const std::size_t ready = bucketer_.ready(unit);
-    if (!overlap_) return;
-    launch(ready);
-    for (ring::Work& work : works_) work.done();  // goes on with those that are under way
-  }
-
   Prediction predict() const override {
     Prediction sum = predict_none();
     for (const Range bucket : bucketer_.buckets()) predict_one(units_.gradients(bucket).size(), sum);
@@ -158,14 +169,13 @@ class Overlapped final : public DataParallel {
     while (works_.size() < until) works_.push_back(all_reduce(units_.gradients(bucketer_.buckets()[works_.size()])));
   }
 
-  /// A unit that no gradient came for counts as one whose gradient is zero: the others may have one.
-  void reduce_rest() override {
-    for (const UnitId unit : bucketer_.missing()) {
-      const std::span<float> gradient = context_.units[unit].gradients;
-      std::fill(gradient.begin(), gradient.end(), 0.0F);
-    }
-    launch(bucketer_.buckets().size());
+  void reduce(UnitId unit) override {
+    const std::size_t ready = bucketer_.ready(unit);
+    if (!overlap_) return;
+    launch(ready);
+    for (ring::Work& work : works_) work.done();  // goes on with those that are under way
   }
+  void reduce_rest() override { launch(bucketer_.buckets().size()); }
   void wait_all() override {
     for (ring::Work& work : works_) wait(work);
   }

@@ -4,6 +4,7 @@
 #include <psring/common/base/spec.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/ready_units.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
 
@@ -13,7 +14,7 @@ namespace {
 /// What both kinds share: gradients leave when they are complete, and what a unit waits for is counted.
 class ParameterServer : public Strategy {
  public:
-  explicit ParameterServer(const Context& context) : context_(context), units_(context) {
+  explicit ParameterServer(const Context& context) : context_(context), units_(context), ready_(context.layout) {
     check(context.client != nullptr, "ps needs servers");
   }
 
@@ -23,7 +24,14 @@ class ParameterServer : public Strategy {
     if (pass == Pass::forward) bring_up_to_date(unit, step_.index);
   }
 
+  void grad_ready(UnitId unit, Micro micro) final {
+    if (!micro.last) return;
+    ready_.add(unit);
+    exchange(unit);
+  }
+
   void finish_step(Step step) override {
+    ready_.finish(step);
     step_ = {step.index + 1};
     client().progress();
   }
@@ -42,6 +50,8 @@ class ParameterServer : public Strategy {
  protected:
   PsClient& client() const { return *context_.client; }
   UnitBuffers& buffers(UnitId unit) { return context_.units[unit]; }
+  /// The unit's gradient is complete.
+  virtual void exchange(UnitId unit) = 0;
   virtual void bring_up_to_date(UnitId unit, std::uint64_t version) = 0;
 
   void wait(UnitId unit, std::uint64_t version) {
@@ -56,6 +66,7 @@ class ParameterServer : public Strategy {
   Step step_;
 
  private:
+  ReadyUnits ready_;
   Nanoseconds waited_{0};
 };
 
@@ -74,11 +85,10 @@ class OptimizerOnServer final : public ParameterServer {
     for (UnitId unit = 0; unit < context_.units.size(); ++unit) client().pull(unit, 0, buffers(unit).parameters, true);
   }
 
-  void grad_ready(UnitId unit, Micro micro) override {
-    if (micro.last) client().push_pull(unit, step_.index, buffers(unit).gradients, buffers(unit).parameters);
-  }
-
  private:
+  void exchange(UnitId unit) override {
+    client().push_pull(unit, step_.index, buffers(unit).gradients, buffers(unit).parameters);
+  }
   void bring_up_to_date(UnitId unit, std::uint64_t version) override { wait(unit, version); }
 };
 
@@ -95,11 +105,10 @@ class OptimizerOnWorker final : public ParameterServer {
     client().open(context_.seed);
   }
 
-  void grad_ready(UnitId unit, Micro micro) override {
-    if (micro.last) client().push_pull(unit, step_.index, buffers(unit).gradients, buffers(unit).gradients);
-  }
-
  private:
+  void exchange(UnitId unit) override {
+    client().push_pull(unit, step_.index, buffers(unit).gradients, buffers(unit).gradients);
+  }
   void bring_up_to_date(UnitId unit, std::uint64_t version) override {
     if (versions_[unit] == version) return;
     if (optimizer_.whole_step()) {

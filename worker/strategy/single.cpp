@@ -2,6 +2,7 @@
 
 #include <psring/common/base/spec.h>
 #include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/ready_units.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
 
@@ -13,7 +14,10 @@ namespace {
 class Single final : public Strategy {
  public:
   explicit Single(const Context& context)
-      : context_(context), units_(context), optimizer_(context.optimizer, context.layout, context.memory) {
+      : context_(context),
+        units_(context),
+        optimizer_(context.optimizer, context.layout, context.memory),
+        ready_(context.layout) {
     if (context.virtual_workers == 1) return;
     for (const UnitLayout& unit : context.layout.units)
       sums_.emplace_back(unit.elements * sizeof(float), Category::gradients, context.memory);
@@ -25,10 +29,12 @@ class Single final : public Strategy {
   void grad_ready(UnitId unit, Micro micro) override {
     if (!micro.last) return;
     if (context_.virtual_workers > 1) add_up(unit, micro);
+    if (micro.last_worker) ready_.add(unit);
     if (micro.last_worker && !optimizer_.whole_step()) optimizer_.update(unit, step_, mean(unit));
   }
 
   void finish_step(Step step) override {
+    ready_.finish(step);
     if (!optimizer_.whole_step()) return;
     std::vector<UnitBuffers> means;
     for (UnitId unit = 0; unit < context_.units.size(); ++unit) means.push_back(mean(unit));
@@ -60,6 +66,7 @@ class Single final : public Strategy {
   const Context context_;
   WholeUnits units_;
   LocalOptimizer optimizer_;
+  ReadyUnits ready_;
   std::vector<Buffer> sums_;
   Step step_;
 };

@@ -70,6 +70,8 @@ struct Prediction {
 struct Context {
   const Layout& layout;
   std::span<UnitBuffers> units;  ///< the strategy fills them in; the trainer computes in them
+  /// This process's copy of what no gradient trains (Layer::buffers), with the values that the run starts from.
+  std::span<float> buffers;
   std::size_t rank = 0;
   std::size_t workers = 1;
   std::size_t virtual_workers = 1;
@@ -103,6 +105,8 @@ class Strategy {
   virtual void finish_step(Step step) = 0;
   /// Parameters are current everywhere: before evaluation, checkpoints, the end.
   virtual void quiesce() {}
+  /// Does quiesce bring worker 0's Context::buffers to all? Else worker 0 alone evaluates a model that has any.
+  virtual bool shares_buffers() const { return false; }
 
   virtual Prediction predict() const { return {}; }
   /// Time this process has waited for communication, in total.
