@@ -68,53 +68,59 @@ void PsClient::wait_until(const auto& done, const auto& what) {
   }
 }
 
-void PsClient::send() {
+/// `what` as for wait_until.
+void PsClient::send(const auto& what) {
   for (const net::Outgoing& frame : frames_) outbox_.add(frame);
   frames_.clear();
-  telling([] { return "sending"; }, [&] { outbox_.flush(transport_); });
+  telling([&] { return "sending " + what(); }, [&] { outbox_.flush(transport_); });
+}
+
+std::string PsClient::name_of(std::size_t unit, std::uint64_t step) const {
+  return fmt::format("unit '{}', step {}", layout().units[unit].name, step);
 }
 
 void PsClient::open(std::uint64_t seed, bool initial_by_worker,
                     const std::function<std::span<const float>(std::size_t unit)>& initial) {
   protocol_.open(seed, initial_by_worker, frames_);
-  send();
+  send([] { return std::string("the model's layout"); });
   wait_until([&] { return protocol_.opened(); }, [] { return std::string("the servers to take the model"); });
   if (!initial) return;
   for (std::size_t unit = 0; unit < layout().units.size(); ++unit) protocol_.initial(unit, initial(unit), frames_);
-  send();
+  send([] { return std::string("the initial values"); });
 }
 
 void PsClient::push(std::size_t unit, std::uint64_t step, std::span<const float> gradient) {
   const Busy busy(*this);
+  step_ = step;
   protocol_.push(unit, step, gradient, frames_);
-  send();
+  send([&] { return name_of(unit, step); });
 }
 
 void PsClient::pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up) {
   const Busy busy(*this);
   protocol_.pull(unit, version, into, start_up, frames_);
-  send();
+  send([&] { return "the request for " + name_of(unit, version); });
 }
 
 void PsClient::push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into) {
   const Busy busy(*this);
+  step_ = step;
   protocol_.push_pull(unit, step, gradient, into, frames_);
-  send();
+  send([&] { return name_of(unit, step); });
 }
 
 void PsClient::progress() {
   const Busy busy(*this);
-  telling([] { return "taking what has arrived"; },
+  telling([&] { return fmt::format("taking what has arrived in step {}", step_); },
           [&] {
             while (const auto message = transport_.receive(Moment::min())) protocol_.on_message(*message);
           });
-  send();
+  send([&] { return fmt::format("what is left of step {}", step_); });
 }
 
 void PsClient::wait(std::size_t unit, std::uint64_t version) {
   const Busy busy(*this);
-  wait_until([&] { return protocol_.has(unit, version); },
-             [&] { return fmt::format("unit '{}', step {}", layout().units[unit].name, version); });
+  wait_until([&] { return protocol_.has(unit, version); }, [&] { return name_of(unit, version); });
 }
 
 void PsClient::wait_acknowledged(std::size_t unit) {

@@ -55,7 +55,8 @@ class PsClient {
 
  private:
   class Busy;  ///< counts a call's time
-  void send();
+  void send(const auto& what);
+  std::string name_of(std::size_t unit, std::uint64_t step) const;
   void wait_until(const auto& done, const auto& what);
 
   net::Transport& transport_;
@@ -63,6 +64,7 @@ class PsClient {
   const Options options_;
   ClientProtocol protocol_;
   net::Outbox outbox_;
+  std::uint64_t step_ = 0;  ///< of the last push
   ClientProtocol::Frames frames_;
   Nanoseconds busy_{0};
 };

@@ -65,7 +65,7 @@ class Life(ProgramTest):
                 worker = self.start("psring-worker", *common)
                 self.until_trains(coordinator, "run")
                 server.kill()
-                words = ("server 0", where.format(server.pid), "unit 'layers.", "step ")
+                words = ("server 0", where.format(server.pid), " while ", "step ")
                 self.assert_refused(self.finish(worker, BOUND), LOST, *words)
                 self.assert_refused(self.finish(coordinator, BOUND), LOST, "worker 0 (", *words)
                 self.finish(server)
