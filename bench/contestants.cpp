@@ -23,7 +23,7 @@ struct Launcher {
 
 /// Ranks are not bound to processors, as psring's are not.
 const std::map<std::string, Launcher>& launchers() {
-  static const std::map<std::string, Launcher> kLaunchers{
+  static const std::map<std::string, Launcher> table{
       {"openmpi",
        {"libopenmpi-dev openmpi-bin",
         {kOpenMpiRun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"},
@@ -33,7 +33,7 @@ const std::map<std::string, Launcher>& launchers() {
         {kMpichRun, "-bind-to", "none"},
         {"-genv", "MPIR_CVAR_NOLOCAL", "1", "-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "lo"}}},
       {"gloo", {"libgloo-dev", {}, {}}}};
-  return kLaunchers;
+  return table;
 }
 
 constexpr std::chrono::seconds kFarewell{3};
@@ -83,10 +83,10 @@ void Contestants::start_psring(const std::vector<PsringWay>& ways) {
                                   std::to_string(max_bytes_),
                                   "--transport",
                                   options_.transport};
-    if (options_.encrypt) argv.push_back("--encrypt");
+    if (options_.encrypt) argv.emplace_back("--encrypt");
     argv.insert(argv.end(), {"--streams", std::to_string(options_.streams)});
-    if (!options_.registered) argv.push_back("--unregistered");
-    argv.push_back("--ways");
+    if (!options_.registered) argv.emplace_back("--unregistered");
+    argv.emplace_back("--ways");
     for (const PsringWay& way : ways) argv.push_back(to_string(way));
     cluster_.start(fmt::format("psring rank {}", r), std::move(argv));
   }

@@ -171,7 +171,7 @@ class GlooRank final : public RankLibrary {
     if (call.kind == CollectiveKind::sendrecv || call.kind == CollectiveKind::reduce_scatter) return {};
     if (call.kind != CollectiveKind::all_reduce) return {"-"};
     std::vector<std::string> ways{"ring", "ring chunked", "halving-doubling", "ring, options", "bcube, options"};
-    if (is_power_of_two(call.ranks)) ways.push_back("bcube");
+    if (is_power_of_two(call.ranks)) ways.emplace_back("bcube");
     return ways;
   }
 

@@ -73,8 +73,8 @@ class MpiRank final : public RankLibrary {
   }
 
   PreparedCall prepare(const CollectiveCall& call, std::size_t way) override {
-    const MPI_Datatype type = datatype(call.dtype);
-    const MPI_Op op = operation(call.redop);
+    MPI_Datatype type = datatype(call.dtype);
+    MPI_Op op = operation(call.redop);
     const auto count = static_cast<int>(call.count);
     const auto part = static_cast<int>(call.part());
     const auto root = static_cast<int>(call.root);

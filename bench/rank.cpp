@@ -33,7 +33,7 @@ void spread_out(std::size_t rank) {
 void read_all(const std::byte* data, std::size_t bytes) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i + sizeof sum <= bytes; i += sizeof sum) {
-    std::uint64_t word;
+    std::uint64_t word = 0;
     std::memcpy(&word, data + i, sizeof word);
     sum += word;
   }
@@ -45,7 +45,7 @@ void read_all(const std::byte* data, std::size_t bytes) {
 void pass_over(std::byte* data, const CollectiveCall::Traffic& traffic) {
   const std::size_t written = traffic.written / sizeof(std::uint64_t) * sizeof(std::uint64_t);  // no bytes alias it
   for (std::size_t i = 0; i < written; i += sizeof(std::uint64_t)) {
-    std::uint64_t word;
+    std::uint64_t word = 0;
     std::memcpy(&word, data + i, sizeof word);
     word += 0x0101010101010101U;
     std::memcpy(data + i, &word, sizeof word);
@@ -116,12 +116,15 @@ class Server {
 
 }  // namespace
 
+// malloc and free: such are the vectors of programs that know of no arena.
+// NOLINTBEGIN(cppcoreguidelines-no-malloc)
 PlainVector::PlainVector(std::size_t bytes) : memory_(std::malloc(std::max<std::size_t>(bytes, 1))) {
   if (memory_ == nullptr) fail(ErrorKind::data, "no memory for a vector of {} bytes", bytes);
   std::memset(memory_.get(), 0, bytes);
 }
 
 void PlainVector::Free::operator()(void* memory) const { std::free(memory); }
+// NOLINTEND(cppcoreguidelines-no-malloc)
 
 void serve_rank(RankLink& link, RankLibrary& library) { Server(link, library).run(); }
 

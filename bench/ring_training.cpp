@@ -209,8 +209,8 @@ void bench_ring_training(const RingTrainingOptions& options) {
     exposed.values.push_back(waited);
     alone.values.push_back(worker.run_single().steps.median());
   });
-  const double samples = static_cast<double>(options.workers * options.worker_batch);
-  const double single_samples = static_cast<double>(options.batch);
+  const auto samples = static_cast<double>(options.workers * options.worker_batch);
+  const auto single_samples = static_cast<double>(options.batch);
   const double speed_up = alone.median_ratio(together) * samples / single_samples;
   print_row("single", single_samples, alone, 1, "of single");
   print_row("exchange off", samples, apart, alone.median_ratio(apart) * samples / single_samples, "of single");
