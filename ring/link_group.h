@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/common/net/transport.h>
+#include <psring/ring/inner_group.h>
 #include <psring/ring/plan.h>
 #include <psring/ring/process_group.h>
 #include <psring/ring/shm_group.h>
@@ -29,7 +30,7 @@ struct LinkOptions {
 /// (exchange, star: in rank order; ring, halving-doubling: each part in an order of its own, the same at every run),
 /// and all ranks hold the same bits.
 /// The transport is the group's alone from here on, and outlives it and its subgroups.
-std::unique_ptr<ProcessGroup> make_link_group(net::Transport& transport, std::size_t rank, std::size_t ranks,
-                                              LinkOptions options);
+std::unique_ptr<InnerGroup> make_link_group(net::Transport& transport, std::size_t rank, std::size_t ranks,
+                                            LinkOptions options);
 
 }  // namespace psring::ring

@@ -319,6 +319,28 @@ TEST_CASE("subgroups are groups of their own") {
   });
 }
 
+TEST_CASE("subgroups of different groups do not meet") {
+  const std::string world = GENERATE(from_range(ring_worlds()));
+  run_ranks(world, 4, [](ProcessGroup& group) {
+    const auto me = static_cast<std::uint32_t>(group.rank());
+    const auto pair = group.split(me / 2, me);
+    const auto other_pair = group.split(me % 2, me);
+    const auto again = pair->split(0, me);
+    const auto other_again = other_pair->split(0, me);
+    const auto add = [&](ProcessGroup& of, std::size_t partner) {
+      std::vector<std::int32_t> sum(3000, static_cast<std::int32_t>(1U << me));
+      of.all_reduce(std::span(sum), ReduceOp()).wait();
+      require(sum == std::vector<std::int32_t>(3000, (1 << me) + (1 << partner)), "sum of a pair");
+    };
+    for (int round = 0; round < 50; ++round) {
+      add(*pair, me ^ 1U);
+      add(*other_pair, me ^ 2U);
+      add(*again, me ^ 1U);
+      add(*other_again, me ^ 2U);
+    }
+  });
+}
+
 TEST_CASE("messages between two ranks keep their order") {
   const std::string world = GENERATE(from_range(ring_worlds()));
   run_ranks(world, 3, [](ProcessGroup& group) {
