@@ -1,1 +1,2 @@
 psring_test(ring_test LABELS unit LINKS psring::ring SOURCES support/ring_worlds.cpp TIMEOUT 900)
+psring_test(hierarchical_test LABELS unit LINKS psring::ring SOURCES support/ring_worlds.cpp)

@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -295,6 +296,17 @@ TEST_CASE("many operations may be under way") {
     for (std::size_t k = kOperations; k-- > 0;) works[k].wait();
     for (std::size_t k = 0; k < kOperations; ++k)
       require(vectors[k] == std::vector<float>(1 + k * 37, static_cast<float>(3 * k)), "operation");
+  });
+}
+
+TEST_CASE("operations are completed by asking alone") {
+  const std::string world = GENERATE(from_range(ring_worlds()));
+  run_ranks(world, 3, [](ProcessGroup& group) {
+    std::vector<float> values(40'000, 1);
+    Work work = group.all_reduce(std::span(values), ReduceOp());
+    while (!work.done()) std::this_thread::yield();
+    require(values == std::vector<float>(40'000, 3), "sum");
+    group.barrier().wait();
   });
 }
 
