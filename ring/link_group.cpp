@@ -176,6 +176,8 @@ class LinkEngine {
   const std::size_t rank_;
   const std::size_t ranks_;
   const LinkOptions options_;
+  const SystemClock system_clock_;
+  const Clock& clock_;
   std::map<std::uint32_t, LinkGroup*> groups_;
   std::vector<net::Message> homeless_;  ///< for subgroups that are not made here yet
   std::uint32_t next_group_ = 1;
@@ -454,7 +456,11 @@ std::span<std::byte> LinkOperation::place(std::size_t from, Range range) const {
 // The engine.
 
 LinkEngine::LinkEngine(net::Transport& transport, std::size_t rank, std::size_t ranks, LinkOptions options)
-    : transport_(transport), rank_(rank), ranks_(ranks), options_(std::move(options)) {
+    : transport_(transport),
+      rank_(rank),
+      ranks_(ranks),
+      options_(std::move(options)),
+      clock_(options_.clock != nullptr ? *options_.clock : system_clock_) {
   transport_.place_payloads([this](const net::FrameHeader& header) {
     const auto found = groups_.find(header.group);
     return found == groups_.end() ? std::span<std::byte>() : found->second->place(header);
@@ -581,7 +587,6 @@ void LinkEngine::advance_for(LinkOperation& operation, LinkGroup& group) {
 }
 
 void LinkEngine::wait_for(LinkOperation& operation, LinkGroup& group) {
-  const SystemClock clock;
   std::optional<Moment> since;
   for (;;) {
     if (broken_) throw *broken_;
@@ -589,7 +594,7 @@ void LinkEngine::wait_for(LinkOperation& operation, LinkGroup& group) {
     if (operation.finished()) return;
     try {
       if (found_) throw *found_;
-      const Moment now = clock.now();
+      const Moment now = clock_.now();
       if (!since) since = now;
       if (pump(now + kLook)) {
         since = std::nullopt;
@@ -601,7 +606,7 @@ void LinkEngine::wait_for(LinkOperation& operation, LinkGroup& group) {
       if (broken_) throw;
       break_all(error.with_context(doing(operation, group)));
     }
-    const Nanoseconds waited = clock.now() - *since;
+    const Nanoseconds waited = clock_.now() - *since;
     if (options_.group.op_timeout > Nanoseconds(0) && waited > options_.group.op_timeout)
       break_all(
           Error(ErrorKind::timeout, fmt::format("{}: nothing for {:.1f} s", doing(operation, group), seconds(waited))));
@@ -619,7 +624,7 @@ void LinkEngine::run() {
     if (stop_) return;
     try {
       advance_all();
-      if (busy()) pump(SystemClock().now() + kLook);
+      if (busy()) pump(clock_.now() + kLook);
     } catch (const Error& error) {
       if (!broken_) found_ = error;  // the owner hears of it in its next call
     }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include <psring/common/base/clock.h>
 #include <psring/common/net/transport.h>
 #include <psring/ring/inner_group.h>
 #include <psring/ring/plan.h>
@@ -24,6 +25,8 @@ struct LinkOptions {
   /// A thread of the group's own goes on with operations while its owner computes. Without it they go on in the
   /// group's calls alone, which is faster where nothing is computed meanwhile.
   bool background = false;
+  /// What waits and timeouts are measured by: where the transport's deadlines come from. Null: the system's.
+  const Clock* clock = nullptr;
 };
 
 /// A group whose ranks exchange messages: worker r of the transport is rank r. Sums run in the order of the plan

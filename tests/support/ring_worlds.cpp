@@ -8,6 +8,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/in_process.h>
+#include <psring/common/net/simulated.h>
 #include <psring/ring/hierarchical_group.h>
 #include <psring/ring/link_group.h>
 #include <psring/ring/ring_links.h>
@@ -111,25 +112,34 @@ struct World {
 };
 
 World make_world(const std::string& world, std::size_t ranks, const ring::GroupOptions& group) {
-  const auto met = [&](net::Way way, std::optional<ring::Algorithm> algorithm) {
+  World made;
+  if (world == "shm") {
+    made.own = ring::make_shm_groups(ranks, kArenaBytes, group);
+  } else if (world.starts_with("met") || world.starts_with("tcp")) {
     const bool spread = world == "met-hierarchical";
-    return World{nullptr,
-                 {},
-                 std::make_unique<Met>(
-                     ranks, way, algorithm, [&](std::size_t rank) { return spread ? host_of(rank) : 0; }, group)};
-  };
-  if (world == "met-shm" || world == "met-hierarchical") return met(net::Way::automatic, std::nullopt);
-  if (world == "tcp") return met(net::Way::tcp, std::nullopt);
-  if (world == "tcp-ring") return met(net::Way::tcp, ring::Algorithm::ring);
-  if (world.starts_with("hierarchical")) {
-    auto links = std::make_unique<Links>(ranks, std::nullopt, world == "hierarchical-background", group);
-    auto groups = make_hierarchical(*links, ranks, group);
-    return {std::move(links), std::move(groups)};
+    const auto algorithm = world == "tcp-ring" ? std::optional(ring::Algorithm::ring) : std::nullopt;
+    made.met = std::make_unique<Met>(
+        ranks, world.starts_with("tcp") ? net::Way::tcp : net::Way::automatic, algorithm,
+        [&](std::size_t rank) { return spread ? host_of(rank) : 0; }, group);
+  } else {
+    const bool plain = world.starts_with("hierarchical") || world == "links" || world == "background";
+    const auto algorithm = plain ? std::nullopt : std::optional(ring::parse_algorithm("world", world));
+    made.links = std::make_unique<Links>(ranks, algorithm, world.ends_with("background"), group);
+    if (world.starts_with("hierarchical")) made.own = make_hierarchical(*made.links, ranks, group);
   }
-  if (world == "shm") return {nullptr, ring::make_shm_groups(ranks, kArenaBytes, group)};
-  if (world == "links") return {std::make_unique<Links>(ranks, std::nullopt, false, group), {}};
-  if (world == "background") return {std::make_unique<Links>(ranks, std::nullopt, true, group), {}};
-  return {std::make_unique<Links>(ranks, ring::parse_algorithm("world", world), false, group), {}};
+  return made;
+}
+
+/// One rank at a time, with a clock that only the network moves.
+void run_simulated(std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body,
+                   const ring::GroupOptions& options) {
+  net::SimulatedNetwork network({.ranks = ranks});
+  network.run([&](std::size_t rank) {
+    const auto group = ring::make_link_group(
+        network.transport(rank), rank, ranks,
+        {.group = options, .tuning = ring::Tuning::built_in(), .segment_bytes = 4096, .clock = &network.clock()});
+    body(*group);
+  });
 }
 
 }  // namespace
@@ -147,11 +157,13 @@ std::vector<std::string> ring_worlds() {
           "tcp-ring",
           "hierarchical",
           "hierarchical-background",
-          "met-hierarchical"};
+          "met-hierarchical",
+          "simulated"};
 }
 
 void run_ranks(const std::string& world, std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body,
                const ring::GroupOptions& options) {
+  if (world == "simulated") return run_simulated(ranks, body, options);
   World made = make_world(world, ranks, options);
   const std::vector<ring::ProcessGroup*> groups = made.groups();
   std::vector<std::exception_ptr> errors(ranks);
