@@ -523,16 +523,15 @@ void LinkEngine::break_off(const Error& error) noexcept {
 
 /// Who hears that our links close before it hears why would take us for the cause.
 void LinkEngine::let_words_leave() {
-  const SystemClock clock;
-  const Moment limit = clock.now() + kLastWords;
+  const Moment limit = clock_.now() + kLastWords;
   const auto leaving = [&] {
     for (std::size_t r = 0; r < ranks_; ++r)
       if (r != rank_ && transport_.in_flight_bytes({net::Role::worker, static_cast<std::uint32_t>(r)}) > 0) return true;
     return false;
   };
-  while (leaving() && clock.now() < limit) {
+  while (leaving() && clock_.now() < limit) {
     try {
-      transport_.receive(clock.now() + kLook);
+      transport_.receive(clock_.now() + kLook);
     } catch (const Error&) {  // others break, too
     }
   }
