@@ -154,8 +154,8 @@ class HierarchicalGroup final : public ProcessGroup {
 
   std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key) override;
   std::string describe(Collective collective, std::size_t count, ElementType type) const override;
-  Moved predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
-                std::size_t root) const override;
+  Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+               std::size_t root) const override;
   bool sums_in_rank_order() const override { return hierarchy_.hosts() == 1; }
   Moved moved() const override;
   void account() override {
@@ -390,14 +390,15 @@ std::string HierarchicalGroup::doing(const Task& task) const {
                      name_of(task.said().call, task.said().number), task.awaited());
 }
 
-/// Inner groups that ended by themselves have said what they were in; of anything else it is said here: a message that
-/// is waited for, or else the collective that holds up all others.
+/// Where an inner group has ended, all are told its error, also if we found another one meanwhile. Of anything else it
+/// is said here what we were in: a message that is waited for, or else the collective that holds up all others.
 void HierarchicalGroup::end(const Error& error, const Task* waiting) {
   if (broken_) throw Error(*broken_);
-  const bool told = inner_.down->broken() || inner_.up->broken() || inner_.links->broken();
   const bool message = waiting != nullptr && waiting->said().call.collective >= Collective::send;
   if (!message && !queue_.empty()) waiting = queue_.front().get();
-  broken_ = told || waiting == nullptr ? error : error.with_context(doing(*waiting));
+  for (const InnerGroup* group : {inner_.down.get(), inner_.up.get(), inner_.links.get()})
+    if (!broken_) broken_ = group->broken();
+  if (!broken_) broken_ = waiting == nullptr ? error : error.with_context(doing(*waiting));
   inner_.down->break_off(*broken_);
   inner_.up->break_off(*broken_);
   inner_.links->break_off(*broken_);
@@ -430,16 +431,17 @@ std::string HierarchicalGroup::describe(Collective collective, std::size_t count
                      inner_.down->way(collective, count, type), inner_.columns.front()->way(collective, between, type));
 }
 
-Moved HierarchicalGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
-                                 std::size_t root) const {
-  if (collective == Collective::send) return {count * type.bytes(), 0};
-  if (collective == Collective::recv) return {0, count * type.bytes()};
+Cost HierarchicalGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+                                std::size_t root) const {
+  if (collective == Collective::send) return {{count * type.bytes(), 0}};
+  if (collective == Collective::recv) return {{0, count * type.bytes()}};
   const Hierarchy::Stages stages = hierarchy_.stages(collective, count, type.bytes(), parts, root);
-  Moved sum;
+  Cost sum;
   const auto add = [&](const InnerGroup& group, const Hierarchy::Stage& stage) {
-    const Moved moved = group.predict(stage.collective, stage.range.size(), type, stage.parts, stage.root);
+    const Cost moved = group.predict(stage.collective, stage.range.size(), type, stage.parts, stage.root);
     sum.sent += moved.sent;
     sum.received += moved.received;
+    sum.latencies = std::max(sum.latencies, moved.latencies);  // columns work at the same time
   };
   add(*inner_.down, stages.down);
   for (std::size_t i = 0; i < stages.between.size(); ++i) add(*inner_.columns[i], stages.between[i]);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,8 @@ class InnerGroup : public ProcessGroup {
 
   /// Ends the group here and at its other ranks with this error; nothing where it has ended.
   virtual void break_off(const Error& error) noexcept = 0;
-  /// Has it ended, with an error that all ranks were told?
-  virtual bool broken() const = 0;
+  /// The error with which it has ended, and which its ranks were told.
+  virtual std::optional<Error> broken() const = 0;
 
   /// How such a call goes: "ring over tcp 10.0.0.2:7001".
   virtual std::string way(Collective collective, std::size_t count, ElementType type) const = 0;

@@ -159,7 +159,7 @@ class LinkEngine {
     if (broken_) throw *broken_;
     if (found_) break_all(*found_);
   }
-  bool broken() const { return broken_.has_value(); }
+  const std::optional<Error>& broken() const { return broken_; }
   /// Nothing works any more, here or at the other ranks, which are told why.
   void break_off(const Error& error) noexcept;
   [[noreturn]] void break_all(const Error& error);
@@ -276,8 +276,8 @@ class LinkGroup final : public InnerGroup {
   void break_off(const Error& error) noexcept override {
     engine_->locked([&] { engine_->break_off(error); });
   }
-  bool broken() const override {
-    return engine_->locked([&] { return engine_->broken(); });
+  std::optional<Error> broken() const override {
+    return engine_->locked([&] { return std::optional<Error>(engine_->broken()); });
   }
   std::string way(Collective collective, std::size_t count, ElementType type) const override;
 

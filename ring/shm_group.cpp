@@ -203,7 +203,7 @@ class ShmGroup final : public InnerGroup {
   void rest(std::uint32_t seen, Moment until) override;
   void leave() override { bell().sleeping.store(0, std::memory_order_relaxed); }
   void break_off(const Error& error) noexcept override;
-  bool broken() const override { return broken_.has_value(); }
+  std::optional<Error> broken() const override { return broken_; }
   std::string way(Collective, std::size_t, ElementType) const override { return "shared memory"; }
 
   // What operations use.
