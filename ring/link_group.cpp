@@ -74,22 +74,24 @@ class LinkEngine;
 
 class LinkOperation final : public Operation {
  public:
-  LinkOperation(LinkGroup& group, std::uint64_t number, const Call& call, Vector data, ReduceOp op, Plan plan)
-      : group_(group), number_(number), call_(call), data_(data), op_(std::move(op)), plan_(std::move(plan)) {}
+  LinkOperation(LinkGroup& group, std::uint64_t number, const Announced& said, Vector data, ReduceOp op, Plan plan)
+      : group_(group), number_(number), said_(said), data_(data), op_(std::move(op)), plan_(std::move(plan)) {}
 
   bool advance() override;
   void wait() override;
+  std::size_t awaited() const override;
 
   std::uint64_t number() const { return number_; }
-  const Call& call() const { return call_; }
+  const Announced& said() const { return said_; }
+  const Call& call() const { return said_.call; }
   bool finished() const { return finished_; }
   bool step();
   /// Takes a message that is for this operation.
   void take(std::size_t from, net::Message message) { inbox_.push_back({from, std::move(message)}); }
   /// Where the payload of a message goes: what is only received may be written as soon as the operation is called.
   std::span<std::byte> place(std::size_t from, Range range) const;
-  /// The rank that is waited for.
-  std::size_t awaited() const;
+  /// The rank of the group that is waited for.
+  std::size_t missing() const;
 
  private:
   struct Arrived {
@@ -103,11 +105,11 @@ class LinkOperation final : public Operation {
   void combine(Range range);
   bool all_left() const;
   const Action* next() const;
-  std::byte* at(std::size_t element) const { return data_.data + element * call_.type.bytes(); }
+  std::byte* at(std::size_t element) const { return data_.data + element * data_.type.bytes(); }
 
   LinkGroup& group_;
   const std::uint64_t number_;
-  const Call call_;
+  const Announced said_;
   const Vector data_;
   const ReduceOp op_;
   const Plan plan_;
@@ -147,26 +149,41 @@ class LinkEngine {
   }
   /// Waits until the operation is finished. REQUIRES: locked.
   void wait_for(LinkOperation& operation, LinkGroup& group);
+  /// What goes without waiting. REQUIRES: locked.
+  void advance_for(LinkOperation& operation, LinkGroup& group);
   void advance_all();
-  void throw_if_broken() const {
+  /// Takes what has come, or what comes next until then. REQUIRES: locked.
+  void take_all();
+  void take_next(Moment deadline);
+  void throw_if_broken() {
     if (broken_) throw *broken_;
+    if (found_) break_all(*found_);
   }
+  const std::optional<Error>& broken() const { return broken_; }
   /// Nothing works any more, here or at the other ranks, which are told why.
+  void break_off(const Error& error) noexcept;
   [[noreturn]] void break_all(const Error& error);
+  /// The first number of a subgroup that is free, as far as this rank knows.
+  std::uint32_t& next_group() { return next_group_; }
 
  private:
   void let_words_leave();
   bool pump(Moment deadline);
   void run();
+  static std::string doing(const LinkOperation& operation, const LinkGroup& group);
 
   net::Transport& transport_;
   const std::size_t rank_;
   const std::size_t ranks_;
   const LinkOptions options_;
+  const SystemClock system_clock_;
+  const Clock& clock_;
   std::map<std::uint32_t, LinkGroup*> groups_;
   std::vector<net::Message> homeless_;  ///< for subgroups that are not made here yet
-  std::optional<Error> broken_;
-  std::string last_words_;  ///< of break_all: transports read it late
+  std::uint32_t next_group_ = 1;
+  std::optional<Error> found_;   ///< by the thread; the owner says in which operation, and tells the others
+  std::optional<Error> broken_;  ///< all ranks know
+  std::string last_words_;       ///< of break_all: transports read it late
 
   std::mutex mutex_;  ///< guards all above where there is a thread
   std::condition_variable changed_;
@@ -175,14 +192,16 @@ class LinkEngine {
   std::thread thread_;
 };
 
-class LinkGroup final : public ProcessGroup {
+class LinkGroup final : public InnerGroup {
  public:
-  LinkGroup(std::shared_ptr<LinkEngine> engine, std::uint32_t id, std::vector<std::uint32_t> members, std::size_t rank)
+  /// `names`: what the members are called, or none.
+  LinkGroup(std::shared_ptr<LinkEngine> engine, std::uint32_t id, std::vector<std::uint32_t> members,
+            std::vector<std::size_t> names, std::size_t rank)
       : engine_(std::move(engine)),
         id_(id),
         members_(std::move(members)),
+        names_(std::move(names)),
         rank_(rank),
-        next_group_(id + 1),
         sent_messages_(members_.size(), 0),
         received_messages_(members_.size(), 0) {
     engine_->locked([&] { engine_->add(id_, *this); });
@@ -236,7 +255,31 @@ class LinkGroup final : public ProcessGroup {
     const auto& algorithm = engine_->options().algorithm;
     return size() <= 2 || algorithm == Algorithm::exchange || algorithm == Algorithm::star;
   }
-  Moved moved() const override { return moved_; }
+  Moved moved() const override {
+    return engine_->locked([&] { return moved_; });
+  }
+
+  std::unique_ptr<InnerGroup> part(const std::vector<std::size_t>& ranks, std::uint32_t id,
+                                   std::vector<std::size_t> names) override;
+  void announce(const Announced& outer) override { outer_ = outer; }
+  void advance() override {
+    engine_->locked([&] { engine_->take_all(); });
+  }
+  void rest(std::uint32_t /*seen*/, Moment until) override {
+    engine_->locked([&] { engine_->take_next(until); });
+  }
+  void probe() override {
+    engine_->locked([&] {
+      if (!operations_.empty()) probe(*operations_.front());
+    });
+  }
+  void break_off(const Error& error) noexcept override {
+    engine_->locked([&] { engine_->break_off(error); });
+  }
+  std::optional<Error> broken() const override {
+    return engine_->locked([&] { return std::optional<Error>(engine_->broken()); });
+  }
+  std::string way(Collective collective, std::size_t count, ElementType type) const override;
 
   // What the engine and operations use.
   LinkEngine& engine() { return *engine_; }
@@ -246,12 +289,14 @@ class LinkGroup final : public ProcessGroup {
   void probe(const LinkOperation& operation);
   void arrived(net::Message message);
   std::span<std::byte> place(const net::FrameHeader& header);
-  void advance();
+  void step();
   bool idle() const { return operations_.empty(); }
-  std::string who(std::size_t rank) const { return fmt::format("rank {}", rank); }
+  std::size_t name(std::size_t rank) const { return names_.empty() ? rank : names_[rank]; }
 
  private:
   Tuning::Row choice(std::size_t bytes) const;
+  std::string_view plan_name(Collective collective, std::size_t bytes) const;
+  std::string reached() const;
   Plan plan(Collective collective, std::size_t count, ElementType type, const Parts& parts, std::size_t root) const;
   Work start(const Call& call, Vector data, const ReduceOp& op, Plan made);
   Work launch(std::shared_ptr<LinkOperation> operation);
@@ -264,8 +309,9 @@ class LinkGroup final : public ProcessGroup {
   const std::shared_ptr<LinkEngine> engine_;
   const std::uint32_t id_;
   const std::vector<std::uint32_t> members_;
+  const std::vector<std::size_t> names_;
   const std::size_t rank_;
-  std::uint32_t next_group_;
+  std::optional<Announced> outer_;
   std::uint64_t numbers_ = 0;
   std::vector<std::uint64_t> sent_messages_;
   std::vector<std::uint64_t> received_messages_;
@@ -278,12 +324,13 @@ class LinkGroup final : public ProcessGroup {
 
 bool LinkOperation::advance() {
   return group_.engine().locked([&] {
-    if (!finished_) {
-      group_.engine().throw_if_broken();
-      group_.engine().advance_all();
-    }
+    if (!finished_) group_.engine().advance_for(*this, group_);
     return finished_;
   });
+}
+
+std::size_t LinkOperation::awaited() const {
+  return group_.engine().locked([&] { return group_.name(missing()); });
 }
 
 void LinkOperation::wait() {
@@ -298,7 +345,7 @@ const Action* LinkOperation::next() const {
   return i < plan_.actions.size() ? &plan_.actions[i] : nullptr;
 }
 
-std::size_t LinkOperation::awaited() const {
+std::size_t LinkOperation::missing() const {
   if (const Action* action = next(); action != nullptr && action->kind != Action::Kind::combine) return action->peer;
   for (const Action& action : plan_.actions)
     if (action.kind == Action::Kind::send && group_.engine().transport().in_flight_bytes(group_.peer(action.peer)) > 0)
@@ -320,7 +367,7 @@ bool LinkOperation::send_what_is_ready() {
     if (action.kind != Action::Kind::send) continue;
     if (action.after != Action::kAtOnce && action.after >= taken_) break;
     group_.send_frame(*this, action.peer, action.range,
-                      {at(action.range.begin), action.range.size() * call_.type.bytes()});
+                      {at(action.range.begin), action.range.size() * data_.type.bytes()});
   }
   return sent_ != before;
 }
@@ -356,7 +403,7 @@ bool LinkOperation::do_next() {
       std::byte* const to[] = {at(action.range.begin)};
       // A mean is divided once, at the end.
       const ReduceOp partial = op_.kind() == ReduceOp::Kind::mean && !action.last ? ReduceOp::Kind::sum : op_;
-      reduce(partial, call_.type, from, to, action.range.size(), 1.0 / static_cast<double>(group_.size()));
+      reduce(partial, data_.type, from, to, action.range.size(), 1.0 / static_cast<double>(said_.ranks));
       break;
     }
     case Action::Kind::collect:
@@ -375,11 +422,11 @@ std::optional<net::Message> LinkOperation::next_from(const Action& action) {
   if (found == inbox_.end()) return std::nullopt;
   net::Message message = std::move(found->message);
   inbox_.erase(found);
-  if (message.header.range() != action.range || message.payload.size() != action.range.size() * call_.type.bytes())
+  if (message.header.range() != action.range || message.payload.size() != action.range.size() * data_.type.bytes())
     group_.engine().break_all(Error(
-        ErrorKind::protocol,
-        fmt::format("[ring] {} sent [{}, {}) of {}, expected [{}, {})", group_.who(action.peer), message.header.begin,
-                    message.header.end, name_of(call_, number_), action.range.begin, action.range.end)));
+        ErrorKind::protocol, fmt::format("[ring] rank {} sent [{}, {}) of {}, expected [{}, {})",
+                                         group_.name(action.peer), message.header.begin, message.header.end,
+                                         name_of(said_.call, said_.number), action.range.begin, action.range.end)));
   return message;
 }
 
@@ -387,7 +434,7 @@ void LinkOperation::combine(Range range) {
   std::vector<const std::byte*> from(group_.size(), at(range.begin));
   for (const Arrived& each : collected_) from[each.from] = each.message.payload.data();
   std::byte* const to[] = {at(range.begin)};
-  reduce(op_, call_.type, from, to, range.size(), 1.0 / static_cast<double>(group_.size()));
+  reduce(op_, data_.type, from, to, range.size(), 1.0 / static_cast<double>(said_.ranks));
   collected_.clear();
 }
 
@@ -401,7 +448,7 @@ std::span<std::byte> LinkOperation::place(std::size_t from, Range range) const {
     const bool arrives = action.kind != Action::Kind::send && action.kind != Action::Kind::combine;
     if (!arrives || action.peer != from || waiting-- > 0) continue;
     if (action.kind != Action::Kind::receive || action.range != range) return {};
-    return {at(range.begin), range.size() * call_.type.bytes()};
+    return {at(range.begin), range.size() * data_.type.bytes()};
   }
   return {};
 }
@@ -409,7 +456,11 @@ std::span<std::byte> LinkOperation::place(std::size_t from, Range range) const {
 // The engine.
 
 LinkEngine::LinkEngine(net::Transport& transport, std::size_t rank, std::size_t ranks, LinkOptions options)
-    : transport_(transport), rank_(rank), ranks_(ranks), options_(std::move(options)) {
+    : transport_(transport),
+      rank_(rank),
+      ranks_(ranks),
+      options_(std::move(options)),
+      clock_(options_.clock != nullptr ? *options_.clock : system_clock_) {
   transport_.place_payloads([this](const net::FrameHeader& header) {
     const auto found = groups_.find(header.group);
     return found == groups_.end() ? std::span<std::byte>() : found->second->place(header);
@@ -432,7 +483,7 @@ LinkEngine::~LinkEngine() {
 }
 
 void LinkEngine::advance_all() {
-  for (const auto& [id, group] : groups_) group->advance();
+  for (const auto& [id, group] : groups_) group->step();
 }
 
 void LinkEngine::add(std::uint32_t id, LinkGroup& group) {
@@ -448,6 +499,12 @@ void LinkEngine::add(std::uint32_t id, LinkGroup& group) {
 }
 
 void LinkEngine::break_all(const Error& error) {
+  break_off(error);
+  throw error;
+}
+
+void LinkEngine::break_off(const Error& error) noexcept {
+  if (broken_) return;
   broken_ = error;
   last_words_ = error.what();
   net::FrameHeader header;
@@ -462,21 +519,19 @@ void LinkEngine::break_all(const Error& error) {
     }
   }
   let_words_leave();
-  throw error;
 }
 
 /// Who hears that our links close before it hears why would take us for the cause.
 void LinkEngine::let_words_leave() {
-  const SystemClock clock;
-  const Moment limit = clock.now() + kLastWords;
+  const Moment limit = clock_.now() + kLastWords;
   const auto leaving = [&] {
     for (std::size_t r = 0; r < ranks_; ++r)
       if (r != rank_ && transport_.in_flight_bytes({net::Role::worker, static_cast<std::uint32_t>(r)}) > 0) return true;
     return false;
   };
-  while (leaving() && clock.now() < limit) {
+  while (leaving() && clock_.now() < limit) {
     try {
-      transport_.receive(clock.now() + kLook);
+      transport_.receive(clock_.now() + kLook);
     } catch (const Error&) {  // others break, too
     }
   }
@@ -500,19 +555,45 @@ bool LinkEngine::pump(Moment deadline) {
   return true;
 }
 
+std::string LinkEngine::doing(const LinkOperation& operation, const LinkGroup& group) {
+  return fmt::format("[ring] rank {}: in {}, waiting for rank {}", group.name(group.rank()),
+                     name_of(operation.call(), operation.said().number), group.name(operation.missing()));
+}
+
+void LinkEngine::take_all() {
+  if (broken_) throw *broken_;
+  if (found_) throw *found_;
+  // Where there is a thread, it takes what comes.
+  while (!options_.background && pump(Moment::min())) {
+  }
+  advance_all();
+}
+
+void LinkEngine::take_next(Moment deadline) {
+  if (broken_) throw *broken_;
+  if (found_) throw *found_;
+  pump(deadline);
+  advance_all();
+}
+
+void LinkEngine::advance_for(LinkOperation& operation, LinkGroup& group) {
+  try {
+    take_all();
+  } catch (const Error& error) {
+    if (broken_) throw;
+    break_all(error.with_context(doing(operation, group)));
+  }
+}
+
 void LinkEngine::wait_for(LinkOperation& operation, LinkGroup& group) {
-  throw_if_broken();
-  const SystemClock clock;
   std::optional<Moment> since;
   for (;;) {
+    if (broken_) throw *broken_;
     advance_all();
     if (operation.finished()) return;
-    const auto doing = [&] {
-      return fmt::format("[ring] rank {}: in {}, waiting for {}", group.rank(),
-                         name_of(operation.call(), operation.number()), group.who(operation.awaited()));
-    };
     try {
-      const Moment now = clock.now();
+      if (found_) throw *found_;
+      const Moment now = clock_.now();
       if (!since) since = now;
       if (pump(now + kLook)) {
         since = std::nullopt;
@@ -522,11 +603,12 @@ void LinkEngine::wait_for(LinkOperation& operation, LinkGroup& group) {
       group.probe(operation);
     } catch (const Error& error) {
       if (broken_) throw;
-      break_all(error.with_context(doing()));
+      break_all(error.with_context(doing(operation, group)));
     }
-    const Nanoseconds waited = clock.now() - *since;
+    const Nanoseconds waited = clock_.now() - *since;
     if (options_.group.op_timeout > Nanoseconds(0) && waited > options_.group.op_timeout)
-      break_all(Error(ErrorKind::timeout, fmt::format("{}: nothing for {:.1f} s", doing(), seconds(waited))));
+      break_all(
+          Error(ErrorKind::timeout, fmt::format("{}: nothing for {:.1f} s", doing(operation, group), seconds(waited))));
   }
 }
 
@@ -537,13 +619,13 @@ void LinkEngine::run() {
     return std::any_of(groups_.begin(), groups_.end(), [](const auto& each) { return !each.second->idle(); });
   };
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || (wanted_ == 0 && !broken_ && busy()); });
+    changed_.wait(lock, [&] { return stop_ || (wanted_ == 0 && !broken_ && !found_ && busy()); });
     if (stop_) return;
     try {
       advance_all();
-      if (busy()) pump(SystemClock().now() + kLook);
+      if (busy()) pump(clock_.now() + kLook);
     } catch (const Error& error) {
-      broken_ = error;  // the owner hears of it in its next call
+      if (!broken_) found_ = error;  // the owner hears of it in its next call
     }
   }
 }
@@ -580,22 +662,33 @@ Plan LinkGroup::plan(Collective collective, std::size_t count, ElementType type,
   }
 }
 
-std::string LinkGroup::describe(Collective collective, std::size_t count, ElementType type) const {
-  const Tuning::Row row = choice(count * type.bytes());
+std::string_view LinkGroup::plan_name(Collective collective, std::size_t bytes) const {
+  const Tuning::Row row = choice(bytes);
   const bool small = row.algorithm == Algorithm::exchange;
-  const std::string way = size() < 2 ? "one rank" : engine_->transport().describe(peer(rank_ == 0 ? 1 : 0));
-  const std::string_view plan = collective == Collective::all_reduce  ? to_string(row.algorithm)
-                                : collective == Collective::barrier   ? "dissemination"
-                                : collective == Collective::broadcast ? (small ? "tree" : "chain")
-                                : small                               ? "exchange"
-                                                                      : "ring";
-  return fmt::format("{}: {}, {}", to_string(collective), plan, way);
+  return collective == Collective::all_reduce  ? to_string(row.algorithm)
+         : collective == Collective::barrier   ? "dissemination"
+         : collective == Collective::broadcast ? (small ? "tree" : "chain")
+         : small                               ? "exchange"
+                                               : "ring";
+}
+
+std::string LinkGroup::reached() const {
+  return size() < 2 ? "one rank" : engine_->transport().describe(peer(rank_ == 0 ? 1 : 0));
+}
+
+std::string LinkGroup::describe(Collective collective, std::size_t count, ElementType type) const {
+  return fmt::format("{}: {}, {}", to_string(collective), plan_name(collective, count * type.bytes()), reached());
+}
+
+std::string LinkGroup::way(Collective collective, std::size_t count, ElementType type) const {
+  return fmt::format("{} over {}", plan_name(collective, count * type.bytes()), reached());
 }
 
 Work LinkGroup::start(const Call& call, Vector data, const ReduceOp& op, Plan made) {
   return engine_->locked([&] {
     engine_->throw_if_broken();
-    return launch(std::make_shared<LinkOperation>(*this, numbers_++, call, data, op, std::move(made)));
+    const Announced said = outer_ ? *outer_ : Announced{call, numbers_, size()};
+    return launch(std::make_shared<LinkOperation>(*this, numbers_++, said, data, op, std::move(made)));
   });
 }
 
@@ -617,8 +710,8 @@ Work LinkGroup::message(std::size_t count, ElementType type, std::byte* data, st
           {sends ? Action::Kind::send : Action::Kind::receive, static_cast<std::uint32_t>(sends ? to : from), range});
       begin += segment;
     } while (begin < count);
-    return launch(
-        std::make_shared<LinkOperation>(*this, number, call, Vector(data, count, type), ReduceOp(), std::move(made)));
+    return launch(std::make_shared<LinkOperation>(*this, number, Announced{call, number}, Vector(data, count, type),
+                                                  ReduceOp(), std::move(made)));
   });
 }
 
@@ -650,7 +743,7 @@ net::FrameHeader LinkGroup::header_of(const LinkOperation& operation) const {
 }
 
 void LinkGroup::probe(const LinkOperation& operation) {
-  const std::size_t to = operation.awaited();
+  const std::size_t to = operation.missing();
   if (to == rank_ || operation.call().collective >= Collective::send) return;
   net::FrameHeader header = header_of(operation);
   header.flags = net::FrameHeader::kProbe;
@@ -670,7 +763,7 @@ LinkOperation* LinkGroup::find(const net::FrameHeader& header, std::size_t from)
     const Call& call = operation->call();
     if (call.collective == Collective::send || operation->number() != header.step) continue;
     if (message != (call.collective == Collective::recv)) continue;
-    if (message && operation->awaited() != from) continue;
+    if (message && operation->missing() != from) continue;
     return operation.get();
   }
   return nullptr;
@@ -680,7 +773,8 @@ void LinkGroup::check_call(const LinkOperation& operation, std::size_t from, con
   const Call theirs = call_of(header);
   const Call ours = as_sent(operation.call());
   if (theirs != ours)
-    engine_->break_all(Error(ErrorKind::usage, mismatch(operation.number(), rank_, ours, from, theirs)));
+    engine_->break_all(
+        Error(ErrorKind::usage, mismatch(operation.said().number, name(rank_), ours, name(from), theirs)));
 }
 
 void LinkGroup::arrived(net::Message message) {
@@ -697,7 +791,7 @@ void LinkGroup::arrived(net::Message message) {
   check_call(*operation, from, message.header);
   moved_.received += message.payload.size();
   operation->take(from, std::move(message));
-  if (operation->step()) advance();
+  if (operation->step()) step();
 }
 
 std::span<std::byte> LinkGroup::place(const net::FrameHeader& header) {
@@ -711,29 +805,34 @@ std::span<std::byte> LinkGroup::place(const net::FrameHeader& header) {
   return place.size() == header.payload_bytes ? place : std::span<std::byte>();
 }
 
-void LinkGroup::advance() {
+void LinkGroup::step() {
   for (const auto& operation : operations_) operation->step();
   std::erase_if(operations_, [](const auto& operation) { return operation->finished(); });
 }
 
 std::unique_ptr<ProcessGroup> LinkGroup::split(std::uint32_t colour, std::uint32_t key) {
-  const Split split = agree_on_split(*this, colour, key, next_group_);
-  next_group_ = split.next_group;
+  const Split split = agree_on_split(*this, colour, key, engine_->next_group());
+  engine_->next_group() = split.next_group;
+  return part(split.ranks, split.id, {});
+}
+
+std::unique_ptr<InnerGroup> LinkGroup::part(const std::vector<std::size_t>& ranks, std::uint32_t id,
+                                            std::vector<std::size_t> names) {
   std::vector<std::uint32_t> members;
-  for (const std::size_t r : split.ranks) members.push_back(members_[r]);
-  auto group = std::make_unique<LinkGroup>(engine_, split.id, std::move(members), split.rank);
-  group->next_group_ = next_group_;
-  return group;
+  for (const std::size_t r : ranks) members.push_back(members_[r]);
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  return std::make_unique<LinkGroup>(engine_, id, std::move(members), std::move(names),
+                                     static_cast<std::size_t>(own - ranks.begin()));
 }
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_link_group(net::Transport& transport, std::size_t rank, std::size_t ranks,
-                                              LinkOptions options) {
+std::unique_ptr<InnerGroup> make_link_group(net::Transport& transport, std::size_t rank, std::size_t ranks,
+                                            LinkOptions options) {
   std::vector<std::uint32_t> members(ranks);
   for (std::size_t r = 0; r < ranks; ++r) members[r] = static_cast<std::uint32_t>(r);
   return std::make_unique<LinkGroup>(std::make_shared<LinkEngine>(transport, rank, ranks, std::move(options)), 0,
-                                     std::move(members), rank);
+                                     std::move(members), std::vector<std::size_t>(), rank);
 }
 
 }  // namespace psring::ring

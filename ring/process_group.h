@@ -45,6 +45,8 @@ class Operation {
   virtual bool advance() = 0;
   /// Returns once it is complete.
   virtual void wait() = 0;
+  /// The rank that is waited for, as errors name it.
+  virtual std::size_t awaited() const = 0;
 };
 
 /// A handle on an operation. Its vectors must not be touched, nor freed, until `wait` has returned or `done` was
@@ -61,6 +63,8 @@ class Work {
   void wait() {
     if (operation_ != nullptr) operation_->wait();
   }
+  /// The rank that is waited for. REQUIRES: not done.
+  std::size_t awaited() const { return operation_->awaited(); }
 
  private:
   std::shared_ptr<Operation> operation_;

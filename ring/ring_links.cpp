@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <unistd.h>
@@ -6,11 +7,33 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/net/unix_socket.h>
+#include <psring/ring/hierarchical_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm_group.h>
 #include <psring/ring/shm_rendezvous.h>
 
 namespace psring::ring {
+namespace {
+
+std::vector<net::Member> of_host(const std::vector<net::Member>& workers, const std::string& host_id) {
+  std::vector<net::Member> near;
+  std::copy_if(workers.begin(), workers.end(), std::back_inserter(near),
+               [&](const net::Member& worker) { return worker.host_id == host_id; });
+  return near;
+}
+
+/// A number for each worker's host: the place of its first worker.
+std::vector<std::size_t> hosts_of(const std::vector<net::Member>& workers) {
+  std::vector<std::size_t> hosts;
+  for (const net::Member& worker : workers) {
+    const auto first = std::find_if(workers.begin(), workers.end(),
+                                    [&](const net::Member& other) { return other.host_id == worker.host_id; });
+    hosts.push_back(static_cast<std::size_t>(first - workers.begin()));
+  }
+  return hosts;
+}
+
+}  // namespace
 
 RingLinks::RingLinks(const net::JobKey& key, net::DataLinks::Options options, ByteLedger& ledger)
     : key_(key),
@@ -35,19 +58,34 @@ std::unique_ptr<ProcessGroup> RingLinks::connect(const std::vector<net::Member>&
   if (options_.way == net::Way::shm && far != workers.end())
     fail(ErrorKind::usage, "--transport shm: {} is on another host than {}", to_string(*far),
          to_string(options_.self.peer));
+  const auto near = of_host(workers, options_.host_id);
   const bool messages = options_.way == net::Way::tcp || options_.link || options.algorithm;
-  if (far != workers.end() || messages) return connect_tcp(workers, std::move(options), deadline);
-  std::vector<net::Peer> peers;
-  for (const net::Member& worker : workers) peers.push_back(worker.peer);
-  const ShmWorld world = meet_in_shared_memory(key_, options_.self, peers, listener_,
-                                               workers.front().addresses.at("ring-shm"), std::move(arena), deadline);
-  listener_ = Fd();
-  tcp_.reset();
-  return make_shm_group(world, std::move(options.group));
+  const bool shares = std::any_of(workers.begin(), workers.end(), [&](const net::Member& worker) {
+    return of_host(workers, worker.host_id).size() > 1;
+  });
+  const std::size_t rank = options_.self.peer.rank;
+  if (far == workers.end() && !messages) return connect_shm(near, std::move(arena), options.group, deadline);
+  if (!shares || messages) return connect_tcp(workers, std::move(options), deadline);
+  std::unique_ptr<InnerGroup> host = connect_shm(near, std::move(arena), options.group, deadline);
+  const GroupOptions group = options.group;
+  return make_hierarchical_group(std::move(host), connect_tcp(workers, std::move(options), deadline), rank,
+                                 hosts_of(workers), group);
 }
 
-std::unique_ptr<ProcessGroup> RingLinks::connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
-                                                     Moment deadline) {
+std::unique_ptr<InnerGroup> RingLinks::connect_shm(const std::vector<net::Member>& workers,
+                                                   std::shared_ptr<Arena> arena, GroupOptions options,
+                                                   Moment deadline) {
+  std::vector<net::Peer> peers;
+  for (const net::Member& worker : workers) peers.push_back(worker.peer);
+  ShmWorld world = meet_in_shared_memory(key_, options_.self, peers, listener_,
+                                         workers.front().addresses.at("ring-shm"), std::move(arena), deadline);
+  for (const net::Peer& peer : peers) world.workers.push_back(peer.rank);
+  listener_ = Fd();
+  return make_shm_group(world, std::move(options));
+}
+
+std::unique_ptr<InnerGroup> RingLinks::connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
+                                                   Moment deadline) {
   listener_ = Fd();
   std::map<net::Peer, std::string> lower;
   std::set<net::Peer> all;

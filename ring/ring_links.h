@@ -19,7 +19,7 @@ namespace psring::ring {
 
 /// A worker's links to all other workers of its job, made from what the rendezvous knows, and the group over them:
 /// through shared memory where all are on one host, over TCP where each is on its own, or where that, a link's rate or
-/// an algorithm of messages was asked for.
+/// an algorithm of messages was asked for; where some share hosts, through shared memory there and over TCP between.
 class RingLinks {
  public:
   /// `ledger` counts what passes through TCP.
@@ -34,8 +34,10 @@ class RingLinks {
                                         LinkOptions options, Moment deadline);
 
  private:
-  std::unique_ptr<ProcessGroup> connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
-                                            Moment deadline);
+  std::unique_ptr<InnerGroup> connect_shm(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
+                                          GroupOptions options, Moment deadline);
+  std::unique_ptr<InnerGroup> connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
+                                          Moment deadline);
 
   const net::JobKey key_;
   const net::DataLinks::Options options_;

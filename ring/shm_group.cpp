@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstring>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -48,21 +49,21 @@ class ShmGroup;
 /// One operation. Posting it, waiting until all have posted, and what follows in `step`.
 class ShmOperation final : public Operation {
  public:
-  ShmOperation(ShmGroup& group, std::uint64_t number, const Call& call, Vector data, ReduceOp op, const Parts* parts)
-      : group_(group), number_(number), call_(call), data_(data), op_(std::move(op)) {
+  /// `call`: what is done; `said`: what ranks are told of it.
+  ShmOperation(ShmGroup& group, std::uint64_t number, const Call& call, const Announced& said, Vector data, ReduceOp op,
+               const Parts* parts)
+      : group_(group), number_(number), call_(call), said_(said), data_(data), op_(std::move(op)) {
     if (parts != nullptr) parts_ = *parts;
   }
 
   bool advance() override;
   void wait() override;
+  std::size_t awaited() const override;
 
-  std::uint64_t number() const { return number_; }
-  const Call& call() const { return call_; }
+  const Announced& said() const { return said_; }
   bool finished() const { return finished_; }
   /// What is next, as far as it goes without waiting. REQUIRES: operations before it are finished.
   bool step();
-  /// The rank that is waited for.
-  std::size_t awaited() const;
   void post();
 
  private:
@@ -80,6 +81,7 @@ class ShmOperation final : public Operation {
   void perform_reduce(Range slice, bool store_to_all);
   void copy_parts(std::size_t from, Range slice);
   void copy(std::size_t from, Range range, Range slice);
+  std::size_t missing() const;
   bool step_staged();
   void stage_in(Range slice);
   void stage_out(Range slice);
@@ -88,6 +90,7 @@ class ShmOperation final : public Operation {
   ShmGroup& group_;
   const std::uint64_t number_;
   const Call call_;
+  const Announced said_;
   const Vector data_;
   const ReduceOp op_;
   Parts parts_;
@@ -107,11 +110,10 @@ class ShmMessage final : public Operation {
 
   bool advance() override;
   void wait() override;
+  std::size_t awaited() const override;
   bool step();
   bool finished() const { return finished_; }
-  std::uint64_t number() const { return number_; }
-  const Call& call() const { return call_; }
-  std::size_t awaited() const;
+  Announced said() const { return {call_, number_}; }
 
  private:
   bool step_send();
@@ -128,16 +130,21 @@ class ShmMessage final : public Operation {
   std::span<std::byte> copy_;  ///< in the arena, of a vector that lies elsewhere
 };
 
-class ShmGroup final : public ProcessGroup {
+class ShmGroup final : public InnerGroup {
  public:
-  /// `members`: the ranks of the world that the group is made of.
-  ShmGroup(const ShmWorld& world, std::vector<std::size_t> members, std::size_t id, GroupOptions options)
+  /// `members`: the ranks of the world that the group is made of; `names`: what they are called, or none;
+  /// `next_group`: of all groups of this rank.
+  ShmGroup(const ShmWorld& world, std::vector<std::size_t> members, std::vector<std::size_t> names, std::size_t id,
+           GroupOptions options, std::shared_ptr<std::uint32_t> next_group)
       : world_(world),
         members_(std::move(members)),
+        names_(std::move(names)),
         rank_(static_cast<std::size_t>(std::find(members_.begin(), members_.end(), world.rank) - members_.begin())),
         id_(id),
         options_(std::move(options)),
-        control_(world.control->data(), world.size(), id),
+        control_(world.control->data(), world.size(), id, members_),
+        bells_(world.control->data(), world.size(), 0, members_),
+        next_group_(std::move(next_group)),
         crowded_(world.size() > processors()),
         staging_(world.arena->allocate(2 * kShmSliceBytes)),
         sent_(members_.size(), 0),
@@ -185,7 +192,22 @@ class ShmGroup final : public ProcessGroup {
   Moved moved() const override;
   void account() override;
 
+  std::unique_ptr<InnerGroup> part(const std::vector<std::size_t>& ranks, std::uint32_t id,
+                                   std::vector<std::size_t> names) override;
+  void announce(const Announced& outer) override { outer_ = outer; }
+  void advance() override {
+    check_broken();
+    advance_all();
+  }
+  std::uint32_t watch() override;
+  void rest(std::uint32_t seen, Moment until) override;
+  void leave() override { bell().sleeping.store(0, std::memory_order_relaxed); }
+  void break_off(const Error& error) noexcept override;
+  std::optional<Error> broken() const override { return broken_; }
+  std::string way(Collective, std::size_t, ElementType) const override { return "shared memory"; }
+
   // What operations use.
+  std::size_t name(std::size_t rank) const { return names_.empty() ? rank : names_[rank]; }
   ShmControl& control() { return control_; }
   ShmRank& own() { return control_.rank(rank_); }
   std::byte* base(std::size_t rank) const { return world_.base(members_[rank]); }
@@ -197,7 +219,7 @@ class ShmGroup final : public ProcessGroup {
   void ring_all();
   /// The same, but one that falls asleep at this moment may be missed.
   void wake_sleepers();
-  void check_call(std::size_t peer, const Call& theirs, const Call& ours, std::uint64_t number);
+  void check_call(std::size_t peer, const Call& theirs, const Announced& ours);
   [[noreturn]] void break_group(const Error& error);
   bool advance_until(const ShmOperation& operation);
   template <class Waiting>
@@ -213,19 +235,24 @@ class ShmGroup final : public ProcessGroup {
   static void add(std::atomic<std::uint64_t>& counter, std::size_t bytes) {
     counter.store(counter.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
+  ShmRank& bell() { return bells_.rank(rank_); }
+  void sleep(std::uint32_t seen, Nanoseconds at_most);
   void check_broken();
   Moved moved_with(std::size_t peer, Collective by) const;
   Work start(const Call& call, Vector data, const ReduceOp& op, const Parts* parts = nullptr);
   Work message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to);
   void advance_all();
-  void look_after_peers(const Call& call, std::uint64_t number, std::size_t awaited, Moment since);
+  void look_after_peers(const Announced& said, std::size_t awaited, Moment since);
 
   const ShmWorld world_;
   const std::vector<std::size_t> members_;
+  const std::vector<std::size_t> names_;
   const std::size_t rank_;
   const std::size_t id_;
   const GroupOptions options_;
   ShmControl control_;
+  ShmControl bells_;  ///< of the world: a rank sleeps for all of its groups at once
+  const std::shared_ptr<std::uint32_t> next_group_;
   const bool crowded_;
   const std::span<std::byte> staging_;
 
@@ -234,7 +261,7 @@ class ShmGroup final : public ProcessGroup {
   std::deque<std::shared_ptr<ShmMessage>> messages_;
   std::vector<std::uint64_t> sent_;      ///< messages to each rank
   std::vector<std::uint64_t> received_;  ///< messages from each rank
-  std::uint32_t next_group_ = 1;
+  std::optional<Announced> outer_;
   std::optional<Error> broken_;
   std::vector<std::array<Moved, kShmKinds>> accounted_;  ///< with each rank, by operation
 };
@@ -249,7 +276,7 @@ void ShmOperation::wait() {
 
 void ShmOperation::post() {
   ShmPost& post = post_of(group_.rank());
-  post.call = call_;
+  post.call = said_.call;
   const std::size_t bytes = data_.bytes();
   const auto place = group_.arena()->mark(data_.data);
   post.staged = bytes > kShmSlotBytes && place == 0;
@@ -272,7 +299,7 @@ bool ShmOperation::all_posted() {
   for (; posted_ < group_.size(); ++posted_) {
     const ShmPost& theirs = post_of(posted_);
     if (theirs.number.load(std::memory_order_acquire) != number_ + 1) return false;
-    group_.check_call(posted_, theirs.call, call_, number_);
+    group_.check_call(posted_, theirs.call, said_);
   }
   return true;
 }
@@ -288,8 +315,10 @@ void ShmOperation::tick() {
   ticks.store(ticks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-std::size_t ShmOperation::awaited() const {
-  if (way_ == Way::none) return posted_;
+std::size_t ShmOperation::awaited() const { return group_.name(missing()); }
+
+std::size_t ShmOperation::missing() const {
+  if (way_ == Way::none) return std::min(posted_, group_.size() - 1);
   const std::uint64_t wanted = first_tick_ + (way_ == Way::direct ? 1 : iteration_);
   for (std::size_t r = 0; r < group_.size(); ++r)
     if (group_.control().rank(r).ticks.load(std::memory_order_acquire) < wanted) return r;
@@ -381,15 +410,15 @@ void ShmOperation::perform_reduce(Range slice, bool store_to_all) {
     for (std::size_t r = 0; r < n; ++r) {
       std::byte* there = address(r, slice) + skip;
       from[r] = there;
-      if (r != me) group_.add_read(r, call_.collective, bytes);
+      if (r != me) group_.add_read(r, said_.call.collective, bytes);
       if (slots || (!store_to_all && r == me)) {
         if (r == me) to[targets++] = data_.data + range.begin * width;
       } else if (store_to_all) {
         to[targets++] = there;
-        if (r != me) group_.add_stored(r, call_.collective, bytes);
+        if (r != me) group_.add_stored(r, said_.call.collective, bytes);
       }
     }
-    reduce(op_, call_.type, from, to.first(targets), range.size(), 1.0 / static_cast<double>(n));
+    reduce(op_, call_.type, from, to.first(targets), range.size(), 1.0 / static_cast<double>(said_.ranks));
   };
   if (store_to_all) return reduce_range(slots ? slice : my_chunk(slice));
   for (const Range range : parts_[me]) reduce_range(range);
@@ -404,7 +433,7 @@ void ShmOperation::copy(std::size_t from, Range range, Range slice) {
   const std::size_t width = call_.type.bytes();
   std::memcpy(data_.data + range.begin * width, address(from, slice) + (range.begin - slice.begin) * width,
               range.size() * width);
-  group_.add_read(from, call_.collective, range.size() * width);
+  group_.add_read(from, said_.call.collective, range.size() * width);
 }
 
 Range ShmOperation::slice(std::size_t index) const {
@@ -454,7 +483,7 @@ void ShmMessage::wait() {
   if (!finished_) group_.wait_for(*this);
 }
 
-std::size_t ShmMessage::awaited() const { return group_.rank() == from_ ? to_ : from_; }
+std::size_t ShmMessage::awaited() const { return group_.name(group_.rank() == from_ ? to_ : from_); }
 
 bool ShmMessage::step() { return finished_ = finished_ || (group_.rank() == from_ ? step_send() : step_recv()); }
 
@@ -490,7 +519,7 @@ bool ShmMessage::step_recv() {
   Call ours = call_;
   ours.collective = Collective::send;
   ours.root = box.post.call.root;
-  group_.check_call(from_, box.post.call, ours, number_);
+  group_.check_call(from_, box.post.call, {ours, number_});
   const std::size_t bytes = call_.count * call_.type.bytes();
   if (bytes <= kShmSlotBytes) {
     if (bytes > 0) std::memcpy(data_, group_.control().mailbox_slot(from_, to_), bytes);
@@ -514,19 +543,26 @@ void ShmGroup::ring_all() {
 
 void ShmGroup::wake_sleepers() {
   for (std::size_t r = 0; r < size(); ++r) {
-    ShmRank& peer = control_.rank(r);
+    ShmRank& peer = bells_.rank(r);
     if (r == rank_ || peer.sleeping.load(std::memory_order_relaxed) == 0) continue;
     peer.bell.fetch_add(1, std::memory_order_release);
     futex(peer.bell, FUTEX_WAKE, INT_MAX, nullptr);
   }
 }
 
-void ShmGroup::check_call(std::size_t peer, const Call& theirs, const Call& ours, std::uint64_t number) {
-  if (theirs != ours) break_group(Error(ErrorKind::usage, mismatch(number, rank_, ours, peer, theirs)));
+void ShmGroup::check_call(std::size_t peer, const Call& theirs, const Announced& ours) {
+  if (theirs == ours.call) return;
+  break_group(Error(ErrorKind::usage, mismatch(ours.number, name(rank_), ours.call, name(peer), theirs)));
+}
+
+void ShmGroup::break_group(const Error& error) {
+  break_off(error);
+  throw error;
 }
 
 /// The first cause is everybody's.
-void ShmGroup::break_group(const Error& error) {
+void ShmGroup::break_off(const Error& error) noexcept {
+  if (broken_) return;
   broken_ = error;
   ShmGroupHeader& header = control_.header();
   std::uint32_t whole = 0;
@@ -536,7 +572,6 @@ void ShmGroup::break_group(const Error& error) {
     header.broken.store(2, std::memory_order_release);
     ring_all();
   }
-  throw error;
 }
 
 void ShmGroup::check_broken() {
@@ -549,14 +584,15 @@ void ShmGroup::check_broken() {
 
 Work ShmGroup::start(const Call& call, Vector data, const ReduceOp& op, const Parts* parts) {
   check_broken();
-  auto operation = std::make_shared<ShmOperation>(*this, posted_, call, data, op, parts);
+  const Announced said = outer_ ? *outer_ : Announced{call, posted_, size()};
+  auto operation = std::make_shared<ShmOperation>(*this, posted_, call, said, data, op, parts);
   // The post and the slot of so many operations ago are used again: everybody has to be behind that.
   if (posted_ >= kShmPosts) {
     const std::uint64_t behind = posted_ - kShmPosts + 1;
     struct Room {
       ShmGroup& group;
       std::uint64_t behind;
-      const Call& call_of;
+      Announced says;
       bool step() {
         group.advance_all();
         return awaited() == group.size();
@@ -566,9 +602,8 @@ Work ShmGroup::start(const Call& call, Vector data, const ReduceOp& op, const Pa
         while (r < group.size() && group.control_.rank(r).completed.load(std::memory_order_acquire) >= behind) ++r;
         return r;
       }
-      const Call& call() const { return call_of; }
-      std::uint64_t number() const { return behind - 1; }
-    } room{*this, behind, call};
+      const Announced& said() const { return says; }
+    } room{*this, behind, {said.call, behind - 1}};
     if (!room.step()) wait_for(room);
   }
   ++posted_;
@@ -603,7 +638,7 @@ bool ShmGroup::advance_until(const ShmOperation& operation) {
   return operation.finished();
 }
 
-/// `Waiting` has step(), awaited(), call() and number().
+/// `Waiting` has step(), awaited() and said().
 template <class Waiting>
 void ShmGroup::wait_for(Waiting& waiting) {
   if (broken_) throw *broken_;
@@ -628,32 +663,50 @@ void ShmGroup::wait_for(Waiting& waiting) {
     ::sched_yield();
     if (ready()) return;
   }
-  ShmRank& self = own();
   for (;;) {
-    const std::uint32_t bell = self.bell.load(std::memory_order_acquire);
-    self.sleeping.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const std::uint32_t seen = watch();
     bool done = false;
     try {
       done = ready();
     } catch (...) {
-      self.sleeping.store(0, std::memory_order_relaxed);
+      leave();
       throw;
     }
-    if (!done) {
-      const timespec limit{0, kSleep.count()};
-      futex(self.bell, FUTEX_WAIT, bell, &limit);
-    }
-    self.sleeping.store(0, std::memory_order_relaxed);
+    if (!done) sleep(seen, kSleep);
+    leave();
     if (done || ready()) return;
-    look_after_peers(waiting.call(), waiting.number(), waiting.awaited(), since);
+    look_after_peers(waiting.said(), waiting.awaited(), since);
   }
 }
 
-void ShmGroup::look_after_peers(const Call& call, std::uint64_t number, std::size_t awaited, Moment since) {
+/// Who rings stores first, then looks whether we sleep; we say so first, then look at what was stored.
+std::uint32_t ShmGroup::watch() {
+  const std::uint32_t seen = bell().bell.load(std::memory_order_acquire);
+  bell().sleeping.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return seen;
+}
+
+void ShmGroup::rest(std::uint32_t seen, Moment until) {
+  const auto rung = [&] { return bell().bell.load(std::memory_order_acquire) != seen; };
+  for (unsigned i = 0; i < kPauses && !rung(); ++i) _mm_pause();
+  const SystemClock clock;
+  const Moment since = clock.now();
+  while (!crowded_ && !rung() && clock.now() < since + kYieldFor) ::sched_yield();
+  if (const Nanoseconds left = until - clock.now(); !rung() && left > Nanoseconds(0))
+    sleep(seen, std::min(left, kSleep));
+  leave();
+}
+
+void ShmGroup::sleep(std::uint32_t seen, Nanoseconds at_most) {
+  const timespec limit{0, at_most.count()};
+  futex(bell().bell, FUTEX_WAIT, seen, &limit);
+}
+
+void ShmGroup::look_after_peers(const Announced& said, std::size_t awaited, Moment since) {
   check_broken();
   const std::string doing =
-      fmt::format("[ring] rank {}: in {}, waiting for rank {}", rank_, name_of(call, number), awaited);
+      fmt::format("[ring] rank {}: in {}, waiting for rank {}", name(rank_), name_of(said.call, said.number), awaited);
   if (options_.check) {
     try {
       options_.check();
@@ -667,14 +720,17 @@ void ShmGroup::look_after_peers(const Call& call, std::uint64_t number, std::siz
 }
 
 std::unique_ptr<ProcessGroup> ShmGroup::split(std::uint32_t colour, std::uint32_t key) {
-  const Split split = agree_on_split(*this, colour, key, next_group_);
-  if (split.next_group > kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups);
-  next_group_ = split.next_group;
+  const Split split = agree_on_split(*this, colour, key, *next_group_);
+  *next_group_ = split.next_group;
+  return part(split.ranks, split.id, {});
+}
+
+std::unique_ptr<InnerGroup> ShmGroup::part(const std::vector<std::size_t>& ranks, std::uint32_t id,
+                                           std::vector<std::size_t> names) {
+  if (id >= kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups);
   std::vector<std::size_t> members;
-  for (const std::size_t r : split.ranks) members.push_back(members_[r]);
-  auto group = std::make_unique<ShmGroup>(world_, std::move(members), split.id, options_);
-  group->next_group_ = next_group_;
-  return group;
+  for (const std::size_t r : ranks) members.push_back(members_[r]);
+  return std::make_unique<ShmGroup>(world_, std::move(members), std::move(names), id, options_, next_group_);
 }
 
 Cost ShmGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
@@ -736,7 +792,8 @@ void ShmGroup::account() {
   accounted_.resize(size());
   for (std::size_t r = 0; r < size(); ++r) {
     if (r == rank_) continue;
-    const std::string peer = net::to_string(net::Peer{net::Role::worker, static_cast<std::uint32_t>(members_[r])});
+    const std::string peer =
+        net::to_string(net::Peer{net::Role::worker, static_cast<std::uint32_t>(world_.worker(members_[r]))});
     for (const Collective by : kCollectives) {
       Moved& before = accounted_[r][static_cast<std::size_t>(by)];
       const Moved now = moved_with(r, by);
@@ -752,24 +809,33 @@ void ShmGroup::account() {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_shm_group(const ShmWorld& world, GroupOptions options) {
+std::unique_ptr<InnerGroup> make_shm_group(const ShmWorld& world, GroupOptions options) {
   std::vector<std::size_t> members(world.size());
-  for (std::size_t r = 0; r < members.size(); ++r) members[r] = r;
-  return std::make_unique<ShmGroup>(world, std::move(members), 0, std::move(options));
+  std::iota(members.begin(), members.end(), std::size_t{0});
+  return std::make_unique<ShmGroup>(world, std::move(members), std::vector<std::size_t>(), 0, std::move(options),
+                                    std::make_shared<std::uint32_t>(1));
 }
 
-std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, std::size_t arena_bytes,
-                                                           const GroupOptions& options, std::span<ByteLedger> ledgers) {
+std::vector<ShmWorld> make_shm_worlds(std::size_t ranks, std::size_t arena_bytes) {
   const auto control = std::make_shared<const Mapping>(ShmControl::file_bytes(ranks));
   std::vector<std::shared_ptr<Arena>> arenas;
   for (std::size_t r = 0; r < ranks; ++r) arenas.push_back(std::make_shared<Arena>(arena_bytes));
-  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  std::vector<ShmWorld> worlds;
   for (std::size_t r = 0; r < ranks; ++r) {
     ShmWorld world{r, arenas[r], std::vector<std::shared_ptr<const Mapping>>(ranks), control};
     for (std::size_t q = 0; q < ranks; ++q)
       if (q != r) world.mappings[q] = std::make_shared<const Mapping>(arenas[q]->file(), arenas[q]->capacity());
+    worlds.push_back(std::move(world));
+  }
+  return worlds;
+}
+
+std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, std::size_t arena_bytes,
+                                                           const GroupOptions& options, std::span<ByteLedger> ledgers) {
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (const ShmWorld& world : make_shm_worlds(ranks, arena_bytes)) {
     GroupOptions own = options;
-    if (!ledgers.empty()) own.ledger = &ledgers[r];
+    if (!ledgers.empty()) own.ledger = &ledgers[world.rank];
     groups.push_back(make_shm_group(world, std::move(own)));
   }
   return groups;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
+#include <psring/ring/inner_group.h>
 #include <psring/ring/process_group.h>
 #include <psring/ring/shm_memory.h>
 
@@ -23,9 +24,11 @@ struct GroupOptions {
 /// it is in cache; one barrier before, one after. So all ranks hold the same bits, and those of a sum in rank order.
 /// Any other vector goes through slices of staging memory; one of at most kShmSlotBytes through the control file,
 /// with one barrier, and each rank reduces all of it.
-std::unique_ptr<ProcessGroup> make_shm_group(const ShmWorld& world, GroupOptions options);
+std::unique_ptr<InnerGroup> make_shm_group(const ShmWorld& world, GroupOptions options);
 
-/// Ranks that are threads of one process, for tests: groups of one world. `ledgers`: one a rank, or none.
+/// Ranks that are threads of one process, for tests: the world as each sees it, and groups of one. `ledgers`: one a
+/// rank, or none.
+std::vector<ShmWorld> make_shm_worlds(std::size_t ranks, std::size_t arena_bytes);
 std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, std::size_t arena_bytes,
                                                            const GroupOptions& options,
                                                            std::span<ByteLedger> ledgers = {});

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/fd.h>
@@ -20,14 +21,17 @@ struct ShmWorld {
   std::shared_ptr<Arena> arena;                          ///< this rank's
   std::vector<std::shared_ptr<const Mapping>> mappings;  ///< of the others' arenas, by rank; none for this rank
   std::shared_ptr<const Mapping> control;
+  std::vector<std::size_t> workers = {};  ///< which of the job's workers each rank is; none: the one of its number
 
+  std::size_t worker(std::size_t of) const { return workers.empty() ? of : workers[of]; }
   std::size_t size() const { return mappings.size(); }
   /// Where another rank's arena lies here, or this one's.
   std::byte* base(std::size_t of) const { return of == rank ? arena->base() : mappings[of]->data(); }
 };
 
-/// The control file: for each group a header, then for each of its ranks a ShmRank, its slots, its counters and its
-/// mailboxes. Group 0 is the world; `split` takes the others, in order.
+/// The control file: for each group, and each rank of the world, a header, a ShmRank, its slots, its counters and its
+/// mailboxes. Group 0 is the world; `split` takes the others, in order. Subgroups without a common rank may have the
+/// same number: each uses the places of its own ranks, and the header of its first.
 ///
 /// Every word has one writer, but for `bell`. What a rank writes for others lies on cache lines of its own.
 inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest
@@ -75,28 +79,27 @@ class ShmControl {
   /// The size of a control file for a world.
   static std::size_t file_bytes(std::size_t ranks) { return kShmGroups * group_bytes(ranks); }
 
-  ShmControl(std::byte* file, std::size_t world, std::size_t group)
-      : base_(file + group * group_bytes(world)), ranks_(world) {}
+  /// `members`: the ranks of the world that the group is made of.
+  ShmControl(std::byte* file, std::size_t world, std::size_t group, std::vector<std::size_t> members)
+      : base_(file + group * group_bytes(world)), ranks_(world), members_(std::move(members)) {}
 
-  ShmGroupHeader& header() const { return *reinterpret_cast<ShmGroupHeader*>(base_); }
-  ShmRank& rank(std::size_t of) const {
-    return *reinterpret_cast<ShmRank*>(base_ + header_bytes() + of * rank_bytes(ranks_));
-  }
+  ShmGroupHeader& header() const { return *reinterpret_cast<ShmGroupHeader*>(place(0)); }
+  ShmRank& rank(std::size_t of) const { return *reinterpret_cast<ShmRank*>(place(of) + header_bytes()); }
   std::byte* slot(std::size_t of, std::uint64_t number) const {
     return reinterpret_cast<std::byte*>(&rank(of)) + sizeof(ShmRank) + number % kShmPosts * kShmSlotBytes;
   }
   /// Bytes that `of` has read from the memory of rank `other`, and stored into it, by operation.
   std::atomic<std::uint64_t>& read_bytes(std::size_t of, std::size_t other, Collective by) const {
-    return counters(of)[2 * (other * kShmKinds + static_cast<std::size_t>(by))];
+    return counters(of)[2 * (members_[other] * kShmKinds + static_cast<std::size_t>(by))];
   }
   std::atomic<std::uint64_t>& stored_bytes(std::size_t of, std::size_t other, Collective by) const {
-    return counters(of)[2 * (other * kShmKinds + static_cast<std::size_t>(by)) + 1];
+    return counters(of)[2 * (members_[other] * kShmKinds + static_cast<std::size_t>(by)) + 1];
   }
   ShmMailbox& mailbox(std::size_t from, std::size_t to) const {
-    return *reinterpret_cast<ShmMailbox*>(mailboxes(from) + to * mailbox_bytes());
+    return *reinterpret_cast<ShmMailbox*>(mailboxes(from) + members_[to] * mailbox_bytes());
   }
   std::byte* mailbox_slot(std::size_t from, std::size_t to) const {
-    return mailboxes(from) + to * mailbox_bytes() + sizeof(ShmMailbox);
+    return mailboxes(from) + members_[to] * mailbox_bytes() + sizeof(ShmMailbox);
   }
 
  private:
@@ -104,11 +107,11 @@ class ShmControl {
   static constexpr std::size_t counter_bytes(std::size_t ranks) { return round_up(ranks * kShmKinds * 16, 64); }
   static constexpr std::size_t mailbox_bytes() { return sizeof(ShmMailbox) + kShmSlotBytes; }
   static constexpr std::size_t rank_bytes(std::size_t ranks) {
-    return sizeof(ShmRank) + kShmPosts * kShmSlotBytes + counter_bytes(ranks) + ranks * mailbox_bytes();
+    return header_bytes() + sizeof(ShmRank) + kShmPosts * kShmSlotBytes + counter_bytes(ranks) +
+           ranks * mailbox_bytes();
   }
-  static constexpr std::size_t group_bytes(std::size_t ranks) {
-    return round_up(header_bytes() + ranks * rank_bytes(ranks), 4096);
-  }
+  static constexpr std::size_t group_bytes(std::size_t ranks) { return round_up(ranks * rank_bytes(ranks), 4096); }
+  std::byte* place(std::size_t of) const { return base_ + members_[of] * rank_bytes(ranks_); }
   std::byte* after_slots(std::size_t of) const { return slot(of, 0) + kShmPosts * kShmSlotBytes; }
   std::atomic<std::uint64_t>* counters(std::size_t of) const {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(after_slots(of));
@@ -117,6 +120,7 @@ class ShmControl {
 
   std::byte* base_;
   std::size_t ranks_;
+  std::vector<std::size_t> members_;
 };
 
 }  // namespace psring::ring

@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -298,6 +299,17 @@ TEST_CASE("many operations may be under way") {
   });
 }
 
+TEST_CASE("operations are completed by asking alone") {
+  const std::string world = GENERATE(from_range(ring_worlds()));
+  run_ranks(world, 3, [](ProcessGroup& group) {
+    std::vector<float> values(40'000, 1);
+    Work work = group.all_reduce(std::span(values), ReduceOp());
+    while (!work.done()) std::this_thread::yield();
+    require(values == std::vector<float>(40'000, 3), "sum");
+    group.barrier().wait();
+  });
+}
+
 TEST_CASE("subgroups are groups of their own") {
   const std::string world = GENERATE(from_range(ring_worlds()));
   run_ranks(world, 5, [](ProcessGroup& group) {
@@ -316,6 +328,28 @@ TEST_CASE("subgroups are groups of their own") {
     std::vector<std::int32_t> one{1};
     again->all_reduce(std::span(one), ReduceOp()).wait();
     require(one[0] == static_cast<std::int32_t>(again->size()), "a subgroup's subgroup");
+  });
+}
+
+TEST_CASE("subgroups of different groups do not meet") {
+  const std::string world = GENERATE(from_range(ring_worlds()));
+  run_ranks(world, 4, [](ProcessGroup& group) {
+    const auto me = static_cast<std::uint32_t>(group.rank());
+    const auto pair = group.split(me / 2, me);
+    const auto other_pair = group.split(me % 2, me);
+    const auto again = pair->split(0, me);
+    const auto other_again = other_pair->split(0, me);
+    const auto add = [&](ProcessGroup& of, std::size_t partner) {
+      std::vector<std::int32_t> sum(3000, static_cast<std::int32_t>(1U << me));
+      of.all_reduce(std::span(sum), ReduceOp()).wait();
+      require(sum == std::vector<std::int32_t>(3000, (1 << me) + (1 << partner)), "sum of a pair");
+    };
+    for (int round = 0; round < 50; ++round) {
+      add(*pair, me ^ 1U);
+      add(*other_pair, me ^ 2U);
+      add(*again, me ^ 1U);
+      add(*other_again, me ^ 2U);
+    }
   });
 }
 

@@ -1,11 +1,15 @@
 #include "ring_worlds.h"
 
+#include <array>
 #include <exception>
+#include <map>
 #include <memory>
 #include <thread>
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/in_process.h>
+#include <psring/common/net/simulated.h>
+#include <psring/ring/hierarchical_group.h>
 #include <psring/ring/link_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm_group.h>
@@ -17,10 +21,12 @@ constexpr std::size_t kArenaBytes = std::size_t{1} << 30;  // sparse
 
 /// Ranks over in-process links, all with one algorithm, in messages small enough that vectors take several.
 struct Links {
-  explicit Links(std::size_t ranks, std::optional<ring::Algorithm> algorithm, bool background) : ledgers(ranks) {
+  Links(std::size_t ranks, std::optional<ring::Algorithm> algorithm, bool background, const ring::GroupOptions& group)
+      : ledgers(ranks) {
     for (std::size_t r = 0; r < ranks; ++r)
       endpoints.push_back(network.endpoint({net::Role::worker, static_cast<std::uint32_t>(r)}, ledgers[r]));
     ring::LinkOptions options;
+    options.group = group;
     options.tuning = ring::Tuning::built_in();
     options.algorithm = algorithm;
     options.segment_bytes = 4096;
@@ -31,21 +37,25 @@ struct Links {
   net::InProcessNetwork network{1};
   std::vector<ByteLedger> ledgers;
   std::vector<std::unique_ptr<net::Transport>> endpoints;
-  std::vector<std::unique_ptr<ring::ProcessGroup>> groups;
+  std::vector<std::unique_ptr<ring::InnerGroup>> groups;
 };
 
 /// Ranks that meet as processes do: sockets, proofs of the key, memory that is passed on.
 struct Met {
-  Met(std::size_t ranks, net::Way way, std::optional<ring::Algorithm> algorithm) : ledgers(ranks), groups(ranks) {
+  Met(std::size_t ranks, net::Way way, std::optional<ring::Algorithm> algorithm,
+      const std::function<std::size_t(std::size_t)>& host_of, const ring::GroupOptions& group)
+      : ledgers(ranks), groups(ranks) {
     const net::JobKey key = net::JobKey::generate();
     std::vector<net::Member> members;
     for (std::uint32_t r = 0; r < ranks; ++r) {
       const net::Peer self{net::Role::worker, r};
+      const std::string host = "host " + std::to_string(host_of(r));
       links.push_back(std::make_unique<ring::RingLinks>(
-          key, net::DataLinks::Options{.self = {self, 0}, .way = way, .host_id = "here"}, ledgers[r]));
-      members.push_back({.peer = self, .host_id = "here", .addresses = links[r]->listen()});
+          key, net::DataLinks::Options{.self = {self, 0}, .way = way, .host_id = host}, ledgers[r]));
+      members.push_back({.peer = self, .host_id = host, .addresses = links[r]->listen()});
     }
     ring::LinkOptions options;
+    options.group = group;
     options.tuning = ring::Tuning::built_in();
     options.algorithm = algorithm;
     options.segment_bytes = 16384;
@@ -62,32 +72,100 @@ struct Met {
   std::vector<std::unique_ptr<ring::ProcessGroup>> groups;
 };
 
+/// Hosts of 2, 1, 3, 1, 1 ... ranks, not one after the other.
+std::size_t host_of(std::size_t rank) {
+  constexpr std::array<std::size_t, 6> kHosts = {0, 0, 1, 2, 2, 2};
+  return rank < kHosts.size() ? kHosts[rank] : rank % 2 == 0 ? rank : 1;
+}
+
+/// Hosts whose ranks are threads, and in-process links between all of them.
+std::vector<std::unique_ptr<ring::ProcessGroup>> make_hierarchical(Links& links, std::size_t ranks,
+                                                                   const ring::GroupOptions& group) {
+  std::map<std::size_t, std::vector<std::size_t>> hosts;
+  std::vector<std::size_t> hosts_of;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    hosts_of.push_back(host_of(r));
+    hosts[host_of(r)].push_back(r);
+  }
+  std::vector<std::unique_ptr<ring::ProcessGroup>> groups(ranks);
+  for (const auto& [host, members] : hosts) {
+    const std::vector<ring::ShmWorld> worlds = ring::make_shm_worlds(members.size(), kArenaBytes);
+    for (std::size_t i = 0; i < members.size(); ++i)
+      groups[members[i]] = ring::make_hierarchical_group(
+          ring::make_shm_group(worlds[i], group), std::move(links.groups[members[i]]), members[i], hosts_of, group);
+  }
+  return groups;
+}
+
 struct World {
   std::unique_ptr<Links> links;
   std::vector<std::unique_ptr<ring::ProcessGroup>> own;
   std::unique_ptr<Met> met = nullptr;
-  std::vector<std::unique_ptr<ring::ProcessGroup>>& groups() { return links ? links->groups : met ? met->groups : own; }
+  std::vector<ring::ProcessGroup*> groups() {
+    std::vector<ring::ProcessGroup*> all;
+    if (links && own.empty())
+      for (const auto& group : links->groups) all.push_back(group.get());
+    else
+      for (const auto& group : met ? met->groups : own) all.push_back(group.get());
+    return all;
+  }
 };
 
-World make_world(const std::string& world, std::size_t ranks) {
-  if (world == "met-shm") return {nullptr, {}, std::make_unique<Met>(ranks, net::Way::automatic, std::nullopt)};
-  if (world == "tcp") return {nullptr, {}, std::make_unique<Met>(ranks, net::Way::tcp, std::nullopt)};
-  if (world == "tcp-ring") return {nullptr, {}, std::make_unique<Met>(ranks, net::Way::tcp, ring::Algorithm::ring)};
-  if (world == "shm") return {nullptr, ring::make_shm_groups(ranks, kArenaBytes, {})};
-  if (world == "links") return {std::make_unique<Links>(ranks, std::nullopt, false), {}};
-  if (world == "background") return {std::make_unique<Links>(ranks, std::nullopt, true), {}};
-  return {std::make_unique<Links>(ranks, ring::parse_algorithm("world", world), false), {}};
+World make_world(const std::string& world, std::size_t ranks, const ring::GroupOptions& group) {
+  World made;
+  if (world == "shm") {
+    made.own = ring::make_shm_groups(ranks, kArenaBytes, group);
+  } else if (world.starts_with("met") || world.starts_with("tcp")) {
+    const bool spread = world == "met-hierarchical";
+    const auto algorithm = world == "tcp-ring" ? std::optional(ring::Algorithm::ring) : std::nullopt;
+    made.met = std::make_unique<Met>(
+        ranks, world.starts_with("tcp") ? net::Way::tcp : net::Way::automatic, algorithm,
+        [&](std::size_t rank) { return spread ? host_of(rank) : 0; }, group);
+  } else {
+    const bool plain = world.starts_with("hierarchical") || world == "links" || world == "background";
+    const auto algorithm = plain ? std::nullopt : std::optional(ring::parse_algorithm("world", world));
+    made.links = std::make_unique<Links>(ranks, algorithm, world.ends_with("background"), group);
+    if (world.starts_with("hierarchical")) made.own = make_hierarchical(*made.links, ranks, group);
+  }
+  return made;
+}
+
+/// One rank at a time, with a clock that only the network moves.
+void run_simulated(std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body,
+                   const ring::GroupOptions& options) {
+  net::SimulatedNetwork network({.ranks = ranks});
+  network.run([&](std::size_t rank) {
+    const auto group = ring::make_link_group(
+        network.transport(rank), rank, ranks,
+        {.group = options, .tuning = ring::Tuning::built_in(), .segment_bytes = 4096, .clock = &network.clock()});
+    body(*group);
+  });
 }
 
 }  // namespace
 
 std::vector<std::string> ring_worlds() {
-  return {"shm", "links", "background", "exchange", "halving-doubling", "ring", "star", "met-shm", "tcp", "tcp-ring"};
+  return {"shm",
+          "links",
+          "background",
+          "exchange",
+          "halving-doubling",
+          "ring",
+          "star",
+          "met-shm",
+          "tcp",
+          "tcp-ring",
+          "hierarchical",
+          "hierarchical-background",
+          "met-hierarchical",
+          "simulated"};
 }
 
-void run_ranks(const std::string& world, std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body) {
-  World made = make_world(world, ranks);
-  auto& groups = made.groups();
+void run_ranks(const std::string& world, std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body,
+               const ring::GroupOptions& options) {
+  if (world == "simulated") return run_simulated(ranks, body, options);
+  World made = make_world(world, ranks, options);
+  const std::vector<ring::ProcessGroup*> groups = made.groups();
   std::vector<std::exception_ptr> errors(ranks);
   {
     std::vector<std::jthread> threads;

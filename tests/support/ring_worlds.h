@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/ring/process_group.h>
+#include <psring/ring/shm_group.h>
 
 namespace psring::test {
 
@@ -13,6 +14,7 @@ namespace psring::test {
 std::vector<std::string> ring_worlds();
 
 /// Runs `body` at each rank of a world, each in a thread of its own; throws the first error of any.
-void run_ranks(const std::string& world, std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body);
+void run_ranks(const std::string& world, std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body,
+               const ring::GroupOptions& options = {});
 
 }  // namespace psring::test

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/simulated.h>
+#include <psring/ring/link_group.h>
+
+using namespace psring;
+using namespace psring::ring;
+using Catch::Contains;
+using net::SimulatedNetwork;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Nanoseconds kDelay = 100us;
+constexpr double kBytesPerSecond = 1e9 / 8;
+
+Nanoseconds time_of(std::size_t bytes) { return Nanoseconds(std::llround(static_cast<double>(bytes) * 8)); }
+
+/// What a run came to: each rank's vector, and when it had it; or its error, and when that came.
+struct Run {
+  std::vector<std::vector<float>> vectors;
+  std::vector<Nanoseconds> times;
+  std::vector<std::string> errors;
+  std::vector<std::optional<ErrorKind>> kinds;
+};
+
+Run run_groups(const SimulatedNetwork::Options& options, LinkOptions link,
+               const std::function<void(ProcessGroup&, std::vector<float>&)>& body) {
+  SimulatedNetwork network(options);
+  Run run{std::vector<std::vector<float>>(options.ranks), std::vector<Nanoseconds>(options.ranks),
+          std::vector<std::string>(options.ranks), std::vector<std::optional<ErrorKind>>(options.ranks)};
+  link.tuning = Tuning::built_in();
+  link.clock = &network.clock();
+  network.run([&](std::size_t rank) {
+    const auto group = make_link_group(network.transport(rank), rank, options.ranks, link);
+    try {
+      body(*group, run.vectors[rank]);
+    } catch (const Error& error) {
+      run.errors[rank] = error.what();
+      run.kinds[rank] = error.kind();
+    }
+    run.times[rank] = network.clock().now() - Moment{};
+  });
+  return run;
+}
+
+std::function<void(ProcessGroup&, std::vector<float>&)> reduce_of(std::size_t count) {
+  return [count](ProcessGroup& group, std::vector<float>& values) {
+    for (std::size_t i = 0; i < count; ++i)
+      values.push_back(1.0F / static_cast<float>(1 + (i * 31 + group.rank() * 17) % 1009));
+    group.all_reduce(std::span(values), ReduceOp::Kind::mean).wait();
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a ring's all_reduce takes the time that its bytes take") {
+  const std::size_t ranks = GENERATE(2, 4, 8);
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  constexpr std::size_t kSegment = 262'144;
+  CAPTURE(ranks);
+  const Run run = run_groups({.ranks = ranks}, {.algorithm = Algorithm::ring, .segment_bytes = kSegment},
+                             reduce_of(kBytes / sizeof(float)));
+  const std::size_t frames = 2 * (ranks - 1) * (kBytes / ranks / kSegment);
+  // The card is never idle but for the first frame's delay, as a part takes longer than a message's way.
+  const Nanoseconds exact = frames * time_of(kSegment + net::kHeaderBytes) + kDelay;
+  const double formula = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks) * kBytes / kBytesPerSecond;
+  for (const Nanoseconds time : run.times) {
+    CHECK(time == exact);
+    CHECK(seconds(time) == Approx(formula).epsilon(0.01));
+  }
+}
+
+TEST_CASE("a small vector takes the time of 2 (n - 1) messages") {
+  const std::size_t ranks = GENERATE(2, 4, 8);
+  const Run run = run_groups({.ranks = ranks}, {.algorithm = Algorithm::ring, .segment_bytes = 4096}, reduce_of(1024));
+  for (const Nanoseconds time : run.times)
+    CHECK(time == 2 * (ranks - 1) * (kDelay + time_of(4096 / ranks + net::kHeaderBytes)));
+}
+
+TEST_CASE("a rerun has the same virtual time and the same bits") {
+  const auto algorithm = GENERATE(values({Algorithm::ring, Algorithm::exchange, Algorithm::halving_doubling}));
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    const SimulatedNetwork::Options options{.ranks = 5, .seed = seed};
+    const LinkOptions link{.algorithm = algorithm, .segment_bytes = 4096};
+    const Run first = run_groups(options, link, reduce_of(20'000));
+    const Run again = run_groups(options, link, reduce_of(20'000));
+    CHECK((first.vectors == again.vectors));
+    CHECK(first.times == again.times);
+  }
+}
+
+TEST_CASE("the seed decides among frames of one moment, and again alike") {
+  const auto order = [](std::uint64_t seed) {
+    SimulatedNetwork network({.ranks = 4, .seed = seed});
+    std::vector<std::uint32_t> senders;
+    network.run([&](std::size_t rank) {
+      if (rank > 0) return network.transport(rank).send({net::Role::worker, 0}, {.type = net::FrameType::message}, {});
+      while (senders.size() < 3) senders.push_back(network.transport(0).receive(kNever)->header.sender_rank);
+    });
+    return senders;
+  };
+  std::set<std::vector<std::uint32_t>> orders;
+  for (std::uint64_t seed = 0; seed < 64; ++seed) {
+    CHECK(order(seed) == order(seed));
+    orders.insert(order(seed));
+  }
+  CHECK(orders.size() == 6);
+}
+
+TEST_CASE("a card takes one frame after the other, each way") {
+  SimulatedNetwork network({.ranks = 3});
+  std::vector<Nanoseconds> arrivals;
+  const std::vector<std::byte> payload(10'000);
+  network.run([&](std::size_t rank) {
+    net::Transport& transport = network.transport(rank);
+    if (rank > 0)
+      for (int i = 0; i < 2; ++i) transport.send({net::Role::worker, 0}, {.type = net::FrameType::message}, payload);
+    while (rank == 0 && arrivals.size() < 4) {
+      transport.receive(kNever);
+      arrivals.push_back(network.clock().now() - Moment{});
+    }
+  });
+  for (std::size_t i = 0; i < 4; ++i) CHECK(arrivals[i] == kDelay + (i + 1) * time_of(10'128));
+  CHECK(network.bytes(1).sent_bytes() == 2 * 10'128);
+  CHECK(network.bytes(0).received_bytes() == 4 * 10'128);
+}
+
+TEST_CASE("a rank that dies is told to the others after the link's delay") {
+  const Run run = run_groups({.ranks = 4, .deaths = {{2, 10ms}}},
+                             {.algorithm = Algorithm::ring, .segment_bytes = 262'144}, reduce_of(std::size_t{4} << 20));
+  for (const std::size_t r : {0, 1, 3}) {
+    CAPTURE(r);
+    CHECK(run.times[r] == 10ms + kDelay);
+    CHECK(run.kinds[r] == ErrorKind::peer_lost);
+    CHECK(run.errors[r] == "[ring] rank " + std::to_string(r) + ": in all_reduce #0 (16.0 MiB), waiting for rank " +
+                               std::to_string((r + 3) % 4) + ": worker 2: the link is closed");
+  }
+  CHECK(run.times[2] == 10ms);
+}
+
+TEST_CASE("a rank that never calls is waited for as long as the timeout says, in virtual time") {
+  LinkOptions link{.algorithm = Algorithm::ring};
+  link.group.op_timeout = 1s;
+  const Run run = run_groups({.ranks = 3}, link, [](ProcessGroup& group, std::vector<float>& values) {
+    if (group.rank() != 1) reduce_of(10'000)(group, values);
+  });
+  // It looks every 20 ms, and the first look after a second ends it: for the other one, too, which is told.
+  for (const std::size_t r : {0, 2}) {
+    CHECK(run.kinds[r] == ErrorKind::timeout);
+    CHECK_THAT(run.errors[r],
+               Contains("in all_reduce #0 (39.1 KiB), waiting for rank ") && Contains(": nothing for 1.0 s"));
+    CHECK(run.times[r] >= 1s);
+    CHECK(run.times[r] <= 1s + 40ms);
+  }
+}
+
+TEST_CASE("where nobody can go on all are told who waits") {
+  SECTION("without any deadline, at once") {
+    SimulatedNetwork network({.ranks = 3});
+    std::vector<std::string> errors(3);
+    network.run([&](std::size_t rank) {
+      if (rank == 1) return;
+      try {
+        network.transport(rank).receive(kNever);
+      } catch (const Error& error) {
+        errors[rank] = error.what();
+      }
+    });
+    CHECK(errors[0] == "deadlock at 0.000000 s: workers 0, 2 wait; ended: 1");
+    CHECK(errors[2] == errors[0]);
+  }
+  SECTION("with deadlines that bring nothing, after a while") {
+    const Run run = run_groups({.ranks = 2, .patience = 5s}, {}, [](ProcessGroup& group, std::vector<float>& values) {
+      values.resize(10);
+      group.recv(std::span(values), 1 - group.rank()).wait();
+    });
+    for (const std::size_t r : {0, 1}) {
+      CHECK(run.kinds[r] == ErrorKind::timeout);
+      CHECK(run.times[r] == 5s);
+      CHECK_THAT(run.errors[r], Contains("in recv #0 (40 B), waiting for rank " + std::to_string(1 - r) +
+                                         ": deadlock at 5.000000 s: workers 0, 1 wait"));
+    }
+  }
+}
