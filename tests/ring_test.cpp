@@ -395,7 +395,7 @@ TEST_CASE("payload is what the plan says") {
       group.barrier().wait();
       const Moved after = group.moved();
       group.barrier().wait();
-      const Moved predicted = group.predict(collective, count, type, of, ranks - 1);
+      const Cost predicted = group.predict(collective, count, type, of, ranks - 1);
       require(after.sent - before.sent == predicted.sent && after.received - before.received == predicted.received,
               [&] {
                 return fmt::format("{}: sent {}, predicted {}; received {}, predicted {}", to_string(collective),

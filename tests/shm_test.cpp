@@ -82,7 +82,7 @@ struct Hostile {
   HostileWord& word(std::size_t offset) const { return *reinterpret_cast<HostileWord*>(map->data() + offset); }
 
   /// An entry with a valid header and any place, as the next one.
-  void forge(FrameHeader header, std::uint64_t place, std::uint64_t position) {
+  void forge(FrameHeader header, std::uint64_t place, std::uint64_t position) const {
     const std::uint64_t head = word(kToServer).load();
     const std::size_t entry = kToServer + 192 + head % ShmLink::kEntries * kEntryBytes;
     const auto bytes = encode(header);

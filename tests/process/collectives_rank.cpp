@@ -84,7 +84,8 @@ void time(Session& session, std::size_t bytes, std::size_t rounds) {
     const Moment start = clock.now();
     group.all_reduce(vector, ReduceOp::Kind::sum).wait();
     double took = seconds(clock.now() - start);
-    const auto sum = static_cast<float>(group.size() * (group.size() + 1) / 2);
+    const std::size_t ranks = group.size() * (group.size() + 1) / 2;
+    const auto sum = static_cast<float>(ranks);
     if (std::any_of(vector.begin(), vector.end(), [&](float value) { return value != sum; }))
       fail(ErrorKind::check_failed, "a wrong sum");
     group.all_reduce(std::span(&took, 1), ReduceOp::Kind::max).wait();

@@ -89,7 +89,7 @@ class DataParallel : public Strategy {
   }
   /// Adds what an all-reduce of so many elements moves.
   void predict_one(std::size_t elements, Prediction& sum) const {
-    const ring::Moved moved = cost(elements);
+    const ring::Cost moved = cost(elements);
     sum.worker_sends = sum.worker_sends.value_or(0) + moved.sent;
     sum.worker_receives = sum.worker_receives.value_or(0) + moved.received;
   }
