@@ -22,8 +22,8 @@ struct GroupOptions {
 /// A group through shared memory. A vector in the group's arena is reduced where it lies: rank r takes its r-th part
 /// of all ranks' vectors, adds them in rank order, and stores the result into all of them, a block at a time while
 /// it is in cache; one barrier before, one after. So all ranks hold the same bits, and those of a sum in rank order.
-/// Any other vector goes through slices of staging memory; one of at most kShmSlotBytes through the control file,
-/// with one barrier, and each rank reduces all of it.
+/// Any other vector goes through slices of staging memory; one of at most kShmCopiedBytes (of kShmSlotBytes where no
+/// rank's lies in the arena) through the control file, with one barrier, and each rank reduces all of it.
 std::unique_ptr<InnerGroup> make_shm_group(const ShmWorld& world, GroupOptions options);
 
 /// Ranks that are threads of one process, for tests: the world as each sees it, and groups of one. `ledgers`: one a

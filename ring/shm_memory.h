@@ -35,7 +35,8 @@ struct ShmWorld {
 ///
 /// Every word has one writer, but for `bell`. What a rank writes for others lies on cache lines of its own.
 inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest
-inline constexpr std::size_t kShmSlotBytes = 4096;     ///< vectors up to this size travel in the control file
+inline constexpr std::size_t kShmSlotBytes = 4096;     ///< of a rank's place in the control file for a vector
+inline constexpr std::size_t kShmCopiedBytes = 256;    ///< vectors up to this size travel there, wherever they lie
 inline constexpr std::size_t kShmInlineBytes = 16;     ///< vectors up to this size travel in the post itself
 inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a vector that lies outside of the arena, at a time

@@ -410,6 +410,21 @@ TEST_CASE("payload is what the plan says") {
   });
 }
 
+TEST_CASE("some ranks' vectors may lie in the group's memory and others' not") {
+  const std::string world = GENERATE(from_range(ring_worlds()));
+  const std::size_t ranks = GENERATE(2, 3);
+  run_ranks(world, ranks, [&](ProcessGroup& group) {
+    for (const std::size_t count : {10, 100, 1000, 100'000}) {
+      const Values<float> values(group, count, group.rank() % 2 == 0);
+      values.fill(group.rank());
+      group.all_reduce(values.span(), ReduceOp()).wait();
+      for (std::size_t i = 0; i < count; ++i)
+        require(values.span()[i] == static_cast<float>(expected_of(ReduceOp::Kind::sum, ranks, i)), "a wrong sum");
+      group.barrier().wait();
+    }
+  });
+}
+
 TEST_CASE("ranks that call different things are told so") {
   const std::string world = GENERATE(from_range(ring_worlds()));
   const auto failure = [&](const std::function<void(ProcessGroup&)>& body) -> std::string {
