@@ -33,8 +33,7 @@ DType parse_dtype(const char* flag, const std::string& name) {
 
 ReduceOp ReduceOp::own(std::string name, Combine combine) {
   ReduceOp op(Kind::own);
-  op.name_ = std::move(name);
-  op.combine_ = std::move(combine);
+  op.own_ = std::make_shared<const Own>(Own{std::move(name), std::move(combine)});
   return op;
 }
 
@@ -47,7 +46,7 @@ ReduceOp ReduceOp::parse(const char* flag, const std::string& name) {
   fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, known, name);
 }
 
-std::string ReduceOp::name() const { return kind_ == Kind::own ? name_ : kNames[static_cast<std::size_t>(kind_)]; }
+std::string ReduceOp::name() const { return kind_ == Kind::own ? own_->name : kNames[static_cast<std::size_t>(kind_)]; }
 
 void ReduceOp::require_meaning(ElementType type) const {
   const bool finds = kind_ == Kind::maxloc || kind_ == Kind::minloc;

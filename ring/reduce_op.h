@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -41,15 +42,20 @@ class ReduceOp {
   static ReduceOp parse(const char* flag, const std::string& name);
 
   Kind kind() const { return kind_; }
-  const Combine& combine() const { return combine_; }
+  /// REQUIRES: kind() == Kind::own.
+  const Combine& combine() const { return own_->combine; }
   std::string name() const;
   /// Throws usage where the operation has no meaning for the type.
   void require_meaning(ElementType type) const;
 
  private:
+  struct Own {
+    std::string name;
+    Combine combine;
+  };
+
   Kind kind_;
-  std::string name_;
-  Combine combine_;
+  std::shared_ptr<const Own> own_;  ///< shared by its copies, which every operation has one of
 };
 
 /// `to[k][i] = op over s of from[s][i]`, the sources taken in their order, for `count` elements. 16-bit floats are

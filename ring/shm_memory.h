@@ -59,6 +59,7 @@ struct ShmRank {
   std::atomic<std::uint64_t> completed{0};          ///< operations that are behind it
   alignas(64) std::atomic<std::uint32_t> bell{0};   ///< futex: anybody adds to it and wakes
   std::atomic<std::uint32_t> sleeping{0};
+  std::atomic<std::uint32_t> fences{0};  ///< 1: before it sleeps it fences all processes (process_fence.h)
   ShmPost posts[kShmPosts];
 };
 
