@@ -205,8 +205,10 @@ class Comparison {
       const auto kind = kind_of(strategy);
       flags_.sweep->for_each([&](const Sweep::Point& point) {
         Entry entry{label_of(strategy, *kind, point), resolve(flags_.job, strategy, *kind, true, true)};
-        // A strategy without servers does the same at every number of them.
-        const auto same = [&](const Entry& each) { return each.label == entry.label; };
+        // A strategy without servers does the same at every number of them, one without buckets at all their sizes.
+        const auto same = [&](const Entry& each) {
+          return each.label == entry.label || to_json(each.job) == to_json(entry.job);
+        };
         if (std::any_of(entries.begin(), entries.end(), same)) return;
         set_up(entry.job, invocation_.app);
         entries.push_back(std::move(entry));

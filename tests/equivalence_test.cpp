@@ -213,7 +213,7 @@ TEST_CASE("workers whose data ends early go on with the others, and every sample
     check_same(run, reference);
     check_losses(run, reference);
     for (const test::WorkerRun& worker : run.workers)
-      CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
+      CHECK(worker.sent == run.steps * worker.predicted.worker_sends.value());
   }
   for (const char* where : {"server", "worker"}) {
     job.optimizer_on = where;
@@ -354,8 +354,8 @@ TEST_CASE("ddp in shared memory has the bits of single with as many virtual work
         check_same(run, reference);
         check_losses(run, reference);
         for (const test::WorkerRun& worker : run.workers) {
-          CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
-          CHECK(worker.received == run.steps * run.predicted.worker_receives.value());
+          CHECK(worker.sent == run.steps * worker.predicted.worker_sends.value());
+          CHECK(worker.received == run.steps * worker.predicted.worker_receives.value());
         }
       }
     }
@@ -396,8 +396,8 @@ TEST_CASE("batch norm's buffers are worker 0's, with each way of training") {
       check_evaluations(run, reference);
       for (const test::WorkerRun& worker : run.workers) {
         CHECK(worker.evaluations.size() == 3);
-        CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
-        CHECK(worker.received == run.steps * run.predicted.worker_receives.value());
+        CHECK(worker.sent == run.steps * worker.predicted.worker_sends.value());
+        CHECK(worker.received == run.steps * worker.predicted.worker_receives.value());
       }
     }
   }
@@ -409,7 +409,7 @@ TEST_CASE("batch norm's buffers are worker 0's, with each way of training") {
     check_evaluations(run, reference);
     for (std::size_t rank = 1; rank < workers; ++rank) CHECK(run.workers[rank].evaluations.empty());
     for (const test::WorkerRun& worker : run.workers)
-      CHECK(worker.sent == run.steps * run.predicted.worker_sends.value());
+      CHECK(worker.sent == run.steps * worker.predicted.worker_sends.value());
   }
 }
 

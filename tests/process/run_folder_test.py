@@ -186,6 +186,13 @@ class Sweep(ProgramTest):
         with open(self.folder / "cmp" / "compare.csv", newline="") as file:
             self.assertEqual({row["strategy"] for row in csv.DictReader(file)}, set(rows))
 
+    def test_options_that_a_strategy_has_not(self):
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "ddp,ddp-naive", "--steps", 2, "--workers", 2,
+                                  "--overlap", "on,off", "--out", "cmp")
+        self.assert_done(result)
+        rows = re.findall(r"(?m)^(ddp\b.*?)  .* =$", result.out)
+        self.assertEqual(rows, ["ddp overlap=on", "ddp overlap=off", "ddp-naive overlap=on"])
+
     def test_link(self):
         result = self.run_program("psring", "compare", *TINY, "--strategies", "ps,ddp", "--steps", 2, "--workers", 2,
                                   "--link", "1mbit", "--out", "cmp")

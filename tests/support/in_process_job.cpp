@@ -263,7 +263,8 @@ class Job {
     const ByteLedger& counted = group != nullptr ? worker_bytes_[rank] : bytes;
     mine.sent = payload(counted, ByteLedger::Direction::sent);
     mine.received = payload(counted, ByteLedger::Direction::received);
-    if (rank == 0) result.predicted = training.predict();
+    mine.predicted = training.predict();
+    if (rank == 0) result.predicted = mine.predicted;
     ending_.worker_done();
   }
 

@@ -22,6 +22,7 @@ struct WorkerRun {
   std::vector<worker::Evaluation> evaluations;
   std::uint64_t sent = 0;  ///< payload of the exchange, over all steps; start-up and verdicts are control
   std::uint64_t received = 0;
+  worker::Prediction predicted;  ///< its own: ranks of odd counts move different bytes
 };
 
 struct JobRun {
