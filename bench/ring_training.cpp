@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -57,7 +58,9 @@ class Worker {
                                  return std::make_unique<ExchangeOff>(context);
                                }});
     });
-    JobOptions job{.model = options.model, .data = "synthetic", .global_batch = options.workers * options.worker_batch};
+    JobOptions job{.model = options.model, .global_batch = options.workers * options.worker_batch};
+    // Few samples: a run ends with an evaluation, which is not measured.
+    job.data = fmt::format("synthetic:samples={}", 2 * std::max(job.global_batch, options.batch));
     job.workers = options.workers;
     job.steps = options.steps + options.warm_up;
     job.seed = 7;
