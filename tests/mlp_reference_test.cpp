@@ -1,14 +1,16 @@
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/core.h>
 
 #include "support/model_runner.h"
+#include "support/temporary_folder.h"
 #include <psring/worker/model/mlp.h>
 
 using namespace psring;
@@ -19,24 +21,21 @@ namespace {
 /// PSRING_REFERENCE is the script beside this test; see there for the files' formats.
 std::vector<float> reference(const std::string& kind, const std::string& widths, std::size_t batch,
                              const std::vector<float>& values) {
-  namespace fs = std::filesystem;
-  std::string name = (fs::temp_directory_path() / "psring-mlp-XXXXXX").string();
-  REQUIRE(mkdtemp(name.data()) != nullptr);
-  const fs::path folder = name;
-  std::ofstream(folder / "in", std::ios::binary)
-      .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
-  const std::string command = fmt::format("/usr/bin/python3 '{}' {} {} {} '{}' '{}'", PSRING_REFERENCE, kind, widths,
-                                          batch, (folder / "in").string(), (folder / "out").string());
+  std::optional<test::TemporaryFolder> folder(std::in_place);
+  const std::string in_file = folder->file("in");
+  const std::string out_file = folder->file("out");
+  test::write_file(in_file, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  const std::string command =
+      fmt::format("/usr/bin/python3 '{}' {} {} {} '{}' '{}'", PSRING_REFERENCE, kind, widths, batch, in_file, out_file);
   const int status = std::system(command.c_str());
   std::vector<float> result;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-    fs::remove_all(folder);
+    folder.reset();
     std::exit(0);  // the script has printed SKIPPED
   }
   REQUIRE(status == 0);
-  std::ifstream out(folder / "out", std::ios::binary);
+  std::ifstream out(out_file, std::ios::binary);
   for (float value = 0; out.read(reinterpret_cast<char*>(&value), sizeof value);) result.push_back(value);
-  fs::remove_all(folder);
   return result;
 }
 
