@@ -35,7 +35,7 @@ std::optional<Message> receive(Channel& channel, Moment deadline) {
     if (left <= milliseconds(0)) return std::nullopt;
     if (!channel.arm()) continue;
     pollfd item{channel.wait_fd(), POLLIN, 0};
-    ::poll(&item, 1, static_cast<int>(left.count()));
+    if (::poll(&item, 1, static_cast<int>(left.count())) > 0) channel.woken();
   }
 }
 

@@ -39,7 +39,7 @@ std::optional<Message> receive(Channel& channel, Moment deadline) {
     if (left <= milliseconds(0)) return std::nullopt;
     if (!channel.arm()) continue;
     pollfd item{channel.wait_fd(), POLLIN, 0};
-    ::poll(&item, 1, static_cast<int>(left.count()));
+    if (::poll(&item, 1, static_cast<int>(left.count())) > 0) channel.woken();
   }
 }
 
@@ -334,9 +334,10 @@ TEST_CASE("strangers' bytes do nothing") {
   const auto push = encode(header_of(key, kWorker, FrameType::push, 5));
   say(push, true);
   say(std::span(garbage).first(5), false);
-  std::array<std::byte, kHeaderBytes> answer{};
-  REQUIRE(zmq_recv(dealer.handle(), answer.data(), answer.size(), 0) == kHeaderBytes);
-  CHECK(decode(answer).type == FrameType::refused);
+  std::array<std::byte, 1024> answer{};
+  const int size = zmq_recv(dealer.handle(), answer.data(), answer.size(), 0);
+  REQUIRE(size > static_cast<int>(kHeaderBytes));
+  CHECK(decode(std::span(answer).first(kHeaderBytes)).type == FrameType::refused);
 
   require_echo(*channel, key, 50'000);
   const auto late = client(echo.context, key, false, {{Role::worker, 1}, 0});
@@ -485,6 +486,7 @@ TEST_CASE("a sleeping sender is woken when its queue has run low") {
     if (!channel->arm()) continue;
     pollfd item{channel->wait_fd(), POLLIN, 0};
     REQUIRE(::poll(&item, 1, 20'000) == 1);
+    channel->woken();
   }
   CHECK(channel->in_flight_bytes(kServer) <= (1 << 20));
 }

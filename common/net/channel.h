@@ -28,9 +28,11 @@ class Channel {
   /// The next frame that is there. Also does what the channel has to do behind the scenes (handshakes).
   virtual std::optional<Message> try_receive() = 0;
   /// Call before sleeping, after a try_receive that had nothing: false where it has something now. After true,
-  /// `wait_fd` becomes readable (poll's POLLIN) as soon as try_receive may have something.
+  /// `wait_fd` is readable (poll's POLLIN) as soon as try_receive may have something.
   virtual bool arm() = 0;
   virtual int wait_fd() const = 0;
+  /// Call after sleeping, where `wait_fd` is readable.
+  virtual void woken() {}
   /// As Transport::place_payloads.
   virtual void place_payloads([[maybe_unused]] const Place& place) {}
 

@@ -102,7 +102,7 @@ class ShapedChannel final : public Channel {
   bool receive();
   void arrive(Moment now);
   void add_error(const Error& error);
-  void sleep(Moment until) const;
+  bool sleep(Moment until) const;
 
   // Constant after construction.
   const std::shared_ptr<LinkShaper> shaper_;  ///< shared with the process's other channels
@@ -173,12 +173,14 @@ std::size_t ShapedChannel::window_bytes() const {
 
 void ShapedChannel::run(const std::stop_token& stop) {
   const SystemClock clock;
+  bool woken = false;  // by the inner channel
   while (!stop.stop_requested()) {
     Moment next = kNever;
     bool quiet = false;
     {
       const std::scoped_lock lock(mutex_);
       quieten(kick_);
+      if (std::exchange(woken, false)) inner_->woken();
       depart(clock.now());
       quiet = !receive();
       arrive(clock.now());
@@ -191,7 +193,7 @@ void ShapedChannel::run(const std::stop_token& stop) {
         ring(bell_);
       }
     }
-    if (quiet) sleep(next);
+    if (quiet) woken = sleep(next);
   }
 }
 
@@ -244,11 +246,13 @@ void ShapedChannel::arrive(Moment now) {
   }
 }
 
-void ShapedChannel::sleep(Moment until) const {
+/// Did the inner channel end it?
+bool ShapedChannel::sleep(Moment until) const {
   pollfd items[] = {{inner_->wait_fd(), POLLIN, 0}, {kick_.get(), POLLIN, 0}};
   const Nanoseconds left = until == kNever ? Nanoseconds(0) : std::max(until - SystemClock().now(), Nanoseconds(0));
   const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
   ::ppoll(items, std::size(items), until == kNever ? nullptr : &limit, nullptr);
+  return (items[0].revents & POLLIN) != 0;
 }
 
 }  // namespace

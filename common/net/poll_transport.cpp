@@ -19,16 +19,17 @@
 namespace psring::net {
 namespace {
 
-/// How long a receiver spins before it sleeps: about what falling asleep and waking up cost together, on a virtual
-/// machine whose idle processors are handed back. It yields at each turn: the peer, or ZeroMQ's thread, is often put
-/// on this very processor, and would wait there for the spin to end (measured at 4 KiB, two processors: shared memory
-/// 33 us without the yield, 6 to 13 with it; TCP 240 and 120). A yield to who computes can last milliseconds, where
-/// a sleeper would be woken at once: that, too, is spinning in vain.
-constexpr Nanoseconds kSpin = std::chrono::microseconds(60);
-/// And how long where spinning was in vain lately: the peer may be waiting for this very processor.
-constexpr Nanoseconds kBriefSpin = std::chrono::microseconds(2);
-constexpr unsigned kDoubtAfter = 4;  ///< spins in vain, one after the other
-constexpr unsigned kTryAgain = 32;   ///< every so many doubtful ones, a whole one: times change
+/// How long a receiver spins before it sleeps: somewhat more than falling asleep and waking up cost together, on a
+/// virtual machine whose idle processors are handed back. With less, two that missed each other once go on missing each
+/// other (measured at 4 KiB over ZeroMQ, push and pull, two processors: 127 to 270 us with 60, 124 to 140 with 120).
+/// It yields at each turn: the peer, or ZeroMQ's thread, is often put on this very processor, and would wait there for
+/// the spin to end (shared memory 33 us without the yield, 6 to 13 with it; TCP 240 and 120). A yield to who computes
+/// can last milliseconds, where a sleeper would be woken at once: that, too, is spinning in vain.
+constexpr Nanoseconds kSpin = std::chrono::microseconds(120);
+/// Where so many spins were in vain, one after the other, the peer may be waiting for this very processor: no more of
+/// them, but for one in so many. Times change.
+constexpr unsigned kDoubtAfter = 4;
+constexpr unsigned kTryAgain = 32;
 constexpr int kPausesPerTry = 4;
 
 bool several_processors() {
@@ -97,7 +98,7 @@ class PollTransport final : public Transport {
     ledger_.add(direction, operation, peer, header.payload_bytes, framing);
   }
   bool hopeful() const { return misses_ < kDoubtAfter || misses_ % kTryAgain == 0; }
-  Nanoseconds patience() const { return hopeful() ? spin_ : std::min(spin_, kBriefSpin); }
+  Nanoseconds patience() const { return hopeful() ? spin_ : Nanoseconds(0); }
   bool take_wake();
   bool something_left();
   std::optional<Message> try_all();
@@ -157,7 +158,7 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
     if (!spin_until) spin_until = now + patience();
     if (now < *spin_until) {
       for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
-      if (hopeful()) ::sched_yield();
+      ::sched_yield();
     } else if (!arm_all()) {
       stirred = true;
     } else {
@@ -213,6 +214,8 @@ void PollTransport::sleep(Moment deadline) {
   const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
   if (::ppoll(fds_.data(), fds_.size(), &limit, nullptr) < 0 && errno != EINTR)
     fail(ErrorKind::bug, "ppoll: {}", std::strerror(errno));
+  for (std::size_t i = 0; i < channels_.size(); ++i)
+    if ((fds_[i].revents & POLLIN) != 0) channels_[i]->woken();
   if ((fds_.back().revents & POLLIN) != 0) {
     std::uint64_t rings = 0;
     [[maybe_unused]] const ssize_t read = ::read(wake_fd_.get(), &rings, sizeof rings);

@@ -40,6 +40,7 @@ class ShmChannel final : public Channel {
   void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
   std::optional<Message> try_receive() override;
   bool arm() override;
+  void woken() override { woken_ = true; }
   int wait_fd() const override { return epoll_.get(); }
   std::size_t in_flight_bytes(Peer peer) const override {
     const Link* link = find(peer);
@@ -83,7 +84,7 @@ class ShmChannel final : public Channel {
   std::deque<Error> lost_;  ///< peers that were replaced before their loss was told
   std::size_t next_ = 0;    ///< the link that is tried first
   std::size_t calls_ = 0;
-  bool armed_ = false;
+  bool woken_ = false;
 };
 
 void ShmChannel::watch(const Fd& fd, std::uint32_t events) {
@@ -105,8 +106,7 @@ void ShmChannel::send(Peer to, const FrameHeader& header, std::span<const std::b
 }
 
 std::optional<Message> ShmChannel::try_receive() {
-  if (armed_ || ++calls_ % kCallsPerLook == 0) look();
-  armed_ = false;
+  if (std::exchange(woken_, false) || ++calls_ % kCallsPerLook == 0) look();
   if (!lost_.empty()) {
     const Error error = lost_.front();
     lost_.pop_front();
@@ -128,7 +128,6 @@ std::optional<Message> ShmChannel::try_receive() {
 }
 
 bool ShmChannel::arm() {
-  armed_ = true;
   if (!lost_.empty()) return false;
   for (const Link& link : links_)
     if (link.closed || !link.shm->arm()) return false;

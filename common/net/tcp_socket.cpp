@@ -99,15 +99,20 @@ std::string remote_endpoint(const Fd& socket) {
   return to_text(address, size);
 }
 
-void set_link_options(const Fd& socket, Nanoseconds silence) {
+Keepalive keepalive(Nanoseconds silence) {
   constexpr int kProbes = 3;
   const auto whole = std::chrono::ceil<std::chrono::seconds>(std::min<Nanoseconds>(silence, std::chrono::hours(1)));
   const int quiet = std::max(1, static_cast<int>(whole.count()) / 2);
+  return {.idle_s = quiet, .interval_s = std::max(1, quiet / kProbes), .probes = kProbes};
+}
+
+void set_link_options(const Fd& socket, Nanoseconds silence) {
+  const Keepalive alive = keepalive(silence);
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, quiet, "TCP_KEEPIDLE");
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, quiet / kProbes), "TCP_KEEPINTVL");
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "TCP_KEEPCNT");
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, alive.idle_s, "TCP_KEEPIDLE");
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, alive.interval_s, "TCP_KEEPINTVL");
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, alive.probes, "TCP_KEEPCNT");
 }
 
 bool unanswered(const Fd& socket) {

@@ -23,6 +23,14 @@ int connect_error(const Fd& socket);
 std::string local_endpoint(const Fd& socket);
 std::string remote_endpoint(const Fd& socket);  ///< "?" where there is none any more
 
+/// The kernel's probes of an idle connection, so that it breaks after about `silence`: TCP's options, in whole seconds.
+struct Keepalive {
+  int idle_s;
+  int interval_s;
+  int probes;
+};
+Keepalive keepalive(Nanoseconds silence);
+
 /// What sockets of links have in common: nothing waits to be sent together with more, and an idle connection whose
 /// other end does not answer breaks after `silence`.
 void set_link_options(const Fd& socket, Nanoseconds silence);

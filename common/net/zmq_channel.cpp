@@ -11,6 +11,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
+#include <psring/common/net/channel.h>
 #include <psring/common/net/zmq_channel.h>
 #include <psring/common/net/zmq_dealer.h>
 #include <psring/common/net/zmq_frame.h>
@@ -44,6 +45,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
   std::optional<Message> try_receive() override;
   bool arm() override;
+  void woken() override { woken_ = true; }
   int wait_fd() const override { return epoll_.get(); }
   std::size_t in_flight_bytes(Peer peer) const override {
     const auto found = links_.find(peer);
@@ -51,7 +53,8 @@ class ZmqChannelImpl final : public ZmqChannel {
   }
   /// Header, and ZMTP's flags and sizes of the parts.
   std::size_t framing_bytes(std::size_t payload_bytes) const override {
-    return kHeaderBytes + 2 + (payload_bytes == 0 ? 0 : payload_bytes <= 255 ? 2 : 9);
+    if (payload_bytes > kCopiedBytes) return kHeaderBytes + 2 + 9;
+    return kHeaderBytes + (kHeaderBytes + payload_bytes <= 255 ? 2 : 9);
   }
   std::string describe(Peer peer) const override;
 
@@ -88,6 +91,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   std::map<std::string, Peer> routes_;  ///< the links of the router, by routing id
   std::vector<Stranger> strangers_;     ///< oldest first
   bool strangers_left_ = false;         ///< try_receive ended before it had seen all frames
+  bool woken_ = false;                  ///< and no message has come since
   std::uint64_t refused_frames_ = 0;
   std::size_t next_ = 0;  ///< the socket that is tried first: 0 is the router
 };
@@ -181,6 +185,7 @@ std::optional<Message> ZmqChannelImpl::try_receive() {
     std::optional<Message> message = at == 0 ? receive_routed() : receive_from(at - 1);
     if (!message) continue;
     next_ = at + 1;
+    woken_ = false;  // by this, it seems; anything else wakes again
     return message;
   }
   return std::nullopt;
@@ -282,9 +287,9 @@ void ZmqChannelImpl::drop(Peer peer) {
 }
 
 bool ZmqChannelImpl::arm() {
-  // try_receive, which had nothing, took all that ZeroMQ's threads had signalled until then.
-  epoll_event event{};
-  if (!strangers_left_ && ::epoll_wait(epoll_.get(), &event, 1, 0) == 0) return true;
+  // try_receive, which had nothing, took all that ZeroMQ's threads had signalled until then. What comes later wakes
+  // the sleeper at once.
+  if (!strangers_left_ && !std::exchange(woken_, false)) return true;
   // Asking each socket for its events also takes the signal that made its descriptor readable: only after a
   // look at all of them does wait_fd speak of something new.
   bool quiet = !outbox_->take_ring();

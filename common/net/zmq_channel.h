@@ -18,15 +18,15 @@ struct ZmqOptions {
   Identity self;
   bool encrypt = false;                                ///< CURVE, with the key pairs of the job's key
   const ZapAuthenticator* authenticator = nullptr;     ///< the context's; who encrypts and listens needs one
-  Nanoseconds silence = std::chrono::seconds(10);      ///< a link whose other end says nothing for so long is lost
+  Nanoseconds silence = std::chrono::seconds(10);      ///< a link whose other end's TCP says nothing so long is lost
   std::size_t low_water_bytes = std::size_t{1} << 20;  ///< see ZmqChannel::arm
 };
 
 /// The data links of one process over ZeroMQ: it may listen, connect, or both (servers connect to server 0).
 /// Every link opens with the handshake of handshake.h, encrypted or not.
 ///
-/// On the wire a message is a part for the header (128 B) and one for a payload that is not empty; ZMTP frames them
-/// with 2 and (2 or 9) bytes.
+/// On the wire a message is one part, header (128 B) and payload, or one for each where the payload has more than
+/// 4 KiB; ZMTP frames a part with 2 or 9 bytes.
 /// Payloads above 4 KiB are read from the caller's memory by ZeroMQ's I/O thread, without a copy; received
 /// ones are handed on as they arrived. The destructor sends for at most a second what is still queued (nothing
 /// where an exception is under way), and returns only when no caller's memory is read any more.

@@ -1,9 +1,13 @@
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include <zmq.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/channel.h>
+#include <psring/common/net/tcp_socket.h>
 #include <psring/common/net/zmq_frame.h>
 
 namespace psring::net {
@@ -25,6 +29,20 @@ void align(Message& message) {
   std::memcpy(copy.get(), from.data(), from.size());
   message.payload = {reinterpret_cast<const std::byte*>(copy.get()), from.size()};
   message.holder = copy;
+}
+
+/// Sends one part, a copy of both. Returns 0, or libzmq's errno.
+int send_copy(void* socket, std::span<const std::byte> header, std::span<const std::byte> payload, bool more) {
+  zmq_msg_t part;
+  const std::size_t bytes = header.size() + payload.size();
+  check(zmq_msg_init_size(&part, bytes) == 0, "ZeroMQ: no memory for {} bytes", bytes);
+  auto* to = static_cast<std::byte*>(zmq_msg_data(&part));
+  std::memcpy(to, header.data(), header.size());
+  if (!payload.empty()) std::memcpy(to + header.size(), payload.data(), payload.size());
+  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0) return 0;
+  const int error = errno;
+  zmq_msg_close(&part);
+  return error;
 }
 
 }  // namespace
@@ -51,8 +69,11 @@ std::optional<ZmqFrame> receive_frame(void* socket, bool routed) {
     const char* address = zmq_msg_gets((*kept)[0].handle(), "Peer-Address");
     if (address != nullptr) frame.address = address;
   }
-  frame.header = bytes_of((*kept)[0]);
-  frame.payload = bytes_of((*kept)[1]);
+  const bool one_part = frame.parts == 1;
+  const std::span<const std::byte> first = bytes_of((*kept)[0]);
+  const std::size_t header = one_part ? std::min(first.size(), kHeaderBytes) : first.size();
+  frame.header = first.first(header);
+  frame.payload = one_part ? first.subspan(header) : bytes_of((*kept)[1]);
   frame.holder = kept;
   return frame;
 }
@@ -75,9 +96,9 @@ int send_frame(void* socket, const std::string& routing_id, const std::shared_pt
                const FrameHeader& header, std::span<const std::byte> payload) {
   if (!routing_id.empty() && zmq_send(socket, routing_id.data(), routing_id.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
     return errno;
-  // Each part is encrypted by itself: one that is empty would cost as much as the header.
-  const int error = ZmqOutbox::send(socket, lane, encode(header), !payload.empty());
-  return error != 0 || payload.empty() ? error : ZmqOutbox::send(socket, lane, payload, false);
+  const bool one_part = payload.size() <= kCopiedBytes;
+  const int error = send_copy(socket, encode(header), one_part ? payload : std::span<const std::byte>(), !one_part);
+  return error != 0 || one_part ? error : ZmqOutbox::lend(socket, lane, payload);
 }
 
 void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string& endpoint) {
@@ -87,8 +108,13 @@ void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string&
   socket.set(ZMQ_LINGER, 0);
   socket.set(ZMQ_SNDHWM, 0);
   socket.set(ZMQ_RCVHWM, kReceiveFrames);
-  socket.set(ZMQ_HEARTBEAT_IVL, std::max(1, silence_ms / 4));
-  socket.set(ZMQ_HEARTBEAT_TIMEOUT, silence_ms);
+  // The kernel watches the connection. ZMTP's heartbeats would set a timer for every message.
+  const Keepalive alive = keepalive(silence);
+  socket.set(ZMQ_TCP_KEEPALIVE, 1);
+  socket.set(ZMQ_TCP_KEEPALIVE_IDLE, alive.idle_s);
+  socket.set(ZMQ_TCP_KEEPALIVE_INTVL, alive.interval_s);
+  socket.set(ZMQ_TCP_KEEPALIVE_CNT, alive.probes);
+  socket.set(ZMQ_TCP_MAXRT, silence_ms);
   socket.set(ZMQ_HANDSHAKE_IVL, silence_ms);
   const auto largest = static_cast<std::int64_t>(kMaxPayloadBytes);
   const int bounded = zmq_setsockopt(socket.handle(), ZMQ_MAXMSGSIZE, &largest, sizeof largest);

@@ -34,8 +34,8 @@ Message to_message(const ZmqFrame& frame);
 int send_frame(void* socket, const std::string& routing_id, const std::shared_ptr<ZmqOutbox::Lane>& lane,
                const FrameHeader& header, std::span<const std::byte> payload);
 
-/// The options that sockets of data links have in common: bounded parts, heartbeats, no limit for what waits to be
-/// sent.
+/// The options that sockets of data links have in common: bounded parts, no limit for what waits to be sent, and a
+/// connection whose other end's TCP says nothing for `silence` breaks.
 void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string& endpoint);
 
 }  // namespace psring::net

@@ -7,7 +7,6 @@
 #include <zmq.h>
 
 #include <psring/common/base/error.h>
-#include <psring/common/net/channel.h>
 #include <psring/common/net/zmq_outbox.h>
 
 namespace psring::net {
@@ -22,23 +21,17 @@ ZmqOutbox::ZmqOutbox(std::size_t low_water_bytes)
   check(static_cast<bool>(ring_), "cannot make an eventfd: {}", std::strerror(errno));
 }
 
-int ZmqOutbox::send(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes, bool more) {
+int ZmqOutbox::lend(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes) {
   zmq_msg_t part;
-  // Below this a copy costs less than the bookkeeping of a message that borrows.
-  if (bytes.size() <= kCopiedBytes) {
-    check(zmq_msg_init_size(&part, bytes.size()) == 0, "ZeroMQ: no memory for {} bytes", bytes.size());
-    if (!bytes.empty()) std::memcpy(zmq_msg_data(&part), bytes.data(), bytes.size());
-  } else {
-    auto parcel = std::make_unique<Parcel>(Parcel{lane, bytes.size()});
-    // ZeroMQ's interface is not const, but it only reads what it sends.
-    void* data = const_cast<std::byte*>(bytes.data());
-    const int made = zmq_msg_init_data(&part, data, bytes.size(), &ZmqOutbox::delivered, parcel.get());
-    check(made == 0, "ZeroMQ: no memory for a message");
-    static_cast<void>(parcel.release());  // ZeroMQ has it, until `delivered`
-    lane->bytes += bytes.size();
-    lane->outbox->bytes_ += bytes.size();
-  }
-  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0) return 0;
+  auto parcel = std::make_unique<Parcel>(Parcel{lane, bytes.size()});
+  // ZeroMQ's interface is not const, but it only reads what it sends.
+  void* data = const_cast<std::byte*>(bytes.data());
+  const int made = zmq_msg_init_data(&part, data, bytes.size(), &ZmqOutbox::delivered, parcel.get());
+  check(made == 0, "ZeroMQ: no memory for a message");
+  static_cast<void>(parcel.release());  // ZeroMQ has it, until `delivered`
+  lane->bytes += bytes.size();
+  lane->outbox->bytes_ += bytes.size();
+  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT) >= 0) return 0;
   const int error = errno;
   zmq_msg_close(&part);
   return error;

@@ -25,9 +25,9 @@ class ZmqOutbox {
     std::atomic<std::size_t> bytes{0};
   };
 
-  /// Sends one part on the socket, without waiting: a copy where it is small, else straight from `bytes`.
-  /// Returns 0, or libzmq's errno.
-  static int send(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes, bool more);
+  /// Sends a message's last part on the socket, without waiting and straight from `bytes`. Returns 0, or libzmq's
+  /// errno.
+  static int lend(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes);
 
   /// Readable (poll's POLLIN) once a lane fell to the low-water mark since the last `take_ring`.
   int fd() const { return ring_.get(); }
