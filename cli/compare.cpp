@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <tuple>
@@ -199,12 +200,22 @@ class Comparison {
   /// All runs, strategy by strategy. What is wrong with the last is said before the first runs.
   std::vector<Entry> make_entries() {
     std::vector<Entry> entries;
+    std::map<Sweep::Point, LeftOut> unused;  // by all strategies so far
     for (const std::string& strategy : flags_.strategies) {
       if (std::count(flags_.strategies.begin(), flags_.strategies.end(), strategy) > 1)
         fail(ErrorKind::usage, "--strategies: '{}' stands there twice", strategy);
       const auto kind = kind_of(strategy);
+      std::set<std::string> idle;  // what is swept, but means nothing to this strategy
       flags_.sweep->for_each([&](const Sweep::Point& point) {
-        Entry entry{label_of(strategy, *kind, point), resolve(flags_.job, strategy, *kind, true, true)};
+        LeftOut left_out;
+        resolve(flags_.job, strategy, *kind, &left_out, true);
+        LeftOut& unused_here = unused.try_emplace(point, left_out).first->second;
+        std::erase_if(unused_here, [&](const auto& flag) { return !left_out.contains(flag.first); });
+        for (const auto& [flag, line] : left_out) idle.insert(flag);
+      });
+      flags_.sweep->for_each([&](const Sweep::Point& point) {
+        LeftOut left_out;
+        Entry entry{label_of(strategy, point, idle), resolve(flags_.job, strategy, *kind, &left_out, true)};
         // A strategy without servers does the same at every number of them, one without buckets at all their sizes.
         const auto same = [&](const Entry& each) {
           return each.label == entry.label || to_json(each.job) == to_json(entry.job);
@@ -214,16 +225,22 @@ class Comparison {
         entries.push_back(std::move(entry));
       });
     }
+    for (const auto& [point, left_out] : unused)
+      if (!left_out.empty()) throw Error(ErrorKind::usage, left_out.begin()->second);
     return entries;
   }
 
-  static std::string label_of(const std::string& strategy, const worker::StrategyKind& kind,
-                              const Sweep::Point& point) {
+  static std::string label_of(const std::string& strategy, const Sweep::Point& point,
+                              const std::set<std::string>& idle) {
     std::string label = strategy;
-    if (point.contains("workers") && !kind.one_worker) label += " n=" + point.at("workers");
-    if (point.contains("servers") && kind.servers) label += " s=" + point.at("servers");
+    const auto add = [&](const std::string& name, const char* shown) {
+      const auto at = point.find(name);
+      if (at != point.end() && !idle.contains("--" + name)) label += fmt::format(" {}={}", shown, at->second);
+    };
+    add("workers", "n");
+    add("servers", "s");
     for (const auto& [name, value] : point)
-      if (name != "workers" && name != "servers") label += fmt::format(" {}={}", name, value);
+      if (name != "workers" && name != "servers") add(name, name.c_str());
     return label;
   }
 

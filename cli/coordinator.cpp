@@ -43,7 +43,7 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   if (!job_flags.workers) job_flags.workers = environment_number("WORLD_SIZE");
   const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
-  JobOptions job = resolve(job_flags, flags.strategy, *kind, false, loopback);
+  JobOptions job = resolve(job_flags, flags.strategy, *kind, nullptr, loopback);
   // --steps alone need no data here: a program of the user's may have another model than the flags say.
   check_servers_part(job, app);
   std::optional<worker::TrainSetup> setup;

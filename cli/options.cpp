@@ -68,18 +68,21 @@ std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
   return batch;
 }
 
-/// Options that only some strategies have: elsewhere they are a usage error, or, where a comparison adapts a row,
-/// their defaults.
+/// Options that only some strategies have: elsewhere they are a usage error, or left out, which is their defaults.
 class Fitting {
  public:
-  Fitting(const std::string& strategy, bool adapt) : strategy_(strategy), adapt_(adapt) {}
+  Fitting(const std::string& strategy, LeftOut* left_out) : strategy_(strategy), left_out_(left_out) {}
   template <class Value>
   void operator()(JobOptions& job, const char* flag, Value JobOptions::*which, bool fits, const char* why) const {
     Value& value = job.*which;
     const Value& standard = defaults_.*which;
     if (fits || value == standard) return;
-    if (!adapt_) fail(ErrorKind::usage, "{} {}: strategy {} {}", flag, as_given(value), strategy_, why);
+    refuse(flag, fmt::format("{} {}: strategy {} {}", flag, as_given(value), strategy_, why));
     value = standard;
+  }
+  void refuse(const char* flag, const std::string& line) const {
+    if (left_out_ == nullptr) throw Error(ErrorKind::usage, line);
+    left_out_->emplace(flag, line);
   }
 
  private:
@@ -89,7 +92,7 @@ class Fitting {
 
   const JobOptions defaults_;
   const std::string& strategy_;
-  const bool adapt_;
+  LeftOut* const left_out_;
 };
 
 }  // namespace
@@ -211,19 +214,20 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   add_config(command);
 }
 
-JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind, bool adapt,
-                   bool loopback) {
+JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind,
+                   LeftOut* left_out, bool loopback) {
   JobOptions job = flags.job;
   job.strategy = strategy;
   job.workers = kind.one_worker ? 1 : flags.workers.value_or(job.workers);
   job.servers = kind.servers ? flags.servers.value_or(job.servers) : 0;
-  if (!adapt && kind.one_worker && flags.workers.value_or(1) != 1)
-    fail(ErrorKind::usage,
-         "--workers {}: strategy {} is one process; --virtual-workers repeats the arithmetic of several",
-         *flags.workers, strategy);
-  if (!adapt && !kind.servers && flags.servers.value_or(0) != 0)
-    fail(ErrorKind::usage, "--servers {}: strategy {} has none", *flags.servers, strategy);
-  const Fitting fit{strategy, adapt};
+  const Fitting fit{strategy, left_out};
+  if (kind.one_worker && flags.workers.value_or(1) != 1)
+    fit.refuse("--workers",
+               fmt::format("--workers {}: strategy {} is one process; --virtual-workers repeats the arithmetic of "
+                           "several",
+                           *flags.workers, strategy));
+  if (!kind.servers && flags.servers.value_or(0) != 0)
+    fit.refuse("--servers", fmt::format("--servers {}: strategy {} has none", *flags.servers, strategy));
   fit(job, "--virtual-workers", &JobOptions::virtual_workers, kind.one_worker, "is not one process");
   fit(job, "--optimizer-on", &JobOptions::optimizer_on, kind.servers, "has no servers");
   fit(job, "--aggregate", &JobOptions::aggregate, kind.servers, "has no servers");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,11 +46,14 @@ struct JobFlags {
 /// Adds all of them, but --strategy, to a subcommand.
 void add_job_flags(CLI::App& command, JobFlags& flags);
 
-/// The job that the flags describe for a strategy: `single` is one process, and so on. `adapt`: flags that make no
-/// sense for this strategy are left out (compare gives all strategies the same flags) instead of refused.
+/// Flags that were left out of a job, because its strategy has no use for them, and the line that would refuse each.
+using LeftOut = std::map<std::string, std::string>;
+
+/// The job that the flags describe for a strategy: `single` is one process, and so on. Flags that make no sense for
+/// this strategy are refused, or, with `left_out` (compare gives all strategies the same flags), left out.
 /// Checks what can be checked without making anything. Throws usage.
-JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind, bool adapt,
-                   bool loopback);
+JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind,
+                   LeftOut* left_out, bool loopback);
 
 /// What servers make of the job: throws usage where they cannot. What workers make of it is TrainSetup.
 void check_servers_part(const JobOptions& job, const App& app);

@@ -45,7 +45,7 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   if (flags.nodes > 1 && flags.key.empty())
     fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
-  JobOptions job = resolve(flags.job, flags.strategy, *kind, false, loopback);
+  JobOptions job = resolve(flags.job, flags.strategy, *kind, nullptr, loopback);
   const worker::TrainSetup setup = set_up(job, invocation.app);
   fill_in(job, invocation.app, &setup);
   if (!flags.key.empty()) net::JobKey::load(flags.key);  // what is wrong with it is said before anything is made
