@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -43,10 +45,42 @@ TEST_CASE("spans become complete events on the job's clock, inner ones first") {
   CHECK(trace.take_json("worker 3", 4, Nanoseconds{0}).empty());  // forgotten
 }
 
+TEST_CASE("what flies overlaps with what the thread does, and lands once") {
+  SetClock clock;
+  Trace trace(clock, true);
+  Trace::Flight first(trace, "all_reduce 8 bytes");
+  {
+    const Trace::Span backward(trace, "backward");
+    clock.at += std::chrono::microseconds(3);
+    Trace::Flight second(trace, "all_reduce 8 bytes");
+    Trace::Flight moved = std::move(first);
+    clock.at += std::chrono::microseconds(1);
+    moved.land();
+    clock.at += std::chrono::microseconds(1);
+    moved.land();
+  }
+  first = Trace::Flight();
+  const json events = json::parse(fmt::format("[{}]", trace.take_json("worker 0", 1, Nanoseconds{0})));
+  REQUIRE(events.size() == 6);
+  const auto is = [&](std::size_t i, const char* phase, double at) {
+    CHECK(events[i]["ph"] == phase);
+    CHECK(events[i]["ts"] == at);
+    CHECK(events[i]["cat"] == "exchange");
+  };
+  is(1, "b", 1000.0);
+  is(2, "e", 1004.0);
+  is(3, "b", 1003.0);
+  is(4, "e", 1005.0);
+  CHECK(events[1]["id2"] == events[2]["id2"]);
+  CHECK(events[1]["id2"] != events[3]["id2"]);
+  CHECK(events[5]["name"] == "backward");
+}
+
 TEST_CASE("what is switched off records nothing") {
   SetClock clock;
   Trace trace(clock, false);
   { const Trace::Span span(trace, "step"); }
+  { const Trace::Flight flight(trace, "push"); }
   CHECK_FALSE(trace.on());
   CHECK(trace.take_json("worker 0", 1, Nanoseconds{0}).empty());
 }

@@ -46,6 +46,8 @@ class ClientProtocol {
   bool has(std::size_t unit, std::uint64_t version) const;
   /// Have the servers confirmed the last push of the unit?
   bool acknowledged(std::size_t unit) const { return units_[unit].unacknowledged == 0; }
+  /// Is nothing of the unit waited for any more?
+  bool settled(std::size_t unit) const { return units_[unit].missing == 0 && acknowledged(unit); }
 
  private:
   struct Slot {

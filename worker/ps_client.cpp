@@ -43,7 +43,8 @@ PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout,
     : transport_(transport),
       clock_(clock),
       options_(std::move(options)),
-      protocol_(std::move(layout), options_.mark, options_.first_owner) {}
+      protocol_(std::move(layout), options_.mark, options_.first_owner),
+      flights_(options_.trace != nullptr && options_.trace->on() ? protocol_.layout().units.size() : 0) {}
 
 /// `what` is for errors, and made only then.
 void PsClient::wait_until(const auto& done, const auto& what) {
@@ -61,7 +62,7 @@ void PsClient::wait_until(const auto& done, const auto& what) {
       return transport_.receive(std::min(deadline, now + kLook));
     });
     if (message) {
-      protocol_.on_message(*message);
+      take(*message);
     } else if (options_.check) {
       options_.check();
     }
@@ -73,6 +74,17 @@ void PsClient::send(const auto& what) {
   for (const net::Outgoing& frame : frames_) outbox_.add(frame);
   frames_.clear();
   telling([&] { return "sending " + what(); }, [&] { outbox_.flush(transport_); });
+}
+
+void PsClient::take(const net::Message& message) {
+  protocol_.on_message(message);
+  const std::size_t unit = message.header.unit;
+  if (unit < flights_.size() && protocol_.settled(unit)) flights_[unit].land();
+}
+
+void PsClient::take_off(const char* what, std::size_t unit) {
+  if (flights_.empty()) return;
+  flights_[unit] = Trace::Flight(*options_.trace, fmt::format("{} {}", what, layout().units[unit].name));
 }
 
 std::string PsClient::name_of(std::size_t unit, std::uint64_t step) const {
@@ -92,12 +104,14 @@ void PsClient::open(std::uint64_t seed, bool initial_by_worker,
 void PsClient::push(std::size_t unit, std::uint64_t step, std::span<const float> gradient) {
   const Busy busy(*this);
   step_ = step;
+  take_off("push", unit);
   protocol_.push(unit, step, gradient, frames_);
   send([&] { return name_of(unit, step); });
 }
 
 void PsClient::pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up) {
   const Busy busy(*this);
+  take_off("pull", unit);
   protocol_.pull(unit, version, into, start_up, frames_);
   send([&] { return "the request for " + name_of(unit, version); });
 }
@@ -105,6 +119,7 @@ void PsClient::pull(std::size_t unit, std::uint64_t version, std::span<float> in
 void PsClient::push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into) {
   const Busy busy(*this);
   step_ = step;
+  take_off("push_pull", unit);
   protocol_.push_pull(unit, step, gradient, into, frames_);
   send([&] { return name_of(unit, step); });
 }
@@ -113,7 +128,7 @@ void PsClient::progress() {
   const Busy busy(*this);
   telling([&] { return fmt::format("taking what has arrived in step {}", step_); },
           [&] {
-            while (const auto message = transport_.receive(Moment::min())) protocol_.on_message(*message);
+            while (const auto message = transport_.receive(Moment::min())) take(*message);
           });
   send([&] { return fmt::format("what is left of step {}", step_); });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/trace.h>
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
 #include <psring/worker/client_protocol.h>
@@ -26,6 +27,7 @@ class PsClient {
     std::function<void()> check;                  ///< throws where the job has failed; asked while waiting
     Nanoseconds op_timeout = Nanoseconds::max();  ///< of one wait
     std::size_t first_owner = 0;                  ///< see ClientProtocol
+    Trace* trace = nullptr;                       ///< shows what is on its way; null: nobody looks
   };
 
   PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options);
@@ -56,6 +58,8 @@ class PsClient {
  private:
   class Busy;  ///< counts a call's time
   void send(const auto& what);
+  void take(const net::Message& message);
+  void take_off(const char* what, std::size_t unit);
   std::string name_of(std::size_t unit, std::uint64_t step) const;
   void wait_until(const auto& done, const auto& what);
 
@@ -66,6 +70,7 @@ class PsClient {
   net::Outbox outbox_;
   std::uint64_t step_ = 0;  ///< of the last push
   ClientProtocol::Frames frames_;
+  std::vector<Trace::Flight> flights_;  ///< of each unit, where there is a trace
   Nanoseconds busy_{0};
 };
 

@@ -1,10 +1,12 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <psring/common/base/trace.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
+#include <psring/ring/traced_group.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/role.h>
 #include <psring/worker/training.h>
@@ -14,6 +16,7 @@ namespace {
 
 /// What the servers' answers are stored into and pushes leave from, and what the workers share.
 struct Memory {
+  std::optional<Trace> trace;  ///< outlives what flies in it
   std::optional<Arena> arena;
   std::optional<ring::RingLinks> links;
   std::unique_ptr<ring::ProcessGroup> group;
@@ -38,6 +41,7 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
 void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory,
                      const std::vector<net::Member>& workers) {
   memory.group = ring::make_job_group(member, *memory.links, workers, lent_bytes(setup.layout()), member.job().overlap);
+  if (memory.trace->on()) memory.group = ring::make_traced_group(std::move(memory.group), *memory.trace);
   if (member.rank() == 0)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
 }
@@ -47,6 +51,7 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   const TrainSetup setup(job, registries, optimizers);
   const auto memory = std::make_shared<Memory>();  // shared with the membership, whose links close last
   member.keep(memory);
+  Trace& trace = memory->trace.emplace(member.clock(), job.trace);
   if (setup.strategy().ring) memory->links.emplace(member.key(), member.link_options(), member.bytes());
   const std::vector<net::Member> members = member.meet(memory->links ? memory->links->listen() : net::Addresses());
   net::Transport* transport = nullptr;
@@ -54,7 +59,6 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
   if (memory->links) link_to_workers(member, setup, *memory, of_role(members, net::Role::worker));
   std::fflush(stdout);
-  Trace trace(member.clock(), job.trace);
   const Training::Surroundings surroundings{.rank = member.rank(),
                                             .memory = member.memory(),
                                             .clock = member.clock(),

@@ -100,6 +100,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
     PsClient::Options options;
     options.check = s.check;
     options.first_owner = s.rank;
+    options.trace = &s.trace;
     if (s.arena != nullptr) options.mark = [arena = s.arena](const void* at) { return arena->mark(at); };
     if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
     client_.emplace(*s.transport, s.clock, setup.layout(), std::move(options));

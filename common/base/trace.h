@@ -4,13 +4,15 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/clock.h>
 
 namespace psring {
 
-/// What a process did when: spans in the Chrome trace format (opens in Perfetto). One thread writes it.
+/// What a process did when, and what was on its way meanwhile, in the Chrome trace format (opens in Perfetto). One
+/// thread writes it.
 /// Switched off it costs a branch. Times are of the job's one clock: `offset` is added to this process's.
 class Trace {
  public:
@@ -38,6 +40,27 @@ class Trace {
     Moment start_;
   };
 
+  /// What is on its way while the thread does other things: any number at once. From its making until it is landed or
+  /// destroyed, under a name such as "all_reduce 1048576 bytes".
+  class Flight {
+   public:
+    Flight() = default;  ///< of nothing
+    Flight(Trace& trace, std::string name);
+    ~Flight() { land(); }
+    Flight(Flight&& other) noexcept : trace_(std::exchange(other.trace_, nullptr)), flying_(std::move(other.flying_)) {}
+    Flight& operator=(Flight&& other) noexcept {
+      std::swap(trace_, other.trace_);
+      std::swap(flying_, other.flying_);
+      return *this;
+    }
+
+    void land();
+
+   private:
+    Trace* trace_ = nullptr;  ///< null: nothing is to be recorded any more
+    std::pair<std::string, Moment> flying_;
+  };
+
   /// The events as a comma-separated list of JSON objects ("" where there are none), for `process` with
   /// the number `pid`; what is returned is forgotten.
   std::string take_json(std::string_view process, int pid, Nanoseconds offset);
@@ -47,6 +70,7 @@ class Trace {
     std::string name;
     Moment start;
     Nanoseconds duration;
+    bool flight = false;
   };
   const Clock& clock_;
   bool on_;

@@ -199,7 +199,11 @@ class LimitedLinks(ProgramTest):
         print(f"all_reduce of 16 MiB, {n} hosts, {Switched.RATE / 1e6:.0f} Mbit/s: {measured[0]:.3f} s, "
               f"{measured[0] / formula:.3f} of 2 (n - 1) / n * M / B")
         self.assertEqual(len(measured), 1, results)
-        self.assertLess(abs(measured[0] / formula - 1), 0.15)
+        self.assertGreater(measured[0] / formula, 0.85)
+        if os.environ.get("PSRING_SANITIZE"):
+            print("SANITIZED: that it takes no longer is not checked")
+        else:
+            self.assertLess(measured[0] / formula, 1.15)
 
 
 def reason_to_skip():

@@ -1,0 +1,88 @@
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <psring/ring/traced_group.h>
+
+namespace psring::ring {
+namespace {
+
+class TracedOperation final : public Operation {
+ public:
+  TracedOperation(Work work, Trace::Flight flight) : work_(std::move(work)), flight_(std::move(flight)) {}
+
+  bool advance() override {
+    const bool done = work_.done();
+    if (done) flight_.land();
+    return done;
+  }
+  void wait() override {
+    work_.wait();
+    flight_.land();
+  }
+  std::size_t awaited() const override { return work_.awaited(); }
+
+ private:
+  Work work_;
+  Trace::Flight flight_;
+};
+
+class TracedGroup final : public ProcessGroup {
+ public:
+  TracedGroup(std::unique_ptr<ProcessGroup> group, Trace& trace) : group_(std::move(group)), trace_(trace) {}
+
+  std::size_t rank() const override { return group_->rank(); }
+  std::size_t size() const override { return group_->size(); }
+  Arena* arena() override { return group_->arena(); }
+
+  Work all_reduce(Vector data, const ReduceOp& op) override {
+    return follow(Collective::all_reduce, data.bytes(), group_->all_reduce(data, op));
+  }
+  Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) override {
+    return follow(Collective::reduce_scatter, data.bytes(), group_->reduce_scatter(data, parts, op));
+  }
+  Work all_gather(Vector data, const Parts& parts) override {
+    return follow(Collective::all_gather, data.bytes(), group_->all_gather(data, parts));
+  }
+  Work broadcast(Vector data, std::size_t root) override {
+    return follow(Collective::broadcast, data.bytes(), group_->broadcast(data, root));
+  }
+  Work barrier() override { return follow(Collective::barrier, 0, group_->barrier()); }
+  Work send(ConstVector data, std::size_t to) override {
+    return follow(Collective::send, data.count * data.type.bytes(), group_->send(data, to));
+  }
+  Work recv(Vector data, std::size_t from) override {
+    return follow(Collective::recv, data.bytes(), group_->recv(data, from));
+  }
+
+  std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key) override {
+    return make_traced_group(group_->split(colour, key), trace_);
+  }
+  std::string describe(Collective collective, std::size_t count, ElementType type) const override {
+    return group_->describe(collective, count, type);
+  }
+  Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+               std::size_t root) const override {
+    return group_->predict(collective, count, type, parts, root);
+  }
+  bool sums_in_rank_order() const override { return group_->sums_in_rank_order(); }
+  Moved moved() const override { return group_->moved(); }
+  void account() override { group_->account(); }
+
+ private:
+  Work follow(Collective collective, std::size_t bytes, Work work) {
+    Trace::Flight flight(trace_, fmt::format("{} {} bytes", to_string(collective), bytes));
+    return Work(std::make_shared<TracedOperation>(std::move(work), std::move(flight)));
+  }
+
+  const std::unique_ptr<ProcessGroup> group_;
+  Trace& trace_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_traced_group(std::unique_ptr<ProcessGroup> group, Trace& trace) {
+  return std::make_unique<TracedGroup>(std::move(group), trace);
+}
+
+}  // namespace psring::ring
