@@ -20,6 +20,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/registry.h
   common/base/rng.h
   common/base/spec.h
+  common/base/trace.h
   common/device/arena.h
   common/device/buffer.h
   common/device/kernels.h

@@ -36,23 +36,25 @@ class TracedGroup final : public ProcessGroup {
   Arena* arena() override { return group_->arena(); }
 
   Work all_reduce(Vector data, const ReduceOp& op) override {
-    return follow(Collective::all_reduce, data.bytes(), group_->all_reduce(data, op));
+    return traced(Collective::all_reduce, data.bytes(), [&] { return group_->all_reduce(data, op); });
   }
   Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) override {
-    return follow(Collective::reduce_scatter, data.bytes(), group_->reduce_scatter(data, parts, op));
+    return traced(Collective::reduce_scatter, data.bytes(), [&] { return group_->reduce_scatter(data, parts, op); });
   }
   Work all_gather(Vector data, const Parts& parts) override {
-    return follow(Collective::all_gather, data.bytes(), group_->all_gather(data, parts));
+    return traced(Collective::all_gather, data.bytes(), [&] { return group_->all_gather(data, parts); });
   }
   Work broadcast(Vector data, std::size_t root) override {
-    return follow(Collective::broadcast, data.bytes(), group_->broadcast(data, root));
+    return traced(Collective::broadcast, data.bytes(), [&] { return group_->broadcast(data, root); });
   }
-  Work barrier() override { return follow(Collective::barrier, 0, group_->barrier()); }
+  Work barrier() override {
+    return traced(Collective::barrier, 0, [&] { return group_->barrier(); });
+  }
   Work send(ConstVector data, std::size_t to) override {
-    return follow(Collective::send, data.count * data.type.bytes(), group_->send(data, to));
+    return traced(Collective::send, data.count * data.type.bytes(), [&] { return group_->send(data, to); });
   }
   Work recv(Vector data, std::size_t from) override {
-    return follow(Collective::recv, data.bytes(), group_->recv(data, from));
+    return traced(Collective::recv, data.bytes(), [&] { return group_->recv(data, from); });
   }
 
   std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key) override {
@@ -70,8 +72,10 @@ class TracedGroup final : public ProcessGroup {
   void account() override { group_->account(); }
 
  private:
-  Work follow(Collective collective, std::size_t bytes, Work work) {
+  template <class Begin>
+  Work traced(Collective collective, std::size_t bytes, Begin begin) {
     Trace::Flight flight(trace_, fmt::format("{} {} bytes", to_string(collective), bytes));
+    Work work = begin();
     return Work(std::make_shared<TracedOperation>(std::move(work), std::move(flight)));
   }
 
