@@ -199,11 +199,15 @@ TEST_CASE("a sender that sleeps is woken when there is room again") {
   ShmCluster cluster(1);
   static constexpr std::size_t kCount = 300;
   const std::vector<std::byte> data(std::size_t{1} << 20, std::byte{5});
-  std::jthread sender([&] {
-    for (std::size_t i = 0; i < kCount; ++i) cluster.clients[0]->send(kServer, frame(FrameType::push), data);
-    cluster.clients[0]->receive(kNever);
+  std::jthread sender([&](const std::stop_token& stop) {
+    Transport& client = *cluster.clients[0];
+    for (std::size_t i = 0; i < kCount; ++i) client.send(kServer, frame(FrameType::push), data);
+    while (client.in_flight_bytes(kServer) > 0 && !stop.stop_requested()) client.receive(kNever);
   });
-  const auto wake = [&](void*) { cluster.clients[0]->wake(); };
+  const auto wake = [&](void*) {
+    sender.request_stop();
+    cluster.clients[0]->wake();
+  };
   const std::unique_ptr<void, decltype(wake)> at_end(&cluster, wake);
   for (std::size_t i = 0; i < kCount; ++i) {
     const Message message = next(*cluster.server);
