@@ -139,18 +139,19 @@ void accumulate(const std::byte* from, Computed<T>* into, std::size_t count, Op 
 using Sources = std::span<const std::byte* const>;
 using Targets = std::span<std::byte* const>;
 
-/// Two sources, nothing in between: the case that two ranks make.
-template <class T, class Op>
-void reduce_two(Sources from, Targets to, std::size_t count, Op op) {
-  const T* a = reinterpret_cast<const T*>(from[0]);
-  const T* b = reinterpret_cast<const T*>(from[1]);
-  T* x = reinterpret_cast<T*>(to[0]);
-  T* y = reinterpret_cast<T*>(to.back());
+/// A few sources, nothing in between: one pass. `finish`: of the sum, to what is stored.
+template <std::size_t kSources, std::size_t kTargets, class T, class Op, class Finish>
+void reduce_few(Sources from, Targets to, std::size_t count, Op op, Finish finish) {
+  std::array<const T*, kSources> sources;
+  std::array<T*, kTargets> targets;
+  for (std::size_t r = 0; r < kSources; ++r) sources[r] = reinterpret_cast<const T*>(from[r]);
+  for (std::size_t r = 0; r < kTargets; ++r) targets[r] = reinterpret_cast<T*>(to[r]);
 #pragma GCC ivdep  // a destination is a source at the same place, or apart from it
   for (std::size_t i = 0; i < count; ++i) {
-    const T value = op(a[i], b[i]);
-    x[i] = value;
-    y[i] = value;
+    T value = sources[0][i];
+    for (std::size_t r = 1; r < kSources; ++r) value = op(value, sources[r][i]);
+    value = finish(value);
+    for (std::size_t r = 0; r < kTargets; ++r) targets[r][i] = value;
   }
 }
 
@@ -177,15 +178,31 @@ struct Call {
   double mean_factor;
 };
 
+/// The cases of 2, 3 and 4 ranks: into all of them, or into one. Returns whether it was one of these.
+template <class T, class Op, class Finish>
+bool run_few(const Call& call, Op op, Finish finish) {
+  const auto run = [&]<std::size_t kSources>(std::integral_constant<std::size_t, kSources>) {
+    if (call.from.size() != kSources) return false;
+    if (call.to.size() == kSources)
+      reduce_few<kSources, kSources, T>(call.from, call.to, call.count, op, finish);
+    else if (call.to.size() == 1)
+      reduce_few<kSources, 1, T>(call.from, call.to, call.count, op, finish);
+    else
+      return false;
+    return true;
+  };
+  return run(std::integral_constant<std::size_t, 2>()) || run(std::integral_constant<std::size_t, 3>()) ||
+         run(std::integral_constant<std::size_t, 4>());
+}
+
 template <class T, class Op>
 void run(const Call& call, Op op, bool mean = false) {
   if constexpr (std::is_arithmetic_v<T>) {
-    if (call.from.size() == 2 && call.to.size() <= 2) {
-      if (!mean) return reduce_two<T>(call.from, call.to, call.count, op);
-      if constexpr (std::floating_point<T>) {
-        const T factor = static_cast<T>(call.mean_factor);
-        return reduce_two<T>(call.from, call.to, call.count, [=](T a, T b) { return op(a, b) * factor; });
-      }
+    const auto with = [&](auto finish) { return run_few<T>(call, op, finish); };
+    if (!mean && with([](T sum) { return sum; })) return;
+    if constexpr (std::floating_point<T>) {
+      const T factor = static_cast<T>(call.mean_factor);
+      if (mean && with([factor](T sum) { return sum * factor; })) return;
     }
   }
   reduce_any<T>(call.from, call.to, call.count, op, call.mean_factor, mean);
