@@ -26,10 +26,12 @@
 namespace psring::ring {
 namespace {
 
-/// Turns of waiting before a rank yields, and before it sleeps. With more ranks than processors the one that is
-/// waited for may need this very processor: then a rank sleeps almost at once.
+/// Turns of waiting before a rank yields, and for how long it does before it sleeps. With more ranks than processors
+/// the one that is waited for may need this very processor: then a rank yields almost at once. (Measured with 4 ranks
+/// on 2 processors, 64 KiB: 24 us so, 27 with 64 turns, 115 where it sleeps instead of yielding.)
 constexpr unsigned kPauses = 64;
-constexpr Nanoseconds kYieldFor = std::chrono::microseconds(40);
+constexpr unsigned kCrowdedPauses = 4;
+constexpr Nanoseconds kYieldFor = std::chrono::microseconds(100);
 constexpr Nanoseconds kSleep = std::chrono::milliseconds(20);  ///< then it looks whether the peers live
 
 std::size_t processors() {
@@ -68,7 +70,7 @@ class ShmOperation final : public Operation {
   void post();
 
  private:
-  enum class Way : std::uint8_t { none, slots, direct, staged };
+  enum class Way : std::uint8_t { none, slots, direct, shared, staged };
 
   ShmPost& post_of(std::size_t rank) const;
   /// Where a rank's vector lies that is small enough.
@@ -77,16 +79,19 @@ class ShmOperation final : public Operation {
   Way choose_way() const;
   bool all_ticked(std::uint64_t ticks) const;
   void tick();
-  Range my_chunk(Range whole) const;
+  Range chunk(std::size_t rank, Range whole) const;
   std::byte* address(std::size_t rank, Range slice) const;
-  void perform(Range slice);
-  void perform_reduce(Range slice, bool store_to_all);
-  void copy_parts(std::size_t from, Range slice);
-  void copy(std::size_t from, Range range, Range slice);
+  void perform(std::size_t owner, Range slice);
+  void reduce_parts(std::size_t owner, Range slice);
+  void reduce_range(std::size_t owner, Range range, Range slice);
+  void copy(std::size_t owner, std::size_t from, Range range, Range slice);
   std::size_t missing() const;
+  bool step_direct();
+  bool step_shared();
   bool step_staged();
   void stage_in(Range slice);
   void stage_out(Range slice);
+  std::byte* target(std::size_t rank, Range range) const;
   Range slice(std::size_t index) const;
 
   ShmGroup& group_;
@@ -228,16 +233,21 @@ class ShmGroup final : public InnerGroup {
   bool advance_until(const ShmOperation& operation);
   template <class Waiting>
   void wait_for(Waiting& waiting);
-  void add_read(std::size_t peer, Collective by, std::size_t bytes) {
-    add(control_.read_bytes(rank_, peer, by), bytes);
+  /// What rank `of` has read from the memory of `peer`, or stored there: this one, or one whose share this one does.
+  void add_read(std::size_t of, std::size_t peer, Collective by, std::size_t bytes) {
+    add(of, control_.read_bytes(of, peer, by), bytes);
   }
-  void add_stored(std::size_t peer, Collective by, std::size_t bytes) {
-    add(control_.stored_bytes(rank_, peer, by), bytes);
+  void add_stored(std::size_t of, std::size_t peer, Collective by, std::size_t bytes) {
+    add(of, control_.stored_bytes(of, peer, by), bytes);
   }
+  bool crowded() const { return crowded_; }
 
  private:
-  static void add(std::atomic<std::uint64_t>& counter, std::size_t bytes) {
-    counter.store(counter.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  void add(std::size_t of, std::atomic<std::uint64_t>& counter, std::size_t bytes) const {
+    if (crowded_ || of != rank_)
+      counter.fetch_add(bytes, std::memory_order_relaxed);
+    else
+      counter.store(counter.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
   ShmRank& bell() { return bells_.rank(rank_); }
   void sleep(std::uint32_t seen, Nanoseconds at_most);
@@ -285,6 +295,7 @@ void ShmOperation::post() {
   const std::size_t bytes = data_.bytes();
   const auto place = group_.arena()->mark(data_.data);
   post.staged = bytes > kShmCopiedBytes && place == 0;
+  post.crowded = group_.crowded();
   post.offset = place != 0 ? place - 1 : static_cast<std::uint64_t>(group_.staging().data() - group_.arena()->base());
   const bool copied = bytes > 0 && (bytes <= kShmCopiedBytes || (post.staged && bytes <= kShmSlotBytes));
   if (copied && (call_.collective != Collective::broadcast || call_.root == group_.rank()))
@@ -325,6 +336,11 @@ std::size_t ShmOperation::awaited() const { return group_.name(missing()); }
 
 std::size_t ShmOperation::missing() const {
   if (way_ == Way::none) return std::min(posted_, group_.size() - 1);
+  if (way_ == Way::shared) {
+    for (std::size_t r = 0; r < group_.size(); ++r)
+      if (r != group_.rank() && group_.control().rank(r).holds.load(std::memory_order_relaxed) == number_ + 1) return r;
+    return 0;
+  }
   const std::uint64_t wanted = first_tick_ + (way_ == Way::direct ? 1 : iteration_);
   for (std::size_t r = 0; r < group_.size(); ++r)
     if (group_.control().rank(r).ticks.load(std::memory_order_acquire) < wanted) return r;
@@ -333,12 +349,16 @@ std::size_t ShmOperation::missing() const {
 
 /// A vector in a slot is copied, but costs one barrier; in the arena it costs two. (Measured with 2 ranks: a copy is
 /// slower from about 300 bytes on.) Where but some lie in the arena, those do not wait in slots, and the others go
-/// through staging.
+/// through staging. With more ranks than processors, those that run do the shares of those that do not.
 ShmOperation::Way ShmOperation::choose_way() const {
   std::size_t staged = 0;
-  for (std::size_t r = 0; r < group_.size(); ++r) staged += post_of(r).staged ? 1 : 0;
+  bool crowded = false;
+  for (std::size_t r = 0; r < group_.size(); ++r) {
+    staged += post_of(r).staged ? 1 : 0;
+    crowded = crowded || post_of(r).crowded;
+  }
   if (data_.bytes() <= kShmCopiedBytes) return Way::slots;
-  if (staged == 0) return Way::direct;
+  if (staged == 0) return crowded ? Way::shared : Way::direct;
   return staged == group_.size() && data_.bytes() <= kShmSlotBytes ? Way::slots : Way::staged;
 }
 
@@ -348,18 +368,18 @@ bool ShmOperation::step() {
     first_tick_ = group_.own().ticks.load(std::memory_order_relaxed);
     way_ = choose_way();
   }
-  if (way_ == Way::staged) {
-    if (!step_staged()) return false;
-  } else if (way_ == Way::slots) {
-    perform({0, call_.count});
-  } else {
-    if (iteration_ == 0) {
-      perform({0, call_.count});
-      tick();
-      group_.ring_all();
-      iteration_ = 1;
-    }
-    if (!all_ticked(first_tick_ + 1)) return false;
+  switch (way_) {
+    case Way::direct:
+      if (!step_direct()) return false;
+      break;
+    case Way::shared:
+      if (!step_shared()) return false;
+      break;
+    case Way::staged:
+      if (!step_staged()) return false;
+      break;
+    default:
+      perform(group_.rank(), {0, call_.count});
   }
   group_.own().completed.store(number_ + 1, std::memory_order_release);
   // Only a rank that is kShmPosts ahead waits for this; should it fall asleep just now, our next post wakes it.
@@ -367,10 +387,10 @@ bool ShmOperation::step() {
   return finished_ = true;
 }
 
-Range ShmOperation::my_chunk(Range whole) const {
+/// The part of it that a rank reduces for all.
+Range ShmOperation::chunk(std::size_t rank, Range whole) const {
   const std::size_t n = group_.size();
-  const std::size_t r = group_.rank();
-  return {whole.begin + r * whole.size() / n, whole.begin + (r + 1) * whole.size() / n};
+  return {whole.begin + rank * whole.size() / n, whole.begin + (rank + 1) * whole.size() / n};
 }
 
 /// Where a rank's part of a slice lies: its vector's, or its staging's.
@@ -385,18 +405,20 @@ std::byte* ShmOperation::address(std::size_t rank, Range slice) const {
   return group_.base(rank) + offset;
 }
 
-void ShmOperation::perform(Range slice) {
+/// What is a rank's to do about a slice of the vectors; what is moved is counted as the owner's.
+void ShmOperation::perform(std::size_t owner, Range slice) {
   switch (call_.collective) {
     case Collective::all_reduce:
-      return perform_reduce(slice, true);
     case Collective::reduce_scatter:
-      return perform_reduce(slice, false);
+      return reduce_parts(owner, slice);
     case Collective::all_gather:
-      for (std::size_t r = 0; r < group_.size(); ++r)
-        if (r != group_.rank()) copy_parts(r, slice);
+      for (std::size_t r = 0; r < group_.size(); ++r) {
+        if (r == owner) continue;
+        for (const Range range : parts_[r]) copy(owner, r, range, slice);
+      }
       return;
     case Collective::broadcast:
-      if (group_.rank() != call_.root) copy(call_.root, slice, slice);
+      if (owner != call_.root) copy(owner, call_.root, slice, slice);
       return;
     default:
       return;
@@ -404,51 +426,87 @@ void ShmOperation::perform(Range slice) {
 }
 
 /// Through slots every rank reduces all of it for itself; else its own part, and an all-reduce stores that to all.
-void ShmOperation::perform_reduce(Range slice, bool store_to_all) {
+void ShmOperation::reduce_parts(std::size_t owner, Range slice) {
+  if (call_.collective == Collective::reduce_scatter) {
+    for (const Range range : parts_[owner]) reduce_range(owner, range, slice);
+  } else if (way_ == Way::slots) {
+    reduce_range(owner, slice, slice);
+  } else {
+    reduce_range(owner, chunk(owner, way_ == Way::staged ? slice : Range{0, call_.count}), slice);
+  }
+}
+
+void ShmOperation::reduce_range(std::size_t owner, Range range, Range slice) {
+  range = range.intersect(slice);
+  if (range.empty()) return;
   const std::size_t n = group_.size();
-  const std::size_t me = group_.rank();
+  constexpr std::size_t kFew = 16;
+  std::array<const std::byte*, kFew> few_from;
+  std::array<std::byte*, kFew> few_to;
+  std::vector<const std::byte*> many_from(n > kFew ? n : 0);
+  std::vector<std::byte*> many_to(n > kFew ? n : 0);
+  const std::span from(n > kFew ? many_from.data() : few_from.data(), n);
+  const std::span to(n > kFew ? many_to.data() : few_to.data(), n);
   const std::size_t width = call_.type.bytes();
-  const bool slots = way_ == Way::slots;
-  const auto reduce_range = [&](Range range) {
-    range = range.intersect(slice);
-    if (range.empty()) return;
-    constexpr std::size_t kFew = 16;
-    std::array<const std::byte*, kFew> few_from;
-    std::array<std::byte*, kFew> few_to;
-    std::vector<const std::byte*> many_from(n > kFew ? n : 0);
-    std::vector<std::byte*> many_to(n > kFew ? n : 0);
-    const std::span from(n > kFew ? many_from.data() : few_from.data(), n);
-    const std::span to(n > kFew ? many_to.data() : few_to.data(), n);
-    const std::size_t skip = (range.begin - slice.begin) * width;
-    const std::size_t bytes = range.size() * width;
-    std::size_t targets = 0;
-    for (std::size_t r = 0; r < n; ++r) {
-      std::byte* there = address(r, slice) + skip;
-      from[r] = there;
-      if (r != me) group_.add_read(r, said_.call.collective, bytes);
-      if (slots || (!store_to_all && r == me)) {
-        if (r == me) to[targets++] = data_.data + range.begin * width;
-      } else if (store_to_all) {
-        to[targets++] = there;
-        if (r != me) group_.add_stored(r, said_.call.collective, bytes);
-      }
+  const std::size_t bytes = range.size() * width;
+  const bool to_all = call_.collective == Collective::all_reduce && way_ != Way::slots;
+  std::size_t targets = 0;
+  for (std::size_t r = 0; r < n; ++r) {
+    std::byte* there = address(r, slice) + (range.begin - slice.begin) * width;
+    from[r] = there;
+    if (r != owner) group_.add_read(owner, r, said_.call.collective, bytes);
+    if (to_all) {
+      to[targets++] = there;
+      if (r != owner) group_.add_stored(owner, r, said_.call.collective, bytes);
+    } else if (r == owner) {
+      to[targets++] = target(owner, range);
     }
-    reduce(op_, call_.type, from, to.first(targets), range.size(), 1.0 / static_cast<double>(said_.ranks));
-  };
-  if (store_to_all) return reduce_range(slots ? slice : my_chunk(slice));
-  for (const Range range : parts_[me]) reduce_range(range);
+  }
+  reduce(op_, call_.type, from, to.first(targets), range.size(), 1.0 / static_cast<double>(said_.ranks));
 }
 
-void ShmOperation::copy_parts(std::size_t from, Range slice) {
-  for (const Range range : parts_[from]) copy(from, range.intersect(slice), slice);
+/// Where a range of a rank's vector lies, be it staged or not.
+/// REQUIRES: the rank is this one, or its vector lies in its arena.
+std::byte* ShmOperation::target(std::size_t rank, Range range) const {
+  if (rank != group_.rank()) return address(rank, range);
+  return data_.data + range.begin * call_.type.bytes();
 }
 
-void ShmOperation::copy(std::size_t from, Range range, Range slice) {
+void ShmOperation::copy(std::size_t owner, std::size_t from, Range range, Range slice) {
+  range = range.intersect(slice);
   if (range.empty()) return;
   const std::size_t width = call_.type.bytes();
-  std::memcpy(data_.data + range.begin * width, address(from, slice) + (range.begin - slice.begin) * width,
-              range.size() * width);
-  group_.add_read(from, said_.call.collective, range.size() * width);
+  const std::size_t bytes = range.size() * width;
+  std::memcpy(target(owner, range), address(from, slice) + (range.begin - slice.begin) * width, bytes);
+  group_.add_read(owner, from, said_.call.collective, bytes);
+}
+
+/// Each rank does its own share, and waits for the others'.
+bool ShmOperation::step_direct() {
+  if (iteration_ == 0) {
+    perform(group_.rank(), {0, call_.count});
+    tick();
+    group_.ring_all();
+    iteration_ = 1;
+  }
+  return all_ticked(first_tick_ + 1);
+}
+
+/// Whoever runs does the next slice of everybody's share. Who has not run meanwhile finds all done.
+bool ShmOperation::step_shared() {
+  ShmShares& shares = group_.control().header().shares;
+  const std::size_t elements =
+      std::max(kShmShareBytes / call_.type.bytes(), (call_.count + ShmShares::kMost - 1) / ShmShares::kMost);
+  const std::uint64_t slices = std::max<std::uint64_t>(1, (call_.count + elements - 1) / elements);
+  auto& holds = group_.own().holds;
+  holds.store(number_ + 1, std::memory_order_relaxed);
+  while (const auto index = shares.claim(number_, slices)) {
+    const Range slice = Range{*index * elements, (*index + 1) * elements}.intersect({0, call_.count});
+    for (std::size_t owner = 0; owner < group_.size(); ++owner) perform(owner, slice);
+    if (shares.finish(slices)) group_.ring_all();
+  }
+  holds.store(0, std::memory_order_relaxed);
+  return shares.done(number_, slices);
 }
 
 Range ShmOperation::slice(std::size_t index) const {
@@ -466,7 +524,7 @@ bool ShmOperation::step_staged() {
     if (iteration_ >= 2) stage_out(of(iteration_ - 2));
     if (iteration_ == slices + 1) return true;
     if (iteration_ < slices) stage_in(of(iteration_));
-    if (iteration_ >= 1) perform(of(iteration_ - 1));
+    if (iteration_ >= 1) perform(group_.rank(), of(iteration_ - 1));
     tick();
     group_.ring_all();
   }
@@ -542,7 +600,7 @@ bool ShmMessage::step_recv() {
     check(box.post.offset + bytes <= group_.capacity(from_), "rank {} names memory it does not have", from_);
     std::memcpy(data_, group_.base(from_) + box.post.offset, bytes);
   }
-  group_.add_read(from_, Collective::send, bytes);
+  group_.add_read(group_.rank(), from_, Collective::send, bytes);
   box.taken.store(number_ + 1, std::memory_order_release);
   group_.ring_all();
   return true;
@@ -677,13 +735,13 @@ void ShmGroup::wait_for(Waiting& waiting) {
       return waiting.step();
     }
   };
-  for (unsigned i = 0; i < kPauses; ++i) {
+  for (unsigned i = 0; i < (crowded_ ? kCrowdedPauses : kPauses); ++i) {
     if (ready()) return;
     _mm_pause();
   }
   const SystemClock clock;
   const Moment since = clock.now();
-  while (!crowded_ && clock.now() < since + kYieldFor) {
+  while (clock.now() < since + kYieldFor) {
     ::sched_yield();
     if (ready()) return;
   }
@@ -714,10 +772,10 @@ std::uint32_t ShmGroup::watch() {
 
 void ShmGroup::rest(std::uint32_t seen, Moment until) {
   const auto rung = [&] { return bell().bell.load(std::memory_order_acquire) != seen; };
-  for (unsigned i = 0; i < kPauses && !rung(); ++i) _mm_pause();
+  for (unsigned i = 0; i < (crowded_ ? kCrowdedPauses : kPauses) && !rung(); ++i) _mm_pause();
   const SystemClock clock;
   const Moment since = clock.now();
-  while (!crowded_ && !rung() && clock.now() < since + kYieldFor) ::sched_yield();
+  while (!rung() && clock.now() < since + kYieldFor) ::sched_yield();
   if (const Nanoseconds left = until - clock.now(); !rung() && left > Nanoseconds(0))
     sleep(seen, std::min(left, kSleep));
   leave();

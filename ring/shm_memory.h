@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -33,13 +34,15 @@ struct ShmWorld {
 /// mailboxes. Group 0 is the world; `split` takes the others, in order. Subgroups without a common rank may have the
 /// same number: each uses the places of its own ranks, and the header of its first.
 ///
-/// Every word has one writer, but for `bell`. What a rank writes for others lies on cache lines of its own.
+/// Every word has one writer, but for `bell`, the header's and the counters of what was moved for somebody. What a rank
+/// writes for others lies on cache lines of its own.
 inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest
 inline constexpr std::size_t kShmSlotBytes = 4096;     ///< of a rank's place in the control file for a vector
 inline constexpr std::size_t kShmCopiedBytes = 256;    ///< vectors up to this size travel there, wherever they lie
 inline constexpr std::size_t kShmInlineBytes = 16;     ///< vectors up to this size travel in the post itself
 inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a vector that lies outside of the arena, at a time
+inline constexpr std::size_t kShmShareBytes = 65536;   ///< of the vectors that are shared out slice by slice, at least
 inline constexpr std::size_t kShmArenaBytes = std::size_t{64} << 20;  ///< of an arena, for the groups' own use
 inline constexpr std::size_t kShmTextBytes = 512;
 inline constexpr std::size_t kShmKinds = 7;  ///< of Collective
@@ -50,6 +53,7 @@ struct alignas(64) ShmPost {
   Call call;
   std::uint64_t offset = 0;  ///< of the vector in the caller's arena, or of its staging
   bool staged = false;
+  bool crowded = false;                              ///< the caller knows of more ranks than processors
   alignas(8) std::byte small[kShmInlineBytes] = {};  ///< a vector of no more bytes: one cache line has it all
 };
 static_assert(sizeof(ShmPost) == 64);
@@ -57,6 +61,7 @@ static_assert(sizeof(ShmPost) == 64);
 struct ShmRank {
   alignas(64) std::atomic<std::uint64_t> ticks{0};  ///< phases of operations that are behind it
   std::atomic<std::uint64_t> completed{0};          ///< operations that are behind it
+  std::atomic<std::uint64_t> holds{0};              ///< 1 + the number of the operation it has claimed a slice of
   alignas(64) std::atomic<std::uint32_t> bell{0};   ///< futex: anybody adds to it and wakes
   std::atomic<std::uint32_t> sleeping{0};
   std::atomic<std::uint32_t> fences{0};  ///< 1: before it sleeps it fences all processes (process_fence.h)
@@ -69,7 +74,43 @@ struct ShmMailbox {
   alignas(64) std::atomic<std::uint64_t> taken{0};  ///< messages, by the receiver
 };
 
+/// The slices of the one operation whose ranks share them out: each is done by who claims it. Operations follow one
+/// another; whoever comes late to one finds nothing left of it.
+class ShmShares {
+ public:
+  static constexpr std::uint64_t kMost = 0xffff;
+
+  /// A slice of operation `number`'s `slices` that nobody has claimed, or nothing.
+  std::optional<std::uint64_t> claim(std::uint64_t number, std::uint64_t slices) {
+    std::uint64_t seen = word_.load(std::memory_order_acquire);
+    for (;;) {
+      const std::uint64_t now = seen >> 32 == tag(number) ? seen : tag(number) << 32;
+      if (behind(seen, number) || claimed(now) == slices) return std::nullopt;
+      if (word_.compare_exchange_weak(seen, now + kClaimed, std::memory_order_acq_rel)) return claimed(now);
+    }
+  }
+  /// A slice that was claimed is done: true where it was the last.
+  bool finish(std::uint64_t slices) { return ((word_.fetch_add(1, std::memory_order_acq_rel) + 1) & kMost) == slices; }
+  /// Are all of them done?
+  bool done(std::uint64_t number, std::uint64_t slices) const {
+    const std::uint64_t seen = word_.load(std::memory_order_acquire);
+    return behind(seen, number) || (seen >> 32 == tag(number) && (seen & kMost) == slices);
+  }
+
+ private:
+  static constexpr std::uint64_t kClaimed = kMost + 1;
+  static std::uint64_t tag(std::uint64_t number) { return (number + 1) & 0xffffffff; }
+  static std::uint64_t claimed(std::uint64_t word) { return word / kClaimed & kMost; }
+  /// Is a later operation's share out?
+  static bool behind(std::uint64_t word, std::uint64_t number) {
+    return static_cast<std::int32_t>((word >> 32) - tag(number)) > 0;
+  }
+
+  std::atomic<std::uint64_t> word_{0};  ///< the operation, slices that are claimed, slices that are done
+};
+
 struct ShmGroupHeader {
+  alignas(64) ShmShares shares;
   alignas(64) std::atomic<std::uint32_t> broken{0};  ///< 1: somebody writes the text; 2: it is there
   std::uint32_t kind = 0;
   char text[kShmTextBytes] = {};
