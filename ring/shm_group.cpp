@@ -67,7 +67,6 @@ class ShmOperation final : public Operation {
   bool finished() const { return finished_; }
   /// What is next, as far as it goes without waiting. REQUIRES: operations before it are finished.
   bool step();
-  void post();
 
  private:
   enum class Way : std::uint8_t { none, slots, direct, shared, staged };
@@ -240,7 +239,7 @@ class ShmGroup final : public InnerGroup {
   void add_stored(std::size_t of, std::size_t peer, Collective by, std::size_t bytes) {
     add(of, control_.stored_bytes(of, peer, by), bytes);
   }
-  bool crowded() const { return crowded_; }
+  std::byte* slot_of(std::size_t rank, std::uint64_t number, std::size_t bytes) const;
 
  private:
   void add(std::size_t of, std::atomic<std::uint64_t>& counter, std::size_t bytes) const {
@@ -254,6 +253,7 @@ class ShmGroup final : public InnerGroup {
   void check_broken();
   Moved moved_with(std::size_t peer, Collective by) const;
   Work start(const Call& call, Vector data, const ReduceOp& op, const Parts* parts = nullptr);
+  void post(const Call& said, const Call& call, Vector data);
   Work message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to);
   void advance_all();
   void look_after_peers(const Announced& said, std::size_t awaited, Moment since);
@@ -272,6 +272,7 @@ class ShmGroup final : public InnerGroup {
   const std::span<std::byte> staging_;
 
   std::uint64_t posted_ = 0;
+  std::uint64_t completed_ = 0;  ///< by all ranks, when they were last looked at
   std::deque<std::shared_ptr<ShmOperation>> queue_;
   std::deque<std::shared_ptr<ShmMessage>> messages_;
   std::vector<std::uint64_t> sent_;      ///< messages to each rank
@@ -289,28 +290,11 @@ void ShmOperation::wait() {
   if (!finished_) group_.wait_for(*this);
 }
 
-void ShmOperation::post() {
-  ShmPost& post = post_of(group_.rank());
-  post.call = said_.call;
-  const std::size_t bytes = data_.bytes();
-  const auto place = group_.arena()->mark(data_.data);
-  post.staged = bytes > kShmCopiedBytes && place == 0;
-  post.crowded = group_.crowded();
-  post.offset = place != 0 ? place - 1 : static_cast<std::uint64_t>(group_.staging().data() - group_.arena()->base());
-  const bool copied = bytes > 0 && (bytes <= kShmCopiedBytes || (post.staged && bytes <= kShmSlotBytes));
-  if (copied && (call_.collective != Collective::broadcast || call_.root == group_.rank()))
-    std::memcpy(slot_of(group_.rank()), data_.data, bytes);
-  post.number.store(number_ + 1, std::memory_order_release);
-  group_.ring_all();
-}
-
 ShmPost& ShmOperation::post_of(std::size_t rank) const {
   return group_.control().rank(rank).posts[number_ % kShmPosts];
 }
 
-std::byte* ShmOperation::slot_of(std::size_t rank) const {
-  return data_.bytes() <= kShmInlineBytes ? post_of(rank).small : group_.control().slot(rank, number_);
-}
+std::byte* ShmOperation::slot_of(std::size_t rank) const { return group_.slot_of(rank, number_, data_.bytes()); }
 
 bool ShmOperation::all_posted() {
   for (; posted_ < group_.size(); ++posted_) {
@@ -666,9 +650,8 @@ void ShmGroup::check_broken() {
 Work ShmGroup::start(const Call& call, Vector data, const ReduceOp& op, const Parts* parts) {
   check_broken();
   const Announced said = outer_ ? *outer_ : Announced{call, posted_, size()};
-  auto operation = std::make_shared<ShmOperation>(*this, posted_, call, said, data, op, parts);
   // The post and the slot of so many operations ago are used again: everybody has to be behind that.
-  if (posted_ >= kShmPosts) {
+  if (posted_ >= completed_ + kShmPosts) {
     const std::uint64_t behind = posted_ - kShmPosts + 1;
     struct Room {
       ShmGroup& group;
@@ -686,11 +669,37 @@ Work ShmGroup::start(const Call& call, Vector data, const ReduceOp& op, const Pa
       const Announced& said() const { return says; }
     } room{*this, behind, {said.call, behind - 1}};
     if (!room.step()) wait_for(room);
+    completed_ = posted_;
+    for (std::size_t r = 0; r < size(); ++r)
+      completed_ = std::min(completed_, control_.rank(r).completed.load(std::memory_order_acquire));
   }
-  ++posted_;
-  operation->post();
+  post(said.call, call, data);
+  // What the others need not wait for comes after.
+  auto operation = std::make_shared<ShmOperation>(*this, posted_++, call, said, data, op, parts);
   queue_.push_back(operation);
   return Work(std::move(operation));
+}
+
+/// Tells the others of the next operation.
+void ShmGroup::post(const Call& said, const Call& call, Vector data) {
+  ShmPost& post = own().posts[posted_ % kShmPosts];
+  post.call = said;
+  const std::size_t bytes = data.bytes();
+  const bool small = bytes <= kShmCopiedBytes;
+  const auto place = small ? 0 : arena()->mark(data.data);
+  post.staged = !small && place == 0;
+  post.crowded = crowded_;
+  post.offset = place != 0 ? place - 1 : static_cast<std::uint64_t>(staging_.data() - arena()->base());
+  const bool copied = bytes > 0 && (small || (post.staged && bytes <= kShmSlotBytes));
+  if (copied && (call.collective != Collective::broadcast || call.root == rank_))
+    std::memcpy(slot_of(rank_, posted_, bytes), data.data, bytes);
+  post.number.store(posted_ + 1, std::memory_order_release);
+  ring_all();
+}
+
+/// Where a rank's vector of so many bytes lies, if it is small enough.
+std::byte* ShmGroup::slot_of(std::size_t rank, std::uint64_t number, std::size_t bytes) const {
+  return bytes <= kShmInlineBytes ? control_.rank(rank).posts[number % kShmPosts].small : control_.slot(rank, number);
 }
 
 Work ShmGroup::message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to) {
