@@ -88,6 +88,8 @@ class ShmOperation final : public Operation {
   bool step_direct();
   bool step_shared();
   bool step_staged();
+  template <class Function>
+  void for_each_staged(Range slice, Function function) const;
   void stage_in(Range slice);
   void stage_out(Range slice);
   std::byte* target(std::size_t rank, Range range) const;
@@ -436,15 +438,11 @@ void ShmOperation::reduce_range(std::size_t owner, Range range, Range slice) {
   const bool to_all = call_.collective == Collective::all_reduce && way_ != Way::slots;
   std::size_t targets = 0;
   for (std::size_t r = 0; r < n; ++r) {
-    std::byte* there = address(r, slice) + (range.begin - slice.begin) * width;
+    std::byte* there = r == owner ? target(owner, range) : address(r, slice) + (range.begin - slice.begin) * width;
     from[r] = there;
     if (r != owner) group_.add_read(owner, r, said_.call.collective, bytes);
-    if (to_all) {
-      to[targets++] = there;
-      if (r != owner) group_.add_stored(owner, r, said_.call.collective, bytes);
-    } else if (r == owner) {
-      to[targets++] = target(owner, range);
-    }
+    if (to_all || r == owner) to[targets++] = there;
+    if (to_all && r != owner) group_.add_stored(owner, r, said_.call.collective, bytes);
   }
   reduce(op_, call_.type, from, to.first(targets), range.size(), 1.0 / static_cast<double>(said_.ranks));
 }
@@ -514,18 +512,48 @@ bool ShmOperation::step_staged() {
   }
 }
 
+/// What others read, or reduce and store, of this rank's slice; the rest never leaves its vector.
+template <class Function>
+void ShmOperation::for_each_staged(Range slice, Function function) const {
+  const std::size_t me = group_.rank();
+  if (!post_of(me).staged) return;
+  switch (call_.collective) {
+    case Collective::all_reduce:
+      for (std::size_t r = 0; r < group_.size(); ++r)
+        if (r != me) function(chunk(r, slice));
+      return;
+    case Collective::reduce_scatter:
+      for (std::size_t r = 0; r < group_.size(); ++r) {
+        if (r == me) continue;
+        for (const Range range : parts_[r]) function(range.intersect(slice));
+      }
+      return;
+    case Collective::all_gather:
+      for (const Range range : parts_[me]) function(range.intersect(slice));
+      return;
+    default:
+      if (me == call_.root) function(slice);
+  }
+}
+
 void ShmOperation::stage_in(Range slice) {
-  if (!post_of(group_.rank()).staged) return;
-  if (call_.collective == Collective::broadcast && group_.rank() != call_.root) return;
   const std::size_t width = call_.type.bytes();
-  std::memcpy(address(group_.rank(), slice), data_.data + slice.begin * width, slice.size() * width);
+  for_each_staged(slice, [&](Range range) {
+    if (range.empty()) return;
+    std::memcpy(address(group_.rank(), slice) + (range.begin - slice.begin) * width, data_.data + range.begin * width,
+                range.size() * width);
+  });
 }
 
 /// Only an all-reduce is stored by others; everything else goes straight to where it belongs.
 void ShmOperation::stage_out(Range slice) {
-  if (!post_of(group_.rank()).staged || call_.collective != Collective::all_reduce) return;
+  if (call_.collective != Collective::all_reduce) return;
   const std::size_t width = call_.type.bytes();
-  std::memcpy(data_.data + slice.begin * width, address(group_.rank(), slice), slice.size() * width);
+  for_each_staged(slice, [&](Range range) {
+    if (range.empty()) return;
+    std::memcpy(data_.data + range.begin * width, address(group_.rank(), slice) + (range.begin - slice.begin) * width,
+                range.size() * width);
+  });
 }
 
 // Messages.
@@ -699,7 +727,7 @@ void ShmGroup::post(const Call& said, const Call& call, Vector data) {
 
 /// Where a rank's vector of so many bytes lies, if it is small enough.
 std::byte* ShmGroup::slot_of(std::size_t rank, std::uint64_t number, std::size_t bytes) const {
-  return bytes <= kShmInlineBytes ? control_.rank(rank).posts[number % kShmPosts].small : control_.slot(rank, number);
+  return bytes <= kShmCopiedBytes ? control_.rank(rank).posts[number % kShmPosts].small : control_.slot(rank, number);
 }
 
 Work ShmGroup::message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to) {

@@ -36,11 +36,10 @@ struct ShmWorld {
 ///
 /// Every word has one writer, but for `bell`, the header's and the counters of what was moved for somebody. What a rank
 /// writes for others lies on cache lines of its own.
-inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest
-inline constexpr std::size_t kShmSlotBytes = 4096;     ///< of a rank's place in the control file for a vector
-inline constexpr std::size_t kShmCopiedBytes = 256;    ///< vectors up to this size travel there, wherever they lie
-inline constexpr std::size_t kShmInlineBytes = 16;     ///< vectors up to this size travel in the post itself
-inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
+inline constexpr std::size_t kShmPosts = 32;         ///< operations that a rank may be ahead of the slowest
+inline constexpr std::size_t kShmSlotBytes = 4096;   ///< of a rank's place in the control file for a vector
+inline constexpr std::size_t kShmCopiedBytes = 256;  ///< vectors up to this size travel in the post, wherever they lie
+inline constexpr std::size_t kShmGroups = 64;        ///< world and subgroups
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a vector that lies outside of the arena, at a time
 inline constexpr std::size_t kShmShareBytes = 65536;   ///< of the vectors that are shared out slice by slice, at least
 inline constexpr std::size_t kShmArenaBytes = std::size_t{64} << 20;  ///< of an arena, for the groups' own use
@@ -54,9 +53,8 @@ struct alignas(64) ShmPost {
   std::uint64_t offset = 0;  ///< of the vector in the caller's arena, or of its staging
   bool staged = false;
   bool crowded = false;                              ///< the caller knows of more ranks than processors
-  alignas(8) std::byte small[kShmInlineBytes] = {};  ///< a vector of no more bytes: one cache line has it all
+  alignas(8) std::byte small[kShmCopiedBytes] = {};  ///< next to the rest: one cache line has a few numbers
 };
-static_assert(sizeof(ShmPost) == 64);
 
 struct ShmRank {
   alignas(64) std::atomic<std::uint64_t> ticks{0};  ///< phases of operations that are behind it
