@@ -17,7 +17,7 @@ namespace psring::bench {
 namespace {
 
 constexpr std::chrono::seconds kStart{60};
-constexpr std::chrono::minutes kTask{10};              // of one round of one size
+constexpr std::chrono::minutes kTask{2};               // of one round of one size
 constexpr std::chrono::milliseconds kAftermath{1000};  // until it shows who was the first to go
 
 }  // namespace
