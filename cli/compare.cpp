@@ -42,7 +42,7 @@ struct Row {
   Summary summary;
   bool compared = false;  ///< with a reference
   bool equal = true;      ///< the final parameters, bit for bit
-  bool ok() const { return (equal || !summary.same_bits) && summary.bytes_ok(); }
+  bool ok() const { return (equal || !summary.same_bits) && summary.ok(); }
 };
 
 /// A run has failed, and all of it with it.
@@ -57,13 +57,14 @@ bool has_reference(const JobOptions& job, const worker::StrategyKind& kind) {
 }
 
 /// That run: what changes the arithmetic stays, how bytes move does not.
-JobOptions reference_of(JobOptions job) {
+JobOptions reference_of(JobOptions job, const worker::StrategyKind& kind) {
   const JobOptions defaults;
   job.virtual_workers = job.workers;
   job.workers = 1;
   job.servers = 0;
   job.strategy = "single";
   job.optimizer_on = "server";
+  if (kind.at_owner && job.accumulate > 1) job.accumulate_at = "owner";
   job.trace = false;
   job.transport = defaults.transport;
   job.algorithm = defaults.algorithm;
@@ -72,6 +73,8 @@ JobOptions reference_of(JobOptions job) {
   job.bucket_bytes = defaults.bucket_bytes;
   job.overlap = defaults.overlap;
   job.bucket_order = defaults.bucket_order;
+  job.prefetch = defaults.prefetch;
+  job.reshard_after_forward = defaults.reshard_after_forward;
   job.server_threads = defaults.server_threads;
   job.encrypt = false;
   job.link.clear();
@@ -95,7 +98,10 @@ std::string bytes_cell(const Summary& summary, std::string_view role, std::strin
   return "";
 }
 
-std::string mebibytes(std::uint64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / 1048576.0); }
+std::string memory_cell(const Summary& summary, std::string_view role, std::uint64_t bytes) {
+  const std::optional<bool> ok = summary.memory_ok(role);
+  return fmt::format("{:.1f} {}", static_cast<double>(bytes) / 1048576.0, !ok ? "—" : *ok ? "✓" : "✗");
+}
 
 /// What a shaped link makes of the bytes: how long each role's take in a step, beside the step, and what bounds it.
 std::string link_line(const Row& row) {
@@ -145,26 +151,30 @@ std::string table(const std::vector<Row>& rows) {
     const Summary& s = row.summary;
     line(row.label, fmt::format("{:.0f}", s.samples_per_second), fmt::format("{:.3f}", s.step_seconds * 1e3),
          fmt::format("{:.3f}", s.exposed_seconds * 1e3), bytes_cell(s, "worker 0", "sent"),
-         bytes_cell(s, "worker 0", "received"), mebibytes(s.worker_peak_bytes), fmt::format("{:.4f}", s.final_loss),
-         s.test_accuracy ? fmt::format("{:.4f}", *s.test_accuracy) : "—",
+         bytes_cell(s, "worker 0", "received"), memory_cell(s, "worker", s.worker_peak_bytes),
+         fmt::format("{:.4f}", s.final_loss), s.test_accuracy ? fmt::format("{:.4f}", *s.test_accuracy) : "—",
          !row.compared           ? "—"
          : row.equal             ? "="
          : row.summary.same_bits ? "✗"
                                  : "≈");
     if (s.server_peak_bytes > 0)
       line("  servers", "", "", "", bytes_cell(s, "servers", "sent"), bytes_cell(s, "servers", "received"),
-           mebibytes(s.server_peak_bytes), "", "", "");
+           memory_cell(s, "server", s.server_peak_bytes), "", "", "");
     text += link_line(row);
     for (const ByteCheck& check : s.bytes)
       if (!check.ok())
         text += fmt::format("  ✗ {} {}: {} bytes in the run, predicted {}\n", check.role, check.direction,
                             check.measured, *check.predicted);
+    for (const MemoryCheck& check : s.memory)
+      if (!check.ok())
+        text += fmt::format("  ✗ {} booked {} bytes for {}, predicted {}\n", check.role, check.peak, check.category,
+                            *check.predicted);
   }
   return text +
          "exposed: ms of a step that wait for communication. sent, recv: payload bytes of worker 0, and of all\n"
          "servers together; ✓ as the formula predicts, ✗ not. peak: booked memory of the largest worker, the\n"
-         "largest server. equal: = the final parameters have the bits of single --virtual-workers n, ≈ its\n"
-         "arithmetic in another order.\n";
+         "largest server; ✓ each category that is predicted is so. equal: = the final parameters have the\n"
+         "bits of single --virtual-workers n, ≈ its arithmetic in another order.\n";
 }
 
 class Comparison {
@@ -183,7 +193,7 @@ class Comparison {
     fmt::print("run folder: {}\n", out_.string());
     std::fflush(stdout);
     if (!std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.ok(); }))
-      fail(ErrorKind::check_failed, "bytes or equality are not as predicted: see ✗ in the table");
+      fail(ErrorKind::check_failed, "bytes, memory or equality are not as predicted: see ✗ in the table");
   }
 
  private:
@@ -267,7 +277,7 @@ class Comparison {
 
   /// Runs it once for all rows that need it.
   const std::filesystem::path& reference(const JobOptions& of) {
-    const JobOptions job = reference_of(of);
+    const JobOptions job = reference_of(of, *kind_of(of.strategy));
     const std::string key = psring::to_json(job);
     const auto found = references_.find(key);
     if (found != references_.end()) return found->second;

@@ -74,7 +74,7 @@ int conclude(const JobOptions& job, const Invocation& invocation) {
   join_traces(job.out);
   const Summary summary = summarise(job.out, job, invocation);
   fmt::print("{}", describe(summary, job.out));
-  return summary.bytes_ok() ? 0 : exit_status(ErrorKind::check_failed);
+  return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
 
 int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {

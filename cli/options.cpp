@@ -119,6 +119,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->capture_default_str();
   command.add_option("--global-batch", flags.global_batch, "samples of a step, over all workers (128)")->group(what);
   command.add_option("--batch-size", flags.batch_size, "samples of a step, of each worker")->group(what);
+  command
+      .add_option("--accumulate-at", job.accumulate_at,
+                  "single: add micro-batches up as local (ddp, ps, zero1) or owner (zero2, zero3) do")
+      ->group(what)
+      ->capture_default_str();
   command.add_option("--accumulate", job.accumulate, "micro-batches that a step's batch is cut into")
       ->group(what)
       ->capture_default_str();
@@ -178,13 +183,21 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--streams", job.streams, "sockets of each TCP link between workers")
       ->group(exchange)
       ->capture_default_str();
-  command.add_option("--bucket", flags.bucket, "ddp: bytes of gradients that are reduced together")
+  command.add_option("--bucket", flags.bucket, "ddp, zero1: bytes of gradients that are reduced together")
       ->group(exchange)
       ->capture_default_str();
-  command.add_option("--bucket-order", job.bucket_order, "ddp: reverse (as backward completes them) or forward")
+  command.add_option("--bucket-order", job.bucket_order, "ddp, zero1: reverse (as backward completes them) or forward")
       ->group(exchange)
       ->capture_default_str();
-  command.add_option("--overlap", flags.overlap, "ddp: on, or off (all of it after backward)")
+  command.add_option("--overlap", flags.overlap, "ddp, zero1: on, or off (all of it after backward)")
+      ->group(exchange)
+      ->capture_default_str();
+  command.add_option("--prefetch", job.prefetch, "zero3: units that are gathered ahead, 0, 1 or 2")
+      ->group(exchange)
+      ->capture_default_str();
+  command
+      .add_option("--reshard-after-forward", flags.reshard_after_forward,
+                  "zero3: on, or off (parameters stay until backward is through)")
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();
@@ -246,6 +259,8 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (job.accumulate > job.batch_per_worker())
     fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate,
          job.batch_per_worker());
+  one_of("--accumulate-at", job.accumulate_at, "local", "owner");
+  fit(job, "--accumulate-at", &JobOptions::accumulate_at, kind.one_worker, "adds them up where it does");
   if (job.lr && !(*job.lr > 0 && std::isfinite(*job.lr)))
     fail(ErrorKind::usage, "--lr: expected a number > 0, got {:g}", *job.lr);
   not_negative("--clip-norm", job.clip_norm);
@@ -273,6 +288,10 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   fit(job, "--overlap", &JobOptions::overlap, kind.buckets, "has no buckets");
   fit(job, "--bucket-order", &JobOptions::bucket_order, kind.buckets, "has no buckets");
   fit(job, "--bucket", &JobOptions::bucket_bytes, kind.buckets, "has no buckets");
+  job.reshard_after_forward = parse_switch("--reshard-after-forward", flags.reshard_after_forward, "on or off");
+  if (job.prefetch > 2) fail(ErrorKind::usage, "--prefetch: expected 0, 1 or 2, got {}", job.prefetch);
+  fit(job, "--prefetch", &JobOptions::prefetch, kind.gathers, "gathers no parameters");
+  fit(job, "--reshard-after-forward", &JobOptions::reshard_after_forward, kind.gathers, "gathers no parameters");
   if (!flags.tuning.empty()) job.tuning = ring::Tuning::load(flags.tuning).to_json();
   check_count("--streams", job.streams, net::kMaxTcpStreams);
   fit(job, "--algorithm", &JobOptions::algorithm, kind.ring, "has no all-reduces");

@@ -41,6 +41,7 @@ struct JobFlags {
   std::string bucket = "25M";
   std::string tuning;
   std::string overlap = "on";
+  std::string reshard_after_forward = "on";
 };
 
 /// Adds all of them, but --strategy, to a subcommand.

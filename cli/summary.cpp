@@ -61,6 +61,18 @@ std::optional<std::uint64_t> predicted(const Json& report, const char* what, std
   return report["predicted"][what].get<std::uint64_t>() * steps;
 }
 
+/// `prediction`: of a worker; `what`: whose memory.
+void add_memory(Summary& summary, const std::string& role, const Json& report, const Json& prediction,
+                const char* what) {
+  const Json predicted = prediction.value("predicted", Json::object()).value(what, Json::object());
+  for (const auto& [category, entry] : report.at("memory").items()) {
+    if (!entry.is_object()) continue;
+    MemoryCheck check{role, category, entry.at("peak").get<std::uint64_t>(), std::nullopt};
+    if (predicted.contains(category)) check.predicted = predicted[category].get<std::uint64_t>();
+    summary.memory.push_back(check);
+  }
+}
+
 void add_worker(Summary& summary, const std::string& role, const Json& report) {
   summary.steps = report.at("steps").get<std::uint64_t>();
   summary.step_seconds = std::max(summary.step_seconds, report.at("step_s").at("median").get<double>());
@@ -73,6 +85,7 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
   summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", summary.steps)});
   summary.bytes.push_back(
       {role, "received", payload(report, "received"), predicted(report, "worker_receives", summary.steps)});
+  add_memory(summary, role, report, report, "worker_memory");
 }
 
 Json to_json(const Summary& summary) {
@@ -92,13 +105,26 @@ Json to_json(const Summary& summary) {
     if (check.predicted) entry["predicted"] = *check.predicted;
     json["bytes"].push_back(entry);
   }
+  for (const MemoryCheck& check : summary.memory) {
+    Json entry = {{"role", check.role}, {"category", check.category}, {"peak", check.peak}};
+    if (check.predicted) entry["predicted"] = *check.predicted;
+    json["memory"].push_back(entry);
+  }
   return json;
 }
 
 }  // namespace
 
-bool Summary::bytes_ok() const {
-  return std::all_of(bytes.begin(), bytes.end(), [](const ByteCheck& check) { return check.ok(); });
+bool Summary::ok() const {
+  return std::all_of(bytes.begin(), bytes.end(), [](const ByteCheck& check) { return check.ok(); }) &&
+         std::all_of(memory.begin(), memory.end(), [](const MemoryCheck& check) { return check.ok(); });
+}
+
+std::optional<bool> Summary::memory_ok(std::string_view role) const {
+  std::optional<bool> ok;
+  for (const MemoryCheck& check : memory)
+    if (check.predicted && check.role.starts_with(role)) ok = ok.value_or(true) && check.ok();
+  return ok;
 }
 
 Summary summarise(const fs::path& folder, const JobOptions& job, const Invocation& invocation) {
@@ -133,6 +159,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     received.measured += payload(report, "received");
     sent.measured += payload(report, "sent");
     summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
+    add_memory(summary, fmt::format("server {}", rank), report, last, "server_memory");
     roles[fmt::format("server {}", rank)] = report;
   }
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
@@ -202,6 +229,10 @@ std::string describe(const Summary& summary, const fs::path& folder) {
                                        static_cast<double>(*check.predicted) / static_cast<double>(summary.steps));
     text += "\n";
   }
+  for (const MemoryCheck& check : summary.memory)
+    if (!check.ok())
+      text += fmt::format("  {} booked {} bytes for {}, predicted {}\n", check.role, check.peak, check.category,
+                          *check.predicted);
   return text + fmt::format("run folder: {}\n", folder.string());
 }
 

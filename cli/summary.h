@@ -22,6 +22,15 @@ struct ByteCheck {
   bool ok() const { return !predicted || *predicted == measured; }
 };
 
+/// The most that a role booked of a category at once, and what the strategy predicts.
+struct MemoryCheck {
+  std::string role;      ///< "worker 0", "server 1"
+  std::string category;  ///< of the memory ledger
+  std::uint64_t peak = 0;
+  std::optional<std::uint64_t> predicted;
+  bool ok() const { return !predicted || *predicted == peak; }
+};
+
 /// What a run comes to, out of its roles' reports.
 struct Summary {
   std::string strategy;
@@ -36,9 +45,13 @@ struct Summary {
   std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory
   std::uint64_t server_peak_bytes = 0;  ///< the largest server's
   std::vector<ByteCheck> bytes;
+  std::vector<MemoryCheck> memory;
   bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding
 
-  bool bytes_ok() const;
+  /// Bytes and memory are as predicted.
+  bool ok() const;
+  /// Is anything predicted of the memory of "worker" or "server" roles, and all of that so? Nothing: as predicted.
+  std::optional<bool> memory_ok(std::string_view role) const;
 };
 
 inline constexpr const char* kManifestFile = "run.json";

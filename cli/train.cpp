@@ -64,7 +64,7 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   join_traces(options.out);
   const Summary summary = summarise(options.out, job, invocation);
   fmt::print("{}", describe(summary, options.out));
-  return summary.bytes_ok() ? 0 : exit_status(ErrorKind::check_failed);
+  return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
 
 }  // namespace

@@ -94,6 +94,10 @@ std::string MetricsWriter::summary_json(const Prediction& prediction) const {
   predict("server_sends", prediction.server_sends);
   if (prediction.exposed_s) predicted["exposed_comm_s"] = *prediction.exposed_s;
   predicted["same_bits"] = prediction.same_bits;
+  for (const auto& [category, bytes] : prediction.worker_memory)
+    predicted["worker_memory"][std::string(to_string(category))] = bytes;
+  for (const auto& [category, bytes] : prediction.server_memory)
+    predicted["server_memory"][std::string(to_string(category))] = bytes;
   return Json{
       {"predicted", predicted},
       {"steps", steps_},

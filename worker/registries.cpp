@@ -21,9 +21,10 @@ void register_builtins(Registries& registries) {
   registries.strategies.add("single", "one process, no exchange", [](const Spec& spec) {
     spec.allow_only({});
     return std::make_unique<StrategyKind>(StrategyKind{
-        .servers = false, .one_worker = true, .exact = true, .make = [spec](const Context& context, const JobOptions&) {
-          return make_single(spec, context);
-        }});
+        .servers = false,
+        .one_worker = true,
+        .exact = true,
+        .make = [spec](const Context& context, const JobOptions& job) { return make_single(spec, context, job); }});
   });
   registries.strategies.add("ps", "servers own all parameters; push and pull, bsp", [](const Spec& spec) {
     spec.allow_only({});
@@ -41,6 +42,22 @@ void register_builtins(Registries& registries) {
                            return make_ddp_naive(spec, context, job);
                          }});
       });
+  const auto zero = [&](const char* name, const char* help, int stage) {
+    registries.strategies.add(name, help, [stage](const Spec& spec) {
+      return std::make_unique<StrategyKind>(
+          StrategyKind{.ring = true,
+                       .buckets = stage == 1,
+                       .gathers = stage == 3,
+                       .at_owner = stage >= 2,
+                       .make = [stage, spec](const Context& context, const JobOptions& job) {
+                         return make_zero(stage, spec, context, job);
+                       }});
+    });
+  };
+  zero("zero1", "ddp, but optimizer state by owner", 1);
+  zero("zero2", "gradients by owner, too", 2);
+  zero("zero3", "parameters by owner, too: each unit is gathered when a pass needs it", 3);
+  zero("fsdp", "another name for zero3", 3);
   registries.strategies.add(
       "ddp", "workers average gradients in buckets, while backward goes on", [](const Spec& spec) {
         return std::make_unique<StrategyKind>(

@@ -17,6 +17,8 @@ struct StrategyKind {
   bool servers = false;     ///< parameters are reached through servers
   bool ring = false;        ///< workers reach each other, as a ring::ProcessGroup
   bool buckets = false;     ///< its gradients travel in buckets, as --bucket says
+  bool gathers = false;     ///< its parameters are gathered for each pass, as --prefetch says
+  bool at_owner = false;    ///< micro-batches are added up by the owners of ranges, after they are reduced
   bool one_worker = false;  ///< it is one process, whatever --workers says
   bool exact = true;        ///< ends in the same bits as `single` with as many virtual workers
   std::function<std::unique_ptr<Strategy>(const Context&, const JobOptions&)> make;

@@ -75,7 +75,7 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   metrics.measure(training);
   training.run(metrics);
   metrics.flush();
-  if (member.rank() == 0 && !job.out.empty()) training.save(job.out + "/model.safetensors");
+  if (!job.out.empty()) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
   member.send_trace(trace);
   member.link().on_change({});
   member.link().report(member.report_json(metrics.summary_json(training.predict())));

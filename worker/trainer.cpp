@@ -89,7 +89,9 @@ void Trainer::acquire(std::size_t layer, Pass pass) {
   const Trace::Span span(parts_.trace, "acquire", parts_.trace.on() ? parts_.layout.units[unit].name : "");
   parts_.strategy.acquire(unit, pass);
   binding_.bind_parameters(unit, parts_.units[unit].parameters);
-  if (pass == Pass::backward) binding_.bind_gradients(unit, parts_.units[unit].gradients);
+  if (pass == Pass::forward) return;
+  binding_.bind_gradients(unit, parts_.units[unit].gradients);
+  if (!parts_.strategy.adds_up()) binding_.reset_fresh(unit);
 }
 
 void Trainer::release(std::size_t layer, Pass pass) {
@@ -130,12 +132,17 @@ void Trainer::hand_over(std::size_t layer, Micro micro) {
   parts_.strategy.grad_ready(unit, micro);
 }
 
-/// What the others wait for: the hooks of both passes, and gradients of zero.
-void Trainer::pass_without_samples(Micro micro) {
+/// What the others wait for: the hooks of a pass.
+void Trainer::forward_without_samples() {
   for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
     acquire(layer, Pass::forward);
     release(layer, Pass::forward);
   }
+}
+
+/// The same of both, and gradients of zero.
+void Trainer::pass_without_samples(Micro micro) {
+  forward_without_samples();
   for (std::size_t layer = parts_.flat.layers(); layer-- > 0;) {
     acquire(layer, Pass::backward);
     release(layer, Pass::backward);
@@ -154,7 +161,12 @@ void Trainer::evaluate(std::uint64_t step) {
   Evaluation result{.step = step};
   std::vector<std::uint32_t> samples;
   const std::size_t chunk = (plan_.batch + plan_.accumulate - 1) / plan_.accumulate;  // what the network has room for
-  for (std::size_t begin = 0; begin < count; begin += chunk) {
+  const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
+  for (std::size_t begin = 0; begin < most; begin += chunk) {
+    if (begin >= count) {
+      forward_without_samples();
+      continue;
+    }
     samples.resize(std::min(chunk, count - begin));
     for (std::size_t i = 0; i < samples.size(); ++i)
       samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.rank, workers));

@@ -83,6 +83,7 @@ class Trainer {
   enum class BufferUse : std::uint8_t { update, leave, read };
 
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
+  void forward_without_samples();
   void pass_without_samples(Micro micro);
   void hand_over(std::size_t layer, Micro micro);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);

@@ -105,6 +105,10 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
     if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
     client_.emplace(*s.transport, s.clock, setup.layout(), std::move(options));
   }
+  for (UnitId unit = 0; unit < units_.size(); ++unit) {
+    const auto layers = setup.flat().layers_of(unit);
+    unit_layers_.push_back({layers.front(), layers.back() + 1});
+  }
   Context context{.layout = setup.layout(),
                   .units = units_,
                   .buffers = buffers_.values(),
@@ -118,13 +122,14 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .arena = s.arena,
                   .memory = s.memory,
                   .clock = s.clock,
+                  .unit_layers = unit_layers_,
                   .initial = nullptr};
   if (!job.init.empty()) {
     auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
     match_tensors(*file, specs_of(setup));
     load_range(*file, setup.buffers(), {0, buffers_.values().size()}, buffers_.values());
-    context.initial = [file, &layout = setup.layout()](UnitId unit, std::span<float> out) {
-      load_range(*file, layout.units[unit], {0, out.size()}, out);
+    context.initial = [file, &layout = setup.layout()](UnitId unit, Range range, std::span<float> out) {
+      load_range(*file, layout.units[unit], range, out);
     };
   }
   strategy_ = setup.strategy().make(context, job);
@@ -159,22 +164,36 @@ void Training::run(TrainObserver& observer) {
   trainer.run();
 }
 
-void Training::save(const std::filesystem::path& file) const {
-  // In the model's own order, whatever the units are.
-  std::vector<std::pair<const TensorSlot*, std::span<const float>>> tensors;
-  const auto add = [&](const UnitLayout& unit, std::span<const float> values) {
-    for (const TensorSlot& tensor : unit.tensors)
-      tensors.emplace_back(&tensor, values.subspan(tensor.offset, tensor.spec.elements()));
+void Training::save(const std::filesystem::path& file) {
+  struct Tensor {
+    const TensorSlot* slot;
+    UnitId unit;  ///< kNoUnit: one of the layers' buffers
   };
-  for (UnitId unit = 0; unit < units_.size(); ++unit) add(setup_.layout().units[unit], units_[unit].parameters);
-  add(setup_.buffers(), buffers_.values());
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first->id < b.first->id; });
-  std::vector<TensorSpec> specs;
-  specs.reserve(tensors.size());
-  for (const auto& [tensor, values] : tensors) specs.push_back(tensor->spec);
-  TensorWriter writer(file.string(), specs);
-  for (const auto& [tensor, values] : tensors) writer.append(values);
-  writer.commit();
+  // In the model's own order, whatever the units are.
+  std::vector<Tensor> tensors;
+  for (UnitId unit = 0; unit < units_.size(); ++unit)
+    for (const TensorSlot& slot : setup_.layout().units[unit].tensors) tensors.push_back({&slot, unit});
+  for (const TensorSlot& slot : setup_.buffers().tensors) tensors.push_back({&slot, kNoUnit});
+  std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) { return a.slot->id < b.slot->id; });
+  std::optional<TensorWriter> writer;
+  if (!file.empty()) {
+    std::vector<TensorSpec> specs;
+    for (const Tensor& tensor : tensors) specs.push_back(tensor.slot->spec);
+    writer.emplace(file.string(), specs);
+  }
+  // A unit is there from its first tensor to its last, as in a forward pass.
+  std::vector<std::size_t> left(units_.size(), 0);
+  for (UnitId unit = 0; unit < units_.size(); ++unit) left[unit] = setup_.layout().units[unit].tensors.size();
+  for (const auto& [slot, unit] : tensors) {
+    std::span<const float> values = buffers_.values();
+    if (unit != kNoUnit) {
+      if (left[unit] == setup_.layout().units[unit].tensors.size()) strategy_->acquire(unit, Pass::forward);
+      values = units_[unit].parameters;
+    }
+    if (writer) writer->append(values.subspan(slot->offset, slot->spec.elements()));
+    if (unit != kNoUnit && --left[unit] == 0) strategy_->release(unit, Pass::forward);
+  }
+  if (writer) writer->commit();
 }
 
 }  // namespace psring::worker

@@ -69,8 +69,9 @@ class Training {
   Training(const TrainSetup& setup, const Surroundings& surroundings);
 
   void run(TrainObserver& observer);
-  /// Writes the parameters, and the layers' buffers. REQUIRES: run() has returned.
-  void save(const std::filesystem::path& file) const;
+  /// Writes the parameters, and the layers' buffers; a collective of all workers, each of which may name a file, or
+  /// "" for none. REQUIRES: run() has returned.
+  void save(const std::filesystem::path& file);
   Prediction predict() const { return strategy_->predict(); }
   Nanoseconds communicated() const { return client_ ? client_->busy() : strategy_->waited(); }
 
@@ -78,6 +79,7 @@ class Training {
   const TrainSetup& setup_;
   const Surroundings surroundings_;
   std::vector<UnitBuffers> units_;
+  std::vector<Range> unit_layers_;
   LayerBuffers buffers_;
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;

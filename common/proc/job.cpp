@@ -17,6 +17,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("virtual_workers", o.virtual_workers);
   visit("global_batch", o.global_batch);
   visit("accumulate", o.accumulate);
+  visit("accumulate_at", o.accumulate_at);
   visit("steps", o.steps);
   visit("epochs", o.epochs);
   visit("seed", o.seed);
@@ -46,6 +47,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("bucket_bytes", o.bucket_bytes);
   visit("overlap", o.overlap);
   visit("bucket_order", o.bucket_order);
+  visit("prefetch", o.prefetch);
+  visit("reshard_after_forward", o.reshard_after_forward);
   visit("transport", o.transport);
   visit("link", o.link);
   visit("encrypt", o.encrypt);

@@ -17,8 +17,9 @@ struct JobOptions {
   std::size_t servers = 1;
   std::size_t virtual_workers = 1;  ///< single only
 
-  std::size_t global_batch = 128;  ///< over all workers
-  std::size_t accumulate = 1;      ///< micro-batches a step
+  std::size_t global_batch = 128;       ///< over all workers
+  std::size_t accumulate = 1;           ///< micro-batches a step
+  std::string accumulate_at = "local";  ///< single only: or owner
   std::optional<std::uint64_t> steps;
   std::size_t epochs = 1;  ///< where no steps are given
   std::uint64_t seed = 0;
@@ -51,6 +52,8 @@ struct JobOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;
   std::string bucket_order = "reverse";  ///< or forward
+  std::size_t prefetch = 1;              ///< units that stage 3 gathers ahead
+  bool reshard_after_forward = true;     ///< stage 3: parameters go between forward and backward
 
   std::string transport = "auto";  ///< auto, shm, tcp
   std::string link;                ///< RATE[,DELAY] that every process's links are shaped to; "": none

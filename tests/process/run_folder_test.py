@@ -223,6 +223,11 @@ class WrongStrategies(ProgramTest):
         self.assertRegex(table, r"(?m)^claims-bytes .* 0 ✗ +0 ✓ .* —$")
         self.assertIn("✗ worker 0 sent: 0 bytes in the run, predicted 12\n", table)
 
+    def test_memory(self):
+        table = self.compare("claims-memory")
+        self.assertRegex(table, r"(?m)^claims-memory .* [0-9.]+ ✗ .* —$")
+        self.assertRegex(table, r"✗ worker 0 booked \d+ bytes for gradients, predicted 4\n")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -3,6 +3,7 @@
 
 #include <psring/cli/app.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/proc/job.h>
 #include <psring/worker/strategy/strategies.h>
 
 using namespace psring;
@@ -13,25 +14,25 @@ namespace {
 /// Each worker trains alone and nothing moves.
 class Alone final : public Strategy {
  public:
-  Alone(const Context& context, std::uint64_t predicted)
-      : single_(make_single(Spec::parse("--strategies", "single"), context)), predicted_(predicted) {}
+  Alone(const Context& context, const JobOptions& job, const Prediction& predicted)
+      : single_(make_single(Spec::parse("--strategies", "single"), context, job)), predicted_(predicted) {}
 
   void start() override { single_->start(); }
   void begin_step(Step step) override { single_->begin_step(step); }
   void grad_ready(UnitId unit, Micro micro) override { single_->grad_ready(unit, micro); }
   void finish_step(Step step) override { single_->finish_step(step); }
-  Prediction predict() const override { return {.worker_sends = predicted_, .worker_receives = 0}; }
+  Prediction predict() const override { return predicted_; }
 
  private:
   const std::unique_ptr<Strategy> single_;
-  const std::uint64_t predicted_;
+  const Prediction predicted_;
 };
 
-void add(App& app, const char* name, bool exact, std::uint64_t predicted) {
+void add(App& app, const char* name, bool exact, const Prediction& predicted) {
   app.strategies().add(name, "wrong", [=](const Spec&) {
     return std::make_unique<StrategyKind>(
-        StrategyKind{.exact = exact, .make = [=](const Context& context, const JobOptions&) {
-                       return std::make_unique<Alone>(context, predicted);
+        StrategyKind{.exact = exact, .make = [=](const Context& context, const JobOptions& job) {
+                       return std::make_unique<Alone>(context, job, predicted);
                      }});
   });
 }
@@ -40,7 +41,8 @@ void add(App& app, const char* name, bool exact, std::uint64_t predicted) {
 
 int main(int argc, char** argv) {
   App app;
-  add(app, "claims-equality", true, 0);  // workers that train alone do not end in the same bits
-  add(app, "claims-bytes", false, 4);
+  add(app, "claims-equality", true, {0, 0});  // workers that train alone do not end in the same bits
+  add(app, "claims-bytes", false, {4, 0});
+  add(app, "claims-memory", false, {.worker_memory = {{Category::gradients, 4}}});
   return app.run(argc, argv);
 }

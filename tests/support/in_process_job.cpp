@@ -264,6 +264,8 @@ class Job {
     mine.sent = payload(counted, ByteLedger::Direction::sent);
     mine.received = payload(counted, ByteLedger::Direction::received);
     mine.predicted = training.predict();
+    for (const auto& [category, predicted] : mine.predicted.worker_memory)
+      mine.peaks[category] = memory.peak_bytes(category);
     if (rank == 0) result.predicted = mine.predicted;
     ending_.worker_done();
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct WorkerRun {
   std::vector<worker::Evaluation> evaluations;
   std::uint64_t sent = 0;  ///< payload of the exchange, over all steps; start-up and verdicts are control
   std::uint64_t received = 0;
-  worker::Prediction predicted;  ///< its own: ranks of odd counts move different bytes
+  std::map<Category, std::uint64_t> peaks;  ///< of its memory
+  worker::Prediction predicted;             ///< its own: ranks of odd counts move different bytes
 };
 
 struct JobRun {

@@ -4,32 +4,26 @@
 #include <psring/ring/bucketer.h>
 #include <psring/worker/strategy/exposure.h>
 #include <psring/worker/strategy/local_optimizer.h>
-#include <psring/worker/strategy/ready_units.h>
+#include <psring/worker/strategy/memory_formula.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
+#include <psring/worker/strategy/workers_only.h>
 
 namespace psring::worker {
 namespace {
 
-constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
-
 /// What both kinds share: all hold all parameters, begin with rank 0's, and update them alike.
-class DataParallel : public Strategy {
+class DataParallel : public WorkersOnly {
  public:
   DataParallel(const Context& context, const std::string& link, bool one_by_one)
-      : context_(context),
+      : WorkersOnly(context),
         units_(context),
         exposure_(link, one_by_one, context.clock),
-        optimizer_(context.optimizer, context.layout, context.memory),
-        ready_(context.layout) {
-    check(context.group != nullptr, "data-parallel workers need a group");
-  }
+        optimizer_(context.optimizer, context.layout, context.memory) {}
 
   void start() override {
     if (context_.rank == 0) units_.initialise(context_);
-    group().broadcast(units_.parameters(), 0).wait();
-    share_buffers();
-    group().account();
+    broadcast(units_.parameters());
   }
 
   void grad_ready(UnitId unit, Micro micro) final {
@@ -38,6 +32,7 @@ class DataParallel : public Strategy {
     reduce(unit);
   }
 
+  /// Parameters are current after every step.
   void finish_step(Step step) override {
     ready_.finish(step);
     const Moment backward_ended = context_.clock.now();
@@ -52,20 +47,7 @@ class DataParallel : public Strategy {
     group().account();
   }
 
-  /// Parameters are current after every step; but what the others read of ours is counted once they have read it.
-  void quiesce() override {
-    share_buffers();
-    group().barrier().wait();
-    group().account();
-  }
-
-  /// They are not read while training, so this gives what rank 0's buffers before each forward would.
-  bool shares_buffers() const override { return true; }
-
-  Nanoseconds waited() const override { return waited_; }
-
  protected:
-  ring::ProcessGroup& group() const { return *context_.group; }
   /// The unit's gradient is complete.
   virtual void reduce(UnitId /*unit*/) {}
   /// Gradients that are not on their way yet.
@@ -73,39 +55,25 @@ class DataParallel : public Strategy {
   virtual void wait_all() = 0;
   virtual void wait_and_update(Step step) = 0;
 
-  void wait(ring::Work& work) {
-    const Moment start = context_.clock.now();
-    work.wait();
-    waited_ += context_.clock.now() - start;
-  }
   void update(UnitId unit, Step step) { optimizer_.update(unit, step, context_.units[unit]); }
   ring::Work all_reduce(std::span<float> gradient) {
-    exposure_.launched(cost(gradient.size()));
+    exposure_.launched(group().predict(ring::Collective::all_reduce, gradient.size(), {}));
     return group().all_reduce(gradient, ring::ReduceOp::Kind::mean);
   }
-  ring::Cost cost(std::size_t elements) const { return group().predict(ring::Collective::all_reduce, elements, {}); }
   Prediction predict_none() const {
-    return {.exposed_s = exposure_.of_a_step(), .same_bits = group().sums_in_rank_order()};
+    return {.worker_memory = memory_formula(context_, {}),
+            .exposed_s = exposure_.of_a_step(),
+            .same_bits = group().sums_in_rank_order()};
   }
-  /// Adds what an all-reduce of so many elements moves.
   void predict_one(std::size_t elements, Prediction& sum) const {
-    const ring::Cost moved = cost(elements);
-    sum.worker_sends = sum.worker_sends.value_or(0) + moved.sent;
-    sum.worker_receives = sum.worker_receives.value_or(0) + moved.received;
+    predict_call(ring::Collective::all_reduce, elements, {}, sum);
   }
 
-  const Context context_;
   WholeUnits units_;
   Exposure exposure_;
 
  private:
-  void share_buffers() {
-    if (!context_.buffers.empty()) group().broadcast(context_.buffers, 0).wait();
-  }
-
   LocalOptimizer optimizer_;
-  ReadyUnits ready_;
-  Nanoseconds waited_{0};
 };
 
 /// The way that is thought of first: after backward, one all-reduce a tensor, one after the other.
@@ -141,10 +109,7 @@ class Naive final : public DataParallel {
 class Overlapped final : public DataParallel {
  public:
   Overlapped(const Context& context, const JobOptions& job)
-      : DataParallel(context, job.link, false),
-        overlap_(job.overlap),
-        bucketer_(unit_bytes(context.layout), job.bucket_bytes, kFirstBucketBytes,
-                  job.bucket_order == "forward" ? ring::BucketOrder::forward : ring::BucketOrder::reverse) {}
+      : DataParallel(context, job.link, false), overlap_(job.overlap), bucketer_(make_bucketer(context.layout, job)) {}
 
   void begin_step(Step /*step*/) override {
     bucketer_.begin_step();
@@ -159,12 +124,6 @@ class Overlapped final : public DataParallel {
   }
 
  private:
-  static std::vector<std::size_t> unit_bytes(const Layout& layout) {
-    std::vector<std::size_t> bytes;
-    for (const UnitLayout& unit : layout.units) bytes.push_back(unit.elements * sizeof(float));
-    return bytes;
-  }
-
   void launch(std::size_t until) {
     while (works_.size() < until) works_.push_back(all_reduce(units_.gradients(bucketer_.buckets()[works_.size()])));
   }

@@ -1,38 +1,95 @@
 #include <psring/common/base/error.h>
 #include <psring/optim/norm.h>
-#include <psring/optim/updater.h>
 #include <psring/worker/strategy/local_optimizer.h>
 
 namespace psring::worker {
 
-LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger)
-    : plan_(plan), layout_(layout), state_(layout.units.size()) {
+using optim::ExactSum;
+
+LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
+                               ring::ProcessGroup* owners)
+    : plan_(plan), layout_(layout), owners_(owners), state_(layout.units.size()) {
+  check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
   for (UnitId unit = 0; unit < layout.units.size(); ++unit)
     for (std::size_t slot = 0; slot < plan.rule->slots(); ++slot)
-      state_[unit][slot] = Buffer(layout.units[unit].elements * sizeof(float), Category::optimizer, ledger);
+      state_[unit][slot] = Buffer(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
 }
 
-void LocalOptimizer::update(UnitId unit, Step step, UnitBuffers buffers) {
-  check(!whole_step(), "clipping needs the whole step");
-  apply(unit, step, 1, buffers);
+Range LocalOptimizer::owned(UnitId unit) const {
+  if (owners_ == nullptr) return {0, layout_.units[unit].elements};
+  return layout_.partition(unit).range(owners_->rank());
+}
+
+optim::Update LocalOptimizer::told(Step step, float gradient_scale) const {
+  return {step.index + 1, plan_.schedule->lr(plan_.lr, step.index), gradient_scale};
+}
+
+optim::Optimizer::State LocalOptimizer::state(UnitId unit) {
+  optim::Optimizer::State state;
+  for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot) state.slot[slot] = state_[unit][slot].as<float>();
+  return state;
+}
+
+void LocalOptimizer::update(UnitId unit, Step step, UnitBuffers owned) {
+  check(!whole_step(), "an update of one unit where the step has to be whole");
+  optim::update_unit(*plan_.rule, told(step, 1), layout_.units[unit], owned.parameters, owned.gradients, state(unit),
+                     owned.parameters);
 }
 
 void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   float scale = 1;
   if (plan_.clip_norm > 0) {
-    optim::ExactSum sum;
+    ExactSum sum;
     for (const UnitBuffers& unit : units) optim::add_square_sum(unit.gradients, sum);
+    merge(std::span(&sum, 1));
     scale = optim::clip_scale(sum, plan_.clip_norm);
   }
-  for (UnitId unit = 0; unit < units.size(); ++unit) apply(unit, step, scale, units[unit]);
+  const optim::Update update = told(step, scale);
+  if (plan_.rule->layerwise()) return update_layerwise(update, units);
+  for (UnitId unit = 0; unit < units.size(); ++unit)
+    plan_.rule->apply(update, units[unit].parameters, units[unit].gradients, state(unit), units[unit].parameters);
 }
 
-void LocalOptimizer::apply(UnitId unit, Step step, float gradient_scale, UnitBuffers buffers) {
-  optim::Optimizer::State state;
-  for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot) state.slot[slot] = state_[unit][slot].as<float>();
-  const optim::Update update{step.index + 1, plan_.schedule->lr(plan_.lr, step.index), gradient_scale};
-  optim::update_unit(*plan_.rule, update, layout_.units[unit], buffers.parameters, buffers.gradients, state,
-                     buffers.parameters);
+/// Directions take the gradients' place; the sums of all units travel together.
+void LocalOptimizer::update_layerwise(const optim::Update& update, std::span<const UnitBuffers> units) {
+  std::vector<ExactSum> flat;
+  for (UnitId unit = 0; unit < units.size(); ++unit) {
+    const auto& [parameters, gradients] = units[unit];
+    plan_.rule->apply(update, parameters, gradients, state(unit), gradients);
+    for (const optim::TensorSums& sums :
+         optim::layerwise_sums(layout_.units[unit].tensors, owned(unit), parameters, gradients))
+      flat.insert(flat.end(), {sums.parameters, sums.direction});
+  }
+  merge(flat);
+  std::size_t next = 0;
+  for (UnitId unit = 0; unit < units.size(); ++unit) {
+    const auto& tensors = layout_.units[unit].tensors;
+    std::vector<optim::TensorSums> sums(tensors.size());
+    for (optim::TensorSums& each : sums) {
+      each.parameters = flat[next++];
+      each.direction = flat[next++];
+    }
+    optim::scale_layerwise(update.lr, tensors, owned(unit), optim::trust_ratios(sums), units[unit].parameters,
+                           units[unit].gradients, units[unit].parameters);
+  }
+}
+
+/// Every owner gets the sums of all. Few bytes, and control: each owner broadcasts its own.
+void LocalOptimizer::merge(std::span<ExactSum> sums) const {
+  if (owners_ == nullptr || owners_->size() == 1) return;
+  const std::size_t bytes = sums.size() * ExactSum::kBytes;
+  std::vector<std::byte> wire(bytes * owners_->size());
+  const auto of = [&](std::size_t rank, std::size_t i) {
+    return std::span(wire).subspan(rank * bytes + i * ExactSum::kBytes).first<ExactSum::kBytes>();
+  };
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i].store(of(owners_->rank(), i));
+  std::vector<ring::Work> works;
+  for (std::size_t rank = 0; rank < owners_->size(); ++rank)
+    works.push_back(owners_->broadcast({wire.data() + rank * bytes, bytes, {DType::u8}}, rank));
+  for (ring::Work& work : works) work.wait();
+  for (std::size_t rank = 0; rank < owners_->size(); ++rank)
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      if (rank != owners_->rank()) sums[i].merge(ExactSum::load(of(rank, i)));
 }
 
 }  // namespace psring::worker

@@ -4,6 +4,7 @@
 #include <psring/common/base/spec.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/memory_formula.h>
 #include <psring/worker/strategy/ready_units.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
@@ -42,7 +43,9 @@ class ParameterServer : public Strategy {
 
   Prediction predict() const override {
     const std::uint64_t bytes = context_.layout.elements() * sizeof(float);
-    return {bytes, bytes, context_.workers * bytes, context_.workers * bytes};
+    Prediction sum{bytes, bytes, context_.workers * bytes, context_.workers * bytes};
+    predict_memory(sum);
+    return sum;
   }
 
   Nanoseconds waited() const override { return waited_; }
@@ -53,6 +56,7 @@ class ParameterServer : public Strategy {
   /// The unit's gradient is complete.
   virtual void exchange(UnitId unit) = 0;
   virtual void bring_up_to_date(UnitId unit, std::uint64_t version) = 0;
+  virtual void predict_memory(Prediction& sum) const = 0;
 
   void wait(UnitId unit, std::uint64_t version) {
     if (client().has(unit, version)) return;
@@ -90,6 +94,13 @@ class OptimizerOnServer final : public ParameterServer {
     client().push_pull(unit, step_.index, buffers(unit).gradients, buffers(unit).parameters);
   }
   void bring_up_to_date(UnitId unit, std::uint64_t version) override { wait(unit, version); }
+  /// A server's update writes into a second buffer.
+  void predict_memory(Prediction& sum) const override {
+    const std::size_t servers = context_.layout.owners;
+    sum.worker_memory = memory_formula(context_, {.optimizer = 0});
+    sum.server_memory = memory_formula(context_, {servers, 0, servers});
+    sum.server_memory[Category::parameters] *= 2;
+  }
 };
 
 /// The servers answer with the mean, which takes the place of the worker's own gradient.
@@ -120,6 +131,11 @@ class OptimizerOnWorker final : public ParameterServer {
       optimizer_.update(unit, {version - 1}, buffers(unit));
       versions_[unit] = version;
     }
+  }
+
+  void predict_memory(Prediction& sum) const override {
+    sum.worker_memory = memory_formula(context_, {});
+    sum.server_memory = memory_formula(context_, {0, context_.layout.owners, 0});
   }
 
   LocalOptimizer optimizer_;

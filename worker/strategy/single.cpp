@@ -1,7 +1,9 @@
 #include <algorithm>
 
 #include <psring/common/base/spec.h>
+#include <psring/common/proc/job.h>
 #include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/memory_formula.h>
 #include <psring/worker/strategy/ready_units.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
@@ -9,28 +11,36 @@
 namespace psring::worker {
 namespace {
 
-/// One process, no exchange. With virtual workers it repeats the arithmetic of that many: their
-/// gradients one after the other, added up in rank order, times 1/n.
+/// One process, no exchange. With virtual workers it repeats the arithmetic of that many: their gradients one after the
+/// other, added up in rank order, times 1/n. Micro-batches are added up before that, as workers with whole gradients
+/// do (local), or after, as owners do.
 class Single final : public Strategy {
  public:
-  explicit Single(const Context& context)
+  Single(const Context& context, const JobOptions& job)
       : context_(context),
+        at_owner_(job.accumulate_at == "owner"),
         units_(context),
         optimizer_(context.optimizer, context.layout, context.memory),
         ready_(context.layout) {
-    if (context.virtual_workers == 1) return;
-    for (const UnitLayout& unit : context.layout.units)
-      sums_.emplace_back(unit.elements * sizeof(float), Category::gradients, context.memory);
+    const std::size_t micros = at_owner_ ? job.accumulate : 1;
+    if (context.virtual_workers == 1 && micros == 1) return;
+    sums_.resize(micros);
+    for (auto& sums : sums_)
+      for (const UnitLayout& unit : context.layout.units)
+        sums.emplace_back(unit.elements * sizeof(float), Category::gradients, context.memory);
   }
+
+  bool adds_up() const override { return !at_owner_; }
 
   void start() override { units_.initialise(context_); }
   void begin_step(Step step) override { step_ = step; }
 
   void grad_ready(UnitId unit, Micro micro) override {
-    if (!micro.last) return;
-    if (context_.virtual_workers > 1) add_up(unit, micro);
-    if (micro.last_worker) ready_.add(unit);
-    if (micro.last_worker && !optimizer_.whole_step()) optimizer_.update(unit, step_, mean(unit));
+    if (!micro.last && !at_owner_) return;
+    if (!sums_.empty()) add_up(unit, micro);
+    if (!micro.last || !micro.last_worker) return;
+    ready_.add(unit);
+    if (!optimizer_.whole_step()) optimizer_.update(unit, step_, mean(unit));
   }
 
   void finish_step(Step step) override {
@@ -41,41 +51,52 @@ class Single final : public Strategy {
     optimizer_.update_all(step, means);
   }
 
-  Prediction predict() const override { return {0, 0, 0, 0}; }
+  Prediction predict() const override {
+    Prediction sum{0, 0, 0, 0};
+    sum.worker_memory = memory_formula(context_, {});
+    sum.worker_memory[Category::gradients] *= 1 + sums_.size();
+    return sum;
+  }
 
  private:
   UnitBuffers mean(UnitId unit) {
     UnitBuffers buffers = context_.units[unit];
-    if (context_.virtual_workers > 1) buffers.gradients = sums_[unit].as<float>();
+    if (!sums_.empty()) buffers.gradients = sums_[0][unit].as<float>();
     return buffers;
   }
 
   void add_up(UnitId unit, Micro micro) {
     const std::span<const float> mine = context_.units[unit].gradients;
-    const std::span<float> sum = sums_[unit].as<float>();
-    if (micro.virtual_worker == 0) {
+    const std::size_t index = at_owner_ ? micro.index : 0;
+    const std::span<float> sum = sums_[index][unit].as<float>();
+    if (micro.virtual_worker == 0)
       std::copy(mine.begin(), mine.end(), sum.begin());
-    } else {
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += mine[i];
-    }
+    else
+      add(sum, mine);
     if (!micro.last_worker) return;
     const float scale = 1.0F / static_cast<float>(context_.virtual_workers);
     for (float& value : sum) value *= scale;
+    if (index > 0) add(sums_[0][unit].as<float>(), sum);
+  }
+
+  static void add(std::span<float> sum, std::span<const float> values) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
   }
 
   const Context context_;
+  const bool at_owner_;
   WholeUnits units_;
   LocalOptimizer optimizer_;
   ReadyUnits ready_;
-  std::vector<Buffer> sums_;
+  std::vector<std::vector<Buffer>> sums_;  ///< by micro-batch where owners add them up, and unit
   Step step_;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_single(const Spec& spec, const Context& context) {
+std::unique_ptr<Strategy> make_single(const Spec& spec, const Context& context, const JobOptions& job) {
   spec.allow_only({});
-  return std::make_unique<Single>(context);
+  return std::make_unique<Single>(context, job);
 }
 
 }  // namespace psring::worker

@@ -12,7 +12,7 @@ struct JobOptions;
 namespace psring::worker {
 
 /// `single`: one process, no exchange; the reference for speed and, with virtual workers, for equality.
-std::unique_ptr<Strategy> make_single(const Spec& spec, const Context& context);
+std::unique_ptr<Strategy> make_single(const Spec& spec, const Context& context, const JobOptions& job);
 
 /// `ps`: servers own all ranges. A unit's gradient is pushed as soon as it is complete, with the request
 /// for the version that it leads to; the next forward pass waits for each unit when it needs it.
@@ -24,5 +24,9 @@ std::unique_ptr<Strategy> make_ddp_naive(const Spec& spec, const Context& contex
 
 /// `ddp`: the same in buckets of neighbouring units, which leave while backward goes on.
 std::unique_ptr<Strategy> make_ddp(const Spec& spec, const Context& context, const JobOptions& job);
+
+/// `zero1`, `zero2`, `zero3`: each rank owns a range of every unit, its optimizer state, gradients from stage 2,
+/// parameters in stage 3.
+std::unique_ptr<Strategy> make_zero(int stage, const Spec& spec, const Context& context, const JobOptions& job);
 
 }  // namespace psring::worker

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -60,6 +61,9 @@ struct Prediction {
   std::optional<std::uint64_t> worker_receives;
   std::optional<std::uint64_t> server_receives;  ///< all servers together
   std::optional<std::uint64_t> server_sends;
+  /// The most bytes that a worker, and each server, books at once.
+  std::map<Category, std::uint64_t> worker_memory = {};
+  std::map<Category, std::uint64_t> server_memory = {};
   std::optional<double> exposed_s;  ///< of a step, where --link shapes the links
   /// Of an exact strategy: are its sums in rank order, and so its bits those of `single` with as many virtual workers?
   /// Else they differ by rounding.
@@ -82,8 +86,10 @@ struct Context {
   Arena* arena = nullptr;               ///< where peers of this host can read and write; null where there are none
   MemoryLedger& memory;
   const Clock& clock;
-  /// Values that the run starts from (--init), for a unit; empty: the initialisation that the layout names.
-  std::function<void(UnitId, std::span<float>)> initial;
+  /// Layers [begin, end) of each unit, from its first to its last: when passes acquire and release it.
+  std::span<const Range> unit_layers = {};
+  /// Values that the run starts from (--init), for a unit's range; empty: the initialisation that the layout names.
+  std::function<void(UnitId, Range, std::span<float>)> initial;
 };
 
 /// When ranges move: one way of data-parallel training. The trainer calls the hooks in the order of a
@@ -107,6 +113,9 @@ class Strategy {
   virtual void quiesce() {}
   /// Does quiesce bring worker 0's Context::buffers to all? Else worker 0 alone evaluates a model that has any.
   virtual bool shares_buffers() const { return false; }
+
+  /// Does the unit's gradient buffer add up the micro-batches of a step? Else grad_ready takes each by itself.
+  virtual bool adds_up() const { return true; }
 
   virtual Prediction predict() const { return {}; }
   /// Time this process has waited for communication, in total.

@@ -2,16 +2,18 @@
 
 namespace psring::worker {
 
-WholeUnits::WholeUnits(const Context& context)
+WholeUnits::WholeUnits(const Context& context, Gradients gradients)
     : layout_(context.layout),
       parameters_(layout_.elements() * sizeof(float), Category::parameters, context.memory, context.arena),
-      gradients_(layout_.elements() * sizeof(float), Category::gradients, context.memory, context.arena),
+      gradients_(gradients == Gradients::none ? 0 : layout_.elements() * sizeof(float), Category::gradients,
+                 context.memory, context.arena),
       parameter_values_(parameters_.as<float>()),
       gradient_values_(gradients_.as<float>()) {
   std::size_t begin = 0;
   for (UnitId unit = 0; unit < context.units.size(); ++unit) {
     const std::size_t elements = layout_.units[unit].elements;
-    context.units[unit] = {parameter_values_.subspan(begin, elements), gradient_values_.subspan(begin, elements)};
+    context.units[unit].parameters = parameter_values_.subspan(begin, elements);
+    if (gradients == Gradients::whole) context.units[unit].gradients = gradient_values_.subspan(begin, elements);
     begin += elements;
   }
 }
@@ -20,16 +22,16 @@ void WholeUnits::initialise(const Context& context) {
   for (UnitId unit = 0; unit < context.units.size(); ++unit) {
     const std::span<float> values = context.units[unit].parameters;
     psring::initialise(context.layout.units[unit], {0, values.size()}, context.seed, values);
-    if (context.initial) context.initial(unit, values);
+    if (context.initial) context.initial(unit, {0, values.size()}, values);
   }
 }
 
-std::span<float> WholeUnits::gradients(Range units) const {
+std::span<float> WholeUnits::cut(std::span<float> values, Range units) const {
   std::size_t begin = 0;
   for (UnitId unit = 0; unit < units.begin; ++unit) begin += layout_.units[unit].elements;
   std::size_t elements = 0;
   for (UnitId unit = units.begin; unit < units.end; ++unit) elements += layout_.units[unit].elements;
-  return gradient_values_.subspan(begin, elements);
+  return values.subspan(begin, elements);
 }
 
 }  // namespace psring::worker

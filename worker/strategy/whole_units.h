@@ -6,20 +6,24 @@
 
 namespace psring::worker {
 
-/// Parameters and gradients of all units, whole, for as long as the strategy lives: stages 0 and 1. Units lie one
+/// Parameters of all units, whole, for as long as the strategy lives, and their gradients but in stage 2. Units lie one
 /// after the other, so that neighbours can move together.
 class WholeUnits {
  public:
-  explicit WholeUnits(const Context& context);
+  enum class Gradients : std::uint8_t { whole, none };
+  explicit WholeUnits(const Context& context, Gradients gradients = Gradients::whole);
 
   /// Writes the values that the run starts from.
   void initialise(const Context& context);
 
   std::span<float> parameters() const { return parameter_values_; }
   /// Of units [begin, end).
-  std::span<float> gradients(Range units) const;
+  std::span<float> parameters(Range units) const { return cut(parameter_values_, units); }
+  std::span<float> gradients(Range units) const { return cut(gradient_values_, units); }
 
  private:
+  std::span<float> cut(std::span<float> values, Range units) const;
+
   const Layout& layout_;
   Buffer parameters_;
   Buffer gradients_;

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring::worker {
+
+/// Among how many processes each category is cut; 0: this process has none of it.
+struct Shares {
+  std::size_t parameters = 1;
+  std::size_t gradients = 1;
+  std::size_t optimizer = 1;
+};
+
+/// What a process books for all of the layout's elements in f32, padding counted: 4 bytes a parameter, 4 a gradient, K
+/// of optimizer state, and `communication`.
+std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares shares,
+                                                 std::uint64_t communication = 0);
+
+}  // namespace psring::worker

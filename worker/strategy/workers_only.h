@@ -1,0 +1,45 @@
+#pragma once
+
+#include <span>
+
+#include <psring/ring/bucketer.h>
+#include <psring/worker/strategy/ready_units.h>
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring {
+struct JobOptions;
+}  // namespace psring
+
+namespace psring::worker {
+
+/// The units in buckets, as --bucket and --bucket-order say.
+ring::Bucketer make_bucketer(const Layout& layout, const JobOptions& job);
+
+/// What strategies without servers share: the group, the time it is waited for, buffers that rank 0 lends to all.
+class WorkersOnly : public Strategy {
+ public:
+  void quiesce() override;
+  /// They are not read while training, so this gives what rank 0's buffers before each forward would.
+  bool shares_buffers() const override { return true; }
+  Nanoseconds waited() const override { return waited_; }
+
+ protected:
+  explicit WorkersOnly(const Context& context);
+
+  ring::ProcessGroup& group() const { return *context_.group; }
+  /// Rank 0's values for all; start-up, which is control.
+  void broadcast(std::span<float> parameters);
+  void wait(ring::Work& work);
+  /// Adds what a call moves at this rank to a prediction.
+  void predict_call(ring::Collective collective, std::size_t elements, const ring::Parts& parts, Prediction& sum) const;
+
+  const Context context_;
+  ReadyUnits ready_;
+
+ private:
+  void share_buffers();
+
+  Nanoseconds waited_{0};
+};
+
+}  // namespace psring::worker

@@ -1,0 +1,396 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/strategy/gradient_shards.h>
+#include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/memory_formula.h>
+#include <psring/worker/strategy/strategies.h>
+#include <psring/worker/strategy/unit_order.h>
+#include <psring/worker/strategy/whole_units.h>
+#include <psring/worker/strategy/workers_only.h>
+
+namespace psring::worker {
+namespace {
+
+using ring::Collective;
+using ring::Parts;
+using ring::Work;
+
+/// What each owner has of some units, in the vector in which these lie one after the other.
+Parts owners_of(const Layout& layout, Range units) {
+  Parts parts(layout.owners);
+  std::size_t begin = 0;
+  for (UnitId unit = units.begin; unit < units.end; ++unit) {
+    for (std::size_t owner = 0; owner < layout.owners; ++owner) {
+      const Range range = layout.partition(unit).range(owner);
+      parts[owner].push_back({begin + range.begin, begin + range.end});
+    }
+    begin += layout.units[unit].elements;
+  }
+  return parts;
+}
+
+/// What the stages share: each rank owns a range of every unit, keeps its optimizer state, and updates it.
+class Zero : public WorkersOnly {
+ protected:
+  explicit Zero(const Context& context)
+      : WorkersOnly(context), optimizer_(context.optimizer, context.layout, context.memory, context.group) {}
+
+  std::size_t units() const { return context_.layout.units.size(); }
+  std::span<float> owned(UnitId unit, std::span<float> of) const {
+    const Range range = optimizer_.owned(unit);
+    return of.subspan(range.begin, range.size());
+  }
+  /// Of `accumulated` micro-batches, each reduced by itself, and so many gathers of all parameters.
+  Prediction predict_step(std::size_t gathers, std::size_t reductions, std::span<const Range> gathered,
+                          std::span<const Range> reduced) const {
+    Prediction sum{.worker_sends = 0, .worker_receives = 0, .same_bits = group().sums_in_rank_order()};
+    const auto add = [&](Collective collective, std::span<const Range> calls) {
+      for (const Range call : calls) {
+        const Parts parts = owners_of(context_.layout, call);
+        std::size_t elements = 0;
+        for (UnitId unit = call.begin; unit < call.end; ++unit) elements += context_.layout.units[unit].elements;
+        predict_call(collective, elements, parts, sum);
+      }
+    };
+    for (std::size_t i = 0; i < gathers; ++i) add(Collective::all_gather, gathered);
+    for (std::size_t i = 0; i < reductions; ++i) add(Collective::reduce_scatter, reduced);
+    return sum;
+  }
+  std::vector<Range> one_by_one() const {
+    std::vector<Range> each;
+    for (UnitId unit = 0; unit < units(); ++unit) each.push_back({unit, unit + 1});
+    return each;
+  }
+
+  LocalOptimizer optimizer_;
+};
+
+/// Stages 1 and 2: parameters are whole. After an update each owner's range goes to all; who needs a unit waits for it.
+class WholeParameters : public Zero {
+ public:
+  void start() override {
+    if (context_.rank == 0) units_.initialise(context_);
+    broadcast(units_.parameters());
+  }
+
+  void acquire(UnitId unit, Pass pass) override {
+    if (pass != Pass::forward) return;
+    for (Gather& gather : gathers_)
+      if (gather.units.contains({unit, unit + 1})) wait(gather.work);
+  }
+
+  void quiesce() override {
+    for (Gather& gather : gathers_) wait(gather.work);
+    WorkersOnly::quiesce();
+  }
+
+ protected:
+  WholeParameters(const Context& context, WholeUnits::Gradients gradients)
+      : Zero(context), units_(context, gradients) {}
+
+  /// In forward order: the first are needed first.
+  void gather(std::vector<Range> groups) {
+    std::sort(groups.begin(), groups.end());
+    gathers_.clear();
+    for (const Range group_of : groups)
+      gathers_.push_back(
+          {group_of, group().all_gather(units_.parameters(group_of), owners_of(context_.layout, group_of))});
+  }
+
+  WholeUnits units_;
+
+ private:
+  struct Gather {
+    Range units;
+    Work work;
+  };
+  std::vector<Gather> gathers_;
+};
+
+/// Optimizer state by owner: gradients are whole, too, and leave in buckets as in ddp.
+class Zero1 final : public WholeParameters {
+ public:
+  Zero1(const Context& context, const JobOptions& job)
+      : WholeParameters(context, WholeUnits::Gradients::whole),
+        overlap_(job.overlap),
+        bucketer_(make_bucketer(context.layout, job)) {}
+
+  void begin_step(Step /*step*/) override {
+    bucketer_.begin_step();
+    reductions_.clear();
+  }
+
+  void grad_ready(UnitId unit, Micro micro) override {
+    if (!micro.last) return;
+    ready_.add(unit);
+    const std::size_t ready = bucketer_.ready(unit);
+    if (!overlap_) return;
+    launch(ready);
+    for (Work& work : reductions_) work.done();  // goes on with those that are under way
+  }
+
+  void finish_step(Step step) override {
+    ready_.finish(step);
+    launch(bucketer_.buckets().size());
+    for (Work& work : reductions_) wait(work);
+    std::vector<UnitBuffers> mine;
+    for (UnitId unit = 0; unit < units(); ++unit)
+      mine.push_back({owned(unit, context_.units[unit].parameters), owned(unit, context_.units[unit].gradients)});
+    optimizer_.update_all(step, mine);
+    gather(bucketer_.buckets());
+    group().account();
+  }
+
+  Prediction predict() const override {
+    Prediction sum = predict_step(1, 1, bucketer_.buckets(), bucketer_.buckets());
+    sum.worker_memory = memory_formula(context_, {.optimizer = context_.workers});
+    return sum;
+  }
+
+ private:
+  void launch(std::size_t until) {
+    while (reductions_.size() < until) {
+      const Range bucket = bucketer_.buckets()[reductions_.size()];
+      reductions_.push_back(group().reduce_scatter(units_.gradients(bucket), owners_of(context_.layout, bucket),
+                                                   ring::ReduceOp::Kind::mean));
+    }
+  }
+
+  const bool overlap_;
+  ring::Bucketer bucketer_;
+  std::vector<Work> reductions_;  ///< of this step's buckets, in their order
+};
+
+/// Gradients by owner, too.
+class Zero2 final : public WholeParameters {
+ public:
+  Zero2(const Context& context, const JobOptions& job)
+      : WholeParameters(context, WholeUnits::Gradients::none),
+        micros_(job.accumulate),
+        gradients_(context_, [this](Work& work) { wait(work); }) {}
+
+  bool adds_up() const override { return false; }
+
+  void acquire(UnitId unit, Pass pass) override {
+    WholeParameters::acquire(unit, pass);
+    if (pass == Pass::backward) gradients_.open(unit);
+  }
+
+  void grad_ready(UnitId unit, Micro micro) override {
+    if (micro.last) ready_.add(unit);
+    gradients_.reduce(unit, micro);
+  }
+
+  void finish_step(Step step) override {
+    ready_.finish(step);
+    gradients_.drain();
+    std::vector<UnitBuffers> mine;
+    for (UnitId unit = 0; unit < units(); ++unit)
+      mine.push_back({owned(unit, context_.units[unit].parameters), gradients_.owned(unit)});
+    optimizer_.update_all(step, mine);
+    gather(one_by_one());
+    group().account();
+  }
+
+  Prediction predict() const override {
+    Prediction sum = predict_step(1, micros_, one_by_one(), one_by_one());
+    GradientShards::Replay gradients(context_.layout);
+    std::size_t most = 0;
+    for (std::size_t micro = 0; micro < micros_; ++micro)
+      for (const UnitEvent& event : backward_events(context_.unit_layers)) {
+        if (event.begins)
+          gradients.open(event.unit);
+        else
+          gradients.reduce(event.unit);
+        most = std::max(most, gradients.bytes());
+      }
+    sum.worker_memory = memory_formula(context_, {.gradients = context_.workers, .optimizer = context_.workers}, most);
+    return sum;
+  }
+
+ private:
+  const std::size_t micros_;
+  GradientShards gradients_;
+};
+
+/// Parameters by owner, too: a unit is whole from before it is used until after, gathered anew for each pass.
+class Zero3 final : public Zero {
+ public:
+  Zero3(const Context& context, const JobOptions& job)
+      : Zero(context),
+        micros_(job.accumulate),
+        prefetch_(job.prefetch),
+        reshard_(job.reshard_after_forward),
+        gradients_(context_, [this](Work& work) { wait(work); }),
+        whole_(units()) {
+    for (UnitId unit = 0; unit < units(); ++unit)
+      shards_.emplace_back(optimizer_.owned(unit).size() * sizeof(float), Category::parameters, context.memory);
+    for (const UnitEvent& event : forward_events(context.unit_layers))
+      if (event.begins) order_[0].push_back(event.unit);
+    for (const UnitEvent& event : backward_events(context.unit_layers))
+      if (event.begins) order_[1].push_back(event.unit);
+  }
+
+  bool adds_up() const override { return false; }
+
+  void start() override {
+    for (UnitId unit = 0; unit < units(); ++unit) {
+      const Range range = optimizer_.owned(unit);
+      const std::span<float> shard = shards_[unit].as<float>();
+      initialise(context_.layout.units[unit], range, context_.seed, shard);
+      if (context_.initial) context_.initial(unit, range, shard);
+    }
+    broadcast({});
+  }
+
+  void begin_step(Step /*step*/) override {
+    drop_all();
+    training_ = true;
+  }
+
+  void acquire(UnitId unit, Pass pass) override {
+    for (const UnitId next : wanted(unit, pass)) fetch(next);
+    wait(whole_[unit]);
+    if (pass == Pass::backward) gradients_.open(unit);
+  }
+
+  void release(UnitId unit, Pass pass) override {
+    if (pass == Pass::backward || reshard_) drop(unit);
+  }
+
+  void grad_ready(UnitId unit, Micro micro) override {
+    if (micro.last) ready_.add(unit);
+    gradients_.reduce(unit, micro);
+  }
+
+  void finish_step(Step step) override {
+    ready_.finish(step);
+    gradients_.drain();
+    std::vector<UnitBuffers> mine;
+    for (UnitId unit = 0; unit < units(); ++unit) mine.push_back({shards_[unit].as<float>(), gradients_.owned(unit)});
+    optimizer_.update_all(step, mine);
+    group().account();
+    training_ = false;
+  }
+
+  void quiesce() override {
+    drop_all();
+    WorkersOnly::quiesce();
+  }
+
+  Prediction predict() const override {
+    Prediction sum = predict_step((reshard_ ? 2 : 1) * micros_, micros_, one_by_one(), one_by_one());
+    const std::size_t n = context_.workers;
+    sum.worker_memory = memory_formula(context_, {n, n, n}, most_whole_bytes());
+    return sum;
+  }
+
+ private:
+  struct Whole {
+    Buffer buffer;  ///< empty: not here
+    std::vector<Work> works;
+  };
+
+  using WorkersOnly::wait;
+  void wait(Whole& whole) {
+    for (Work& work : whole.works) wait(work);
+  }
+
+  /// The units that are whole while a pass has `unit`, it and those after it.
+  std::span<const UnitId> wanted(UnitId unit, Pass pass) const {
+    const std::span<const UnitId> order = order_[pass == Pass::forward ? 0 : 1];
+    const auto at = static_cast<std::size_t>(std::find(order.begin(), order.end(), unit) - order.begin());
+    return order.subspan(at, std::min(prefetch_ + 1, order.size() - at));
+  }
+
+  /// Replays a step: whole parameters and whole gradients.
+  std::size_t most_whole_bytes() const {
+    const auto bytes_of = [this](UnitId unit) { return context_.layout.units[unit].elements * sizeof(float); };
+    GradientShards::Replay gradients(context_.layout);
+    std::vector<bool> here(units(), false);
+    std::size_t bytes = 0;
+    std::size_t most = 0;
+    const auto pass = [&](Pass pass_of, const std::vector<UnitEvent>& events) {
+      for (const auto& [unit, begins] : events) {
+        if (begins) {
+          for (const UnitId next : wanted(unit, pass_of))
+            if (!here[next]) {
+              here[next] = true;
+              bytes += bytes_of(next);
+            }
+          if (pass_of == Pass::backward) gradients.open(unit);
+        } else {
+          if (pass_of == Pass::backward) gradients.reduce(unit);
+          if (pass_of == Pass::backward || reshard_) {
+            here[unit] = false;
+            bytes -= bytes_of(unit);
+          }
+        }
+        most = std::max(most, bytes + gradients.bytes());
+      }
+    };
+    for (std::size_t micro = 0; micro < micros_; ++micro) {
+      pass(Pass::forward, forward_events(context_.unit_layers));
+      pass(Pass::backward, backward_events(context_.unit_layers));
+    }
+    return most;
+  }
+
+  void fetch(UnitId unit) {
+    Whole& whole = whole_[unit];
+    if (whole.buffer.size_bytes() > 0) return;
+    whole.buffer = Buffer(context_.layout.units[unit].elements * sizeof(float), Category::communication,
+                          context_.memory, context_.arena);
+    const std::span<float> values = whole.buffer.as<float>();
+    const std::span<const float> shard = shards_[unit].as<float>();
+    std::copy(shard.begin(), shard.end(), owned(unit, values).begin());
+    context_.units[unit].parameters = values;
+    if (training_) {
+      whole.works = {group().all_gather(values, owners_of(context_.layout, {unit, unit + 1}))};
+      return;
+    }
+    // To evaluate, and to save: control, as all broadcasts are.
+    const Partition partition = context_.layout.partition(unit);
+    for (std::size_t owner = 0; owner < partition.owners(); ++owner) {
+      const Range range = partition.range(owner);
+      whole.works.push_back(group().broadcast(values.subspan(range.begin, range.size()), owner));
+    }
+  }
+
+  void drop(UnitId unit) {
+    if (whole_[unit].buffer.size_bytes() == 0) return;
+    wait(whole_[unit]);
+    whole_[unit] = {};
+    context_.units[unit].parameters = {};
+  }
+
+  void drop_all() {
+    for (UnitId unit = 0; unit < units(); ++unit) drop(unit);
+  }
+
+  const std::size_t micros_;
+  const std::size_t prefetch_;
+  const bool reshard_;
+  GradientShards gradients_;
+  std::vector<Buffer> shards_;
+  std::vector<Whole> whole_;
+  bool training_ = false;                     ///< within a step
+  std::array<std::vector<UnitId>, 2> order_;  ///< in which a pass, forward or backward, acquires
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_zero(int stage, const Spec& spec, const Context& context, const JobOptions& job) {
+  spec.allow_only({});
+  if (stage == 1) return std::make_unique<Zero1>(context, job);
+  if (stage == 2) return std::make_unique<Zero2>(context, job);
+  return std::make_unique<Zero3>(context, job);
+}
+
+}  // namespace psring::worker
