@@ -49,7 +49,7 @@ class Compare(ProgramTest):
                                 "loss", "acc", "equal"])
         self.assertRegex(table, r"(?m)^single .* 0 ✓ +0 ✓ .* —$")
         self.assertRegex(table, r"(?m)^ps .* 4096 ✓ +4096 ✓ .* =$")
-        self.assertRegex(table, r"(?m)^  servers +8192 ✓ +8192 ✓ +\d+\.\d$")
+        self.assertRegex(table, r"(?m)^  servers +8192 ✓ +8192 ✓ +\d+\.\d ✓$")
 
     def metrics(self):
         lines = self.lines("metrics.jsonl")
