@@ -87,9 +87,9 @@ void CollectivesFlags::add_options(CLI::App& command) {
   command.add_option("--transport", options_.transport, "auto, shm or tcp, which restricts the peers to TCP as well")
       ->capture_default_str();
   command
-      .add_option(
-          "--algorithm", options_.algorithm,
-          "of all_reduce: auto; direct (shared memory); exchange, halving-doubling, ring, star (--transport tcp)")
+      .add_option("--algorithm", options_.algorithm,
+                  "of all_reduce: auto; direct (shared memory); exchange, doubling, halving-doubling, ring, star "
+                  "(--transport tcp)")
       ->capture_default_str();
   command.add_option("--segment", segment_, "bytes of a message over TCP (64K, 1M); else as the tuning table says");
   command.add_option("--encrypt", encrypt_, "on or off: of psring's TCP links")->capture_default_str();
@@ -148,7 +148,8 @@ void CollectivesFlags::settle() {
   if (options_.iterations + options_.warm_up > kMaxIterations)
     fail(ErrorKind::usage, "--iterations: expected up to {} with those of --warm-up", kMaxIterations);
   one_of("--transport", options_.transport, {"auto", "shm", "tcp"});
-  one_of("--algorithm", options_.algorithm, {"auto", "direct", "exchange", "halving-doubling", "ring", "star"});
+  one_of("--algorithm", options_.algorithm,
+         {"auto", "direct", "exchange", "doubling", "halving-doubling", "ring", "star"});
   if (options_.algorithm == "direct" && options_.transport == "tcp")
     fail(ErrorKind::usage, "--algorithm direct: needs shared memory, which --transport tcp does without");
   if (options_.algorithm != "auto" && options_.algorithm != "direct" && options_.transport != "tcp")

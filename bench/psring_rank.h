@@ -8,8 +8,9 @@ namespace psring::bench {
 
 /// How psring's ranks are linked and where their vectors lie.
 struct PsringWay {
-  std::string algorithm = "auto";  ///< or direct (shared memory), exchange, halving-doubling, ring, star (TCP)
-  std::size_t segment_bytes = 0;   ///< 0: as the tuning table says
+  std::string algorithm =
+      "auto";                     ///< or direct (shared memory), exchange, doubling, halving-doubling, ring, star (TCP)
+  std::size_t segment_bytes = 0;  ///< 0: as the tuning table says
 };
 /// "ring:65536"
 std::string to_string(const PsringWay& way);

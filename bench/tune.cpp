@@ -24,7 +24,8 @@ constexpr std::size_t kRest = std::numeric_limits<std::size_t>::max();
 std::vector<PsringWay> candidates() {
   std::vector<PsringWay> ways;
   for (const ring::Algorithm algorithm :
-       {ring::Algorithm::exchange, ring::Algorithm::halving_doubling, ring::Algorithm::ring, ring::Algorithm::star})
+       {ring::Algorithm::exchange, ring::Algorithm::doubling, ring::Algorithm::halving_doubling, ring::Algorithm::ring,
+        ring::Algorithm::star})
     for (const std::size_t segment : {std::size_t{65536}, std::size_t{262144}, std::size_t{1048576}})
       ways.push_back({std::string(ring::to_string(algorithm)), segment});
   return ways;

@@ -175,7 +175,8 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   command
-      .add_option("--algorithm", job.algorithm, "of all-reduces: auto, direct, exchange, halving-doubling, ring, star")
+      .add_option("--algorithm", job.algorithm,
+                  "of all-reduces: auto, direct, exchange, doubling, halving-doubling, ring, star")
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--tuning", flags.tuning, "file of psring-bench all_reduce --tune: which algorithm auto takes")

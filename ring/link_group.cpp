@@ -384,8 +384,9 @@ bool LinkOperation::do_next() {
   while (taken_ < plan_.actions.size() && plan_.actions[taken_].kind == Action::Kind::send) ++taken_;
   if (taken_ == plan_.actions.size()) return false;
   const Action& action = plan_.actions[taken_];
+  const bool overwrites = action.kind == Action::Kind::combine || action.kind == Action::Kind::merge;
+  if (overwrites && !all_left()) return false;
   if (action.kind == Action::Kind::combine) {
-    if (!all_left()) return false;
     combine(action.range);
     ++taken_;
     return true;
@@ -398,8 +399,10 @@ bool LinkOperation::do_next() {
       if (!payload.empty() && payload.data() != at(action.range.begin))
         std::memcpy(at(action.range.begin), payload.data(), payload.size());
       break;
-    case Action::Kind::reduce: {
-      const std::byte* const from[] = {at(action.range.begin), payload.data()};
+    case Action::Kind::reduce:
+    case Action::Kind::merge: {
+      const std::byte* from[] = {at(action.range.begin), payload.data()};
+      if (action.kind == Action::Kind::merge && action.peer < group_.rank()) std::swap(from[0], from[1]);
       std::byte* const to[] = {at(action.range.begin)};
       // A mean is divided once, at the end.
       const ReduceOp partial = op_.kind() == ReduceOp::Kind::mean && !action.last ? ReduceOp::Kind::sum : op_;
@@ -645,7 +648,7 @@ Plan LinkGroup::plan(Collective collective, std::size_t count, ElementType type,
   const std::size_t bytes = count * type.bytes();
   const Tuning::Row row = choice(bytes);
   const Planner planner{rank_, size(), std::max<std::size_t>(1, row.segment_bytes / type.bytes())};
-  const bool small = row.algorithm == Algorithm::exchange;
+  const bool small = row.algorithm == Algorithm::exchange || row.algorithm == Algorithm::doubling;
   switch (collective) {
     case Collective::all_reduce:
       return planner.all_reduce(row.algorithm, count);
@@ -664,7 +667,7 @@ Plan LinkGroup::plan(Collective collective, std::size_t count, ElementType type,
 
 std::string_view LinkGroup::plan_name(Collective collective, std::size_t bytes) const {
   const Tuning::Row row = choice(bytes);
-  const bool small = row.algorithm == Algorithm::exchange;
+  const bool small = row.algorithm == Algorithm::exchange || row.algorithm == Algorithm::doubling;
   return collective == Collective::all_reduce  ? to_string(row.algorithm)
          : collective == Collective::barrier   ? "dissemination"
          : collective == Collective::broadcast ? (small ? "tree" : "chain")

@@ -9,7 +9,7 @@ namespace psring::ring {
 namespace {
 
 using Kind = Action::Kind;
-constexpr std::array<std::string_view, 4> kNames = {"exchange", "halving-doubling", "ring", "star"};
+constexpr std::array<std::string_view, 5> kNames = {"exchange", "doubling", "halving-doubling", "ring", "star"};
 
 std::uint32_t peer(std::size_t rank) { return static_cast<std::uint32_t>(rank); }
 
@@ -19,6 +19,9 @@ std::string_view to_string(Algorithm algorithm) { return kNames[static_cast<std:
 
 std::size_t latencies(Algorithm algorithm, std::size_t ranks) {
   if (ranks < 2) return 0;
+  const auto rounds = static_cast<std::size_t>(std::bit_width(ranks) - 1);
+  // Ranks beyond a power of two give theirs to a neighbour before, and get it back after.
+  const std::size_t beyond = std::has_single_bit(ranks) ? 0 : 2;
   switch (algorithm) {
     case Algorithm::exchange:
       return 1;
@@ -27,8 +30,9 @@ std::size_t latencies(Algorithm algorithm, std::size_t ranks) {
     case Algorithm::ring:
       return 2 * (ranks - 1);
     case Algorithm::halving_doubling:
-      // Ranks beyond a power of two give theirs to a neighbour before, and get it back after.
-      return 2 * static_cast<std::size_t>(std::bit_width(ranks) - 1) + (std::has_single_bit(ranks) ? 0 : 2);
+      return 2 * rounds + beyond;
+    case Algorithm::doubling:
+      return rounds + beyond;
   }
   return 0;
 }
@@ -36,7 +40,8 @@ std::size_t latencies(Algorithm algorithm, std::size_t ranks) {
 Algorithm parse_algorithm(const char* flag, const std::string& name) {
   for (std::size_t i = 0; i < kNames.size(); ++i)
     if (name == kNames[i]) return static_cast<Algorithm>(i);
-  fail(ErrorKind::usage, "{}: expected auto, direct, exchange, halving-doubling, ring or star, got '{}'", flag, name);
+  fail(ErrorKind::usage, "{}: expected auto, direct, exchange, doubling, halving-doubling, ring or star, got '{}'",
+       flag, name);
 }
 
 std::uint64_t Plan::sum(bool sends) const {
@@ -66,6 +71,9 @@ Plan Planner::all_reduce(Algorithm algorithm, std::size_t count) const {
   switch (algorithm) {
     case Algorithm::exchange:
       add_exchange(plan, count);
+      break;
+    case Algorithm::doubling:
+      add_doubling(plan, count);
       break;
     case Algorithm::halving_doubling:
       add_halving_doubling(plan, count);
@@ -147,6 +155,29 @@ void Planner::add_ring_all_gather(Plan& plan, const Parts& parts, bool after_red
     came = plan.actions.size();
     for (const Range piece : in) plan.actions.push_back({Kind::receive, peer(before), piece});
   }
+}
+
+/// In round k the ranks that differ in bit k swap all they have. Ranks beyond a power of two as below.
+void Planner::add_doubling(Plan& plan, std::size_t count) const {
+  const std::size_t core = std::bit_floor(ranks);
+  const std::vector<Range> whole = cut(Range{0, count});
+  const auto add = [&](Kind kind, std::size_t with, bool last = false) {
+    const std::size_t ready = plan.actions.empty() ? Action::kAtOnce : plan.actions.size() - 1;
+    for (const Range piece : whole)
+      plan.actions.push_back({kind, peer(with), piece, kind == Kind::send ? ready : Action::kAtOnce, last});
+  };
+  if (rank >= core) {
+    add(Kind::send, rank - core);
+    add(Kind::receive, rank - core);
+    return;
+  }
+  const bool has_partner = rank + core < ranks;
+  if (has_partner) add(Kind::reduce, rank + core, core == 1);
+  for (std::size_t bit = 1; bit < core; bit *= 2) {
+    add(Kind::send, rank ^ bit);
+    add(Kind::merge, rank ^ bit, 2 * bit == core);
+  }
+  if (has_partner) add(Kind::send, rank + core);
 }
 
 /// Rabenseifner's: where n is no power of two, the ranks beyond it hand their vector to a partner and get the result.

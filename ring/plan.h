@@ -13,6 +13,7 @@ namespace psring::ring {
 /// How an all-reduce between processes that exchange messages goes.
 enum class Algorithm : std::uint8_t {
   exchange,          ///< all send to all, everyone reduces: one message's latency, (n - 1) * M bytes
+  doubling,          ///< recursive doubling: log2 n latencies, log2 n * M bytes
   halving_doubling,  ///< recursive halving, then doubling: 2 log2 n latencies, 2 (n-1)/n * M bytes where n is 2^k
   ring,              ///< round the ring twice: 2 (n-1) latencies, 2 (n-1)/n * M bytes, neighbours only
   star,              ///< all send to rank 0, which reduces and sends back: for teaching
@@ -35,6 +36,7 @@ struct Action {
     send,
     receive,  ///< takes the place of the range
     reduce,   ///< range = op(range, what was received)
+    merge,    ///< the same of a range that was sent before: the lower rank's is the first operand, at both
     collect,  ///< is held for `combine`
     combine,  ///< range = op over all ranks, in their order, of what was collected and our own
   };
@@ -44,7 +46,7 @@ struct Action {
   std::uint32_t peer = 0;
   Range range;
   std::size_t after = kAtOnce;  ///< of a send: the index of an action
-  bool last = false;            ///< of a reduce: the range is reduced over all ranks now (a mean is divided)
+  bool last = false;            ///< of a reduce or merge: the range is reduced over all ranks now (a mean is divided)
 };
 
 struct Plan {
@@ -77,6 +79,7 @@ struct Planner {
   std::vector<Range> cut(const std::vector<Range>& ranges) const;
   void add_ring_reduce_scatter(Plan& plan, const Parts& parts) const;
   void add_ring_all_gather(Plan& plan, const Parts& parts, bool after_reduce) const;
+  void add_doubling(Plan& plan, std::size_t count) const;
   void add_halving_doubling(Plan& plan, std::size_t count) const;
   void add_star(Plan& plan, std::size_t count) const;
   void add_exchange(Plan& plan, std::size_t count) const;

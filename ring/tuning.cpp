@@ -19,7 +19,7 @@ Tuning Tuning::built_in() {
            {2, kRest, Algorithm::ring, 262144},
            {3, 16384, Algorithm::exchange, 65536},
            {3, kRest, Algorithm::ring, 262144},
-           {4, 8192, Algorithm::exchange, 65536},
+           {4, 16384, Algorithm::doubling, 65536},
            {4, 262144, Algorithm::halving_doubling, 262144},
            {4, kRest, Algorithm::ring, 262144}}};
 }

@@ -145,20 +145,10 @@ void run_simulated(std::size_t ranks, const std::function<void(ring::ProcessGrou
 }  // namespace
 
 std::vector<std::string> ring_worlds() {
-  return {"shm",
-          "links",
-          "background",
-          "exchange",
-          "halving-doubling",
-          "ring",
-          "star",
-          "met-shm",
-          "tcp",
-          "tcp-ring",
-          "hierarchical",
-          "hierarchical-background",
-          "met-hierarchical",
-          "simulated"};
+  return {
+      "shm",      "links",   "background", "exchange", "doubling",     "halving-doubling",        "ring",
+      "star",     "met-shm", "tcp",        "tcp-ring", "hierarchical", "hierarchical-background", "met-hierarchical",
+      "simulated"};
 }
 
 void run_ranks(const std::string& world, std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body,
