@@ -14,6 +14,7 @@ using test::run_job;
 namespace {
 
 constexpr const char* kMlp = "mlp:20-33-17-5";
+constexpr const char* kBatchNorm = "bn-mlp:20-33-17-5";
 constexpr const char* kGpt = "gpt:layers=3,dim=16,heads=2,context=8,vocab=31";
 
 JobOptions small_job(const char* model) {
@@ -135,7 +136,7 @@ TEST_CASE("memory is cut as each stage says") {
 }
 
 TEST_CASE("prefetch, kept parameters, units, buckets and layerwise rules change no bit") {
-  const auto model = GENERATE(values({kMlp, kGpt}));
+  const auto model = GENERATE(values({kMlp, kBatchNorm, kGpt}));
   JobOptions job = small_job(model);
   SECTION("no prefetch") { job.prefetch = 0; }
   SECTION("two units ahead") { job.prefetch = 2; }

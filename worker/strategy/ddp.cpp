@@ -61,7 +61,7 @@ class DataParallel : public WorkersOnly {
     return group().all_reduce(gradient, ring::ReduceOp::Kind::mean);
   }
   Prediction predict_none() const {
-    return {.worker_memory = memory_formula(context_, {}),
+    return {.worker_memory = worker_memory(context_, {}),
             .exposed_s = exposure_.of_a_step(),
             .same_bits = group().sums_in_rank_order()};
   }

@@ -16,8 +16,10 @@ struct Shares {
 };
 
 /// What a process books for all of the layout's elements in f32, padding counted: 4 bytes a parameter, 4 a gradient, K
-/// of optimizer state, and `communication`.
-std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares shares,
-                                                 std::uint64_t communication = 0);
+/// of optimizer state.
+std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares shares);
+
+/// The same of a worker: layers' buffers, of which each has all, count as parameters; and `communication`.
+std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication = 0);
 
 }  // namespace psring::worker

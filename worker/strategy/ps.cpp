@@ -97,9 +97,12 @@ class OptimizerOnServer final : public ParameterServer {
   /// A server's update writes into a second buffer.
   void predict_memory(Prediction& sum) const override {
     const std::size_t servers = context_.layout.owners;
-    sum.worker_memory = memory_formula(context_, {.optimizer = 0});
+    sum.worker_memory = worker_memory(context_, {.optimizer = 0});
     sum.server_memory = memory_formula(context_, {servers, 0, servers});
     sum.server_memory[Category::parameters] *= 2;
+    // Where a step has to be whole, the mean of all units waits for its verdict.
+    if (context_.optimizer.clip_norm > 0 || context_.optimizer.rule->layerwise())
+      sum.server_memory[Category::gradients] = memory_formula(context_, {.gradients = servers})[Category::gradients];
   }
 };
 
@@ -134,7 +137,7 @@ class OptimizerOnWorker final : public ParameterServer {
   }
 
   void predict_memory(Prediction& sum) const override {
-    sum.worker_memory = memory_formula(context_, {});
+    sum.worker_memory = worker_memory(context_, {});
     sum.server_memory = memory_formula(context_, {0, context_.layout.owners, 0});
   }
 

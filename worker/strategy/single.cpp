@@ -53,7 +53,7 @@ class Single final : public Strategy {
 
   Prediction predict() const override {
     Prediction sum{0, 0, 0, 0};
-    sum.worker_memory = memory_formula(context_, {});
+    sum.worker_memory = worker_memory(context_, {});
     sum.worker_memory[Category::gradients] *= 1 + sums_.size();
     return sum;
   }

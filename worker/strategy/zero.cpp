@@ -149,7 +149,7 @@ class Zero1 final : public WholeParameters {
 
   Prediction predict() const override {
     Prediction sum = predict_step(1, 1, bucketer_.buckets(), bucketer_.buckets());
-    sum.worker_memory = memory_formula(context_, {.optimizer = context_.workers});
+    sum.worker_memory = worker_memory(context_, {.optimizer = context_.workers});
     return sum;
   }
 
@@ -210,7 +210,7 @@ class Zero2 final : public WholeParameters {
           gradients.reduce(event.unit);
         most = std::max(most, gradients.bytes());
       }
-    sum.worker_memory = memory_formula(context_, {.gradients = context_.workers, .optimizer = context_.workers}, most);
+    sum.worker_memory = worker_memory(context_, {.gradients = context_.workers, .optimizer = context_.workers}, most);
     return sum;
   }
 
@@ -287,7 +287,7 @@ class Zero3 final : public Zero {
   Prediction predict() const override {
     Prediction sum = predict_step((reshard_ ? 2 : 1) * micros_, micros_, one_by_one(), one_by_one());
     const std::size_t n = context_.workers;
-    sum.worker_memory = memory_formula(context_, {n, n, n}, most_whole_bytes());
+    sum.worker_memory = worker_memory(context_, {n, n, n}, most_whole_bytes());
     return sum;
   }
 
