@@ -150,6 +150,11 @@ TEST_CASE("prefetch, kept parameters, units, buckets and layerwise rules change 
     job.clip_norm = 0.05;
   }
   SECTION("uneven data") { job.pad = "none"; }
+  SECTION("a last batch with fewer samples than micro-batches") {
+    job.data = "synthetic:samples=41";  // of 12: five at the end, two a worker
+    job.accumulate = 3;
+    job.steps = 8;
+  }
   SECTION("evaluation now and then") {
     job.eval_every = 2;
     job.data = "synthetic:samples=110";  // 11 to test: one worker has a batch more

@@ -41,7 +41,7 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
   // The same at all workers: each hands over as many gradients, and the mean of n of them is that over the samples of
   // all, whoever has how many. Where all have as many, `scale` is exactly that of the worker's own mean.
   const std::size_t index = step.index % parts_.sampler.batches(plan_.batch);
-  const std::size_t micros = std::min(plan_.accumulate, parts_.sampler.batch(0, index, plan_.batch).size());
+  const std::size_t micros = plan_.accumulate;  // of a short batch some are empty
   const double mean_rows =
       parts_.sampler.mean_batch_size(index, plan_.batch) * static_cast<double>(parts_.rows_per_sample);
   const float scale = 1.0F / static_cast<float>(mean_rows);
