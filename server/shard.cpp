@@ -38,6 +38,19 @@ net::Outgoing failed(const FrameHeader& asked, const std::string& line) {
 
 const float* floats(const Message& message) { return reinterpret_cast<const float*>(message.payload.data()); }
 
+/// A payload that outlives its message, in malloc's memory, which is used again.
+struct Copy {
+  Copy(std::span<const std::byte> of, MemoryLedger& booked_in) : bytes(of.begin(), of.end()), ledger(booked_in) {
+    ledger.book(Category::communication, bytes.size());
+  }
+  ~Copy() { ledger.release(Category::communication, bytes.size()); }
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+
+  const std::vector<std::byte> bytes;
+  MemoryLedger& ledger;
+};
+
 }  // namespace
 
 Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledger)
@@ -183,8 +196,8 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   if (header.step > slot.version)
     fail(ErrorKind::protocol, "a push of step {} before version {} is there", header.step, header.step);
   if (!slot.initialised) fail(ErrorKind::protocol, "a push before the initial values are there");
-  if ((header.flags & FrameHeader::kWantAck) != 0)
-    replies.push_back({header.sender(), answer_to(header, FrameType::push_ack), {}});
+  const bool acknowledged = (header.flags & FrameHeader::kWantAck) != 0;
+  if (acknowledged) replies.push_back({header.sender(), answer_to(header, FrameType::push_ack), {}});
   if (header.type == FrameType::push_pull) {
     Waiter waiter{header.sender(), header, message.reply_space, message.holder, false};
     waiter.header.version = header.step + 1;
@@ -193,11 +206,19 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   std::optional<Message>& mine = slot.pushes[header.sender_rank];
   const bool repeated = header.step < slot.version || mine.has_value();
   if (!repeated) {
+    if (acknowledged) copy_payload(message);
     mine = std::move(message);
     ++slot.pushed;
     if (options_.consistency->update_due(slot.pushed, options_.workers)) return complete(slot, replies);
   }
   answer_waiters(slot, replies);
+}
+
+/// Its sender may overwrite what it pushed, and the payload may lie in the sender's memory.
+void Shard::copy_payload(Message& message) {
+  const auto copy = std::make_shared<const Copy>(message.payload, ledger_);
+  message.payload = copy->bytes;
+  message.holder = copy;
 }
 
 void Shard::on_pull(Message& message, std::vector<net::Outgoing>& replies) {

@@ -79,6 +79,7 @@ class Shard {
   std::size_t bytes_for(const Layout& layout) const;
   void on_initial(const net::Message& message, std::vector<net::Outgoing>& replies);
   void on_push(net::Message message, std::vector<net::Outgoing>& replies);
+  void copy_payload(net::Message& message);
   void on_pull(net::Message& message, std::vector<net::Outgoing>& replies);
   void on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
 

@@ -134,6 +134,30 @@ TEST_CASE("a repeated push is acknowledged, not applied") {
   CHECK(cluster.pull(layout, 0, 2).empty());
 }
 
+TEST_CASE("what was pushed may be overwritten once it is acknowledged") {
+  const Layout layout = small_layout(1);
+  const Piece piece = make_pieces(layout)[0];
+  const Gradients g = gradients_of(layout, 2, 1);
+  ShardCluster cluster({.workers = 2});
+  cluster.open(layout);
+  Frame frame = push_frame(0, piece, 0, g[0][0]);
+  frame.header.flags = FrameHeader::kWantAck;
+  // In the sender's own memory, as through shared memory.
+  std::vector<Outgoing> replies;
+  cluster.shard(0).on_message({frame.header, frame.payload, {}, nullptr}, replies);
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].header.type == FrameType::push_ack);
+  std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0});
+  cluster.send(0, push_frame(1, piece, 0, g[1][0]));
+  const std::vector<Reply> answer = cluster.send(0, pull_frame(0, piece, 1));
+  REQUIRE(types(answer) == Types{FrameType::values});
+  std::vector<float> expected = initial_values(layout, 0);
+  const std::vector<float> gradient = mean(g, 0);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.1F * gradient[i];
+  CHECK(answer[0].values() ==
+        std::vector<float>(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(piece.range.end)));
+}
+
 TEST_CASE("a worker that asks anew waits once") {
   const Layout layout = small_layout(1);
   const Piece piece = make_pieces(layout)[0];
