@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <optional>
 #include <utility>
 
 #include <psring/common/base/error.h>
@@ -9,8 +7,8 @@
 #include <psring/worker/strategy/gradient_shards.h>
 #include <psring/worker/strategy/local_optimizer.h>
 #include <psring/worker/strategy/memory_formula.h>
+#include <psring/worker/strategy/parameter_window.h>
 #include <psring/worker/strategy/strategies.h>
-#include <psring/worker/strategy/unit_order.h>
 #include <psring/worker/strategy/whole_units.h>
 #include <psring/worker/strategy/workers_only.h>
 
@@ -200,16 +198,7 @@ class Zero2 final : public WholeParameters {
 
   Prediction predict() const override {
     Prediction sum = predict_step(1, micros_, one_by_one(), one_by_one());
-    GradientShards::Replay gradients(context_.layout);
-    std::size_t most = 0;
-    for (std::size_t micro = 0; micro < micros_; ++micro)
-      for (const UnitEvent& event : backward_events(context_.unit_layers)) {
-        if (event.begins)
-          gradients.open(event.unit);
-        else
-          gradients.reduce(event.unit);
-        most = std::max(most, gradients.bytes());
-      }
+    const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, micros_);
     sum.worker_memory = worker_memory(context_, {.gradients = context_.workers, .optimizer = context_.workers}, most);
     return sum;
   }
@@ -225,16 +214,16 @@ class Zero3 final : public Zero {
   Zero3(const Context& context, const JobOptions& job)
       : Zero(context),
         micros_(job.accumulate),
-        prefetch_(job.prefetch),
-        reshard_(job.reshard_after_forward),
         gradients_(context_, [this](Work& work) { wait(work); }),
-        whole_(units()) {
+        gathers_(units()),
+        parameters_(context_, job,
+                    {.fetch = [this](UnitId unit, std::span<float> whole) { gather(unit, whole); },
+                     .wait =
+                         [this](UnitId unit) {
+                           for (Work& work : gathers_[unit]) wait(work);
+                         }}) {
     for (UnitId unit = 0; unit < units(); ++unit)
       shards_.emplace_back(optimizer_.owned(unit).size() * sizeof(float), Category::parameters, context.memory);
-    for (const UnitEvent& event : forward_events(context.unit_layers))
-      if (event.begins) order_[0].push_back(event.unit);
-    for (const UnitEvent& event : backward_events(context.unit_layers))
-      if (event.begins) order_[1].push_back(event.unit);
   }
 
   bool adds_up() const override { return false; }
@@ -250,19 +239,15 @@ class Zero3 final : public Zero {
   }
 
   void begin_step(Step /*step*/) override {
-    drop_all();
+    parameters_.drop_all();
     training_ = true;
   }
 
   void acquire(UnitId unit, Pass pass) override {
-    for (const UnitId next : wanted(unit, pass)) fetch(next);
-    wait(whole_[unit]);
+    parameters_.acquire(unit, pass);
     if (pass == Pass::backward) gradients_.open(unit);
   }
-
-  void release(UnitId unit, Pass pass) override {
-    if (pass == Pass::backward || reshard_) drop(unit);
-  }
+  void release(UnitId unit, Pass pass) override { parameters_.release(unit, pass); }
 
   void grad_ready(UnitId unit, Micro micro) override {
     if (micro.last) ready_.add(unit);
@@ -280,108 +265,40 @@ class Zero3 final : public Zero {
   }
 
   void quiesce() override {
-    drop_all();
+    parameters_.drop_all();
     WorkersOnly::quiesce();
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step((reshard_ ? 2 : 1) * micros_, micros_, one_by_one(), one_by_one());
+    Prediction sum = predict_step(parameters_.fetches(), micros_, one_by_one(), one_by_one());
     const std::size_t n = context_.workers;
-    sum.worker_memory = worker_memory(context_, {n, n, n}, most_whole_bytes());
+    sum.worker_memory = worker_memory(context_, {n, n, n}, parameters_.most_bytes());
     return sum;
   }
 
  private:
-  struct Whole {
-    Buffer buffer;  ///< empty: not here
-    std::vector<Work> works;
-  };
-
-  using WorkersOnly::wait;
-  void wait(Whole& whole) {
-    for (Work& work : whole.works) wait(work);
-  }
-
-  /// The units that are whole while a pass has `unit`, it and those after it.
-  std::span<const UnitId> wanted(UnitId unit, Pass pass) const {
-    const std::span<const UnitId> order = order_[pass == Pass::forward ? 0 : 1];
-    const auto at = static_cast<std::size_t>(std::find(order.begin(), order.end(), unit) - order.begin());
-    return order.subspan(at, std::min(prefetch_ + 1, order.size() - at));
-  }
-
-  /// Replays a step: whole parameters and whole gradients.
-  std::size_t most_whole_bytes() const {
-    const auto bytes_of = [this](UnitId unit) { return context_.layout.units[unit].elements * sizeof(float); };
-    GradientShards::Replay gradients(context_.layout);
-    std::vector<bool> here(units(), false);
-    std::size_t bytes = 0;
-    std::size_t most = 0;
-    const auto pass = [&](Pass pass_of, const std::vector<UnitEvent>& events) {
-      for (const auto& [unit, begins] : events) {
-        if (begins) {
-          for (const UnitId next : wanted(unit, pass_of))
-            if (!here[next]) {
-              here[next] = true;
-              bytes += bytes_of(next);
-            }
-          if (pass_of == Pass::backward) gradients.open(unit);
-        } else {
-          if (pass_of == Pass::backward) gradients.reduce(unit);
-          if (pass_of == Pass::backward || reshard_) {
-            here[unit] = false;
-            bytes -= bytes_of(unit);
-          }
-        }
-        most = std::max(most, bytes + gradients.bytes());
-      }
-    };
-    for (std::size_t micro = 0; micro < micros_; ++micro) {
-      pass(Pass::forward, forward_events(context_.unit_layers));
-      pass(Pass::backward, backward_events(context_.unit_layers));
-    }
-    return most;
-  }
-
-  void fetch(UnitId unit) {
-    Whole& whole = whole_[unit];
-    if (whole.buffer.size_bytes() > 0) return;
-    whole.buffer = Buffer(context_.layout.units[unit].elements * sizeof(float), Category::communication,
-                          context_.memory, context_.arena);
-    const std::span<float> values = whole.buffer.as<float>();
+  void gather(UnitId unit, std::span<float> whole) {
     const std::span<const float> shard = shards_[unit].as<float>();
-    std::copy(shard.begin(), shard.end(), owned(unit, values).begin());
-    context_.units[unit].parameters = values;
+    std::copy(shard.begin(), shard.end(), owned(unit, whole).begin());
     if (training_) {
-      whole.works = {group().all_gather(values, owners_of(context_.layout, {unit, unit + 1}))};
+      gathers_[unit] = {group().all_gather(whole, owners_of(context_.layout, {unit, unit + 1}))};
       return;
     }
     // To evaluate, and to save: control, as all broadcasts are.
+    gathers_[unit].clear();
     const Partition partition = context_.layout.partition(unit);
     for (std::size_t owner = 0; owner < partition.owners(); ++owner) {
       const Range range = partition.range(owner);
-      whole.works.push_back(group().broadcast(values.subspan(range.begin, range.size()), owner));
+      gathers_[unit].push_back(group().broadcast(whole.subspan(range.begin, range.size()), owner));
     }
   }
 
-  void drop(UnitId unit) {
-    if (whole_[unit].buffer.size_bytes() == 0) return;
-    wait(whole_[unit]);
-    whole_[unit] = {};
-    context_.units[unit].parameters = {};
-  }
-
-  void drop_all() {
-    for (UnitId unit = 0; unit < units(); ++unit) drop(unit);
-  }
-
   const std::size_t micros_;
-  const std::size_t prefetch_;
-  const bool reshard_;
+  bool training_ = false;  ///< within a step
   GradientShards gradients_;
   std::vector<Buffer> shards_;
-  std::vector<Whole> whole_;
-  bool training_ = false;                     ///< within a step
-  std::array<std::vector<UnitId>, 2> order_;  ///< in which a pass, forward or backward, acquires
+  std::vector<std::vector<Work>> gathers_;  ///< by unit: the newest
+  ParameterWindow parameters_;
 };
 
 }  // namespace

@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <utility>
+
+#include <psring/worker/strategy/gradient_window.h>
+#include <psring/worker/strategy/unit_order.h>
+
+namespace psring::worker {
+
+GradientWindow::GradientWindow(const Context& context, std::function<void(UnitId, std::span<const float>)> land)
+    : context_(context), land_(std::move(land)), whole_(context.layout.units.size()) {}
+
+/// What a unit had in the micro-batch before has to be gone, too.
+void GradientWindow::open(UnitId unit) {
+  while (flights_.size() > 1 || whole_[unit].size_bytes() > 0) land_first();
+  whole_[unit] = Buffer(context_.layout.units[unit].elements * sizeof(float), Category::communication, context_.memory,
+                        context_.arena);
+  context_.units[unit].gradients = whole_[unit].as<float>();
+}
+
+std::span<float> GradientWindow::depart(UnitId unit) {
+  flights_.push_back(unit);
+  context_.units[unit].gradients = {};
+  return whole_[unit].as<float>();
+}
+
+void GradientWindow::land_first() {
+  const UnitId unit = flights_.front();
+  land_(unit, whole_[unit].as<float>());
+  whole_[unit] = Buffer();
+  flights_.pop_front();
+}
+
+void GradientWindow::drain() {
+  while (!flights_.empty()) land_first();
+}
+
+void GradientWindow::Replay::open(UnitId unit) {
+  while (flights_.size() > 1 || std::find(flights_.begin(), flights_.end(), unit) != flights_.end()) {
+    bytes_ -= of(flights_.front());
+    flights_.pop_front();
+  }
+  bytes_ += of(unit);
+}
+
+std::size_t GradientWindow::Replay::most_bytes(const Layout& layout, std::span<const Range> unit_layers,
+                                               std::size_t passes) {
+  Replay replay(layout);
+  std::size_t most = 0;
+  for (std::size_t pass = 0; pass < passes; ++pass)
+    for (const auto& [unit, begins] : backward_events(unit_layers)) {
+      if (begins)
+        replay.open(unit);
+      else
+        replay.depart(unit);
+      most = std::max(most, replay.bytes());
+    }
+  return most;
+}
+
+}  // namespace psring::worker

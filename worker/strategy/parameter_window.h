@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring {
+struct JobOptions;
+}  // namespace psring
+
+namespace psring::worker {
+
+/// Whole parameters of units that a pass has, or will have soon: stage 3. A unit is fetched before a pass acquires it,
+/// --prefetch units ahead, and dropped when the pass releases it, or after backward (--reshard-after-forward off).
+class ParameterWindow {
+ public:
+  struct Source {
+    /// A unit's values are on their way into this memory.
+    std::function<void(UnitId, std::span<float>)> fetch;
+    /// On return they are there, and others need them no longer.
+    std::function<void(UnitId)> wait;
+  };
+
+  ParameterWindow(const Context& context, const JobOptions& job, Source source);
+
+  void acquire(UnitId unit, Pass pass);
+  void release(UnitId unit, Pass pass);
+  /// Before values change.
+  void drop_all();
+
+  /// The most bytes of whole parameters and whole gradients (GradientWindow) over a step, replayed.
+  std::uint64_t most_bytes() const;
+  /// How often a step fetches every unit.
+  std::size_t fetches() const { return (reshard_ ? 2 : 1) * micros_; }
+
+ private:
+  std::span<const UnitId> wanted(UnitId unit, Pass pass) const;
+  void drop(UnitId unit);
+
+  const Context& context_;
+  const std::size_t micros_;
+  const std::size_t prefetch_;
+  const bool reshard_;
+  const Source source_;
+  std::vector<Buffer> whole_;                 ///< by unit; empty where it is not here
+  std::array<std::vector<UnitId>, 2> order_;  ///< in which a pass, forward or backward, acquires
+};
+
+}  // namespace psring::worker
