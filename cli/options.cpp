@@ -193,12 +193,12 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--overlap", flags.overlap, "ddp, zero1: on, or off (all of it after backward)")
       ->group(exchange)
       ->capture_default_str();
-  command.add_option("--prefetch", job.prefetch, "zero3: units that are gathered ahead, 0, 1 or 2")
+  command.add_option("--prefetch", job.prefetch, "zero3, ps-zero3: units that are gathered ahead, 0, 1 or 2")
       ->group(exchange)
       ->capture_default_str();
   command
       .add_option("--reshard-after-forward", flags.reshard_after_forward,
-                  "zero3: on, or off (parameters stay until backward is through)")
+                  "zero3, ps-zero3: on, or off (parameters stay until backward is through)")
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();

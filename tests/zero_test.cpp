@@ -3,8 +3,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <psring/common/base/error.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
+#include <psring/tests/support/values.h>
 
 using namespace psring;
 using test::JobRun;
@@ -188,4 +190,69 @@ TEST_CASE("over messages that are added in rank order the bits are the same") {
       CHECK(worker.sent == run.steps * worker.predicted.worker_sends.value());
     }
   }
+}
+
+TEST_CASE("servers: what a worker does not keep changes no bit, and moves what the design's rows say") {
+  const auto model = GENERATE(values({kMlp, kGpt}));
+  const auto links = GENERATE(values({Links::in_process, Links::shm, Links::tcp}));
+  JobOptions job = small_job(model);
+  std::uint64_t pulls = 2;
+  SECTION("plain") {}
+  SECTION("clipped: a gradient goes before the verdict comes") { job.clip_norm = 0.05; }
+  SECTION("LAMB") { job.optimizer = "lamb"; }
+  SECTION("two units ahead") { job.prefetch = 2; }
+  SECTION("none ahead, blocks") {
+    job.prefetch = 0;
+    job.units = "block";
+  }
+  SECTION("parameters stay") {
+    job.reshard_after_forward = false;
+    pulls = 1;
+  }
+  SECTION("uneven data, evaluated now and then") {
+    job.pad = "none";
+    job.eval_every = 2;
+    job.data = "synthetic:samples=110";
+    job.global_batch = 6;
+  }
+  for (const std::size_t workers : {1, 3}) {
+    const JobRun expected = reference(job, workers, "ps");
+    for (const std::size_t servers : {1, 2}) {
+      job.servers = servers;
+      for (const char* strategy : {"ps-zero2", "ps-zero3"}) {
+        CAPTURE(model, int(links), workers, servers, strategy);
+        const JobRun run = zero(job, workers, strategy, links);
+        check_all(run, expected);
+        const std::uint64_t m = run.parameters * sizeof(float);
+        const std::uint64_t received = (std::string(strategy) == "ps-zero2" ? 1 : pulls) * m;
+        for (const test::WorkerRun& worker : run.workers) {
+          CHECK(worker.sent == run.steps * m);
+          CHECK(worker.received == run.steps * received);
+        }
+        CHECK(run.servers_received == run.steps * workers * m);
+        CHECK(run.servers_sent == run.steps * workers * received);
+      }
+    }
+    job.servers = 0;
+  }
+}
+
+TEST_CASE("servers: a file's values, through workers that keep none") {
+  JobOptions job = small_job(kGpt);
+  const test::TemporaryFolder folder;
+  job.init = test::write_file(folder.file("start.safetensors"), reference(job, 1, "ps").workers[0].model);
+  job.seed = 6;
+  const JobRun expected = reference(job, 2, "ps");
+  job.servers = 2;
+  for (const char* strategy : {"ps-zero2", "ps-zero3"}) check_all(zero(job, 2, strategy), expected);
+}
+
+TEST_CASE("servers: micro-batches and an optimizer on the worker need gradients that stay") {
+  JobOptions job = small_job(kMlp);
+  job.servers = 1;
+  job.accumulate = 2;
+  CHECK_THAT(test::error_of(ErrorKind::usage, [&] { zero(job, 2, "ps-zero2"); }), Catch::Contains("--accumulate 2"));
+  job.accumulate = 1;
+  job.optimizer_on = "worker";
+  CHECK_THAT(test::error_of(ErrorKind::usage, [&] { zero(job, 2, "ps-zero3"); }), Catch::Contains("--optimizer-on"));
 }

@@ -35,6 +35,19 @@ void register_builtins(Registries& registries) {
                                                          return make_ps(spec, context, job.optimizer_on == "server");
                                                        }});
   });
+  const auto ps_zero = [&](const char* name, const char* help, int stage) {
+    registries.strategies.add(name, help, [stage](const Spec& spec) {
+      return std::make_unique<StrategyKind>(
+          StrategyKind{.servers = true,
+                       .gathers = stage == 3,
+                       .at_owner = true,
+                       .make = [stage, spec](const Context& context, const JobOptions& job) {
+                         return make_ps_zero(stage, spec, context, job);
+                       }});
+    });
+  };
+  ps_zero("ps-zero2", "ps, but a gradient goes as soon as it is pushed", 2);
+  ps_zero("ps-zero3", "parameters go, too: each unit is pulled when a pass needs it", 3);
   registries.strategies.add(
       "ddp-naive", "workers average gradients, one all-reduce a tensor after backward", [](const Spec& spec) {
         return std::make_unique<StrategyKind>(

@@ -67,6 +67,13 @@ void check_size(const JobOptions& job, const Layout& layout) {
 TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers)
     : job_(job) {
   strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
+  if (strategy_->servers && strategy_->at_owner) {
+    if (job.accumulate > 1)
+      fail(ErrorKind::usage, "--accumulate {}: --strategy {}: its workers keep no gradient to add micro-batches up in",
+           job.accumulate, job.strategy);
+    if (job.optimizer_on == "worker")
+      fail(ErrorKind::usage, "--optimizer-on worker: --strategy {}: its workers keep no gradient", job.strategy);
+  }
   model_ = registries.models.make(Spec::parse("--model", job.model));
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
   layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? job.workers : 1);

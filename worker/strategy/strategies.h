@@ -19,6 +19,10 @@ std::unique_ptr<Strategy> make_single(const Spec& spec, const Context& context, 
 /// The optimizer runs on the servers, or on each worker over the mean that they answer with.
 std::unique_ptr<Strategy> make_ps(const Spec& spec, const Context& context, bool optimizer_on_server);
 
+/// `ps-zero2`, `ps-zero3`: a worker's gradient goes with its push; in stage 3 parameters are pulled for each pass, and
+/// dropped after it.
+std::unique_ptr<Strategy> make_ps_zero(int stage, const Spec& spec, const Context& context, const JobOptions& job);
+
 /// `ddp-naive`: every worker owns everything; after backward the gradients are averaged, one all-reduce a tensor.
 std::unique_ptr<Strategy> make_ddp_naive(const Spec& spec, const Context& context, const JobOptions& job);
 

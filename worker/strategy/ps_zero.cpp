@@ -1,0 +1,140 @@
+#include <psring/common/base/spec.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/ps_client.h>
+#include <psring/worker/strategy/gradient_window.h>
+#include <psring/worker/strategy/memory_formula.h>
+#include <psring/worker/strategy/parameter_window.h>
+#include <psring/worker/strategy/strategies.h>
+#include <psring/worker/strategy/whole_units.h>
+#include <psring/worker/strategy/with_servers.h>
+
+namespace psring::worker {
+namespace {
+
+/// What both stages share: a unit's gradient has memory until its servers have it.
+class PushedGradients : public WithServers {
+ public:
+  bool adds_up() const override { return false; }
+
+  void grad_ready(UnitId unit, Micro /*micro*/) final {
+    ready_.add(unit);
+    client().push(unit, step_.index, gradients_.depart(unit));
+    pushed(unit);
+  }
+
+  void finish_step(Step step) override {
+    ready_.finish(step);
+    gradients_.drain();
+    step_ = {step.index + 1};
+  }
+
+ protected:
+  explicit PushedGradients(const Context& context)
+      : WithServers(context), gradients_(context_, [this](UnitId unit, auto) { wait_acknowledged(unit); }) {}
+
+  virtual void pushed(UnitId /*unit*/) {}
+  /// Servers make the initial values, unless a file gives them.
+  void open() {
+    if (!context_.initial || context_.rank != 0) {
+      client().open(context_.seed, context_.initial != nullptr);
+      return;
+    }
+    std::vector<std::vector<float>> values;
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit) {
+      values.emplace_back(context_.layout.units[unit].elements);
+      context_.initial(unit, {0, values[unit].size()}, values[unit]);
+    }
+    client().open(context_.seed, true, [&](UnitId unit) -> std::span<const float> { return values[unit]; });
+  }
+
+  GradientWindow gradients_;
+};
+
+/// Parameters whole: pulled as soon as the unit's gradient is on its way.
+class PsZero2 final : public PushedGradients {
+ public:
+  explicit PsZero2(const Context& context) : PushedGradients(context), units_(context, WholeUnits::Gradients::none) {}
+
+  void start() override {
+    open();
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit) client().pull(unit, 0, buffers(unit).parameters, true);
+  }
+
+  void acquire(UnitId unit, Pass pass) override {
+    if (pass == Pass::forward)
+      wait(unit, step_.index);
+    else
+      gradients_.open(unit);
+  }
+
+  void quiesce() override {
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit) wait(unit, step_.index);
+  }
+
+  Prediction predict() const override {
+    Prediction sum = predict_step(1);
+    sum.worker_memory = worker_memory(context_, {.gradients = 0, .optimizer = 0},
+                                      GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, 1));
+    sum.server_memory = server_memory();
+    return sum;
+  }
+
+ private:
+  void pushed(UnitId unit) override { client().pull(unit, step_.index + 1, buffers(unit).parameters); }
+
+  WholeUnits units_;
+};
+
+/// No parameters, either: a unit is pulled for each pass.
+class PsZero3 final : public PushedGradients {
+ public:
+  PsZero3(const Context& context, const JobOptions& job)
+      : PushedGradients(context),
+        parameters_(context_, job,
+                    {.fetch = [this](UnitId unit,
+                                     std::span<float> whole) { client().pull(unit, step_.index, whole, !training_); },
+                     .wait = [this](UnitId unit) { wait(unit, step_.index); }}) {}
+
+  void start() override { open(); }
+
+  void begin_step(Step step) override {
+    parameters_.drop_all();
+    WithServers::begin_step(step);
+    training_ = true;
+  }
+
+  void acquire(UnitId unit, Pass pass) override {
+    parameters_.acquire(unit, pass);
+    if (pass == Pass::backward) gradients_.open(unit);
+  }
+  void release(UnitId unit, Pass pass) override { parameters_.release(unit, pass); }
+
+  void finish_step(Step step) override {
+    parameters_.drop_all();
+    PushedGradients::finish_step(step);
+    training_ = false;
+  }
+
+  void quiesce() override { parameters_.drop_all(); }
+
+  Prediction predict() const override {
+    Prediction sum = predict_step(parameters_.fetches());
+    sum.worker_memory = worker_memory(context_, {0, 0, 0}, parameters_.most_bytes());
+    sum.server_memory = server_memory();
+    return sum;
+  }
+
+ private:
+  bool training_ = false;  ///< within a step: what is pulled to evaluate and to save is control
+  ParameterWindow parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_ps_zero(int stage, const Spec& spec, const Context& context, const JobOptions& job) {
+  spec.allow_only({});
+  if (stage == 2) return std::make_unique<PsZero2>(context);
+  return std::make_unique<PsZero3>(context, job);
+}
+
+}  // namespace psring::worker
