@@ -206,10 +206,10 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   std::optional<Message>& mine = slot.pushes[header.sender_rank];
   const bool repeated = header.step < slot.version || mine.has_value();
   if (!repeated) {
-    if (acknowledged) copy_payload(message);
     mine = std::move(message);
     ++slot.pushed;
     if (options_.consistency->update_due(slot.pushed, options_.workers)) return complete(slot, replies);
+    if (acknowledged) copy_payload(*mine);
   }
   answer_waiters(slot, replies);
 }
