@@ -135,7 +135,7 @@ void CollectivesFlags::settle_sizes() {
 
 /// What the flags say, in the options.
 void CollectivesFlags::settle() {
-  options_.dtype = ring::parse_dtype("--dtype", dtype_);
+  options_.dtype = parse_dtype("--dtype", dtype_);
   const ring::ReduceOp redop = ring::ReduceOp::parse("--redop", redop_name(redop_));
   redop.require_meaning({options_.dtype});
   options_.redop = redop.kind();

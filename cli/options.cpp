@@ -158,6 +158,22 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(optimizer)
       ->capture_default_str();
 
+  const char* precision = "Precision";
+  command.add_option("--precision", job.precision, "of parameters and activations: f32, bf16 or f16")
+      ->group(precision)
+      ->capture_default_str();
+  command.add_option("--comm-dtype", job.comm_dtype, "of gradients, as they are kept and sent (as --precision)")
+      ->group(precision);
+  command
+      .add_option("--loss-scale", job.loss_scale, "auto (dynamic for f16, else off), dynamic, off, or a power of two")
+      ->group(precision)
+      ->capture_default_str();
+  command
+      .add_option("--master-copy", flags.master_copy,
+                  "on: owners keep narrow parameters in f32, too; off: they update the narrow ones")
+      ->group(precision)
+      ->capture_default_str();
+
   const char* exchange = "Exchange";
   command.add_option("--workers", flags.workers, "worker processes (2)")->group(exchange);
   command.add_option("--servers", flags.servers, "server processes (1)")->group(exchange);
@@ -281,6 +297,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (flags.encrypt == "on" && way == net::Way::shm)
     fail(ErrorKind::usage, "--encrypt on: --transport shm has no link to encrypt");
   job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt, "on, off or auto");
+  job.master_copy = parse_switch("--master-copy", flags.master_copy, "on or off");
   job.trace = parse_switch("--trace", flags.trace, "on or off");
   job.overlap = parse_switch("--overlap", flags.overlap, "on or off");
   one_of("--bucket-order", job.bucket_order, "reverse", "forward");

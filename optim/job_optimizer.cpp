@@ -17,6 +17,10 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerRegistry& registry, con
                                                                    .alpha = job.alpha});
 }
 
+LossScaler loss_scaler(const JobOptions& job) {
+  return LossScaler::parse(job.loss_scale, job.precision == "f16" || job.comm_dtype == "f16");
+}
+
 void fill_in(JobOptions& job, const Optimizer& optimizer) {
   const std::map<std::string, double> used = optimizer.hyperparameters();
   const std::pair<const char*, std::optional<double>&> options[] = {

@@ -24,7 +24,8 @@ namespace psring::optim {
 /// min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_, where norm is the root of the sum of
 /// squares of all gradients. NaN where the sum is: a gradient was not finite. Throws usage, naming
 /// --clip-norm, unless max_norm > 0.
-float clip_scale(const ExactSum& square_sum, double max_norm);
+/// `loss_scale`: what gradients were multiplied by before; the result divides by it, too.
+float clip_scale(const ExactSum& square_sum, double max_norm, float loss_scale = 1);
 
 /// The sums of squares of one tensor's parameters and of its direction.
 struct TensorSums {

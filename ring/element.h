@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <psring/common/base/dtype.h>
+#include <psring/common/base/elements.h>
 #include <psring/common/base/half.h>
 #include <psring/common/base/range.h>
 
@@ -30,8 +31,6 @@ struct ElementType {
 
 /// "f32", "f32 with index"
 std::string to_string(ElementType type);
-/// "f32", "bf16" ...; throws usage, naming the flag, for an unknown one.
-DType parse_dtype(const char* flag, const std::string& name);
 
 template <class T>
 struct ElementTypeOf;
@@ -91,6 +90,7 @@ struct BasicVector {
       : data(reinterpret_cast<Byte*>(values.data())),
         count(values.size()),
         type(ElementTypeOf<std::remove_const_t<T>>::kValue) {}
+  BasicVector(const BasicElements<Byte>& values) : data(values.data()), count(values.size()), type{values.type()} {}
 
   std::size_t bytes() const { return count * type.bytes(); }
   BasicVector part(Range range) const { return {data + range.begin * type.bytes(), range.size(), type}; }

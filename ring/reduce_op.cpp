@@ -10,7 +10,6 @@ namespace {
 constexpr std::array<const char*, 14> kNames = {"sum",         "mean",       "product",     "min",     "max",
                                                 "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or",
                                                 "bit_xor",     "maxloc",     "minloc",      "own"};
-constexpr std::array<const char*, kDTypes> kTypes = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64"};
 
 bool is_float(DType type) {
   return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
@@ -19,16 +18,7 @@ bool is_float(DType type) {
 }  // namespace
 
 std::string to_string(ElementType type) {
-  return std::string(kTypes[static_cast<std::size_t>(type.dtype)]) + (type.located ? " with index" : "");
-}
-
-DType parse_dtype(const char* flag, const std::string& name) {
-  std::string known;
-  for (std::size_t i = 0; i < kTypes.size(); ++i) {
-    if (name == kTypes[i]) return static_cast<DType>(i);
-    known += (i == 0 ? "" : ", ") + std::string(kTypes[i]);
-  }
-  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, known, name);
+  return std::string(name_of(type.dtype)) + (type.located ? " with index" : "");
 }
 
 ReduceOp ReduceOp::own(std::string name, Combine combine) {

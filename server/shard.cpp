@@ -1,8 +1,9 @@
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <cstring>
 
 #include <psring/common/base/error.h>
+#include <psring/optim/mixed.h>
 #include <psring/optim/norm.h>
 #include <psring/optim/updater.h>
 #include <psring/server/shard.h>
@@ -36,8 +37,6 @@ net::Outgoing failed(const FrameHeader& asked, const std::string& line) {
   return {asked.sender(), answer_to(asked, FrameType::failed), std::as_bytes(std::span(*text)), text};
 }
 
-const float* floats(const Message& message) { return reinterpret_cast<const float*>(message.payload.data()); }
-
 /// A payload that outlives its message, in malloc's memory, which is used again.
 struct Copy {
   Copy(std::span<const std::byte> of, MemoryLedger& booked_in) : bytes(of.begin(), of.end()), ledger(booked_in) {
@@ -51,10 +50,49 @@ struct Copy {
   MemoryLedger& ledger;
 };
 
+/// What the workers pushed of one slot, as one gradient, a part at a time: made in f32, rounded once.
+class Pushes {
+ public:
+  Pushes(const Aggregator& rule, std::span<const std::optional<Message>> pushes, std::size_t elements, DType type)
+      : rule_(rule) {
+    for (const auto& push : pushes)
+      if (push) pushed_.emplace_back(push->payload.data(), elements, type);
+    inputs_.resize(pushed_.size());
+    if (type != DType::f32) widened_.resize((pushed_.size() + 1) * kElementsBlock);
+  }
+
+  void aggregate(Range part, Elements out) {
+    if (out.type() == DType::f32) {
+      for (std::size_t k = 0; k < inputs_.size(); ++k) inputs_[k] = pushed_[k].part(part).as<float>().data();
+      return rule_.aggregate(inputs_, out.as<float>());
+    }
+    for (std::size_t begin = 0; begin < part.size(); begin += kElementsBlock) {
+      const Range block{begin, std::min(part.size(), begin + kElementsBlock)};
+      const auto room = [&](std::size_t k) { return std::span(widened_).subspan(k * kElementsBlock, block.size()); };
+      for (std::size_t k = 0; k < inputs_.size(); ++k) {
+        widen(pushed_[k].part(part).part(block), room(k));
+        inputs_[k] = room(k).data();
+      }
+      rule_.aggregate(inputs_, room(inputs_.size()));
+      narrow(room(inputs_.size()), out.part(block));
+    }
+  }
+
+ private:
+  const Aggregator& rule_;
+  std::vector<ConstElements> pushed_;  ///< in worker order
+  std::vector<const float*> inputs_;
+  std::vector<float> widened_;  ///< a block of each, and of the result
+};
+
 }  // namespace
 
 Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledger)
-    : options_(options), parallel_(parallel), ledger_(ledger), verdict_(options.rank, options.servers) {
+    : options_(options),
+      parallel_(parallel),
+      ledger_(ledger),
+      verdict_(options.rank, options.servers),
+      scaler_(options.loss_scaler) {
   check(options.aggregator != nullptr && options.consistency != nullptr, "a shard needs its rules");
   check((options.optimizer == nullptr) == (options.schedule == nullptr), "an optimizer and its schedule go together");
 }
@@ -111,9 +149,17 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
 }
 
 std::size_t Shard::bytes_for(const Layout& layout) const {
-  const std::size_t buffers =
-      options_.optimizer == nullptr ? 1 : 2 + options_.optimizer->slots() + (by_verdict() ? 1 : 0);
-  return buffers * sizeof(float) * (layout.elements() / layout.owners);
+  const std::size_t parameter = size_bytes(layout.parameter_type);
+  const std::size_t gradient = size_bytes(layout.gradient_type);
+  std::size_t bytes = gradient;
+  if (options_.optimizer != nullptr)
+    bytes = 2 * parameter + (options_.optimizer->slots() + (keeps_master(layout) ? 1 : 0)) * sizeof(float) +
+            (by_verdict() ? gradient : 0);
+  return bytes * (layout.elements() / layout.owners);
+}
+
+bool Shard::keeps_master(const Layout& layout) const {
+  return options_.optimizer != nullptr && options_.master_copy && layout.parameter_type != DType::f32;
 }
 
 void Shard::take_layout(net::LayoutMessage layout) {
@@ -127,20 +173,29 @@ void Shard::take_layout(net::LayoutMessage layout) {
     last = slots_.size();
     elements_ = piece.offset + piece.range.size();
   }
-  const std::size_t bytes_each = elements_ * sizeof(float);
+  const std::size_t gradient_bytes = elements_ * size_bytes(layout_.layout.gradient_type);
   if (options_.optimizer != nullptr) {
-    for (Buffer& version : parameters_) version = Buffer(bytes_each, Category::parameters, ledger_);
+    for (Buffer& version : parameters_)
+      version = Buffer(elements_ * size_bytes(layout_.layout.parameter_type), Category::parameters, ledger_);
+    if (keeps_master(layout_.layout)) master_ = Buffer(elements_ * sizeof(float), Category::optimizer, ledger_);
     for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
-      state_[s] = Buffer(bytes_each, Category::optimizer, ledger_);
-    if (by_verdict()) mean_ = Buffer(bytes_each, Category::gradients, ledger_);
+      state_[s] = Buffer(elements_ * sizeof(float), Category::optimizer, ledger_);
+    if (by_verdict()) mean_ = Buffer(gradient_bytes, Category::gradients, ledger_);
   } else {
-    parameters_[0] = Buffer(bytes_each, Category::gradients, ledger_);
+    parameters_[0] = Buffer(gradient_bytes, Category::gradients, ledger_);
   }
   for (Slot& slot : slots_) {
     slot.initialised = options_.optimizer == nullptr || !layout_.initial_by_worker;
-    if (options_.optimizer != nullptr && slot.initialised)
-      initialise(layout_.layout.units[slot.piece.unit], slot.piece.range, layout_.seed, values(slot, 0));
+    if (options_.optimizer == nullptr || !slot.initialised) continue;
+    std::vector<float> start(slot.piece.range.size());
+    initialise(layout_.layout.units[slot.piece.unit], slot.piece.range, layout_.seed, start);
+    begin_with(slot, start);
   }
+}
+
+void Shard::begin_with(const Slot& slot, std::span<const float> start) {
+  narrow(start, values(slot, 0));
+  if (master_.size_bytes() > 0) copy(start, Elements(master(slot, {0, start.size()})));
 }
 
 void Shard::check_worker(const FrameHeader& header) const {
@@ -155,7 +210,7 @@ void Shard::on_initial(const Message& message, std::vector<net::Outgoing>& repli
     if (slot.version > 0 || !layout_.initial_by_worker) fail(ErrorKind::protocol, "initial values after the start");
     return;
   }
-  std::memcpy(values(slot, 0).data(), message.payload.data(), message.payload.size());
+  begin_with(slot, ConstElements(message.payload.data(), slot.piece.range.size(), DType::f32).as<float>());
   slot.initialised = true;
   answer_waiters(slot, replies);
 }
@@ -172,15 +227,20 @@ Shard::Slot& Shard::find(const Message& message) {
                                    [](const Slot& slot, std::size_t b) { return slot.piece.range.begin < b; });
   if (at == end || at->piece.range != header.range())
     fail(ErrorKind::protocol, "no piece [{}, {}) of unit {} here", header.begin, header.end, header.unit);
-  if (header.dtype != DType::f32)
-    fail(ErrorKind::protocol, "elements of type {}, f32 expected", static_cast<int>(header.dtype));
-  const std::size_t bytes = header.range().size() * sizeof(float);
-  const std::size_t carried = header.type == FrameType::pull ? 0 : bytes;
+  const Layout& layout = layout_.layout;
+  const DType answered = options_.optimizer == nullptr ? layout.gradient_type : layout.parameter_type;
+  const DType expected = header.type == FrameType::initial ? DType::f32
+                         : header.type == FrameType::pull  ? answered
+                                                           : layout.gradient_type;
+  if (header.dtype != expected)
+    fail(ErrorKind::protocol, "elements of type {}, {} expected", name_of(header.dtype), name_of(expected));
+  const std::size_t carried = header.type == FrameType::pull ? 0 : header.range().size() * size_bytes(expected);
   if (message.payload.size() != carried)
     fail(ErrorKind::protocol, "a {} with {} bytes of payload, {} expected", to_string(header.type),
          message.payload.size(), carried);
-  if (!message.reply_space.empty() && message.reply_space.size() != bytes)
-    fail(ErrorKind::protocol, "space of {} bytes for an answer of {}", message.reply_space.size(), bytes);
+  const std::size_t answer = header.range().size() * size_bytes(answered);
+  if (!message.reply_space.empty() && message.reply_space.size() != answer)
+    fail(ErrorKind::protocol, "space of {} bytes for an answer of {}", message.reply_space.size(), answer);
   return *at;
 }
 
@@ -228,16 +288,28 @@ void Shard::on_pull(Message& message, std::vector<net::Outgoing>& replies) {
 }
 
 bool Shard::by_verdict() const {
-  return options_.optimizer != nullptr && (options_.clip_norm > 0 || options_.optimizer->layerwise());
+  return options_.optimizer != nullptr && (by_sum() || options_.optimizer->layerwise());
 }
 
 optim::Update Shard::update_for(const Slot& slot) const {
-  return {slot.version + 1, options_.schedule->lr(options_.lr, slot.version), gradient_scale_};
+  return {slot.version + 1 - scaler_.skipped(), options_.schedule->lr(options_.lr, slot.version), gradient_scale_};
 }
 
-std::span<float> Shard::values(const Slot& slot, std::uint64_t version) {
-  const std::size_t which = options_.optimizer == nullptr ? 0 : version % 2;
-  return parameters_[which].as<float>().subspan(slot.piece.offset, slot.piece.range.size());
+Elements Shard::values(const Slot& slot, std::uint64_t version) {
+  const Layout& layout = layout_.layout;
+  const Elements all = options_.optimizer == nullptr ? parameters_[0].elements(layout.gradient_type)
+                                                     : parameters_[version % 2].elements(layout.parameter_type);
+  return all.subspan(slot.piece.offset, slot.piece.range.size());
+}
+
+std::span<float> Shard::master(const Slot& slot, Range part) {
+  if (master_.size_bytes() == 0) return {};
+  return master_.as<float>().subspan(slot.piece.offset + part.begin, part.size());
+}
+
+/// The parameters in f32, wherever they are kept so.
+std::span<float> Shard::weights(const Slot& slot) {
+  return master_.size_bytes() > 0 ? master(slot, {0, slot.piece.range.size()}) : values(slot, slot.version).as<float>();
 }
 
 optim::Optimizer::State Shard::state(const Slot& slot, Range part) {
@@ -247,8 +319,18 @@ optim::Optimizer::State Shard::state(const Slot& slot, Range part) {
   return state;
 }
 
-std::span<float> Shard::mean(const Slot& slot) {
-  return mean_.as<float>().subspan(slot.piece.offset, slot.piece.range.size());
+Elements Shard::mean(const Slot& slot) {
+  return mean_.elements(layout_.layout.gradient_type).subspan(slot.piece.offset, slot.piece.range.size());
+}
+
+/// The update of a part of the slot, from its version to `out`.
+void Shard::apply(const Slot& slot, Range part, ConstElements gradient, Elements out) {
+  optim::apply(*options_.optimizer, update_for(slot),
+               {.parameters = values(slot, slot.version).part(part),
+                .gradient = gradient,
+                .master = master(slot, part),
+                .state = state(slot, part),
+                .out = out});
 }
 
 void Shard::complete(Slot& slot, std::vector<net::Outgoing>& replies) {
@@ -259,54 +341,47 @@ void Shard::complete(Slot& slot, std::vector<net::Outgoing>& replies) {
   aggregate(slot);
   if (++aggregated_ < slots_.size()) return;
   aggregated_ = 0;
-  clipping_ = options_.clip_norm > 0;
-  if (!clipping_) return apply_all(replies);
-  contribute(clip_sums(), replies);
+  summing_ = by_sum();
+  if (!summing_) return apply_all(replies);
+  contribute(square_sums(), replies);
 }
 
 /// Aggregates, updates and stores a block at a time, while it is in cache.
 void Shard::update_now(Slot& slot) {
-  std::vector<const float*> gradients;
-  for (const auto& push : slot.pushes)
-    if (push) gradients.push_back(floats(*push));
-  std::vector<float*> stores;
+  const Elements next = values(slot, slot.version + 1);
+  std::vector<std::byte*> stores;
   for (Waiter& waiter : slot.waiters) {
     waiter.stored = !waiter.space.empty() && options_.consistency->answers(slot.version + 1, waiter.header.version);
-    if (waiter.stored) stores.push_back(reinterpret_cast<float*>(waiter.space.data()));
+    if (waiter.stored) stores.push_back(waiter.space.data());
   }
-  const std::span<float> now = values(slot, slot.version);
-  const std::span<float> next = values(slot, slot.version + 1);
   parallel_.for_slices(slot.piece.range.size(), kBlock, [&](Range slice) {
-    std::array<float, kBlock> mean;
-    std::vector<const float*> inputs(gradients.size());
+    Pushes pushes(*options_.aggregator, slot.pushes, slot.piece.range.size(), layout_.layout.gradient_type);
+    float memory[kBlock];
     for (std::size_t begin = slice.begin; begin < slice.end; begin += kBlock) {
       const Range block{begin, std::min(slice.end, begin + kBlock)};
-      for (std::size_t k = 0; k < inputs.size(); ++k) inputs[k] = gradients[k] + begin;
-      const std::span<float> out = next.subspan(begin, block.size());
+      const Elements out = next.part(block);
       if (options_.optimizer == nullptr) {
-        options_.aggregator->aggregate(inputs, out);
+        pushes.aggregate(block, out);
       } else {
-        const std::span<float> gradient(mean.data(), block.size());
-        options_.aggregator->aggregate(inputs, gradient);
-        options_.optimizer->apply(update_for(slot), now.subspan(begin, block.size()), gradient, state(slot, block),
-                                  out);
+        const Elements gradient(reinterpret_cast<std::byte*>(memory), block.size(), layout_.layout.gradient_type);
+        pushes.aggregate(block, gradient);
+        apply(slot, block, gradient, out);
       }
-      for (float* store : stores) std::memcpy(store + begin, out.data(), out.size_bytes());
+      const std::size_t at = begin * size_bytes(out.type());
+      for (std::byte* store : stores) std::memcpy(store + at, out.data(), out.size_bytes());
     }
   });
 }
 
 void Shard::aggregate(Slot& slot) {
-  const std::span<float> out = mean(slot);
+  const Elements out = mean(slot);
   parallel_.for_slices(out.size(), kBlock, [&](Range slice) {
-    std::vector<const float*> inputs;
-    for (const auto& push : slot.pushes)
-      if (push) inputs.push_back(floats(*push) + slice.begin);
-    options_.aggregator->aggregate(inputs, out.subspan(slice.begin, slice.size()));
+    Pushes pushes(*options_.aggregator, slot.pushes, out.size(), out.type());
+    pushes.aggregate(slice, out.part(slice));
   });
 }
 
-Verdict::Sums Shard::clip_sums() {
+Verdict::Sums Shard::square_sums() {
   Verdict::Sums sums(1);
   for (const Slot& slot : slots_) optim::add_square_sum(mean(slot), sums[0]);
   return sums;
@@ -320,8 +395,8 @@ Verdict::Sums Shard::layerwise_sums() {
     std::vector<optim::TensorSums> of_unit(units[unit].tensors.size());
     for (std::size_t s = unit_slots_[unit].first; s < unit_slots_[unit].second; ++s) {
       const Slot& slot = slots_[s];
-      optim::merge(of_unit, optim::layerwise_sums(units[unit].tensors, slot.piece.range, values(slot, slot.version),
-                                                  values(slot, slot.version + 1)));
+      optim::merge(of_unit,
+                   optim::layerwise_sums(units[unit].tensors, slot.piece.range, weights(slot), mean(slot).as<float>()));
     }
     for (const optim::TensorSums& tensor : of_unit) {
       sums.push_back(tensor.parameters);
@@ -336,20 +411,29 @@ void Shard::contribute(const Verdict::Sums& sums, std::vector<net::Outgoing>& re
 }
 
 void Shard::on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& replies) {
-  if (!clipping_) return scale_all(total, replies);
-  clipping_ = false;
-  gradient_scale_ = optim::clip_scale(total.at(0), options_.clip_norm);
+  if (!summing_) return scale_all(total, replies);
+  summing_ = false;
+  const float loss_scale = scaler_.scale();
+  skipped_ = scaler_.active() && !std::isfinite(total.at(0).value());
+  if (scaler_.active()) scaler_.finished(!skipped_);
+  if (skipped_) return skip_all(replies);
+  gradient_scale_ =
+      options_.clip_norm > 0 ? optim::clip_scale(total.at(0), options_.clip_norm, loss_scale) : 1 / loss_scale;
   apply_all(replies);
+}
+
+void Shard::skip_all(std::vector<net::Outgoing>& replies) {
+  for (Slot& slot : slots_) {
+    copy(values(slot, slot.version), values(slot, slot.version + 1));
+    finish_version(slot, replies);
+  }
 }
 
 void Shard::apply_all(std::vector<net::Outgoing>& replies) {
   for (Slot& slot : slots_) {
-    const optim::Update update = update_for(slot);
-    parallel_.for_slices(slot.piece.range.size(), kBlock, [&](Range slice) {
-      const auto part = [&](std::span<float> whole) { return whole.subspan(slice.begin, slice.size()); };
-      options_.optimizer->apply(update, part(values(slot, slot.version)), part(mean(slot)), state(slot, slice),
-                                part(values(slot, slot.version + 1)));
-    });
+    const Elements out = options_.optimizer->layerwise() ? mean(slot) : values(slot, slot.version + 1);
+    parallel_.for_slices(slot.piece.range.size(), kBlock,
+                         [&](Range slice) { apply(slot, slice, mean(slot).part(slice), out.part(slice)); });
   }
   if (options_.optimizer->layerwise()) return contribute(layerwise_sums(), replies);
   for (Slot& slot : slots_) finish_version(slot, replies);
@@ -367,9 +451,12 @@ void Shard::scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& re
     const std::vector<float> ratios = optim::trust_ratios(sums);
     for (std::size_t s = unit_slots_[unit].first; s < unit_slots_[unit].second; ++s) {
       Slot& slot = slots_[s];
-      const std::span<float> next = values(slot, slot.version + 1);
-      optim::scale_layerwise(update_for(slot).lr, units[unit].tensors, slot.piece.range, ratios,
-                             values(slot, slot.version), next, next);
+      const Elements next = values(slot, slot.version + 1);
+      const std::span<float> before = weights(slot);
+      const std::span<float> after = master_.size_bytes() > 0 ? before : next.as<float>();
+      optim::scale_layerwise(update_for(slot).lr, units[unit].tensors, slot.piece.range, ratios, before,
+                             mean(slot).as<float>(), after);
+      if (master_.size_bytes() > 0) narrow(after, next);
     }
   }
   for (Slot& slot : slots_) finish_version(slot, replies);
@@ -384,11 +471,14 @@ void Shard::finish_version(Slot& slot, std::vector<net::Outgoing>& replies) {
 
 void Shard::answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies) {
   if (!slot.initialised || (options_.optimizer == nullptr && slot.version == 0)) return;
-  const std::span<const std::byte> now = std::as_bytes(values(slot, slot.version));
+  const ConstElements current = values(slot, slot.version);
+  const std::span<const std::byte> now = current.bytes();
   std::erase_if(slot.waiters, [&](const Waiter& waiter) {
     if (!options_.consistency->answers(slot.version, waiter.header.version)) return false;
     FrameHeader header = answer_to(waiter.header, FrameType::values);
     header.version = slot.version;
+    header.dtype = current.type();
+    if (skipped_) header.flags |= FrameHeader::kSkipped;
     std::span<const std::byte> payload = now;
     if (!waiter.space.empty()) {
       if (!waiter.stored) std::memcpy(waiter.space.data(), now.data(), now.size());

@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/elements.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/base/pieces.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/layout_message.h>
 #include <psring/common/net/transport.h>
+#include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/aggregator.h>
@@ -28,6 +30,8 @@ struct ShardOptions {
   std::uint32_t workers = 1;
   double lr = 0;
   double clip_norm = 0;                         ///< 0: no clipping
+  optim::LossScaler loss_scaler;                ///< what workers scale their losses by
+  bool master_copy = true;                      ///< of parameters narrower than f32; see optim::MixedRange
   const optim::Optimizer* optimizer = nullptr;  ///< null: answers with the aggregated gradient (--optimizer-on worker)
   const optim::Schedule* schedule = nullptr;    ///< null as the optimizer is
   const Aggregator* aggregator = nullptr;
@@ -77,12 +81,14 @@ class Shard {
   void on_layout(const net::Message& message, std::vector<net::Outgoing>& replies);
   void take_layout(net::LayoutMessage layout);
   std::size_t bytes_for(const Layout& layout) const;
+  bool keeps_master(const Layout& layout) const;
   void on_initial(const net::Message& message, std::vector<net::Outgoing>& replies);
   void on_push(net::Message message, std::vector<net::Outgoing>& replies);
   void copy_payload(net::Message& message);
   void on_pull(net::Message& message, std::vector<net::Outgoing>& replies);
   void on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
 
+  void begin_with(const Slot& slot, std::span<const float> start);
   void check_worker(const net::FrameHeader& header) const;
   Slot& find(const net::Message& message);
   static void wait(Slot& slot, Waiter waiter);
@@ -96,12 +102,17 @@ class Shard {
   void answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies);
 
   bool by_verdict() const;
-  Verdict::Sums clip_sums();
+  bool by_sum() const { return options_.clip_norm > 0 || options_.loss_scaler.active(); }
+  void skip_all(std::vector<net::Outgoing>& replies);
+  Verdict::Sums square_sums();
   Verdict::Sums layerwise_sums();
   optim::Update update_for(const Slot& slot) const;
-  std::span<float> values(const Slot& slot, std::uint64_t version);
-  std::span<float> mean(const Slot& slot);
+  Elements values(const Slot& slot, std::uint64_t version);
+  Elements mean(const Slot& slot);
+  std::span<float> master(const Slot& slot, Range part);
+  std::span<float> weights(const Slot& slot);
   optim::Optimizer::State state(const Slot& slot, Range part);
+  void apply(const Slot& slot, Range part, ConstElements gradient, Elements out);
 
   const ShardOptions options_;
   Parallel& parallel_;
@@ -113,11 +124,14 @@ class Shard {
   std::vector<Slot> slots_;
   std::vector<std::pair<std::size_t, std::size_t>> unit_slots_;  ///< for each unit: its slots [first, last)
   Buffer parameters_[2];  ///< version v is in parameters_[v % 2]; with the optimizer elsewhere, [0] the mean
+  Buffer master_;         ///< of parameters narrower than f32
   Buffer state_[optim::Optimizer::kMaxSlots];
-  Buffer mean_;                 ///< under a verdict: the step's mean gradient
+  Buffer mean_;                 ///< under a verdict: the step's mean gradient, then a layerwise rule's direction
   std::size_t aggregated_ = 0;  ///< slots whose mean is there
   Verdict verdict_;
-  bool clipping_ = false;  ///< the round under way is the clipping's, not the layerwise rule's
+  bool summing_ = false;  ///< the round under way is that of the gradients' norm, not the layerwise rule's
+  optim::LossScaler scaler_;
+  bool skipped_ = false;  ///< the last step was
   float gradient_scale_ = 1;
 };
 

@@ -29,7 +29,7 @@ class Recording final : public Strategy {
   void acquire(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}acquire {}", mark(pass), name(unit))); }
   void release(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}release {}", mark(pass), name(unit))); }
   void grad_ready(UnitId unit, Micro micro) override {
-    const std::span<const float> gradient = context_.units[unit].gradients;
+    const std::span<const float> gradient = context_.units[unit].gradients.as<float>();
     const bool zero = std::all_of(gradient.begin(), gradient.end(), [](float value) { return value == 0; });
     log_.push_back(fmt::format("ready {} {}{}{}{}", name(unit), micro.index, micro.last ? " last" : "",
                                context_.virtual_workers == 1 ? "" : fmt::format(" of {}", micro.virtual_worker),

@@ -46,8 +46,9 @@ void ClientProtocol::open(std::uint64_t seed, bool initial_by_worker, Frames& ou
   }
 }
 
-FrameHeader ClientProtocol::header(const Slot& slot, FrameType type) const {
+FrameHeader ClientProtocol::header(const Slot& slot, FrameType type, DType dtype) const {
   FrameHeader header;
+  header.dtype = dtype;
   header.type = type;
   header.unit = static_cast<std::uint32_t>(slot.piece.unit);
   header.set_range(slot.piece.range);
@@ -56,32 +57,27 @@ FrameHeader ClientProtocol::header(const Slot& slot, FrameType type) const {
 
 namespace {
 
-template <class T>
-std::span<const std::byte> part(std::span<T> unit, Range range) {
-  return std::as_bytes(unit.subspan(range.begin, range.size()));
-}
-
 net::Peer owner(const Piece& piece) { return {net::Role::server, static_cast<std::uint32_t>(piece.owner)}; }
 
 }  // namespace
 
 void ClientProtocol::initial(std::size_t unit, std::span<const float> values, Frames& out) {
   for_each_slot(units_[unit], [&](const Slot& slot) {
-    FrameHeader head = header(slot, FrameType::initial);
+    FrameHeader head = header(slot, FrameType::initial, DType::f32);
     head.flags = FrameHeader::kStartUp;
-    out.push_back({owner(slot.piece), head, part(values, slot.piece.range)});
+    out.push_back({owner(slot.piece), head, ConstElements(values).part(slot.piece.range).bytes()});
   });
 }
 
-void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::span<const float> gradient, Frames& out) {
+void ClientProtocol::push(std::size_t unit, std::uint64_t step, ConstElements gradient, Frames& out) {
   Unit& state = units_[unit];
   for_each_slot(state, [&](Slot& slot) {
-    FrameHeader head = header(slot, FrameType::push);
+    FrameHeader head = header(slot, FrameType::push, gradient.type());
     head.step = step;
     head.flags = FrameHeader::kWantAck;
     ++slot.unacknowledged;
     ++state.unacknowledged;
-    out.push_back({owner(slot.piece), head, part(gradient, slot.piece.range)});
+    out.push_back({owner(slot.piece), head, gradient.part(slot.piece.range).bytes()});
   });
 }
 
@@ -91,29 +87,29 @@ void ClientProtocol::ask(Unit& unit, Slot& slot, std::uint64_t version, FrameHea
   slot.wanted = version;
   ++unit.missing;
   header.version = version;
-  header.dest = mark_ ? mark_(unit.into.data() + slot.piece.range.begin) : 0;
+  header.dest = mark_ && header.dtype == unit.into.type() ? mark_(unit.into.part(slot.piece.range).data()) : 0;
 }
 
-void ClientProtocol::pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up, Frames& out) {
+void ClientProtocol::pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up, Frames& out) {
   Unit& state = units_[unit];
   state.into = into;
   for_each_slot(state, [&](Slot& slot) {
-    FrameHeader head = header(slot, FrameType::pull);
+    FrameHeader head = header(slot, FrameType::pull, into.type());
     if (start_up) head.flags = FrameHeader::kStartUp;
     ask(state, slot, version, head);
     out.push_back({owner(slot.piece), head, {}});
   });
 }
 
-void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient,
-                               std::span<float> into, Frames& out) {
+void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into,
+                               Frames& out) {
   Unit& state = units_[unit];
   state.into = into;
   for_each_slot(state, [&](Slot& slot) {
-    FrameHeader head = header(slot, FrameType::push_pull);
+    FrameHeader head = header(slot, FrameType::push_pull, gradient.type());
     head.step = step;
     ask(state, slot, step + 1, head);
-    out.push_back({owner(slot.piece), head, part(gradient, slot.piece.range)});
+    out.push_back({owner(slot.piece), head, gradient.part(slot.piece.range).bytes()});
   });
 }
 
@@ -148,13 +144,13 @@ void ClientProtocol::on_values(const net::Message& message) {
   const FrameHeader& header = message.header;
   Slot& slot = find(header);
   Unit& unit = units_[slot.piece.unit];
-  if (!slot.waiting || header.version < slot.wanted || header.dtype != DType::f32 ||
-      message.payload.size() != header.range().size() * sizeof(float))
+  const Elements into = unit.into.part(header.range());
+  if (!slot.waiting || header.version < slot.wanted || header.dtype != into.type() ||
+      message.payload.size() != into.size_bytes())
     fail(ErrorKind::protocol, "{} sent version {} of unit {}, which was not asked for", to_string(header.sender()),
          header.version, header.unit);
-  float* into = unit.into.data() + header.begin;
-  const auto* values = reinterpret_cast<const float*>(message.payload.data());
-  if (values != into) std::memcpy(into, values, message.payload.size());
+  if (message.payload.data() != into.data()) std::memcpy(into.data(), message.payload.data(), message.payload.size());
+  if ((header.flags & FrameHeader::kSkipped) != 0) last_skipped_ = header.version;
   slot.version = header.version;
   slot.arrived = true;
   slot.waiting = false;

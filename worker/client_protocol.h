@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
 
+#include <psring/common/base/elements.h>
 #include <psring/common/base/pieces.h>
 #include <psring/common/net/layout_message.h>
 #include <psring/common/net/outbox.h>
@@ -33,17 +35,18 @@ class ClientProtocol {
   bool opened() const { return !layout_bytes_.empty() && layouts_missing_.empty(); }
   void initial(std::size_t unit, std::span<const float> values, Frames& out);
 
-  void push(std::size_t unit, std::uint64_t step, std::span<const float> gradient, Frames& out);
-  void pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up, Frames& out);
+  void push(std::size_t unit, std::uint64_t step, ConstElements gradient, Frames& out);
+  void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up, Frames& out);
   /// Pushes the step's gradient and asks for the version that it leads to: step + 1.
-  void push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into,
-                 Frames& out);
+  void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into, Frames& out);
 
   /// Takes a server's frame. Throws protocol where it answers nothing that was asked, or says `failed`.
   void on_message(const net::Message& message);
 
   /// Has the last pull of the unit arrived whole, in at least this version?
   bool has(std::size_t unit, std::uint64_t version) const;
+  /// Did a server say that the update to this version was skipped? All say the same of it.
+  bool skipped(std::uint64_t version) const { return last_skipped_ == version; }
   /// Have the servers confirmed the last push of the unit?
   bool acknowledged(std::size_t unit) const { return units_[unit].unacknowledged == 0; }
   /// Is nothing of the unit waited for any more?
@@ -61,12 +64,12 @@ class ClientProtocol {
   struct Unit {
     std::size_t first = 0;  ///< its slots
     std::size_t last = 0;
-    std::span<float> into;
+    Elements into;
     std::size_t missing = 0;  ///< pieces that are waited for
     std::size_t unacknowledged = 0;
   };
 
-  net::FrameHeader header(const Slot& slot, net::FrameType type) const;
+  net::FrameHeader header(const Slot& slot, net::FrameType type, DType dtype) const;
   /// Calls `body` with each slot of a unit, in the order in which their frames leave.
   void for_each_slot(const Unit& unit, auto body) {
     for (std::size_t i = unit.first; i < unit.last; ++i) body(slots_[order_[i]]);
@@ -80,6 +83,7 @@ class ClientProtocol {
   std::vector<Slot> slots_;
   std::vector<std::size_t> order_;  ///< in which the slots of each unit go
   std::vector<Unit> units_;
+  std::optional<std::uint64_t> last_skipped_;
   std::vector<std::byte> layout_bytes_;
   std::set<std::uint32_t> layouts_missing_;  ///< servers that have not taken it yet
 };

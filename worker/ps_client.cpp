@@ -9,7 +9,7 @@
 namespace psring::worker {
 
 std::size_t lent_bytes(const Layout& layout) {
-  return 2 * (layout.elements() * sizeof(float) + (layout.units.size() + 1) * Arena::kAlignment);
+  return layout.parameter_bytes() + layout.gradient_bytes() + 2 * (layout.units.size() + 1) * Arena::kAlignment;
 }
 
 namespace {
@@ -101,7 +101,7 @@ void PsClient::open(std::uint64_t seed, bool initial_by_worker,
   send([] { return std::string("the initial values"); });
 }
 
-void PsClient::push(std::size_t unit, std::uint64_t step, std::span<const float> gradient) {
+void PsClient::push(std::size_t unit, std::uint64_t step, ConstElements gradient) {
   const Busy busy(*this);
   step_ = step;
   take_off("push", unit);
@@ -109,14 +109,14 @@ void PsClient::push(std::size_t unit, std::uint64_t step, std::span<const float>
   send([&] { return name_of(unit, step); });
 }
 
-void PsClient::pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up) {
+void PsClient::pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up) {
   const Busy busy(*this);
   take_off("pull", unit);
   protocol_.pull(unit, version, into, start_up, frames_);
   send([&] { return "the request for " + name_of(unit, version); });
 }
 
-void PsClient::push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into) {
+void PsClient::push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into) {
   const Busy busy(*this);
   step_ = step;
   take_off("push_pull", unit);

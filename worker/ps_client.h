@@ -40,14 +40,17 @@ class PsClient {
   void open(std::uint64_t seed, bool initial_by_worker = false,
             const std::function<std::span<const float>(std::size_t unit)>& initial = nullptr);
 
-  void push(std::size_t unit, std::uint64_t step, std::span<const float> gradient);
-  void pull(std::size_t unit, std::uint64_t version, std::span<float> into, bool start_up = false);
-  void push_pull(std::size_t unit, std::uint64_t step, std::span<const float> gradient, std::span<float> into);
+  void push(std::size_t unit, std::uint64_t step, ConstElements gradient);
+  void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up = false);
+  void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into);
 
   /// Waits until the unit is there in at least this version. Throws peer_lost and timeout, which say what was
   /// waited for, and protocol.
   void wait(std::size_t unit, std::uint64_t version);
   bool has(std::size_t unit, std::uint64_t version) const { return protocol_.has(unit, version); }
+  /// Did the update that led to this version, the last that arrived of all units, change nothing? See
+  /// optim::LossScaler.
+  bool skipped(std::uint64_t version) const { return protocol_.skipped(version); }
   /// Waits until the servers have confirmed the last `push` of the unit.
   void wait_acknowledged(std::size_t unit);
   /// Takes what has arrived and sends what may leave, without waiting.

@@ -65,7 +65,7 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
   }
   load(*parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
-  const LossResult loss = parts_.network.loss(scale);
+  const LossResult loss = parts_.network.loss(scale * parts_.strategy.loss_scale());
   if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
   backward(micro);
   return loss;
@@ -181,11 +181,15 @@ void Trainer::evaluate(std::uint64_t step) {
 }
 
 void Trainer::fail_not_finite(Step step) const {
-  const auto finite = [](std::span<const float> values) {
-    return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+  const auto finite = [](ConstElements values) {
+    bool all = true;
+    for_each_widened(values, [&](std::span<const float> part, Range) {
+      all = all && std::all_of(part.begin(), part.end(), [](float v) { return std::isfinite(v); });
+    });
+    return all;
   };
   for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
-    if (finite(parts_.network.output_of(layer).span())) continue;
+    if (finite(parts_.network.output_of(layer))) continue;
     const UnitId unit = parts_.flat.unit_of(layer);
     if (unit == kNoUnit) fail(ErrorKind::data, "step {}: the output of layer {} is not finite", step.index, layer);
     fail(ErrorKind::data, "step {}: the output of unit '{}' is not finite ({}); a lower --lr or --clip-norm may help",

@@ -62,6 +62,21 @@ void check_size(const JobOptions& job, const Layout& layout) {
          bytes / kGiB, memory / kGiB);
 }
 
+DType parse_precision(const char* flag, const std::string& name) {
+  if (name != "f32" && name != "bf16" && name != "f16")
+    fail(ErrorKind::usage, "{}: expected f32, bf16 or f16, got '{}'", flag, name);
+  return parse_dtype(flag, name);
+}
+
+void check_precision(const JobOptions& job, const Layout& layout, const optim::Optimizer& optimizer) {
+  if (!optimizer.layerwise()) return;
+  if (layout.gradient_type != DType::f32)
+    fail(ErrorKind::usage, "--optimizer {}: its directions take the gradients' place, and need f32: --comm-dtype f32",
+         job.optimizer);
+  if (layout.parameter_type != DType::f32 && !job.master_copy)
+    fail(ErrorKind::usage, "--optimizer {}: --precision {} needs --master-copy on", job.optimizer, job.precision);
+}
+
 }  // namespace
 
 TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers)
@@ -78,9 +93,14 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
   layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? job.workers : 1);
   layout_.piece_elements = piece_elements(job);
+  layout_.parameter_type = parse_precision("--precision", job.precision);
+  layout_.gradient_type =
+      job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
   buffers_ = buffer_layout(*model_);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
+  check_precision(job, layout_, *optimizer_);
+  scaler_ = optim::loss_scaler(job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
   if (!job.init.empty()) match_tensors(TensorFile(job.init), specs_of(*this));
   data_ = make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
@@ -140,13 +160,14 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
     };
   }
   strategy_ = setup.strategy().make(context, job);
-  kernels_ = make_cpu_kernels(job.threads);
+  kernels_ = make_cpu_kernels(job.threads, setup.layout().parameter_type);
 }
 
 void Training::run(TrainObserver& observer) {
   const JobOptions& job = setup_.job();
   const std::size_t batch = job.batch_per_worker();
-  Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate);
+  Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate,
+                  {setup_.layout().parameter_type, setup_.layout().parameter_type, setup_.layout().gradient_type});
   Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch",
                   job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap);
   Trainer trainer({.steps = setup_.steps(),
@@ -192,12 +213,14 @@ void Training::save(const std::filesystem::path& file) {
   std::vector<std::size_t> left(units_.size(), 0);
   for (UnitId unit = 0; unit < units_.size(); ++unit) left[unit] = setup_.layout().units[unit].tensors.size();
   for (const auto& [slot, unit] : tensors) {
-    std::span<const float> values = buffers_.values();
+    ConstElements values = std::span<const float>(buffers_.values());
     if (unit != kNoUnit) {
       if (left[unit] == setup_.layout().units[unit].tensors.size()) strategy_->acquire(unit, Pass::forward);
       values = units_[unit].parameters;
     }
-    if (writer) writer->append(values.subspan(slot->offset, slot->spec.elements()));
+    if (writer)
+      for_each_widened(values.subspan(slot->offset, slot->spec.elements()),
+                       [&](std::span<const float> part, Range) { writer->append(part); });
     if (unit != kNoUnit && --left[unit] == 0) strategy_->release(unit, Pass::forward);
   }
   if (writer) writer->commit();

@@ -35,7 +35,9 @@ class TrainSetup {
   /// --steps, or what --epochs come to.
   std::uint64_t steps() const { return steps_; }
   std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
-  OptimizerPlan optimizer() const { return {optimizer_.get(), schedule_.get(), lr_, job_.clip_norm}; }
+  OptimizerPlan optimizer() const {
+    return {optimizer_.get(), schedule_.get(), lr_, job_.clip_norm, job_.master_copy, scaler_};
+  }
 
  private:
   const JobOptions job_;
@@ -50,6 +52,7 @@ class TrainSetup {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
   double lr_ = 0;
+  optim::LossScaler scaler_;
 };
 
 /// One worker's training, wherever its transport leads.

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace psring {
 
@@ -27,5 +29,10 @@ constexpr std::size_t size_bytes(DType type) {
   }
   return 0;
 }
+
+/// "f32", "bf16" ...
+std::string_view name_of(DType type);
+/// The type of that name. Throws usage, naming the flag, for an unknown one.
+DType parse_dtype(const char* flag, const std::string& name);
 
 }  // namespace psring

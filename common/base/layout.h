@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/dtype.h>
 #include <psring/common/base/range.h>
 
 namespace psring {
@@ -52,7 +53,15 @@ struct Layout {
   std::size_t owners = 1;
   std::size_t piece_elements = kPieceElements;  ///< a multiple of kCut, from kLeastPieceElements to kPieceElements
 
+  /// f32, f16 or bf16: what workers compute with, and what they hand over. Gradients travel as they are kept.
+  DType parameter_type = DType::f32;
+  DType gradient_type = DType::f32;
+
   std::size_t elements() const;  ///< of all units, padding counted
+  std::size_t parameter_bytes() const { return elements() * size_bytes(parameter_type); }
+  std::size_t gradient_bytes() const { return elements() * size_bytes(gradient_type); }
+  std::size_t parameter_bytes(std::size_t unit) const { return units[unit].elements * size_bytes(parameter_type); }
+  std::size_t gradient_bytes(std::size_t unit) const { return units[unit].elements * size_bytes(gradient_type); }
   Partition partition(std::size_t unit) const { return {units[unit].elements, owners}; }
 };
 

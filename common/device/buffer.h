@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include <psring/common/base/elements.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/arena.h>
@@ -40,6 +41,7 @@ class Buffer {
   std::span<const T> as() const {
     return const_cast<Buffer*>(this)->as<T>();
   }
+  Elements elements(DType type) { return {bytes_.data(), bytes_.size() / psring::size_bytes(type), type}; }
 
  private:
   void swap(Buffer& other) noexcept;

@@ -12,6 +12,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/half.h>
 #include <psring/common/device/kernels.h>
 
 namespace psring {
@@ -38,18 +39,20 @@ struct Product {
   float alpha = 1;
   float beta = 0;
   bool bias = false;
+  bool bf16 = false;  ///< a and b are
 
   auto key() const {
     const Gemm& s = shape;
-    return std::tuple(s.m, s.n, s.k, s.transpose_a, s.transpose_b, s.lda, s.ldb, s.ldc, alpha, beta, bias);
+    return std::tuple(s.m, s.n, s.k, s.transpose_a, s.transpose_b, s.lda, s.ldb, s.ldc, alpha, beta, bias, bf16);
   }
   bool operator<(const Product& other) const { return key() < other.key(); }
 };
 
-memory::desc matrix(std::size_t rows, std::size_t cols, std::size_t stride, bool transposed = false) {
+memory::desc matrix(std::size_t rows, std::size_t cols, std::size_t stride, bool transposed = false,
+                    bool bf16 = false) {
   const auto step = static_cast<memory::dim>(stride);
   return {{static_cast<memory::dim>(rows), static_cast<memory::dim>(cols)},
-          memory::data_type::f32,
+          bf16 ? memory::data_type::bf16 : memory::data_type::f32,
           transposed ? memory::dims{1, step} : memory::dims{step, 1}};
 }
 
@@ -61,8 +64,8 @@ dnnl::matmul::primitive_desc describe(const Product& p, const dnnl::engine& engi
   if (p.beta != 0) after.append_sum(p.beta);
   attributes.set_post_ops(after);
   const Gemm& s = p.shape;
-  const auto a = matrix(s.m, s.k, s.lda, s.transpose_a);
-  const auto b = matrix(s.k, s.n, s.ldb, s.transpose_b);
+  const auto a = matrix(s.m, s.k, s.lda, s.transpose_a, p.bf16);
+  const auto b = matrix(s.k, s.n, s.ldb, s.transpose_b, p.bf16);
   const auto c = matrix(s.m, s.n, s.ldc);
   const auto operation = p.bias ? dnnl::matmul::desc(a, b, matrix(1, s.n, s.n), c) : dnnl::matmul::desc(a, b, c);
   return {operation, attributes, engine};
@@ -86,11 +89,11 @@ class Prepared {
   }
 
   // NOLINTNEXTLINE(readability-non-const-parameter): c is written, through a void*.
-  void run(const dnnl::stream& stream, const float* a, const float* b, const float* bias, float* c,
+  void run(const dnnl::stream& stream, const void* a, const void* b, const float* bias, float* c,
            std::vector<float>& scratch) {
     if (scratch.size() * sizeof(float) < scratch_bytes_) scratch.resize((scratch_bytes_ + 3) / sizeof(float));
     // oneDNN takes void*, and reads only from the sources.
-    const std::array<void*, 5> pointers{const_cast<float*>(a), const_cast<float*>(b), c, scratch.data(),
+    const std::array<void*, 5> pointers{const_cast<void*>(a), const_cast<void*>(b), c, scratch.data(),
                                         const_cast<float*>(bias)};
     for (std::size_t i = 0; i < memories_.size(); ++i) memories_[i].set_data_handle(pointers[i]);
     const dnnl_status_t status =
@@ -107,8 +110,11 @@ class Prepared {
 
 class CpuKernels final : public Kernels {
  public:
-  explicit CpuKernels(std::size_t threads)
-      : threads_(static_cast<int>(threads)), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+  CpuKernels(std::size_t threads, DType operands)
+      : threads_(static_cast<int>(threads)),
+        bf16_(operands == DType::bf16),
+        engine_(dnnl::engine::kind::cpu, 0),
+        stream_(engine_) {
     check(threads > 0, "CPU kernels need a thread");
   }
 
@@ -117,6 +123,7 @@ class CpuKernels final : public Kernels {
     if (s.m == 0 || s.n == 0) return;
     if (s.k == 0) return scale(s, beta, c);
     const Team team(threads_);
+    if (bf16_ && run_in_bf16({.shape = s, .alpha = alpha, .beta = beta}, a, b, nullptr, c)) return;
     if (prefers_sgemm(s)) return sgemm(s, alpha, a, b, beta, c);
     Prepared* const prepared = find({.shape = s, .alpha = alpha, .beta = beta});
     if (prepared == nullptr) return sgemm(s, alpha, a, b, beta, c);
@@ -128,6 +135,10 @@ class CpuKernels final : public Kernels {
     if (m == 0 || n == 0) return;
     const Gemm s = with_strides({.m = m, .n = n, .k = k, .transpose_b = true});
     const Team team(threads_);
+    if (bf16_ && k > 0 && run_in_bf16({.shape = s, .bias = bias != nullptr}, x, w, bias, y)) {
+      if (activation == Activation::relu) relu(y, m * n);
+      return;
+    }
     Prepared* const prepared = k == 0 || bias == nullptr ? nullptr : find({.shape = s, .bias = true});
     if (prepared != nullptr) {
       prepared->run(stream_, x, w, bias, y, scratch_);
@@ -141,6 +152,7 @@ class CpuKernels final : public Kernels {
   }
 
  private:
+  static constexpr std::size_t kLeastReuse = 32;
   static constexpr std::size_t kMostPrepared = 512;  ///< callers with ever new shapes must not fill the memory
 
   static Gemm with_strides(Gemm s) {
@@ -148,6 +160,28 @@ class CpuKernels final : public Kernels {
     if (s.ldb == 0) s.ldb = s.transpose_b ? s.k : s.n;
     if (s.ldc == 0) s.ldc = s.n;
     return s;
+  }
+
+  /// Rounds a and b into dense copies, as they are stored. Not where that costs as much as it saves: an element takes
+  /// about 0.3 ns, and a multiplication with it about 0.01 ns less than in f32.
+  bool run_in_bf16(Product product, const float* a, const float* b, const float* bias, float* c) {
+    Gemm& s = product.shape;
+    if (s.m * s.n < kLeastReuse * (s.m + s.n)) return false;
+    const auto dense = [](std::vector<BFloat16>& copy, const float* from, std::size_t stride, std::size_t rows,
+                          std::size_t cols) {
+      copy.resize(std::max(copy.size(), rows * cols));
+      for (std::size_t r = 0; r < rows; ++r) narrow(from + r * stride, copy.data() + r * cols, cols);
+    };
+    const Gemm given = s;
+    product.bf16 = true;
+    s.lda = s.transpose_a ? s.m : s.k;
+    s.ldb = s.transpose_b ? s.k : s.n;
+    Prepared* const prepared = find(product);
+    if (prepared == nullptr) return false;
+    dense(narrow_a_, a, given.lda, s.transpose_a ? s.k : s.m, s.lda);
+    dense(narrow_b_, b, given.ldb, s.transpose_b ? s.n : s.k, s.ldb);
+    prepared->run(stream_, narrow_a_.data(), narrow_b_.data(), bias, c, scratch_);
+    return true;
   }
 
   /// Measured with oneDNN 2.6 on Zen 4: sgemm packs a transposed A better than matmul does, and is ahead by
@@ -187,14 +221,19 @@ class CpuKernels final : public Kernels {
   }
 
   int threads_;
+  bool bf16_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::map<Product, std::unique_ptr<Prepared>> prepared_;
   std::vector<float> scratch_;
+  std::vector<BFloat16> narrow_a_;
+  std::vector<BFloat16> narrow_b_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_cpu_kernels(std::size_t threads) { return std::make_unique<CpuKernels>(threads); }
+std::unique_ptr<Kernels> make_cpu_kernels(std::size_t threads, DType operands) {
+  return std::make_unique<CpuKernels>(threads, operands);
+}
 
 }  // namespace psring

@@ -4,6 +4,8 @@
 #include <memory>
 #include <span>
 
+#include <psring/common/base/dtype.h>
+
 namespace psring {
 
 /// y = op(A) op(B), as in BLAS but row-major.
@@ -14,7 +16,7 @@ struct Gemm {
   std::size_t lda = 0, ldb = 0, ldc = 0;  ///< row strides; 0: dense
 };
 
-/// Dense f32 kernels of one device. One object serves one thread. Deterministic: the same shapes and
+/// Dense kernels of one device, for f32. One object serves one thread. Deterministic: the same shapes and
 /// inputs give the same bits, whatever ran before.
 class Kernels {
  public:
@@ -29,7 +31,8 @@ class Kernels {
                       Activation activation, float* y) = 0;
 };
 
-/// oneDNN's kernels, the widest that the processor has. `threads` compute threads.
-std::unique_ptr<Kernels> make_cpu_kernels(std::size_t threads = 1);
+/// oneDNN's kernels, the widest that the processor has. `threads` compute threads. `operands`: bf16 rounds what is
+/// multiplied to bf16, and adds up in f32, as matrix units do (AMX); for other types products are f32's.
+std::unique_ptr<Kernels> make_cpu_kernels(std::size_t threads = 1, DType operands = DType::f32);
 
 }  // namespace psring

@@ -66,6 +66,7 @@ struct FrameHeader {
   static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
   static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control, not as the exchange's payload
   static constexpr std::uint8_t kProbe = 4;    ///< flag: tells what a worker waits in, and carries nothing
+  static constexpr std::uint8_t kSkipped = 8;  ///< flag: values that the update to their version left as they were
 
   std::uint32_t magic = kMagic;
   std::uint16_t wire_version = kWireVersion;

@@ -79,6 +79,13 @@ TensorSlot read_tensor(Reader& in) {
   return tensor;
 }
 
+DType read_type(Reader& in) {
+  const auto type = static_cast<DType>(in.number(kDTypes - 1));
+  if (type != DType::f32 && type != DType::f16 && type != DType::bf16)
+    fail(ErrorKind::protocol, "layout: elements of type {}", name_of(type));
+  return type;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const LayoutMessage& message) {
@@ -87,6 +94,8 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
   out.number(message.initial_by_worker ? 1 : 0);
   out.number(message.layout.owners);
   out.number(message.layout.piece_elements);
+  out.number(static_cast<std::uint64_t>(message.layout.parameter_type));
+  out.number(static_cast<std::uint64_t>(message.layout.gradient_type));
   out.number(message.layout.units.size());
   for (const UnitLayout& unit : message.layout.units) {
     out.text(unit.name);
@@ -115,6 +124,8 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   const std::size_t piece_elements = in.number(kPieceElements);
   if (piece_elements < kLeastPieceElements || piece_elements % kCut != 0)
     fail(ErrorKind::protocol, "layout: pieces of {} elements", piece_elements);
+  const DType parameter_type = read_type(in);
+  const DType gradient_type = read_type(in);
   const std::size_t count = in.number(kMaxTensors);
   std::vector<UnitSpec> units;
   std::size_t elements = 0;
@@ -132,6 +143,8 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   in.end();
   message.layout = make_layout(std::move(units), owners);
   message.layout.piece_elements = piece_elements;
+  message.layout.parameter_type = parameter_type;
+  message.layout.gradient_type = gradient_type;
   return message;
 }
 

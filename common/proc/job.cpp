@@ -36,6 +36,10 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("alpha", o.alpha);
   visit("clip_norm", o.clip_norm);
   visit("schedule", o.schedule);
+  visit("precision", o.precision);
+  visit("comm_dtype", o.comm_dtype);
+  visit("master_copy", o.master_copy);
+  visit("loss_scale", o.loss_scale);
   visit("consistency", o.consistency);
   visit("optimizer_on", o.optimizer_on);
   visit("aggregate", o.aggregate);

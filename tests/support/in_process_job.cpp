@@ -221,6 +221,8 @@ class Job {
                          .workers = static_cast<std::uint32_t>(job.workers),
                          .lr = setup_.optimizer().lr,
                          .clip_norm = applies ? job.clip_norm : 0,
+                         .loss_scaler = applies ? setup_.optimizer().loss_scaler : optim::LossScaler(),
+                         .master_copy = job.master_copy,
                          .optimizer = applies ? setup_.optimizer().rule : nullptr,
                          .schedule = applies ? schedule.get() : nullptr,
                          .aggregator = aggregator.get(),

@@ -68,7 +68,7 @@ const std::vector<float>& LayerStack::backward(std::span<const float> output_gra
     std::vector<worker::Gradient> gradients;
     for (const TensorSpec& tensor : layers_[i]->tensors()) {
       std::vector<float>& gradient = parameter(tensor.name).gradient;
-      gradients.emplace_back(gradient.data(), gradient.size(), fresh[index_.at(tensor.name)]);
+      gradients.emplace_back(std::span(gradient), fresh[index_.at(tensor.name)]);
     }
     const worker::Shape in = shapes_[i];
     const worker::Shape out = shapes_[i + 1];

@@ -47,8 +47,7 @@ class Probe {
     results.emplace_back(with_dx ? x_.size() : 0, std::nanf(""));
     std::deque<bool> fresh(values_.size(), true);
     std::vector<Gradient> gradients;
-    for (std::size_t t = 0; t < values_.size(); ++t)
-      gradients.emplace_back(results[t].data(), results[t].size(), fresh[t]);
+    for (std::size_t t = 0; t < values_.size(); ++t) gradients.emplace_back(std::span(results[t]), fresh[t]);
     const Matrix dx{with_dx ? results.back().data() : nullptr, in_.rows, in_.cols};
     for (int i = 0; i < times; ++i)
       layer_.backward({*kernels_,

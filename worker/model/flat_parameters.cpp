@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
@@ -148,26 +149,26 @@ Binding::Binding(const FlatModel& model)
   for (std::size_t unit = 0; unit < model.units(); ++unit) fresh_[unit].assign(model.tensors(unit).size(), true);
 }
 
-void Binding::bind_parameters(std::size_t unit, std::span<const float> buffer) {
+void Binding::bind_parameters(std::size_t unit, ConstElements buffer) {
   for (const std::size_t layer : model_->layers_of(unit)) {
     parameters_[layer].clear();
     for (const std::size_t slot : model_->slots_of(layer)) {
       const TensorSlot& tensor = model_->tensors(unit)[slot];
-      check(tensor.offset + tensor.spec.elements() <= buffer.size(), "a buffer of {} floats does not hold {}",
+      check(tensor.offset + tensor.spec.elements() <= buffer.size(), "a buffer of {} elements does not hold {}",
             buffer.size(), tensor.spec.name);
       parameters_[layer].push_back(buffer.subspan(tensor.offset, tensor.spec.elements()));
     }
   }
 }
 
-void Binding::bind_gradients(std::size_t unit, std::span<float> buffer) {
+void Binding::bind_gradients(std::size_t unit, Elements buffer) {
   for (const std::size_t layer : model_->layers_of(unit)) {
     gradients_[layer].clear();
     for (const std::size_t slot : model_->slots_of(layer)) {
       const TensorSlot& tensor = model_->tensors(unit)[slot];
-      check(tensor.offset + tensor.spec.elements() <= buffer.size(), "a buffer of {} floats does not hold {}",
+      check(tensor.offset + tensor.spec.elements() <= buffer.size(), "a buffer of {} elements does not hold {}",
             buffer.size(), tensor.spec.name);
-      gradients_[layer].emplace_back(buffer.data() + tensor.offset, tensor.spec.elements(), fresh_[unit][slot]);
+      gradients_[layer].push_back({buffer.subspan(tensor.offset, tensor.spec.elements()), &fresh_[unit][slot]});
     }
   }
 }
@@ -180,8 +181,11 @@ void Binding::reset_fresh(std::size_t unit) { std::fill(fresh_[unit].begin(), fr
 
 void Binding::clear_unwritten(std::size_t unit) {
   for (const std::size_t layer : model_->layers_of(unit))
-    for (const Gradient& gradient : gradients_[layer])
-      if (!gradient.written()) std::fill_n(gradient.data(), gradient.size(), gradient.beta());  // 0, and written
+    for (const BoundGradient& gradient : gradients_[layer]) {
+      if (!*gradient.fresh) continue;
+      std::memset(gradient.values.data(), 0, gradient.values.size_bytes());
+      *gradient.fresh = false;
+    }
 }
 
 }  // namespace psring::worker

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
 #include <psring/worker/model/layer.h>
 #include <psring/worker/model/model.h>
@@ -49,6 +50,12 @@ class FlatModel {
   std::vector<LayerPlace> layers_;
 };
 
+/// A tensor's gradient in its unit's buffer, whatever its type. `fresh`: no layer has written it yet; see Gradient.
+struct BoundGradient {
+  Elements values;
+  bool* fresh = nullptr;
+};
+
 /// Lends layers their parameters and gradients out of the units' flat buffers, which may come and go (ZeRO 3): a
 /// unit is bound before its layers run, and bound again where its buffer moves. It owns no buffer. What lies
 /// between tensors (padding) is never written. REQUIRES: `model` outlives it.
@@ -58,12 +65,12 @@ class Binding {
   Binding(const Binding&) = delete;  ///< gradients point at its flags
   Binding& operator=(const Binding&) = delete;
 
-  void bind_parameters(std::size_t unit, std::span<const float> buffer);
-  void bind_gradients(std::size_t unit, std::span<float> buffer);
+  void bind_parameters(std::size_t unit, ConstElements buffer);
+  void bind_gradients(std::size_t unit, Elements buffer);
 
   /// In the order of the layer's tensors().
-  std::span<const std::span<const float>> parameters(std::size_t layer) const { return parameters_[layer]; }
-  std::span<const Gradient> gradients(std::size_t layer) const { return gradients_[layer]; }
+  std::span<const ConstElements> parameters(std::size_t layer) const { return parameters_[layer]; }
+  std::span<const BoundGradient> gradients(std::size_t layer) const { return gradients_[layer]; }
 
   /// From here each tensor's first writer overwrites: at the start of a step, or of a micro-batch.
   void reset_fresh();
@@ -73,9 +80,9 @@ class Binding {
 
  private:
   const FlatModel* model_;
-  std::vector<std::vector<std::span<const float>>> parameters_;  ///< by layer
-  std::vector<std::vector<Gradient>> gradients_;                 ///< by layer
-  std::vector<std::deque<bool>> fresh_;                          ///< by unit and tensor
+  std::vector<std::vector<ConstElements>> parameters_;  ///< by layer
+  std::vector<std::vector<BoundGradient>> gradients_;   ///< by layer
+  std::vector<std::deque<bool>> fresh_;                 ///< by unit and tensor
 };
 
 }  // namespace psring::worker

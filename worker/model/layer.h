@@ -48,7 +48,7 @@ struct ConstMatrix {
 /// cleared in advance, shared tensors add up, and micro-batches add up.
 class Gradient {
  public:
-  Gradient(float* data, std::size_t size, bool& fresh) : data_(data), size_(size), fresh_(&fresh) {}
+  Gradient(std::span<float> values, bool& fresh) : data_(values.data()), size_(values.size()), fresh_(&fresh) {}
   float* data() const { return data_; }
   std::size_t size() const { return size_; }
   std::span<float> span() const { return {data_, size_}; }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 #include <new>
 
 #include <psring/common/base/error.h>
@@ -10,13 +11,48 @@ namespace {
 
 constexpr std::size_t kAlign = 64;  ///< bytes: a cache line, the widest vector
 
-std::size_t padded(std::size_t floats) { return round_up(floats, kAlign / sizeof(float)); }
+/// Room for an f32 copy of what is not kept in f32.
+std::size_t copied(std::size_t elements, DType kept) {
+  return kept == DType::f32 ? 0 : round_up(elements, kAlign / sizeof(float));
+}
 
 }  // namespace
 
-void Network::Free::operator()(float* memory) const { ::operator delete (memory, std::align_val_t{kAlign}); }
+/// f32 copies for the length of one call: of what is read, and room for what is written. What is in f32 already is lent
+/// as it is.
+class Network::Loan {
+ public:
+  explicit Loan(std::span<float> room) : room_(room) {}
 
-Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch)
+  std::span<const float> read(ConstElements values) {
+    if (values.type() == DType::f32) return values.as<float>();
+    const std::span<float> copy = take(values.size());
+    widen(values, copy);
+    return copy;
+  }
+  /// `give_back` rounds it to where it belongs.
+  std::span<float> write(Elements values) {
+    return values.type() == DType::f32 ? values.as<float>() : take(values.size());
+  }
+  static void give_back(std::span<const float> written, Elements to) {
+    if (to.type() != DType::f32) narrow(written, to);
+  }
+
+ private:
+  std::span<float> take(std::size_t size) {
+    const std::size_t whole = round_up(size, kAlign / sizeof(float));
+    check(room_.size() >= whole, "copies: {} floats short", whole - room_.size());
+    const std::span<float> taken = room_.first(size);
+    room_ = room_.subspan(whole);
+    return taken;
+  }
+
+  std::span<float> room_;
+};
+
+void Network::Free::operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{kAlign}); }
+
+Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch, Types types)
     : model_(&model), kernels_(&kernels), ledger_(&ledger), max_batch_(max_batch) {
   check(max_batch > 0 && !model.layers.empty() && model.loss != nullptr, "model {}: no layers, loss or batch",
         model.name);
@@ -25,34 +61,48 @@ Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std
     fail(ErrorKind::usage, "model {}: its output has {} rows for {} samples, its loss expects {} a sample", model.name,
          shapes.back().rows, max_batch, model.rows_per_sample);
 
-  std::size_t floats = 0;
-  const auto place = [&](std::size_t count) {
-    const std::size_t offset = floats;
-    floats += padded(count);
-    return offset;
+  struct Place {
+    std::size_t offset = 0;
+    std::size_t count = 0;
+    DType type = DType::f32;
   };
-  std::vector<std::size_t> activations;
-  std::vector<std::size_t> saved;
+  const auto place = [&](std::size_t count, DType type) {
+    const std::size_t offset = bytes_;
+    bytes_ += round_up(count * size_bytes(type), kAlign);
+    return Place{offset, count, type};
+  };
+  std::vector<Place> activations;
+  std::vector<Place> saved;
   std::size_t most_gradient = 0;
   std::size_t most_scratch = 0;
+  std::size_t most_copies = 0;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    activations.push_back(place(shapes[i].elements()));
+    activations.push_back(place(shapes[i].elements(), i == 0 ? DType::f32 : types.activations));
     if (i > 0) most_gradient = std::max(most_gradient, shapes[i].elements());
   }
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    saved.push_back(place(model.layers[i]->saved_floats(shapes[i])));
-    most_scratch = std::max(most_scratch, model.layers[i]->scratch_floats(shapes[i]));
+    const Layer& layer = *model.layers[i];
+    saved.push_back(place(layer.saved_floats(shapes[i]), DType::f32));
+    most_scratch = std::max(most_scratch, layer.scratch_floats(shapes[i]));
+    // Of backward, which is lent the most: x, dx, y, dy, parameters and their gradients.
+    std::size_t copies = 2 * copied(shapes[i + 1].elements(), types.activations);
+    if (i > 0) copies += 2 * copied(shapes[i].elements(), types.activations);
+    for (const TensorSpec& tensor : layer.tensors())
+      copies += copied(tensor.elements(), types.parameters) + copied(tensor.elements(), types.gradients);
+    most_copies = std::max(most_copies, copies);
   }
-  const std::size_t gradients[2] = {place(most_gradient), place(most_gradient)};
-  const std::size_t scratch = place(most_scratch);
+  const Place gradients[2] = {place(most_gradient, types.activations), place(most_gradient, types.activations)};
+  const Place scratch = place(most_scratch, DType::f32);
+  const Place copies = place(most_copies, DType::f32);
 
-  bytes_ = floats * sizeof(float);
-  arena_.reset(static_cast<float*>(::operator new (bytes_, std::align_val_t{kAlign})));
+  arena_.reset(static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{kAlign})));
   ledger_->book(Category::activations, bytes_);
-  for (const std::size_t offset : activations) activations_.push_back(arena_.get() + offset);
-  for (const std::size_t offset : saved) saved_.push_back(arena_.get() + offset);
-  for (std::size_t i = 0; i < 2; ++i) gradients_[i] = arena_.get() + gradients[i];
-  scratch_ = arena_.get() + scratch;
+  const auto at = [&](const Place& p) { return Elements(arena_.get() + p.offset, p.count, p.type); };
+  for (const Place& p : activations) activations_.push_back(at(p));
+  for (const Place& p : saved) saved_.push_back(at(p).as<float>());
+  for (std::size_t i = 0; i < 2; ++i) gradients_[i] = at(gradients[i]);
+  scratch_ = at(scratch).as<float>();
+  copies_ = at(copies).as<float>();
   targets_.resize(max_batch * model.rows_per_sample);
   begin(max_batch);
 }
@@ -73,32 +123,75 @@ void Network::begin(std::size_t batch) {
 }
 
 std::span<float> Network::scratch(std::size_t layer) const {
-  return {scratch_, model_->layers[layer]->scratch_floats(shapes_[layer])};
+  return scratch_.first(model_->layers[layer]->scratch_floats(shapes_[layer]));
 }
 
 std::span<float> Network::saved(std::size_t layer) const {
-  return {saved_[layer], model_->layers[layer]->saved_floats(shapes_[layer])};
+  return saved_[layer].first(model_->layers[layer]->saved_floats(shapes_[layer]));
 }
 
-Matrix Network::gradient(std::size_t i) const { return {gradients_[i % 2], shapes_[i].rows, shapes_[i].cols}; }
+Matrix Network::matrix(std::span<float> values, std::size_t i) const {
+  return {values.data(), shapes_[i].rows, shapes_[i].cols};
+}
 
-void Network::forward_layer(std::size_t layer, std::span<const std::span<const float>> parameters, bool training,
+ConstMatrix Network::matrix(std::span<const float> values, std::size_t i) const {
+  return {values.data(), shapes_[i].rows, shapes_[i].cols};
+}
+
+void Network::forward_layer(std::size_t layer, std::span<const ConstElements> parameters, bool training,
                             std::span<const std::span<float>> buffers) {
-  model_->layers[layer]->forward({*kernels_, parameters, activation(layer), activation(layer + 1), saved(layer),
-                                  scratch(layer), training, buffers});
+  Loan loan(copies_);
+  std::vector<std::span<const float>> lent;
+  for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));
+  const std::span<float> y = loan.write(activation(layer + 1));
+  model_->layers[layer]->forward({*kernels_, lent, matrix(loan.read(activation(layer)), layer), matrix(y, layer + 1),
+                                  saved(layer), scratch(layer), training, buffers});
+  Loan::give_back(y, activation(layer + 1));
 }
 
 std::span<const std::int32_t> Network::wanted() const { return {targets_.data(), batch_ * model_->rows_per_sample}; }
 
-LossResult Network::evaluate() const { return model_->loss->evaluate(output(), wanted(), 0, {}); }
+LossResult Network::evaluate() {
+  Loan loan(copies_);
+  return model_->loss->evaluate(matrix(loan.read(activation(layers())), layers()), wanted(), 0, {});
+}
 
-LossResult Network::loss(float scale) { return model_->loss->evaluate(output(), wanted(), scale, gradient(layers())); }
+LossResult Network::loss(float scale) {
+  Loan loan(copies_);
+  const std::span<float> dy = loan.write(gradient(layers()));
+  const LossResult result =
+      model_->loss->evaluate(matrix(loan.read(activation(layers())), layers()), wanted(), scale, matrix(dy, layers()));
+  Loan::give_back(dy, gradient(layers()));
+  return result;
+}
 
-void Network::backward_layer(std::size_t layer, std::span<const std::span<const float>> parameters,
-                             std::span<const Gradient> gradients) {
-  const Matrix dx = layer == 0 ? Matrix{nullptr, shapes_[0].rows, shapes_[0].cols} : gradient(layer);
-  model_->layers[layer]->backward({*kernels_, parameters, gradients, activation(layer), activation(layer + 1),
-                                   gradient(layer + 1), dx, saved(layer), scratch(layer)});
+void Network::backward_layer(std::size_t layer, std::span<const ConstElements> parameters,
+                             std::span<const BoundGradient> gradients) {
+  Loan loan(copies_);
+  std::vector<std::span<const float>> lent;
+  for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));
+  std::vector<Gradient> written;
+  std::deque<bool> fresh;  // of copies: what was there before is added to at the end
+  for (const BoundGradient& gradient : gradients) {
+    const bool direct = gradient.values.type() == DType::f32;
+    if (!direct) fresh.push_back(true);
+    written.emplace_back(loan.write(gradient.values), direct ? *gradient.fresh : fresh.back());
+  }
+  const Matrix dx =
+      layer == 0 ? Matrix{nullptr, shapes_[0].rows, shapes_[0].cols} : matrix(loan.write(gradient(layer)), layer);
+  model_->layers[layer]->backward({*kernels_, lent, written, matrix(loan.read(activation(layer)), layer),
+                                   matrix(loan.read(activation(layer + 1)), layer + 1),
+                                   matrix(loan.read(gradient(layer + 1)), layer + 1), dx, saved(layer),
+                                   scratch(layer)});
+  if (layer > 0) Loan::give_back(dx.span(), gradient(layer));
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].values.type() == DType::f32 || !written[i].written()) continue;
+    if (*gradients[i].fresh)
+      narrow(written[i].span(), gradients[i].values);
+    else
+      add(gradients[i].values, written[i].span());
+    *gradients[i].fresh = false;
+  }
 }
 
 double Network::flops(std::size_t batch) const {

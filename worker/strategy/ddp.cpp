@@ -23,6 +23,7 @@ class DataParallel : public WorkersOnly {
 
   void start() override {
     if (context_.rank == 0) units_.initialise(context_);
+    optimizer_.start(context_);
     broadcast(units_.parameters());
   }
 
@@ -47,6 +48,8 @@ class DataParallel : public WorkersOnly {
     group().account();
   }
 
+  float loss_scale() override { return optimizer_.loss_scale(); }
+
  protected:
   /// The unit's gradient is complete.
   virtual void reduce(UnitId /*unit*/) {}
@@ -56,8 +59,8 @@ class DataParallel : public WorkersOnly {
   virtual void wait_and_update(Step step) = 0;
 
   void update(UnitId unit, Step step) { optimizer_.update(unit, step, context_.units[unit]); }
-  ring::Work all_reduce(std::span<float> gradient) {
-    exposure_.launched(group().predict(ring::Collective::all_reduce, gradient.size(), {}));
+  ring::Work all_reduce(Elements gradient) {
+    exposure_.launched(group().predict(ring::Collective::all_reduce, gradient.size(), {gradient.type()}));
     return group().all_reduce(gradient, ring::ReduceOp::Kind::mean);
   }
   Prediction predict_none() const {
@@ -66,7 +69,7 @@ class DataParallel : public WorkersOnly {
             .same_bits = group().sums_in_rank_order()};
   }
   void predict_one(std::size_t elements, Prediction& sum) const {
-    predict_call(ring::Collective::all_reduce, elements, {}, sum);
+    predict_call(ring::Collective::all_reduce, elements, context_.layout.gradient_type, {}, sum);
   }
 
   WholeUnits units_;

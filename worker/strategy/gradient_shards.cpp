@@ -9,9 +9,10 @@ GradientShards::GradientShards(const Context& context, std::function<void(ring::
     : context_(context),
       wait_(std::move(wait)),
       reductions_(context.layout.units.size()),
-      window_(context, [this](UnitId unit, std::span<const float> whole) { take(unit, whole); }) {
+      window_(context, [this](UnitId unit, ConstElements whole) { take(unit, whole); }) {
   for (UnitId unit = 0; unit < context.layout.units.size(); ++unit)
-    owned_.emplace_back(context.layout.partition(unit).share() * sizeof(float), Category::gradients, context.memory);
+    owned_.emplace_back(context.layout.gradient_bytes(unit) / context.layout.owners, Category::gradients,
+                        context.memory);
 }
 
 void GradientShards::reduce(UnitId unit, Micro micro) {
@@ -22,15 +23,13 @@ void GradientShards::reduce(UnitId unit, Micro micro) {
                        micro.index == 0};
 }
 
-void GradientShards::take(UnitId unit, std::span<const float> whole) {
+void GradientShards::take(UnitId unit, ConstElements whole) {
   wait_(reductions_[unit].work);
-  const Range range = context_.layout.partition(unit).range(context_.rank);
-  const std::span<const float> reduced = whole.subspan(range.begin, range.size());
-  const std::span<float> sum = owned(unit);
+  const ConstElements reduced = whole.part(context_.layout.partition(unit).range(context_.rank));
   if (reductions_[unit].first)
-    std::copy(reduced.begin(), reduced.end(), sum.begin());
+    copy(reduced, owned(unit));
   else
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += reduced[i];
+    add(owned(unit), reduced);
 }
 
 }  // namespace psring::worker

@@ -21,7 +21,7 @@ class GradientShards {
   /// On return all are reduced.
   void drain() { window_.drain(); }
 
-  std::span<float> owned(UnitId unit) { return owned_[unit].as<float>(); }
+  Elements owned(UnitId unit) { return owned_[unit].elements(context_.layout.gradient_type); }
 
  private:
   struct Reduction {
@@ -29,7 +29,7 @@ class GradientShards {
     bool first = true;
   };
 
-  void take(UnitId unit, std::span<const float> whole);
+  void take(UnitId unit, ConstElements whole);
 
   const Context& context_;
   const std::function<void(ring::Work&)> wait_;

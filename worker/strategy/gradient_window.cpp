@@ -6,26 +6,25 @@
 
 namespace psring::worker {
 
-GradientWindow::GradientWindow(const Context& context, std::function<void(UnitId, std::span<const float>)> land)
+GradientWindow::GradientWindow(const Context& context, std::function<void(UnitId, ConstElements)> land)
     : context_(context), land_(std::move(land)), whole_(context.layout.units.size()) {}
 
 /// What a unit had in the micro-batch before has to be gone, too.
 void GradientWindow::open(UnitId unit) {
   while (flights_.size() > 1 || whole_[unit].size_bytes() > 0) land_first();
-  whole_[unit] = Buffer(context_.layout.units[unit].elements * sizeof(float), Category::communication, context_.memory,
-                        context_.arena);
-  context_.units[unit].gradients = whole_[unit].as<float>();
+  whole_[unit] = Buffer(context_.layout.gradient_bytes(unit), Category::communication, context_.memory, context_.arena);
+  context_.units[unit].gradients = values(unit);
 }
 
-std::span<float> GradientWindow::depart(UnitId unit) {
+Elements GradientWindow::depart(UnitId unit) {
   flights_.push_back(unit);
   context_.units[unit].gradients = {};
-  return whole_[unit].as<float>();
+  return values(unit);
 }
 
 void GradientWindow::land_first() {
   const UnitId unit = flights_.front();
-  land_(unit, whole_[unit].as<float>());
+  land_(unit, values(unit));
   whole_[unit] = Buffer();
   flights_.pop_front();
 }

@@ -14,12 +14,12 @@ namespace psring::worker {
 class GradientWindow {
  public:
   /// `land`: waits until the unit's gradient is no longer needed here, and takes of it what is kept.
-  GradientWindow(const Context& context, std::function<void(UnitId, std::span<const float>)> land);
+  GradientWindow(const Context& context, std::function<void(UnitId, ConstElements)> land);
 
   /// Memory for a unit's gradient, before its backward pass; waits for those that are on their way.
   void open(UnitId unit);
   /// It is complete, and on its way from here on.
-  std::span<float> depart(UnitId unit);
+  Elements depart(UnitId unit);
   /// On return all have left.
   void drain();
 
@@ -34,7 +34,7 @@ class GradientWindow {
     static std::size_t most_bytes(const Layout& layout, std::span<const Range> unit_layers, std::size_t passes);
 
    private:
-    std::size_t of(UnitId unit) const { return layout_.units[unit].elements * sizeof(float); }
+    std::size_t of(UnitId unit) const { return layout_.gradient_bytes(unit); }
 
     const Layout& layout_;
     std::size_t bytes_ = 0;
@@ -42,10 +42,11 @@ class GradientWindow {
   };
 
  private:
+  Elements values(UnitId unit) { return whole_[unit].elements(context_.layout.gradient_type); }
   void land_first();
 
   const Context& context_;
-  const std::function<void(UnitId, std::span<const float>)> land_;
+  const std::function<void(UnitId, ConstElements)> land_;
   std::vector<Buffer> whole_;  ///< by unit; empty where it has none now
   std::deque<UnitId> flights_;
 };

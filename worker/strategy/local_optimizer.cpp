@@ -1,5 +1,7 @@
+#include <cmath>
+
 #include <psring/common/base/error.h>
-#include <psring/optim/norm.h>
+#include <psring/optim/mixed.h>
 #include <psring/worker/strategy/local_optimizer.h>
 
 namespace psring::worker {
@@ -8,11 +10,18 @@ using optim::ExactSum;
 
 LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
                                ring::ProcessGroup* owners)
-    : plan_(plan), layout_(layout), owners_(owners), state_(layout.units.size()) {
+    : plan_(plan), scaler_(plan.loss_scaler), layout_(layout), owners_(owners), state_(layout.units.size()) {
   check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
   for (UnitId unit = 0; unit < layout.units.size(); ++unit)
     for (std::size_t slot = 0; slot < plan.rule->slots(); ++slot)
       state_[unit][slot] = Buffer(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
+  if (layout.parameter_type == DType::f32 || !plan.master_copy) return;
+  for (UnitId unit = 0; unit < layout.units.size(); ++unit)
+    masters_.emplace_back(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
+}
+
+void LocalOptimizer::start(const Context& context) {
+  for (UnitId unit = 0; unit < masters_.size(); ++unit) context.initialise(unit, owned(unit), master(unit));
 }
 
 Range LocalOptimizer::owned(UnitId unit) const {
@@ -21,7 +30,7 @@ Range LocalOptimizer::owned(UnitId unit) const {
 }
 
 optim::Update LocalOptimizer::told(Step step, float gradient_scale) const {
-  return {step.index + 1, plan_.schedule->lr(plan_.lr, step.index), gradient_scale};
+  return {step.index + 1 - scaler_.skipped(), plan_.schedule->lr(plan_.lr, step.index), gradient_scale};
 }
 
 optim::Optimizer::State LocalOptimizer::state(UnitId unit) {
@@ -32,45 +41,60 @@ optim::Optimizer::State LocalOptimizer::state(UnitId unit) {
 
 void LocalOptimizer::update(UnitId unit, Step step, UnitBuffers owned) {
   check(!whole_step(), "an update of one unit where the step has to be whole");
-  optim::update_unit(*plan_.rule, told(step, 1), layout_.units[unit], owned.parameters, owned.gradients, state(unit),
-                     owned.parameters);
+  if (plan_.rule->layerwise()) return update_layerwise(told(step, 1), {unit, unit + 1}, std::span(&owned, 1));
+  apply(told(step, 1), unit, owned);
+}
+
+void LocalOptimizer::apply(const optim::Update& update, UnitId unit, UnitBuffers owned) {
+  optim::apply(*plan_.rule, update,
+               {.parameters = owned.parameters,
+                .gradient = owned.gradients,
+                .master = master(unit),
+                .state = state(unit),
+                .out = plan_.rule->layerwise() ? owned.gradients : owned.parameters});
 }
 
 void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   float scale = 1;
-  if (plan_.clip_norm > 0) {
+  if (by_sum()) {
     ExactSum sum;
     for (const UnitBuffers& unit : units) optim::add_square_sum(unit.gradients, sum);
     merge(std::span(&sum, 1));
-    scale = optim::clip_scale(sum, plan_.clip_norm);
+    const bool finite = std::isfinite(sum.value());
+    if (scaler_.active() && !finite) return scaler_.finished(false);
+    scale = plan_.clip_norm > 0 ? optim::clip_scale(sum, plan_.clip_norm, scaler_.scale()) : 1 / scaler_.scale();
   }
   const optim::Update update = told(step, scale);
-  if (plan_.rule->layerwise()) return update_layerwise(update, units);
-  for (UnitId unit = 0; unit < units.size(); ++unit)
-    plan_.rule->apply(update, units[unit].parameters, units[unit].gradients, state(unit), units[unit].parameters);
+  if (scaler_.active()) scaler_.finished(true);
+  if (plan_.rule->layerwise()) return update_layerwise(update, {0, units.size()}, units);
+  for (UnitId unit = 0; unit < units.size(); ++unit) apply(update, unit, units[unit]);
 }
 
-/// Directions take the gradients' place; the sums of all units travel together.
-void LocalOptimizer::update_layerwise(const optim::Update& update, std::span<const UnitBuffers> units) {
+/// Directions take the gradients' place; the sums of all units travel together. `owned` has the units of the range.
+void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned) {
+  const auto weights = [&](UnitId unit) {
+    return masters_.empty() ? owned[unit - units.begin].parameters.as<float>() : master(unit);
+  };
+  const auto direction = [&](UnitId unit) { return owned[unit - units.begin].gradients.as<float>(); };
   std::vector<ExactSum> flat;
-  for (UnitId unit = 0; unit < units.size(); ++unit) {
-    const auto& [parameters, gradients] = units[unit];
-    plan_.rule->apply(update, parameters, gradients, state(unit), gradients);
+  for (UnitId unit = units.begin; unit < units.end; ++unit) {
+    apply(update, unit, owned[unit - units.begin]);
     for (const optim::TensorSums& sums :
-         optim::layerwise_sums(layout_.units[unit].tensors, owned(unit), parameters, gradients))
+         optim::layerwise_sums(layout_.units[unit].tensors, this->owned(unit), weights(unit), direction(unit)))
       flat.insert(flat.end(), {sums.parameters, sums.direction});
   }
   merge(flat);
   std::size_t next = 0;
-  for (UnitId unit = 0; unit < units.size(); ++unit) {
+  for (UnitId unit = units.begin; unit < units.end; ++unit) {
     const auto& tensors = layout_.units[unit].tensors;
     std::vector<optim::TensorSums> sums(tensors.size());
     for (optim::TensorSums& each : sums) {
       each.parameters = flat[next++];
       each.direction = flat[next++];
     }
-    optim::scale_layerwise(update.lr, tensors, owned(unit), optim::trust_ratios(sums), units[unit].parameters,
-                           units[unit].gradients, units[unit].parameters);
+    optim::scale_layerwise(update.lr, tensors, this->owned(unit), optim::trust_ratios(sums), weights(unit),
+                           direction(unit), weights(unit));
+    if (!masters_.empty()) narrow(master(unit), owned[unit - units.begin].parameters);
   }
 }
 

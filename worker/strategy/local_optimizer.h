@@ -21,24 +21,34 @@ class LocalOptimizer {
   LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
                  ring::ProcessGroup* owners = nullptr);
 
+  /// The copy of narrow parameters that is kept begins with the values that the run starts from.
+  void start(const Context& context);
+
   Range owned(UnitId unit) const;
   /// The step needs the gradients of all units before the first is updated.
-  bool whole_step() const { return plan_.clip_norm > 0 || (owners_ != nullptr && plan_.rule->layerwise()); }
+  bool whole_step() const { return by_sum() || (owners_ != nullptr && plan_.rule->layerwise()); }
+  float loss_scale() const { return scaler_.scale(); }
   /// The step's update of one unit. REQUIRES: !whole_step().
   void update(UnitId unit, Step step, UnitBuffers owned);
   /// The step's update of all units: a collective of the owners.
   void update_all(Step step, std::span<const UnitBuffers> units);
 
  private:
+  /// The update depends on the sum of all gradients' squares: to clip, and to skip a step that is not finite.
+  bool by_sum() const { return plan_.clip_norm > 0 || scaler_.active(); }
   optim::Update told(Step step, float gradient_scale) const;
   optim::Optimizer::State state(UnitId unit);
-  void update_layerwise(const optim::Update& update, std::span<const UnitBuffers> units);
+  std::span<float> master(UnitId unit) { return masters_.empty() ? std::span<float>() : masters_[unit].as<float>(); }
+  void apply(const optim::Update& update, UnitId unit, UnitBuffers owned);
+  void update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned);
   void merge(std::span<optim::ExactSum> sums) const;
 
   const OptimizerPlan plan_;
+  optim::LossScaler scaler_;
   const Layout& layout_;
   ring::ProcessGroup* const owners_;
   std::vector<std::array<Buffer, optim::Optimizer::kMaxSlots>> state_;  ///< by unit
+  std::vector<Buffer> masters_;                                         ///< by unit; see optim::MixedRange
 };
 
 }  // namespace psring::worker

@@ -3,11 +3,13 @@
 namespace psring::worker {
 
 std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares shares) {
-  const std::uint64_t bytes = context.layout.elements() * sizeof(float);
+  const Layout& layout = context.layout;
+  const bool master = layout.parameter_type != DType::f32 && context.optimizer.master_copy;
+  const std::size_t state = context.optimizer.rule->slots() + (master ? 1 : 0);
   const auto cut = [](std::uint64_t of, std::size_t among) { return among == 0 ? 0 : of / among; };
-  return {{Category::parameters, cut(bytes, shares.parameters)},
-          {Category::gradients, cut(bytes, shares.gradients)},
-          {Category::optimizer, cut(bytes * context.optimizer.rule->slots(), shares.optimizer)}};
+  return {{Category::parameters, cut(layout.parameter_bytes(), shares.parameters)},
+          {Category::gradients, cut(layout.gradient_bytes(), shares.gradients)},
+          {Category::optimizer, cut(layout.elements() * sizeof(float) * state, shares.optimizer)}};
 }
 
 std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication) {

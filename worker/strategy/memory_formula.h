@@ -15,8 +15,8 @@ struct Shares {
   std::size_t optimizer = 1;
 };
 
-/// What a process books for all of the layout's elements in f32, padding counted: 4 bytes a parameter, 4 a gradient, K
-/// of optimizer state.
+/// What a process books for all of the layout's elements, padding counted: 4 bytes a parameter, 4 a gradient, K of
+/// optimizer state in f32; in 16 bit 2, 2, and 4 more of state, the parameters' copy in f32.
 std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares shares);
 
 /// The same of a worker: layers' buffers, of which each has all, count as parameters; and `communication`.

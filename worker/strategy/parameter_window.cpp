@@ -31,9 +31,9 @@ std::span<const UnitId> ParameterWindow::wanted(UnitId unit, Pass pass) const {
 void ParameterWindow::acquire(UnitId unit, Pass pass) {
   for (const UnitId next : wanted(unit, pass)) {
     if (whole_[next].size_bytes() > 0) continue;
-    whole_[next] = Buffer(context_.layout.units[next].elements * sizeof(float), Category::communication,
-                          context_.memory, context_.arena);
-    context_.units[next].parameters = whole_[next].as<float>();
+    whole_[next] =
+        Buffer(context_.layout.parameter_bytes(next), Category::communication, context_.memory, context_.arena);
+    context_.units[next].parameters = whole_[next].elements(context_.layout.parameter_type);
     source_.fetch(next, context_.units[next].parameters);
   }
   source_.wait(unit);
@@ -62,7 +62,7 @@ std::uint64_t ParameterWindow::most_bytes() const {
   const auto set = [&](UnitId unit, bool now) {
     if (here[unit] == now) return;
     here[unit] = now;
-    const std::uint64_t of = context_.layout.units[unit].elements * sizeof(float);
+    const std::uint64_t of = context_.layout.parameter_bytes(unit);
     bytes = now ? bytes + of : bytes - of;
   };
   const auto replay = [&](Pass pass, const std::vector<UnitEvent>& events) {

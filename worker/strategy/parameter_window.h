@@ -19,7 +19,7 @@ class ParameterWindow {
  public:
   struct Source {
     /// A unit's values are on their way into this memory.
-    std::function<void(UnitId, std::span<float>)> fetch;
+    std::function<void(UnitId, Elements)> fetch;
     /// On return they are there, and others need them no longer.
     std::function<void(UnitId)> wait;
   };

@@ -48,18 +48,12 @@ class OptimizerOnServer final : public ParameterServer {
   using ParameterServer::ParameterServer;
 
   void start() override {
-    const bool given = context_.initial != nullptr;
-    if (given && context_.rank == 0) {
-      units_.initialise(context_);
-      client().open(context_.seed, true, [this](UnitId unit) { return buffers(unit).parameters; });
-    } else {
-      client().open(context_.seed, given);
-    }
+    open();
     for (UnitId unit = 0; unit < context_.units.size(); ++unit) client().pull(unit, 0, buffers(unit).parameters, true);
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(1);
+    Prediction sum = predict_step(context_.layout.parameter_bytes());
     sum.worker_memory = worker_memory(context_, {.optimizer = 0});
     sum.server_memory = server_memory();
     return sum;
@@ -82,15 +76,18 @@ class OptimizerOnWorker final : public ParameterServer {
 
   void start() override {
     units_.initialise(context_);
+    optimizer_.start(context_);
     client().open(context_.seed);
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(1);
+    Prediction sum = predict_step(context_.layout.gradient_bytes());
     sum.worker_memory = worker_memory(context_, {});
     sum.server_memory = memory_formula(context_, {0, context_.layout.owners, 0});
     return sum;
   }
+
+  float loss_scale() override { return optimizer_.loss_scale(); }
 
  private:
   void exchange(UnitId unit) override {

@@ -33,19 +33,6 @@ class PushedGradients : public WithServers {
       : WithServers(context), gradients_(context_, [this](UnitId unit, auto) { wait_acknowledged(unit); }) {}
 
   virtual void pushed(UnitId /*unit*/) {}
-  /// Servers make the initial values, unless a file gives them.
-  void open() {
-    if (!context_.initial || context_.rank != 0) {
-      client().open(context_.seed, context_.initial != nullptr);
-      return;
-    }
-    std::vector<std::vector<float>> values;
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit) {
-      values.emplace_back(context_.layout.units[unit].elements);
-      context_.initial(unit, {0, values[unit].size()}, values[unit]);
-    }
-    client().open(context_.seed, true, [&](UnitId unit) -> std::span<const float> { return values[unit]; });
-  }
 
   GradientWindow gradients_;
 };
@@ -72,7 +59,7 @@ class PsZero2 final : public PushedGradients {
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(1);
+    Prediction sum = predict_step(context_.layout.parameter_bytes());
     sum.worker_memory = worker_memory(context_, {.gradients = 0, .optimizer = 0},
                                       GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, 1));
     sum.server_memory = server_memory();
@@ -90,10 +77,10 @@ class PsZero3 final : public PushedGradients {
  public:
   PsZero3(const Context& context, const JobOptions& job)
       : PushedGradients(context),
-        parameters_(context_, job,
-                    {.fetch = [this](UnitId unit,
-                                     std::span<float> whole) { client().pull(unit, step_.index, whole, !training_); },
-                     .wait = [this](UnitId unit) { wait(unit, step_.index); }}) {}
+        parameters_(
+            context_, job,
+            {.fetch = [this](UnitId unit, Elements whole) { client().pull(unit, step_.index, whole, !training_); },
+             .wait = [this](UnitId unit) { wait(unit, step_.index); }}) {}
 
   void start() override { open(); }
 
@@ -118,7 +105,7 @@ class PsZero3 final : public PushedGradients {
   void quiesce() override { parameters_.drop_all(); }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(parameters_.fetches());
+    Prediction sum = predict_step(parameters_.fetches() * context_.layout.parameter_bytes());
     sum.worker_memory = worker_memory(context_, {0, 0, 0}, parameters_.most_bytes());
     sum.server_memory = server_memory();
     return sum;

@@ -31,8 +31,12 @@ class Single final : public Strategy {
   }
 
   bool adds_up() const override { return !at_owner_; }
+  float loss_scale() override { return optimizer_.loss_scale(); }
 
-  void start() override { units_.initialise(context_); }
+  void start() override {
+    units_.initialise(context_);
+    optimizer_.start(context_);
+  }
   void begin_step(Step step) override { step_ = step; }
 
   void grad_ready(UnitId unit, Micro micro) override {
@@ -54,33 +58,37 @@ class Single final : public Strategy {
   Prediction predict() const override {
     Prediction sum{0, 0, 0, 0};
     sum.worker_memory = worker_memory(context_, {});
-    sum.worker_memory[Category::gradients] *= 1 + sums_.size();
+    sum.worker_memory[Category::gradients] += sums_.size() * context_.layout.elements() * sizeof(float);
     return sum;
   }
 
  private:
   UnitBuffers mean(UnitId unit) {
     UnitBuffers buffers = context_.units[unit];
-    if (!sums_.empty()) buffers.gradients = sums_[0][unit].as<float>();
+    if (!sums_.empty()) buffers.gradients = sum(0, unit);
     return buffers;
   }
 
+  std::span<float> sum(std::size_t index, UnitId unit) { return sums_[index][unit].as<float>(); }
+
   void add_up(UnitId unit, Micro micro) {
-    const std::span<const float> mine = context_.units[unit].gradients;
+    const ConstElements mine = context_.units[unit].gradients;
     const std::size_t index = at_owner_ ? micro.index : 0;
-    const std::span<float> sum = sums_[index][unit].as<float>();
+    const std::span<float> total = sum(index, unit);
     if (micro.virtual_worker == 0)
-      std::copy(mine.begin(), mine.end(), sum.begin());
+      widen(mine, total);
     else
-      add(sum, mine);
+      for_each_widened(mine, [&](std::span<const float> part, Range range) {
+        for (std::size_t i = 0; i < part.size(); ++i) total[range.begin + i] += part[i];
+      });
     if (!micro.last_worker) return;
     const float scale = 1.0F / static_cast<float>(context_.virtual_workers);
-    for (float& value : sum) value *= scale;
-    if (index > 0) add(sums_[0][unit].as<float>(), sum);
-  }
-
-  static void add(std::span<float> sum, std::span<const float> values) {
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    for (float& value : total) value *= scale;
+    round_to(mine.type(), total);
+    if (index == 0) return;
+    const std::span<float> first = sum(0, unit);
+    for (std::size_t i = 0; i < first.size(); ++i) first[i] += total[i];
+    round_to(mine.type(), first);
   }
 
   const Context context_;
@@ -88,7 +96,7 @@ class Single final : public Strategy {
   WholeUnits units_;
   LocalOptimizer optimizer_;
   ReadyUnits ready_;
-  std::vector<std::vector<Buffer>> sums_;  ///< by micro-batch where owners add them up, and unit
+  std::vector<std::vector<Buffer>> sums_;  ///< in f32, by micro-batch where owners add them up, and unit
   Step step_;
 };
 

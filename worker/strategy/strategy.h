@@ -12,10 +12,12 @@
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/clock.h>
+#include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
+#include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
 #include <psring/ring/process_group.h>
@@ -40,10 +42,11 @@ struct Micro {
   bool last_worker = true;
 };
 
-/// A unit's flat buffers in this process, as long as the strategy keeps them; whole units, with padding.
+/// A unit's flat buffers in this process, as long as the strategy keeps them; whole units, with padding, in the
+/// layout's types.
 struct UnitBuffers {
-  std::span<float> parameters;
-  std::span<float> gradients;
+  Elements parameters;
+  Elements gradients;
 };
 
 /// The optimizer of a run, wherever it is applied.
@@ -51,7 +54,9 @@ struct OptimizerPlan {
   const optim::Optimizer* rule = nullptr;
   const optim::Schedule* schedule = nullptr;
   double lr = 0;
-  double clip_norm = 0;  ///< 0: no clipping
+  double clip_norm = 0;     ///< 0: no clipping
+  bool master_copy = true;  ///< of parameters narrower than f32; see optim::MixedRange
+  optim::LossScaler loss_scaler;
 };
 
 /// Payload bytes of one step, and the memory by category, that a strategy says it needs. What it does not
@@ -90,6 +95,11 @@ struct Context {
   std::span<const Range> unit_layers = {};
   /// Values that the run starts from (--init), for a unit's range; empty: the initialisation that the layout names.
   std::function<void(UnitId, Range, std::span<float>)> initial;
+
+  /// The values that the run starts from, whichever they are.
+  void initialise(UnitId unit, Range range, std::span<float> out) const;
+  /// Rounded to the parameters' type. out.size() == range.size().
+  void initialise(UnitId unit, Range range, Elements out) const;
 };
 
 /// When ranges move: one way of data-parallel training. The trainer calls the hooks in the order of a
@@ -113,6 +123,10 @@ class Strategy {
   virtual void quiesce() {}
   /// Does quiesce bring worker 0's Context::buffers to all? Else worker 0 alone evaluates a model that has any.
   virtual bool shares_buffers() const { return false; }
+
+  /// What the loss of the step under way is multiplied by before backward. Asked after its forward passes; see
+  /// optim::LossScaler.
+  virtual float loss_scale() { return 1; }
 
   /// Does the unit's gradient buffer add up the micro-batches of a step? Else grad_ready takes each by itself.
   virtual bool adds_up() const { return true; }

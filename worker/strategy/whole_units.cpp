@@ -4,11 +4,11 @@ namespace psring::worker {
 
 WholeUnits::WholeUnits(const Context& context, Gradients gradients)
     : layout_(context.layout),
-      parameters_(layout_.elements() * sizeof(float), Category::parameters, context.memory, context.arena),
-      gradients_(gradients == Gradients::none ? 0 : layout_.elements() * sizeof(float), Category::gradients,
-                 context.memory, context.arena),
-      parameter_values_(parameters_.as<float>()),
-      gradient_values_(gradients_.as<float>()) {
+      parameters_(layout_.parameter_bytes(), Category::parameters, context.memory, context.arena),
+      gradients_(gradients == Gradients::none ? 0 : layout_.gradient_bytes(), Category::gradients, context.memory,
+                 context.arena),
+      parameter_values_(parameters_.elements(layout_.parameter_type)),
+      gradient_values_(gradients_.elements(layout_.gradient_type)) {
   std::size_t begin = 0;
   for (UnitId unit = 0; unit < context.units.size(); ++unit) {
     const std::size_t elements = layout_.units[unit].elements;
@@ -20,13 +20,12 @@ WholeUnits::WholeUnits(const Context& context, Gradients gradients)
 
 void WholeUnits::initialise(const Context& context) {
   for (UnitId unit = 0; unit < context.units.size(); ++unit) {
-    const std::span<float> values = context.units[unit].parameters;
-    psring::initialise(context.layout.units[unit], {0, values.size()}, context.seed, values);
-    if (context.initial) context.initial(unit, {0, values.size()}, values);
+    const Elements values = context.units[unit].parameters;
+    context.initialise(unit, {0, values.size()}, values);
   }
 }
 
-std::span<float> WholeUnits::cut(std::span<float> values, Range units) const {
+Elements WholeUnits::cut(Elements values, Range units) const {
   std::size_t begin = 0;
   for (UnitId unit = 0; unit < units.begin; ++unit) begin += layout_.units[unit].elements;
   std::size_t elements = 0;

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <span>
-
 #include <psring/worker/strategy/strategy.h>
 
 namespace psring::worker {
@@ -16,19 +14,19 @@ class WholeUnits {
   /// Writes the values that the run starts from.
   void initialise(const Context& context);
 
-  std::span<float> parameters() const { return parameter_values_; }
+  Elements parameters() const { return parameter_values_; }
   /// Of units [begin, end).
-  std::span<float> parameters(Range units) const { return cut(parameter_values_, units); }
-  std::span<float> gradients(Range units) const { return cut(gradient_values_, units); }
+  Elements parameters(Range units) const { return cut(parameter_values_, units); }
+  Elements gradients(Range units) const { return cut(gradient_values_, units); }
 
  private:
-  std::span<float> cut(std::span<float> values, Range units) const;
+  Elements cut(Elements values, Range units) const;
 
   const Layout& layout_;
   Buffer parameters_;
   Buffer gradients_;
-  std::span<float> parameter_values_;
-  std::span<float> gradient_values_;
+  Elements parameter_values_;
+  Elements gradient_values_;
 };
 
 }  // namespace psring::worker

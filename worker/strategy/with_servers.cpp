@@ -5,8 +5,27 @@
 
 namespace psring::worker {
 
-WithServers::WithServers(const Context& context) : context_(context), ready_(context.layout) {
+WithServers::WithServers(const Context& context)
+    : context_(context), ready_(context.layout), scaler_(context.optimizer.loss_scaler) {
   check(context.client != nullptr, "ps needs servers");
+}
+
+void WithServers::open() {
+  if (!context_.initial || context_.rank != 0) {
+    client().open(context_.seed, context_.initial != nullptr);
+    return;
+  }
+  std::vector<std::vector<float>> values;
+  for (UnitId unit = 0; unit < context_.units.size(); ++unit) {
+    values.emplace_back(context_.layout.units[unit].elements);
+    context_.initial(unit, {0, values[unit].size()}, values[unit]);
+  }
+  client().open(context_.seed, true, [&](UnitId unit) -> std::span<const float> { return values[unit]; });
+}
+
+float WithServers::loss_scale() {
+  for (; scaler_.active() && steps_told_ < step_.index; ++steps_told_) scaler_.finished(!client().skipped(step_.index));
+  return scaler_.scale();
 }
 
 void WithServers::wait(UnitId unit, std::uint64_t version) {
@@ -22,10 +41,10 @@ void WithServers::wait_acknowledged(UnitId unit) {
   waited_ += context_.clock.now() - start;
 }
 
-Prediction WithServers::predict_step(std::size_t pulls) const {
-  const std::uint64_t bytes = context_.layout.elements() * sizeof(float);
+Prediction WithServers::predict_step(std::uint64_t pulled) const {
+  const std::uint64_t pushed = context_.layout.gradient_bytes();
   const std::uint64_t n = context_.workers;
-  return {bytes, pulls * bytes, n * bytes, n * pulls * bytes};
+  return {pushed, pulled, n * pushed, n * pulled};
 }
 
 /// An update writes into a second buffer. Where a step has to be whole, the mean of all units waits for its verdict.

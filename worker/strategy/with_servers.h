@@ -10,16 +10,20 @@ class WithServers : public Strategy {
  public:
   void begin_step(Step step) override { step_ = step; }
   Nanoseconds waited() const override { return waited_; }
+  /// The servers' own scale: their answers say of each step whether it was skipped.
+  float loss_scale() override;
 
  protected:
   explicit WithServers(const Context& context);
 
   PsClient& client() const { return *context_.client; }
   UnitBuffers& buffers(UnitId unit) const { return context_.units[unit]; }
+  /// The servers take the layout, and make the initial values, unless a file gives them: then worker 0 sends it.
+  void open();
   void wait(UnitId unit, std::uint64_t version);
   void wait_acknowledged(UnitId unit);
-  /// A gradient is pushed once a step, and so many times all parameters are pulled.
-  Prediction predict_step(std::size_t pulls) const;
+  /// All gradients are pushed once a step, and so many bytes pulled.
+  Prediction predict_step(std::uint64_t pulled) const;
   /// The bytes of servers that apply the optimizer.
   std::map<Category, std::uint64_t> server_memory() const;
 
@@ -29,6 +33,8 @@ class WithServers : public Strategy {
 
  private:
   Nanoseconds waited_{0};
+  optim::LossScaler scaler_;
+  std::uint64_t steps_told_ = 0;  ///< to scaler_
 };
 
 }  // namespace psring::worker

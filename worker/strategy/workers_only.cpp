@@ -11,7 +11,7 @@ constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
 
 ring::Bucketer make_bucketer(const Layout& layout, const JobOptions& job) {
   std::vector<std::size_t> bytes;
-  for (const UnitLayout& unit : layout.units) bytes.push_back(unit.elements * sizeof(float));
+  for (const UnitLayout& unit : layout.units) bytes.push_back(unit.elements * size_bytes(layout.gradient_type));
   return {bytes, job.bucket_bytes, kFirstBucketBytes,
           job.bucket_order == "forward" ? ring::BucketOrder::forward : ring::BucketOrder::reverse};
 }
@@ -20,7 +20,7 @@ WorkersOnly::WorkersOnly(const Context& context) : context_(context), ready_(con
   check(context.group != nullptr, "data-parallel workers need a group");
 }
 
-void WorkersOnly::broadcast(std::span<float> parameters) {
+void WorkersOnly::broadcast(Elements parameters) {
   group().broadcast(parameters, 0).wait();
   share_buffers();
   group().account();
@@ -43,9 +43,9 @@ void WorkersOnly::wait(ring::Work& work) {
   waited_ += context_.clock.now() - start;
 }
 
-void WorkersOnly::predict_call(ring::Collective collective, std::size_t elements, const ring::Parts& parts,
+void WorkersOnly::predict_call(ring::Collective collective, std::size_t elements, DType type, const ring::Parts& parts,
                                Prediction& sum) const {
-  const ring::Cost moved = group().predict(collective, elements, {}, parts);
+  const ring::Cost moved = group().predict(collective, elements, {type}, parts);
   sum.worker_sends = sum.worker_sends.value_or(0) + moved.sent;
   sum.worker_receives = sum.worker_receives.value_or(0) + moved.received;
 }

@@ -28,10 +28,11 @@ class WorkersOnly : public Strategy {
 
   ring::ProcessGroup& group() const { return *context_.group; }
   /// Rank 0's values for all; start-up, which is control.
-  void broadcast(std::span<float> parameters);
+  void broadcast(Elements parameters);
   void wait(ring::Work& work);
   /// Adds what a call moves at this rank to a prediction.
-  void predict_call(ring::Collective collective, std::size_t elements, const ring::Parts& parts, Prediction& sum) const;
+  void predict_call(ring::Collective collective, std::size_t elements, DType type, const ring::Parts& parts,
+                    Prediction& sum) const;
 
   const Context context_;
   ReadyUnits ready_;

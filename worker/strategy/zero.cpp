@@ -35,29 +35,30 @@ Parts owners_of(const Layout& layout, Range units) {
 
 /// What the stages share: each rank owns a range of every unit, keeps its optimizer state, and updates it.
 class Zero : public WorkersOnly {
+ public:
+  float loss_scale() override { return optimizer_.loss_scale(); }
+
  protected:
   explicit Zero(const Context& context)
       : WorkersOnly(context), optimizer_(context.optimizer, context.layout, context.memory, context.group) {}
 
   std::size_t units() const { return context_.layout.units.size(); }
-  std::span<float> owned(UnitId unit, std::span<float> of) const {
-    const Range range = optimizer_.owned(unit);
-    return of.subspan(range.begin, range.size());
-  }
+  Elements owned(UnitId unit, Elements of) const { return of.part(optimizer_.owned(unit)); }
   /// Of `accumulated` micro-batches, each reduced by itself, and so many gathers of all parameters.
   Prediction predict_step(std::size_t gathers, std::size_t reductions, std::span<const Range> gathered,
                           std::span<const Range> reduced) const {
     Prediction sum{.worker_sends = 0, .worker_receives = 0, .same_bits = group().sums_in_rank_order()};
-    const auto add = [&](Collective collective, std::span<const Range> calls) {
+    const auto add = [&](Collective collective, DType type, std::span<const Range> calls) {
       for (const Range call : calls) {
         const Parts parts = owners_of(context_.layout, call);
         std::size_t elements = 0;
         for (UnitId unit = call.begin; unit < call.end; ++unit) elements += context_.layout.units[unit].elements;
-        predict_call(collective, elements, parts, sum);
+        predict_call(collective, elements, type, parts, sum);
       }
     };
-    for (std::size_t i = 0; i < gathers; ++i) add(Collective::all_gather, gathered);
-    for (std::size_t i = 0; i < reductions; ++i) add(Collective::reduce_scatter, reduced);
+    for (std::size_t i = 0; i < gathers; ++i) add(Collective::all_gather, context_.layout.parameter_type, gathered);
+    for (std::size_t i = 0; i < reductions; ++i)
+      add(Collective::reduce_scatter, context_.layout.gradient_type, reduced);
     return sum;
   }
   std::vector<Range> one_by_one() const {
@@ -74,6 +75,7 @@ class WholeParameters : public Zero {
  public:
   void start() override {
     if (context_.rank == 0) units_.initialise(context_);
+    optimizer_.start(context_);
     broadcast(units_.parameters());
   }
 
@@ -217,24 +219,21 @@ class Zero3 final : public Zero {
         gradients_(context_, [this](Work& work) { wait(work); }),
         gathers_(units()),
         parameters_(context_, job,
-                    {.fetch = [this](UnitId unit, std::span<float> whole) { gather(unit, whole); },
+                    {.fetch = [this](UnitId unit, Elements whole) { gather(unit, whole); },
                      .wait =
                          [this](UnitId unit) {
                            for (Work& work : gathers_[unit]) wait(work);
                          }}) {
     for (UnitId unit = 0; unit < units(); ++unit)
-      shards_.emplace_back(optimizer_.owned(unit).size() * sizeof(float), Category::parameters, context.memory);
+      shards_.emplace_back(context.layout.parameter_bytes(unit) / context.layout.owners, Category::parameters,
+                           context.memory);
   }
 
   bool adds_up() const override { return false; }
 
   void start() override {
-    for (UnitId unit = 0; unit < units(); ++unit) {
-      const Range range = optimizer_.owned(unit);
-      const std::span<float> shard = shards_[unit].as<float>();
-      initialise(context_.layout.units[unit], range, context_.seed, shard);
-      if (context_.initial) context_.initial(unit, range, shard);
-    }
+    for (UnitId unit = 0; unit < units(); ++unit) context_.initialise(unit, optimizer_.owned(unit), shard(unit));
+    optimizer_.start(context_);
     broadcast({});
   }
 
@@ -258,7 +257,7 @@ class Zero3 final : public Zero {
     ready_.finish(step);
     gradients_.drain();
     std::vector<UnitBuffers> mine;
-    for (UnitId unit = 0; unit < units(); ++unit) mine.push_back({shards_[unit].as<float>(), gradients_.owned(unit)});
+    for (UnitId unit = 0; unit < units(); ++unit) mine.push_back({shard(unit), gradients_.owned(unit)});
     optimizer_.update_all(step, mine);
     group().account();
     training_ = false;
@@ -277,9 +276,10 @@ class Zero3 final : public Zero {
   }
 
  private:
-  void gather(UnitId unit, std::span<float> whole) {
-    const std::span<const float> shard = shards_[unit].as<float>();
-    std::copy(shard.begin(), shard.end(), owned(unit, whole).begin());
+  Elements shard(UnitId unit) { return shards_[unit].elements(context_.layout.parameter_type); }
+
+  void gather(UnitId unit, Elements whole) {
+    copy(shard(unit), owned(unit, whole));
     if (training_) {
       gathers_[unit] = {group().all_gather(whole, owners_of(context_.layout, {unit, unit + 1}))};
       return;
@@ -289,7 +289,7 @@ class Zero3 final : public Zero {
     const Partition partition = context_.layout.partition(unit);
     for (std::size_t owner = 0; owner < partition.owners(); ++owner) {
       const Range range = partition.range(owner);
-      gathers_[unit].push_back(group().broadcast(whole.subspan(range.begin, range.size()), owner));
+      gathers_[unit].push_back(group().broadcast(whole.part(range), owner));
     }
   }
 

@@ -1,0 +1,73 @@
+#include <cstring>
+
+#include <psring/common/base/elements.h>
+
+namespace psring {
+namespace {
+
+void check_sizes(std::size_t from, std::size_t to) { check(from == to, "{} elements into {}", from, to); }
+
+[[noreturn]] void fail_type(DType type) { fail(ErrorKind::bug, "no elements are of type {}", name_of(type)); }
+
+}  // namespace
+
+void widen(ConstElements from, std::span<float> to) {
+  check_sizes(from.size(), to.size());
+  switch (from.type()) {
+    case DType::f32:
+      return copy(from, Elements(to));
+    case DType::f16:
+      return widen(from.as<Half>().data(), to.data(), to.size());
+    case DType::bf16:
+      return widen(from.as<BFloat16>().data(), to.data(), to.size());
+    default:
+      fail_type(from.type());
+  }
+}
+
+void narrow(std::span<const float> from, Elements to) {
+  check_sizes(from.size(), to.size());
+  switch (to.type()) {
+    case DType::f32:
+      return copy(ConstElements(from), to);
+    case DType::f16:
+      return narrow(from.data(), to.as<Half>().data(), from.size());
+    case DType::bf16:
+      return narrow(from.data(), to.as<BFloat16>().data(), from.size());
+    default:
+      fail_type(to.type());
+  }
+}
+
+void round_to(DType type, std::span<float> values) {
+  if (type == DType::f32) return;
+  std::uint16_t block[kElementsBlock];
+  for (std::size_t begin = 0; begin < values.size(); begin += kElementsBlock) {
+    const std::span<float> part = values.subspan(begin, std::min(kElementsBlock, values.size() - begin));
+    const Elements rounded(reinterpret_cast<std::byte*>(block), part.size(), type);
+    narrow(part, rounded);
+    widen(rounded, part);
+  }
+}
+
+void copy(ConstElements from, Elements to) {
+  check_sizes(from.size(), to.size());
+  check(from.type() == to.type(), "{} elements into {}", name_of(from.type()), name_of(to.type()));
+  if (!from.empty()) std::memmove(to.data(), from.data(), from.size_bytes());
+}
+
+void add(Elements sum, ConstElements values) {
+  check_sizes(values.size(), sum.size());
+  for_each_widened(values, [&](std::span<const float> part, Range range) {
+    for_each_widened(sum.part(range), [&](std::span<const float> before, Range block) {
+      float after[kElementsBlock];
+      for (std::size_t begin = block.begin; begin < block.end; begin += kElementsBlock) {  // once, but for f32
+        const Range now{begin, std::min(begin + kElementsBlock, block.end)};
+        for (std::size_t i = now.begin; i < now.end; ++i) after[i - begin] = before[i - block.begin] + part[i];
+        narrow({after, now.size()}, sum.part(range).part(now));
+      }
+    });
+  });
+}
+
+}  // namespace psring

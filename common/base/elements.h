@@ -1,0 +1,93 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <psring/common/base/dtype.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/half.h>
+#include <psring/common/base/range.h>
+
+namespace psring {
+
+template <class T>
+inline constexpr DType kDTypeOf = DType::f32;
+template <>
+inline constexpr DType kDTypeOf<Half> = DType::f16;
+template <>
+inline constexpr DType kDTypeOf<BFloat16> = DType::bf16;
+
+/// Numbers of f32, f16 or bf16, one after the other, borrowed: parameters and gradients, in the type that they are kept
+/// and sent in. Arithmetic happens in f32.
+template <class Byte>
+class BasicElements {
+ public:
+  BasicElements() = default;
+  BasicElements(Byte* data, std::size_t size, DType type) : data_(data), size_(size), type_(type) {}
+  /// Of f32: a span, a vector.
+  using Float = std::conditional_t<std::is_const_v<Byte>, const float, float>;
+  template <class Values>
+  requires(std::is_convertible_v<Values&&, std::span<Float>>) BasicElements(Values&& values) {
+    const std::span<Float> all(values);
+    data_ = reinterpret_cast<Byte*>(all.data());
+    size_ = all.size();
+  }
+  operator BasicElements<const std::byte>() const { return {data_, size_, type_}; }
+
+  Byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  DType type() const { return type_; }
+  std::size_t size_bytes() const { return size_ * psring::size_bytes(type_); }
+  std::span<Byte> bytes() const { return {data_, size_bytes()}; }
+
+  BasicElements subspan(std::size_t begin, std::size_t size) const {
+    return {data_ + begin * psring::size_bytes(type_), size, type_};
+  }
+  BasicElements part(Range range) const { return subspan(range.begin, range.size()); }
+
+  /// REQUIRES: they are of this type.
+  template <class T>
+  auto as() const {
+    using Value = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+    check(type_ == kDTypeOf<T>, "elements of type {}, not {}", name_of(type_), name_of(kDTypeOf<T>));
+    return std::span<Value>(reinterpret_cast<Value*>(data_), size_);
+  }
+
+ private:
+  Byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  DType type_ = DType::f32;
+};
+
+using Elements = BasicElements<std::byte>;
+using ConstElements = BasicElements<const std::byte>;
+
+/// Rounded to the nearest, ties to even, where the type is narrower. Equal sizes.
+void widen(ConstElements from, std::span<float> to);
+void narrow(std::span<const float> from, Elements to);
+/// Each to the nearest value that elements of this type have.
+void round_to(DType type, std::span<float> values);
+/// Of one type. Equal sizes.
+void copy(ConstElements from, Elements to);
+/// sum = sum + values, in f32, rounded once. Equal sizes.
+void add(Elements sum, ConstElements values);
+
+/// Of elements that are worked on at once: a multiple of kCut that stays in the first-level cache.
+inline constexpr std::size_t kElementsBlock = 2048;
+
+/// Calls body(part in f32, its range) for each block of `values`: themselves where they are f32, else a widened copy.
+template <class Body>
+void for_each_widened(ConstElements values, Body&& body) {
+  if (values.type() == DType::f32) return body(values.as<float>(), Range{0, values.size()});
+  float block[kElementsBlock];
+  for (std::size_t begin = 0; begin < values.size(); begin += kElementsBlock) {
+    const Range range{begin, std::min(begin + kElementsBlock, values.size())};
+    widen(values.part(range), {block, range.size()});
+    body(std::span<const float>(block, range.size()), range);
+  }
+}
+
+}  // namespace psring

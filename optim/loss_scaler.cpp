@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <psring/common/base/error.h>
+#include <psring/optim/loss_scaler.h>
+
+namespace psring::optim {
+namespace {
+
+constexpr float kFirst = 65536;
+constexpr float kLeast = 0x1p-24F;
+constexpr float kMost = 0x1p24F;
+constexpr std::uint64_t kGrowthInterval = 2000;
+
+}  // namespace
+
+LossScaler LossScaler::fixed(float scale) {
+  LossScaler scaler;
+  scaler.scale_ = scale;
+  scaler.active_ = true;
+  return scaler;
+}
+
+LossScaler LossScaler::dynamic() {
+  LossScaler scaler = fixed(kFirst);
+  scaler.moves_ = true;
+  return scaler;
+}
+
+LossScaler LossScaler::parse(const std::string& text, bool is_f16) {
+  if (text == "off" || (text == "auto" && !is_f16)) return {};
+  if (text == "dynamic" || text == "auto") return dynamic();
+  float scale = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), scale);
+  int exponent = 0;
+  if (error != std::errc{} || end != text.data() + text.size() || !(scale >= kLeast && scale <= kMost) ||
+      std::frexp(scale, &exponent) != 0.5F)
+    fail(ErrorKind::usage, "--loss-scale: expected auto, dynamic, off, or a power of two from 2^-24 to 2^24, got '{}'",
+         text);
+  return fixed(scale);
+}
+
+void LossScaler::finished(bool finite) {
+  if (!finite) ++skipped_;
+  if (!moves_) return;
+  if (!finite) {
+    scale_ = std::max(scale_ / 2, kLeast);
+    good_ = 0;
+  } else if (++good_ == kGrowthInterval) {
+    scale_ = std::min(scale_ * 2, kMost);
+    good_ = 0;
+  }
+}
+
+}  // namespace psring::optim
