@@ -75,9 +75,15 @@ void add_memory(Summary& summary, const std::string& role, const Json& report, c
 
 void add_worker(Summary& summary, const std::string& role, const Json& report) {
   summary.steps = report.at("steps").get<std::uint64_t>();
-  summary.step_seconds = std::max(summary.step_seconds, report.at("step_s").at("median").get<double>());
-  summary.exposed_seconds =
-      std::max(summary.exposed_seconds, report.at("exposed_comm_s").get<double>() / static_cast<double>(summary.steps));
+  const auto& step = report.at("step_s");
+  if (step.at("median").get<double>() >= summary.step_seconds) {
+    summary.step_seconds = step.at("median").get<double>();
+    summary.step_p10_seconds = step.at("p10").get<double>();
+    summary.step_p90_seconds = step.at("p90").get<double>();
+  }
+  summary.exposed_seconds = std::max(summary.exposed_seconds, report.at("exposed_step_s").at("median").get<double>());
+  summary.mean_exposed_seconds = std::max(
+      summary.mean_exposed_seconds, report.at("exposed_comm_s").get<double>() / static_cast<double>(summary.steps));
   if (const Json& predicted = report.at("predicted"); predicted.contains("exposed_comm_s"))
     summary.predicted_exposed_seconds =
         std::max(summary.predicted_exposed_seconds.value_or(0), predicted["exposed_comm_s"].get<double>());
@@ -94,7 +100,10 @@ Json to_json(const Summary& summary) {
                {"final_loss", summary.final_loss},
                {"samples_per_second", summary.samples_per_second},
                {"step_s", summary.step_seconds},
+               {"step_p10_s", summary.step_p10_seconds},
+               {"step_p90_s", summary.step_p90_seconds},
                {"exposed_comm_s", summary.exposed_seconds},
+               {"mean_exposed_comm_s", summary.mean_exposed_seconds},
                {"worker_peak_bytes", summary.worker_peak_bytes},
                {"server_peak_bytes", summary.server_peak_bytes}};
   if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
@@ -110,6 +119,13 @@ Json to_json(const Summary& summary) {
     if (check.predicted) entry["predicted"] = *check.predicted;
     json["memory"].push_back(entry);
   }
+  const auto count = [&](const char* figure, const std::map<std::string, std::uint64_t>& by_process) {
+    for (const auto& [process, peak] : by_process) json["system_memory"][figure][process] = peak;
+  };
+  count("rss_peak", summary.system_memory.rss);
+  count("pss_peak", summary.system_memory.pss);
+  if (summary.system_memory.pss_together)
+    json["system_memory"]["pss_together_peak"] = *summary.system_memory.pss_together;
   return json;
 }
 
@@ -162,6 +178,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     add_memory(summary, fmt::format("server {}", rank), report, last, "server_memory");
     roles[fmt::format("server {}", rank)] = report;
   }
+  summary.system_memory = read_system_memory(folder / "memory.jsonl");
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
   summary.samples_per_second = samples / seconds;
   summary.final_loss = loss_sum / last_samples;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/memory_report.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::cli {
@@ -35,9 +36,12 @@ struct MemoryCheck {
 struct Summary {
   std::string strategy;
   std::uint64_t steps = 0;
-  double samples_per_second = 0;
-  double step_seconds = 0;     ///< median over steps, of the slowest worker
-  double exposed_seconds = 0;  ///< a step, of the worker that waited most
+  double samples_per_second = 0;    ///< over all steps
+  double step_seconds = 0;          ///< median over steps, of the slowest worker
+  double step_p10_seconds = 0;      ///< of that worker, a tenth of its steps is faster
+  double step_p90_seconds = 0;      ///< of that worker, a tenth is slower
+  double exposed_seconds = 0;       ///< of a step, median over steps, of the worker that waits most
+  double mean_exposed_seconds = 0;  ///< the same, mean over steps: what the prediction is of
   std::optional<double> predicted_exposed_seconds;
   double final_loss = 0;  ///< of the last step, mean over its samples
   std::optional<double> test_accuracy;
@@ -46,6 +50,7 @@ struct Summary {
   std::uint64_t server_peak_bytes = 0;  ///< the largest server's
   std::vector<ByteCheck> bytes;
   std::vector<MemoryCheck> memory;
+  SystemMemory system_memory;
   bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding
 
   /// Bytes and memory are as predicted.

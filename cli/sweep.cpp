@@ -10,8 +10,8 @@ namespace psring::cli {
 namespace {
 
 /// What may hold a comma, or is no value of a job.
-const std::set<std::string> kNoLists = {"help", "config", "strategies", "out",       "model", "data",
-                                        "init", "betas",  "schedule",   "aggregate", "link"};
+const std::set<std::string> kNoLists = {"help", "config", "strategies", "out",      "runs",      "model",
+                                        "data", "init",   "betas",      "schedule", "aggregate", "link"};
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> values;

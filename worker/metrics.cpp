@@ -11,6 +11,18 @@ namespace psring::worker {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+Json quantiles(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double q) {
+    return values.empty() ? 0 : values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
+  };
+  return {{"median", at(0.5)}, {"p10", at(0.1)}, {"p90", at(0.9)}};
+}
+
+}  // namespace
+
 MetricsWriter::MetricsWriter(const Run& run, Membership& member)
     : run_(run), member_(member), start_(member.clock().now()), flushed_(start_) {}
 
@@ -43,6 +55,7 @@ void MetricsWriter::on_step(const StepReport& report) {
   training_time_ += report.duration;
   exposed_ += report.exposed;
   step_seconds_.push_back(seconds(report.duration));
+  exposed_seconds_.push_back(seconds(report.exposed));
   line(json.dump());
 }
 
@@ -79,11 +92,6 @@ void MetricsWriter::flush() {
 }
 
 std::string MetricsWriter::summary_json(const Prediction& prediction) const {
-  std::vector<double> sorted = step_seconds_;
-  std::sort(sorted.begin(), sorted.end());
-  const auto quantile = [&](double q) {
-    return sorted.empty() ? 0 : sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))];
-  };
   Json predicted = Json::object();
   const auto predict = [&](const char* name, const std::optional<std::uint64_t>& bytes) {
     if (bytes) predicted[name] = *bytes;
@@ -104,7 +112,8 @@ std::string MetricsWriter::summary_json(const Prediction& prediction) const {
       {"samples", samples_},
       {"seconds", seconds(training_time_)},
       {"exposed_comm_s", seconds(exposed_)},
-      {"step_s", {{"median", quantile(0.5)}, {"p10", quantile(0.1)}, {"p90", quantile(0.9)}}},
+      {"step_s", quantiles(step_seconds_)},
+      {"exposed_step_s", quantiles(exposed_seconds_)},
       {"first_loss", first_loss_},
       {"final_loss", last_loss_},
       {"final_samples", last_samples_},

@@ -51,6 +51,7 @@ class MetricsWriter final : public TrainObserver {
   Nanoseconds training_time_{0};  ///< of all steps
   Nanoseconds exposed_{0};
   std::vector<double> step_seconds_;
+  std::vector<double> exposed_seconds_;
   double first_loss_ = 0;
   double last_loss_ = 0;
   std::uint64_t last_samples_ = 0;

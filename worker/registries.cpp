@@ -41,6 +41,7 @@ void register_builtins(Registries& registries) {
           StrategyKind{.servers = true,
                        .gathers = stage == 3,
                        .at_owner = true,
+                       .stage = stage,
                        .make = [stage, spec](const Context& context, const JobOptions& job) {
                          return make_ps_zero(stage, spec, context, job);
                        }});
@@ -62,6 +63,7 @@ void register_builtins(Registries& registries) {
                        .buckets = stage == 1,
                        .gathers = stage == 3,
                        .at_owner = stage >= 2,
+                       .stage = stage,
                        .make = [stage, spec](const Context& context, const JobOptions& job) {
                          return make_zero(stage, spec, context, job);
                        }});

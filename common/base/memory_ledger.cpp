@@ -34,6 +34,12 @@ std::size_t MemoryLedger::current_bytes(Category category) const {
   return entries_[static_cast<std::size_t>(category)].current.load();
 }
 
+std::size_t MemoryLedger::current_bytes() const {
+  std::size_t sum = 0;
+  for (const Entry& entry : entries_) sum += entry.current.load();
+  return sum;
+}
+
 std::size_t MemoryLedger::peak_bytes(Category category) const {
   return entries_[static_cast<std::size_t>(category)].peak.load();
 }

@@ -23,6 +23,7 @@ class MemoryLedger {
   void release(Category category, std::size_t bytes);
 
   std::size_t current_bytes(Category category) const;
+  std::size_t current_bytes() const;  ///< of all categories
   std::size_t peak_bytes(Category category) const;
 
  private:

@@ -1,24 +1,41 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <psring/common/proc/memory_log.h>
 
 namespace psring {
 namespace {
 
-/// Resident now; 0 where the system does not say.
-std::uint64_t resident_bytes() {
-  std::ifstream in("/proc/self/statm");
-  std::uint64_t total = 0;
-  std::uint64_t resident = 0;
-  in >> total >> resident;
-  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr int kLooksALine = 20;
+
+/// What the system counts of this process's memory now.
+struct SystemMemory {
+  std::optional<std::uint64_t> resident;
+  std::optional<std::uint64_t> proportional;  ///< a page that n processes map counts 1/n
+};
+
+/// Nothing where the system does not say.
+SystemMemory system_memory() {
+  SystemMemory memory;
+  std::ifstream in("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::uint64_t kib = 0;
+    if (!(words >> name >> kib)) continue;
+    if (name == "Rss:") memory.resident = kib * 1024;
+    if (name == "Pss:") memory.proportional = kib * 1024;
+  }
+  return memory;
 }
 
 }  // namespace
@@ -39,8 +56,15 @@ void MemoryLog::finish() {
 
 void MemoryLog::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  do append();
-  while (!stopped_.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); }));
+  std::size_t most = 0;
+  int looks = 0;
+  do {
+    const std::size_t booked = memory_.current_bytes();
+    const bool due = looks++ % kLooksALine == 0;
+    if (booked <= most && !due) continue;
+    most = std::max(most, booked);
+    append();
+  } while (!stopped_.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); }));
 }
 
 void MemoryLog::append() {
@@ -51,7 +75,9 @@ void MemoryLog::append() {
     json[std::string(to_string(category))] = {{"current", memory_.current_bytes(category)},
                                               {"peak", memory_.peak_bytes(category)}};
   }
-  json["rss"] = resident_bytes();
+  const SystemMemory system = system_memory();
+  json["rss"] = system.resident ? nlohmann::ordered_json(*system.resident) : nlohmann::ordered_json();
+  json["pss"] = system.proportional ? nlohmann::ordered_json(*system.proportional) : nlohmann::ordered_json();
   const std::string line = json.dump() + "\n";
   link_.append("memory.jsonl", std::as_bytes(std::span(line)));
 }

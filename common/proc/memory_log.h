@@ -10,8 +10,10 @@
 
 namespace psring {
 
-/// Writes a role's lines of memory.jsonl: one at the start, one a second, one at the end, each with the time on
-/// the coordinator's clock, the bytes booked by category (current, peak) and the process's resident memory.
+/// Writes a role's lines of memory.jsonl: one at the start, one a second, one at the end, and one where a look (20 a
+/// second) finds more booked than any line so far: so one is near the peak. Each has the time on the coordinator's
+/// clock, the bytes booked by category (current, peak), and what the system counts: resident memory (rss), and the same
+/// with a page that n processes share counted as 1/n (pss; both null where the system does not say).
 /// A thread of its own, so that a role that waits is seen as well as one that computes.
 class MemoryLog {
  public:

@@ -57,14 +57,14 @@ done
 # Its own layer, trained by one process and by servers: compare fails where bytes or bits differ.
 ./build/own_model compare --strategies single,ps --workers 2 --servers 2 --model square:width=32 --data synthetic \
   --steps 50 --out "$work/compare" >compare.txt 2>compare.err || { cat compare.txt compare.err; die "own_model compare failed"; }
-grep -E '^ps .* =$' compare.txt >/dev/null || { cat compare.txt; die "own_model: ps is not equal to single"; }
+grep -E '^ps .* = ' compare.txt >/dev/null || { cat compare.txt; die "own_model: ps is not equal to single"; }
 if ./build/own_model train --model sqare --data synthetic --steps 1 >unknown.txt 2>&1; then die "an unknown model was taken"; fi
 grep -q "unknown name 'sqare'.*square" unknown.txt || { cat unknown.txt; die "an unknown model: not said which are known"; }
 
 # Its own way of training, beside ours.
 ./build/own_strategy compare --strategies ddp,local-sgd:k=4 --workers 2 --data synthetic --steps 20 --out "$work/own" \
   >own.txt 2>own.err || { cat own.txt own.err; die "own_strategy compare failed"; }
-grep -E '^local-sgd:k=4 .* —$' own.txt >/dev/null || { cat own.txt; die "own_strategy: no row of its own"; }
+grep -E '^local-sgd:k=4 .* inexact ' own.txt >/dev/null || { cat own.txt; die "own_strategy: no row of its own"; }
 
 # Collectives, by two processes of its own: i * (1 + 2) at each.
 psring keygen ring.key >/dev/null

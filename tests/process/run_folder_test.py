@@ -18,6 +18,7 @@ from support import BIN, ENDLESS, LIMIT, TINY, ProgramTest
 STEPS = 30
 METRICS = ["step", "epoch", "worker", "time_s", "loss", "lr", "samples", "step_s", "compute_s", "comm_s",
            "exposed_comm_s", "bytes_sent", "bytes_received", "staleness"]
+BOUND = r"(compute|memory|latency)"  # of processes that share memory
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication"]
 
 
@@ -35,21 +36,50 @@ class Compare(ProgramTest):
         return [json.loads(line) for line in (self.run_of_ps / name).read_text().splitlines()]
 
     def test_all(self):
-        for part in (self.table, self.metrics, self.comparison_file, self.manifest, self.summary, self.memory, self.trace):
+        for part in (self.table, self.copies, self.metrics, self.comparison_file, self.manifest, self.summary, self.memory, self.trace):
             with self.subTest(part.__name__):
                 part()
 
     def table(self):
         text = self.result.out
-        table = text[text.index("strategy "):text.index("exposed: ")]
+        table = text[text.index("strategy "):text.index("ms/step, exposed")]
         self.assertLessEqual(max(map(len, text.splitlines()[:-1])), 100)  # the last is a path
         self.assertNotIn("✗", table)
         head = re.split(r" {1,}", table.splitlines()[0])
-        self.assertEqual(head, ["strategy", "samples/s", "ms/step", "exposed", "sent/step", "recv/step", "peak", "MiB",
-                                "loss", "acc", "equal"])
-        self.assertRegex(table, r"(?m)^single .* 0 ✓ +0 ✓ .* —$")
-        self.assertRegex(table, r"(?m)^ps .* 4096 ✓ +4096 ✓ .* =$")
-        self.assertRegex(table, r"(?m)^  servers +8192 ✓ +8192 ✓ +\d+\.\d ✓$")
+        self.assertEqual(head, ["strategy", "samples/s", "ms/step", "exposed", "bytes/step", "peak", "MiB", "equal", "acc",
+                                "bound", "by"])
+        self.assertRegex(table, rf"(?m)^single .* 0 ✓ .* — +[\d.]+ +{BOUND}$")
+        self.assertRegex(table, rf"(?m)^ps .* 8192 ✓ .* = +[\d.]+ +{BOUND}$")
+        self.assertRegex(table, r"(?m)^  servers +16384 ✓ +\d+\.\d ✓$")
+        verdicts = text[text.index("What bounds each"):].splitlines()
+        self.assertRegex(verdicts[1], r"^single: computes for [\d.]+ of [\d.]+ ms.* → ")
+        for figure in self.figures("ps"):
+            self.assertLessEqual(figure["exposed_comm_s"]["median"], figure["step_s"]["median"])
+
+    def figures(self, strategy):
+        compared = json.loads((self.folder / "cmp" / "compare.json").read_text())
+        return [row for row in compared["rows"] if row["strategy"] == strategy]
+
+    def copies(self):
+        """As JSON, CSV and Markdown, with the bytes and the memory of every process."""
+        (ps,) = self.figures("ps")
+        self.assertEqual((ps["equality"], ps["largest_difference"], ps["ok"]), ("=", 0, True))
+        self.assertEqual({entry["process"] for entry in ps["runs"][0]["memory"]},
+                         {"worker 0", "worker 1", "server 0", "server 1"})
+        self.assertEqual({entry["difference"] for entry in ps["runs"][0]["bytes"]}, {0})
+        with open(self.folder / "cmp" / "table.csv", newline="") as file:
+            table = list(csv.DictReader(file))
+        self.assertEqual([(row["strategy"], row["role"]) for row in table],
+                         [("single", "workers"), ("ps", "workers"), ("ps", "servers")])
+        self.assertEqual([row["bytes_per_step"] for row in table], ["0", "8192", "16384"])
+        with open(self.folder / "cmp" / "memory.csv", newline="") as file:
+            memory = [row for row in csv.DictReader(file) if row["strategy"] == "ps" and row["category"] == "gradients"]
+        self.assertEqual([(row["process"], row["peak"], row["difference"]) for row in memory],
+                         [("worker 0", "4096", "0"), ("worker 1", "4096", "0"), ("server 0", "0", "0"), ("server 1", "0", "0")])
+        for row in memory:  # of its own pages all count, of shared ones a part
+            self.assertTrue(1 << 20 < int(row["pss_peak"]) <= int(row["rss_peak"]), row)
+        self.assertLessEqual(ps["runs"][0]["pss_together_peak"], sum(ps["runs"][0]["pss_peak"].values()))
+        self.assertIn("| ps |", (self.folder / "cmp" / "compare.md").read_text())
 
     def metrics(self):
         lines = self.lines("metrics.jsonl")
@@ -101,7 +131,7 @@ class Compare(ProgramTest):
     def memory(self):
         last = {}
         for line in self.lines("memory.jsonl"):
-            self.assertEqual(list(line), ["time_s", "role", "rank", *CATEGORIES, "rss"])
+            self.assertEqual(list(line), ["time_s", "role", "rank", *CATEGORIES, "rss", "pss"])
             self.assertTrue(self.began <= line["time_s"] <= self.ended, line)
             self.assertGreater(line["rss"], 1 << 20)
             last[line["role"], line["rank"]] = line
@@ -180,7 +210,7 @@ class Sweep(ProgramTest):
         result = self.run_program("psring", "compare", *TINY, "--strategies", "ps,ddp,single", "--steps", 2,
                                   "--workers", "2,3", "--servers", "1,n", "--lr", "0.1", "--out", "cmp")
         self.assert_done(result)
-        rows = re.findall(r"(?m)^((?:ps|ddp|single)\b.*?)  .* [=—]$", result.out)
+        rows = re.findall(r"(?m)^((?:ps|ddp|single)\b.*?)  .* [=—] .*$", result.out)
         self.assertEqual(rows, ["ps n=2 s=1", "ps n=2 s=2", "ps n=3 s=1", "ps n=3 s=3", "ddp n=2", "ddp n=3", "single"])
         self.assertTrue((self.folder / "cmp" / "ps-n=3-s=3".replace("=", "-") / "summary.json").exists())
         with open(self.folder / "cmp" / "compare.csv", newline="") as file:
@@ -190,14 +220,47 @@ class Sweep(ProgramTest):
         result = self.run_program("psring", "compare", *TINY, "--strategies", "ddp,ddp-naive", "--steps", 2, "--workers", 2,
                                   "--overlap", "on,off", "--out", "cmp")
         self.assert_done(result)
-        rows = re.findall(r"(?m)^(ddp\b.*?)  .* =$", result.out)
+        rows = re.findall(r"(?m)^(ddp\b.*?)  .* = .*$", result.out)
         self.assertEqual(rows, ["ddp overlap=on", "ddp overlap=off", "ddp-naive"])
 
     def test_link(self):
         result = self.run_program("psring", "compare", *TINY, "--strategies", "ps,ddp", "--steps", 2, "--workers", 2,
                                   "--link", "1mbit", "--out", "cmp")
         self.assert_done(result)
-        self.assertRegex(result.out, r"(?m)^  link: a worker's bytes take 32\.8 ms, a server's 65\.5 ms; a step ")
+        self.assertRegex(result.out, r"(?m)^ps .* server link$")
+        self.assertRegex(result.out, r"(?m)^ps: a worker's link is busy for 32\.8 ms, a server's 65\.5 of [\d.]+ \(\+\d+ %\) → ")
+        self.assertRegex(result.out, r"(?m)^ddp: a worker's link is busy for 32\.8 ms of [\d.]+")
+
+    def test_runs(self):
+        """By turns: the second time backwards. A folder each, and all lines of all in compare.csv."""
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "ps,ddp", "--steps", 2, "--workers", 2,
+                                  "--runs", 3, "--wide", "--out", "cmp")
+        self.assert_done(result)
+        began = {(strategy, run): (self.folder / "cmp" / strategy / f"run-{run}" / "job.json").stat().st_mtime_ns
+                 for strategy in ("ps", "ddp") for run in (1, 2, 3)}
+        self.assertEqual(sorted(began, key=began.get),
+                         [("ps", 1), ("ddp", 1), ("ddp", 2), ("ps", 2), ("ps", 3), ("ddp", 3)])
+        self.assertRegex(result.out, r"(?m)^ps .* [\d.]+ % .* = ")
+        self.assertRegex(result.out, r"(?m)^ddp +2 workers +gradients +(\d+) +\1 +\+0$")
+        self.assertRegex(result.out, r"(?m)^ps +server 0 +\d+\.\d +\d+\.\d +\d+\.\d$")
+        with open(self.folder / "cmp" / "compare.csv", newline="") as file:
+            lines = [(row["strategy"], row["run"], row["worker"], row["step"]) for row in csv.DictReader(file) if row["loss"]]
+        self.assertEqual(sorted(lines), sorted((strategy, run, worker, step) for strategy in ("ps", "ddp")
+                                               for run in "123" for worker in "01" for step in "01"))
+        steps = []
+        for run in "123":
+            summary = json.loads((self.folder / "cmp" / "ps" / f"run-{run}" / "summary.json").read_text())
+            steps.append(summary["step_s"])
+        rows = json.loads((self.folder / "cmp" / "compare.json").read_text())["rows"]
+        self.assertEqual(rows[0]["step_s"], {"median": sorted(steps)[1], "least": min(steps), "most": max(steps)})
+
+    def test_a_run_that_fails(self):
+        """What was measured before is shown, and what failed is named."""
+        result = self.run_program(os.environ["PSRING_WRONG_STRATEGIES"], "compare", *TINY, "--strategies", "ddp,breaks",
+                                  "--steps", 3, "--workers", 2, "--out", "cmp")
+        self.assert_refused(result, 3, "breaks: ", "broken in step 1")
+        self.assertRegex(result.out, r"(?m)^ddp .* ✓ .* —")
+        self.assertIn("not all of it", result.out)
 
     def test_lists_that_are_none(self):
         for words in (["--workers", "2,,3"], ["--workers", "2,2"], ["--servers", "1,x"], ["--steps", "2,3x"]):
@@ -216,17 +279,29 @@ class WrongStrategies(ProgramTest):
         return result.out
 
     def test_equality(self):
-        self.assertRegex(self.compare("claims-equality"), r"(?m)^claims-equality .* 0 ✓ +0 ✓ .* ✗$")
+        table = self.compare("claims-equality")
+        self.assertRegex(table, r"(?m)^claims-equality .* 0 ✓ .* ✗ .*$")
+        self.assertRegex(table, r"✗ claims-equality: final parameters are not those of .*: [\d.e-]+ apart")
 
     def test_bytes(self):
         table = self.compare("claims-bytes")
-        self.assertRegex(table, r"(?m)^claims-bytes .* 0 ✗ +0 ✓ .* —$")
-        self.assertIn("✗ worker 0 sent: 0 bytes in the run, predicted 12\n", table)
+        self.assertRegex(table, r"(?m)^claims-bytes .* 0 ✗ .* inexact .*$")
+        self.assertIn("✗ claims-bytes: worker 0 sent: 0 bytes in the run, predicted 12 (-12)\n", table)
 
     def test_memory(self):
         table = self.compare("claims-memory")
-        self.assertRegex(table, r"(?m)^claims-memory .* [0-9.]+ ✗ .* —$")
-        self.assertRegex(table, r"✗ worker 0 booked \d+ bytes for gradients, predicted 4\n")
+        self.assertRegex(table, r"(?m)^claims-memory .* [0-9.]+ ✗ +inexact .*$")
+        self.assertRegex(table, r"✗ claims-memory: worker 0 booked \d+ bytes for gradients, predicted 4 \(\+\d+\)\n")
+
+    def test_nothing_claimed(self):
+        """Shown as such, beside how far it is from the reference of others, and right whatever it does."""
+        result = self.run_program(os.environ["PSRING_WRONG_STRATEGIES"], "compare", *TINY, "--strategies",
+                                  "claims-nothing,ddp", "--steps", 3, "--workers", 2, "--out", "cmp")
+        self.assert_done(result)
+        self.assertRegex(result.out, r"(?m)^claims-nothing .* 0 — .* — +inexact .*$")
+        rows = json.loads((self.folder / "cmp" / "compare.json").read_text())["rows"]
+        self.assertGreater(rows[0]["largest_difference"], 0)
+        self.assertEqual(rows[1]["largest_difference"], 0)
 
 
 if __name__ == "__main__":

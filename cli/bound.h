@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace psring::cli {
+
+/// What a step cannot be faster than.
+enum class Bound : std::uint8_t { compute, memory, worker_link, server_link, latency };
+
+/// "compute", "memory", "worker link", "server link", "latency"
+std::string_view to_string(Bound bound);
+
+/// What was measured of a step; bytes are those of one step.
+struct StepFigures {
+  double step_s = 0;
+  double exposed_s = 0;  ///< of it, a worker waits for communication
+  /// How tensors travel: through memory that processes share, or through sockets.
+  bool sockets = false;
+  double link_bytes_per_s = 0;  ///< of each process's card, each way (--link); 0: not known
+  double worker_bytes = 0;      ///< through the card of the worker that moves most, the busier way
+  double server_bytes = 0;      ///< through a server's
+  double memory_bytes = 0;      ///< that all processes of the host read and write at least
+  double memory_bytes_per_s = 0;
+  std::size_t threads = 1;  ///< of all processes
+  std::size_t processors = 1;
+  double others = 0;  ///< processors that other programs took meanwhile
+
+  double busy_s() const { return step_s - exposed_s; }
+  double memory_s() const { return memory_bytes_per_s > 0 ? memory_bytes / memory_bytes_per_s : 0; }
+  /// How long a link carries the bytes of a step; 0 where its rate is not known.
+  double link_s(double bytes) const { return link_bytes_per_s > 0 ? bytes / link_bytes_per_s : 0; }
+};
+
+/// The rule of docs/formulas.md, "What bounds a step".
+Bound bound_of(const StepFigures& step);
+
+/// What can be changed about a run.
+struct Choices {
+  std::size_t workers = 1;
+  std::size_t servers = 0;
+  bool one_worker = false;  ///< whatever --workers says
+  bool gathers_twice = false;  ///< parameters, for each of both passes
+  bool overlap = true;      ///< false: switched off
+  std::size_t prefetch = 1;  ///< 0: switched off
+};
+
+/// Why it is this bound, in figures: "computes for 2.1 of 2.2 ms".
+std::string because(Bound bound, const StepFigures& step);
+/// What to change next.
+std::string advice(Bound bound, const StepFigures& step, const Choices& choices);
+
+}  // namespace psring::cli

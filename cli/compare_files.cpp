@@ -1,0 +1,228 @@
+#include <cmath>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <psring/cli/compare_files.h>
+#include <psring/cli/compare_table.h>
+#include <psring/cli/text_table.h>
+#include <psring/common/base/error.h>
+
+namespace psring::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void write_text(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream out(file);
+  out << text;
+  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", file.string());
+}
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+/// A figure that is not one is no JSON.
+Json finite(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(); }
+
+Json to_json(const Spread& spread) {
+  return {{"median", spread.median}, {"least", spread.least}, {"most", spread.most}};
+}
+
+Json difference(std::uint64_t measured, const std::optional<std::uint64_t>& predicted) {
+  if (!predicted) return {};
+  return static_cast<std::int64_t>(measured) - static_cast<std::int64_t>(*predicted);
+}
+
+Json system_of(const std::map<std::string, std::uint64_t>& by_process, const std::string& process) {
+  const auto found = by_process.find(process);
+  return found == by_process.end() ? Json() : Json(found->second);
+}
+
+Json to_json(const Summary& run) {
+  Json json = {{"samples_per_second", run.samples_per_second},
+               {"step_s", {{"median", run.step_seconds}, {"p10", run.step_p10_seconds}, {"p90", run.step_p90_seconds}}},
+               {"exposed_comm_s", {{"median", run.exposed_seconds}, {"mean", run.mean_exposed_seconds}}},
+               {"predicted_exposed_comm_s", or_null(run.predicted_exposed_seconds)},
+               {"final_loss", run.final_loss},
+               {"test_loss", or_null(run.test_loss)},
+               {"test_accuracy", or_null(run.test_accuracy)}};
+  for (const ByteCheck& check : run.bytes)
+    json["bytes"].push_back({{"process", check.role},
+                             {"direction", check.direction},
+                             {"measured", check.measured},
+                             {"predicted", or_null(check.predicted)},
+                             {"difference", difference(check.measured, check.predicted)}});
+  for (const MemoryCheck& check : run.memory)
+    json["memory"].push_back({{"process", check.role},
+                              {"category", check.category},
+                              {"peak", check.peak},
+                              {"predicted", or_null(check.predicted)},
+                              {"difference", difference(check.peak, check.predicted)}});
+  json["rss_peak"] = run.system_memory.rss;
+  json["pss_peak"] = run.system_memory.pss;
+  json["pss_together_peak"] = or_null(run.system_memory.pss_together);
+  return json;
+}
+
+Json to_json(const Row& row) {
+  const StepFigures step = row.step();
+  const Bound bound = bound_of(step);
+  Json json = {{"strategy", row.entry.label},
+               {"job", Json::parse(psring::to_json(row.entry.job))},
+               {"steps", row.runs.front().steps},
+               {"samples_per_second", to_json(row.of(&Summary::samples_per_second))},
+               {"step_s", to_json(row.of(&Summary::step_seconds))},
+               {"exposed_comm_s", to_json(row.of(&Summary::exposed_seconds))},
+               {"equality", to_string(row.equality)},
+               {"largest_difference", finite(row.largest_difference)},
+               {"ok", row.ok()},
+               {"bound_by", to_string(bound)},
+               {"because", because(bound, step)},
+               {"next", advice(bound, step, row.choices())},
+               {"figures",
+                {{"memory_bytes", step.memory_bytes},
+                 {"memory_bytes_per_s", step.memory_bytes_per_s},
+                 {"worker_link_bytes", step.worker_bytes},
+                 {"server_link_bytes", step.server_bytes},
+                 {"link_bytes_per_s", step.link_bytes_per_s > 0 ? Json(step.link_bytes_per_s) : Json()},
+                 {"threads", step.threads},
+                 {"processors", step.processors},
+                 {"processors_of_others", step.others}}}};
+  for (const Summary& run : row.runs) json["runs"].push_back(to_json(run));
+  return json;
+}
+
+std::string csv_of(const Json& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+/// Objects with the same members as lines under a head of their names.
+std::string csv(const std::vector<Json>& objects) {
+  std::string text;
+  for (const Json& object : objects) {
+    std::vector<std::string> names;
+    std::vector<std::string> values;
+    for (const auto& [name, value] : object.items()) {
+      names.push_back(name);
+      values.push_back(csv_of(value));
+    }
+    if (text.empty()) text = csv_line(names);
+    text += csv_line(values);
+  }
+  return text;
+}
+
+std::string table_csv(const std::vector<Row>& rows) {
+  std::vector<Json> lines;
+  for (const Row& row : rows) {
+    const Summary& first = row.runs.front();
+    const Spread step = row.of(&Summary::step_seconds);
+    lines.push_back({{"strategy", row.entry.label},
+                     {"role", "workers"},
+                     {"runs", row.runs.size()},
+                     {"samples_per_second", row.of(&Summary::samples_per_second).median},
+                     {"step_s", step.median},
+                     {"step_s_least", step.least},
+                     {"step_s_most", step.most},
+                     {"exposed_comm_s", row.of(&Summary::exposed_seconds).median},
+                     {"bytes_per_step", moved_bytes(row, kWorkers)},
+                     {"bytes_ok", or_null(bytes_ok(row, kWorkers))},
+                     {"peak_bytes", first.worker_peak_bytes},
+                     {"memory_ok", or_null(memory_ok(row, kWorkers))},
+                     {"equality", to_string(row.equality)},
+                     {"largest_difference", finite(row.largest_difference)},
+                     {"final_loss", first.final_loss},
+                     {"test_loss", or_null(first.test_loss)},
+                     {"test_accuracy", or_null(first.test_accuracy)},
+                     {"bound_by", to_string(bound_of(row.step()))}});
+    if (row.entry.job.servers == 0) continue;
+    Json servers = lines.back();
+    for (auto& [name, value] : servers.items())
+      if (name != "strategy") value = Json();
+    servers["role"] = "servers";
+    servers["runs"] = row.runs.size();
+    servers["bytes_per_step"] = moved_bytes(row, kServers);
+    servers["bytes_ok"] = or_null(bytes_ok(row, kServers));
+    servers["peak_bytes"] = first.server_peak_bytes;
+    servers["memory_ok"] = or_null(memory_ok(row, kServers));
+    lines.push_back(std::move(servers));
+  }
+  return csv(lines);
+}
+
+std::string memory_csv(const std::vector<Row>& rows) {
+  std::vector<Json> lines;
+  for (const Row& row : rows)
+    for (std::size_t r = 0; r < row.runs.size(); ++r)
+      for (const MemoryCheck& check : row.runs[r].memory)
+        lines.push_back({{"strategy", row.entry.label},
+                         {"run", r + 1},
+                         {"process", check.role},
+                         {"category", check.category},
+                         {"peak", check.peak},
+                         {"predicted", or_null(check.predicted)},
+                         {"difference", difference(check.peak, check.predicted)},
+                         {"rss_peak", system_of(row.runs[r].system_memory.rss, check.role)},
+                         {"pss_peak", system_of(row.runs[r].system_memory.pss, check.role)}});
+  return csv(lines);
+}
+
+std::string markdown(const std::vector<Row>& rows) {
+  std::string text = "# psring compare\n\n" + main_table(rows).markdown() + "\n" + legend(rows) + "\n";
+  for (const std::string& line : failures(rows)) text += "- " + line + "\n";
+  text += "\n## What bounds each\n\n";
+  for (const std::string& line : verdicts(rows)) text += "- " + line + "\n";
+  for (const Section& section : wide_sections(rows))
+    text += "\n## " + section.title + "\n\n" + section.table.markdown();
+  return text;
+}
+
+}  // namespace
+
+void write_comparison(const std::filesystem::path& folder, const std::vector<std::string>& command,
+                      const std::vector<Row>& rows) {
+  Json json = {{"command", command}, {"rows", Json::array()}};
+  for (const Row& row : rows) json["rows"].push_back(to_json(row));
+  write_text(folder / "compare.json", json.dump(2) + "\n");
+  write_text(folder / "table.csv", table_csv(rows));
+  write_text(folder / "memory.csv", memory_csv(rows));
+  write_text(folder / "compare.md", markdown(rows));
+}
+
+std::filesystem::path run_folder_of(const std::string& label, std::size_t run, std::size_t runs) {
+  std::string name = label;
+  for (char& c : name)
+    if (c == ':' || c == '/' || c == '=' || c == ',' || c == ' ') c = '-';
+  return runs == 1 ? std::filesystem::path(name) : std::filesystem::path(name) / fmt::format("run-{}", run + 1);
+}
+
+void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Row>& rows) {
+  static constexpr const char* kColumns[] = {"worker",         "step",      "epoch",          "time_s",
+                                             "loss",           "lr",        "samples",        "step_s",
+                                             "compute_s",      "comm_s",    "exposed_comm_s", "bytes_sent",
+                                             "bytes_received", "staleness", "test_loss",      "test_accuracy"};
+  std::ofstream out(folder / "compare.csv");
+  std::vector<std::string> cells{"strategy", "run"};
+  cells.insert(cells.end(), std::begin(kColumns), std::end(kColumns));
+  out << csv_line(cells);
+  for (const Row& row : rows)
+    for (std::size_t r = 0; r < row.runs.size(); ++r) {
+      const auto file = folder / run_folder_of(row.entry.label, r, row.runs.size()) / "metrics.jsonl";
+      std::ifstream in(file);
+      for (std::string line; std::getline(in, line);) {
+        const Json json = Json::parse(line, nullptr, false);
+        if (json.is_discarded()) fail(ErrorKind::data, "{}: a line is not JSON", file.string());
+        cells = {row.entry.label, std::to_string(r + 1)};
+        for (const char* column : kColumns) cells.push_back(json.contains(column) ? csv_of(json[column]) : "");
+        out << csv_line(cells);
+      }
+    }
+  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", (folder / "compare.csv").string());
+}
+
+}  // namespace psring::cli

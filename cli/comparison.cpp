@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <sstream>
+
+#include <psring/cli/comparison.h>
+#include <psring/common/base/error.h>
+#include <psring/common/net/data_links.h>
+#include <psring/common/net/link_shaping.h>
+#include <psring/worker/model/safetensors.h>
+
+namespace psring::cli {
+namespace {
+
+template <class Check>
+std::optional<bool> all_predicted(const std::vector<Check>& checks, std::string_view role) {
+  std::optional<bool> ok;
+  for (const Check& check : checks)
+    if (check.predicted && check.role.starts_with(role)) ok = ok.value_or(true) && check.ok();
+  return ok;
+}
+
+template <class Ask>
+std::optional<bool> in_all_runs(const Row& row, const Ask& ask) {
+  std::optional<bool> ok;
+  for (const Summary& run : row.runs)
+    if (const std::optional<bool> one = ask(run)) ok = ok.value_or(true) && *one;
+  return ok;
+}
+
+}  // namespace
+
+const char* to_string(Equality equality) {
+  switch (equality) {
+    case Equality::none:
+      return "—";
+    case Equality::same_bits:
+      return "=";
+    case Equality::rounding:
+      return "≈";
+    case Equality::inexact:
+      return "inexact";
+    case Equality::differs:
+      return "✗";
+  }
+  return "?";
+}
+
+Spread spread_of(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return {median, values.front(), values.back()};
+}
+
+Spread Row::of(double Summary::*figure) const {
+  std::vector<double> values;
+  for (const Summary& run : runs) values.push_back(run.*figure);
+  return spread_of(std::move(values));
+}
+
+bool Row::ok() const {
+  return equality != Equality::differs &&
+         std::all_of(runs.begin(), runs.end(), [](const Summary& run) { return run.ok(); });
+}
+
+StepFigures Row::step() const {
+  const Summary& run = runs.front();
+  const JobOptions& job = entry.job;
+  const auto steps = static_cast<double>(run.steps);
+  StepFigures step{.step_s = of(&Summary::step_seconds).median,
+                   .exposed_s = of(&Summary::exposed_seconds).median,
+                   .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
+                   .link_bytes_per_s = job.link.empty() ? 0 : net::parse_link(job.link).bits_per_second / 8,
+                   .memory_bytes_per_s = memory_bytes_per_s,
+                   .threads = job.workers * job.threads + job.servers * job.server_threads,
+                   .processors = processors,
+                   .others = spread_of(others).median};
+  double sent = 0;
+  for (const ByteCheck& check : run.bytes) {
+    const double bytes = static_cast<double>(check.measured) / steps;
+    const bool servers = check.role.starts_with(kServers);
+    if (check.direction == "sent") sent += bytes;
+    double& busiest = servers ? step.server_bytes : step.worker_bytes;
+    busiest = std::max(busiest, servers ? bytes / static_cast<double>(job.servers) : bytes);
+  }
+  double booked = 0;
+  for (const MemoryCheck& check : run.memory) booked += static_cast<double>(check.peak);
+  step.memory_bytes = 2 * (booked + sent);
+  return step;
+}
+
+Choices Row::choices() const {
+  const JobOptions& job = entry.job;
+  return {.workers = job.workers,
+          .servers = job.servers,
+          .one_worker = entry.kind->one_worker,
+          .gathers_twice = entry.kind->gathers && job.reshard_after_forward,
+          .overlap = job.overlap,
+          .prefetch = job.prefetch};
+}
+
+std::uint64_t moved_bytes(const Row& row, std::string_view role) {
+  const Summary& run = row.runs.front();
+  std::map<std::string, std::uint64_t> by_process;
+  for (const ByteCheck& check : run.bytes)
+    if (check.role.starts_with(role)) by_process[check.role] += check.measured;
+  std::uint64_t most = 0;
+  for (const auto& [process, bytes] : by_process) most = std::max(most, bytes);
+  return most / run.steps;
+}
+
+std::optional<bool> bytes_ok(const Row& row, std::string_view role) {
+  return in_all_runs(row, [&](const Summary& run) { return all_predicted(run.bytes, role); });
+}
+
+std::optional<bool> memory_ok(const Row& row, std::string_view role) {
+  return in_all_runs(row, [&](const Summary& run) { return all_predicted(run.memory, role); });
+}
+
+double largest_difference(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const worker::TensorFile left(a.string());
+  const worker::TensorFile right(b.string());
+  constexpr std::size_t kPiece = 65536;
+  std::vector<float> x(kPiece);
+  std::vector<float> y(kPiece);
+  double largest = 0;
+  for (const worker::TensorEntry& tensor : left.entries()) {
+    const worker::TensorEntry* other = right.find(tensor.name);
+    if (other == nullptr || other->elements != tensor.elements)
+      fail(ErrorKind::data, "{}: tensor {} is not that of {}", b.string(), tensor.name, a.string());
+    for (std::size_t at = 0; at < tensor.elements; at += kPiece) {
+      const std::size_t count = std::min(kPiece, tensor.elements - at);
+      left.read(tensor, at, {x.data(), count});
+      right.read(*other, at, {y.data(), count});
+      for (std::size_t i = 0; i < count; ++i) {
+        const double difference = std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i]));
+        if (!std::isfinite(difference)) return std::numeric_limits<double>::quiet_NaN();
+        largest = std::max(largest, difference);
+      }
+    }
+  }
+  return largest;
+}
+
+bool same_bytes(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const auto read = [](const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::ostringstream text;
+    if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: cannot read", file.string());
+    return text.str();
+  };
+  return read(a) == read(b);
+}
+
+}  // namespace psring::cli
