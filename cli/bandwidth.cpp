@@ -22,7 +22,8 @@ double measure(std::size_t bytes, std::size_t threads) {
   const auto copy = [&](Range range) { std::memcpy(&memory[half + range.begin], &memory[range.begin], range.size()); };
   const SystemClock clock;
   const Moment end = clock.now() + std::chrono::milliseconds(50);
-  const std::size_t rounds = std::max<std::size_t>(1, (std::size_t{8} << 20) / bytes);  // a pass is some 100 µs at least
+  const std::size_t rounds =
+      std::max<std::size_t>(1, (std::size_t{8} << 20) / bytes);  // a pass is some 100 µs at least
   double best = 0;
   do {
     const Moment start = clock.now();

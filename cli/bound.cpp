@@ -85,8 +85,7 @@ std::string advice(Bound bound, const StepFigures& step, const Choices& choices)
     case Bound::memory:
       return "a larger --global-batch: the same for more samples";
     case Bound::server_link:
-      if (choices.servers < choices.workers)
-        return "more --servers";
+      if (choices.servers < choices.workers) return "more --servers";
       return "a larger --global-batch: fewer exchanges";
     case Bound::worker_link:
       if (choices.gathers_twice) return "--reshard-after-forward off";

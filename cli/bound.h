@@ -41,10 +41,10 @@ Bound bound_of(const StepFigures& step);
 struct Choices {
   std::size_t workers = 1;
   std::size_t servers = 0;
-  bool one_worker = false;  ///< whatever --workers says
+  bool one_worker = false;     ///< whatever --workers says
   bool gathers_twice = false;  ///< parameters, for each of both passes
-  bool overlap = true;      ///< false: switched off
-  std::size_t prefetch = 1;  ///< 0: switched off
+  bool overlap = true;         ///< false: switched off
+  std::size_t prefetch = 1;    ///< 0: switched off
 };
 
 /// Why it is this bound, in figures: "computes for 2.1 of 2.2 ms".

@@ -213,13 +213,16 @@ Section reduction_section(const std::vector<Row>& rows) {
     const ModelStates of_whole = model_states(*whole);
     const ModelStates own = model_states(row);
     table.add({row.entry.label, std::to_string(stage),
-               stage == 1 ? "4 ×" : stage == 2 ? "8 ×" : fmt::format("n = {} ×", row.entry.job.workers),
+               stage == 1   ? "4 ×"
+               : stage == 2 ? "8 ×"
+                            : fmt::format("n = {} ×", row.entry.job.workers),
                times(of_whole.kept, own.kept), times(of_whole.whole, own.whole),
                times(whole->runs.front().worker_peak_bytes, row.runs.front().worker_peak_bytes)});
   }
-  return {"Memory of a worker that keeps all (ddp) over this one's. Textbook: Adam in mixed precision, for large n in "
-          "stages 1 and 2",
-          std::move(table)};
+  return {
+      "Memory of a worker that keeps all (ddp) over this one's. Textbook: Adam in mixed precision, for large n in "
+      "stages 1 and 2",
+      std::move(table)};
 }
 
 }  // namespace
@@ -238,12 +241,12 @@ TextTable main_table(const std::vector<Row>& rows) {
     std::vector<std::string> cells{row.entry.label, number(row.of(&Summary::samples_per_second).median, 0),
                                    number(step.median * 1e3, 3)};
     if (several) cells.push_back(row.runs.size() > 1 ? percent(step.relative()) : kNothing);
-    for (std::string& cell : std::vector<std::string>{
-             number(row.of(&Summary::exposed_seconds).median * 1e3, 3),
-             marked(count(moved_bytes(row, kWorkers)), bytes_ok(row, kWorkers)),
-             memory_cell(row, kWorkers, &Summary::worker_peak_bytes), to_string(row.equality),
-             accuracy ? number(first.test_accuracy, 4) : number(first.final_loss, 4),
-             std::string(to_string(bound_of(row.step())))})
+    for (std::string& cell :
+         std::vector<std::string>{number(row.of(&Summary::exposed_seconds).median * 1e3, 3),
+                                  marked(count(moved_bytes(row, kWorkers)), bytes_ok(row, kWorkers)),
+                                  memory_cell(row, kWorkers, &Summary::worker_peak_bytes), to_string(row.equality),
+                                  accuracy ? number(first.test_accuracy, 4) : number(first.final_loss, 4),
+                                  std::string(to_string(bound_of(row.step())))})
       cells.push_back(std::move(cell));
     table.add(std::move(cells));
     if (row.entry.job.servers == 0) continue;
@@ -273,12 +276,12 @@ std::vector<std::string> verdicts(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const StepFigures step = row.step();
     const Bound bound = bound_of(step);
-    lines.push_back(fmt::format("{}: {} → {}", row.entry.label, because(bound, step),
-                                advice(bound, step, row.choices())));
+    lines.push_back(
+        fmt::format("{}: {} → {}", row.entry.label, because(bound, step), advice(bound, step, row.choices())));
     const Summary& first = row.runs.front();
     if (first.predicted_exposed_seconds)
-      lines.back() += fmt::format("; exposed on average {:.1f} ms, predicted {:.1f}",
-                                  first.mean_exposed_seconds * 1e3, *first.predicted_exposed_seconds * 1e3);
+      lines.back() += fmt::format("; exposed on average {:.1f} ms, predicted {:.1f}", first.mean_exposed_seconds * 1e3,
+                                  *first.predicted_exposed_seconds * 1e3);
   }
   return lines;
 }
@@ -287,8 +290,7 @@ std::vector<std::string> failures(const std::vector<Row>& rows) {
   std::vector<std::string> lines;
   for (const Row& row : rows) {
     for (std::size_t r = 0; r < row.runs.size(); ++r) {
-      const std::string who =
-          row.runs.size() > 1 ? fmt::format("{}, run {}", row.entry.label, r + 1) : row.entry.label;
+      const std::string who = row.runs.size() > 1 ? fmt::format("{}, run {}", row.entry.label, r + 1) : row.entry.label;
       for (const ByteCheck& check : row.runs[r].bytes)
         if (!check.ok())
           lines.push_back(fmt::format("✗ {}: {} {}: {} bytes in the run, predicted {} ({})", who, check.role,

@@ -180,7 +180,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--virtual-workers", job.virtual_workers, "single: repeat the arithmetic of so many workers")
       ->group(exchange)
       ->capture_default_str();
-  command.add_option("--units", job.units, "what moves together: layer or block")
+  command
+      .add_option("--units", job.units,
+                  "what moves together: layer, block, root (all), N layers each, or sets: 0+3,1+2")
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--consistency", job.consistency, "bsp")->group(exchange)->capture_default_str();

@@ -37,7 +37,8 @@ struct Sweep::State {
   std::string take(CLI::Option* option, const std::string& text) {
     const bool counts_workers = option->get_single_name() == "servers";
     if (setting) return text;
-    const bool list = text.find(',') != std::string::npos;
+    const bool sets = option->get_single_name() == "units" && text.find('+') != std::string::npos;  // 0+3,1+2 is one
+    const bool list = text.find(',') != std::string::npos && !sets;
     if (!list && !(counts_workers && text == "n")) return text;
     std::vector<std::string> values = split(text);
     for (const std::string& value : values)

@@ -13,7 +13,8 @@ class App;
 namespace psring::cli {
 
 /// Lists in a command's options: `--workers 2,4,8 --servers 1,n` stands for every combination of them, one point each;
-/// n is the point's number of workers. Options whose values have commas of their own take no list.
+/// n is the point's number of workers. Options whose values have commas of their own take no list, and
+/// `--units` none of sets.
 class Sweep {
  public:
   /// For the options that the command has so far. Must outlive the command's parsing.

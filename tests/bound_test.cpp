@@ -73,8 +73,9 @@ TEST_CASE("memory traffic that takes half of a step bounds it, whether it comput
   StepFigures step = computing();
   step.memory_bytes = 100e6;  // 5 ms
   CHECK(bound_of(step) == Bound::memory);
-  CHECK(line(step) == "moves 100 MB through memory, 5.00 of 10.0 ms at 20 GB/s → a larger --global-batch: the same for "
-                      "more samples");
+  CHECK(line(step) ==
+        "moves 100 MB through memory, 5.00 of 10.0 ms at 20 GB/s → a larger --global-batch: the same for "
+        "more samples");
   step.exposed_s = 0.009;
   CHECK(bound_of(step) == Bound::memory);
   step.memory_bytes = 99e6;
@@ -109,8 +110,9 @@ TEST_CASE("a link that has little to carry leaves delays") {
   StepFigures step = linked();
   step.worker_bytes = 3e6;  // 24 of 50 ms
   CHECK(bound_of(step) == Bound::latency);
-  CHECK(line(step) == "a worker's link is busy for 24.0 ms of 50.0 → fewer, larger messages: --units block, a larger "
-                      "--model or --global-batch");
+  CHECK(line(step) ==
+        "a worker's link is busy for 24.0 ms of 50.0 → fewer, larger messages: --units block, a larger "
+        "--model or --global-batch");
   CHECK_THAT(line(step, {.overlap = false}), Contains("--overlap on"));
   CHECK_THAT(line(step, {.prefetch = 0}), Contains("--prefetch 1"));
   step.threads = 3;

@@ -103,7 +103,8 @@ TEST_CASE("the table of all presets keeps to 100 columns, whatever is in it") {
     inexact.equality = Equality::inexact;
     rows.push_back(inexact);
     rows.push_back(row(std::string(250, 'x'), {summary(2680832)}));
-    CHECK_THAT(main_table(rows).plain(kTableColumns), Contains("ps-colocated n=128 s=128 reshard-after-forward=off bucket=25M\n"));
+    CHECK_THAT(main_table(rows).plain(kTableColumns),
+               Contains("ps-colocated n=128 s=128 reshard-after-forward=off bucket=25M\n"));
   }
   SECTION("a link of all others' longest words") {
     Row& slow = rows.emplace_back(row("slow", {summary(99'999'999'999, 9999)}));
@@ -203,9 +204,12 @@ TEST_CASE("--wide: every process, formulas and differences, equal processes in o
 
 TEST_CASE("--wide: the textbook's reduction beside the measured one") {
   Summary zero = summary(1000);
-  zero.memory = {{"worker 0", "parameters", 500, 500}, {"worker 0", "gradients", 500, 500},
-                 {"worker 0", "communication", 1000, 1000}, {"worker 0", "activations", 10, std::nullopt}};
-  std::vector<Row> rows{row("ddp", {summary(1000)}, 0, {.ring = true}), row("zero3", {zero}, 0, {.ring = true, .stage = 3}),
+  zero.memory = {{"worker 0", "parameters", 500, 500},
+                 {"worker 0", "gradients", 500, 500},
+                 {"worker 0", "communication", 1000, 1000},
+                 {"worker 0", "activations", 10, std::nullopt}};
+  std::vector<Row> rows{row("ddp", {summary(1000)}, 0, {.ring = true}),
+                        row("zero3", {zero}, 0, {.ring = true, .stage = 3}),
                         row("zero1", {summary(500)}, 0, {.ring = true, .stage = 1})};
   std::string text = wide_sections(rows).back().table.plain();
   CHECK_THAT(text, Contains("zero3        3  n = 2 ×   2.00 ×           1.00 ×"));
@@ -232,10 +236,10 @@ TEST_CASE("the copies say what the table says") {
   CHECK(ps["bound_by"] == "compute");
   CHECK(ps["runs"].size() == 2);
   CHECK(ps["runs"][1]["memory"][0] == nlohmann::json({{"process", "worker 0"},
-                                                       {"category", "parameters"},
-                                                       {"peak", 900},
-                                                       {"predicted", 1000},
-                                                       {"difference", -100}}));
+                                                      {"category", "parameters"},
+                                                      {"peak", 900},
+                                                      {"predicted", 1000},
+                                                      {"difference", -100}}));
   CHECK(ps["runs"][0]["pss_together_peak"] == 9000);
   CHECK(json["rows"][1]["largest_difference"].is_null());
 
@@ -257,8 +261,8 @@ TEST_CASE("the copies say what the table says") {
 
   const auto memory = read_csv(folder.file("memory.csv"));
   CHECK(memory.size() == 1 + 3 * 9);
-  CHECK(memory[10] == std::vector<std::string>{"ps, odd", "2", "worker 0", "parameters", "900", "1000", "-100", "4000",
-                                               "3000"});
+  CHECK(memory[10] ==
+        std::vector<std::string>{"ps, odd", "2", "worker 0", "parameters", "900", "1000", "-100", "4000", "3000"});
 
   std::ifstream text(folder.file("compare.md"));
   std::stringstream markdown;

@@ -11,6 +11,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/device/kernels.h>
+#include <psring/tests/support/values.h>
 #include <psring/worker/model/batch_norm.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/flat_parameters.h>
@@ -332,6 +333,23 @@ TEST_CASE("units: layers, blocks, and what shares a tensor") {
   Model clash = stack({{"w"}});
   clash.layers.push_back(std::make_unique<Names>(std::vector<TensorSpec>{{"w", {3, 2}, {}}}));
   CHECK_THROWS_WITH(FlatModel(clash, {{0}, {1}}), Catch::Contains("w") && Catch::Contains("shapes"));
+}
+
+TEST_CASE("units: any number of layers, all, and sets of those that have parameters") {
+  using Groups = std::vector<std::vector<std::size_t>>;
+  const Model gelu = make_gelu_mlp(Spec::parse("--model", "gelu-mlp:dim=4,layers=4"));  // a GELU after each
+  REQUIRE(gelu.layers.size() == 8);
+  CHECK(group_layers(gelu, "root") == Groups{{0, 2, 4, 6}, {1}, {3}, {5}, {7}});
+  CHECK(group_layers(gelu, "3") == Groups{{0, 2, 4}, {6}, {1}, {3}, {5}, {7}});
+  CHECK(group_layers(gelu, "9") == group_layers(gelu, "root"));
+  CHECK(group_layers(gelu, "3+0,1") == Groups{{6, 0}, {2}, {1}, {3}, {4}, {5}, {7}});
+  CHECK(FlatModel(gelu, group_layers(gelu, "0+3,1+2")).units() == 2);
+  for (const char* bad : {"0", "-1", "1.5", "", "0+", "0+1,", "+", "0+x", "0+1+1", "0+1,1+2", "3+4"}) {
+    INFO(bad);
+    CHECK(test::error_of(ErrorKind::usage, [&] { group_layers(gelu, bad); }).starts_with("--units"));
+  }
+  const Model shared = stack({{"wte"}, {"a"}, {"b"}, {"wte"}});
+  CHECK(unit_names(FlatModel(shared, group_layers(shared, "0+1"))) == std::vector<std::string>{"root", "b"});
 }
 
 TEST_CASE("shared tensors lend one place, and one freshness") {

@@ -168,6 +168,47 @@ TEST_CASE("prefetch, kept parameters, units, buckets and layerwise rules change 
   }
 }
 
+TEST_CASE("units of any layers change no bit, and move and hold what is predicted") {
+  const auto model = GENERATE(values({kGpt, "mlp:20-9-33-17-8-12-5"}));
+  const auto units = GENERATE(values({"2", "root", "0+2", "2+0,1+4,3+5"}));
+  JobOptions job = small_job(model);
+  job.units = units;
+  SECTION("plain") {}
+  SECTION("two ahead, two micro-batches, clipped") {
+    job.prefetch = 2;
+    job.accumulate = 2;
+    job.clip_norm = 0.05;
+  }
+  SECTION("none ahead, parameters stay") {
+    job.prefetch = 0;
+    job.reshard_after_forward = false;
+  }
+  const JobRun local = reference(job, 2, "zero1");
+  const JobRun owner = reference(job, 2, "zero2");
+  for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3", "ps", "ps-zero2", "ps-zero3"}) {
+    const bool servers = strategy.starts_with("ps");
+    if (job.accumulate > 1 && servers && strategy != "ps") continue;
+    CAPTURE(model, units, strategy, job.prefetch);
+    job.servers = servers ? 2 : 0;
+    check_all(zero(job, 2, strategy), strategy == "zero2" || strategy == "zero3" ? owner : local);
+  }
+}
+
+TEST_CASE("one unit of all: its peak is the whole model's") {
+  const auto model = GENERATE(values({kMlp, kGpt}));
+  JobOptions job = small_job(model);
+  job.units = "root";
+  const auto communication = [&](const char* strategy) {
+    const JobRun run = zero(job, 3, strategy);
+    const std::uint64_t m = run.parameters * sizeof(float);
+    return static_cast<double>(run.workers[0].peaks.at(Category::communication)) / static_cast<double>(m);
+  };
+  CHECK(communication("zero2") == 1);  // the gradient
+  CHECK(communication("zero3") == 2);  // and the parameters
+  job.servers = 2;
+  CHECK(communication("ps-zero3") == 2);
+}
+
 TEST_CASE("values given at the start are cut among the owners") {
   JobOptions job = small_job(kGpt);
   const test::TemporaryFolder folder;

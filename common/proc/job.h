@@ -25,7 +25,7 @@ struct JobOptions {
   std::uint64_t seed = 0;
   std::string shuffle = "epoch";  ///< or none
   std::string pad = "wrap";       ///< or none
-  std::string units = "layer";    ///< or block
+  std::string units = "layer";    ///< or block, root, N, 0+3,1+2
   std::string init;               ///< a safetensors file, or ""
 
   std::string optimizer = "sgd";

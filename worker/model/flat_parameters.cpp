@@ -93,18 +93,6 @@ struct Tensors {
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> group_layers(const Model& model, std::string_view units) {
-  if (units != "layer" && units != "block") fail(ErrorKind::usage, "--units: expected layer or block, got '{}'", units);
-  std::vector<std::vector<std::size_t>> groups;
-  if (units == "block") groups = model.blocks;
-  std::vector<bool> grouped(model.layers.size(), false);
-  for (const auto& group : groups)
-    for (const std::size_t layer : group) grouped.at(layer) = true;
-  for (std::size_t layer = 0; layer < grouped.size(); ++layer)
-    if (!grouped[layer]) groups.push_back({layer});
-  return groups;
-}
-
 FlatModel::FlatModel(const Model& model, const std::vector<std::vector<std::size_t>>& groups)
     : layers_(model.layers.size()) {
   const std::vector<std::size_t> group_of = group_of_each_layer(model, groups);

@@ -15,8 +15,10 @@ namespace psring::worker {
 
 inline constexpr std::size_t kNoUnit = static_cast<std::size_t>(-1);
 
-/// Layers that are to lie in one unit each: `--units layer` gives every layer its own, `block` the model's blocks
-/// (layers in none of them get their own). Throws usage for another word.
+/// Layers that are to lie in one unit each, as --units says: `layer` gives every layer its own, `block` the model's
+/// blocks, `root` one to all, a number N one to N layers after each other, and sets such as `0+3,1+2` one to each set.
+/// Layers in none of them get their own. N and sets count layers that have parameters, from 0. Throws usage for
+/// anything else, for a layer that the model has not, and for one that stands there twice.
 std::vector<std::vector<std::size_t>> group_layers(const Model& model, std::string_view units);
 
 /// Which unit each layer's tensors lie in, and where. Groups that name the same tensor become one unit, called
