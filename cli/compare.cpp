@@ -138,7 +138,7 @@ class Comparison {
     fmt::print("\n{}{}", main_table(rows_).plain(kTableColumns), legend(rows_));
     for (const std::string& line : failures(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
     fmt::print("\nWhat bounds each, and what to try next:\n");
-    for (const std::string& line : verdicts(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
+    for (const std::string& line : bound_lines(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
     if (flags_.wide)
       for (const Section& section : wide_sections(rows_)) fmt::print("\n{}\n{}", section.title, section.table.plain());
     write_metrics_csv(out_, rows_);

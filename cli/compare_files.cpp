@@ -176,7 +176,7 @@ std::string markdown(const std::vector<Row>& rows) {
   std::string text = "# psring compare\n\n" + main_table(rows).markdown() + "\n" + legend(rows) + "\n";
   for (const std::string& line : failures(rows)) text += "- " + line + "\n";
   text += "\n## What bounds each\n\n";
-  for (const std::string& line : verdicts(rows)) text += "- " + line + "\n";
+  for (const std::string& line : bound_lines(rows)) text += "- " + line + "\n";
   for (const Section& section : wide_sections(rows))
     text += "\n## " + section.title + "\n\n" + section.table.markdown();
   return text;

@@ -271,7 +271,7 @@ std::string legend(const std::vector<Row>& rows) {
   return text;
 }
 
-std::vector<std::string> verdicts(const std::vector<Row>& rows) {
+std::vector<std::string> bound_lines(const std::vector<Row>& rows) {
   std::vector<std::string> lines;
   for (const Row& row : rows) {
     const StepFigures step = row.step();

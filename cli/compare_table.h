@@ -18,7 +18,7 @@ TextTable main_table(const std::vector<Row>& rows);
 std::string legend(const std::vector<Row>& rows);
 
 /// One line a row: what bounds it, why, and what to change next; and the predicted exposed communication, if any.
-std::vector<std::string> verdicts(const std::vector<Row>& rows);
+std::vector<std::string> bound_lines(const std::vector<Row>& rows);
 
 /// One line for each of the bytes, categories of memory and equalities that are not as declared.
 std::vector<std::string> failures(const std::vector<Row>& rows);

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string>
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,19 +14,29 @@
 namespace psring::cli {
 namespace {
 
-/// Of all processors, since the host started: proc(5), the line "cpu user nice system idle iowait irq softirq".
+/// Of the processors that we may run on, since the host started: lines "cpuN user nice system idle iowait irq softirq"
+/// of proc(5).
 double busy_seconds() {
+  cpu_set_t ours;
+  CPU_ZERO(&ours);
+  if (::sched_getaffinity(0, sizeof ours, &ours) != 0) return 0;
   std::ifstream in("/proc/stat");
-  std::string name;
-  double user = 0;
-  double nice = 0;
-  double system = 0;
-  double idle = 0;
-  double waiting = 0;
-  double irq = 0;
-  double softirq = 0;
-  if (!(in >> name >> user >> nice >> system >> idle >> waiting >> irq >> softirq)) return 0;
-  return (user + nice + system + irq + softirq) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  double ticks = 0;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name;
+    double user = 0;
+    double nice = 0;
+    double system = 0;
+    double idle = 0;
+    double waiting = 0;
+    double irq = 0;
+    double softirq = 0;
+    if (!(words >> name >> user >> nice >> system >> idle >> waiting >> irq >> softirq)) continue;
+    const int cpu = name.starts_with("cpu") && name.size() > 3 ? std::atoi(name.c_str() + 3) : -1;
+    if (cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &ours)) ticks += user + nice + system + irq + softirq;
+  }
+  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 double own_seconds() {

@@ -2,7 +2,7 @@
 
 namespace psring::cli {
 
-/// What other programs take of this host's processors while something of ours runs.
+/// What other programs take of the processors that we may run on while something of ours runs.
 class OtherLoad {
  public:
   /// From now on.

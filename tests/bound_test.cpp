@@ -1,6 +1,7 @@
 // What bounds a step, from made-up figures: every outcome, and both sides of each of its limits.
 #include <catch2/catch.hpp>
 
+#include <psring/cli/bandwidth.h>
 #include <psring/cli/bound.h>
 
 using namespace psring::cli;
@@ -136,4 +137,12 @@ TEST_CASE("each has a name") {
   CHECK(to_string(Bound::worker_link) == "worker link");
   CHECK(to_string(Bound::server_link) == "server link");
   CHECK(to_string(Bound::latency) == "latency");
+}
+
+TEST_CASE("memory is measured once for each power of two") {
+  MemoryBandwidth bandwidth(2);
+  const double measured = bandwidth.bytes_per_second(3'000'000);
+  CHECK(measured > 1e6);
+  CHECK(bandwidth.bytes_per_second(4'000'000) == measured);
+  CHECK(bandwidth.bytes_per_second(0) > 1e6);
 }

@@ -114,7 +114,7 @@ TEST_CASE("the table of all presets keeps to 100 columns, whatever is in it") {
   INFO(text);
   CHECK(widest(text) <= kTableColumns);
   CHECK(widest(legend(rows)) <= kTableColumns);
-  for (const std::string& line : verdicts(rows)) CHECK(widest(wrapped(line, kTableColumns, 2)) <= kTableColumns);
+  for (const std::string& line : bound_lines(rows)) CHECK(widest(wrapped(line, kTableColumns, 2)) <= kTableColumns);
 }
 
 TEST_CASE("a row says what was measured and whether it is as predicted") {
