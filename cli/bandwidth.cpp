@@ -2,6 +2,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include <psring/cli/bandwidth.h>
@@ -12,25 +13,35 @@ namespace psring::cli {
 namespace {
 
 constexpr std::size_t kLeast = std::size_t{1} << 20;
+constexpr std::size_t kPass = std::size_t{2} << 20;    // some 100 µs, so that the clock's grain does not count
 constexpr std::size_t kMost = std::size_t{256} << 20;  // beyond all caches: larger sets are as fast
 
-/// The best of some passes: what disturbs makes one slower, never faster.
+/// Of each thread the median of its passes, while the others are at work as well, added up: a pass that waited for a
+/// processor does not count, nor one that had all of the cache because another thread waited.
 double measure(std::size_t bytes, std::size_t threads) {
   Parallel team(threads);
   std::vector<char> memory(bytes, 1);
   const std::size_t half = bytes / 2;
-  const auto copy = [&](Range range) { std::memcpy(&memory[half + range.begin], &memory[range.begin], range.size()); };
   const SystemClock clock;
   const Moment end = clock.now() + std::chrono::milliseconds(50);
-  const std::size_t rounds =
-      std::max<std::size_t>(1, (std::size_t{8} << 20) / bytes);  // a pass is some 100 µs at least
-  double best = 0;
-  do {
-    const Moment start = clock.now();
-    for (std::size_t r = 0; r < rounds; ++r) team.for_slices(half, 4096, copy);
-    best = std::max(best, static_cast<double>(2 * half * rounds) / seconds(clock.now() - start));
-  } while (clock.now() < end);
-  return best;
+  std::mutex mutex;
+  double sum = 0;
+  team.for_slices(half, 4096, [&](Range range) {
+    if (range.empty()) return;
+    const std::size_t rounds = 1 + kPass / range.size();
+    std::vector<double> rates;
+    do {
+      const Moment start = clock.now();
+      for (std::size_t r = 0; r < rounds; ++r)
+        std::memcpy(&memory[half + range.begin], &memory[range.begin], range.size());
+      rates.push_back(static_cast<double>(2 * range.size() * rounds) / seconds(clock.now() - start));
+    } while (clock.now() < end);
+    const auto median = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+    std::nth_element(rates.begin(), median, rates.end());
+    const std::lock_guard lock(mutex);
+    sum += *median;
+  });
+  return sum;
 }
 
 }  // namespace
