@@ -194,7 +194,8 @@ const Row* whole_row(const std::vector<Row>& rows, const Row& row) {
     const JobOptions& a = other.entry.job;
     const JobOptions& b = row.entry.job;
     if (other.entry.kind->ring && other.entry.kind->stage == 0 && other.entry.kind->exact && a.workers == b.workers &&
-        a.model == b.model && a.optimizer == b.optimizer && a.momentum == b.momentum && a.units == b.units)
+        a.model == b.model && a.optimizer == b.optimizer && a.momentum == b.momentum && a.units == b.units &&
+        a.precision == b.precision && a.comm_dtype == b.comm_dtype)
       return &other;
   }
   return nullptr;
