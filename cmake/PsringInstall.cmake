@@ -9,6 +9,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/byte_ledger.h
   common/base/clock.h
   common/base/dtype.h
+  common/base/elements.h
   common/base/error.h
   common/base/fd.h
   common/base/file.h
@@ -34,6 +35,7 @@ set(PSRING_PUBLIC_HEADERS
   optim/exact_sum.h
   optim/norm.h
   optim/operands.h
+  optim/loss_scaler.h
   optim/optimizer.h
   optim/optimizers.h
   optim/schedule.h

@@ -32,8 +32,9 @@ struct Raw {
     bytes.insert(bytes.end(), at, at + sizeof value);
     return *this;
   }
-  Raw& head(std::uint64_t owners, std::uint64_t units, std::uint64_t piece = kPieceElements) {
-    return number(1).number(0).number(owners).number(piece).number(units);
+  Raw& head(std::uint64_t owners, std::uint64_t units, std::uint64_t piece = kPieceElements, DType type = DType::f32) {
+    const auto number_of = static_cast<std::uint64_t>(type);
+    return number(1).number(0).number(owners).number(piece).number(number_of).number(0).number(units);
   }
   Raw& tensor(const std::vector<std::uint64_t>& shape, std::uint64_t kind = 0, std::uint64_t id = 0) {
     number(0).number(shape.size());
@@ -122,6 +123,7 @@ TEST_CASE("claims beyond the bounds are refused before anything is allocated for
   CHECK_THAT(refusal(Raw().head(1, 0, 256)), Catch::Contains("pieces of 256 elements"));
   CHECK_THAT(refusal(Raw().head(1, 0, kLeastPieceElements + 1)), Catch::Contains("pieces of 16385 elements"));
   CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements + 256)), Catch::Contains("at most 262144"));
+  CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements, DType::i32)), Catch::Contains("type i32"));
   CHECK_THAT(refusal(Raw().head(tera, 0)), Catch::Contains("at most 65536"));
   CHECK_THAT(refusal(Raw().head(1, 1).number(tera)), Catch::Contains("at most 256"));                // a name
   CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(tera)), Catch::Contains("at most 1048576"));  // tensors
