@@ -158,7 +158,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(optimizer)
       ->capture_default_str();
 
-  const char* precision = "Precision";
+  const char* precision = "Precision and memory";
   command.add_option("--precision", job.precision, "of parameters and activations: f32, bf16 or f16")
       ->group(precision)
       ->capture_default_str();
@@ -171,6 +171,12 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command
       .add_option("--master-copy", flags.master_copy,
                   "on: owners keep narrow parameters in f32, too; off: they update the narrow ones")
+      ->group(precision)
+      ->capture_default_str();
+
+  command
+      .add_option("--activation-checkpointing", job.activation_checkpointing,
+                  "off, or unit: keep a unit's input alone, and compute the rest again for backward")
       ->group(precision)
       ->capture_default_str();
 
@@ -286,6 +292,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   check_duration("--heartbeat-timeout", job.heartbeat_timeout, 0.1);
   check_duration("--join-timeout", job.join_timeout, 0.1);
   check_duration("--op-timeout", job.op_timeout, 0);
+  one_of("--activation-checkpointing", job.activation_checkpointing, "off", "unit");
   one_of("--shuffle", job.shuffle, "epoch", "none");
   one_of("--pad", job.pad, "wrap", "none");
   if (job.pad == "none" && job.aggregate != "mean" && job.aggregate != "sum")

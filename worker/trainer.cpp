@@ -116,12 +116,21 @@ void Trainer::forward(BufferUse use) {
 void Trainer::backward(Micro micro) {
   for (std::size_t layer = parts_.flat.layers(); layer-- > 0;) {
     acquire(layer, Pass::backward);
+    forward_again(parts_.network.to_recompute(layer));
     {
       const Trace::Span span(parts_.trace, "backward", parts_.trace.on() ? std::to_string(layer) : "");
       parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer));
     }
     release(layer, Pass::backward);
     hand_over(layer, micro);
+  }
+}
+
+/// Of layers of one unit, which backward has acquired.
+void Trainer::forward_again(Range layers) {
+  for (std::size_t layer = layers.begin; layer < layers.end; ++layer) {
+    const Trace::Span span(parts_.trace, "forward again", parts_.trace.on() ? std::to_string(layer) : "");
+    parts_.network.forward_layer(layer, binding_.parameters(layer));
   }
 }
 

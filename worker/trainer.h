@@ -85,6 +85,7 @@ class Trainer {
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
   void forward_without_samples();
   void pass_without_samples(Micro micro);
+  void forward_again(Range layers);
   void hand_over(std::size_t layer, Micro micro);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);
   void load(const Dataset& data, std::span<const std::uint32_t> samples);

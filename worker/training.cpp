@@ -166,8 +166,10 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
 void Training::run(TrainObserver& observer) {
   const JobOptions& job = setup_.job();
   const std::size_t batch = job.batch_per_worker();
+  const Layout& layout = setup_.layout();
   Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate,
-                  {setup_.layout().parameter_type, setup_.layout().parameter_type, setup_.layout().gradient_type});
+                  {layout.parameter_type, layout.parameter_type, layout.gradient_type},
+                  job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>());
   Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch",
                   job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap);
   Trainer trainer({.steps = setup_.steps(),

@@ -40,6 +40,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("comm_dtype", o.comm_dtype);
   visit("master_copy", o.master_copy);
   visit("loss_scale", o.loss_scale);
+  visit("activation_checkpointing", o.activation_checkpointing);
   visit("consistency", o.consistency);
   visit("optimizer_on", o.optimizer_on);
   visit("aggregate", o.aggregate);

@@ -40,10 +40,11 @@ struct JobOptions {
   double clip_norm = 0;  ///< 0: off
   std::string schedule = "constant";
 
-  std::string precision = "f32";    ///< of parameters and activations: or bf16, f16
-  std::string comm_dtype;           ///< of gradients, as they are kept and sent; "": as precision
-  bool master_copy = true;          ///< of parameters narrower than f32, in f32, at their owner
-  std::string loss_scale = "auto";  ///< or dynamic, off, a number
+  std::string precision = "f32";                 ///< of parameters and activations: or bf16, f16
+  std::string comm_dtype;                        ///< of gradients, as they are kept and sent; "": as precision
+  bool master_copy = true;                       ///< of parameters narrower than f32, in f32, at their owner
+  std::string loss_scale = "auto";               ///< or dynamic, off, a number
+  std::string activation_checkpointing = "off";  ///< or unit
 
   std::string consistency = "bsp";
   std::string optimizer_on = "server";  ///< or worker

@@ -268,6 +268,7 @@ class Job {
     mine.predicted = training.predict();
     for (const auto& [category, predicted] : mine.predicted.worker_memory)
       mine.peaks[category] = memory.peak_bytes(category);
+    mine.activations = memory.peak_bytes(Category::activations);
     if (rank == 0) result.predicted = mine.predicted;
     ending_.worker_done();
   }

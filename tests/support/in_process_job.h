@@ -23,8 +23,9 @@ struct WorkerRun {
   std::vector<worker::Evaluation> evaluations;
   std::uint64_t sent = 0;  ///< payload of the exchange, over all steps; start-up and verdicts are control
   std::uint64_t received = 0;
-  std::map<Category, std::uint64_t> peaks;  ///< of its memory
-  worker::Prediction predicted;             ///< its own: ranks of odd counts move different bytes
+  std::map<Category, std::uint64_t> peaks;  ///< of its memory, where predicted
+  std::uint64_t activations = 0;
+  worker::Prediction predicted;  ///< its own: ranks of odd counts move different bytes
 };
 
 struct JobRun {

@@ -132,6 +132,21 @@ FlatModel::FlatModel(const Model& model, const std::vector<std::vector<std::size
   }
 }
 
+std::vector<Range> FlatModel::runs() const {
+  std::vector<Range> runs;
+  std::size_t after = kNoUnit;  // the unit of the run that the layer begins or lies in, from the last one on
+  for (std::size_t layer = layers(); layer-- > 0;) {
+    const std::size_t unit = unit_of(layer);
+    if (runs.empty() || (unit != kNoUnit && unit != after))
+      runs.push_back({layer, layer + 1});
+    else
+      runs.back().begin = layer;
+    if (unit != kNoUnit) after = unit;
+  }
+  std::reverse(runs.begin(), runs.end());
+  return runs;
+}
+
 Binding::Binding(const FlatModel& model)
     : model_(&model), parameters_(model.layers()), gradients_(model.layers()), fresh_(model.units()) {
   for (std::size_t unit = 0; unit < model.units(); ++unit) fresh_[unit].assign(model.tensors(unit).size(), true);

@@ -38,6 +38,9 @@ class FlatModel {
   /// The unit's layers, ascending. The first is the last that backward passes: after it the unit's gradient is
   /// complete. The last is the first that backward needs, and the last that forward does.
   std::span<const std::size_t> layers_of(std::size_t unit) const { return unit_layers_[unit]; }
+  /// Ranges of neighbouring layers of one unit; layers without tensors go with those after them, so that
+  /// a range ends with a layer that backward acquires its unit for. They cover all.
+  std::vector<Range> runs() const;
   /// The layer's tensors, in the order of tensors(), as positions in its unit.
   std::span<const std::size_t> slots_of(std::size_t layer) const { return layers_[layer].slots; }
   std::span<const TensorSlot> tensors(std::size_t unit) const { return units_[unit].tensors; }

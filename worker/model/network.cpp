@@ -52,8 +52,9 @@ class Network::Loan {
 
 void Network::Free::operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{kAlign}); }
 
-Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch, Types types)
-    : model_(&model), kernels_(&kernels), ledger_(&ledger), max_batch_(max_batch) {
+Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch, Types types,
+                 std::vector<Range> recomputed)
+    : model_(&model), kernels_(&kernels), ledger_(&ledger), max_batch_(max_batch), recomputed_(std::move(recomputed)) {
   check(max_batch > 0 && !model.layers.empty() && model.loss != nullptr, "model {}: no layers, loss or batch",
         model.name);
   const std::vector<Shape> shapes = shapes_for(max_batch);
@@ -76,13 +77,34 @@ Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std
   std::size_t most_gradient = 0;
   std::size_t most_scratch = 0;
   std::size_t most_copies = 0;
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    activations.push_back(place(shapes[i].elements(), i == 0 ? DType::f32 : types.activations));
-    if (i > 0) most_gradient = std::max(most_gradient, shapes[i].elements());
+  const auto place_activation = [&](std::size_t i) {
+    return place(shapes[i].elements(), i == 0 ? DType::f32 : types.activations);
+  };
+  const auto place_saved = [&](std::size_t i) { return place(model.layers[i]->saved_floats(shapes[i]), DType::f32); };
+  if (recomputed_.empty()) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) activations.push_back(place_activation(i));
+    for (std::size_t i = 0; i < model.layers.size(); ++i) saved.push_back(place_saved(i));
+  } else {
+    // What lies within a range takes the place of what lay within the one before.
+    activations.resize(shapes.size());
+    saved.resize(model.layers.size());
+    for (const Range range : recomputed_) activations[range.begin] = place_activation(range.begin);
+    activations.back() = place_activation(shapes.size() - 1);
+    const std::size_t begin = bytes_;
+    std::size_t end = begin;
+    for (const Range range : recomputed_) {
+      bytes_ = begin;
+      for (std::size_t i = range.begin; i < range.end; ++i) {
+        if (i > range.begin) activations[i] = place_activation(i);
+        saved[i] = place_saved(i);
+      }
+      end = std::max(end, bytes_);
+    }
+    bytes_ = end;
   }
+  for (std::size_t i = 1; i < shapes.size(); ++i) most_gradient = std::max(most_gradient, shapes[i].elements());
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = *model.layers[i];
-    saved.push_back(place(layer.saved_floats(shapes[i]), DType::f32));
     most_scratch = std::max(most_scratch, layer.scratch_floats(shapes[i]));
     // Of backward, which is lent the most: x, dx, y, dy, parameters and their gradients.
     std::size_t copies = 2 * copied(shapes[i + 1].elements(), types.activations);
@@ -147,6 +169,16 @@ void Network::forward_layer(std::size_t layer, std::span<const ConstElements> pa
   model_->layers[layer]->forward({*kernels_, lent, matrix(loan.read(activation(layer)), layer), matrix(y, layer + 1),
                                   saved(layer), scratch(layer), training, buffers});
   Loan::give_back(y, activation(layer + 1));
+  held_ = layer;
+}
+
+Range Network::to_recompute(std::size_t layer) const {
+  for (const Range range : recomputed_)
+    if (range.begin <= layer && layer < range.end) {
+      const bool held = range.begin <= held_ && held_ < range.end;
+      return held ? Range{} : range;
+    }
+  return {};
 }
 
 std::span<const std::int32_t> Network::wanted() const { return {targets_.data(), batch_ * model_->rows_per_sample}; }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/range.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/layer.h>
 #include <psring/worker/model/model.h>
@@ -19,6 +20,9 @@ namespace psring::worker {
 ///
 /// Parameters, gradients and activations may be kept in 16 bit. A layer computes in f32 all the same: it is lent f32
 /// copies of what it reads, and what it writes is rounded once. So every layer works in every precision.
+///
+/// With `recomputed` ranges of layers, of each range only its input is kept for backward: its first backward_layer
+/// needs forward_again of the range before it, but for the range that ran last (Chen et al., arXiv:1604.06174).
 /// REQUIRES: model, kernels and ledger outlive it.
 class Network {
  public:
@@ -28,8 +32,10 @@ class Network {
     DType activations = DType::f32;
     DType gradients = DType::f32;
   };
-  /// For batches of up to `max_batch` samples. Throws usage where the layers do not fit each other.
-  Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch, Types types);
+  /// For batches of up to `max_batch` samples. `recomputed`: none, or ranges that cover all layers, ascending. Throws
+  /// usage where the layers do not fit each other.
+  Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch, Types types,
+          std::vector<Range> recomputed = {});
   Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch)
       : Network(model, kernels, ledger, max_batch, Types()) {}
   ~Network();
@@ -48,6 +54,8 @@ class Network {
   /// `buffers`: as Forward takes them.
   void forward_layer(std::size_t layer, std::span<const ConstElements> parameters, bool training = true,
                      std::span<const std::span<float>> buffers = {});
+  /// Layers whose forward has to run once more, in their order, before the layer's backward; empty: none.
+  Range to_recompute(std::size_t layer) const;
   /// The loss, without a gradient: for evaluation.
   LossResult evaluate();
   /// The loss, and the gradient of scale * (its sum) that backward starts from.
@@ -87,6 +95,8 @@ class Network {
   std::span<float> scratch_;
   std::span<float> copies_;  ///< what a layer is lent of what is not in f32
   std::vector<std::int32_t> targets_;
+  std::vector<Range> recomputed_;
+  std::size_t held_ = 0;  ///< the layer that ran forward last: what its range saved is there
 
   std::size_t batch_ = 0;
   std::vector<Shape> shapes_;  ///< of activations_, for this batch
