@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
 #include <psring/common/base/file.h>
 
 namespace psring {
@@ -84,6 +85,11 @@ void OutputFile::commit() {
 
 void OutputFile::fail_errno(const char* doing) const {
   fail(ErrorKind::data, "{}: cannot {}: {}", path_, doing, reason(errno));
+}
+
+void sync_folder(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0) fail(ErrorKind::data, "{}: cannot write: {}", path, reason(errno));
 }
 
 }  // namespace psring

@@ -51,4 +51,7 @@ class OutputFile {
   int fd_ = -1;
 };
 
+/// Brings a folder's entries to the disk: files in it have their names after a power failure, too.
+void sync_folder(const std::string& path);
+
 }  // namespace psring

@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
+#include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint_folder.h>
+
+namespace psring::optim {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kName = "step-";
+constexpr const char* kPartial = ".partial";
+
+std::optional<std::uint64_t> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kName)) return std::nullopt;
+  std::uint64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data() + kName.size(), end, step);
+  if (error != std::errc{} || at != end) return std::nullopt;
+  return step;
+}
+
+/// Calls it with an error_code, and throws data, naming the path, where it is set.
+void do_with(const fs::path& path, const char* doing, auto&& call) {
+  std::error_code error;
+  call(error);
+  if (error) fail(ErrorKind::data, "{}: cannot {}: {}", path.string(), doing, error.message());
+}
+
+void move_folder(const fs::path& from, const fs::path& to) {
+  do_with(to, "create", [&](auto& error) { fs::rename(from, to, error); });
+}
+
+void remove_folder(const fs::path& path) {
+  do_with(path, "remove", [&](auto& error) { fs::remove_all(path, error); });
+}
+
+/// What is wrong with it, as one line; nothing where all of it can be read.
+std::optional<std::string> damage_of(const fs::path& checkpoint) {
+  try {
+    Checkpoint(checkpoint).verify();
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::data) throw;
+    return error.what();
+  }
+}
+
+}  // namespace
+
+fs::path CheckpointFolder::whole(std::uint64_t step) const { return folder_ / fmt::format("{}{:08}", kName, step); }
+fs::path CheckpointFolder::partial(std::uint64_t step) const { return whole(step).string() + kPartial; }
+
+std::vector<CheckpointFolder::Entry> CheckpointFolder::complete() const {
+  std::vector<Entry> entries;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error))
+    if (const auto step = step_of(entry.path()); step && fs::exists(entry.path() / kManifest, error))
+      entries.push_back({*step, entry.path()});
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.step < b.step; });
+  return entries;
+}
+
+void CheckpointFolder::prepare() const {
+  do_with(folder_, "create", [&](auto& error) { fs::create_directories(folder_, error); });
+  sync_folder((folder_ / "..").string());
+  std::vector<fs::path> left;
+  do_with(folder_, "read", [&](auto& error) {
+    for (const auto& entry : fs::directory_iterator(folder_, error))
+      if (entry.path().extension() == kPartial && step_of(entry.path().stem())) left.push_back(entry.path());
+  });
+  for (const fs::path& path : left) remove_folder(path);
+}
+
+fs::path CheckpointFolder::aside(std::uint64_t step) const {
+  fs::path path = partial(step);
+  do_with(path, "create", [&](auto& error) { fs::create_directories(path, error); });
+  return path;
+}
+
+void CheckpointFolder::commit(std::uint64_t step) const {
+  sync_folder(partial(step).string());
+  move_folder(partial(step), whole(step));
+  sync_folder(folder_.string());
+}
+
+void CheckpointFolder::keep(std::size_t count) const {
+  std::vector<Entry> entries = complete();
+  if (entries.size() <= count) return;
+  entries.resize(entries.size() - count);
+  for (const Entry& entry : entries) {
+    move_folder(entry.path, partial(entry.step));
+    remove_folder(partial(entry.step));
+  }
+}
+
+fs::path find_checkpoint(const fs::path& given) {
+  std::error_code none;  // then nothing is found there
+  const bool one = fs::exists(given / kManifest, none);
+  const fs::path canonical = fs::weakly_canonical(given, none);
+  const auto entries = CheckpointFolder(one ? canonical.parent_path() : canonical).complete();
+  if (!one && entries.empty()) fail(ErrorKind::data, "{}: no complete checkpoint is there", given.string());
+  fs::path chosen = one ? canonical : entries.back().path;
+  const auto damaged = damage_of(chosen);
+  if (!damaged) return chosen;
+  const auto step = step_of(chosen);
+  const auto older = std::find_if(entries.rbegin(), entries.rend(), [&](const CheckpointFolder::Entry& entry) {
+    return step && entry.step < *step && !damage_of(entry.path);
+  });
+  fail(ErrorKind::data, "{}; {}", *damaged,
+       older == entries.rend() ? "no older one is whole" : older->path.string() + " is older, and whole");
+}
+
+}  // namespace psring::optim

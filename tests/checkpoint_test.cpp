@@ -1,0 +1,168 @@
+// What checkpoints hold, for whoever cuts it anew; and what is said where they are damaged.
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/tests/support/checkpoints.h>
+#include <psring/tests/support/temporary_folder.h>
+#include <psring/tests/support/values.h>
+
+using namespace psring;
+using namespace psring::optim;
+using Catch::Contains;
+using test::error_of;
+using test::saved_layout;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A folder with whole checkpoints of these steps, of `owners`.
+class Saved {
+ public:
+  explicit Saved(const std::vector<std::uint64_t>& steps, std::size_t owners = 2) : folder_(path()) {
+    folder_.prepare();
+    for (const std::uint64_t step : steps) test::save_checkpoint(folder_, saved_layout(owners), step);
+  }
+  fs::path path() const { return temporary_.file("checkpoints"); }
+  fs::path of(std::uint64_t step) const { return path() / fmt::format("step-{:08}", step); }
+  const CheckpointFolder& folder() const { return folder_; }
+
+ private:
+  const test::TemporaryFolder temporary_;
+  const CheckpointFolder folder_;
+};
+
+void change(const fs::path& file, const std::function<void(std::string&)>& how) {
+  std::string bytes = test::read_file(file.string());
+  how(bytes);
+  test::write_file(file.string(), bytes);
+}
+
+std::string damage(const fs::path& given) {
+  return error_of(ErrorKind::data, [&] { find_checkpoint(given); });
+}
+
+}  // namespace
+
+TEST_CASE("what some owners saved, any other number of them reads, in other units") {
+  const auto saved_by = GENERATE(values<std::size_t>({1, 2, 3, 5}));
+  const Saved saved({7}, saved_by);
+  const Checkpoint checkpoint(saved.of(7));
+  CHECK(checkpoint.manifest().facts == std::map<std::string, std::string>{{"model", "a \"b\""}});
+  CHECK(checkpoint.manifest().scalars == std::map<std::string, double>{{"loss_scale", 0.1}});  // to the bit
+  checkpoint.verify();
+  for (const std::size_t owners : {1, 2, 3, 4, 7})
+    for (const bool one_unit : {true, false}) {
+      CAPTURE(saved_by, owners, one_unit);
+      CHECK(test::holds(checkpoint, saved_layout(owners, one_unit), 7));
+    }
+  CHECK_FALSE(test::holds(checkpoint, saved_layout(2), 8));
+}
+
+TEST_CASE("the newest complete one is found, however it is asked for") {
+  const Saved saved({9, 10, 200});
+  fs::create_directories(saved.path() / "step-00000300.partial");
+  fs::create_directories(saved.path() / "step-00000400");  // its manifest never came
+  test::write_file((saved.path() / "step-x").string(), "");
+  CHECK(find_checkpoint(saved.path()) == fs::canonical(saved.of(200)));
+  CHECK(find_checkpoint(saved.of(9)) == fs::canonical(saved.of(9)));
+  saved.folder().prepare();
+  CHECK_FALSE(fs::exists(saved.path() / "step-00000300.partial"));
+  for (const fs::path& none : {saved.path() / "step-00000400", saved.path() / "nothing", saved.path() / "step-x"})
+    CHECK_THAT(damage(none), Contains("no complete checkpoint") && Contains(none.string()));
+}
+
+TEST_CASE("the oldest go") {
+  const Saved saved({1, 2, 3, 4});
+  saved.folder().keep(5);
+  CHECK(saved.folder().complete().size() == 4);
+  saved.folder().keep(2);
+  const auto left = saved.folder().complete();
+  REQUIRE(left.size() == 2);
+  CHECK(left[0].step == 3);
+  CHECK(left[1].step == 4);
+  CHECK(std::distance(fs::directory_iterator(saved.path()), fs::directory_iterator()) == 2);
+}
+
+TEST_CASE("any flipped bit is found, and the line names the file and an older one that is whole") {
+  const Saved saved({1, 2});
+  for (const char* name : {"server-0.shard", "server-1.shard", "manifest.json"}) {
+    const fs::path file = saved.of(2) / name;
+    const std::string bytes = test::read_file(file.string());
+    for (std::size_t i = 0; i <= 40; ++i) {
+      const std::size_t at = i * (bytes.size() - 1) / 40;
+      CAPTURE(name, at, bytes.size());
+      change(file, [&](std::string& b) { b[at] = static_cast<char>(b[at] ^ (1 << (at % 8))); });
+      CHECK_THAT(damage(saved.path()), Contains(file.string()) && Contains("damaged") &&
+                                           Contains(saved.of(1).string() + " is older, and whole"));
+      test::write_file(file.string(), bytes);
+    }
+  }
+  CHECK(find_checkpoint(saved.path()) == fs::canonical(saved.of(2)));
+}
+
+TEST_CASE("what is cut short, swapped or gone is found") {
+  const Saved saved({1, 2});
+  const fs::path file = saved.of(2) / "server-1.shard";
+  const auto check_damage = [&] {
+    CHECK_THAT(damage(saved.of(2)), Contains(file.string()) && Contains(saved.of(1).string() + " is older, and whole"));
+  };
+  const std::size_t size = fs::file_size(file);
+  for (const std::size_t left : {size - 1, size - 16, size / 2, std::size_t{17}, std::size_t{1}, std::size_t{0}}) {
+    fs::resize_file(file, left);
+    CAPTURE(left);
+    check_damage();
+  }
+  SECTION("longer") {
+    change(file, [](std::string& b) { b += "more"; });
+  }
+  SECTION("another step's") {
+    fs::copy_file(saved.of(1) / "server-1.shard", file, fs::copy_options::overwrite_existing);
+  }
+  SECTION("another owner's") {
+    fs::copy_file(saved.of(2) / "server-0.shard", file, fs::copy_options::overwrite_existing);
+  }
+  SECTION("none") { fs::remove(file); }
+  check_damage();
+  change(saved.of(1) / "manifest.json", [](std::string& b) { b.resize(b.size() / 2); });
+  CHECK_THAT(damage(saved.of(2)), Contains(file.string()) && Contains("no older one is whole"));
+}
+
+TEST_CASE("a checkpoint in which an element is missing, or stands twice, is not completed") {
+  const Saved saved({});
+  const Layout layout = saved_layout(3);
+  const fs::path aside = saved.folder().aside(5);
+  const auto refusal = [&] {
+    return error_of(ErrorKind::data, [&] { write_manifest(aside, test::manifest_of(layout, 5)); });
+  };
+  test::save_share(aside, layout, 0, 5);
+  test::save_share(aside, layout, 2, 5);
+  CHECK_THAT(refusal(), Contains(aside.string()) && Contains("once"));
+  test::save_share(aside, layout, 1, 4);
+  CHECK_THAT(refusal(), Contains("server-1.shard") && Contains("step 4"));
+  test::save_share(aside, layout, 1, 5);
+  fs::copy_file(aside / "server-1.shard", aside / "server-9.shard");
+  CHECK_THAT(refusal(), Contains("once"));
+  fs::remove(aside / "server-9.shard");
+  write_manifest(aside, test::manifest_of(layout, 5));
+  saved.folder().commit(5);
+  CHECK(test::holds(Checkpoint(find_checkpoint(saved.path())), layout, 5));
+}
+
+TEST_CASE("tensors that were not saved are said") {
+  const Saved saved({1});
+  const Checkpoint checkpoint(saved.of(1));
+  const Layout other = make_layout({{"u", {{{"z", {10}, {}}, 0, 0}}}}, 1);
+  std::vector<float> out(256);
+  CHECK_THAT(error_of(ErrorKind::data,
+                      [&] {
+                        checkpoint.read(other.units[0], {0, 256}, kValues, out);
+                      }),
+             Contains("no values of 'z'"));
+  const Layout longer = make_layout({{"u", {{{"a", {101}, {}}, 0, 0}}}}, 1);
+  CHECK_THAT(error_of(ErrorKind::data,
+                      [&] {
+                        checkpoint.read(longer.units[0], {0, 256}, kValues, out);
+                      }),
+             Contains("'a' is shorter"));
+}
