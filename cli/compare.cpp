@@ -43,6 +43,8 @@ class Comparison {
   /// Throws check_failed where a row is not as it should be, and RunFailed.
   void run() {
     check_count("--runs", flags_.runs, kMostRuns);
+    if (!flags_.job.job.checkpoint_dir.empty())
+      fail(ErrorKind::usage, "--checkpoint-dir: each run of a comparison has its own, in its run folder");
     for (Entry& entry : make_entries(flags_.job, flags_.strategies, *flags_.sweep, invocation_.app))
       rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_});
     out_ = make_run_folder(flags_.out, "compare");

@@ -77,6 +77,8 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   job.consistency = defaults.consistency;
   if (entry.kind->at_owner && job.accumulate > 1) job.accumulate_at = "owner";
   job.trace = false;
+  job.checkpoint_every = defaults.checkpoint_every;
+  job.checkpoint_keep = defaults.checkpoint_keep;
   job.transport = defaults.transport;
   job.algorithm = defaults.algorithm;
   job.tuning.clear();

@@ -1,5 +1,6 @@
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/net/tcp_handshake.h>
+#include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint_folder.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/ring/plan.h>
 #include <psring/ring/tuning.h>
@@ -95,6 +98,32 @@ class Fitting {
   LeftOut* const left_out_;
 };
 
+/// What --resume continues from is chosen, and checkpoints do not fall among those of another run, where they could be
+/// taken for its newest.
+void resolve_checkpoints(JobOptions& job) {
+  namespace fs = std::filesystem;
+  std::uint64_t first_step = 0;
+  if (!job.resume.empty()) {
+    if (!job.init.empty()) fail(ErrorKind::usage, "--resume and --init: give one of them");
+    try {
+      job.resume = optim::find_checkpoint(job.resume).string();
+      first_step = optim::Checkpoint(job.resume).step();
+    } catch (const Error& error) {
+      throw error.with_context("--resume");
+    }
+  }
+  if (job.checkpoint_every == 0) {
+    if (!job.checkpoint_dir.empty()) fail(ErrorKind::usage, "--checkpoint-dir: give --checkpoint-every, too");
+    if (job.checkpoint_keep > 0) fail(ErrorKind::usage, "--checkpoint-keep: give --checkpoint-every, too");
+  }
+  if (job.checkpoint_dir.empty()) return;
+  job.checkpoint_dir = fs::absolute(job.checkpoint_dir).string();
+  const auto there = optim::CheckpointFolder(job.checkpoint_dir).complete();
+  if (!there.empty() && there.back().step > first_step)
+    fail(ErrorKind::usage, "--checkpoint-dir {}: has a checkpoint of step {}; --resume it, or choose another folder",
+         job.checkpoint_dir, there.back().step);
+}
+
 }  // namespace
 
 void check_count(std::string_view flag, std::size_t value, std::size_t most) {
@@ -179,6 +208,20 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
                   "off, or unit: keep a unit's input alone, and compute the rest again for backward")
       ->group(precision)
       ->capture_default_str();
+
+  const char* checkpoints = "Checkpoints";
+  command
+      .add_option("--checkpoint-every", job.checkpoint_every, "steps between checkpoints, and one at the end; 0: none")
+      ->group(checkpoints)
+      ->capture_default_str();
+  command
+      .add_option("--checkpoint-dir", job.checkpoint_dir, "folder that all processes see (checkpoints/ in the run's)")
+      ->group(checkpoints);
+  command.add_option("--checkpoint-keep", job.checkpoint_keep, "keep the newest so many; 0: all")
+      ->group(checkpoints)
+      ->capture_default_str();
+  command.add_option("--resume", job.resume, "a checkpoint to continue from, or a folder of them: the newest")
+      ->group(checkpoints);
 
   const char* exchange = "Exchange";
   command.add_option("--workers", flags.workers, "worker processes (2)")->group(exchange);
@@ -332,6 +375,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (!direct && job.algorithm != "auto" && job.transport == "shm")
     fail(ErrorKind::usage, "--algorithm {}: it sends messages; in shared memory it is direct", job.algorithm);
   parse_betas(flags.betas, job);
+  resolve_checkpoints(job);
   return job;
 }
 

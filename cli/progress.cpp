@@ -59,7 +59,8 @@ void Progress::draw(const std::string& line) {
   const double steps = json.value("steps", 1.0);
   const double took = json.value("seconds", 0.0);
   const double done = step / steps;
-  const double left = step > 0 ? took / step * (steps - step) : 0;
+  const double made = json.value("made", step);  // by this run, which may continue another
+  const double left = made > 0 ? took / made * (steps - step) : 0;
   const double rate = took > 0 ? json.value("samples", 0.0) / took : 0;
   const std::string text = fmt::format("step {:.0f}/{:.0f}  loss {:.4f}  {:.0f} samples/s a worker  {:.0f} s left",
                                        step, steps, json.value("loss", 0.0), rate, left);

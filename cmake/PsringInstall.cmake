@@ -32,6 +32,7 @@ set(PSRING_PUBLIC_HEADERS
   common/net/transport.h
   common/proc/job.h
   common/proc/role_options.h
+  optim/checkpoint_shard.h
   optim/exact_sum.h
   optim/norm.h
   optim/operands.h

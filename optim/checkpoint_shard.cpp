@@ -42,6 +42,7 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
   OutputFile out(file);
   Json segments = Json::array();
   std::uint64_t offset = 0;
+  std::vector<float> widened;
   for (const StatePart& part : parts) {
     check(part.values.size() == part.range.size(), "{} values for a range of {}", part.values.size(),
           part.range.size());
@@ -50,7 +51,10 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
       if (held.empty()) continue;
       Json checksums = Json::array();
       for_each_block(held, [&](Range block) {
-        const auto bytes = std::as_bytes(part.values.subspan(block.begin - part.range.begin, block.size()));
+        const ConstElements values = part.values.subspan(block.begin - part.range.begin, block.size());
+        widened.resize(values.type() == DType::f32 ? 0 : values.size());
+        if (!widened.empty()) widen(values, widened);
+        const std::span<const std::byte> bytes = widened.empty() ? values.bytes() : std::as_bytes(std::span(widened));
         checksums.push_back(net::crc32c(bytes));
         out.write(bytes);
       });

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/elements.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/range.h>
@@ -23,7 +24,7 @@ struct StatePart {
   const UnitLayout* unit = nullptr;
   Range range;
   std::string array;
-  std::span<const float> values;  ///< as many as the range has
+  ConstElements values;  ///< as many as the range has; saved as f32
 };
 
 /// Writes them, but for padding, with a checksum for each MiB; the file takes its name when it is whole and on the

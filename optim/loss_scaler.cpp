@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <type_traits>
 
 #include <psring/common/base/error.h>
 #include <psring/optim/loss_scaler.h>
@@ -51,6 +52,23 @@ void LossScaler::finished(bool finite) {
     scale_ = std::min(scale_ * 2, kMost);
     good_ = 0;
   }
+}
+
+std::map<std::string, double> LossScaler::state() const {
+  return {{"loss_scale", scale_},
+          {"good_steps", static_cast<double>(good_)},
+          {"skipped_steps", static_cast<double>(skipped_)}};
+}
+
+void LossScaler::restore(const std::map<std::string, double>& state) {
+  const auto take = [&](const char* name, auto& into) {
+    if (const auto found = state.find(name); found != state.end())
+      into = static_cast<std::remove_reference_t<decltype(into)>>(found->second);
+  };
+  take("skipped_steps", skipped_);
+  if (!moves_) return;
+  take("loss_scale", scale_);
+  take("good_steps", good_);
 }
 
 }  // namespace psring::optim

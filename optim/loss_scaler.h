@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,11 @@ class LossScaler {
   /// Of a step: were all gradients finite?
   void finished(bool finite);
   std::uint64_t skipped() const { return skipped_; }
+
+  /// What a checkpoint keeps, by name. Restoring leaves a scale that does not move as it is; names that are missing,
+  /// too.
+  std::map<std::string, double> state() const;
+  void restore(const std::map<std::string, double>& state);
 
  private:
   float scale_ = 1;

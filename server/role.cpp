@@ -7,6 +7,7 @@
 #include <psring/common/device/arena.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
+#include <psring/server/checkpoint.h>
 #include <psring/server/role.h>
 #include <psring/server/server.h>
 
@@ -39,18 +40,20 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   }
   net::Transport& transport = member.links().transport();
   Parallel parallel(job.server_threads);
-  const ShardOptions options{.rank = member.rank(),
-                             .servers = static_cast<std::uint32_t>(job.servers),
-                             .workers = static_cast<std::uint32_t>(job.workers),
-                             .lr = job.lr.value_or(optimizer->default_lr()),
-                             .clip_norm = applies ? job.clip_norm : 0,
-                             .loss_scaler = applies ? optim::loss_scaler(job) : optim::LossScaler(),
-                             .master_copy = job.master_copy,
-                             .optimizer = applies ? optimizer.get() : nullptr,
-                             .schedule = applies ? schedule.get() : nullptr,
-                             .aggregator = aggregator.get(),
-                             .consistency = consistency.get(),
-                             .memory_bytes = host_memory_bytes()};
+  ShardOptions options{.rank = member.rank(),
+                       .servers = static_cast<std::uint32_t>(job.servers),
+                       .workers = static_cast<std::uint32_t>(job.workers),
+                       .lr = job.lr.value_or(optimizer->default_lr()),
+                       .clip_norm = applies ? job.clip_norm : 0,
+                       .loss_scaler = applies ? optim::loss_scaler(job) : optim::LossScaler(),
+                       .master_copy = job.master_copy,
+                       .optimizer = applies ? optimizer.get() : nullptr,
+                       .schedule = applies ? schedule.get() : nullptr,
+                       .aggregator = aggregator.get(),
+                       .consistency = consistency.get(),
+                       .memory_bytes = host_memory_bytes(),
+                       .saves = !job.checkpoint_folder().empty()};
+  begin_from_checkpoint(job, options);
   const auto held = std::make_shared<Shard>(options, parallel, member.memory());
   member.keep(held);
   Shard& shard = *held;
@@ -60,7 +63,8 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
     member.link().check();
     return member.link().finished();
   };
-  serve(shard, transport, member.clock(), finished, &trace);
+  serve(shard, transport, member.clock(), finished, &trace,
+        [&](std::uint64_t step) { write_part(job, member.rank(), shard, step); });
   member.link().on_change({});
   member.send_trace(trace);
   fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());

@@ -30,7 +30,7 @@ void handle(Shard& shard, net::Message message, std::vector<net::Outgoing>& repl
 }  // namespace
 
 void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
-           Trace* trace) {
+           Trace* trace, const std::function<void(std::uint64_t step)>& save) {
   constexpr std::chrono::milliseconds kLook{100};
   net::Outbox outbox;
   std::vector<net::Outgoing> replies;
@@ -38,6 +38,10 @@ void serve(Shard& shard, net::Transport& transport, const Clock& clock, const st
     std::optional<net::Message> message;
     tolerate_peers([&] { message = transport.receive(clock.now() + kLook); });
     if (message) handle(shard, std::move(*message), replies, trace);
+    if (const auto step = shard.save_due()) {
+      save(*step);
+      shard.saved(replies);
+    }
     for (const net::Outgoing& reply : replies) outbox.add(reply);
     replies.clear();
     tolerate_peers([&] { outbox.flush(transport); });

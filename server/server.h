@@ -13,8 +13,8 @@ namespace psring::server {
 /// workers are done and nothing waits to be sent. `finished` is asked between frames and at least every
 /// 100 ms; what it throws (a peer was lost) ends the loop, and so does what the shard throws. A worker
 /// whose link breaks before then is left to `finished` to judge. `trace`, where given, gets a span for each
-/// frame with a payload.
+/// frame with a payload. `save` writes the shard's part of the checkpoint of a step.
 void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
-           Trace* trace = nullptr);
+           Trace* trace = nullptr, const std::function<void(std::uint64_t step)>& save = nullptr);
 
 }  // namespace psring::server

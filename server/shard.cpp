@@ -104,27 +104,35 @@ void Shard::on_message(Message message, std::vector<net::Outgoing>& replies) {
     fail(ErrorKind::protocol, "{}: {}", to_string(asked.sender()),
          std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size()));
   }
+  const bool first_layout = layout_bytes_.empty();
   try {
-    switch (asked.type) {
-      case FrameType::layout:
-        return on_layout(message, replies);
-      case FrameType::initial:
-        return on_initial(message, replies);
-      case FrameType::push:
-      case FrameType::push_pull:
-        return on_push(std::move(message), replies);
-      case FrameType::pull:
-        return on_pull(message, replies);
-      case FrameType::verdict:
-        if (!by_verdict()) fail(ErrorKind::protocol, "a verdict that nobody asked for");
-        if (const auto total = verdict_.on_message(message, replies)) on_total(*total, replies);
-        return;
-      default:
-        fail(ErrorKind::protocol, "a server takes no {} frames", to_string(asked.type));
-    }
+    handle(std::move(message), replies);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::protocol && error.kind() != ErrorKind::data) throw;
     replies.push_back(failed(asked, error.what()));
+  }
+  if (first_layout && !layout_bytes_.empty()) load_saved();  // what is wrong with it is no fault of the sender's
+}
+
+void Shard::handle(Message message, std::vector<net::Outgoing>& replies) {
+  switch (message.header.type) {
+    case FrameType::layout:
+      return on_layout(message, replies);
+    case FrameType::initial:
+      return on_initial(message, replies);
+    case FrameType::push:
+    case FrameType::push_pull:
+      return on_push(std::move(message), replies);
+    case FrameType::pull:
+      return on_pull(message, replies);
+    case FrameType::save:
+      return on_save(message.header);
+    case FrameType::verdict:
+      if (!by_verdict()) fail(ErrorKind::protocol, "a verdict that nobody asked for");
+      if (const auto total = verdict_.on_message(message, replies)) on_total(*total, replies);
+      return;
+    default:
+      fail(ErrorKind::protocol, "a server takes no {} frames", to_string(message.header.type));
   }
 }
 
@@ -169,7 +177,8 @@ void Shard::take_layout(net::LayoutMessage layout) {
     if (piece.owner != options_.rank) continue;
     auto& [first, last] = unit_slots_[piece.unit];
     if (first == last) first = slots_.size();
-    slots_.push_back({piece, 0, false, 0, std::vector<std::optional<Message>>(options_.workers), {}});
+    slots_.push_back(
+        {piece, options_.first_version, false, 0, std::vector<std::optional<Message>>(options_.workers), {}});
     last = slots_.size();
     elements_ = piece.offset + piece.range.size();
   }
@@ -186,7 +195,7 @@ void Shard::take_layout(net::LayoutMessage layout) {
   }
   for (Slot& slot : slots_) {
     slot.initialised = options_.optimizer == nullptr || !layout_.initial_by_worker;
-    if (options_.optimizer == nullptr || !slot.initialised) continue;
+    if (options_.optimizer == nullptr || !slot.initialised || options_.saved) continue;
     std::vector<float> start(slot.piece.range.size());
     initialise(layout_.layout.units[slot.piece.unit], slot.piece.range, layout_.seed, start);
     begin_with(slot, start);
@@ -194,8 +203,21 @@ void Shard::take_layout(net::LayoutMessage layout) {
 }
 
 void Shard::begin_with(const Slot& slot, std::span<const float> start) {
-  narrow(start, values(slot, 0));
+  narrow(start, values(slot, slot.version));
   if (master_.size_bytes() > 0) copy(start, Elements(master(slot, {0, start.size()})));
+}
+
+void Shard::load_saved() {
+  if (!options_.saved) return;
+  for (const Slot& slot : slots_) {
+    const UnitLayout& unit = layout_.layout.units[slot.piece.unit];
+    std::vector<float> start(slot.piece.range.size());
+    options_.saved(unit, slot.piece.range, optim::kValues, start);
+    begin_with(slot, start);
+    const optim::Optimizer::State of_slot = state(slot, {0, slot.piece.range.size()});
+    for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
+      options_.saved(unit, slot.piece.range, optim::slot_array(s), of_slot.slot[s]);
+  }
 }
 
 void Shard::check_worker(const FrameHeader& header) const {
@@ -285,6 +307,45 @@ void Shard::on_pull(Message& message, std::vector<net::Outgoing>& replies) {
   Slot& slot = find(message);
   wait(slot, {message.header.sender(), message.header, message.reply_space, std::move(message.holder), false});
   answer_waiters(slot, replies);
+}
+
+void Shard::on_save(const FrameHeader& header) {
+  check_worker(header);
+  if (header.sender_rank != 0) fail(ErrorKind::protocol, "worker 0 says when to save");
+  if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
+  if (!options_.saves || options_.optimizer == nullptr) fail(ErrorKind::protocol, "there is nothing to save here");
+  if (std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.version > header.step; }))
+    fail(ErrorKind::protocol, "version {} is past, and cannot be saved", header.step);
+  save_ = header;
+}
+
+std::optional<std::uint64_t> Shard::save_due() const {
+  if (!save_ ||
+      std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.version != save_->step; }))
+    return std::nullopt;
+  return save_->step;
+}
+
+std::vector<optim::StatePart> Shard::state() {
+  std::vector<optim::StatePart> parts;
+  for (const Slot& slot : slots_) {
+    const UnitLayout& unit = layout_.layout.units[slot.piece.unit];
+    const Range whole{0, slot.piece.range.size()};
+    parts.push_back(
+        {&unit, slot.piece.range, optim::kValues,
+         master_.size_bytes() > 0 ? ConstElements(master(slot, whole)) : ConstElements(values(slot, slot.version))});
+    const optim::Optimizer::State of_slot = state(slot, {0, slot.piece.range.size()});
+    for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
+      parts.push_back({&unit, slot.piece.range, optim::slot_array(s), of_slot.slot[s]});
+  }
+  return parts;
+}
+
+void Shard::saved(std::vector<net::Outgoing>& replies) {
+  FrameHeader header = answer_to(*save_, FrameType::saved);
+  if (skipped_) header.flags |= FrameHeader::kSkipped;
+  replies.push_back({save_->sender(), header, {}});
+  save_.reset();
 }
 
 bool Shard::by_verdict() const {
@@ -470,7 +531,7 @@ void Shard::finish_version(Slot& slot, std::vector<net::Outgoing>& replies) {
 }
 
 void Shard::answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies) {
-  if (!slot.initialised || (options_.optimizer == nullptr && slot.version == 0)) return;
+  if (!slot.initialised || (options_.optimizer == nullptr && slot.version == options_.first_version)) return;
   const ConstElements current = values(slot, slot.version);
   const std::span<const std::byte> now = current.bytes();
   std::erase_if(slot.waiters, [&](const Waiter& waiter) {

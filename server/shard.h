@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/layout_message.h>
 #include <psring/common/net/transport.h>
+#include <psring/optim/checkpoint_shard.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
@@ -37,6 +39,10 @@ struct ShardOptions {
   const Aggregator* aggregator = nullptr;
   const Consistency* consistency = nullptr;
   std::size_t memory_bytes = std::size_t{1} << 36;  ///< a layout whose part here needs more is refused
+  std::uint64_t first_version = 0;                  ///< that the job begins with
+  /// What it begins with, of an array (optim/checkpoint_shard.h) of a unit's range; null: as the layout says.
+  std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
+  bool saves = false;  ///< it may be asked for its part of checkpoints
 };
 
 /// One server's ranges of all units: parameters in two versions, optimizer state, clocks, and the
@@ -54,6 +60,12 @@ class Shard {
   /// Throws protocol where another server says `failed`: the step can never be completed. No `failed` is
   /// answered, so that two servers cannot go on answering each other.
   void on_message(net::Message message, std::vector<net::Outgoing>& replies);
+
+  /// A version that it was asked to save, once all pieces have it. Who runs the shard then writes `state` and says so,
+  /// before the next message.
+  std::optional<std::uint64_t> save_due() const;
+  std::vector<optim::StatePart> state();
+  void saved(std::vector<net::Outgoing>& replies);
 
   /// Updates that every piece has seen.
   std::uint64_t version() const;
@@ -78,14 +90,17 @@ class Shard {
     std::vector<Waiter> waiters;
   };
 
+  void handle(net::Message message, std::vector<net::Outgoing>& replies);
   void on_layout(const net::Message& message, std::vector<net::Outgoing>& replies);
   void take_layout(net::LayoutMessage layout);
+  void load_saved();
   std::size_t bytes_for(const Layout& layout) const;
   bool keeps_master(const Layout& layout) const;
   void on_initial(const net::Message& message, std::vector<net::Outgoing>& replies);
   void on_push(net::Message message, std::vector<net::Outgoing>& replies);
   void copy_payload(net::Message& message);
   void on_pull(net::Message& message, std::vector<net::Outgoing>& replies);
+  void on_save(const net::FrameHeader& header);
   void on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
 
   void begin_with(const Slot& slot, std::span<const float> start);
@@ -122,6 +137,7 @@ class Shard {
   net::LayoutMessage layout_;
   std::size_t elements_ = 0;
   std::vector<Slot> slots_;
+  std::optional<net::FrameHeader> save_;                         ///< that was asked for, and is not answered yet
   std::vector<std::pair<std::size_t, std::size_t>> unit_slots_;  ///< for each unit: its slots [first, last)
   Buffer parameters_[2];  ///< version v is in parameters_[v % 2]; with the optimizer elsewhere, [0] the mean
   Buffer master_;         ///< of parameters narrower than f32

@@ -198,3 +198,22 @@ TEST_CASE("what was not asked for is refused, and nothing is written") {
   CHECK_FALSE(client.has(0, 2));                                              // the other server's piece is missing
   error_of(ErrorKind::bug, [&] { client.pull(0, 2, into, false, frames); });  // twice at once
 }
+
+TEST_CASE("a version is saved once every server says so") {
+  ClientProtocol client(test::small_layout(3), nullptr);
+  open(client);
+  CHECK(client.saved());
+  Frames frames;
+  client.save(7, frames);
+  REQUIRE(frames.size() == 3);
+  for (std::uint32_t server = 0; server < 3; ++server) {
+    CHECK(frames[server].to == Peer{Role::server, server});
+    CHECK(frames[server].header.type == FrameType::save);
+    CHECK(frames[server].header.step == 7);
+    CHECK_FALSE(client.saved());
+    client.on_message(answer(frames[server], FrameType::saved));
+  }
+  CHECK(client.saved());
+  CHECK_THAT(error_of(ErrorKind::protocol, [&] { client.on_message(answer(frames[1], FrameType::saved)); }),
+             Catch::Contains("server 1"));
+}

@@ -113,6 +113,16 @@ void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, ConstElemen
   });
 }
 
+void ClientProtocol::save(std::uint64_t version, Frames& out) {
+  for (std::uint32_t server = 0; server < layout_.owners; ++server) {
+    FrameHeader header;
+    header.type = FrameType::save;
+    header.step = version;
+    out.push_back({{net::Role::server, server}, header, {}});
+    saves_missing_.insert(server);
+  }
+}
+
 void ClientProtocol::on_message(const net::Message& message) {
   const FrameHeader& header = message.header;
   const std::string peer = to_string(header.sender());
@@ -130,6 +140,11 @@ void ClientProtocol::on_message(const net::Message& message) {
       --units_[slot.piece.unit].unacknowledged;
       return;
     }
+    case FrameType::saved:
+      if (saves_missing_.erase(header.sender_rank) == 0)
+        fail(ErrorKind::protocol, "{} has saved what it was not asked to", peer);
+      if ((header.flags & FrameHeader::kSkipped) != 0) last_skipped_ = header.step;
+      return;
     case FrameType::values:
       return on_values(message);
     case FrameType::failed:

@@ -40,6 +40,10 @@ class ClientProtocol {
   /// Pushes the step's gradient and asks for the version that it leads to: step + 1.
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into, Frames& out);
 
+  /// Asks every server to write its part of the checkpoint of a version.
+  void save(std::uint64_t version, Frames& out);
+  bool saved() const { return saves_missing_.empty(); }
+
   /// Takes a server's frame. Throws protocol where it answers nothing that was asked, or says `failed`.
   void on_message(const net::Message& message);
 
@@ -86,6 +90,7 @@ class ClientProtocol {
   std::optional<std::uint64_t> last_skipped_;
   std::vector<std::byte> layout_bytes_;
   std::set<std::uint32_t> layouts_missing_;  ///< servers that have not taken it yet
+  std::set<std::uint32_t> saves_missing_;    ///< servers that have not written their parts yet
 };
 
 }  // namespace psring::worker

@@ -47,7 +47,10 @@ void MetricsWriter::on_step(const StepReport& report) {
   sent_ = sent;
   received_ = received;
   communicated_ = communicated;
-  if (steps_ == 0) first_loss_ = report.loss;
+  if (steps_ == 0) {
+    first_step_ = report.step;
+    first_loss_ = report.loss;
+  }
   last_loss_ = report.loss;
   last_samples_ = report.samples;
   ++steps_;
@@ -77,7 +80,8 @@ void MetricsWriter::line(std::string text) {
   if (member_.clock().now() - flushed_ < std::chrono::milliseconds(500)) return;
   flush();
   if (member_.rank() == 0)
-    member_.link().progress(Json{{"step", steps_},
+    member_.link().progress(Json{{"step", first_step_ + steps_},
+                                 {"made", steps_},
                                  {"steps", run_.steps},
                                  {"loss", last_loss_},
                                  {"samples", samples_},

@@ -47,7 +47,8 @@ class MetricsWriter final : public TrainObserver {
   Nanoseconds communicated_{0};
 
   std::uint64_t samples_ = 0;
-  std::uint64_t steps_ = 0;
+  std::uint64_t steps_ = 0;       ///< made here
+  std::uint64_t first_step_ = 0;  ///< not 0 after --resume
   Nanoseconds training_time_{0};  ///< of all steps
   Nanoseconds exposed_{0};
   std::vector<double> step_seconds_;

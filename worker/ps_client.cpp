@@ -144,4 +144,11 @@ void PsClient::wait_acknowledged(std::size_t unit) {
              [&] { return fmt::format("the servers to take unit '{}'", layout().units[unit].name); });
 }
 
+void PsClient::save(std::uint64_t version) {
+  const auto what = [&] { return fmt::format("the servers to save step {}", version); };
+  protocol_.save(version, frames_);
+  send(what);
+  wait_until([&] { return protocol_.saved(); }, what);
+}
+
 }  // namespace psring::worker

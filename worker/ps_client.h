@@ -53,6 +53,9 @@ class PsClient {
   bool skipped(std::uint64_t version) const { return protocol_.skipped(version); }
   /// Waits until the servers have confirmed the last `push` of the unit.
   void wait_acknowledged(std::size_t unit);
+  /// Has every server write its part of the checkpoint of a version, and waits until they have. REQUIRES: nothing that
+  /// leads to a later version was pushed.
+  void save(std::uint64_t version);
   /// Takes what has arrived and sends what may leave, without waiting.
   void progress();
   /// Time spent in here, waiting included.

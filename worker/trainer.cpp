@@ -11,11 +11,12 @@ Trainer::Trainer(const TrainPlan& plan, const TrainParts& parts) : plan_(plan), 
 void Trainer::run() {
   parts_.strategy.start();
   const std::uint64_t batches = parts_.sampler.batches(plan_.batch);
-  for (std::uint64_t index = 0; index < plan_.steps; ++index) {
+  for (std::uint64_t index = plan_.first_step; index < plan_.steps; ++index) {
     const Moment start = parts_.clock.now();
     const Nanoseconds waited = parts_.strategy.waited();
     const Trace::Span span(parts_.trace, "step");
-    if (index % batches == 0) parts_.sampler.begin_epoch(static_cast<std::uint32_t>(index / batches));
+    if (index % batches == 0 || index == plan_.first_step)
+      parts_.sampler.begin_epoch(static_cast<std::uint32_t>(index / batches));
     const Step step{index};
     parts_.strategy.begin_step(step);
     LossResult total;
@@ -32,6 +33,7 @@ void Trainer::run() {
     parts_.observer.on_step(
         {index, index / batches, loss, samples, parts_.clock.now() - start, parts_.strategy.waited() - waited});
     if (plan_.eval_every != 0 && (index + 1) % plan_.eval_every == 0 && index + 1 < plan_.steps) evaluate(index + 1);
+    if (plan_.save_every != 0 && ((index + 1) % plan_.save_every == 0 || index + 1 == plan_.steps)) save(index + 1);
   }
   parts_.strategy.quiesce();
   evaluate(plan_.steps);
@@ -65,7 +67,7 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
   }
   load(*parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
-  const LossResult loss = parts_.network.loss(scale * parts_.strategy.loss_scale());
+  const LossResult loss = parts_.network.loss(scale * parts_.strategy.loss_scaler().scale());
   if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
   backward(micro);
   return loss;
@@ -157,6 +159,12 @@ void Trainer::pass_without_samples(Micro micro) {
     release(layer, Pass::backward);
     hand_over(layer, micro);
   }
+}
+
+void Trainer::save(std::uint64_t step) {
+  const Trace::Span span(parts_.trace, "save");
+  parts_.strategy.quiesce();
+  parts_.save(step);
 }
 
 void Trainer::evaluate(std::uint64_t step) {

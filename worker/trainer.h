@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <psring/common/base/clock.h>
@@ -21,6 +22,8 @@ struct TrainPlan {
   std::size_t batch = 0;         ///< samples of one (virtual) worker in a step
   std::size_t accumulate = 1;    ///< micro-batches that a step's batch is cut into
   std::uint64_t eval_every = 0;  ///< steps; 0: at the end only
+  std::uint64_t first_step = 0;  ///< the steps before it were made by a run that this one continues
+  std::uint64_t save_every = 0;  ///< steps, and at the end; 0: never
   std::size_t rank = 0;
   std::size_t workers = 1;
   std::size_t virtual_workers = 1;
@@ -65,6 +68,7 @@ struct TrainParts {
   const Clock& clock;
   Trace& trace;
   TrainObserver& observer;
+  std::function<void(std::uint64_t step)> save = {};  ///< a checkpoint of so many updates; parameters are current
 };
 
 /// The loop, the same for every strategy: begin_step; for each layer acquire its unit, forward, release;
@@ -92,6 +96,7 @@ class Trainer {
   void forward(BufferUse use);
   void backward(Micro micro);
   void evaluate(std::uint64_t step);
+  void save(std::uint64_t step);
   void acquire(std::size_t layer, Pass pass);
   void release(std::size_t layer, Pass pass);
   [[noreturn]] void fail_not_finite(Step step) const;

@@ -7,6 +7,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/optim/job_optimizer.h>
+#include <psring/worker/checkpoints.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/training.h>
 
@@ -114,6 +115,9 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
          kMostSteps);
   steps_ = job.steps.value_or(job.epochs * steps_per_epoch_);
   schedule_ = optim::make_schedule(Spec::parse("--schedule", job.schedule), steps_);
+  if (job.resume.empty()) return;
+  saved_ = std::make_shared<const optim::Checkpoint>(job.resume);
+  check_fits(*saved_, *this);
 }
 
 Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
@@ -159,8 +163,25 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
       load_range(*file, layout.units[unit], range, out);
     };
   }
+  if (setup.saved()) restore(context);
   strategy_ = setup.strategy().make(context, job);
   kernels_ = make_cpu_kernels(job.threads, setup.layout().parameter_type);
+}
+
+/// Servers that apply the optimizer read what they keep by themselves.
+void Training::restore(Context& context) {
+  const std::shared_ptr<const optim::Checkpoint> saved = setup_.saved();
+  const Layout& layout = setup_.layout();
+  context.first_step = saved->step();
+  context.optimizer.loss_scaler.restore(saved->manifest().scalars);
+  saved->read(setup_.buffers(), {0, buffers_.values().size()}, optim::kValues, buffers_.values());
+  if (setup_.strategy().servers && setup_.job().optimizer_on == "server") return;
+  context.initial = [saved, &layout](UnitId unit, Range range, std::span<float> out) {
+    saved->read(layout.units[unit], range, optim::kValues, out);
+  };
+  context.optimizer.initial_state = [saved, &layout](UnitId unit, Range range, std::size_t slot, std::span<float> out) {
+    saved->read(layout.units[unit], range, optim::slot_array(slot), out);
+  };
 }
 
 void Training::run(TrainObserver& observer) {
@@ -172,10 +193,14 @@ void Training::run(TrainObserver& observer) {
                   job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>());
   Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch",
                   job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap);
+  std::optional<Checkpoints> checkpoints;
+  if (job.checkpoint_every > 0) checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values());
   Trainer trainer({.steps = setup_.steps(),
                    .batch = batch,
                    .accumulate = job.accumulate,
                    .eval_every = job.eval_every,
+                   .first_step = setup_.saved() ? setup_.saved()->step() : 0,
+                   .save_every = job.checkpoint_every,
                    .rank = surroundings_.rank,
                    .workers = job.workers,
                    .virtual_workers = job.virtual_workers},
@@ -190,7 +215,8 @@ void Training::run(TrainObserver& observer) {
                    .units = units_,
                    .clock = surroundings_.clock,
                    .trace = surroundings_.trace,
-                   .observer = observer});
+                   .observer = observer,
+                   .save = [&](std::uint64_t step) { checkpoints->save(step); }});
   trainer.run();
 }
 

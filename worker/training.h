@@ -9,6 +9,7 @@
 #include <psring/common/device/arena.h>
 #include <psring/common/device/kernels.h>
 #include <psring/common/net/transport.h>
+#include <psring/optim/checkpoint.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/network.h>
@@ -35,6 +36,8 @@ class TrainSetup {
   /// --steps, or what --epochs come to.
   std::uint64_t steps() const { return steps_; }
   std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  /// What the run continues from (--resume); null: it begins anew.
+  const std::shared_ptr<const optim::Checkpoint>& saved() const { return saved_; }
   OptimizerPlan optimizer() const {
     return {optimizer_.get(), schedule_.get(), lr_, job_.clip_norm, job_.master_copy, scaler_};
   }
@@ -53,6 +56,7 @@ class TrainSetup {
   std::unique_ptr<optim::Schedule> schedule_;
   double lr_ = 0;
   optim::LossScaler scaler_;
+  std::shared_ptr<const optim::Checkpoint> saved_;  ///< shared with who reads from it
 };
 
 /// One worker's training, wherever its transport leads.
@@ -79,6 +83,8 @@ class Training {
   Nanoseconds communicated() const { return client_ ? client_->busy() : strategy_->waited(); }
 
  private:
+  void restore(Context& context);
+
   const TrainSetup& setup_;
   const Surroundings surroundings_;
   std::vector<UnitBuffers> units_;

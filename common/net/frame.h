@@ -51,9 +51,11 @@ enum class FrameType : std::uint8_t {
   broadcast = 19,
   barrier = 20,
   message = 21,  ///< `step` counts those of the pair
+  save = 22,     ///< from worker 0 to servers: write your part of the checkpoint of version `step`
+  saved = 23,    ///< answers it: the part is on the disk
 };
 
-inline constexpr std::uint8_t kFrameTypes = 22;
+inline constexpr std::uint8_t kFrameTypes = 24;
 
 std::string_view to_string(FrameType type);
 

@@ -60,6 +60,10 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("heartbeat_timeout", o.heartbeat_timeout);
   visit("join_timeout", o.join_timeout);
   visit("op_timeout", o.op_timeout);
+  visit("resume", o.resume);
+  visit("checkpoint_every", o.checkpoint_every);
+  visit("checkpoint_dir", o.checkpoint_dir);
+  visit("checkpoint_keep", o.checkpoint_keep);
   visit("eval_every", o.eval_every);
   visit("trace", o.trace);
   visit("out", o.out);

@@ -68,10 +68,20 @@ struct JobOptions {
   double join_timeout = 60;
   double op_timeout = 0;  ///< seconds of one wait for values; 0: as long as the peer lives
 
+  std::string resume;                ///< a checkpoint to continue from, or ""
+  std::size_t checkpoint_every = 0;  ///< steps; 0: none are saved
+  std::string checkpoint_dir;        ///< "": checkpoints/ in the run folder
+  std::size_t checkpoint_keep = 0;   ///< how many; 0: all
+
   std::size_t eval_every = 0;  ///< steps; 0: at the end only
   bool trace = false;
   std::string out;  ///< the run folder, on the host of worker 0: model.safetensors goes there; "": not saved
 
+  /// Where checkpoints go, "" for none: all processes have to see the same folder there.
+  std::string checkpoint_folder() const {
+    if (checkpoint_every == 0) return "";
+    return checkpoint_dir.empty() ? out + "/checkpoints" : checkpoint_dir;
+  }
   std::size_t batch_per_worker() const { return global_batch / (workers * virtual_workers); }
 };
 

@@ -16,6 +16,7 @@
 #include <psring/optim/schedule.h>
 #include <psring/ring/link_group.h>
 #include <psring/ring/shm_group.h>
+#include <psring/server/checkpoint.h>
 #include <psring/server/server.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
@@ -216,25 +217,31 @@ class Job {
     const SystemClock clock;
     MemoryLedger memory;
     Parallel parallel(job.server_threads);
-    server::Shard shard({.rank = rank,
-                         .servers = static_cast<std::uint32_t>(job.servers),
-                         .workers = static_cast<std::uint32_t>(job.workers),
-                         .lr = setup_.optimizer().lr,
-                         .clip_norm = applies ? job.clip_norm : 0,
-                         .loss_scaler = applies ? setup_.optimizer().loss_scaler : optim::LossScaler(),
-                         .master_copy = job.master_copy,
-                         .optimizer = applies ? setup_.optimizer().rule : nullptr,
-                         .schedule = applies ? schedule.get() : nullptr,
-                         .aggregator = aggregator.get(),
-                         .consistency = consistency.get()},
-                        parallel, memory);
+    server::ShardOptions options{.rank = rank,
+                                 .servers = static_cast<std::uint32_t>(job.servers),
+                                 .workers = static_cast<std::uint32_t>(job.workers),
+                                 .lr = setup_.optimizer().lr,
+                                 .clip_norm = applies ? job.clip_norm : 0,
+                                 .loss_scaler = applies ? setup_.optimizer().loss_scaler : optim::LossScaler(),
+                                 .master_copy = job.master_copy,
+                                 .optimizer = applies ? setup_.optimizer().rule : nullptr,
+                                 .schedule = applies ? schedule.get() : nullptr,
+                                 .aggregator = aggregator.get(),
+                                 .consistency = consistency.get(),
+                                 .saves = !job.checkpoint_folder().empty()};
+    server::begin_from_checkpoint(job, options);
+    server::Shard shard(options, parallel, memory);
     Arena arena(kLent);
     const auto transport = network.join({Role::server, rank}, bytes, arena);
     ending_.watch(*transport);
     const auto unwatch = [this](net::Transport* watched) { ending_.unwatch(*watched); };
     const std::unique_ptr<net::Transport, decltype(unwatch)> watched(transport.get(), unwatch);
     // Its error is known before its links close: what they tell the others is not the first cause.
-    guard([&] { server::serve(shard, *transport, clock, [this] { return ending_.over(); }); });
+    guard([&] {
+      server::serve(
+          shard, *transport, clock, [this] { return ending_.over(); }, nullptr,
+          [&](std::uint64_t step) { server::write_part(job, rank, shard, step); });
+    });
   }
 
   void work(std::uint32_t rank, Network& network, JobRun& result) {

@@ -107,7 +107,10 @@ ShardCluster::ShardCluster(const ShardRules& rules, std::uint64_t order)
                                        .schedule = rules_->optimizer ? rules_->schedule.get() : nullptr,
                                        .aggregator = rules_->aggregator.get(),
                                        .consistency = rules_->consistency.get(),
-                                       .memory_bytes = rules.memory_bytes};
+                                       .memory_bytes = rules.memory_bytes,
+                                       .first_version = rules.first_version,
+                                       .saved = rules.saved,
+                                       .saves = rules.saves};
     shards_.push_back(std::make_unique<server::Shard>(options, rules_->parallel, rules_->memory));
   }
 }

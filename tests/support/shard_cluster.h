@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -44,6 +45,9 @@ struct ShardRules {
   std::string aggregate = "mean";
   std::size_t threads = 1;
   std::size_t memory_bytes = std::size_t{64} << 20;
+  std::uint64_t first_version = 0;
+  std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
+  bool saves = false;
 };
 
 std::unique_ptr<optim::Optimizer> make_rule(const std::string& name);

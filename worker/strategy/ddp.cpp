@@ -27,6 +27,8 @@ class DataParallel : public WorkersOnly {
     broadcast(units_.parameters());
   }
 
+  std::optional<std::vector<optim::StatePart>> state() override { return save_share(optimizer_); }
+
   void grad_ready(UnitId unit, Micro micro) final {
     if (!micro.last) return;
     ready_.add(unit);
@@ -48,7 +50,7 @@ class DataParallel : public WorkersOnly {
     group().account();
   }
 
-  float loss_scale() override { return optimizer_.loss_scale(); }
+  optim::LossScaler loss_scaler() override { return optimizer_.loss_scaler(); }
 
  protected:
   /// The unit's gradient is complete.

@@ -13,8 +13,10 @@ LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, 
     : plan_(plan), scaler_(plan.loss_scaler), layout_(layout), owners_(owners), state_(layout.units.size()) {
   check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
   for (UnitId unit = 0; unit < layout.units.size(); ++unit)
-    for (std::size_t slot = 0; slot < plan.rule->slots(); ++slot)
+    for (std::size_t slot = 0; slot < plan.rule->slots(); ++slot) {
       state_[unit][slot] = Buffer(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
+      if (plan.initial_state) plan.initial_state(unit, owned(unit), slot, state_[unit][slot].as<float>());
+    }
   if (layout.parameter_type == DType::f32 || !plan.master_copy) return;
   for (UnitId unit = 0; unit < layout.units.size(); ++unit)
     masters_.emplace_back(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
@@ -96,6 +98,22 @@ void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, 
                            direction(unit), weights(unit));
     if (!masters_.empty()) narrow(master(unit), owned[unit - units.begin].parameters);
   }
+}
+
+std::vector<optim::StatePart> LocalOptimizer::save(std::size_t rank, std::size_t ranks,
+                                                   const std::function<ConstElements(UnitId, Range)>& parameters) {
+  std::vector<optim::StatePart> parts;
+  for (UnitId unit = 0; unit < state_.size(); ++unit) {
+    const UnitLayout& layout = layout_.units[unit];
+    const Range range = Partition(layout.elements, ranks).range(rank);
+    const Range held = owned(unit);
+    check(held.contains(range), "rank {} does not have what it saves", rank);
+    const auto part = [&](std::span<float> whole) { return whole.subspan(range.begin - held.begin, range.size()); };
+    parts.push_back({&layout, range, optim::kValues, masters_.empty() ? parameters(unit, range) : part(master(unit))});
+    for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
+      parts.push_back({&layout, range, optim::slot_array(slot), part(state(unit).slot[slot])});
+  }
+  return parts;
 }
 
 /// Every owner gets the sums of all. Few bytes, and control: each owner broadcasts its own.

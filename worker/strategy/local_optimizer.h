@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,11 +28,17 @@ class LocalOptimizer {
   Range owned(UnitId unit) const;
   /// The step needs the gradients of all units before the first is updated.
   bool whole_step() const { return by_sum() || (owners_ != nullptr && plan_.rule->layerwise()); }
-  float loss_scale() const { return scaler_.scale(); }
+  const optim::LossScaler& loss_scaler() const { return scaler_; }
   /// The step's update of one unit. REQUIRES: !whole_step().
   void update(UnitId unit, Step step, UnitBuffers owned);
   /// The step's update of all units: a collective of the owners.
   void update_all(Step step, std::span<const UnitBuffers> units);
+
+  /// What `rank` of `ranks` saves of each unit, cut evenly among them. `parameters` are those of a unit's range, where
+  /// no copy in f32 is kept.
+  /// REQUIRES: this process owns that range.
+  std::vector<optim::StatePart> save(std::size_t rank, std::size_t ranks,
+                                     const std::function<ConstElements(UnitId, Range)>& parameters);
 
  private:
   /// The update depends on the sum of all gradients' squares: to clip, and to skip a step that is not finite.

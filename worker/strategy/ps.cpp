@@ -49,7 +49,8 @@ class OptimizerOnServer final : public ParameterServer {
 
   void start() override {
     open();
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit) client().pull(unit, 0, buffers(unit).parameters, true);
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit)
+      client().pull(unit, step_.index, buffers(unit).parameters, true);
   }
 
   Prediction predict() const override {
@@ -72,7 +73,7 @@ class OptimizerOnWorker final : public ParameterServer {
   explicit OptimizerOnWorker(const Context& context)
       : ParameterServer(context),
         optimizer_(context.optimizer, context.layout, context.memory),
-        versions_(context.units.size(), 0) {}
+        versions_(context.units.size(), context.first_step) {}
 
   void start() override {
     units_.initialise(context_);
@@ -87,7 +88,13 @@ class OptimizerOnWorker final : public ParameterServer {
     return sum;
   }
 
-  float loss_scale() override { return optimizer_.loss_scale(); }
+  optim::LossScaler loss_scaler() override { return optimizer_.loss_scaler(); }
+  /// All workers have the same, and the servers none.
+  std::optional<std::vector<optim::StatePart>> state() override {
+    if (context_.rank != 0) return std::vector<optim::StatePart>();
+    return optimizer_.save(0, 1, [this](UnitId unit, Range) { return ConstElements(buffers(unit).parameters); });
+  }
+  void wait_saved(std::uint64_t /*step*/) override {}
 
  private:
   void exchange(UnitId unit) override {

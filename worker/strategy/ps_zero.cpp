@@ -44,7 +44,8 @@ class PsZero2 final : public PushedGradients {
 
   void start() override {
     open();
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit) client().pull(unit, 0, buffers(unit).parameters, true);
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit)
+      client().pull(unit, step_.index, buffers(unit).parameters, true);
   }
 
   void acquire(UnitId unit, Pass pass) override {

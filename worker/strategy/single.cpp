@@ -31,7 +31,7 @@ class Single final : public Strategy {
   }
 
   bool adds_up() const override { return !at_owner_; }
-  float loss_scale() override { return optimizer_.loss_scale(); }
+  optim::LossScaler loss_scaler() override { return optimizer_.loss_scaler(); }
 
   void start() override {
     units_.initialise(context_);
@@ -53,6 +53,10 @@ class Single final : public Strategy {
     std::vector<UnitBuffers> means;
     for (UnitId unit = 0; unit < context_.units.size(); ++unit) means.push_back(mean(unit));
     optimizer_.update_all(step, means);
+  }
+
+  std::optional<std::vector<optim::StatePart>> state() override {
+    return optimizer_.save(0, 1, [this](UnitId unit, Range) { return ConstElements(context_.units[unit].parameters); });
   }
 
   Prediction predict() const override {

@@ -17,6 +17,7 @@
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
+#include <psring/optim/checkpoint_shard.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
@@ -57,6 +58,8 @@ struct OptimizerPlan {
   double clip_norm = 0;     ///< 0: no clipping
   bool master_copy = true;  ///< of parameters narrower than f32; see optim::MixedRange
   optim::LossScaler loss_scaler;
+  /// State that the run starts from (--resume), for a slot of a unit's range; empty: zero.
+  std::function<void(UnitId, Range, std::size_t slot, std::span<float>)> initial_state = {};
 };
 
 /// Payload bytes of one step, and the memory by category, that a strategy says it needs. What it does not
@@ -93,7 +96,9 @@ struct Context {
   const Clock& clock;
   /// Layers [begin, end) of each unit, from its first to its last: when passes acquire and release it.
   std::span<const Range> unit_layers = {};
-  /// Values that the run starts from (--init), for a unit's range; empty: the initialisation that the layout names.
+  std::uint64_t first_step = 0;  ///< the updates that the run starts from have seen
+  /// Values that the run starts from (--init; --resume, where servers do not have them), for a unit's range; empty: the
+  /// initialisation that the layout names.
   std::function<void(UnitId, Range, std::span<float>)> initial;
 
   /// The values that the run starts from, whichever they are.
@@ -124,9 +129,15 @@ class Strategy {
   /// Does quiesce bring worker 0's Context::buffers to all? Else worker 0 alone evaluates a model that has any.
   virtual bool shares_buffers() const { return false; }
 
-  /// What the loss of the step under way is multiplied by before backward. Asked after its forward passes; see
-  /// optim::LossScaler.
-  virtual float loss_scale() { return 1; }
+  /// By what the loss of the step under way is multiplied before backward. Asked after its forward passes, and after
+  /// wait_saved; see optim::LossScaler.
+  virtual optim::LossScaler loss_scaler() { return {}; }
+
+  /// What this process has of the state that a checkpoint keeps: all processes together have each element once, those
+  /// that servers keep are theirs to save. After quiesce, until the next step. Nothing: it cannot be saved.
+  virtual std::optional<std::vector<optim::StatePart>> state() { return std::nullopt; }
+  /// On return all others have written theirs of the checkpoint of `step`; a collective.
+  virtual void wait_saved(std::uint64_t /*step*/) {}
 
   /// Does the unit's gradient buffer add up the micro-batches of a step? Else grad_ready takes each by itself.
   virtual bool adds_up() const { return true; }

@@ -6,7 +6,11 @@
 namespace psring::worker {
 
 WithServers::WithServers(const Context& context)
-    : context_(context), ready_(context.layout), scaler_(context.optimizer.loss_scaler) {
+    : context_(context),
+      step_{context.first_step},
+      ready_(context.layout),
+      scaler_(context.optimizer.loss_scaler),
+      steps_told_(context.first_step) {
   check(context.client != nullptr, "ps needs servers");
 }
 
@@ -23,9 +27,9 @@ void WithServers::open() {
   client().open(context_.seed, true, [&](UnitId unit) -> std::span<const float> { return values[unit]; });
 }
 
-float WithServers::loss_scale() {
+optim::LossScaler WithServers::loss_scaler() {
   for (; scaler_.active() && steps_told_ < step_.index; ++steps_told_) scaler_.finished(!client().skipped(step_.index));
-  return scaler_.scale();
+  return scaler_;
 }
 
 void WithServers::wait(UnitId unit, std::uint64_t version) {
@@ -39,6 +43,10 @@ void WithServers::wait_acknowledged(UnitId unit) {
   const Moment start = context_.clock.now();
   client().wait_acknowledged(unit);
   waited_ += context_.clock.now() - start;
+}
+
+void WithServers::wait_saved(std::uint64_t step) {
+  if (context_.rank == 0) client().save(step);
 }
 
 Prediction WithServers::predict_step(std::uint64_t pulled) const {

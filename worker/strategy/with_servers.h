@@ -9,9 +9,12 @@ namespace psring::worker {
 class WithServers : public Strategy {
  public:
   void begin_step(Step step) override { step_ = step; }
+  /// The servers have it all.
+  std::optional<std::vector<optim::StatePart>> state() override { return std::vector<optim::StatePart>(); }
+  void wait_saved(std::uint64_t step) override;
   Nanoseconds waited() const override { return waited_; }
   /// The servers' own scale: their answers say of each step whether it was skipped.
-  float loss_scale() override;
+  optim::LossScaler loss_scaler() override;
 
  protected:
   explicit WithServers(const Context& context);

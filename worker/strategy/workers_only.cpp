@@ -1,5 +1,6 @@
 #include <psring/common/base/error.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/strategy/local_optimizer.h>
 #include <psring/worker/strategy/workers_only.h>
 
 namespace psring::worker {
@@ -35,6 +36,12 @@ void WorkersOnly::quiesce() {
   share_buffers();
   group().barrier().wait();
   group().account();
+}
+
+std::vector<optim::StatePart> WorkersOnly::save_share(LocalOptimizer& optimizer) const {
+  return optimizer.save(context_.rank, context_.workers, [this](UnitId unit, Range range) {
+    return ConstElements(context_.units[unit].parameters.part(range));
+  });
 }
 
 void WorkersOnly::wait(ring::Work& work) {

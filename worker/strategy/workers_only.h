@@ -12,6 +12,8 @@ struct JobOptions;
 
 namespace psring::worker {
 
+class LocalOptimizer;
+
 /// The units in buckets, as --bucket and --bucket-order say.
 ring::Bucketer make_bucketer(const Layout& layout, const JobOptions& job);
 
@@ -21,6 +23,7 @@ class WorkersOnly : public Strategy {
   void quiesce() override;
   /// They are not read while training, so this gives what rank 0's buffers before each forward would.
   bool shares_buffers() const override { return true; }
+  void wait_saved(std::uint64_t /*step*/) override { group().barrier().wait(); }
   Nanoseconds waited() const override { return waited_; }
 
  protected:
@@ -30,6 +33,8 @@ class WorkersOnly : public Strategy {
   /// Rank 0's values for all; start-up, which is control.
   void broadcast(Elements parameters);
   void wait(ring::Work& work);
+  /// This rank's share of what the layout cuts among all, where each has whole parameters.
+  std::vector<optim::StatePart> save_share(LocalOptimizer& optimizer) const;
   /// Adds what a call moves at this rank to a prediction.
   void predict_call(ring::Collective collective, std::size_t elements, DType type, const ring::Parts& parts,
                     Prediction& sum) const;

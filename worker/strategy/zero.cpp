@@ -36,7 +36,7 @@ Parts owners_of(const Layout& layout, Range units) {
 /// What the stages share: each rank owns a range of every unit, keeps its optimizer state, and updates it.
 class Zero : public WorkersOnly {
  public:
-  float loss_scale() override { return optimizer_.loss_scale(); }
+  optim::LossScaler loss_scaler() override { return optimizer_.loss_scaler(); }
 
  protected:
   explicit Zero(const Context& context)
@@ -89,6 +89,8 @@ class WholeParameters : public Zero {
     for (Gather& gather : gathers_) wait(gather.work);
     WorkersOnly::quiesce();
   }
+
+  std::optional<std::vector<optim::StatePart>> state() override { return save_share(optimizer_); }
 
  protected:
   WholeParameters(const Context& context, WholeUnits::Gradients gradients)
@@ -266,6 +268,11 @@ class Zero3 final : public Zero {
   void quiesce() override {
     parameters_.drop_all();
     WorkersOnly::quiesce();
+  }
+
+  std::optional<std::vector<optim::StatePart>> state() override {
+    return optimizer_.save(context_.rank, context_.workers,
+                           [this](UnitId unit, Range) { return shards_[unit].as<float>(); });
   }
 
   Prediction predict() const override {

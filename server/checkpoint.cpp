@@ -1,0 +1,28 @@
+#include <memory>
+
+#include <fmt/format.h>
+
+#include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint_folder.h>
+#include <psring/server/checkpoint.h>
+
+namespace psring::server {
+
+void begin_from_checkpoint(const JobOptions& job, ShardOptions& options) {
+  if (job.resume.empty()) return;
+  const auto saved =
+      std::make_shared<const optim::Checkpoint>(job.resume);  // shared: std::function copies what it holds
+  options.first_version = saved->step();
+  if (options.optimizer == nullptr) return;  // the workers have it all
+  options.loss_scaler.restore(saved->manifest().scalars);
+  options.saved = [saved](const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) {
+    saved->read(unit, range, array, out);
+  };
+}
+
+void write_part(const JobOptions& job, std::uint32_t rank, Shard& shard, std::uint64_t step) {
+  const std::filesystem::path aside = optim::CheckpointFolder(job.checkpoint_folder()).aside(step);
+  optim::write_shard(aside / fmt::format("server-{}{}", rank, optim::kShardSuffix), step, shard.state());
+}
+
+}  // namespace psring::server

@@ -1,0 +1,123 @@
+"""Checkpoints of whole programs: written while a job trains, resumed by another, and there after any kill."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import unittest
+
+from support import TINY, ProgramTest, until
+
+JOB = [*TINY, "--optimizer", "adamw", "--seed", 3]
+PS = ["--strategy", "ps", "--workers", 2, "--servers", 3]
+ZERO3 = ["--strategy", "zero3", "--workers", 2]
+
+
+class Resume(ProgramTest):
+    def checkpoints(self, folder="ck"):
+        return sorted(path.name for path in (self.folder / folder).iterdir())
+
+    def newest(self):
+        """The step of the newest complete one, as the names say."""
+        if not (self.folder / "ck").exists():
+            return 0
+        return max((int(name[5:]) for name in self.checkpoints() if "partial" not in name), default=0)
+
+    def model(self, run):
+        return (self.folder / run / "model.safetensors").read_bytes()
+
+    def test_to_the_same_bits(self):
+        for number, (first, second) in enumerate([(PS, ZERO3), (ZERO3, PS)]):
+            with self.subTest(number):
+                saved, whole, resumed = (f"{name}{number}" for name in ("saved", "whole", "resumed"))
+                self.assert_done(self.train(*JOB, *first, "--steps", 40, "--checkpoint-every", 7, "--checkpoint-keep", 3,
+                                            "--out", saved))
+                self.assertEqual(self.checkpoints(f"{saved}/checkpoints"),
+                                 ["step-00000028", "step-00000035", "step-00000040"])
+                self.assert_done(self.train(*JOB, *second, "--steps", 60, "--out", whole))
+                for resume in (f"{saved}/checkpoints", f"{saved}/checkpoints/step-00000028"):
+                    self.assert_done(self.train(*JOB, *second, "--steps", 60, "--resume", resume, "--out", resumed))
+                    self.assertEqual(self.model(resumed), self.model(whole))
+                    lines = [json.loads(line) for line in (self.folder / resumed / "metrics.jsonl").read_text().splitlines()]
+                    steps = sorted({line["step"] for line in lines if "loss" in line})
+                    begin = 28 if resume.endswith("28") else 40
+                    self.assertEqual(steps, list(range(begin, 60)))
+                    shutil.rmtree(self.folder / resumed)
+
+    def test_compare_continues_all_ways(self):
+        self.assert_done(self.train(*JOB, *PS, "--steps", 10, "--checkpoint-every", 10, "--out", "saved"))
+        result = self.run_program("psring", "compare", *JOB, "--strategies", "single,ps,ddp,zero3", "--steps", 20,
+                                  "--resume", "saved/checkpoints", "--out", "cmp")
+        self.assert_done(result)
+        self.assertNotIn("✗", result.out[:result.out.index("exposed:")])
+
+    def test_refused(self):
+        self.assert_done(self.train(*JOB, *ZERO3, "--steps", 8, "--checkpoint-every", 4, "--checkpoint-dir", "ck",
+                                    "--out", "saved"))
+        resume = ["--steps", 20, "--resume", "ck"]
+        path = str(self.folder / "ck" / "step-00000008")
+        for words, status, said in (
+                (["--seed", 4], 3, ["--resume", path, "seed 3", "4"]),
+                (["--optimizer", "adam"], 3, ["--resume", path, "optimizer adamw"]),
+                (["--global-batch", 24], 3, ["--resume", path, "global batch 12"]),
+                (["--model", "mlp:16-8-4"], 3, ["--resume", path, "mlp:16-16-4", "mlp:16-8-4"]),
+                (["--init", "some"], 2, ["--resume and --init"]),
+                (["--resume", "saved"], 3, ["--resume", "saved", "no complete checkpoint"]),
+                (["--steps", 8], 3, ["--resume", path, "step 8 already"]),
+                (["--resume", "ck/step-00000004", "--checkpoint-every", 4, "--checkpoint-dir", "ck"], 2,
+                 ["--checkpoint-dir", "step 8"]),
+                (["--checkpoint-dir", "new"], 2, ["--checkpoint-dir", "--checkpoint-every"]),
+                (["--checkpoint-keep", 2], 2, ["--checkpoint-keep", "--checkpoint-every"])):
+            with self.subTest(words):
+                # What stands last counts, and what is named is there once.
+                options = dict(zip(map(str, JOB[::2]), JOB[1::2])) | dict(zip(resume[::2], resume[1::2]))
+                options |= dict(zip(words[::2], words[1::2]))
+                flags = [word for pair in options.items() for word in pair]
+                self.assert_refused(self.train(*flags, *ZERO3, "--out", "none"), status, *said)
+                self.assertFalse((self.folder / "none").exists())
+
+    def test_damaged(self):
+        self.assert_done(self.train(*JOB, *PS, "--steps", 8, "--checkpoint-every", 4, "--checkpoint-dir", "ck",
+                                    "--out", "saved"))
+        shard = self.folder / "ck" / "step-00000008" / "server-1.shard"
+        whole = shard.read_bytes()
+        flipped = bytearray(whole)
+        flipped[50] ^= 4
+        for damaged in (bytes(flipped), whole[:-30], b""):
+            shard.write_bytes(damaged)
+            result = self.train(*JOB, *ZERO3, "--steps", 20, "--resume", "ck", "--out", "none")
+            self.assert_refused(result, 3, "--resume", str(shard), "damaged",
+                                str(self.folder / "ck" / "step-00000004") + " is older, and whole")
+        shard.write_bytes(whole)
+        self.assert_done(self.train(*JOB, *ZERO3, "--steps", 20, "--resume", "ck", "--out", "resumed"))
+
+    def test_killed_while_it_saves(self):
+        """A job that does nothing but save is killed, or one of its processes, and another continues what it finds."""
+        generator = random.Random(7)
+        ways = [PS, ZERO3, ["--strategy", "ps-zero3", "--workers", 2, "--servers", 2]]
+        step = 0
+        for number in range(6):
+            job = self.start("psring", "train", *JOB, *ways[number % 3], "--steps", 1000000, "--checkpoint-every", 1,
+                             "--checkpoint-dir", "ck", "--checkpoint-keep", 2, "--out", f"run{number}",
+                             *(["--resume", "ck"] if step > 0 else []))
+            newest = step + generator.randrange(2, 6)
+            until(lambda: job.poll() is not None or self.newest() >= newest, f"no step {newest}")
+            self.assertIsNone(job.poll())
+            processes = sorted(self.processes())
+            for victim in generator.sample(processes, generator.choice([1, len(processes)])):
+                try:
+                    os.kill(victim, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self.finish(job)
+            until(lambda: not self.processes(), "its processes still run")
+            step = self.newest()
+            self.assertGreaterEqual(step, newest)
+        self.assert_done(self.train(*JOB, *ZERO3, "--steps", step + 5, "--resume", "ck", "--out", "resumed"))
+        self.assert_done(self.train(*JOB, *ZERO3, "--steps", step + 5, "--out", "whole"))
+        self.assertEqual(self.model("resumed"), self.model("whole"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/checkpoints.h>
+#include <psring/worker/training.h>
+
+namespace psring::worker {
+namespace {
+
+std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
+  const JobOptions& job = setup.job();
+  std::string rule = job.optimizer;
+  for (const auto& [name, value] : setup.optimizer().rule->hyperparameters())
+    rule += fmt::format(" {}={}", name, value);
+  if (job.nesterov) rule += " nesterov";
+  return {{"model", job.model},
+          {"optimizer", rule},
+          {"seed", std::to_string(job.seed)},
+          {"global batch", std::to_string(job.global_batch)},
+          {"training samples", std::to_string(setup.data().train->size())},
+          {"shuffle", job.shuffle}};
+}
+
+std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup) {
+  std::vector<optim::SavedTensor> tensors;
+  std::vector<std::string> trained{optim::kValues};
+  for (std::size_t slot = 0; slot < setup.optimizer().rule->slots(); ++slot) trained.push_back(optim::slot_array(slot));
+  for (const UnitLayout& unit : setup.layout().units)
+    for (const TensorSlot& tensor : unit.tensors) tensors.push_back({tensor.spec.name, tensor.spec.shape, trained});
+  for (const TensorSlot& tensor : setup.buffers().tensors)
+    tensors.push_back({tensor.spec.name, tensor.spec.shape, {optim::kValues}});
+  return tensors;
+}
+
+}  // namespace
+
+void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup) {
+  const std::string name = saved.folder().string();
+  const auto& was = saved.manifest().facts;
+  for (const auto& [fact, value] : facts_of(setup))
+    if (const auto found = was.find(fact); found == was.end() || found->second != value)
+      fail(ErrorKind::data, "--resume {}: saved with {} {}, this run's is {}", name, fact,
+           found == was.end() ? "unknown" : found->second, value);
+  std::map<std::string, std::vector<std::size_t>> shapes;
+  for (const optim::SavedTensor& tensor : saved.manifest().tensors) shapes[tensor.name] = tensor.shape;
+  for (const optim::SavedTensor& tensor : tensors_of(setup))
+    if (const auto found = shapes.find(tensor.name); found == shapes.end() || found->second != tensor.shape)
+      fail(ErrorKind::data, "--resume {}: has no tensor '{}' of shape [{}]", name, tensor.name,
+           fmt::join(tensor.shape, ", "));
+  if (saved.step() >= setup.steps())
+    fail(ErrorKind::data, "--resume {}: is at step {} already, and the run ends at step {} (--steps)", name,
+         saved.step(), setup.steps());
+}
+
+Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers)
+    : setup_(setup), rank_(rank), strategy_(strategy), buffers_(buffers), folder_(setup.job().checkpoint_folder()) {
+  if (!strategy.state())
+    fail(ErrorKind::usage, "--checkpoint-every {}: --strategy {} does not say what it has to save",
+         setup.job().checkpoint_every, setup.job().strategy);
+  if (rank == 0) folder_.prepare();
+}
+
+optim::Manifest Checkpoints::manifest(std::uint64_t step) const {
+  return {.step = step,
+          .facts = facts_of(setup_),
+          .scalars = strategy_.loss_scaler().state(),
+          .tensors = tensors_of(setup_)};
+}
+
+void Checkpoints::save(std::uint64_t step) {
+  std::vector<optim::StatePart> parts = strategy_.state().value();
+  if (rank_ == 0 && !buffers_.empty())
+    parts.push_back({&setup_.buffers(), {0, buffers_.size()}, optim::kValues, buffers_});
+  if (!parts.empty())
+    optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts);
+  strategy_.wait_saved(step);
+  if (rank_ != 0) return;
+  optim::write_manifest(folder_.aside(step), manifest(step));
+  folder_.commit(step);
+  if (setup_.job().checkpoint_keep > 0) folder_.keep(setup_.job().checkpoint_keep);
+}
+
+}  // namespace psring::worker

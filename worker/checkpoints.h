@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+#include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint_folder.h>
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring::worker {
+
+class TrainSetup;
+
+/// Throws data, naming --resume and what differs, where a run cannot continue from the checkpoint to the same bits as
+/// the one that wrote it: another model, optimizer, seed, batch or data. How it is trained, by how many and how
+/// fast, is free.
+void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup);
+
+/// A worker's part in saving checkpoints. Its strategy says what it has; worker 0 adds the layers' buffers, and the
+/// manifest once all others have written theirs.
+class Checkpoints {
+ public:
+  /// Throws usage where the strategy cannot be saved. REQUIRES: all outlive it.
+  Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers);
+
+  /// The state after `step` updates; a collective of all workers, after quiesce. On return of worker 0's it is
+  /// complete.
+  void save(std::uint64_t step);
+
+ private:
+  optim::Manifest manifest(std::uint64_t step) const;
+
+  const TrainSetup& setup_;
+  const std::size_t rank_;
+  Strategy& strategy_;
+  const std::span<const float> buffers_;
+  const optim::CheckpointFolder folder_;
+};
+
+}  // namespace psring::worker
