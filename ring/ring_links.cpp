@@ -37,7 +37,7 @@ std::vector<std::size_t> hosts_of(const std::vector<net::Member>& workers) {
 
 RingLinks::RingLinks(const net::JobKey& key, net::DataLinks::Options options, ByteLedger& ledger)
     : key_(key),
-      options_(std::move(options)),
+      options_(net::with_card(std::move(options))),
       ledger_(ledger),
       tcp_(net::make_tcp_channel({.key = key_,
                                   .self = options_.self,
@@ -72,6 +72,12 @@ std::unique_ptr<ProcessGroup> RingLinks::connect(const std::vector<net::Member>&
                                  hosts_of(workers), group);
 }
 
+std::unique_ptr<ProcessGroup> RingLinks::connect_host(const std::vector<net::Member>& workers,
+                                                      std::shared_ptr<Arena> arena, GroupOptions options,
+                                                      Moment deadline) {
+  return connect_shm(of_host(workers, options_.host_id), std::move(arena), std::move(options), deadline);
+}
+
 std::unique_ptr<InnerGroup> RingLinks::connect_shm(const std::vector<net::Member>& workers,
                                                    std::shared_ptr<Arena> arena, GroupOptions options,
                                                    Moment deadline) {
@@ -98,9 +104,7 @@ std::unique_ptr<InnerGroup> RingLinks::connect_tcp(const std::vector<net::Member
   tcp_->await_links(all, deadline);
   std::vector<std::unique_ptr<net::Channel>> channels;
   channels.push_back(std::move(tcp_));
-  if (options_.link)
-    channels.front() =
-        net::make_shaped_channel(std::move(channels.front()), std::make_shared<net::LinkShaper>(*options_.link));
+  if (options_.link) channels.front() = net::make_shaped_channel(std::move(channels.front()), options_.card);
   transport_ = net::make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger_);
   return make_link_group(*transport_, options_.self.peer.rank, workers.size(), std::move(options));
 }

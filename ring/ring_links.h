@@ -32,6 +32,9 @@ class RingLinks {
   /// Throws usage where shared memory is demanded of another host; unauthorised, timeout, peer_lost.
   std::unique_ptr<ProcessGroup> connect(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
                                         LinkOptions options, Moment deadline);
+  /// The same of those on this host alone, through shared memory whatever was asked for; ranks are theirs, in order.
+  std::unique_ptr<ProcessGroup> connect_host(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
+                                             GroupOptions options, Moment deadline);
 
  private:
   std::unique_ptr<InnerGroup> connect_shm(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,

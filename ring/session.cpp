@@ -19,16 +19,27 @@ struct Memory {
   std::deque<Buffer> vectors;
 };
 
+GroupOptions group_options(Membership& member) {
+  GroupOptions options;
+  options.check = [&member] { member.link().check(); };
+  if (member.job().op_timeout > 0) options.op_timeout = from_seconds(member.job().op_timeout);
+  options.ledger = &member.bytes();
+  return options;
+}
+
 }  // namespace
+
+std::unique_ptr<ProcessGroup> make_host_group(Membership& member, RingLinks& links,
+                                              const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena) {
+  return links.connect_host(workers, std::move(arena), group_options(member), member.deadline());
+}
 
 std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
                                              const std::vector<net::Member>& workers, std::size_t arena_bytes,
                                              bool background) {
   const JobOptions& job = member.job();
   LinkOptions options;
-  options.group.check = [&member] { member.link().check(); };
-  if (job.op_timeout > 0) options.group.op_timeout = from_seconds(job.op_timeout);
-  options.group.ledger = &member.bytes();
+  options.group = group_options(member);
   options.background = background;
   options.tuning = job.tuning.empty() ? Tuning::built_in() : Tuning::from_json(job.tuning);
   if (job.algorithm != "auto" && job.algorithm != "direct")

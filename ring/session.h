@@ -9,6 +9,7 @@
 #include <psring/ring/process_group.h>
 
 namespace psring {
+class Arena;
 class Membership;
 namespace net {
 struct Member;
@@ -24,6 +25,10 @@ class RingLinks;
 std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
                                              const std::vector<net::Member>& workers, std::size_t arena_bytes,
                                              bool background);
+
+/// The same of this host's workers, through shared memory. `arena` has kShmArenaBytes to spare.
+std::unique_ptr<ProcessGroup> make_host_group(Membership& member, RingLinks& links,
+                                              const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena);
 
 /// A worker of a user's own program: joins a job and has the group of all its workers. Belongs to one thread.
 /// Throws as the links and the coordinator do: timeout, unauthorised, peer_lost, protocol, usage. A Session that goes

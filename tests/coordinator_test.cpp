@@ -143,6 +143,30 @@ TEST_CASE("roles are cut evenly over agents, in order") {
   CHECK(scene.got<control::StartRoles>("late").roles == roles_of_agent(p, 0));
 }
 
+TEST_CASE("colocated: agents start workers alone, and a server has exited with its worker") {
+  JobPlan p = plan(3, 2, 2);
+  p.colocated = true;
+  CHECK(roles_of_agent(p, 0) == std::vector<Peer>{{Role::worker, 0}, {Role::worker, 1}});
+  CHECK(roles_of_agent(p, 1) == std::vector<Peer>{{Role::worker, 2}});
+  p = plan(1, 1, 1);
+  p.colocated = true;
+  Scene scene(p);
+  scene.hello("agent", Role::agent);
+  scene.hello("w", Role::worker);
+  scene.hello("s", Role::server);
+  for (const char* name : {"w", "s"}) scene.say(name, control::Ready{});
+  scene.say("w", control::Report{"{}"});
+  scene.say("w", control::Done{});
+  scene.say("w", control::Bye{});
+  CHECK(scene.has<control::Finish>("s"));
+  scene.say("s", control::Report{"{}"});
+  scene.say("s", control::Bye{});
+  CHECK_FALSE(scene.has<control::Finish>("agent"));
+  scene.say("agent", control::RoleExited{{Role::worker, 0}, 0, 0, ""});
+  CHECK(scene.has<control::Finish>("agent"));
+  CHECK_FALSE(scene.coordinator.result().failure);
+}
+
 TEST_CASE("nothing is published before all are ready, then all get the same list") {
   Scene scene(plan(2, 1));
   scene.hello("a", Role::worker);

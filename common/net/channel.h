@@ -40,6 +40,8 @@ class Channel {
   virtual std::size_t window_bytes() const { return kWindowBytes; }  ///< as Transport::window_bytes
   /// What a message with such a payload costs besides it.
   virtual std::size_t framing_bytes(std::size_t payload_bytes) const = 0;
+  /// What stays in the process is not counted, and not waited for by spinning: the sender needs the processor.
+  virtual bool leaves_process() const { return true; }
   virtual std::string describe(Peer peer) const = 0;
 };
 

@@ -32,7 +32,8 @@ std::string describe_exit(const control::RoleExited& exit) {
 
 std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent) {
   std::vector<Peer> roles;
-  for (const auto& [role, count] : {std::pair(Role::server, plan.servers), std::pair(Role::worker, plan.workers)}) {
+  const std::uint32_t servers = plan.colocated ? 0 : plan.servers;
+  for (const auto& [role, count] : {std::pair(Role::server, servers), std::pair(Role::worker, plan.workers)}) {
     const std::uint32_t end = share_begin(count, plan.agents, agent + 1);
     for (std::uint32_t rank = share_begin(count, plan.agents, agent); rank < end; ++rank) roles.push_back({role, rank});
   }
@@ -155,7 +156,8 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
     return fail_job(ErrorKind::protocol, fmt::format("{} tells of {}, which is not its own", to_string(from.member),
                                                      to_string(message.role)));
   const auto found = members_.find(message.role);
-  if (found != members_.end()) found->second.exited = true;
+  mark_exited(message.role);
+  if (plan_.colocated) mark_exited({Role::server, message.role.rank});
   if (found != members_.end() && found->second.failed) return;  // it has said itself why
   const std::string who = found != members_.end() ? to_string(found->second.member) : to_string(message.role);
   if (message.signal != 0 || message.status != 0)
@@ -163,6 +165,10 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
                     fmt::format("{} {}", who, describe_exit(message)));
   // A role that has joined may have messages on the way, on its own link: silence decides about it.
   if (found == members_.end()) fail_job(ErrorKind::peer_lost, fmt::format("{} exited before it joined", who));
+}
+
+void Coordinator::mark_exited(Peer role) {
+  if (const auto found = members_.find(role); found != members_.end()) found->second.exited = true;
 }
 
 void Coordinator::on(State& from, const control::Failed& message) {

@@ -20,6 +20,7 @@ struct JobPlan {
   std::uint32_t servers = 0;
   std::uint32_t agents = 0;      ///< hosts whose agents start the roles; 0: roles are started by hand
   bool reserve_agent_0 = false;  ///< for the launcher, which asks for it: another host may come first
+  bool colocated = false;        ///< server r lives in worker r's process, which starts it: agents start workers alone
   std::string job;               ///< JSON, handed to every member
   Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all to join and be ready
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(500);
@@ -111,6 +112,7 @@ class Coordinator {
   void hello(const Connection& from, const control::Hello& message);
   void refuse(const Connection& to, ErrorKind kind, std::string text);
   std::optional<std::uint32_t> free_rank(const control::Hello& message);
+  void mark_exited(Peer role);
   void lose(const State& state, std::string text);
   void fail_job(ErrorKind kind, std::string text);
   void check_silence(Moment now);

@@ -16,8 +16,13 @@ Way parse_way(const std::string& text) {
   fail(ErrorKind::usage, "--transport: expected auto, shm or tcp, got '{}'", text);
 }
 
+DataLinks::Options with_card(DataLinks::Options options) {
+  if (options.link && !options.card) options.card = std::make_shared<LinkShaper>(*options.link);
+  return options;
+}
+
 DataLinks::DataLinks(const JobKey& key, Options options, ByteLedger& ledger)
-    : key_(key), options_(std::move(options)), ledger_(ledger) {
+    : key_(key), options_(with_card(std::move(options))), ledger_(ledger) {
   if (options_.encrypt)
     authenticator_.emplace(context_.handle(), std::vector<std::string>{key_.client_keys().public_key});
   zmq_ = make_zmq_channel(context_, {.key = key_,
@@ -30,6 +35,7 @@ DataLinks::DataLinks(const JobKey& key, Options options, ByteLedger& ledger)
 DataLinks::~DataLinks() = default;
 
 Addresses DataLinks::listen() {
+  if (local_ && options_.self.peer == local_->server()) local_end_ = local_->server_end();
   if (options_.link) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};
   const std::string name = shm_name(key_.job_id(), options_.self.peer);
   shm_.push_back(listen_shm({.key = key_, .self = options_.self}, name));
@@ -42,6 +48,10 @@ void DataLinks::connect(const std::vector<Member>& members, Arena& arena, Moment
   if (options_.link && options_.way == Way::shm)
     fail(ErrorKind::usage, "--link shapes TCP: --transport shm has no link to shape");
   for (const Member& member : members) {
+    if (local_ && options_.self.peer == local_->client() && member.peer == local_->server()) {
+      local_end_ = local_->client_end(arena);
+      continue;
+    }
     const bool same_host = member.host_id == options_.host_id;
     if (options_.way == Way::shm && !same_host)
       fail(ErrorKind::usage, "--transport shm: {} is on another host than {}", to_string(member),
@@ -59,8 +69,9 @@ void DataLinks::connect(const std::vector<Member>& members, Arena& arena, Moment
 Transport& DataLinks::transport() {
   if (!transport_) {
     std::vector<std::unique_ptr<Channel>> channels = std::move(shm_);
+    if (local_end_) channels.push_back(std::move(local_end_));
     if (options_.link) {
-      channels.push_back(make_shaped_channel(std::move(zmq_), std::make_shared<LinkShaper>(*options_.link)));
+      channels.push_back(make_shaped_channel(std::move(zmq_), options_.card));
     } else {
       channels.push_back(std::move(zmq_));
     }

@@ -13,6 +13,7 @@
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/key.h>
 #include <psring/common/net/link_shaping.h>
+#include <psring/common/net/local_link.h>
 #include <psring/common/net/transport.h>
 #include <psring/common/net/zap.h>
 #include <psring/common/net/zmq_channel.h>
@@ -40,11 +41,15 @@ class DataLinks {
     Nanoseconds silence = std::chrono::seconds(10);  ///< after which a TCP link is lost
     std::size_t streams = 1;                         ///< sockets of each link of the ring
     std::optional<LinkSpec> link{};                  ///< what links are shaped to
+    /// The network card of such a link, shared by all links of the process; null: these links have one of their own.
+    std::shared_ptr<LinkShaper> card = nullptr;
   };
 
   DataLinks(const JobKey& key, Options options, ByteLedger& ledger);
   ~DataLinks();
 
+  /// Another role of this process is reached through `local`. Before all else.
+  void share_process(std::shared_ptr<LocalLink> local) { local_ = std::move(local); }
   /// Listens; returns what others need in order to connect.
   Addresses listen();
   /// Links to all of `members`. `arena` is what this process lends them by shared memory.
@@ -59,9 +64,14 @@ class DataLinks {
   ByteLedger& ledger_;
   ZmqContext context_;
   std::optional<ZapAuthenticator> authenticator_;
+  std::shared_ptr<LocalLink> local_;  ///< shared by the roles of this process; null: it has one role
+  std::unique_ptr<Channel> local_end_;
   std::unique_ptr<ZmqChannel> zmq_;
   std::vector<std::unique_ptr<Channel>> shm_;
   std::unique_ptr<Transport> transport_;
 };
+
+/// These, with a network card where they name a link and have none.
+DataLinks::Options with_card(DataLinks::Options options);
 
 }  // namespace psring::net

@@ -37,12 +37,16 @@ bool several_processors() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1;
 }
 
+bool all_leave_process(const std::vector<std::unique_ptr<Channel>>& channels) {
+  return std::all_of(channels.begin(), channels.end(), [](const auto& channel) { return channel->leaves_process(); });
+}
+
 class PollTransport final : public Transport {
  public:
   PollTransport(Peer self, std::uint64_t job, std::vector<std::unique_ptr<Channel>> channels, ByteLedger& ledger)
       : self_(self),
         job_(job),
-        spin_(several_processors() ? kSpin : Nanoseconds(0)),
+        spin_(several_processors() && all_leave_process(channels) ? kSpin : Nanoseconds(0)),
         channels_(std::move(channels)),
         ledger_(ledger),
         wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -92,10 +96,12 @@ class PollTransport final : public Transport {
     if (state.name.empty()) state.name = to_string(peer);
     return state;
   }
-  void count(ByteLedger::Direction direction, const FrameHeader& header, const std::string& peer, std::size_t framing) {
+  void count(ByteLedger::Direction direction, const FrameHeader& header, const std::string& peer,
+             const Channel& channel) {
+    if (!channel.leaves_process()) return;
     const bool start_up = (header.flags & FrameHeader::kStartUp) != 0;
     const std::string& operation = start_up ? start_up_ : operations_[static_cast<std::size_t>(header.type)];
-    ledger_.add(direction, operation, peer, header.payload_bytes, framing);
+    ledger_.add(direction, operation, peer, header.payload_bytes, channel.framing_bytes(header.payload_bytes));
   }
   bool hopeful() const { return misses_ < kDoubtAfter || misses_ % kTryAgain == 0; }
   Nanoseconds patience() const { return hopeful() ? spin_ : Nanoseconds(0); }
@@ -138,7 +144,7 @@ void PollTransport::send(Peer to, FrameHeader header, std::span<const std::byte>
   channel->send(to, header, payload);
   in_flight_ = in_flight_ || channel->in_flight_bytes(to) > 0;
   ++peer.sequence;
-  count(ByteLedger::Direction::sent, header, peer.name, channel->framing_bytes(payload.size()));
+  count(ByteLedger::Direction::sent, header, peer.name, *channel);
 }
 
 std::optional<Message> PollTransport::receive(Moment deadline) {
@@ -196,8 +202,7 @@ std::optional<Message> PollTransport::try_all() {
     if (message->header.job != job_)
       fail(ErrorKind::protocol, "{} sent a frame of job {:016x}, this is {:016x}", peer.name, message->header.job,
            job_);
-    count(ByteLedger::Direction::received, message->header, peer.name,
-          channels_[at]->framing_bytes(message->payload.size()));
+    count(ByteLedger::Direction::received, message->header, peer.name, *channels_[at]);
     return message;
   }
   return std::nullopt;

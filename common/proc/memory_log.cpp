@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <psring/common/proc/memory_log.h>
+#include <psring/common/proc/role.h>
 
 namespace psring {
 namespace {
@@ -40,8 +41,7 @@ SystemMemory system_memory() {
 
 }  // namespace
 
-MemoryLog::MemoryLog(net::ControlLink& link, net::Peer self, const MemoryLedger& memory, const Clock& clock)
-    : link_(link), self_(self), memory_(memory), clock_(clock) {
+MemoryLog::MemoryLog(Membership& member) : member_(member) {
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -68,18 +68,22 @@ void MemoryLog::run(const std::stop_token& stop) {
 }
 
 void MemoryLog::append() {
-  const Nanoseconds now = clock_.now().time_since_epoch() + link_.clock_offset();
-  nlohmann::ordered_json json = {{"time_s", seconds(now)}, {"role", to_string(self_.role)}, {"rank", self_.rank}};
+  const Nanoseconds now = member_.clock().now().time_since_epoch() + member_.link().clock_offset();
+  const net::Peer self = member_.self();
+  const MemoryLedger& memory = member_.memory();
+  nlohmann::ordered_json json = {{"time_s", seconds(now)}, {"role", to_string(self.role)}, {"rank", self.rank}};
   for (std::size_t c = 0; c < kCategories; ++c) {
     const auto category = static_cast<Category>(c);
-    json[std::string(to_string(category))] = {{"current", memory_.current_bytes(category)},
-                                              {"peak", memory_.peak_bytes(category)}};
+    json[std::string(to_string(category))] = {{"current", memory.current_bytes(category)},
+                                              {"peak", memory.peak_bytes(category)}};
   }
-  const SystemMemory system = system_memory();
-  json["rss"] = system.resident ? nlohmann::ordered_json(*system.resident) : nlohmann::ordered_json();
-  json["pss"] = system.proportional ? nlohmann::ordered_json(*system.proportional) : nlohmann::ordered_json();
+  if (!member_.is_guest()) {
+    const SystemMemory system = system_memory();
+    json["rss"] = system.resident ? nlohmann::ordered_json(*system.resident) : nlohmann::ordered_json();
+    json["pss"] = system.proportional ? nlohmann::ordered_json(*system.proportional) : nlohmann::ordered_json();
+  }
   const std::string line = json.dump() + "\n";
-  link_.append("memory.jsonl", std::as_bytes(std::span(line)));
+  member_.link().append("memory.jsonl", std::as_bytes(std::span(line)));
 }
 
 }  // namespace psring

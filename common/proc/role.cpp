@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <set>
 #include <span>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +19,7 @@
 
 namespace psring {
 Membership::Membership(const RoleOptions& options, net::Role role)
-    : role_(role), key_(net::JobKey::load(options.key_file)) {
+    : role_(role), guest_(options.host != nullptr), key_(net::JobKey::load(options.key_file)) {
   const std::string host = net::host_id();
   // Before it joins: what is wrong here is no failure of the job.
   const net::Endpoint endpoint = net::resolve_endpoint("--rdzv-endpoint", options.endpoint);
@@ -31,7 +32,7 @@ Membership::Membership(const RoleOptions& options, net::Role role)
                                                                    .join_timeout = from_seconds(options.join_timeout)},
                                          key_, clock_);
   try {
-    prepare(host, bind);
+    prepare(host, bind, options.host);
   } catch (const Error& error) {
     link_->fail(error);
     throw;
@@ -41,7 +42,7 @@ Membership::Membership(const RoleOptions& options, net::Role role)
 /// Nobody wakes a transport that is about to go.
 Membership::~Membership() { link_->on_change({}); }
 
-void Membership::prepare(const std::string& host, const std::string& bind) {
+void Membership::prepare(const std::string& host, const std::string& bind, std::shared_ptr<net::LocalLink> local) {
   job_ = job_from_json(link_->job());
   std::optional<net::LinkSpec> link;
   if (!job_.link.empty()) link = net::parse_link(job_.link);
@@ -52,8 +53,11 @@ void Membership::prepare(const std::string& host, const std::string& bind) {
                    .host_id = host,
                    .silence = from_seconds(job_.heartbeat_timeout),
                    .streams = job_.streams,
-                   .link = link};
+                   .link = link,
+                   .card = local ? local->card() : nullptr};
+  link_options_ = net::with_card(std::move(link_options_));
   links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
+  if (local) links_->share_process(std::move(local));
 }
 
 std::vector<net::Member> Membership::meet(const net::Addresses& addresses) {
@@ -64,6 +68,14 @@ std::vector<net::Member> Membership::meet(const net::Addresses& addresses) {
 std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role role) {
   std::erase_if(members, [&](const net::Member& member) { return member.peer.role != role; });
   return members;
+}
+
+std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& workers) {
+  std::vector<std::size_t> ranks;
+  std::set<std::string> hosts;
+  for (const net::Member& worker : workers)
+    if (hosts.insert(worker.host_id).second) ranks.push_back(worker.peer.rank);
+  return ranks;
 }
 
 void Membership::append(const std::string& file, std::string_view text) {
@@ -96,6 +108,7 @@ std::string Membership::report_json(const std::string& extra) const {
     json["memory"][std::string(to_string(category))] = {{"peak", memory_.peak_bytes(category)},
                                                         {"current", memory_.current_bytes(category)}};
   }
+  if (guest_) return json.dump();
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   json["memory"]["rss_peak"] = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
@@ -126,7 +139,11 @@ void run_role(const RoleOptions& options, net::Role role, const std::function<vo
   // Into a log, too, a line goes as it is printed: it must not be lost with the process, nor overtaken by its errors.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   Membership membership(options, role);
-  MemoryLog memory(membership.link(), membership.self(), membership.memory(), membership.clock());
+  run_role(membership, body);
+}
+
+void run_role(Membership& membership, const std::function<void(Membership&)>& body) {
+  MemoryLog memory(membership);
   try {
     body(membership);
     memory.finish();

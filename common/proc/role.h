@@ -41,6 +41,8 @@ class Membership {
   void keep(std::shared_ptr<const void> memory) { kept_.push_back(std::move(memory)); }
   const Clock& clock() const { return clock_; }
   net::Peer self() const { return {role_, rank()}; }
+  /// Lives in another role's process, which is who tells of that process's resident memory.
+  bool is_guest() const { return guest_; }
 
   /// Tells the coordinator how this process is reached and waits for all servers and workers; returns them, ordered
   /// by role and rank.
@@ -55,10 +57,11 @@ class Membership {
   std::string report_json(const std::string& extra) const;
 
  private:
-  void prepare(const std::string& host, const std::string& bind);
+  void prepare(const std::string& host, const std::string& bind, std::shared_ptr<net::LocalLink> local);
 
   const SystemClock clock_;
   net::Role role_;
+  const bool guest_;
   const net::JobKey key_;
   net::DataLinks::Options link_options_;
   ByteLedger bytes_;
@@ -72,8 +75,13 @@ class Membership {
 /// Those of a role.
 std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role role);
 
-/// Runs a role: makes its membership, calls `body`, and sees to it that the coordinator hears of an error
-/// before the process ends with it.
+/// Ranks of the first worker of each host, of all workers in the order of their ranks.
+std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& workers);
+
+/// Runs a role that has joined: calls `body`, and sees to it that the coordinator hears of an error before it is
+/// thrown on.
+void run_role(Membership& membership, const std::function<void(Membership&)>& body);
+/// The same of the role that a process is: makes its membership first.
 void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body);
 
 }  // namespace psring

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/net/local_link.h>
+
+namespace psring::net {
+
+/// What one end has still to take.
+struct LocalLink::Inbox {
+  Inbox() : bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!bell) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
+  }
+
+  void ring() {
+    if (!std::exchange(sleeps, false)) return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(bell.get(), &one, sizeof one);  // full: it has rung
+  }
+
+  const Fd bell;
+  std::deque<Message> messages;
+  bool closed = false;  ///< the other end is gone
+  bool sleeps = false;  ///< or is about to: wants the bell
+};
+
+class LocalLink::End final : public Channel {
+ public:
+  End(LocalLink& link, Side side) : link_(link), me_(side), other_(side == kClient ? kServer : kClient) {}
+  ~End() override {
+    const std::scoped_lock lock(link_.mutex_);
+    theirs().closed = true;
+    theirs().ring();
+  }
+
+  bool reaches(Peer peer) const override { return !lost_ && peer == link_.peers_[other_]; }
+
+  void send(Peer /*to*/, const FrameHeader& header, std::span<const std::byte> payload) override {
+    Message message{header, payload, {}, nullptr};
+    const std::scoped_lock lock(link_.mutex_);
+    const bool lent = link_.arena_ != nullptr && !payload.empty() && link_.arena_->contains(payload.data());
+    if (!lent && !payload.empty() && payload.size() <= kCopiedBytes) {
+      const auto copy = std::make_shared<const std::vector<std::byte>>(payload.begin(), payload.end());
+      message.payload = *copy;
+      message.holder = copy;
+    }
+    if (me_ == kClient) message.reply_space = reply_space(header);
+    theirs().messages.push_back(std::move(message));
+    theirs().ring();
+  }
+
+  std::optional<Message> try_receive() override {
+    const std::scoped_lock lock(link_.mutex_);
+    if (mine().messages.empty()) {
+      if (mine().closed && !std::exchange(lost_, true))
+        fail(ErrorKind::peer_lost, "{} (in this process): it has ended", to_string(link_.peers_[other_]));
+      return std::nullopt;
+    }
+    Message message = std::move(mine().messages.front());
+    mine().messages.pop_front();
+    return message;
+  }
+
+  bool arm() override {
+    const std::scoped_lock lock(link_.mutex_);
+    if (!mine().messages.empty() || (mine().closed && !lost_)) return false;
+    mine().sleeps = true;
+    return true;
+  }
+  int wait_fd() const override { return mine().bell.get(); }
+  void woken() override {
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const ssize_t read = ::read(mine().bell.get(), &rings, sizeof rings);
+  }
+
+  std::size_t in_flight_bytes(Peer /*peer*/) const override { return 0; }
+  std::size_t framing_bytes(std::size_t /*payload_bytes*/) const override { return 0; }
+  bool leaves_process() const override { return false; }
+  std::string describe(Peer /*peer*/) const override { return "this process's own memory"; }
+
+ private:
+  Inbox& mine() const { return *link_.inboxes_[me_]; }
+  Inbox& theirs() const { return *link_.inboxes_[other_]; }
+
+  std::span<std::byte> reply_space(const FrameHeader& header) const {
+    const bool asks = header.type == FrameType::pull || header.type == FrameType::push_pull;
+    if (!asks || header.dest == 0 || link_.arena_ == nullptr) return {};
+    return {link_.arena_->base() + (header.dest - 1), header.range().size() * size_bytes(header.dtype)};
+  }
+
+  LocalLink& link_;
+  const Side me_;
+  const Side other_;
+  bool lost_ = false;  ///< the other end is gone, and that was said
+};
+
+LocalLink::LocalLink(Peer client, Peer server, std::shared_ptr<LinkShaper> card)
+    : peers_{client, server}, card_(std::move(card)), inboxes_{std::make_unique<Inbox>(), std::make_unique<Inbox>()} {}
+
+LocalLink::~LocalLink() = default;
+
+std::unique_ptr<Channel> LocalLink::client_end(Arena& arena) {
+  const std::scoped_lock lock(mutex_);
+  check(std::exchange(arena_, &arena) == nullptr, "{} has its end already", to_string(client()));
+  return std::make_unique<End>(*this, kClient);
+}
+
+std::unique_ptr<Channel> LocalLink::server_end() { return std::make_unique<End>(*this, kServer); }
+
+}  // namespace psring::net
