@@ -62,6 +62,7 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher)
           .servers = static_cast<std::uint32_t>(job.servers),
           .agents = static_cast<std::uint32_t>(nodes),
           .reserve_agent_0 = by_launcher,
+          .colocated = job.placement == "colocated",
           .job = to_json(job),
           .join_timeout = from_seconds(job.join_timeout),
           .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
@@ -98,7 +99,9 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     begin_run(job.out, job, invocation);
     const std::string awaited =
         flags.nodes > 0 ? "the agents of " + count_of(flags.nodes, "host")
-                        : fmt::format("{} and {}", count_of(job.workers, "worker"), count_of(job.servers, "server"));
+        : job.placement == "colocated"
+            ? count_of(job.workers, "worker")
+            : fmt::format("{} and {}", count_of(job.workers, "worker"), count_of(job.servers, "server"));
     fmt::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
     std::fflush(stdout);
   }

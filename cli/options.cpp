@@ -124,6 +124,23 @@ void resolve_checkpoints(JobOptions& job) {
          job.checkpoint_dir, there.back().step);
 }
 
+std::size_t servers(const JobFlags& flags, const JobOptions& job, const worker::StrategyKind& kind) {
+  if (!kind.servers) return 0;
+  if (kind.one_server) return 1;
+  return flags.servers.value_or(job.placement == "colocated" ? job.workers : job.servers);
+}
+
+std::string placement(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind,
+                      const Fitting& fit) {
+  const std::string own = kind.colocated ? "colocated" : "standalone";
+  const std::string wanted = flags.placement.value_or(own);
+  one_of("--placement", wanted, "standalone", "colocated");
+  if (wanted == own || (kind.servers && !kind.colocated)) return wanted;
+  fit.refuse("--placement", fmt::format("--placement {}: strategy {} {}", wanted, strategy,
+                                        kind.servers ? "has its servers in workers' processes" : "has no servers"));
+  return own;
+}
+
 }  // namespace
 
 void check_count(std::string_view flag, std::size_t value, std::size_t most) {
@@ -225,7 +242,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
 
   const char* exchange = "Exchange";
   command.add_option("--workers", flags.workers, "worker processes (2)")->group(exchange);
-  command.add_option("--servers", flags.servers, "server processes (1)")->group(exchange);
+  command.add_option("--servers", flags.servers, "servers (1; colocated: as many as workers)")->group(exchange);
+  command
+      .add_option("--placement", flags.placement,
+                  "of servers: standalone, or colocated (server r in worker r's process; ps-colocated)")
+      ->group(exchange);
   command.add_option("--virtual-workers", job.virtual_workers, "single: repeat the arithmetic of so many workers")
       ->group(exchange)
       ->capture_default_str();
@@ -235,9 +256,12 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--consistency", job.consistency, "bsp")->group(exchange)->capture_default_str();
-  command.add_option("--optimizer-on", job.optimizer_on, "server, or worker (servers only aggregate)")
-      ->group(exchange)
-      ->capture_default_str();
+  command.add_option("--optimizer-on", flags.optimizer_on, "server, or worker (servers only aggregate; dp)")
+      ->group(exchange);
+  command
+      .add_flag("--local-reduce", job.local_reduce,
+                "workers of a host add gradients up in shared memory, and one of them pushes")
+      ->group(exchange);
   command.add_option("--aggregate", job.aggregate, "mean, sum, median, trimmed-mean:k=1")
       ->group(exchange)
       ->capture_default_str();
@@ -300,8 +324,12 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   JobOptions job = flags.job;
   job.strategy = strategy;
   job.workers = kind.one_worker ? 1 : flags.workers.value_or(job.workers);
-  job.servers = kind.servers ? flags.servers.value_or(job.servers) : 0;
   const Fitting fit{strategy, left_out};
+  job.placement = placement(flags, strategy, kind, fit);
+  const bool colocated = job.placement == "colocated";
+  job.servers = servers(flags, job, kind);
+  if (kind.one_server && flags.servers.value_or(1) != 1)
+    fit.refuse("--servers", fmt::format("--servers {}: strategy {} has one", *flags.servers, strategy));
   if (kind.one_worker && flags.workers.value_or(1) != 1)
     fit.refuse("--workers",
                fmt::format("--workers {}: strategy {} is one process; --virtual-workers repeats the arithmetic of "
@@ -310,11 +338,15 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (!kind.servers && flags.servers.value_or(0) != 0)
     fit.refuse("--servers", fmt::format("--servers {}: strategy {} has none", *flags.servers, strategy));
   fit(job, "--virtual-workers", &JobOptions::virtual_workers, kind.one_worker, "is not one process");
+  job.optimizer_on = flags.optimizer_on.value_or(kind.optimizer_on);
   fit(job, "--optimizer-on", &JobOptions::optimizer_on, kind.servers, "has no servers");
   fit(job, "--aggregate", &JobOptions::aggregate, kind.servers, "has no servers");
   fit(job, "--server-threads", &JobOptions::server_threads, kind.servers, "has no servers");
   check_count("--workers", job.workers, kMostProcesses);
   if (kind.servers) check_count("--servers", job.servers, kMostProcesses);
+  if (colocated && job.servers > job.workers)
+    fail(ErrorKind::usage, "--servers {}: colocated servers live in workers' processes, and there are {} of those",
+         job.servers, job.workers);
   check_count("--virtual-workers", job.virtual_workers, kMostProcesses);
   check_count("--server-threads", job.server_threads, kMostThreads);
   check_count("--threads", job.threads, kMostThreads);
@@ -342,6 +374,13 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
     fail(ErrorKind::usage, "--pad none: gradients are weighted by samples; --aggregate: expected mean or sum, got '{}'",
          job.aggregate);
   one_of("--optimizer-on", job.optimizer_on, "server", "worker");
+  fit(job, "--local-reduce", &JobOptions::local_reduce, kind.servers && !kind.scatters,
+      kind.servers ? "has one push a worker" : "has no servers");
+  if (job.local_reduce && job.aggregate != "mean" && job.aggregate != "sum")
+    fail(ErrorKind::usage, "--local-reduce: servers get sums; --aggregate: expected mean or sum, got '{}'",
+         job.aggregate);
+  if (job.local_reduce && !job.link.empty())
+    fail(ErrorKind::usage, "--local-reduce: with --link {} each worker is a host of its own", job.link);
   const net::Way way = net::parse_way(job.transport);
   if (!job.link.empty()) net::parse_link(job.link);
   if (!job.link.empty() && way == net::Way::shm)

@@ -36,7 +36,11 @@ Command add_role(CLI::App& command, net::Role role) {
     if (role == net::Role::server) {
       server::run_server(*options, invocation.app.aggregators(), invocation.app.optimizers());
     } else {
-      worker::run_worker(*options, invocation.app.worker_registries(), invocation.app.optimizers());
+      // Only here do server and worker meet: one in the other's process.
+      const auto run_server = [&](Membership& member) {
+        server::run_server(member, invocation.app.aggregators(), invocation.app.optimizers());
+      };
+      worker::run_worker(*options, invocation.app.worker_registries(), invocation.app.optimizers(), run_server);
     }
     return 0;
   };

@@ -41,8 +41,8 @@ std::uint64_t payload(const Json& report, const std::string& direction) {
   std::uint64_t sum = 0;
   if (!report.contains("bytes") || !report["bytes"].contains(direction)) return 0;
   for (const auto& [operation, peers] : report["bytes"][direction].items()) {
-    static constexpr std::array<std::string_view, 7> kExchange = {"push",       "pull",           "push_pull", "values",
-                                                                  "all_reduce", "reduce_scatter", "all_gather"};
+    static constexpr std::array<std::string_view, 8> kExchange = {
+        "push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather", "message"};
     if (std::find(kExchange.begin(), kExchange.end(), operation) == kExchange.end()) continue;
     for (const auto& peer : peers) sum += peer.at("payload").get<std::uint64_t>();
   }
@@ -58,7 +58,9 @@ std::uint64_t booked_peak(const Json& report) {
 
 std::optional<std::uint64_t> predicted(const Json& report, const char* what, std::uint64_t steps) {
   if (!report.contains("predicted") || !report["predicted"].contains(what)) return std::nullopt;
-  return report["predicted"][what].get<std::uint64_t>() * steps;
+  const Json& predicted = report["predicted"];
+  return predicted[what].get<std::uint64_t>() * steps +
+         predicted.value(fmt::format("{}_of_run", what), std::uint64_t{0});
 }
 
 /// `prediction`: of a worker; `what`: whose memory.
@@ -92,6 +94,18 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
   summary.bytes.push_back(
       {role, "received", payload(report, "received"), predicted(report, "worker_receives", summary.steps)});
   add_memory(summary, role, report, report, "worker_memory");
+}
+
+/// A server in a worker's process: that worker's row is the process's, both roles together.
+void add_guest(Summary& summary, const std::string& worker, const Json& worker_report, const Json& report) {
+  for (ByteCheck& check : summary.bytes) {
+    if (check.role != worker) continue;
+    const bool sent = check.direction == "sent";
+    const auto more = predicted(worker_report, sent ? "own_server_sends" : "own_server_receives", summary.steps);
+    check.measured += payload(report, check.direction);
+    check.predicted = check.predicted && more ? std::optional(*check.predicted + *more) : std::nullopt;
+  }
+  summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(worker_report) + booked_peak(report));
 }
 
 Json to_json(const Summary& summary) {
@@ -176,6 +190,8 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     sent.measured += payload(report, "sent");
     summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
     add_memory(summary, fmt::format("server {}", rank), report, last, "server_memory");
+    if (const std::string host = fmt::format("worker {}", rank); job.placement == "colocated")
+      add_guest(summary, host, roles.at(host), report);
     roles[fmt::format("server {}", rank)] = report;
   }
   summary.system_memory = read_system_memory(folder / "memory.jsonl");

@@ -16,7 +16,7 @@ namespace psring::cli {
 
 /// Payload bytes of one step: what was measured over the run, and what the strategy predicts.
 struct ByteCheck {
-  std::string role;            ///< "worker 0", "servers"
+  std::string role;            ///< "worker 0" (with a server that its process has), "servers"
   std::string direction;       ///< "sent", "received"
   std::uint64_t measured = 0;  ///< of the whole run
   std::optional<std::uint64_t> predicted;
@@ -46,7 +46,7 @@ struct Summary {
   double final_loss = 0;  ///< of the last step, mean over its samples
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
-  std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory
+  std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory, with its process's server's
   std::uint64_t server_peak_bytes = 0;  ///< the largest server's
   std::vector<ByteCheck> bytes;
   std::vector<MemoryCheck> memory;

@@ -32,8 +32,9 @@ void print_plan(const worker::TrainSetup& setup) {
   fmt::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
   if (!setup.strategy().servers) return;
-  fmt::print("{}, {}; each server holds {} of {} elements ({:.1f} %), padding counted\n",
-             count_of(job.workers, "worker"), count_of(job.servers, "server"), layout.elements() / job.servers,
+  fmt::print("{}, {}{}; each server holds {} of {} elements ({:.1f} %), padding counted\n",
+             count_of(job.workers, "worker"), count_of(job.servers, "server"),
+             job.placement == "colocated" ? " in their processes" : "", layout.elements() / job.servers,
              layout.elements(), 100.0 / static_cast<double>(job.servers));
 }
 

@@ -33,9 +33,14 @@ void add_up(std::span<const float* const> inputs, float scale, std::span<float> 
 
 class Mean final : public Aggregator {
  public:
+  /// 0: of as many as there are inputs.
+  explicit Mean(std::size_t workers = 0) : workers_(workers) {}
   void aggregate(std::span<const float* const> inputs, std::span<float> out) const override {
-    add_up(inputs, 1.0F / static_cast<float>(inputs.size()), out);
+    add_up(inputs, 1.0F / static_cast<float>(workers_ > 0 ? workers_ : inputs.size()), out);
   }
+
+ private:
+  const std::size_t workers_;
 };
 
 class Sum final : public Aggregator {
@@ -84,6 +89,8 @@ std::unique_ptr<Aggregator> make_mean(const Spec& spec) {
   spec.allow_only({});
   return std::make_unique<Mean>();
 }
+
+std::unique_ptr<Aggregator> make_mean_of(std::size_t workers) { return std::make_unique<Mean>(workers); }
 
 std::unique_ptr<Aggregator> make_sum(const Spec& spec) {
   spec.allow_only({});

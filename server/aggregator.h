@@ -23,6 +23,8 @@ class Aggregator {
 
 /// The sum in worker order, in f32, times 1/n: the rounding that every strategy shares.
 std::unique_ptr<Aggregator> make_mean(const Spec& spec);
+/// The same where inputs are sums: of `workers` gradients all together.
+std::unique_ptr<Aggregator> make_mean_of(std::size_t workers);
 /// The sum in worker order, without 1/n.
 std::unique_ptr<Aggregator> make_sum(const Spec& spec);
 /// The median of the workers' values; of an even count, the mean of the two in the middle. Resists up to

@@ -24,7 +24,9 @@ std::size_t host_memory_bytes() {
 void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
                const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
-  const auto aggregator = aggregators.make(Spec::parse("--aggregate", job.aggregate));
+  const auto aggregator = job.local_reduce && job.aggregate == "mean"
+                              ? make_mean_of(job.workers)
+                              : aggregators.make(Spec::parse("--aggregate", job.aggregate));
   const auto consistency = make_consistency(Spec::parse("--consistency", job.consistency));
   const auto optimizer = optim::make_optimizer(optimizers, job);
   const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), job.steps.value_or(1));
@@ -33,7 +35,10 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   // Both shared with the membership, whose links close last: they may still read what the shard answered with.
   const auto arena = std::make_shared<Arena>(kNothing);
   member.keep(arena);
-  std::vector<net::Member> servers = of_role(member.meet(member.links().listen()), net::Role::server);
+  const std::vector<net::Member> members = member.meet(member.links().listen());
+  std::vector<net::Member> servers = of_role(members, net::Role::server);
+  const std::size_t pushers =
+      job.local_reduce ? first_of_each_host(of_role(members, net::Role::worker)).size() : job.workers;
   if (member.rank() > 0) {
     servers.resize(1);  // server 0, which collects verdicts
     member.links().connect(servers, *arena, member.deadline());
@@ -43,6 +48,7 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   ShardOptions options{.rank = member.rank(),
                        .servers = static_cast<std::uint32_t>(job.servers),
                        .workers = static_cast<std::uint32_t>(job.workers),
+                       .pushers = static_cast<std::uint32_t>(pushers),
                        .lr = job.lr.value_or(optimizer->default_lr()),
                        .clip_norm = applies ? job.clip_norm : 0,
                        .loss_scaler = applies ? optim::loss_scaler(job) : optim::LossScaler(),
@@ -77,6 +83,11 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
 void run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
                 const optim::OptimizerRegistry& optimizers) {
   run_role(options, net::Role::server, [&](Membership& member) { serve_job(member, aggregators, optimizers); });
+}
+
+void run_server(Membership& member, const Registry<Aggregator>& aggregators,
+                const optim::OptimizerRegistry& optimizers) {
+  run_role(member, [&](Membership& joined) { serve_job(joined, aggregators, optimizers); });
 }
 
 }  // namespace psring::server

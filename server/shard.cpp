@@ -290,7 +290,8 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   if (!repeated) {
     mine = std::move(message);
     ++slot.pushed;
-    if (options_.consistency->update_due(slot.pushed, options_.workers)) return complete(slot, replies);
+    if (options_.consistency->update_due(slot.pushed, options_.pushers > 0 ? options_.pushers : options_.workers))
+      return complete(slot, replies);
     if (acknowledged) copy_payload(*mine);
   }
   answer_waiters(slot, replies);

@@ -30,6 +30,7 @@ struct ShardOptions {
   std::uint32_t rank = 0;
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
+  std::uint32_t pushers = 0;  ///< how many of them push in a step (--local-reduce: one a host); 0: all
   double lr = 0;
   double clip_norm = 0;                         ///< 0: no clipping
   optim::LossScaler loss_scaler;                ///< what workers scale their losses by

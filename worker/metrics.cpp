@@ -102,8 +102,12 @@ std::string MetricsWriter::summary_json(const Prediction& prediction) const {
   };
   predict("worker_sends", prediction.worker_sends);
   predict("worker_receives", prediction.worker_receives);
+  if (prediction.run_sends > 0) predicted["worker_sends_of_run"] = prediction.run_sends;
+  if (prediction.run_receives > 0) predicted["worker_receives_of_run"] = prediction.run_receives;
   predict("server_receives", prediction.server_receives);
   predict("server_sends", prediction.server_sends);
+  predict("own_server_receives", prediction.own_server_receives);
+  predict("own_server_sends", prediction.own_server_sends);
   if (prediction.exposed_s) predicted["exposed_comm_s"] = *prediction.exposed_s;
   predicted["same_bits"] = prediction.same_bits;
   for (const auto& [category, bytes] : prediction.worker_memory)

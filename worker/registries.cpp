@@ -26,15 +26,30 @@ void register_builtins(Registries& registries) {
         .exact = true,
         .make = [spec](const Context& context, const JobOptions& job) { return make_single(spec, context, job); }});
   });
-  registries.strategies.add("ps", "servers own all parameters; push and pull, bsp", [](const Spec& spec) {
-    spec.allow_only({});
-    return std::make_unique<StrategyKind>(StrategyKind{.servers = true,
-                                                       .one_worker = false,
-                                                       .exact = true,
-                                                       .make = [spec](const Context& context, const JobOptions& job) {
-                                                         return make_ps(spec, context, job.optimizer_on == "server");
-                                                       }});
-  });
+  const auto ps = [&](const char* name, const char* help, bool colocated) {
+    registries.strategies.add(name, help, [colocated](const Spec& spec) {
+      spec.allow_only({});
+      return std::make_unique<StrategyKind>(StrategyKind{
+          .servers = true, .colocated = colocated, .make = [spec](const Context& context, const JobOptions& job) {
+            return make_ps(spec, context, job.optimizer_on == "server");
+          }});
+    });
+  };
+  ps("ps", "servers own all parameters; push and pull, bsp", false);
+  ps("ps-colocated", "ps with a server in each worker's process", true);
+  registries.strategies.add(
+      "dp", "the classic: one server in worker 0, which also scatters the batch; the optimizer on the workers",
+      [](const Spec& spec) {
+        return std::make_unique<StrategyKind>(
+            StrategyKind{.servers = true,
+                         .colocated = true,
+                         .one_server = true,
+                         .scatters = true,
+                         .optimizer_on = "worker",
+                         .make = [spec](const Context& context, const JobOptions& job) {
+                           return make_ps(spec, context, job.optimizer_on == "server");
+                         }});
+      });
   const auto ps_zero = [&](const char* name, const char* help, int stage) {
     registries.strategies.add(name, help, [stage](const Spec& spec) {
       return std::make_unique<StrategyKind>(

@@ -1,11 +1,14 @@
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <psring/common/base/trace.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
+#include <psring/ring/shm_memory.h>
 #include <psring/ring/traced_group.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/role.h>
@@ -14,11 +17,45 @@
 namespace psring::worker {
 namespace {
 
+/// A server in this process: a role of its own, with its own place in the job, in a thread of its own.
+class OwnServer {
+ public:
+  /// Joins the job. REQUIRES: the worker has, and its data links are not in use.
+  void start(Membership& worker, RoleOptions options, const std::function<void(Membership&)>& run) {
+    options.rank = worker.rank();
+    options.host = std::make_shared<net::LocalLink>(worker.self(), net::Peer{net::Role::server, worker.rank()},
+                                                    worker.link_options().card);
+    worker.links().share_process(options.host);
+    member_.emplace(options, net::Role::server);
+    thread_ = std::jthread([this, run] {
+      try {
+        run(*member_);
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    });
+  }
+
+  /// Returns once it has ended; throws what it ended with.
+  void join() {
+    if (thread_.joinable()) thread_.join();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::optional<Membership> member_;
+  std::exception_ptr error_;
+  std::jthread thread_;  ///< ends with the job, as all servers do
+};
+
 /// What the servers' answers are stored into and pushes leave from, and what the workers share.
 struct Memory {
-  std::optional<Trace> trace;  ///< outlives what flies in it
-  std::optional<Arena> arena;
+  explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
+
+  std::optional<Trace> trace;     ///< outlives what flies in it
+  std::shared_ptr<Arena>& arena;  ///< shared with the group of the host
   std::optional<ring::RingLinks> links;
+  std::unique_ptr<ring::ProcessGroup> host;  ///< --local-reduce
   std::unique_ptr<ring::ProcessGroup> group;
   std::optional<Training> training;
 };
@@ -26,7 +63,8 @@ struct Memory {
 net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Memory& memory,
                                 const std::vector<net::Member>& servers) {
   const std::size_t count = member.job().servers;
-  memory.arena.emplace(lent_bytes(setup.layout()));
+  memory.arena =
+      std::make_shared<Arena>(lent_bytes(setup.layout()) + (member.job().local_reduce ? ring::kShmArenaBytes : 0));
   member.links().connect(servers, *memory.arena, member.deadline());
   net::Transport* transport = &member.links().transport();
   member.link().on_change([transport] { transport->wake(); });
@@ -42,33 +80,40 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
                      const std::vector<net::Member>& workers) {
   memory.group = ring::make_job_group(member, *memory.links, workers, lent_bytes(setup.layout()), member.job().overlap);
   if (memory.trace->on()) memory.group = ring::make_traced_group(std::move(memory.group), *memory.trace);
-  if (member.rank() == 0)
+  if (member.rank() == 0 && setup.strategy().ring)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
 }
 
-void train(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers) {
+void train(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers,
+           std::shared_ptr<Arena>& arena) {
   const JobOptions& job = member.job();
   const TrainSetup setup(job, registries, optimizers);
-  const auto memory = std::make_shared<Memory>();  // shared with the membership, whose links close last
+  const auto memory = std::make_shared<Memory>(arena);  // shared with the membership, whose links close last
   member.keep(memory);
   Trace& trace = memory->trace.emplace(member.clock(), job.trace);
-  if (setup.strategy().ring) memory->links.emplace(member.key(), member.link_options(), member.bytes());
+  const bool grouped = setup.strategy().ring || setup.strategy().scatters;
+  if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
   const std::vector<net::Member> members = member.meet(memory->links ? memory->links->listen() : net::Addresses());
   net::Transport* transport = nullptr;
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
-  if (memory->links) link_to_workers(member, setup, *memory, of_role(members, net::Role::worker));
+  const std::vector<net::Member> workers = of_role(members, net::Role::worker);
+  if (grouped) link_to_workers(member, setup, *memory, workers);
+  if (job.local_reduce) memory->host = ring::make_host_group(member, *memory->links, workers, memory->arena);
   std::fflush(stdout);
-  const Training::Surroundings surroundings{.rank = member.rank(),
-                                            .memory = member.memory(),
-                                            .clock = member.clock(),
-                                            .trace = trace,
-                                            .arena = memory->group   ? memory->group->arena()
-                                                     : memory->arena ? &*memory->arena
-                                                                     : nullptr,
-                                            .transport = transport,
-                                            .group = memory->group.get(),
-                                            .check = [&] { member.link().check(); }};
+  const Training::Surroundings surroundings{
+      .rank = member.rank(),
+      .memory = member.memory(),
+      .clock = member.clock(),
+      .trace = trace,
+      .arena = memory->arena   ? memory->arena.get()
+               : memory->group ? memory->group->arena()
+                               : nullptr,
+      .transport = transport,
+      .host = memory->host.get(),
+      .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),
+      .group = memory->group.get(),
+      .check = [&] { member.link().check(); }};
   Training& training = memory->training.emplace(setup, surroundings);
   const OptimizerPlan plan = setup.optimizer();
   MetricsWriter metrics({.steps = setup.steps(), .lr = plan.lr, .schedule = plan.schedule}, member);
@@ -84,8 +129,18 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
 
 }  // namespace
 
-void run_worker(const RoleOptions& options, const Registries& registries, const optim::OptimizerRegistry& optimizers) {
-  run_role(options, net::Role::worker, [&](Membership& member) { train(member, registries, optimizers); });
+void run_worker(const RoleOptions& options, const Registries& registries, const optim::OptimizerRegistry& optimizers,
+                const std::function<void(Membership&)>& run_server) {
+  // A server in this process reads pushes where they lie, to its end; that comes once the coordinator has heard how
+  // the worker's came.
+  std::shared_ptr<Arena> arena;
+  OwnServer server;
+  run_role(options, net::Role::worker, [&](Membership& member) {
+    const JobOptions& job = member.job();
+    if (job.placement == "colocated" && member.rank() < job.servers) server.start(member, options, run_server);
+    train(member, registries, optimizers, arena);
+  });
+  server.join();
 }
 
 }  // namespace psring::worker

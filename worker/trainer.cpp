@@ -13,10 +13,11 @@ void Trainer::run() {
   const std::uint64_t batches = parts_.sampler.batches(plan_.batch);
   for (std::uint64_t index = plan_.first_step; index < plan_.steps; ++index) {
     const Moment start = parts_.clock.now();
-    const Nanoseconds waited = parts_.strategy.waited();
+    const Nanoseconds waited_before = waited();
     const Trace::Span span(parts_.trace, "step");
     if (index % batches == 0 || index == plan_.first_step)
       parts_.sampler.begin_epoch(static_cast<std::uint32_t>(index / batches));
+    if (parts_.scatter != nullptr) parts_.scatter->begin_step(parts_.sampler, index % batches);
     const Step step{index};
     parts_.strategy.begin_step(step);
     LossResult total;
@@ -31,11 +32,12 @@ void Trainer::run() {
     parts_.strategy.finish_step(step);
     const double loss = total.rows == 0 ? 0 : total.loss_sum / static_cast<double>(total.rows);
     parts_.observer.on_step(
-        {index, index / batches, loss, samples, parts_.clock.now() - start, parts_.strategy.waited() - waited});
+        {index, index / batches, loss, samples, parts_.clock.now() - start, waited() - waited_before});
     if (plan_.eval_every != 0 && (index + 1) % plan_.eval_every == 0 && index + 1 < plan_.steps) evaluate(index + 1);
     if (plan_.save_every != 0 && ((index + 1) % plan_.save_every == 0 || index + 1 == plan_.steps)) save(index + 1);
   }
   parts_.strategy.quiesce();
+  if (parts_.scatter != nullptr) parts_.scatter->finish();
   evaluate(plan_.steps);
 }
 
@@ -65,12 +67,16 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
     pass_without_samples(micro);
     return {};
   }
-  load(*parts_.data.train, samples);
+  load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
   const LossResult loss = parts_.network.loss(scale * parts_.strategy.loss_scaler().scale());
   if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
   backward(micro);
   return loss;
+}
+
+Nanoseconds Trainer::waited() const {
+  return parts_.strategy.waited() + (parts_.scatter != nullptr ? parts_.scatter->waited() : Nanoseconds{0});
 }
 
 void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) {

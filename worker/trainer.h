@@ -12,6 +12,7 @@
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/network.h>
+#include <psring/worker/scatter.h>
 #include <psring/worker/strategy/strategy.h>
 
 namespace psring::worker {
@@ -63,6 +64,7 @@ struct TrainParts {
   std::size_t rows_per_sample;  ///< of the model
   const DataSplit& data;
   Sampler& sampler;
+  Scatter* scatter = nullptr;  ///< gives samples to train on; null: each worker reads its own
   Strategy& strategy;
   std::span<UnitBuffers> units;
   const Clock& clock;
@@ -92,6 +94,7 @@ class Trainer {
   void forward_again(Range layers);
   void hand_over(std::size_t layer, Micro micro);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);
+  Nanoseconds waited() const;
   void load(const Dataset& data, std::span<const std::uint32_t> samples);
   void forward(BufferUse use);
   void backward(Micro micro);

@@ -149,6 +149,9 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .seed = job.seed,
                   .optimizer = setup.optimizer(),
                   .client = client_ ? &*client_ : nullptr,
+                  .colocated = job.placement == "colocated",
+                  .host = s.host,
+                  .pushers = s.pushers,
                   .group = s.group,
                   .arena = s.arena,
                   .memory = s.memory,
@@ -165,6 +168,8 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
   }
   if (setup.saved()) restore(context);
   strategy_ = setup.strategy().make(context, job);
+  if (setup.strategy().scatters && job.workers > 1)
+    scatter_.emplace(*setup.data().train, *s.group, job.batch_per_worker(), s.memory, s.clock);
   kernels_ = make_cpu_kernels(job.threads, setup.layout().parameter_type);
 }
 
@@ -184,6 +189,18 @@ void Training::restore(Context& context) {
   };
 }
 
+Sampler Training::sampler() const {
+  const JobOptions& job = setup_.job();
+  return {setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch",
+          job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap};
+}
+
+Prediction Training::predict() const {
+  Prediction sum = strategy_->predict();
+  if (scatter_) scatter_->predict(sampler(), setup_.steps(), sum);
+  return sum;
+}
+
 void Training::run(TrainObserver& observer) {
   const JobOptions& job = setup_.job();
   const std::size_t batch = job.batch_per_worker();
@@ -191,8 +208,7 @@ void Training::run(TrainObserver& observer) {
   Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate,
                   {layout.parameter_type, layout.parameter_type, layout.gradient_type},
                   job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>());
-  Sampler sampler(setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch",
-                  job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap);
+  Sampler samples = sampler();
   std::optional<Checkpoints> checkpoints;
   if (job.checkpoint_every > 0) checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values());
   Trainer trainer({.steps = setup_.steps(),
@@ -210,7 +226,8 @@ void Training::run(TrainObserver& observer) {
                    .buffers = buffers_,
                    .rows_per_sample = setup_.model().rows_per_sample,
                    .data = setup_.data(),
-                   .sampler = sampler,
+                   .sampler = samples,
+                   .scatter = scatter_ ? &*scatter_ : nullptr,
                    .strategy = *strategy_,
                    .units = units_,
                    .clock = surroundings_.clock,

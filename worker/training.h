@@ -15,6 +15,7 @@
 #include <psring/worker/model/network.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
+#include <psring/worker/scatter.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::worker {
@@ -69,6 +70,8 @@ class Training {
     Trace& trace;
     Arena* arena = nullptr;               ///< shared with peers; at least lent_bytes
     net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
+    ring::ProcessGroup* host = nullptr;   ///< as Context has it, with `pushers`
+    std::vector<std::size_t> pushers = {};
     ring::ProcessGroup* group = nullptr;  ///< of the workers; null where the strategy has none
     std::function<void()> check;          ///< throws where the job has failed
   };
@@ -79,11 +82,12 @@ class Training {
   /// Writes the parameters, and the layers' buffers; a collective of all workers, each of which may name a file, or
   /// "" for none. REQUIRES: run() has returned.
   void save(const std::filesystem::path& file);
-  Prediction predict() const { return strategy_->predict(); }
+  Prediction predict() const;
   Nanoseconds communicated() const { return client_ ? client_->busy() : strategy_->waited(); }
 
  private:
   void restore(Context& context);
+  Sampler sampler() const;
 
   const TrainSetup& setup_;
   const Surroundings surroundings_;
@@ -92,6 +96,7 @@ class Training {
   LayerBuffers buffers_;
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;
+  std::optional<Scatter> scatter_;
   std::unique_ptr<Kernels> kernels_;
 };
 

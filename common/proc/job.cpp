@@ -44,6 +44,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("consistency", o.consistency);
   visit("optimizer_on", o.optimizer_on);
   visit("aggregate", o.aggregate);
+  visit("placement", o.placement);
+  visit("local_reduce", o.local_reduce);
   visit("server_threads", o.server_threads);
   visit("threads", o.threads);
   visit("algorithm", o.algorithm);

@@ -49,6 +49,8 @@ struct JobOptions {
   std::string consistency = "bsp";
   std::string optimizer_on = "server";  ///< or worker
   std::string aggregate = "mean";
+  std::string placement = "standalone";  ///< or colocated: server r in worker r's process
+  bool local_reduce = false;             ///< workers of a host add up before one of them pushes
   std::size_t server_threads = 1;
   std::size_t threads = 1;  ///< compute threads of a worker
 

@@ -59,7 +59,7 @@ void MemoryLog::run(const std::stop_token& stop) {
   std::size_t most = 0;
   int looks = 0;
   do {
-    const std::size_t booked = memory_.current_bytes();
+    const std::size_t booked = member_.memory().current_bytes();
     const bool due = looks++ % kLooksALine == 0;
     if (booked <= most && !due) continue;
     most = std::max(most, booked);

@@ -28,6 +28,22 @@ class Flags(ProgramTest):
             self.assert_refused(self.train(*TINY, "--steps", 2, *arguments), status, *words)
             self.assertFalse((self.folder / "runs").exists(), "a run that never was has a folder")
 
+    def test_placement(self):
+        self.refuse(["--placement", "here"], "--placement", "colocated", "'here'")
+        self.refuse(["--strategy", "ddp", "--placement", "colocated"], "--placement colocated", "ddp", "no servers")
+        self.refuse(["--strategy", "ps-colocated", "--placement", "standalone"], "--placement standalone", "ps-colocated")
+        self.refuse(["--strategy", "ps-zero3", "--placement", "colocated", "--servers", "3"], "--servers 3", "there are 2")
+
+    def test_the_classic_has_one_server(self):
+        self.refuse(["--strategy", "dp", "--servers", "2"], "--servers 2", "dp has one")
+        self.refuse(["--strategy", "dp", "--algorithm", "ring"], "--algorithm ring", "no all-reduces")
+
+    def test_local_reduce(self):
+        self.refuse(["--local-reduce", "--aggregate", "median"], "--local-reduce", "median")
+        self.refuse(["--local-reduce", "--link", "1gbit"], "--local-reduce", "--link 1gbit")
+        self.refuse(["--local-reduce", "--strategy", "ddp"], "--local-reduce", "ddp", "no servers")
+        self.refuse(["--local-reduce", "--strategy", "dp"], "--local-reduce", "dp", "push a worker")
+
     def test_numbers(self):
         self.refuse(["--workers", "0"], "--workers", "> 0")
         self.refuse(["--workers", "-1"], "--workers", "'-1'")

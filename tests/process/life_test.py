@@ -37,6 +37,30 @@ class Life(ProgramTest):
                     self.assertIn("worker 1: server 1", log, "what it printed is lost")
                     self.remove_run()
 
+    def test_colocated(self):
+        """A process has two roles, and both are lost with it."""
+        for way in ("shm", "tcp"):
+            for strategy in ("ps-colocated", "ps-zero3", "dp"):
+                with self.subTest(f"{strategy} over {way}"):
+                    job = self.start("psring", "train", *ENDLESS, "--strategy", strategy, "--placement", "colocated",
+                                     "--workers", 3, "--out", "run", "--heartbeat-timeout", SILENCE, "--transport", way)
+                    self.until_trains(job, "run")
+                    os.kill(until(lambda: self.process_of("role-worker", 1), "no worker 1"), signal.SIGKILL)
+                    self.assert_refused(self.finish(job, BOUND), LOST, "worker 1 (", "was ended by signal 9 (Killed)")
+                    for survivor in (0, 2):
+                        log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
+                        self.assertIn(f"worker {survivor}: server {survivor if strategy != 'dp' else 0}", log)
+                        self.assertRegex(log.splitlines()[-1], "(worker|server) 1 ")
+                    self.remove_run()
+
+    def test_local_reduce(self):
+        """Those who add up with the lost one name it, as those who wait for servers do."""
+        for signal_number in (signal.SIGKILL, signal.SIGSTOP):
+            with self.subTest(signal_number.name):
+                result = self.hit(signal_number, "role-worker", 1, "--local-reduce")
+                self.assert_refused(result, LOST, "worker 1")
+                self.remove_run()
+
     def test_ring(self):
         """Every survivor names who was lost, in what, and its number."""
         for way in ("shm", "tcp"):

@@ -155,6 +155,41 @@ class Compare(ProgramTest):
         self.assertTrue({"push_pull of worker 0, unit 0", "push_pull of worker 1, unit 0"} <= frames, frames)
 
 
+class Colocated(ProgramTest):
+    def test_one_push_a_host(self):
+        self.assert_done(self.train(*TINY, "--strategy", "ps-colocated", "--steps", 5, "--workers", 3, "--servers", 2,
+                                    "--local-reduce", "--out", "run"))
+        summary = json.loads((self.folder / "run" / "summary.json").read_text())
+        measured = {(entry["role"], entry["direction"]): entry["measured"] // 5 for entry in summary["bytes"]}
+        for entry in summary["bytes"]:
+            self.assertEqual(entry["measured"], entry["predicted"], entry)
+        m = measured["worker 2", "received"]
+        self.assertEqual(measured["servers", "received"], m // 2)  # worker 0's push to server 1
+        self.assertEqual(measured["servers", "sent"], 2 * m)
+
+    def test_a_worker_s_row_is_its_process_s(self):
+        self.assert_done(self.train(*TINY, "--strategy", "ps-colocated", "--steps", 5, "--workers", 3, "--servers", 2,
+                                    "--out", "run"))
+        summary = json.loads((self.folder / "run" / "summary.json").read_text())
+        measured = {(entry["role"], entry["direction"]): entry["measured"] // 5 for entry in summary["bytes"]}
+        for entry in summary["bytes"]:
+            self.assertEqual(entry["measured"], entry["predicted"], entry)
+        m = measured["worker 2", "sent"]  # no server there: all that there is
+        for direction in ("sent", "received"):
+            self.assertEqual([measured[f"worker {rank}", direction] for rank in range(3)], [m // 2 + m, m // 2 + m, m])
+            self.assertEqual(measured["servers", direction], 2 * m)
+        reports = summary["roles"]
+        self.assertEqual(sorted(reports), ["server 0", "server 1", "worker 0", "worker 1", "worker 2"])
+        booked = {role: sum(entry["peak"] for category, entry in report["memory"].items() if category in CATEGORIES)
+                  for role, report in reports.items()}
+        self.assertEqual(summary["worker_peak_bytes"], booked["worker 0"] + booked["server 0"])
+        self.assertEqual([role for role, report in reports.items() if "rss_peak" in report["memory"]],
+                         ["worker 0", "worker 1", "worker 2"])
+        logs = sorted(log.name for log in (self.folder / "run" / "logs").iterdir())
+        self.assertEqual(logs, ["coordinator.log", "worker-0.log", "worker-1.log", "worker-2.log"])
+        self.assertIn("through this process's own memory", (self.folder / "run" / "logs" / "worker-1.log").read_text())
+
+
 class Progress(ProgramTest):
     """Shown while the job runs; ended by Ctrl-C, because how long a job takes is nobody's promise."""
 

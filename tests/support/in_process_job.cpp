@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <latch>
@@ -16,6 +17,7 @@
 #include <psring/optim/schedule.h>
 #include <psring/ring/link_group.h>
 #include <psring/ring/shm_group.h>
+#include <psring/ring/shm_memory.h>
 #include <psring/server/checkpoint.h>
 #include <psring/server/server.h>
 #include <psring/tests/support/in_process_job.h>
@@ -33,8 +35,12 @@ constexpr std::size_t kLent = std::size_t{64} << 10;  // a server's: sums are sm
 /// Brings every role to its transport. All of them must join, each from its own thread.
 class Network {
  public:
-  Network(Links kind, std::size_t roles, std::size_t servers) : kind_(kind), met_(std::ptrdiff_t(roles)) {
+  Network(Links kind, std::size_t workers, std::size_t servers, bool colocated)
+      : kind_(kind), met_(std::ptrdiff_t(workers + servers)) {
     members_.resize(servers);
+    check(!colocated || kind != Links::in_process, "colocated servers take the links that processes use");
+    for (std::uint32_t rank = 0; colocated && rank < servers; ++rank)
+      processes_.push_back(std::make_shared<net::LocalLink>(Peer{Role::worker, rank}, Peer{Role::server, rank}));
   }
 
   /// Linked to all whom the role sends to. The arena outlives what is returned.
@@ -46,11 +52,14 @@ class Network {
     }
     const auto links = std::make_shared<net::DataLinks>(
         key_,
-        net::DataLinks::Options{.self = {self, 0},
-                                .way = kind_ == Links::shm ? net::Way::shm : net::Way::tcp,
-                                .encrypt = kind_ == Links::tcp_encrypted,
-                                .host_id = "here"},
+        net::DataLinks::Options{
+            .self = {self, 0},
+            .way = kind_ == Links::shm ? net::Way::shm : net::Way::tcp,
+            .encrypt = kind_ == Links::tcp_encrypted,
+            .host_id = "here",
+            .link = kind_ == Links::shaped ? std::optional(net::parse_link("10gbit")) : std::nullopt},
         ledger);
+    if (self.rank < processes_.size()) links->share_process(processes_[self.rank]);
     if (self.role == Role::server)
       members_[self.rank] = {.peer = self, .host_id = "here", .addresses = links->listen()};
     met_.arrive_and_wait();
@@ -64,7 +73,8 @@ class Network {
   const Links kind_;
   net::InProcessNetwork local_{1};
   const net::JobKey key_ = net::JobKey::generate();
-  std::vector<net::Member> members_;  ///< each written by its own server, read once all have met
+  std::vector<std::shared_ptr<net::LocalLink>> processes_;  ///< of colocated roles
+  std::vector<net::Member> members_;                        ///< each written by its own server, read once all have met
   std::latch met_;
 };
 
@@ -126,7 +136,8 @@ class Recorder final : public worker::TrainObserver {
 
 std::uint64_t payload(const ByteLedger& ledger, ByteLedger::Direction direction) {
   std::uint64_t sum = 0;
-  for (const char* operation : {"push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather"})
+  for (const char* operation :
+       {"push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather", "message"})
     sum += ledger.total(direction, operation).payload;
   return sum;
 }
@@ -147,23 +158,29 @@ struct Rules {
 
 class Job {
  public:
-  Job(const JobOptions& job, const std::function<void(worker::Registries&)>& add)
-      : rules_(add), setup_(job, rules_.workers, rules_.optimizers), ending_(job.workers) {}
+  Job(const JobOptions& job, const std::function<void(worker::Registries&)>& add, std::vector<std::size_t> hosts)
+      : rules_(add),
+        setup_(job, rules_.workers, rules_.optimizers),
+        ending_(job.workers),
+        hosts_(job.local_reduce ? std::move(hosts) : std::vector<std::size_t>()) {}
 
   JobRun run(Links links) {
     const JobOptions& job = setup_.job();
     const std::size_t servers = setup_.strategy().servers ? job.servers : 0;
-    Network network(links, job.workers + servers, servers);
+    Network network(links, job.workers, servers, job.placement == "colocated");
     JobRun result{.workers = std::vector<WorkerRun>(job.workers),
                   .steps = setup_.steps(),
                   .parameters = setup_.layout().elements(),
                   .test_samples = setup_.data().test->size()};
+    result.server_peaks.resize(servers);
+    for (std::size_t rank = 0; rank < job.workers; ++rank) arenas_.emplace_back(worker::lent_bytes(setup_.layout()));
     std::vector<ByteLedger> ledgers(servers);
     make_groups(links);
+    make_hosts();
     {
       std::vector<std::jthread> threads;
       for (std::uint32_t rank = 0; rank < servers; ++rank)
-        threads.emplace_back([&, rank] { guard([&] { serve(rank, network, ledgers[rank]); }); });
+        threads.emplace_back([&, rank] { guard([&] { serve(rank, network, ledgers[rank], result); }); });
       for (std::uint32_t rank = 0; rank < job.workers; ++rank)
         threads.emplace_back([&, rank] { guard([&] { work(rank, network, result); }); });
     }
@@ -185,7 +202,7 @@ class Job {
   }
 
   void make_groups(Links links) {
-    if (!setup_.strategy().ring) return;
+    if (!setup_.strategy().ring && !setup_.strategy().scatters) return;
     const std::size_t workers = setup_.job().workers;
     worker_bytes_ = std::vector<ByteLedger>(workers);
     const ring::GroupOptions options{.check = [this] { ending_.check(); }};
@@ -208,9 +225,25 @@ class Job {
            .background = setup_.job().overlap}));
   }
 
-  void serve(std::uint32_t rank, Network& network, ByteLedger& bytes) {
+  void make_hosts() {
+    if (hosts_.empty()) return;
+    const std::size_t workers = setup_.job().workers;
+    const std::size_t bytes = worker::lent_bytes(setup_.layout()) + ring::kShmArenaBytes;
+    worker_bytes_ = std::vector<ByteLedger>(workers);
+    const ring::GroupOptions options{.check = [this] { ending_.check(); }};
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      const std::size_t begin = hosts_[host];
+      const std::size_t end = host + 1 < hosts_.size() ? hosts_[host + 1] : workers;
+      auto groups =
+          ring::make_shm_groups(end - begin, bytes, options, std::span(worker_bytes_).subspan(begin, end - begin));
+      std::move(groups.begin(), groups.end(), std::back_inserter(host_groups_));
+    }
+  }
+
+  void serve(std::uint32_t rank, Network& network, ByteLedger& bytes, JobRun& result) {
     const JobOptions& job = setup_.job();
-    const auto aggregator = rules_.aggregators.make(Spec::parse("--aggregate", job.aggregate));
+    const auto aggregator = job.local_reduce ? server::make_mean_of(job.workers)
+                                             : rules_.aggregators.make(Spec::parse("--aggregate", job.aggregate));
     const auto consistency = server::make_consistency(Spec::parse("--consistency", job.consistency));
     const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), setup_.steps());
     const bool applies = job.optimizer_on == "server";
@@ -220,6 +253,7 @@ class Job {
     server::ShardOptions options{.rank = rank,
                                  .servers = static_cast<std::uint32_t>(job.servers),
                                  .workers = static_cast<std::uint32_t>(job.workers),
+                                 .pushers = static_cast<std::uint32_t>(hosts_.size()),
                                  .lr = setup_.optimizer().lr,
                                  .clip_norm = applies ? job.clip_norm : 0,
                                  .loss_scaler = applies ? setup_.optimizer().loss_scaler : optim::LossScaler(),
@@ -242,6 +276,8 @@ class Job {
           shard, *transport, clock, [this] { return ending_.over(); }, nullptr,
           [&](std::uint64_t step) { server::write_part(job, rank, shard, step); });
     });
+    for (const Category category : {Category::parameters, Category::gradients, Category::optimizer})
+      result.server_peaks[rank][category] = memory.peak_bytes(category);
   }
 
   void work(std::uint32_t rank, Network& network, JobRun& result) {
@@ -250,7 +286,8 @@ class Job {
     MemoryLedger memory;
     ByteLedger bytes;
     Trace trace(clock, false);
-    Arena arena(worker::lent_bytes(setup_.layout()));
+    ring::ProcessGroup* host = host_groups_.empty() ? nullptr : host_groups_[rank].get();
+    Arena& arena = host != nullptr ? *host->arena() : arenas_[rank];
     const bool linked = setup_.strategy().servers;
     const auto transport = linked ? network.join({Role::worker, rank}, bytes, arena) : nullptr;
     ring::ProcessGroup* group = groups_.empty() ? nullptr : groups_[rank].get();
@@ -262,6 +299,8 @@ class Job {
                                                 : group != nullptr ? group->arena()
                                                                    : nullptr,
                                        .transport = transport.get(),
+                                       .host = host,
+                                       .pushers = hosts_,
                                        .group = group,
                                        .check = [this] { ending_.check(); }});
     Recorder recorder(mine);
@@ -269,9 +308,12 @@ class Job {
     const TemporaryFolder folder;
     training.save(folder.file("model.safetensors"));
     mine.model = read_file(folder.file("model.safetensors"));
-    const ByteLedger& counted = group != nullptr ? worker_bytes_[rank] : bytes;
-    mine.sent = payload(counted, ByteLedger::Direction::sent);
-    mine.received = payload(counted, ByteLedger::Direction::received);
+    std::vector<const ByteLedger*> ledgers{&bytes};
+    if (!worker_bytes_.empty()) ledgers.push_back(&worker_bytes_[rank]);
+    for (const ByteLedger* counted : ledgers) {
+      mine.sent += payload(*counted, ByteLedger::Direction::sent);
+      mine.received += payload(*counted, ByteLedger::Direction::received);
+    }
     mine.predicted = training.predict();
     for (const auto& [category, predicted] : mine.predicted.worker_memory)
       mine.peaks[category] = memory.peak_bytes(category);
@@ -283,16 +325,20 @@ class Job {
   const Rules rules_;
   const worker::TrainSetup setup_;
   Ending ending_;
+  std::deque<Arena> arenas_;  ///< of the workers; outlive them, as a server of the same process may read them later
   std::vector<ByteLedger> worker_bytes_;  ///< of workers that reach each other
   net::InProcessNetwork ring_network_{2};
   std::vector<std::unique_ptr<net::Transport>> endpoints_;
   std::vector<std::unique_ptr<ring::ProcessGroup>> groups_;
+  const std::vector<std::size_t> hosts_;  ///< their first workers, with --local-reduce
+  std::vector<std::unique_ptr<ring::ProcessGroup>> host_groups_;
 };
 
 }  // namespace
 
-JobRun run_job(const JobOptions& job, Links links, const std::function<void(worker::Registries&)>& add) {
-  return Job(job, add).run(links);
+JobRun run_job(const JobOptions& job, Links links, const std::function<void(worker::Registries&)>& add,
+               std::vector<std::size_t> first_of_hosts) {
+  return Job(job, add, std::move(first_of_hosts)).run(links);
 }
 
 }  // namespace psring::test

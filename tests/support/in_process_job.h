@@ -14,7 +14,8 @@
 namespace psring::test {
 
 /// How the threads of a job reach each other: by copies within the process, or by the links that processes use.
-enum class Links : std::uint8_t { in_process, shm, tcp, tcp_encrypted };
+/// `shaped`: TCP, as --link 10gbit shapes it.
+enum class Links : std::uint8_t { in_process, shm, tcp, tcp_encrypted, shaped };
 
 /// What one worker of a job saw.
 struct WorkerRun {
@@ -32,6 +33,7 @@ struct JobRun {
   std::vector<WorkerRun> workers;
   std::uint64_t servers_received = 0;  ///< as of a worker, all servers together
   std::uint64_t servers_sent = 0;
+  std::vector<std::map<Category, std::uint64_t>> server_peaks;  ///< of what is predicted, by server
   std::uint64_t steps = 0;
   std::uint64_t parameters = 0;  ///< elements of the layout, padding counted
   std::uint64_t test_samples = 0;
@@ -41,7 +43,9 @@ struct JobRun {
 /// Runs a whole job in this process, its workers and servers as threads, without coordinator: TrainSetup,
 /// Training, Shard and serve are those of the programs. Throws what the first role to fail threw.
 /// `add` adds a user's names to the built-in ones.
+/// `first_of_hosts`: where --local-reduce finds the first worker of each host; the others are on the host before them.
 JobRun run_job(const JobOptions& job, Links links = Links::in_process,
-               const std::function<void(worker::Registries&)>& add = nullptr);
+               const std::function<void(worker::Registries&)>& add = nullptr,
+               std::vector<std::size_t> first_of_hosts = {0});
 
 }  // namespace psring::test

@@ -78,16 +78,20 @@ std::size_t Sampler::batches(std::size_t per_worker_batch) const {
 std::span<const std::uint32_t> Sampler::batch(std::size_t worker, std::size_t index,
                                               std::size_t per_worker_batch) const {
   check(!lists_.empty(), "a batch before the first epoch");
+  const std::size_t count = batch_size(worker, index, per_worker_batch);
+  const std::size_t begin = count == 0 ? 0 : index * per_worker_batch;
+  return std::span(lists_).subspan(worker * samples_per_worker() + begin, count);
+}
+
+std::size_t Sampler::batch_size(std::size_t worker, std::size_t index, std::size_t per_worker_batch) const {
   check(worker < workers_ && index < batches(per_worker_batch), "batch {} of worker {} of {}", index, worker, workers_);
-  const std::size_t each = samples_per_worker();
-  const std::size_t mine = padding_ == Padding::wrap ? each : evaluation_count(size_, worker, workers_);
-  const std::size_t begin = std::min(index * per_worker_batch, mine);
-  return std::span(lists_).subspan(worker * each + begin, std::min(per_worker_batch, mine - begin));
+  const std::size_t mine = padding_ == Padding::wrap ? samples_per_worker() : evaluation_count(size_, worker, workers_);
+  return std::min(per_worker_batch, mine - std::min(index * per_worker_batch, mine));
 }
 
 double Sampler::mean_batch_size(std::size_t index, std::size_t per_worker_batch) const {
   std::size_t sum = 0;
-  for (std::size_t worker = 0; worker < workers_; ++worker) sum += batch(worker, index, per_worker_batch).size();
+  for (std::size_t worker = 0; worker < workers_; ++worker) sum += batch_size(worker, index, per_worker_batch);
   return static_cast<double>(sum) / static_cast<double>(workers_);
 }
 

@@ -42,6 +42,8 @@ class Sampler {
   std::size_t batches(std::size_t per_worker_batch) const;
   /// The samples of a worker's batch in the epoch last begun. REQUIRES: index < batches(per_worker_batch).
   std::span<const std::uint32_t> batch(std::size_t worker, std::size_t index, std::size_t per_worker_batch) const;
+  /// How many those are; in any epoch.
+  std::size_t batch_size(std::size_t worker, std::size_t index, std::size_t per_worker_batch) const;
   /// Samples of that batch, on average over all workers: a whole number where all have as many.
   double mean_batch_size(std::size_t index, std::size_t per_worker_batch) const;
 

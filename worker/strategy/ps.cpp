@@ -27,17 +27,28 @@ class ParameterServer : public WithServers {
 
   void finish_step(Step step) override {
     ready_.finish(step);
+    host_sum_.wait_all();
     step_ = {step.index + 1};
     client().progress();
   }
 
   void quiesce() override {
     for (UnitId unit = 0; unit < context_.units.size(); ++unit) bring_up_to_date(unit, step_.index);
+    WithServers::quiesce();
   }
 
  protected:
   /// The unit's gradient is complete.
   virtual void exchange(UnitId unit) = 0;
+  /// It goes, for this worker or its host, and what it leads to comes.
+  void push_pull(UnitId unit, Elements into) {
+    host_sum_.add(unit, buffers(unit).gradients, [this, unit, into, step = step_.index] {
+      if (host_sum_.this_one_pushes())
+        client().push_pull(unit, step, buffers(unit).gradients, into);
+      else
+        client().pull(unit, step + 1, into);
+    });
+  }
   virtual void bring_up_to_date(UnitId unit, std::uint64_t version) = 0;
 
   WholeUnits units_;
@@ -61,9 +72,7 @@ class OptimizerOnServer final : public ParameterServer {
   }
 
  private:
-  void exchange(UnitId unit) override {
-    client().push_pull(unit, step_.index, buffers(unit).gradients, buffers(unit).parameters);
-  }
+  void exchange(UnitId unit) override { push_pull(unit, buffers(unit).parameters); }
   void bring_up_to_date(UnitId unit, std::uint64_t version) override { wait(unit, version); }
 };
 
@@ -97,9 +106,7 @@ class OptimizerOnWorker final : public ParameterServer {
   void wait_saved(std::uint64_t /*step*/) override {}
 
  private:
-  void exchange(UnitId unit) override {
-    client().push_pull(unit, step_.index, buffers(unit).gradients, buffers(unit).gradients);
-  }
+  void exchange(UnitId unit) override { push_pull(unit, buffers(unit).gradients); }
   void bring_up_to_date(UnitId unit, std::uint64_t version) override {
     if (versions_[unit] == version) return;
     if (optimizer_.whole_step()) {

@@ -18,8 +18,11 @@ class PushedGradients : public WithServers {
 
   void grad_ready(UnitId unit, Micro /*micro*/) final {
     ready_.add(unit);
-    client().push(unit, step_.index, gradients_.depart(unit));
-    pushed(unit);
+    const Elements gradient = gradients_.depart(unit);
+    host_sum_.add(unit, gradient, [this, unit, gradient, step = step_.index] {
+      if (host_sum_.this_one_pushes()) client().push(unit, step, gradient);
+      pushed(unit);
+    });
   }
 
   void finish_step(Step step) override {
@@ -30,7 +33,10 @@ class PushedGradients : public WithServers {
 
  protected:
   explicit PushedGradients(const Context& context)
-      : WithServers(context), gradients_(context_, [this](UnitId unit, auto) { wait_acknowledged(unit); }) {}
+      : WithServers(context), gradients_(context_, [this](UnitId unit, auto) {
+          host_sum_.wait(unit);
+          wait_acknowledged(unit);
+        }) {}
 
   virtual void pushed(UnitId /*unit*/) {}
 
@@ -57,6 +63,7 @@ class PsZero2 final : public PushedGradients {
 
   void quiesce() override {
     for (UnitId unit = 0; unit < context_.units.size(); ++unit) wait(unit, step_.index);
+    WithServers::quiesce();
   }
 
   Prediction predict() const override {
@@ -103,7 +110,10 @@ class PsZero3 final : public PushedGradients {
     training_ = false;
   }
 
-  void quiesce() override { parameters_.drop_all(); }
+  void quiesce() override {
+    parameters_.drop_all();
+    WithServers::quiesce();
+  }
 
   Prediction predict() const override {
     Prediction sum = predict_step(parameters_.fetches() * context_.layout.parameter_bytes());

@@ -69,9 +69,14 @@ struct Prediction {
   std::optional<std::uint64_t> worker_receives;
   std::optional<std::uint64_t> server_receives;  ///< all servers together
   std::optional<std::uint64_t> server_sends;
+  std::optional<std::uint64_t> own_server_receives = std::nullopt;  ///< the one in this worker's process
+  std::optional<std::uint64_t> own_server_sends = std::nullopt;
   /// The most bytes that a worker, and each server, books at once.
   std::map<Category, std::uint64_t> worker_memory = {};
   std::map<Category, std::uint64_t> server_memory = {};
+  /// What a worker's steps move that is not the same in each: of the whole run, on top.
+  std::uint64_t run_sends = 0;
+  std::uint64_t run_receives = 0;
   std::optional<double> exposed_s;  ///< of a step, where --link shapes the links
   /// Of an exact strategy: are its sums in rank order, and so its bits those of `single` with as many virtual workers?
   /// Else they differ by rounding.
@@ -89,7 +94,12 @@ struct Context {
   std::size_t virtual_workers = 1;
   std::uint64_t seed = 0;
   OptimizerPlan optimizer;
-  PsClient* client = nullptr;           ///< null where the job has no servers
+  PsClient* client = nullptr;  ///< null where the job has no servers
+  bool colocated = false;      ///< server r of the job lives in worker r's process
+  /// --local-reduce: of this host's workers, who add gradients up before the first of them pushes, and the ranks of
+  /// all who do. Null, empty: every worker pushes its own.
+  ring::ProcessGroup* host = nullptr;
+  std::span<const std::size_t> pushers = {};
   ring::ProcessGroup* group = nullptr;  ///< of all workers; null where the strategy does not ask for one
   Arena* arena = nullptr;               ///< where peers of this host can read and write; null where there are none
   MemoryLedger& memory;

@@ -7,6 +7,7 @@ namespace psring::worker {
 
 WithServers::WithServers(const Context& context)
     : context_(context),
+      host_sum_(context_),
       step_{context.first_step},
       ready_(context.layout),
       scaler_(context.optimizer.loss_scaler),
@@ -14,17 +15,22 @@ WithServers::WithServers(const Context& context)
   check(context.client != nullptr, "ps needs servers");
 }
 
+/// What the first step pulled proves that initial values were taken.
+void WithServers::begin_step(Step step) {
+  step_ = step;
+  if (step.index > 0) initial_ = {};
+}
+
 void WithServers::open() {
   if (!context_.initial || context_.rank != 0) {
     client().open(context_.seed, context_.initial != nullptr);
     return;
   }
-  std::vector<std::vector<float>> values;
   for (UnitId unit = 0; unit < context_.units.size(); ++unit) {
-    values.emplace_back(context_.layout.units[unit].elements);
-    context_.initial(unit, {0, values[unit].size()}, values[unit]);
+    initial_.emplace_back(context_.layout.units[unit].elements);
+    context_.initial(unit, {0, initial_[unit].size()}, initial_[unit]);
   }
-  client().open(context_.seed, true, [&](UnitId unit) -> std::span<const float> { return values[unit]; });
+  client().open(context_.seed, true, [&](UnitId unit) -> std::span<const float> { return initial_[unit]; });
 }
 
 optim::LossScaler WithServers::loss_scaler() {
@@ -51,8 +57,28 @@ void WithServers::wait_saved(std::uint64_t step) {
 
 Prediction WithServers::predict_step(std::uint64_t pulled) const {
   const std::uint64_t pushed = context_.layout.gradient_bytes();
-  const std::uint64_t n = context_.workers;
-  return {pushed, pulled, n * pushed, n * pulled};
+  const std::uint64_t servers = context_.layout.owners;
+  const auto away = [&](std::uint64_t bytes, std::size_t worker) {
+    const bool one_here = context_.colocated && worker < servers;
+    return one_here ? bytes / servers * (servers - 1) : bytes;
+  };
+  Prediction sum{0, away(pulled, context_.rank), 0, 0};
+  const auto push = [&](std::size_t worker) {
+    if (worker == context_.rank) *sum.worker_sends += away(pushed, worker);
+    *sum.server_receives += away(pushed, worker);
+  };
+  for (std::size_t worker = 0; worker < context_.workers; ++worker) {
+    if (context_.pushers.empty()) push(worker);
+    *sum.server_sends += away(pulled, worker);
+  }
+  for (const std::size_t worker : context_.pushers) push(worker);
+  if (context_.colocated && context_.rank < servers) {
+    const std::size_t pushers = context_.pushers.empty() ? context_.workers : context_.pushers.size();
+    sum.own_server_receives = (pushers - (host_sum_.this_one_pushes() ? 1 : 0)) * (pushed / servers);
+    sum.own_server_sends = (context_.workers - 1) * (pulled / servers);
+  }
+  host_sum_.predict(sum);
+  return sum;
 }
 
 /// An update writes into a second buffer. Where a step has to be whole, the mean of all units waits for its verdict.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <psring/worker/strategy/host_sum.h>
 #include <psring/worker/strategy/ready_units.h>
 #include <psring/worker/strategy/strategy.h>
 
@@ -8,11 +9,12 @@ namespace psring::worker {
 /// What strategies with servers share: the client, and the time it is waited for.
 class WithServers : public Strategy {
  public:
-  void begin_step(Step step) override { step_ = step; }
+  void begin_step(Step step) override;
+  void quiesce() override { host_sum_.quiesce(); }
   /// The servers have it all.
   std::optional<std::vector<optim::StatePart>> state() override { return std::vector<optim::StatePart>(); }
   void wait_saved(std::uint64_t step) override;
-  Nanoseconds waited() const override { return waited_; }
+  Nanoseconds waited() const override { return waited_ + host_sum_.waited(); }
   /// The servers' own scale: their answers say of each step whether it was skipped.
   optim::LossScaler loss_scaler() override;
 
@@ -25,16 +27,19 @@ class WithServers : public Strategy {
   void open();
   void wait(UnitId unit, std::uint64_t version);
   void wait_acknowledged(UnitId unit);
-  /// All gradients are pushed once a step, and so many bytes pulled.
+  /// All gradients are pushed once a step, and so many bytes pulled; but for the part of a server in the worker's own
+  /// process, and, with --local-reduce, by one worker of each host.
   Prediction predict_step(std::uint64_t pulled) const;
   /// The bytes of servers that apply the optimizer.
   std::map<Category, std::uint64_t> server_memory() const;
 
   const Context context_;
+  HostSum host_sum_;
   Step step_;
   ReadyUnits ready_;
 
  private:
+  std::vector<std::vector<float>> initial_;  ///< of a file, while they may be on their way
   Nanoseconds waited_{0};
   optim::LossScaler scaler_;
   std::uint64_t steps_told_ = 0;  ///< to scaler_

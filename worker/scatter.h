@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/device/buffer.h>
+#include <psring/ring/process_group.h>
+#include <psring/worker/data/dataset.h>
+#include <psring/worker/data/sampler.h>
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring::worker {
+
+/// One worker reads for all: worker 0 sends each of the others the samples of its batch, inputs and targets, before a
+/// step. At worker 0 the data set itself; at the others what came.
+class Scatter final : public Dataset {
+ public:
+  /// Of at most `batch` samples a worker and step. All of it is used from one thread, and outlived by its arguments.
+  Scatter(const Dataset& data, ring::ProcessGroup& group, std::size_t batch, MemoryLedger& ledger, const Clock& clock);
+
+  /// On return this worker has its samples of batch `index` of the sampler's epoch, and the others have theirs. A
+  /// collective of all workers.
+  void begin_step(const Sampler& sampler, std::size_t index);
+  /// After the last step, by all: what was sent has been taken, and counted.
+  void finish();
+  /// Time that it took, in total: nothing else is done meanwhile.
+  Nanoseconds waited() const { return waited_; }
+
+  /// Adds what `steps` steps move at this worker, and its buffers.
+  void predict(const Sampler& sampler, std::uint64_t steps, Prediction& sum) const;
+
+  std::size_t size() const override { return data_.size(); }
+  std::size_t input_cols() const override { return data_.input_cols(); }
+  std::size_t targets_per_sample() const override { return data_.targets_per_sample(); }
+  std::size_t classes() const override { return data_.classes(); }
+  bool tokens() const override { return data_.tokens(); }
+  void read(std::size_t index, std::span<float> input, std::span<std::int32_t> targets) const override;
+
+ private:
+  bool reads() const { return group_.rank() == 0; }
+  std::size_t sample_bytes() const;
+  std::size_t places() const;
+  std::span<float> inputs(std::size_t place, std::size_t samples);
+  std::span<std::int32_t> targets(std::size_t place, std::size_t samples);
+
+  const Dataset& data_;
+  ring::ProcessGroup& group_;
+  const std::size_t batch_;
+  const Clock& clock_;
+  Buffer inputs_;                                          ///< of a batch; at worker 0 of one for each of the others
+  Buffer targets_;                                         ///< the same
+  std::unordered_map<std::size_t, std::size_t> place_of_;  ///< of the samples that came
+  Nanoseconds waited_{0};
+};
+
+}  // namespace psring::worker
