@@ -65,10 +65,13 @@ void Scatter::read(std::size_t index, std::span<float> input, std::span<std::int
               targets.begin());
 }
 
-void Scatter::predict(const Sampler& sampler, std::uint64_t steps, Prediction& sum) const {
+void Scatter::predict(const Sampler& sampler, std::uint64_t first, std::uint64_t steps, Prediction& sum) const {
   const std::size_t batches = sampler.batches(batch_);
+  const auto until = [&](std::size_t index, std::uint64_t step) {
+    return step / batches + (index < step % batches ? 1 : 0);
+  };
   for (std::size_t index = 0; index < batches; ++index) {
-    const std::uint64_t times = steps / batches + (index < steps % batches ? 1 : 0);
+    const std::uint64_t times = until(index, steps) - until(index, first);
     for (std::size_t worker = 1; worker < group_.size(); ++worker) {
       const std::uint64_t bytes = times * sampler.batch_size(worker, index, batch_) * sample_bytes();
       if (reads()) sum.run_sends += bytes;

@@ -28,8 +28,8 @@ class Scatter final : public Dataset {
   /// Time that it took, in total: nothing else is done meanwhile.
   Nanoseconds waited() const { return waited_; }
 
-  /// Adds what `steps` steps move at this worker, and its buffers.
-  void predict(const Sampler& sampler, std::uint64_t steps, Prediction& sum) const;
+  /// Adds what steps [first, steps) move at this worker, and its buffers.
+  void predict(const Sampler& sampler, std::uint64_t first, std::uint64_t steps, Prediction& sum) const;
 
   std::size_t size() const override { return data_.size(); }
   std::size_t input_cols() const override { return data_.input_cols(); }

@@ -197,7 +197,7 @@ Sampler Training::sampler() const {
 
 Prediction Training::predict() const {
   Prediction sum = strategy_->predict();
-  if (scatter_) scatter_->predict(sampler(), setup_.steps(), sum);
+  if (scatter_) scatter_->predict(sampler(), setup_.saved() ? setup_.saved()->step() : 0, setup_.steps(), sum);
   return sum;
 }
 
