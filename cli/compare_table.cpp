@@ -268,6 +268,8 @@ std::string legend(const std::vector<Row>& rows) {
       "peak: booked memory of the largest worker, the largest server. ✓ as the formulas predict, ✗ not.\n"
       "equal: = the final parameters have the bits of single --virtual-workers n, ≈ its arithmetic in\n"
       "another order, inexact: the strategy promises nothing.\n";
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.entry.job.placement == "colocated"; }))
+    text += "Where servers live in workers' processes, a worker's row counts both.\n";
   if (several_runs(rows)) text += "Medians over runs; spread: of ms/step, (most − least) / median.\n";
   return text;
 }

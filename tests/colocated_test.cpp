@@ -48,8 +48,9 @@ JobRun colocated(JobOptions job, std::size_t workers, std::size_t servers, const
 }
 
 /// Bits; bytes by the design's rows, and as predicted; memory of both roles.
-void check_all(const JobRun& run, const JobRun& expected, std::size_t servers, std::uint64_t pulls) {
-  const std::uint64_t m = run.parameters * sizeof(float);  // Mg = Mp
+void check_all(const JobRun& run, const JobRun& expected, std::size_t servers, std::uint64_t pulls,
+               std::uint64_t bytes_each = 4) {
+  const std::uint64_t m = run.parameters * bytes_each;  // Mg = Mp
   const std::size_t n = run.workers.size();
   for (std::size_t rank = 0; rank < n; ++rank) {
     const test::WorkerRun& worker = run.workers[rank];
@@ -89,6 +90,16 @@ TEST_CASE("a server in s of n workers' processes: the bits of single, the bytes 
 TEST_CASE("colocated: rules, layerwise or on the worker, units, data and links change no bit") {
   JobOptions job = small_job(kGpt);
   Links links = Links::shm;
+  std::uint64_t bytes_each = 4;
+  SECTION("bf16") {
+    job.precision = "bf16";
+    bytes_each = 2;
+  }
+  SECTION("f16, clipped") {
+    job.precision = "f16";
+    job.clip_norm = 0.05;
+    bytes_each = 2;
+  }
   SECTION("the optimizer on the worker") { job.optimizer_on = "worker"; }
   SECTION("the optimizer on the worker, clipped") {
     job.optimizer_on = "worker";
@@ -108,7 +119,7 @@ TEST_CASE("colocated: rules, layerwise or on the worker, units, data and links c
   SECTION("server threads") { job.server_threads = 2; }
   for (const std::size_t servers : {1, 2, 3}) {
     CAPTURE(servers);
-    check_all(colocated(job, 3, servers, "ps-colocated", links), reference(job, 3), servers, 1);
+    check_all(colocated(job, 3, servers, "ps-colocated", links), reference(job, 3), servers, 1, bytes_each);
   }
 }
 

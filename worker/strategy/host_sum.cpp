@@ -37,7 +37,7 @@ void HostSum::wait_all() {
   while (!flights_.empty()) land_first();
 }
 
-void HostSum::quiesce() {
+void HostSum::quiesce() const {
   if (context_.host == nullptr) return;
   context_.host->barrier().wait();
   context_.host->account();

@@ -23,7 +23,7 @@ class HostSum {
   void wait(UnitId unit);
   void wait_all();
   /// After a barrier of the host: what the others read of this worker is counted.
-  void quiesce();
+  void quiesce() const;
   Nanoseconds waited() const { return waited_; }
 
   /// Adds what a step moves within the host at this worker, and says whether sums are in rank order.

@@ -18,7 +18,7 @@ WithServers::WithServers(const Context& context)
 /// What the first step pulled proves that initial values were taken.
 void WithServers::begin_step(Step step) {
   step_ = step;
-  if (step.index > 0) initial_ = {};
+  if (step.index > context_.first_step) initial_ = {};
 }
 
 void WithServers::open() {
