@@ -77,7 +77,7 @@ std::string advice(Bound bound, const StepFigures& step, const Choices& choices)
   switch (bound) {
     case Bound::compute:
       if (step.threads > step.processors)
-        return fmt::format("fewer --workers{}, or more processors", choices.servers > 0 ? " or --servers" : "");
+        return fmt::format("fewer --workers{}, or more processors", choices.servers > 1 ? " or --servers" : "");
       if (crowded(step)) return "end the other programs";
       if (step.threads == step.processors) return "all processors work: more of them, or a smaller --model";
       return fmt::format("uses {} of {} processors: more {}--threads", step.threads, step.processors,

@@ -71,19 +71,21 @@ StepFigures Row::step() const {
   const Summary& run = runs.front();
   const JobOptions& job = entry.job;
   const auto steps = static_cast<double>(run.steps);
-  StepFigures step{.step_s = of(&Summary::step_seconds).median,
-                   .exposed_s = of(&Summary::exposed_seconds).median,
-                   .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
-                   .link_bytes_per_s = job.link.empty() ? 0 : net::parse_link(job.link).bits_per_second / 8,
-                   .memory_bytes_per_s = memory_bytes_per_s,
-                   .threads = job.workers * job.threads + job.servers * job.server_threads,
-                   .processors = processors,
-                   .others = spread_of(others).median};
+  StepFigures step{
+      .step_s = of(&Summary::step_seconds).median,
+      .exposed_s = of(&Summary::exposed_seconds).median,
+      .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
+      .link_bytes_per_s = job.link.empty() ? 0 : net::parse_link(job.link).bits_per_second / 8,
+      .memory_bytes_per_s = memory_bytes_per_s,
+      .threads = job.workers * job.threads + (job.placement == "colocated" ? 0 : job.servers * job.server_threads),
+      .processors = processors,
+      .others = spread_of(others).median};
   double sent = 0;
   for (const ByteCheck& check : run.bytes) {
     const double bytes = static_cast<double>(check.measured) / steps;
     const bool servers = check.role.starts_with(kServers);
-    if (check.direction == "sent") sent += bytes;
+    // A worker's row counts the server in its process, too.
+    if (check.direction == "sent" && !(servers && job.placement == "colocated")) sent += bytes;
     double& busiest = servers ? step.server_bytes : step.worker_bytes;
     busiest = std::max(busiest, servers ? bytes / static_cast<double>(job.servers) : bytes);
   }

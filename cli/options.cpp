@@ -389,6 +389,8 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
     fail(ErrorKind::usage, "--encrypt on: --transport shm has no link to encrypt");
   job.encrypt = flags.encrypt == "auto" ? !loopback : parse_switch("--encrypt", flags.encrypt, "on, off or auto");
   job.master_copy = parse_switch("--master-copy", flags.master_copy, "on or off");
+  if (!job.master_copy && job.precision == "f32")
+    fail(ErrorKind::usage, "--master-copy off: --precision f32 has no narrow parameters that a copy is kept of");
   job.trace = parse_switch("--trace", flags.trace, "on or off");
   job.overlap = parse_switch("--overlap", flags.overlap, "on or off");
   one_of("--bucket-order", job.bucket_order, "reverse", "forward");

@@ -77,6 +77,7 @@ void add_memory(Summary& summary, const std::string& role, const Json& report, c
 
 void add_worker(Summary& summary, const std::string& role, const Json& report) {
   summary.steps = report.at("steps").get<std::uint64_t>();
+  summary.skipped_steps = report.at("skipped_steps").get<std::uint64_t>();
   const auto& step = report.at("step_s");
   if (step.at("median").get<double>() >= summary.step_seconds) {
     summary.step_seconds = step.at("median").get<double>();
@@ -111,6 +112,7 @@ void add_guest(Summary& summary, const std::string& worker, const Json& worker_r
 Json to_json(const Summary& summary) {
   Json json = {{"strategy", summary.strategy},
                {"steps", summary.steps},
+               {"skipped_steps", summary.skipped_steps},
                {"final_loss", summary.final_loss},
                {"samples_per_second", summary.samples_per_second},
                {"step_s", summary.step_seconds},
@@ -246,12 +248,18 @@ void join_traces(const fs::path& folder) {
   fs::remove_all(folder / "trace", error);
 }
 
+std::string skipped_line(const Summary& summary) {
+  return fmt::format("{} skipped, as gradients were not finite (--loss-scale)",
+                     count_of(summary.skipped_steps, "step"));
+}
+
 std::string describe(const Summary& summary, const fs::path& folder) {
   std::string text = fmt::format("{}: {} steps, loss {:.4f}", summary.strategy, summary.steps, summary.final_loss);
   if (summary.test_accuracy) text += fmt::format(", test accuracy {:.4f}", *summary.test_accuracy);
   if (summary.test_loss && !summary.test_accuracy) text += fmt::format(", test loss {:.4f}", *summary.test_loss);
   text += fmt::format("; {:.0f} samples/s, {:.2f} ms a step, {:.2f} ms of it waiting\n", summary.samples_per_second,
                       summary.step_seconds * 1e3, summary.exposed_seconds * 1e3);
+  if (summary.skipped_steps > 0) text += "  " + skipped_line(summary) + "\n";
   for (const ByteCheck& check : summary.bytes) {
     const double each = static_cast<double>(check.measured) / static_cast<double>(summary.steps);
     if (check.measured == 0 && check.predicted.value_or(0) == 0) continue;

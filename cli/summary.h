@@ -36,6 +36,7 @@ struct MemoryCheck {
 struct Summary {
   std::string strategy;
   std::uint64_t steps = 0;
+  std::uint64_t skipped_steps = 0;  ///< whose gradients were not finite (--loss-scale)
   double samples_per_second = 0;    ///< over all steps
   double step_seconds = 0;          ///< median over steps, of the slowest worker
   double step_p10_seconds = 0;      ///< of that worker, a tenth of its steps is faster
@@ -71,6 +72,9 @@ Summary summarise(const std::filesystem::path& folder, const JobOptions& job, co
 
 /// Has the run folder reports of workers that trained? A user's own program may only push and pull.
 bool has_training(const std::filesystem::path& folder);
+
+/// "3 steps skipped ...": of a run that did.
+std::string skipped_line(const Summary& summary);
 
 /// "1 worker", "2 workers".
 std::string count_of(std::size_t count, std::string_view what);

@@ -14,6 +14,12 @@ constexpr float kLeast = 0x1p-24F;
 constexpr float kMost = 0x1p24F;
 constexpr std::uint64_t kGrowthInterval = 2000;
 
+/// A power of two in the range.
+bool is_scale(double value) {
+  int exponent = 0;
+  return value >= kLeast && value <= kMost && std::frexp(value, &exponent) == 0.5;
+}
+
 }  // namespace
 
 LossScaler LossScaler::fixed(float scale) {
@@ -34,9 +40,7 @@ LossScaler LossScaler::parse(const std::string& text, bool is_f16) {
   if (text == "dynamic" || text == "auto") return dynamic();
   float scale = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), scale);
-  int exponent = 0;
-  if (error != std::errc{} || end != text.data() + text.size() || !(scale >= kLeast && scale <= kMost) ||
-      std::frexp(scale, &exponent) != 0.5F)
+  if (error != std::errc{} || end != text.data() + text.size() || !is_scale(scale))
     fail(ErrorKind::usage, "--loss-scale: expected auto, dynamic, off, or a power of two from 2^-24 to 2^24, got '{}'",
          text);
   return fixed(scale);
@@ -55,20 +59,23 @@ void LossScaler::finished(bool finite) {
 }
 
 std::map<std::string, double> LossScaler::state() const {
-  return {{"loss_scale", scale_},
-          {"good_steps", static_cast<double>(good_)},
-          {"skipped_steps", static_cast<double>(skipped_)}};
+  std::map<std::string, double> state{{"skipped_steps", static_cast<double>(skipped_)}};
+  if (moves_) state.insert({{"loss_scale", scale_}, {"good_steps", static_cast<double>(good_)}});
+  return state;
 }
 
 void LossScaler::restore(const std::map<std::string, double>& state) {
-  const auto take = [&](const char* name, auto& into) {
-    if (const auto found = state.find(name); found != state.end())
-      into = static_cast<std::remove_reference_t<decltype(into)>>(found->second);
+  const auto take = [&](const char* name, auto& into, const auto& allowed) {
+    const auto found = state.find(name);
+    if (found == state.end()) return;
+    if (!allowed(found->second)) fail(ErrorKind::data, "{} is {:g}", name, found->second);
+    into = static_cast<std::remove_reference_t<decltype(into)>>(found->second);
   };
-  take("skipped_steps", skipped_);
+  const auto count = [](double value) { return value >= 0 && value <= 0x1p53 && value == std::floor(value); };
+  take("skipped_steps", skipped_, count);
   if (!moves_) return;
-  take("loss_scale", scale_);
-  take("good_steps", good_);
+  take("loss_scale", scale_, is_scale);
+  take("good_steps", good_, [&](double value) { return count(value) && value < kGrowthInterval; });
 }
 
 }  // namespace psring::optim

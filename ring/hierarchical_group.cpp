@@ -156,7 +156,9 @@ class HierarchicalGroup final : public ProcessGroup {
   std::string describe(Collective collective, std::size_t count, ElementType type) const override;
   Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                std::size_t root) const override;
-  bool sums_in_rank_order() const override { return hierarchy_.hosts() == 1; }
+  bool sums_in_rank_order(Collective /*reduction*/, ElementType /*type*/) const override {
+    return hierarchy_.hosts() == 1;
+  }
   Moved moved() const override;
   void account() override {
     inner_.down->account();

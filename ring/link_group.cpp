@@ -251,9 +251,11 @@ class LinkGroup final : public InnerGroup {
     return {{made.sent() * type.bytes(), made.received() * type.bytes()},
             reduces ? latencies(choice(count * type.bytes()).algorithm, size()) : 0};
   }
-  bool sums_in_rank_order() const override {
+  bool sums_in_rank_order(Collective reduction, ElementType type) const override {
     const auto& algorithm = engine_->options().algorithm;
-    return size() <= 2 || algorithm == Algorithm::exchange || algorithm == Algorithm::star;
+    // A star's root takes one vector after the other, and rounds what is narrow each time.
+    const bool star = algorithm == Algorithm::star && reduction == Collective::all_reduce && type.bytes() >= 4;
+    return size() <= 2 || algorithm == Algorithm::exchange || star;
   }
   Moved moved() const override {
     return engine_->locked([&] { return moved_; });

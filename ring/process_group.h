@@ -114,7 +114,7 @@ class ProcessGroup {
                        std::size_t root = 0) const = 0;
   /// Do all-reduces add in rank order, so that the bits are those of one process that does? Else a plan's order is
   /// another, and sums differ by rounding.
-  virtual bool sums_in_rank_order() const = 0;
+  virtual bool sums_in_rank_order(Collective reduction, ElementType type) const = 0;
   /// What this rank has moved so far, as its transport counted.
   virtual Moved moved() const = 0;
   /// Adds to the group's byte ledger what was moved since the last call; nothing where its transport does that.

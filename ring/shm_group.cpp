@@ -198,7 +198,7 @@ class ShmGroup final : public InnerGroup {
   }
   Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                std::size_t root) const override;
-  bool sums_in_rank_order() const override { return true; }
+  bool sums_in_rank_order(Collective /*reduction*/, ElementType /*type*/) const override { return true; }
   Moved moved() const override;
   void account() override;
 

@@ -67,7 +67,9 @@ class TracedGroup final : public ProcessGroup {
                std::size_t root) const override {
     return group_->predict(collective, count, type, parts, root);
   }
-  bool sums_in_rank_order() const override { return group_->sums_in_rank_order(); }
+  bool sums_in_rank_order(Collective reduction, ElementType type) const override {
+    return group_->sums_in_rank_order(reduction, type);
+  }
   Moved moved() const override { return group_->moved(); }
   void account() override { group_->account(); }
 

@@ -162,7 +162,7 @@ std::size_t Shard::bytes_for(const Layout& layout) const {
   std::size_t bytes = gradient;
   if (options_.optimizer != nullptr)
     bytes = 2 * parameter + (options_.optimizer->slots() + (keeps_master(layout) ? 1 : 0)) * sizeof(float) +
-            (by_verdict() ? gradient : 0);
+            (keeps_mean(layout) ? gradient : 0);
   return bytes * (layout.elements() / layout.owners);
 }
 
@@ -177,8 +177,9 @@ void Shard::take_layout(net::LayoutMessage layout) {
     if (piece.owner != options_.rank) continue;
     auto& [first, last] = unit_slots_[piece.unit];
     if (first == last) first = slots_.size();
-    slots_.push_back(
-        {piece, options_.first_version, false, 0, std::vector<std::optional<Message>>(options_.workers), {}});
+    slots_.push_back({.piece = piece,
+                      .version = options_.first_version,
+                      .pushes = {layout_.layout.pushes, {0, std::vector<std::optional<Message>>(options_.workers)}}});
     last = slots_.size();
     elements_ = piece.offset + piece.range.size();
   }
@@ -189,7 +190,7 @@ void Shard::take_layout(net::LayoutMessage layout) {
     if (keeps_master(layout_.layout)) master_ = Buffer(elements_ * sizeof(float), Category::optimizer, ledger_);
     for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
       state_[s] = Buffer(elements_ * sizeof(float), Category::optimizer, ledger_);
-    if (by_verdict()) mean_ = Buffer(gradient_bytes, Category::gradients, ledger_);
+    if (keeps_mean(layout_.layout)) mean_ = Buffer(gradient_bytes, Category::gradients, ledger_);
   } else {
     parameters_[0] = Buffer(gradient_bytes, Category::gradients, ledger_);
   }
@@ -285,13 +286,15 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
     waiter.header.version = header.step + 1;
     wait(slot, std::move(waiter));
   }
-  std::optional<Message>& mine = slot.pushes[header.sender_rank];
-  const bool repeated = header.step < slot.version || mine.has_value();
+  if (header.micro >= slot.pushes.size())
+    fail(ErrorKind::protocol, "a push of micro-batch {} of {}", header.micro, slot.pushes.size());
+  Slot::Pushed& pushed = slot.pushes[header.micro];
+  std::optional<Message>& mine = pushed.by_worker[header.sender_rank];
+  const bool repeated = header.step < slot.version || header.micro < slot.micro || mine.has_value();
   if (!repeated) {
     mine = std::move(message);
-    ++slot.pushed;
-    if (options_.consistency->update_due(slot.pushed, options_.pushers > 0 ? options_.pushers : options_.workers))
-      return complete(slot, replies);
+    ++pushed.count;
+    if (header.micro == slot.micro && micro_complete(slot)) return complete(slot, replies);
     if (acknowledged) copy_payload(*mine);
   }
   answer_waiters(slot, replies);
@@ -395,12 +398,24 @@ void Shard::apply(const Slot& slot, Range part, ConstElements gradient, Elements
                 .out = out});
 }
 
+bool Shard::micro_complete(const Slot& slot) const {
+  const std::size_t all = options_.pushers > 0 ? options_.pushers : options_.workers;
+  return slot.micro < slot.pushes.size() && options_.consistency->update_due(slot.pushes[slot.micro].count, all);
+}
+
+/// The pushes of a micro-batch are all there: takes them, and those of later ones that are all there, too. With the
+/// last the step's gradient is complete.
 void Shard::complete(Slot& slot, std::vector<net::Outgoing>& replies) {
+  if (!keeps_mean(layout_.layout)) {
+    update_now(slot);
+    return finish_version(slot, replies);
+  }
+  for (; micro_complete(slot); ++slot.micro) add_to_mean(slot);
+  if (slot.micro < slot.pushes.size()) return answer_waiters(slot, replies);
   if (!by_verdict()) {
     update_now(slot);
     return finish_version(slot, replies);
   }
-  aggregate(slot);
   if (++aggregated_ < slots_.size()) return;
   aggregated_ = 0;
   summing_ = by_sum();
@@ -417,13 +432,16 @@ void Shard::update_now(Slot& slot) {
     if (waiter.stored) stores.push_back(waiter.space.data());
   }
   parallel_.for_slices(slot.piece.range.size(), kBlock, [&](Range slice) {
-    Pushes pushes(*options_.aggregator, slot.pushes, slot.piece.range.size(), layout_.layout.gradient_type);
+    Pushes pushes(*options_.aggregator, slot.pushes[0].by_worker, slot.piece.range.size(),
+                  layout_.layout.gradient_type);
     float memory[kBlock];
     for (std::size_t begin = slice.begin; begin < slice.end; begin += kBlock) {
       const Range block{begin, std::min(slice.end, begin + kBlock)};
       const Elements out = next.part(block);
       if (options_.optimizer == nullptr) {
         pushes.aggregate(block, out);
+      } else if (mean_.size_bytes() > 0) {
+        apply(slot, block, mean(slot).part(block), out);
       } else {
         const Elements gradient(reinterpret_cast<std::byte*>(memory), block.size(), layout_.layout.gradient_type);
         pushes.aggregate(block, gradient);
@@ -435,12 +453,22 @@ void Shard::update_now(Slot& slot) {
   });
 }
 
-void Shard::aggregate(Slot& slot) {
+/// The mean of the workers' gradients of slot.micro, rounded once; with those before it the sum is rounded again.
+void Shard::add_to_mean(Slot& slot) {
+  Slot::Pushed& pushed = slot.pushes[slot.micro];
   const Elements out = mean(slot);
   parallel_.for_slices(out.size(), kBlock, [&](Range slice) {
-    Pushes pushes(*options_.aggregator, slot.pushes, out.size(), out.type());
-    pushes.aggregate(slice, out.part(slice));
+    Pushes pushes(*options_.aggregator, pushed.by_worker, out.size(), out.type());
+    if (slot.micro == 0) return pushes.aggregate(slice, out.part(slice));
+    float memory[kBlock];
+    for (std::size_t begin = slice.begin; begin < slice.end; begin += kBlock) {
+      const Range block{begin, std::min(slice.end, begin + kBlock)};
+      const Elements gradient(reinterpret_cast<std::byte*>(memory), block.size(), out.type());
+      pushes.aggregate(block, gradient);
+      add(out.part(block), gradient);
+    }
   });
+  for (auto& push : pushed.by_worker) push.reset();
 }
 
 Verdict::Sums Shard::square_sums() {
@@ -526,8 +554,11 @@ void Shard::scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& re
 
 void Shard::finish_version(Slot& slot, std::vector<net::Outgoing>& replies) {
   ++slot.version;
-  slot.pushed = 0;
-  for (auto& push : slot.pushes) push.reset();
+  slot.micro = 0;
+  for (Slot::Pushed& pushed : slot.pushes) {
+    pushed.count = 0;
+    for (auto& push : pushed.by_worker) push.reset();
+  }
   answer_waiters(slot, replies);
 }
 

@@ -86,8 +86,13 @@ class Shard {
     Piece piece;
     std::uint64_t version = 0;
     bool initialised = false;
-    std::size_t pushed = 0;
-    std::vector<std::optional<net::Message>> pushes;  ///< by worker
+    /// Of one micro-batch, by worker.
+    struct Pushed {
+      std::size_t count = 0;
+      std::vector<std::optional<net::Message>> by_worker;
+    };
+    std::vector<Pushed> pushes;  ///< of the step under way, by micro-batch
+    std::size_t micro = 0;       ///< the first whose pushes are not all there; those before are in the mean
     std::vector<Waiter> waiters;
   };
 
@@ -108,9 +113,10 @@ class Shard {
   void check_worker(const net::FrameHeader& header) const;
   Slot& find(const net::Message& message);
   static void wait(Slot& slot, Waiter waiter);
+  bool micro_complete(const Slot& slot) const;
   void complete(Slot& slot, std::vector<net::Outgoing>& replies);
   void update_now(Slot& slot);
-  void aggregate(Slot& slot);
+  void add_to_mean(Slot& slot);
   void contribute(const Verdict::Sums& sums, std::vector<net::Outgoing>& replies);
   void apply_all(std::vector<net::Outgoing>& replies);
   void scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
@@ -118,6 +124,7 @@ class Shard {
   void answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies);
 
   bool by_verdict() const;
+  bool keeps_mean(const Layout& layout) const { return by_verdict() || layout.pushes > 1; }
   bool by_sum() const { return options_.clip_norm > 0 || options_.loss_scaler.active(); }
   void skip_all(std::vector<net::Outgoing>& replies);
   Verdict::Sums square_sums();
@@ -143,7 +150,7 @@ class Shard {
   Buffer parameters_[2];  ///< version v is in parameters_[v % 2]; with the optimizer elsewhere, [0] the mean
   Buffer master_;         ///< of parameters narrower than f32
   Buffer state_[optim::Optimizer::kMaxSlots];
-  Buffer mean_;                 ///< under a verdict: the step's mean gradient, then a layerwise rule's direction
+  Buffer mean_;  ///< with several micro-batches, or a verdict: the step's mean gradient, then a layerwise direction
   std::size_t aggregated_ = 0;  ///< slots whose mean is there
   Verdict verdict_;
   bool summing_ = false;  ///< the round under way is that of the gradients' norm, not the layerwise rule's

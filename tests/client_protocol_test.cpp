@@ -69,7 +69,7 @@ TEST_CASE("workers begin with different servers") {
   open(client);
   const std::vector<float> gradient(client.layout().units[0].elements);
   Frames frames;
-  client.push(0, 0, gradient, frames);
+  client.push(0, 0, 0, gradient, frames);
   REQUIRE(frames.size() == 3);
   for (std::uint32_t i = 0; i < 3; ++i) CHECK(frames[i].to == Peer{Role::server, (1 + i) % 3});
 }
@@ -134,14 +134,14 @@ TEST_CASE("pushes are counted until every piece is acknowledged") {
   open(client);
   Frames frames;
   CHECK(client.acknowledged(0));
-  client.push(0, 0, gradient, frames);
+  client.push(0, 0, 0, gradient, frames);
   REQUIRE(frames.size() == 2);
   for (const Outgoing& frame : frames) CHECK((frame.header.flags & FrameHeader::kWantAck) != 0);
   client.on_message(answer(frames[0], FrameType::push_ack));
   CHECK_FALSE(client.acknowledged(0));
   CHECK_THAT(error_of(ErrorKind::protocol, [&] { client.on_message(answer(frames[0], FrameType::push_ack)); }),
              Catch::Contains("was not made"));
-  client.push(0, 1, gradient, frames);  // two on their way
+  client.push(0, 1, 0, gradient, frames);  // two on their way
   client.on_message(answer(frames[1], FrameType::push_ack));
   client.on_message(answer(frames[1], FrameType::push_ack));
   client.on_message(answer(frames[0], FrameType::push_ack));

@@ -21,6 +21,8 @@ LayoutMessage sample() {
   units[2] = {std::string(256, 'x'), {{{"scalar", {}, {Init::Kind::uniform, 0.5F}}, 1}, {{"none", {0, 5}, {}}, 2}}};
   Layout layout = make_layout(std::move(units), 3);
   layout.piece_elements = 65536;
+  layout.parameter_type = DType::bf16;
+  layout.pushes = 3;
   return {std::move(layout), ~std::uint64_t{0}, true};
 }
 
@@ -32,9 +34,10 @@ struct Raw {
     bytes.insert(bytes.end(), at, at + sizeof value);
     return *this;
   }
-  Raw& head(std::uint64_t owners, std::uint64_t units, std::uint64_t piece = kPieceElements, DType type = DType::f32) {
+  Raw& head(std::uint64_t owners, std::uint64_t units, std::uint64_t piece = kPieceElements, DType type = DType::f32,
+            std::uint64_t pushes = 1) {
     const auto number_of = static_cast<std::uint64_t>(type);
-    return number(1).number(0).number(owners).number(piece).number(number_of).number(0).number(units);
+    return number(1).number(0).number(owners).number(piece).number(number_of).number(0).number(pushes).number(units);
   }
   Raw& tensor(const std::vector<std::uint64_t>& shape, std::uint64_t kind = 0, std::uint64_t id = 0) {
     number(0).number(shape.size());
@@ -58,6 +61,9 @@ TEST_CASE("a layout comes out as it went in") {
   CHECK(read.initial_by_worker);
   CHECK(read.layout.owners == 3);
   CHECK(read.layout.piece_elements == 65536);
+  CHECK(read.layout.parameter_type == DType::bf16);
+  CHECK(read.layout.gradient_type == DType::f32);
+  CHECK(read.layout.pushes == 3);
   REQUIRE(read.layout.units.size() == message.layout.units.size());
   for (std::size_t u = 0; u < read.layout.units.size(); ++u) {
     const UnitLayout& got = read.layout.units[u];
@@ -124,6 +130,8 @@ TEST_CASE("claims beyond the bounds are refused before anything is allocated for
   CHECK_THAT(refusal(Raw().head(1, 0, kLeastPieceElements + 1)), Catch::Contains("pieces of 16385 elements"));
   CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements + 256)), Catch::Contains("at most 262144"));
   CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements, DType::i32)), Catch::Contains("type i32"));
+  CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements, DType::f32, 0)), Catch::Contains("no pushes"));
+  CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements, DType::f32, tera)), Catch::Contains("at most 65536"));
   CHECK_THAT(refusal(Raw().head(tera, 0)), Catch::Contains("at most 65536"));
   CHECK_THAT(refusal(Raw().head(1, 1).number(tera)), Catch::Contains("at most 256"));                // a name
   CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(tera)), Catch::Contains("at most 1048576"));  // tensors

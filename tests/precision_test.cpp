@@ -73,6 +73,12 @@ void check_all(const JobRun& run, const JobRun& expected) {
   }
 }
 
+/// What servers booked is what is predicted, where anything is.
+bool within(std::map<Category, std::uint64_t> peaks, const std::map<Category, std::uint64_t>& predicted) {
+  std::erase_if(peaks, [&](const auto& each) { return !predicted.contains(each.first); });
+  return peaks == predicted;
+}
+
 constexpr const char* kStrategies[] = {"ps", "ps-zero2", "ps-zero3", "ddp-naive", "ddp", "zero1", "zero2", "zero3"};
 
 }  // namespace
@@ -159,7 +165,8 @@ TEST_CASE("in 16 bit micro-batches add up locally or at owners, in the gradients
   job.global_batch = 18;
   job.accumulate = 3;
   for (const char* strategy : {"ddp", "zero1", "ps"}) check_all(run_as(job, 3, strategy), reference(job, 3));
-  for (const char* strategy : {"zero2", "zero3"}) check_all(run_as(job, 3, strategy), reference(job, 3, true));
+  for (const char* strategy : {"zero2", "zero3", "ps-zero2", "ps-zero3"})
+    check_all(run_as(job, 3, strategy), reference(job, 3, true));
 }
 
 TEST_CASE("in 16 bit bytes and memory are those of the design's rows") {
@@ -235,7 +242,9 @@ TEST_CASE("a step whose gradients are not finite is skipped by all, and the scal
   const JobRun expected = reference(job, 3);
   for (const char* strategy : kStrategies) {
     CAPTURE(strategy);
-    check_all(run_as(job, 3, strategy), expected);
+    const JobRun run = run_as(job, 3, strategy);
+    check_all(run, expected);
+    for (const auto& server : run.server_peaks) CHECK(within(server, run.predicted.server_memory));
   }
   job.optimizer_on = "worker";
   check_all(run_as(job, 3, "ps"), expected);
@@ -273,6 +282,16 @@ TEST_CASE("the loss scaler halves, grows, counts, and keeps within its range") {
   dynamic.finished(false);
   CHECK(dynamic.scale() == 32768);
   CHECK(dynamic.skipped() == 1);
+  LossScaler again = LossScaler::parse("auto", true);
+  again.restore(dynamic.state());
+  CHECK(again.scale() == 32768);
+  CHECK(again.skipped() == 1);
+  again = LossScaler::parse("auto", true);
+  again.restore(off.state());  // what did not scale has no scale to go on with
+  CHECK(again.scale() == 65536);
+  for (const auto& [name, value] : std::map<std::string, double>{
+           {"loss_scale", 3}, {"loss_scale", -8}, {"skipped_steps", 0.5}, {"good_steps", 1e300}})
+    CHECK_THAT(test::error_of(ErrorKind::data, [&] { again.restore({{name, value}}); }), Catch::Contains(name));
   for (int i = 0; i < 1999; ++i) dynamic.finished(true);
   CHECK(dynamic.scale() == 32768);
   dynamic.finished(true);

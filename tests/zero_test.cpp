@@ -288,12 +288,45 @@ TEST_CASE("servers: a file's values, through workers that keep none") {
   for (const char* strategy : {"ps-zero2", "ps-zero3"}) check_all(zero(job, 2, strategy), expected);
 }
 
-TEST_CASE("servers: micro-batches and an optimizer on the worker need gradients that stay") {
+TEST_CASE("servers: micro-batches are pushed one by one, and added up by their owners") {
+  const auto model = GENERATE(values({kMlp, kGpt}));
+  const auto links = GENERATE(values({Links::in_process, Links::shm, Links::tcp}));
+  JobOptions job = small_job(model);
+  job.global_batch = 18;
+  job.accumulate = 3;
+  std::uint64_t pulls = 6;
+  SECTION("plain") {}
+  SECTION("clipped") { job.clip_norm = 0.05; }
+  SECTION("LAMB") { job.optimizer = "lamb"; }
+  SECTION("a last batch with fewer samples than micro-batches") {
+    job.data = "synthetic:samples=59";
+    job.steps = 8;
+  }
+  SECTION("parameters stay") {
+    job.reshard_after_forward = false;
+    pulls = 3;
+  }
+  for (const std::size_t workers : {1, 3}) {
+    job.servers = 0;
+    const JobRun expected = reference(job, workers, "zero2");
+    for (const std::size_t servers : {1, 2}) {
+      job.servers = servers;
+      for (const char* strategy : {"ps-zero2", "ps-zero3"}) {
+        CAPTURE(model, int(links), workers, servers, strategy);
+        const JobRun run = zero(job, workers, strategy, links);
+        check_all(run, expected);
+        const std::uint64_t m = run.parameters * sizeof(float);
+        const std::uint64_t received = (std::string(strategy) == "ps-zero2" ? 1 : pulls) * m;
+        CHECK(run.servers_received == run.steps * workers * 3 * m);
+        CHECK(run.servers_sent == run.steps * workers * received);
+      }
+    }
+  }
+}
+
+TEST_CASE("servers: an optimizer on the worker needs gradients that stay") {
   JobOptions job = small_job(kMlp);
   job.servers = 1;
-  job.accumulate = 2;
-  CHECK_THAT(test::error_of(ErrorKind::usage, [&] { zero(job, 2, "ps-zero2"); }), Catch::Contains("--accumulate 2"));
-  job.accumulate = 1;
   job.optimizer_on = "worker";
   CHECK_THAT(test::error_of(ErrorKind::usage, [&] { zero(job, 2, "ps-zero3"); }), Catch::Contains("--optimizer-on"));
 }

@@ -69,11 +69,13 @@ void ClientProtocol::initial(std::size_t unit, std::span<const float> values, Fr
   });
 }
 
-void ClientProtocol::push(std::size_t unit, std::uint64_t step, ConstElements gradient, Frames& out) {
+void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::size_t micro, ConstElements gradient,
+                          Frames& out) {
   Unit& state = units_[unit];
   for_each_slot(state, [&](Slot& slot) {
     FrameHeader head = header(slot, FrameType::push, gradient.type());
     head.step = step;
+    head.micro = static_cast<std::uint32_t>(micro);
     head.flags = FrameHeader::kWantAck;
     ++slot.unacknowledged;
     ++state.unacknowledged;

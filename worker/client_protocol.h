@@ -35,7 +35,8 @@ class ClientProtocol {
   bool opened() const { return !layout_bytes_.empty() && layouts_missing_.empty(); }
   void initial(std::size_t unit, std::span<const float> values, Frames& out);
 
-  void push(std::size_t unit, std::uint64_t step, ConstElements gradient, Frames& out);
+  /// `micro`: which of the step's pushes it is, below Layout::pushes.
+  void push(std::size_t unit, std::uint64_t step, std::size_t micro, ConstElements gradient, Frames& out);
   void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up, Frames& out);
   /// Pushes the step's gradient and asks for the version that it leads to: step + 1.
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into, Frames& out);

@@ -95,7 +95,7 @@ void MetricsWriter::flush() {
   lines_.clear();
 }
 
-std::string MetricsWriter::summary_json(const Prediction& prediction) const {
+std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint64_t skipped_steps) const {
   Json predicted = Json::object();
   const auto predict = [&](const char* name, const std::optional<std::uint64_t>& bytes) {
     if (bytes) predicted[name] = *bytes;
@@ -117,6 +117,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction) const {
   return Json{
       {"predicted", predicted},
       {"steps", steps_},
+      {"skipped_steps", skipped_steps},
       {"samples", samples_},
       {"seconds", seconds(training_time_)},
       {"exposed_comm_s", seconds(exposed_)},

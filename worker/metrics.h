@@ -31,7 +31,7 @@ class MetricsWriter final : public TrainObserver {
   void flush();
 
   /// The run's figures so far, and what the strategy predicts for a step, as a JSON object.
-  std::string summary_json(const Prediction& prediction) const;
+  std::string summary_json(const Prediction& prediction, std::uint64_t skipped_steps) const;
 
  private:
   void line(std::string text);

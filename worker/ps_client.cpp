@@ -101,11 +101,11 @@ void PsClient::open(std::uint64_t seed, bool initial_by_worker,
   send([] { return std::string("the initial values"); });
 }
 
-void PsClient::push(std::size_t unit, std::uint64_t step, ConstElements gradient) {
+void PsClient::push(std::size_t unit, std::uint64_t step, ConstElements gradient, std::size_t micro) {
   const Busy busy(*this);
   step_ = step;
   take_off("push", unit);
-  protocol_.push(unit, step, gradient, frames_);
+  protocol_.push(unit, step, micro, gradient, frames_);
   send([&] { return name_of(unit, step); });
 }
 

@@ -40,7 +40,7 @@ class PsClient {
   void open(std::uint64_t seed, bool initial_by_worker = false,
             const std::function<std::span<const float>(std::size_t unit)>& initial = nullptr);
 
-  void push(std::size_t unit, std::uint64_t step, ConstElements gradient);
+  void push(std::size_t unit, std::uint64_t step, ConstElements gradient, std::size_t micro = 0);
   void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up = false);
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into);
 

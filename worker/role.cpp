@@ -123,7 +123,7 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   if (!job.out.empty()) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
   member.send_trace(trace);
   member.link().on_change({});
-  member.link().report(member.report_json(metrics.summary_json(training.predict())));
+  member.link().report(member.report_json(metrics.summary_json(training.predict(), training.skipped_steps())));
   member.link().done();
 }
 

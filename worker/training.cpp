@@ -84,9 +84,6 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
     : job_(job) {
   strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
   if (strategy_->servers && strategy_->at_owner) {
-    if (job.accumulate > 1)
-      fail(ErrorKind::usage, "--accumulate {}: --strategy {}: its workers keep no gradient to add micro-batches up in",
-           job.accumulate, job.strategy);
     if (job.optimizer_on == "worker")
       fail(ErrorKind::usage, "--optimizer-on worker: --strategy {}: its workers keep no gradient", job.strategy);
   }
@@ -94,6 +91,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
   layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? job.workers : 1);
   layout_.piece_elements = piece_elements(job);
+  if (strategy_->servers && strategy_->at_owner) layout_.pushes = job.accumulate;
   layout_.parameter_type = parse_precision("--precision", job.precision);
   layout_.gradient_type =
       job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);

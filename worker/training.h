@@ -83,6 +83,8 @@ class Training {
   /// "" for none. REQUIRES: run() has returned.
   void save(const std::filesystem::path& file);
   Prediction predict() const;
+  /// Of the whole run, since its beginning: see optim::LossScaler. REQUIRES: run() has returned.
+  std::uint64_t skipped_steps() const { return strategy_->loss_scaler().skipped(); }
   Nanoseconds communicated() const { return client_ ? client_->busy() : strategy_->waited(); }
 
  private:

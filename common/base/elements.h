@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include <psring/common/base/dtype.h>
 #include <psring/common/base/error.h>
@@ -28,12 +29,11 @@ class BasicElements {
   BasicElements(Byte* data, std::size_t size, DType type) : data_(data), size_(size), type_(type) {}
   /// Of f32: a span, a vector.
   using Float = std::conditional_t<std::is_const_v<Byte>, const float, float>;
-  template <class Values>
-  requires(std::is_convertible_v<Values&&, std::span<Float>>) BasicElements(Values&& values) {
-    const std::span<Float> all(values);
-    data_ = reinterpret_cast<Byte*>(all.data());
-    size_ = all.size();
-  }
+  template <class T>
+  requires(std::is_convertible_v<T*, Float*>) BasicElements(std::span<T> values)
+      : data_(reinterpret_cast<Byte*>(values.data())), size_(values.size()) {}
+  BasicElements(std::conditional_t<std::is_const_v<Byte>, const std::vector<float>, std::vector<float>>& values)
+      : BasicElements(std::span<Float>(values)) {}
   operator BasicElements<const std::byte>() const { return {data_, size_, type_}; }
 
   Byte* data() const { return data_; }

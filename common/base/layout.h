@@ -56,6 +56,7 @@ struct Layout {
   /// f32, f16 or bf16: what workers compute with, and what they hand over. Gradients travel as they are kept.
   DType parameter_type = DType::f32;
   DType gradient_type = DType::f32;
+  std::size_t pushes = 1;  ///< of a worker in a step, of each unit: micro-batches that owners add up
 
   std::size_t elements() const;  ///< of all units, padding counted
   std::size_t parameter_bytes() const { return elements() * size_bytes(parameter_type); }

@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kMaxName = 256;
 constexpr std::size_t kMaxTensors = std::size_t{1} << 20;
 constexpr std::size_t kMaxDimensions = 8;
+constexpr std::size_t kMaxPushes = 1 << 16;
 constexpr std::size_t kMaxElements = std::size_t{1} << 48;
 
 class Writer {
@@ -96,6 +97,7 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
   out.number(message.layout.piece_elements);
   out.number(static_cast<std::uint64_t>(message.layout.parameter_type));
   out.number(static_cast<std::uint64_t>(message.layout.gradient_type));
+  out.number(message.layout.pushes);
   out.number(message.layout.units.size());
   for (const UnitLayout& unit : message.layout.units) {
     out.text(unit.name);
@@ -126,6 +128,8 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
     fail(ErrorKind::protocol, "layout: pieces of {} elements", piece_elements);
   const DType parameter_type = read_type(in);
   const DType gradient_type = read_type(in);
+  const std::size_t pushes = in.number(kMaxPushes);
+  if (pushes == 0) fail(ErrorKind::protocol, "layout: no pushes");
   const std::size_t count = in.number(kMaxTensors);
   std::vector<UnitSpec> units;
   std::size_t elements = 0;
@@ -145,6 +149,7 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   message.layout.piece_elements = piece_elements;
   message.layout.parameter_type = parameter_type;
   message.layout.gradient_type = gradient_type;
+  message.layout.pushes = pushes;
   return message;
 }
 

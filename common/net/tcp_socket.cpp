@@ -30,14 +30,6 @@ AddressList resolve(const std::string& host, const std::string& port, const std:
 Fd make_socket(int family) {
   Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) fail(ErrorKind::data, "cannot make a socket: {}", std::strerror(errno));
-  if (const char* b = std::getenv("SB")) {
-    int v = std::atoi(b);
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &v, sizeof v);
-  }
-  if (const char* b = std::getenv("RB")) {
-    int v = std::atoi(b);
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &v, sizeof v);
-  }
   return socket;
 }
 

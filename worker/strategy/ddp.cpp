@@ -68,7 +68,7 @@ class DataParallel : public WorkersOnly {
   Prediction predict_none() const {
     return {.worker_memory = worker_memory(context_, {}),
             .exposed_s = exposure_.of_a_step(),
-            .same_bits = group().sums_in_rank_order()};
+            .same_bits = group().sums_in_rank_order(ring::Collective::all_reduce, {context_.layout.gradient_type})};
   }
   void predict_one(std::size_t elements, Prediction& sum) const {
     predict_call(ring::Collective::all_reduce, elements, context_.layout.gradient_type, {}, sum);

@@ -48,8 +48,8 @@ void HostSum::predict(Prediction& sum) const {
   for (const UnitLayout& unit : context_.layout.units) {
     const ring::Cost moved = context_.host->predict(ring::Collective::reduce_scatter, unit.elements,
                                                     {context_.layout.gradient_type}, all_to_first(unit.elements));
-    *sum.worker_sends += moved.sent;
-    *sum.worker_receives += moved.received;
+    *sum.worker_sends += context_.layout.pushes * moved.sent;
+    *sum.worker_receives += context_.layout.pushes * moved.received;
   }
   // Servers add hosts' sums, and narrow ones are rounded once more. That is rank order where only the first host has
   // several workers, the first ones.

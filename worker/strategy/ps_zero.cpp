@@ -16,12 +16,12 @@ class PushedGradients : public WithServers {
  public:
   bool adds_up() const override { return false; }
 
-  void grad_ready(UnitId unit, Micro /*micro*/) final {
-    ready_.add(unit);
+  void grad_ready(UnitId unit, Micro micro) final {
+    if (micro.last) ready_.add(unit);
     const Elements gradient = gradients_.depart(unit);
-    host_sum_.add(unit, gradient, [this, unit, gradient, step = step_.index] {
-      if (host_sum_.this_one_pushes()) client().push(unit, step, gradient);
-      pushed(unit);
+    host_sum_.add(unit, gradient, [this, unit, micro, gradient, step = step_.index] {
+      if (host_sum_.this_one_pushes()) client().push(unit, step, gradient, micro.index);
+      if (micro.last) pushed(unit);
     });
   }
 
@@ -38,6 +38,7 @@ class PushedGradients : public WithServers {
           wait_acknowledged(unit);
         }) {}
 
+  /// Of a step, for the last time.
   virtual void pushed(UnitId /*unit*/) {}
 
   GradientWindow gradients_;
@@ -68,8 +69,9 @@ class PsZero2 final : public PushedGradients {
 
   Prediction predict() const override {
     Prediction sum = predict_step(context_.layout.parameter_bytes());
-    sum.worker_memory = worker_memory(context_, {.gradients = 0, .optimizer = 0},
-                                      GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, 1));
+    sum.worker_memory = worker_memory(
+        context_, {.gradients = 0, .optimizer = 0},
+        GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, context_.layout.pushes));
     sum.server_memory = server_memory();
     return sum;
   }

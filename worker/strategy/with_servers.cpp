@@ -56,7 +56,7 @@ void WithServers::wait_saved(std::uint64_t step) {
 }
 
 Prediction WithServers::predict_step(std::uint64_t pulled) const {
-  const std::uint64_t pushed = context_.layout.gradient_bytes();
+  const std::uint64_t pushed = context_.layout.pushes * context_.layout.gradient_bytes();
   const std::uint64_t servers = context_.layout.owners;
   const auto away = [&](std::uint64_t bytes, std::size_t worker) {
     const bool one_here = context_.colocated && worker < servers;
@@ -84,7 +84,9 @@ Prediction WithServers::predict_step(std::uint64_t pulled) const {
 /// An update writes into a second buffer. Where a step has to be whole, the mean of all units waits for its verdict.
 std::map<Category, std::uint64_t> WithServers::server_memory() const {
   const std::size_t servers = context_.layout.owners;
-  const bool whole = context_.optimizer.clip_norm > 0 || context_.optimizer.rule->layerwise();
+  const OptimizerPlan& plan = context_.optimizer;
+  const bool whole =
+      context_.layout.pushes > 1 || plan.clip_norm > 0 || plan.loss_scaler.active() || plan.rule->layerwise();
   std::map<Category, std::uint64_t> memory = memory_formula(context_, {servers, whole ? servers : 0, servers});
   memory[Category::parameters] *= 2;
   return memory;

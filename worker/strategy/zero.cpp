@@ -47,7 +47,10 @@ class Zero : public WorkersOnly {
   /// Of `accumulated` micro-batches, each reduced by itself, and so many gathers of all parameters.
   Prediction predict_step(std::size_t gathers, std::size_t reductions, std::span<const Range> gathered,
                           std::span<const Range> reduced) const {
-    Prediction sum{.worker_sends = 0, .worker_receives = 0, .same_bits = group().sums_in_rank_order()};
+    Prediction sum{
+        .worker_sends = 0,
+        .worker_receives = 0,
+        .same_bits = group().sums_in_rank_order(Collective::reduce_scatter, {context_.layout.gradient_type})};
     const auto add = [&](Collective collective, DType type, std::span<const Range> calls) {
       for (const Range call : calls) {
         const Parts parts = owners_of(context_.layout, call);
@@ -272,7 +275,7 @@ class Zero3 final : public Zero {
 
   std::optional<std::vector<optim::StatePart>> state() override {
     return optimizer_.save(context_.rank, context_.workers,
-                           [this](UnitId unit, Range) { return shards_[unit].as<float>(); });
+                           [this](UnitId unit, Range) -> ConstElements { return shard(unit); });
   }
 
   Prediction predict() const override {
