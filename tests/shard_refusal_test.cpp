@@ -46,6 +46,7 @@ std::vector<Bad> bad_requests(FrameType type) {
   if (type == FrameType::pull) return list;
   list.push_back({"nothing", "bytes", [](Frame& f) { f.payload.clear(); }});
   list.push_back({"a future step", "push of step 5", [](Frame& f) { f.header.step = 5; }});
+  list.push_back({"a micro-batch too many", "micro-batch 1 of 1", [](Frame& f) { f.header.micro = 1; }});
   list.push_back({"the last step of all", "push of step", [](Frame& f) { f.header.step = UINT64_MAX; }});
   return list;
 }
