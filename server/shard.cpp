@@ -276,6 +276,8 @@ void Shard::wait(Slot& slot, Waiter waiter) {
 void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   Slot& slot = find(message);
   const FrameHeader header = message.header;
+  if (header.micro >= slot.pushes.size())
+    fail(ErrorKind::protocol, "a push of micro-batch {} of {}", header.micro, slot.pushes.size());
   if (header.step > slot.version)
     fail(ErrorKind::protocol, "a push of step {} before version {} is there", header.step, header.step);
   if (!slot.initialised) fail(ErrorKind::protocol, "a push before the initial values are there");
@@ -286,8 +288,6 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
     waiter.header.version = header.step + 1;
     wait(slot, std::move(waiter));
   }
-  if (header.micro >= slot.pushes.size())
-    fail(ErrorKind::protocol, "a push of micro-batch {} of {}", header.micro, slot.pushes.size());
   Slot::Pushed& pushed = slot.pushes[header.micro];
   std::optional<Message>& mine = pushed.by_worker[header.sender_rank];
   const bool repeated = header.step < slot.version || header.micro < slot.micro || mine.has_value();
