@@ -260,11 +260,11 @@ class Sweep(ProgramTest):
 
     def test_link(self):
         result = self.run_program("psring", "compare", *TINY, "--strategies", "ps,ddp", "--steps", 2, "--workers", 2,
-                                  "--link", "1mbit", "--out", "cmp")
+                                  "--link", "100kbit", "--out", "cmp")
         self.assert_done(result)
         self.assertRegex(result.out, r"(?m)^ps .* server link$")
-        self.assertRegex(result.out, r"(?m)^ps: a worker's link is busy for 32\.8 ms, a server's 65\.5 of [\d.]+ \(\+\d+ %\) → ")
-        self.assertRegex(result.out, r"(?m)^ddp: a worker's link is busy for 32\.8 ms of [\d.]+")
+        self.assertRegex(result.out, r"(?m)^ps: a worker's link is busy for 327\.7 ms, a server's 655\.4 of [\d.]+ \(\+\d+ %\) → ")
+        self.assertRegex(result.out, r"(?m)^ddp: a worker's link is busy for 327\.7 ms of [\d.]+")
 
     def test_runs(self):
         """By turns: the second time backwards. A folder each, and all lines of all in compare.csv."""
