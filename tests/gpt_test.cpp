@@ -13,6 +13,7 @@
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/layer_norm.h>
+#include <psring/worker/model/network.h>
 #include <psring/worker/model/vector_math.h>
 
 using namespace psring;
@@ -391,4 +392,21 @@ TEST_CASE("needed operations are counted, and the products stated are those call
     in = layer->output(in);
   }
   CHECK(operations(stated) == operations(stack.products()));
+}
+
+TEST_CASE("what a block keeps for backward is in the activations' type, but for statistics") {
+  constexpr std::size_t batch = 4;
+  const auto kept = [&](std::size_t layers, DType type) {
+    const Model model = gpt("gpt:layers=" + std::to_string(layers) + ",dim=32,heads=4,context=16,vocab=64");
+    const auto kernels = make_cpu_kernels();
+    MemoryLedger ledger;
+    const Network network(model, *kernels, ledger, batch, {type, type, type});
+    return ledger.peak_bytes(Category::activations);
+  };
+  const auto [type, bytes] =
+      GENERATE(table<DType, std::uint64_t>({{DType::f32, 4}, {DType::bf16, 2}, {DType::f16, 2}}));
+  constexpr std::uint64_t rows = batch * 16;
+  // Two halves' inputs; queries, keys, values and the heads' output, what goes into the GELU; two norms, and a log-sum
+  // a row and head.
+  CHECK(kept(3, type) - kept(2, type) == (2 + 4 + 4) * rows * 32 * bytes + (2 * 2 + 4) * rows * 4);
 }

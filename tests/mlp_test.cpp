@@ -138,7 +138,7 @@ TEST_CASE("batch norm's buffers: moved by training that is lent them, read by ev
   std::vector<float> mean{0, 0}, variance{1, 1}, count{0};
   const std::vector<std::span<float>> buffers{mean, variance, count};
   const auto forward = [&](std::size_t rows, bool training, std::span<const std::span<float>> lent) {
-    norm.forward({*kernels, parameters, {x.data(), rows, 2}, {y.data(), rows, 2}, saved, scratch, training, lent});
+    norm.forward({*kernels, parameters, {x.data(), rows, 2}, {y.data(), rows, 2}, saved, {}, scratch, training, lent});
   };
   forward(3, true, {});
   CHECK(count[0] == 0);

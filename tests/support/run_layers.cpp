@@ -16,6 +16,7 @@ LayerStack::LayerStack(std::vector<const worker::Layer*> layers, worker::Shape i
     : layers_(std::move(layers)), shapes_{in} {
   for (const worker::Layer* layer : layers_) {
     saved_.emplace_back(layer->saved_floats(shapes_.back()));
+    saved_activations_.emplace_back(layer->saved_activations(shapes_.back()));
     shapes_.push_back(layer->output(shapes_.back()));
     for (const TensorSpec& tensor : layer->tensors()) {
       const auto [place, added] = index_.emplace(tensor.name, parameters_.size());
@@ -47,6 +48,7 @@ const std::vector<float>& LayerStack::forward() {
     const worker::Shape in = shapes_[i];
     const worker::Shape out = shapes_[i + 1];
     std::fill(saved_[i].begin(), saved_[i].end(), kUnset);
+    std::fill(saved_activations_[i].begin(), saved_activations_[i].end(), kUnset);
     std::fill(activations_[i + 1].begin(), activations_[i + 1].end(), kUnset);
     std::vector<float> scratch(layers_[i]->scratch_floats(in), kUnset);
     layers_[i]->forward({kernels_,
@@ -54,6 +56,7 @@ const std::vector<float>& LayerStack::forward() {
                          {activations_[i].data(), in.rows, in.cols},
                          {activations_[i + 1].data(), out.rows, out.cols},
                          saved_[i],
+                         saved_activations_[i],
                          scratch});
   }
   return activations_.back();
@@ -82,6 +85,7 @@ const std::vector<float>& LayerStack::backward(std::span<const float> output_gra
                           {gradients_[i + 1].data(), out.rows, out.cols},
                           {gradients_[i].data(), in.rows, in.cols},
                           saved_[i],
+                          saved_activations_[i],
                           scratch});
   }
   return gradients_.front();

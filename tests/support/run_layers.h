@@ -63,6 +63,7 @@ class LayerStack {
   std::vector<std::vector<float>> activations_;
   std::vector<std::vector<float>> gradients_;
   std::vector<std::vector<float>> saved_;
+  std::vector<std::vector<float>> saved_activations_;
   std::vector<Parameter> parameters_;
   std::map<std::string, std::size_t> index_;
   NotingKernels kernels_;

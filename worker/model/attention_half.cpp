@@ -31,9 +31,9 @@ class AttentionHalf final : public Layer {
   }
 
   std::size_t saved_floats(Shape in) const override {
-    return piece(layer_norm_saved(in.rows)) + piece(3 * in.elements()) + piece(in.elements()) +
-           piece(attention(in).saved_floats());
+    return piece(layer_norm_saved(in.rows)) + piece(attention(in).saved_floats());
   }
+  std::size_t saved_activations(Shape in) const override { return piece(3 * in.elements()) + piece(in.elements()); }
   /// Backward's: the gradient of the heads' output (then ln_1's output, then its gradient), that of qkv, two strips.
   std::size_t scratch_floats(Shape in) const override {
     return piece(in.elements()) + piece(3 * in.elements()) + piece(small_floats(in));
@@ -55,9 +55,10 @@ class AttentionHalf final : public Layer {
     const std::size_t rows = pass.x.rows;
     Pieces saved(pass.saved);
     const auto statistics = saved.take(layer_norm_saved(rows));
-    const auto qkv = saved.take(3 * rows * dim);
-    const auto mixed = saved.take(rows * dim);
     const auto log_sums = saved.take(attention(pass.x).saved_floats());
+    Pieces activations(pass.saved_activations);
+    const auto qkv = activations.take(3 * rows * dim);
+    const auto mixed = activations.take(rows * dim);
     Pieces scratch(pass.scratch);
     const auto normal = scratch.take(rows * dim);
     const auto strips = scratch.take(small_floats(shape_of(pass.x)));
@@ -67,7 +68,9 @@ class AttentionHalf final : public Layer {
     pass.kernels.gemm(product(rows, dim, 3 * dim), 1, normal.data(), pass.parameters[kQkvWeight].data(), 0, qkv.data());
     const Matrix heads{qkv.data(), rows, 3 * dim};
     add_bias(heads, pass.parameters[kQkvBias], heads);
+    pass.round(qkv);
     attention_forward(pass.kernels, attention(pass.x), qkv, mixed, log_sums, strips);
+    pass.round(mixed);
     add_bias(pass.x, pass.parameters[kOutBias], pass.y);
     pass.kernels.gemm(product(rows, dim, dim), 1, mixed.data(), pass.parameters[kOutWeight].data(), 1, pass.y.data);
   }
@@ -77,9 +80,10 @@ class AttentionHalf final : public Layer {
     const std::size_t rows = pass.x.rows;
     Pieces saved(pass.saved);
     const auto statistics = saved.take(layer_norm_saved(rows));
-    const auto qkv = saved.take(3 * rows * dim);
-    const auto mixed = saved.take(rows * dim);
     const auto log_sums = saved.take(attention(pass.x).saved_floats());
+    Pieces activations(pass.saved_activations);
+    const auto qkv = activations.take(3 * rows * dim);
+    const auto mixed = activations.take(rows * dim);
     Pieces scratch(pass.scratch);
     const Matrix d_mixed{scratch.take(rows * dim).data(), rows, dim};
     const Matrix d_qkv{scratch.take(3 * rows * dim).data(), rows, 3 * dim};

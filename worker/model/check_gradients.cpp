@@ -23,6 +23,7 @@ class Probe {
     weights_ = noise(out_.elements(), options.seed, 0);
     y_.resize(out_.elements());
     saved_.resize(layer.saved_floats(in));
+    saved_activations_.resize(layer.saved_activations(in));
     scratch_.resize(layer.scratch_floats(in));
   }
 
@@ -33,8 +34,13 @@ class Probe {
 
   const std::vector<float>& forward() {
     std::vector<std::span<const float>> parameters(values_.begin(), values_.end());
-    layer_.forward(
-        {*kernels_, parameters, {x_.data(), in_.rows, in_.cols}, {y_.data(), out_.rows, out_.cols}, saved_, scratch_});
+    layer_.forward({*kernels_,
+                    parameters,
+                    {x_.data(), in_.rows, in_.cols},
+                    {y_.data(), out_.rows, out_.cols},
+                    saved_,
+                    saved_activations_,
+                    scratch_});
     return y_;
   }
 
@@ -58,6 +64,7 @@ class Probe {
                        {weights_.data(), out_.rows, out_.cols},
                        dx,
                        saved_,
+                       saved_activations_,
                        scratch_});
     return results;
   }
@@ -110,7 +117,7 @@ class Probe {
   std::vector<TensorSpec> tensors_;
   std::unique_ptr<Kernels> kernels_;
   std::vector<std::vector<float>> values_;
-  std::vector<float> x_, weights_, y_, saved_, scratch_;
+  std::vector<float> x_, weights_, y_, saved_, saved_activations_, scratch_;
 };
 
 double root_mean_square(const std::vector<float>& values) {

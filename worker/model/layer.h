@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
 
 namespace psring {
@@ -72,11 +73,16 @@ struct Forward {
   std::span<const std::span<const float>> parameters;  ///< in the order of tensors()
   ConstMatrix x;
   Matrix y;
-  std::span<float> saved;    ///< saved_floats(x shape) floats that live until this micro-batch's backward
-  std::span<float> scratch;  ///< scratch_floats(x shape) floats that live for this call
-  bool training = true;      ///< else to evaluate, and no backward follows
+  std::span<float> saved;              ///< saved_floats(x shape) floats that live until this micro-batch's backward
+  std::span<float> saved_activations;  ///< saved_activations(x shape) values that live as long
+  std::span<float> scratch;            ///< scratch_floats(x shape) floats that live for this call
+  bool training = true;                ///< else to evaluate, and no backward follows
   /// In the order of buffers(); empty where training is not to change them.
   std::span<const std::span<float>> buffers = {};
+  DType activations = DType::f32;  ///< what y and saved_activations are kept in after the call
+
+  /// To the values that backward will find: of what is saved and used here, too.
+  void round(std::span<float> values) const { round_to(activations, values); }
 };
 
 struct Backward {
@@ -88,6 +94,7 @@ struct Backward {
   ConstMatrix dy;  ///< of the loss by y
   Matrix dx;       ///< overwritten with the loss's gradient by x; dx.data is null where nobody needs it
   std::span<const float> saved;
+  std::span<const float> saved_activations;
   std::span<float> scratch;
 };
 
@@ -104,7 +111,9 @@ class Layer {
   virtual std::vector<TensorSpec> buffers() const { return {}; }
   /// The shape of y for an x of shape `in`. Throws usage where the layer cannot take it.
   virtual Shape output(Shape in) const { return in; }
+  /// What backward needs of forward, beside x and y: kept in f32 (statistics), and in the type of all activations.
   virtual std::size_t saved_floats(Shape /*in*/) const { return 0; }
+  virtual std::size_t saved_activations(Shape /*in*/) const { return 0; }
   virtual std::size_t scratch_floats(Shape /*in*/) const { return 0; }
   /// Floating-point operations that forward and backward need (not those recomputed), for reports.
   virtual double flops(Shape /*in*/, bool /*with_dx*/) const { return 0; }

@@ -30,9 +30,8 @@ class MlpHalf final : public Layer {
             {prefix_ + "mlp.c_proj.bias", {dim}, {}}};
   }
 
-  std::size_t saved_floats(Shape in) const override {
-    return piece(layer_norm_saved(in.rows)) + piece(4 * in.elements());
-  }
+  std::size_t saved_floats(Shape in) const override { return layer_norm_saved(in.rows); }
+  std::size_t saved_activations(Shape in) const override { return 4 * in.elements(); }
   /// Backward's: ln_2's output (then its gradient), the GELU's output and its input's gradient, sums over rows.
   std::size_t scratch_floats(Shape in) const override {
     return piece(in.elements()) + 2 * piece(4 * in.elements()) + piece(4 * in.cols);
@@ -49,18 +48,17 @@ class MlpHalf final : public Layer {
   void forward(const Forward& pass) const override {
     const std::size_t dim = shape_.dim;
     const std::size_t rows = pass.x.rows;
-    Pieces saved(pass.saved);
-    const auto statistics = saved.take(layer_norm_saved(rows));
-    const Matrix hidden{saved.take(4 * rows * dim).data(), rows, 4 * dim};
+    const Matrix hidden{pass.saved_activations.data(), rows, 4 * dim};
     Pieces scratch(pass.scratch);
     const Matrix normal{scratch.take(rows * dim).data(), rows, dim};
     const Matrix active{scratch.take(4 * rows * dim).data(), rows, 4 * dim};
 
-    layer_norm(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics, normal);
+    layer_norm(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
     pass.kernels.gemm(product(rows, dim, 4 * dim), 1, normal.data, pass.parameters[kFcWeight].data(), 0, hidden.data);
     for (std::size_t r = 0; r < rows; ++r) {  // a row at a time, so that it is read from memory once
       const Matrix row{hidden.row(r), 1, 4 * dim};
       add_bias(row, pass.parameters[kFcBias], row);
+      pass.round(row.span());
       gelu_forward(row.span(), {active.row(r), 4 * dim});
     }
     add_bias(pass.x, pass.parameters[kOutBias], pass.y);
@@ -70,9 +68,7 @@ class MlpHalf final : public Layer {
   void backward(const Backward& pass) const override {
     const std::size_t dim = shape_.dim;
     const std::size_t rows = pass.x.rows;
-    Pieces saved(pass.saved);
-    const auto statistics = saved.take(layer_norm_saved(rows));
-    const ConstMatrix hidden{saved.take(4 * rows * dim).data(), rows, 4 * dim};
+    const ConstMatrix hidden{pass.saved_activations.data(), rows, 4 * dim};
     Pieces scratch(pass.scratch);
     const Matrix normal{scratch.take(rows * dim).data(), rows, dim};
     const Matrix active{scratch.take(4 * rows * dim).data(), rows, 4 * dim};
@@ -88,13 +84,13 @@ class MlpHalf final : public Layer {
     pass.kernels.gemm(weight_product(rows, 4 * dim, dim), 1, active.data, pass.dy.data, out.beta(), out.data());
 
     // From the hidden activations to ln_2's output and x.
-    layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics, normal);
+    layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
     const Gradient& fc = pass.gradients[kFcWeight];
     pass.kernels.gemm(weight_product(rows, dim, 4 * dim), 1, normal.data, d_hidden.data, fc.beta(), fc.data());
     const Matrix d_normal = normal;
     pass.kernels.gemm(input_product(rows, dim, 4 * dim), 1, d_hidden.data, pass.parameters[kFcWeight].data(), 0,
                       d_normal.data);
-    layer_norm_backward(pass.x, pass.parameters[kNormWeight], statistics, d_normal, pass.dy, pass.dx,
+    layer_norm_backward(pass.x, pass.parameters[kNormWeight], pass.saved, d_normal, pass.dy, pass.dx,
                         pass.gradients[kNormWeight], pass.gradients[kNormBias], sums);
   }
 

@@ -73,21 +73,24 @@ Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std
     return Place{offset, count, type};
   };
   std::vector<Place> activations;
-  std::vector<Place> saved;
+  std::vector<Place> saved(model.layers.size());
+  std::vector<Place> saved_activations(model.layers.size());
   std::size_t most_gradient = 0;
   std::size_t most_scratch = 0;
   std::size_t most_copies = 0;
   const auto place_activation = [&](std::size_t i) {
     return place(shapes[i].elements(), i == 0 ? DType::f32 : types.activations);
   };
-  const auto place_saved = [&](std::size_t i) { return place(model.layers[i]->saved_floats(shapes[i]), DType::f32); };
+  const auto place_saved = [&](std::size_t i) {
+    saved[i] = place(model.layers[i]->saved_floats(shapes[i]), DType::f32);
+    saved_activations[i] = place(model.layers[i]->saved_activations(shapes[i]), types.activations);
+  };
   if (recomputed_.empty()) {
     for (std::size_t i = 0; i < shapes.size(); ++i) activations.push_back(place_activation(i));
-    for (std::size_t i = 0; i < model.layers.size(); ++i) saved.push_back(place_saved(i));
+    for (std::size_t i = 0; i < model.layers.size(); ++i) place_saved(i);
   } else {
     // What lies within a range takes the place of what lay within the one before.
     activations.resize(shapes.size());
-    saved.resize(model.layers.size());
     for (const Range range : recomputed_) activations[range.begin] = place_activation(range.begin);
     activations.back() = place_activation(shapes.size() - 1);
     const std::size_t begin = bytes_;
@@ -96,7 +99,7 @@ Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std
       bytes_ = begin;
       for (std::size_t i = range.begin; i < range.end; ++i) {
         if (i > range.begin) activations[i] = place_activation(i);
-        saved[i] = place_saved(i);
+        place_saved(i);
       }
       end = std::max(end, bytes_);
     }
@@ -106,8 +109,9 @@ Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = *model.layers[i];
     most_scratch = std::max(most_scratch, layer.scratch_floats(shapes[i]));
-    // Of backward, which is lent the most: x, dx, y, dy, parameters and their gradients.
-    std::size_t copies = 2 * copied(shapes[i + 1].elements(), types.activations);
+    // Of backward, which is lent the most: x, dx, y, dy, what was saved, parameters and their gradients.
+    std::size_t copies = 2 * copied(shapes[i + 1].elements(), types.activations) +
+                         copied(layer.saved_activations(shapes[i]), types.activations);
     if (i > 0) copies += 2 * copied(shapes[i].elements(), types.activations);
     for (const TensorSpec& tensor : layer.tensors())
       copies += copied(tensor.elements(), types.parameters) + copied(tensor.elements(), types.gradients);
@@ -122,6 +126,7 @@ Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std
   const auto at = [&](const Place& p) { return Elements(arena_.get() + p.offset, p.count, p.type); };
   for (const Place& p : activations) activations_.push_back(at(p));
   for (const Place& p : saved) saved_.push_back(at(p).as<float>());
+  for (const Place& p : saved_activations) saved_activations_.push_back(at(p));
   for (std::size_t i = 0; i < 2; ++i) gradients_[i] = at(gradients[i]);
   scratch_ = at(scratch).as<float>();
   copies_ = at(copies).as<float>();
@@ -152,6 +157,10 @@ std::span<float> Network::saved(std::size_t layer) const {
   return saved_[layer].first(model_->layers[layer]->saved_floats(shapes_[layer]));
 }
 
+Elements Network::saved_activations(std::size_t layer) const {
+  return saved_activations_[layer].subspan(0, model_->layers[layer]->saved_activations(shapes_[layer]));
+}
+
 Matrix Network::matrix(std::span<float> values, std::size_t i) const {
   return {values.data(), shapes_[i].rows, shapes_[i].cols};
 }
@@ -166,9 +175,11 @@ void Network::forward_layer(std::size_t layer, std::span<const ConstElements> pa
   std::vector<std::span<const float>> lent;
   for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));
   const std::span<float> y = loan.write(activation(layer + 1));
+  const std::span<float> kept = loan.write(saved_activations(layer));
   model_->layers[layer]->forward({*kernels_, lent, matrix(loan.read(activation(layer)), layer), matrix(y, layer + 1),
-                                  saved(layer), scratch(layer), training, buffers});
+                                  saved(layer), kept, scratch(layer), training, buffers, activation(layer + 1).type()});
   Loan::give_back(y, activation(layer + 1));
+  if (training) Loan::give_back(kept, saved_activations(layer));
   held_ = layer;
 }
 
@@ -214,7 +225,7 @@ void Network::backward_layer(std::size_t layer, std::span<const ConstElements> p
   model_->layers[layer]->backward({*kernels_, lent, written, matrix(loan.read(activation(layer)), layer),
                                    matrix(loan.read(activation(layer + 1)), layer + 1),
                                    matrix(loan.read(gradient(layer + 1)), layer + 1), dx, saved(layer),
-                                   scratch(layer)});
+                                   loan.read(saved_activations(layer)), scratch(layer)});
   if (layer > 0) Loan::give_back(dx.span(), gradient(layer));
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (gradients[i].values.type() == DType::f32 || !written[i].written()) continue;

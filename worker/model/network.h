@@ -79,6 +79,7 @@ class Network {
   std::vector<Shape> shapes_for(std::size_t batch) const;
   std::span<float> scratch(std::size_t layer) const;
   std::span<float> saved(std::size_t layer) const;
+  Elements saved_activations(std::size_t layer) const;
   Matrix matrix(std::span<float> values, std::size_t i) const;
   ConstMatrix matrix(std::span<const float> values, std::size_t i) const;
   std::span<const std::int32_t> wanted() const;
@@ -89,9 +90,10 @@ class Network {
   std::size_t max_batch_;
   std::size_t bytes_ = 0;
   std::unique_ptr<std::byte[], Free> arena_;
-  std::vector<Elements> activations_;    ///< by layer the input; the last is the model's output
-  std::vector<std::span<float>> saved_;  ///< by layer
-  Elements gradients_[2];                ///< by activations, in turn
+  std::vector<Elements> activations_;        ///< by layer the input; the last is the model's output
+  std::vector<std::span<float>> saved_;      ///< by layer
+  std::vector<Elements> saved_activations_;  ///< by layer
+  Elements gradients_[2];                    ///< by activations, in turn
   std::span<float> scratch_;
   std::span<float> copies_;  ///< what a layer is lent of what is not in f32
   std::vector<std::int32_t> targets_;
