@@ -52,12 +52,9 @@ class ShmGroup;
 /// One operation. Posting it, waiting until all have posted, and what follows in `step`.
 class ShmOperation final : public Operation {
  public:
-  /// `call`: what is done; `said`: what ranks are told of it.
-  ShmOperation(ShmGroup& group, std::uint64_t number, const Call& call, const Announced& said, Vector data, ReduceOp op,
-               const Parts* parts)
-      : group_(group), number_(number), call_(call), said_(said), data_(data), op_(std::move(op)) {
-    if (parts != nullptr) parts_ = *parts;
-  }
+  /// `call`: what is done; `outer`: what ranks are told of it instead.
+  ShmOperation(ShmGroup& group, std::uint64_t number, const Call& call, const std::optional<Announced>& outer,
+               Vector data, ReduceOp op, const Parts* parts);
 
   bool advance() override;
   void wait() override;
@@ -242,6 +239,7 @@ class ShmGroup final : public InnerGroup {
     add(of, control_.stored_bytes(of, peer, by), bytes);
   }
   std::byte* slot_of(std::size_t rank, std::uint64_t number, std::size_t bytes) const;
+  void prepare_post(std::size_t bytes);
 
  private:
   void add(std::size_t of, std::atomic<std::uint64_t>& counter, std::size_t bytes) const {
@@ -285,6 +283,17 @@ class ShmGroup final : public InnerGroup {
 };
 
 // Operations.
+
+ShmOperation::ShmOperation(ShmGroup& group, std::uint64_t number, const Call& call,
+                           const std::optional<Announced>& outer, Vector data, ReduceOp op, const Parts* parts)
+    : group_(group),
+      number_(number),
+      call_(call),
+      said_(outer ? *outer : Announced{call, number, group.size()}),
+      data_(data),
+      op_(std::move(op)) {
+  if (parts != nullptr) parts_ = *parts;
+}
 
 bool ShmOperation::advance() { return finished_ || group_.advance_until(*this); }
 
@@ -334,7 +343,7 @@ std::size_t ShmOperation::missing() const {
 }
 
 /// A vector in a slot is copied, but costs one barrier; in the arena it costs two. (Measured with 2 ranks: a copy is
-/// slower from about 300 bytes on.) Where but some lie in the arena, those do not wait in slots, and the others go
+/// slower from about 1 KiB on.) Where but some lie in the arena, those do not wait in slots, and the others go
 /// through staging. With more ranks than processors, those that run do the shares of those that do not.
 ShmOperation::Way ShmOperation::choose_way() const {
   std::size_t staged = 0;
@@ -370,6 +379,7 @@ bool ShmOperation::step() {
   group_.own().completed.store(number_ + 1, std::memory_order_release);
   // Only a rank that is kShmPosts ahead waits for this; should it fall asleep just now, our next post wakes it.
   group_.wake_sleepers();
+  if (way_ == Way::slots) group_.prepare_post(data_.bytes());
   return finished_ = true;
 }
 
@@ -677,7 +687,7 @@ void ShmGroup::check_broken() {
 
 Work ShmGroup::start(const Call& call, Vector data, const ReduceOp& op, const Parts* parts) {
   check_broken();
-  const Announced said = outer_ ? *outer_ : Announced{call, posted_, size()};
+  const Call& said = outer_ ? outer_->call : call;
   // The post and the slot of so many operations ago are used again: everybody has to be behind that.
   if (posted_ >= completed_ + kShmPosts) {
     const std::uint64_t behind = posted_ - kShmPosts + 1;
@@ -695,15 +705,15 @@ Work ShmGroup::start(const Call& call, Vector data, const ReduceOp& op, const Pa
         return r;
       }
       const Announced& said() const { return says; }
-    } room{*this, behind, {said.call, behind - 1}};
+    } room{*this, behind, {said, behind - 1}};
     if (!room.step()) wait_for(room);
     completed_ = posted_;
     for (std::size_t r = 0; r < size(); ++r)
       completed_ = std::min(completed_, control_.rank(r).completed.load(std::memory_order_acquire));
   }
-  post(said.call, call, data);
+  post(said, call, data);
   // What the others need not wait for comes after.
-  auto operation = std::make_shared<ShmOperation>(*this, posted_++, call, said, data, op, parts);
+  auto operation = std::make_shared<ShmOperation>(*this, posted_++, call, outer_, data, op, parts);
   queue_.push_back(operation);
   return Work(std::move(operation));
 }
@@ -725,9 +735,21 @@ void ShmGroup::post(const Call& said, const Call& call, Vector data) {
   ring_all();
 }
 
+/// Takes the lines of the next post, which others have read, back into this processor's cache while the caller
+/// computes. The next vector is likely to be as large.
+void ShmGroup::prepare_post(std::size_t bytes) {
+  const auto take = [](const std::byte* begin, std::size_t size) {
+    for (std::size_t i = 0; i < size; i += 64) asm volatile("prefetchw %0" : : "m"(begin[i]));
+  };
+  take(reinterpret_cast<const std::byte*>(&own().posts[posted_ % kShmPosts]), 64);
+  if (bytes > sizeof ShmPost::few) take(slot_of(rank_, posted_, bytes), bytes);
+}
+
 /// Where a rank's vector of so many bytes lies, if it is small enough.
 std::byte* ShmGroup::slot_of(std::size_t rank, std::uint64_t number, std::size_t bytes) const {
-  return bytes <= kShmCopiedBytes ? control_.rank(rank).posts[number % kShmPosts].small : control_.slot(rank, number);
+  ShmPost& post = control_.rank(rank).posts[number % kShmPosts];
+  if (bytes > sizeof post.small) return control_.slot(rank, number);
+  return bytes <= sizeof post.few ? post.few : post.small;
 }
 
 Work ShmGroup::message(std::size_t count, ElementType type, std::byte* data, std::size_t from, std::size_t to) {

@@ -36,10 +36,10 @@ struct ShmWorld {
 ///
 /// Every word has one writer, but for `bell`, the header's and the counters of what was moved for somebody. What a rank
 /// writes for others lies on cache lines of its own.
-inline constexpr std::size_t kShmPosts = 32;         ///< operations that a rank may be ahead of the slowest
-inline constexpr std::size_t kShmSlotBytes = 4096;   ///< of a rank's place in the control file for a vector
-inline constexpr std::size_t kShmCopiedBytes = 256;  ///< vectors up to this size travel in the post, wherever they lie
-inline constexpr std::size_t kShmGroups = 64;        ///< world and subgroups
+inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest
+inline constexpr std::size_t kShmSlotBytes = 4096;     ///< of a rank's place in the control file for a vector
+inline constexpr std::size_t kShmCopiedBytes = 512;    ///< vectors up to this size are copied, wherever they lie
+inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a vector that lies outside of the arena, at a time
 inline constexpr std::size_t kShmShareBytes = 65536;   ///< of the vectors that are shared out slice by slice, at least
 inline constexpr std::size_t kShmArenaBytes = std::size_t{64} << 20;  ///< of an arena, for the groups' own use
@@ -52,8 +52,12 @@ struct alignas(64) ShmPost {
   Call call;
   std::uint64_t offset = 0;  ///< of the vector in the caller's arena, or of its staging
   bool staged = false;
-  bool crowded = false;                              ///< the caller knows of more ranks than processors
-  alignas(8) std::byte small[kShmCopiedBytes] = {};  ///< next to the rest: one cache line has a few numbers
+  bool crowded = false;  ///< the caller knows of more ranks than processors
+  /// A vector that travels here. A few numbers share the first cache line; more begin a line, so that no wide load or
+  /// store crosses two. Still more lie in a slot: from a few lines in a row the processor fetches the next unasked,
+  /// which would be the next post, under its writer's hands.
+  alignas(8) std::byte few[16] = {};
+  alignas(64) std::byte small[128] = {};
 };
 
 struct ShmRank {
