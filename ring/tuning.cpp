@@ -21,7 +21,8 @@ Tuning Tuning::built_in() {
            {3, kRest, Algorithm::ring, 262144},
            {4, 16384, Algorithm::doubling, 65536},
            {4, 262144, Algorithm::halving_doubling, 262144},
-           {4, kRest, Algorithm::ring, 262144}}};
+           {4, std::size_t{4} << 20, Algorithm::ring, 262144},
+           {4, kRest, Algorithm::ring, 524288}}};
 }
 
 Tuning Tuning::load(const std::string& file) {
