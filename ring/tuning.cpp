@@ -15,14 +15,17 @@ constexpr std::size_t kRest = std::numeric_limits<std::size_t>::max();
 }  // namespace
 
 Tuning Tuning::built_in() {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
   return {{{2, 65536, Algorithm::exchange, 65536},
-           {2, kRest, Algorithm::ring, 262144},
+           {2, 4 * kMiB, Algorithm::ring, 524288},
+           {2, kRest, Algorithm::ring, kMiB},
            {3, 16384, Algorithm::exchange, 65536},
-           {3, kRest, Algorithm::ring, 262144},
+           {3, 4 * kMiB, Algorithm::ring, 524288},
+           {3, kRest, Algorithm::ring, kMiB},
            {4, 16384, Algorithm::doubling, 65536},
-           {4, 262144, Algorithm::halving_doubling, 262144},
-           {4, std::size_t{4} << 20, Algorithm::ring, 262144},
-           {4, kRest, Algorithm::ring, 524288}}};
+           {4, kMiB, Algorithm::halving_doubling, 524288},
+           {4, 4 * kMiB, Algorithm::ring, 524288},
+           {4, kRest, Algorithm::ring, kMiB}}};
 }
 
 Tuning Tuning::load(const std::string& file) {
