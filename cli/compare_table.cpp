@@ -213,10 +213,12 @@ Section reduction_section(const std::vector<Row>& rows) {
     if (stage == 0 || !row.entry.kind->ring || whole == nullptr) continue;
     const ModelStates of_whole = model_states(*whole);
     const ModelStates own = model_states(row);
+    const std::optional<std::size_t> owners = row.entry.job.shard_owners();
     table.add({row.entry.label, std::to_string(stage),
                stage == 1   ? "4 ×"
                : stage == 2 ? "8 ×"
-                            : fmt::format("n = {} ×", row.entry.job.workers),
+               : owners     ? fmt::format("n = {} ×", *owners)
+                            : "n ×",
                times(of_whole.kept, own.kept), times(of_whole.whole, own.whole),
                times(whole->runs.front().worker_peak_bytes, row.runs.front().worker_peak_bytes)});
   }

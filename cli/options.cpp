@@ -292,6 +292,10 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
                   "zero3, ps-zero3: on, or off (parameters stay until backward is through)")
       ->group(exchange)
       ->capture_default_str();
+  command
+      .add_option("--shard-group", job.shard_group,
+                  "zero1, zero2, zero3: cut among the workers of a host, or N workers each; replicas between (all)")
+      ->group(exchange);
   command.add_option("--transport", job.transport, "auto, shm or tcp")->group(exchange)->capture_default_str();
   command
       .add_option("--link", job.link,
@@ -403,6 +407,9 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (job.prefetch > 2) fail(ErrorKind::usage, "--prefetch: expected 0, 1 or 2, got {}", job.prefetch);
   fit(job, "--prefetch", &JobOptions::prefetch, kind.gathers, "gathers no parameters");
   fit(job, "--reshard-after-forward", &JobOptions::reshard_after_forward, kind.gathers, "gathers no parameters");
+  fit(job, "--shard-group", &JobOptions::shard_group, kind.ring && kind.stage > 0, "has nothing cut among workers");
+  if (!job.link.empty() && job.shard_group == "host") job.shard_group = "1";  // each process is a host of its own
+  job.shard_owners();
   if (!flags.tuning.empty()) job.tuning = ring::Tuning::load(flags.tuning).to_json();
   check_count("--streams", job.streams, net::kMaxTcpStreams);
   fit(job, "--algorithm", &JobOptions::algorithm, kind.ring, "has no all-reduces");

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 #include <span>
 
 #include <psring/ring/split.h>
@@ -13,12 +12,13 @@ Split agree_on_split(ProcessGroup& group, std::uint32_t colour, std::uint32_t ke
   words[mine] = colour;
   words[mine + 1] = key;
   words[mine + 2] = next_group;
-  group.all_gather(std::span(words), even_parts(words.size(), group.size())).wait();
+  std::vector<Work> works;
+  for (std::size_t r = 0; r < group.size(); ++r)
+    works.push_back(group.broadcast(std::span(words).subspan(kWords * r, kWords), r));
+  for (Work& work : works) work.wait();
 
   Split split;
-  std::set<std::int64_t> colours;
   for (std::size_t r = 0; r < group.size(); ++r) {
-    colours.insert(words[kWords * r]);
     split.id = std::max(split.id, static_cast<std::uint32_t>(words[kWords * r + 2]));
     if (words[kWords * r] == words[mine]) split.ranks.push_back(r);
   }
@@ -26,8 +26,7 @@ Split agree_on_split(ProcessGroup& group, std::uint32_t colour, std::uint32_t ke
                    [&](std::size_t a, std::size_t b) { return words[kWords * a + 1] < words[kWords * b + 1]; });
   split.rank =
       static_cast<std::size_t>(std::find(split.ranks.begin(), split.ranks.end(), group.rank()) - split.ranks.begin());
-  split.next_group = split.id + static_cast<std::uint32_t>(colours.size());
-  split.id += static_cast<std::uint32_t>(std::distance(colours.begin(), colours.find(words[mine])));
+  split.next_group = split.id + 1;
   return split;
 }
 

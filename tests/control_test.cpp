@@ -167,6 +167,7 @@ TEST_CASE("a job from joining to its end: ranks, members, files, reports") {
   CHECK_FALSE(a->finished());  // the server has not reported
   s->report("{}");
   REQUIRE(wait_for(*a, [&] { return a->finished(); }));
+  a->await_finish();
   for (auto* link : {&a, &b, &s}) {
     CHECK_FALSE(error_of(**link));
     (*link)->flush(in(30));

@@ -29,9 +29,11 @@ struct Way {
   std::size_t servers = 0;
   std::string optimizer_on = "server";
   std::string units = "layer";
+  std::string shard_group = "";
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) {
-  return out << way.strategy << " " << way.workers << "+" << way.servers << " " << way.optimizer_on << " " << way.units;
+  return out << way.strategy << " " << way.workers << "+" << way.servers << " " << way.optimizer_on << " " << way.units
+             << " " << way.shard_group;
 }
 
 JobOptions small_job(const char* model) {
@@ -55,6 +57,7 @@ JobOptions by(JobOptions job, const Way& way) {
   job.servers = way.servers;
   job.optimizer_on = way.optimizer_on;
   job.units = way.units;
+  job.shard_group = way.shard_group;
   return job;
 }
 
@@ -113,6 +116,10 @@ TEST_CASE("saved by one way, continued by another") {
       {{"zero3", 3}, {"ddp-naive", 2}},
       {{"ps-zero3", 4, 5, "server", "block"}, {"zero3", 3, 0}},
       {{"single", 1}, {"zero3", 4, 0, "server", "block"}},
+      {{"zero3", 4, 0, "server", "layer", "2"}, {"ps", 2, 3}},
+      {{"zero2", 4, 0, "server", "block", "2"}, {"zero3", 4, 0, "server", "layer", "2"}},
+      {{"zero1", 4, 0, "server", "layer", "1"}, {"zero3", 4}},
+      {{"ps", 4, 3}, {"zero3", 4, 0, "server", "layer", "1"}},
   }));
   JobOptions job = small_job(model);
   job.optimizer = optimizer;

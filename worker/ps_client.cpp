@@ -9,7 +9,7 @@
 namespace psring::worker {
 
 std::size_t lent_bytes(const Layout& layout) {
-  return layout.parameter_bytes() + layout.gradient_bytes() + 2 * (layout.units.size() + 1) * Arena::kAlignment;
+  return layout.parameter_bytes() + 2 * layout.gradient_bytes() + 3 * (layout.units.size() + 1) * Arena::kAlignment;
 }
 
 namespace {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -82,12 +83,15 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
   if (memory.trace->on()) memory.group = ring::make_traced_group(std::move(memory.group), *memory.trace);
   if (member.rank() == 0 && setup.strategy().ring)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
+  const std::size_t owners = setup.layout().owners;
+  if (member.rank() == 0 && setup.strategy().stage > 0 && owners < workers.size())
+    fmt::print("{} shard groups: each cuts units among {} workers\n", workers.size() / owners, owners);
 }
 
 void train(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers,
            std::shared_ptr<Arena>& arena) {
   const JobOptions& job = member.job();
-  const TrainSetup setup(job, registries, optimizers);
+  TrainSetup setup(job, registries, optimizers);
   const auto memory = std::make_shared<Memory>(arena);  // shared with the membership, whose links close last
   member.keep(memory);
   Trace& trace = memory->trace.emplace(member.clock(), job.trace);
@@ -98,6 +102,8 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
   const std::vector<net::Member> workers = of_role(members, net::Role::worker);
+  const std::vector<std::size_t> groups = shard_groups(job, workers);
+  if (!groups.empty()) setup.cut_among(static_cast<std::size_t>(std::count(groups.begin(), groups.end(), groups[0])));
   if (grouped) link_to_workers(member, setup, *memory, workers);
   if (job.local_reduce) memory->host = ring::make_host_group(member, *memory->links, workers, memory->arena);
   std::fflush(stdout);
@@ -113,6 +119,7 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
       .host = memory->host.get(),
       .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),
       .group = memory->group.get(),
+      .shard_groups = groups,
       .check = [&] { member.link().check(); }};
   Training& training = memory->training.emplace(setup, surroundings);
   const OptimizerPlan plan = setup.optimizer();
@@ -125,6 +132,8 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   member.link().on_change({});
   member.link().report(member.report_json(metrics.summary_json(training.predict(), training.skipped_steps())));
   member.link().done();
+  // A link that closes looks like a lost peer to workers that still wait for others.
+  if (memory->group) member.link().await_finish();
 }
 
 }  // namespace

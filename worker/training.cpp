@@ -89,7 +89,8 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   }
   model_ = registries.models.make(Spec::parse("--model", job.model));
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
-  layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? job.workers : 1);
+  const std::size_t among_workers = job.shard_owners().value_or(job.workers);
+  layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? among_workers : 1);
   layout_.piece_elements = piece_elements(job);
   if (strategy_->servers && strategy_->at_owner) layout_.pushes = job.accumulate;
   layout_.parameter_type = parse_precision("--precision", job.precision);
@@ -116,6 +117,11 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   if (job.resume.empty()) return;
   saved_ = std::make_shared<const optim::Checkpoint>(job.resume);
   check_fits(*saved_, *this);
+}
+
+void TrainSetup::cut_among(std::size_t owners) {
+  layout_.units = flat_->layout(owners).units;
+  layout_.owners = owners;
 }
 
 Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
@@ -151,6 +157,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .host = s.host,
                   .pushers = s.pushers,
                   .group = s.group,
+                  .shard_groups = s.shard_groups,
                   .arena = s.arena,
                   .memory = s.memory,
                   .clock = s.clock,

@@ -31,6 +31,8 @@ class TrainSetup {
   const Model& model() const { return *model_; }
   const FlatModel& flat() const { return *flat_; }
   const DataSplit& data() const { return data_; }
+  /// Cuts units among so many owners, where the options alone do not say among how many (--shard-group host).
+  void cut_among(std::size_t owners);
   const Layout& layout() const { return layout_; }
   /// Of all layers' buffers.
   const UnitLayout& buffers() const { return buffers_; }
@@ -72,8 +74,9 @@ class Training {
     net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
     ring::ProcessGroup* host = nullptr;   ///< as Context has it, with `pushers`
     std::vector<std::size_t> pushers = {};
-    ring::ProcessGroup* group = nullptr;  ///< of the workers; null where the strategy has none
-    std::function<void()> check;          ///< throws where the job has failed
+    ring::ProcessGroup* group = nullptr;         ///< of the workers; null where the strategy has none
+    std::vector<std::size_t> shard_groups = {};  ///< as Context has them
+    std::function<void()> check;                 ///< throws where the job has failed
   };
 
   Training(const TrainSetup& setup, const Surroundings& surroundings);

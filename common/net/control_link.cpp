@@ -95,6 +95,11 @@ class ControlLink::Impl {
     const std::scoped_lock lock(mutex_);
     return finished_;
   }
+  void await_finish() const {
+    std::unique_lock lock(mutex_);
+    wait(lock, Moment::max(), "the job to end", [&] { return finished_ || error_; });
+    if (error_) throw Error(*error_);
+  }
   Nanoseconds clock_offset() const {
     const std::scoped_lock lock(mutex_);
     return clock_offset_;
@@ -385,6 +390,7 @@ void ControlLink::done() { impl_->send(control::Done{}); }
 void ControlLink::flush(Moment deadline) { impl_->flush(deadline); }
 void ControlLink::check() const { impl_->check(); }
 bool ControlLink::finished() const { return impl_->finished(); }
+void ControlLink::await_finish() const { impl_->await_finish(); }
 void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(std::move(changed)); }
 Nanoseconds ControlLink::clock_offset() const { return impl_->clock_offset(); }
 std::optional<std::vector<Peer>> ControlLink::try_start_roles() { return impl_->try_start_roles(); }

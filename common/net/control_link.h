@@ -62,6 +62,7 @@ class ControlLink {
   void check() const;  ///< throws the latched error
   /// To a server: the workers are done. To a worker or an agent: the job has ended well.
   bool finished() const;
+  void await_finish() const;  ///< returns once finished(); throws the latched error
   /// `changed` is called by the link's thread whenever check, finished, members or try_start_roles may have
   /// a new answer, and once by the caller here, so that nothing is missed. After `on_change({})` returns, no
   /// call is under way. It must not call the link's on_change.

@@ -1,3 +1,5 @@
+#include <charconv>
+
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
@@ -56,6 +58,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("bucket_order", o.bucket_order);
   visit("prefetch", o.prefetch);
   visit("reshard_after_forward", o.reshard_after_forward);
+  visit("shard_group", o.shard_group);
   visit("transport", o.transport);
   visit("link", o.link);
   visit("encrypt", o.encrypt);
@@ -89,6 +92,19 @@ void read(const nlohmann::ordered_json& json, std::optional<T>& value) {
 }
 
 }  // namespace
+
+std::optional<std::size_t> JobOptions::shard_owners() const {
+  if (shard_group == "host") return std::nullopt;
+  if (shard_group.empty()) return workers;
+  std::size_t count = 0;
+  const char* const end = shard_group.data() + shard_group.size();
+  const auto [at, error] = std::from_chars(shard_group.data(), end, count);
+  if (error != std::errc{} || at != end || count == 0)
+    fail(ErrorKind::usage, "--shard-group: expected host or a number of workers > 0, got '{}'", shard_group);
+  if (workers % count != 0)
+    fail(ErrorKind::usage, "--shard-group {}: cannot divide {} workers into groups of {}", shard_group, workers, count);
+  return count;
+}
 
 std::string to_json(const JobOptions& options) {
   nlohmann::ordered_json json;

@@ -62,6 +62,7 @@ struct JobOptions {
   std::string bucket_order = "reverse";  ///< or forward
   std::size_t prefetch = 1;              ///< units that stage 3 gathers ahead
   bool reshard_after_forward = true;     ///< stage 3: parameters go between forward and backward
+  std::string shard_group;  ///< who cut units among themselves: "" (all workers), host, or a number of them
 
   std::string transport = "auto";  ///< auto, shm, tcp
   std::string link;                ///< RATE[,DELAY] that every process's links are shaped to; "": none
@@ -84,6 +85,8 @@ struct JobOptions {
     if (checkpoint_every == 0) return "";
     return checkpoint_dir.empty() ? out + "/checkpoints" : checkpoint_dir;
   }
+  /// How many workers cut units among themselves, where the options alone say so: --shard-group host does not.
+  std::optional<std::size_t> shard_owners() const;
   std::size_t batch_per_worker() const { return global_batch / (workers * virtual_workers); }
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
@@ -76,6 +77,32 @@ std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& work
   for (const net::Member& worker : workers)
     if (hosts.insert(worker.host_id).second) ranks.push_back(worker.peer.rank);
   return ranks;
+}
+
+std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<net::Member>& workers) {
+  if (job.shard_group.empty()) return {};
+  std::vector<std::size_t> groups;
+  if (const std::optional<std::size_t> owners = job.shard_owners()) {
+    for (std::size_t rank = 0; rank < workers.size(); ++rank) groups.push_back(rank / *owners);
+    return groups;
+  }
+  std::map<std::string, std::size_t> hosts;  // to their numbers
+  std::vector<const net::Member*> firsts;
+  std::vector<std::size_t> counts;
+  for (const net::Member& worker : workers) {
+    const auto [host, added] = hosts.try_emplace(worker.host_id, hosts.size());
+    if (added) {
+      firsts.push_back(&worker);
+      counts.push_back(0);
+    }
+    ++counts[host->second];
+    groups.push_back(host->second);
+  }
+  for (std::size_t host = 1; host < counts.size(); ++host)
+    if (counts[host] != counts[0])
+      fail(ErrorKind::usage, "--shard-group host: expected as many workers on each host; {} is on one of {}, {} of {}",
+           to_string(*firsts[0]), counts[0], to_string(*firsts[host]), counts[host]);
+  return groups;
 }
 
 void Membership::append(const std::string& file, std::string_view text) {

@@ -78,6 +78,10 @@ std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role rol
 /// Ranks of the first worker of each host, of all workers in the order of their ranks.
 std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& workers);
 
+/// --shard-group: which group each worker is in, by rank; empty where all are in one. `workers`: all of them in the
+/// order of their ranks. Throws usage where hosts do not have as many each.
+std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<net::Member>& workers);
+
 /// Runs a role that has joined: calls `body`, and sees to it that the coordinator hears of an error before it is
 /// thrown on.
 void run_role(Membership& membership, const std::function<void(Membership&)>& body);

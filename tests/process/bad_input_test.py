@@ -44,6 +44,14 @@ class Flags(ProgramTest):
         self.refuse(["--local-reduce", "--strategy", "ddp"], "--local-reduce", "ddp", "no servers")
         self.refuse(["--local-reduce", "--strategy", "dp"], "--local-reduce", "dp", "push a worker")
 
+    def test_shard_group(self):
+        job = ["--strategy", "zero3", "--workers", "4"]
+        self.refuse([*job, "--shard-group", "3"], "--shard-group 3", "4 workers")
+        for group in ("0", "two", "-1", ""):
+            self.refuse([*job, f"--shard-group={group or '.'}"], "--shard-group", f"'{group or '.'}'")
+        for strategy, why in (("ddp", "cut"), ("ps", "cut"), ("ps-zero3", "cut"), ("single", "cut")):
+            self.refuse(["--strategy", strategy, "--shard-group", "host"], "--shard-group host", strategy, why)
+
     def test_numbers(self):
         self.refuse(["--workers", "0"], "--workers", "> 0")
         self.refuse(["--workers", "-1"], "--workers", "'-1'")

@@ -77,6 +77,22 @@ class Life(ProgramTest):
                         self.assertRegex(log, r"\[ring\] rank \d: in all_reduce #\d+ \(.*\), waiting for rank \d: .*worker 1")
                     self.remove_run()
 
+    def test_shards(self):
+        """In a shard group or between them: who waits for the lost one names it."""
+        for group in ("2", "4"):
+            for way in ("shm", "tcp"):
+                for signal_number in (signal.SIGKILL, signal.SIGSTOP):
+                    with self.subTest(f"{signal_number.name}, --shard-group {group} over {way}"):
+                        job = self.start("psring", "train", *ENDLESS, "--strategy", "zero3", "--workers", 4, "--out", "run",
+                                         "--shard-group", group, "--heartbeat-timeout", SILENCE, "--transport", way)
+                        self.until_trains(job, "run")
+                        os.kill(until(lambda: self.process_of("role-worker", 1), "no worker 1"), signal_number)
+                        self.assert_refused(self.finish(job, BOUND), LOST, "worker 1")
+                        for survivor in (0, 2, 3):
+                            log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
+                            self.assertRegex(log, r"\[ring\] rank \d: in \w+ #\d+.*, waiting for rank \d: .*worker 1")
+                        self.remove_run()
+
     def test_killed_by_hand(self):
         """Nobody is the parent of both: a worker tells what it was doing with whom."""
         self.key()

@@ -150,6 +150,24 @@ class SeveralHosts(ProgramTest):
                 self.assertEqual(len(links), 4)
                 (self.folder / "two-hosts").rename(self.folder / f"two-hosts-{encrypt}")
 
+    def test_shard_group_of_a_host(self):
+        """Shards within a host, replicas between: all hosts end in the bits of groups of two on one host."""
+        job = [*TINY, "--strategy", "zero3", "--steps", 5, "--clip-norm", "0.5"]
+        self.assert_done(self.train(*job, "--workers", 4, "--shard-group", 2, "--out", "one-host"))
+        for workers, status in ((4, 0), (3, 2)):
+            with self.subTest(workers):
+                launcher, endpoint = self.launch(*job, "--workers", workers, "--shard-group", "host")
+                agent = self.agent(endpoint)
+                result = self.finish(launcher)
+                self.finish(agent)
+                if status == 0:
+                    self.assert_done(result)  # bytes and memory are as predicted
+                    self.assertEqual(self.model("two-hosts"), self.model("one-host"))
+                    self.assertIn("2 shard groups", (self.folder / "two-hosts" / "logs" / "worker-0.log").read_text())
+                else:
+                    self.assert_refused(result, status, "--shard-group host", "worker 0", "worker 2")
+                (self.folder / "two-hosts").rename(self.folder / f"two-hosts-{status}")
+
     def test_wrong_key(self):
         launcher, endpoint = self.launch(*JOB, "--join-timeout", 3)
         self.key("other.key")

@@ -190,6 +190,17 @@ class Colocated(ProgramTest):
         self.assertIn("through this process's own memory", (self.folder / "run" / "logs" / "worker-1.log").read_text())
 
 
+class ShardGroups(ProgramTest):
+    def test_groups_side_by_side(self):
+        """Over links of which one ends before the other: all are waited for."""
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "ddp,zero1,zero2,zero3", "--workers", 4,
+                                  "--shard-group", "1,2,4", "--steps", 5, "--link", "1gbit", "--wide", "--out", "run")
+        self.assert_done(result)
+        rows = json.loads((self.folder / "run" / "compare.json").read_text())["rows"]
+        self.assertEqual(len(rows), 10)
+        self.assertIn("n = 2 ×", result.out)
+
+
 class Progress(ProgramTest):
     """Shown while the job runs; ended by Ctrl-C, because how long a job takes is nobody's promise."""
 

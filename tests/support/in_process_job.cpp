@@ -13,6 +13,7 @@
 #include <psring/common/base/parallel.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/net/in_process.h>
+#include <psring/common/proc/role.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
 #include <psring/ring/link_group.h>
@@ -142,6 +143,18 @@ std::uint64_t payload(const ByteLedger& ledger, ByteLedger::Direction direction)
   return sum;
 }
 
+/// `firsts`: the first worker of each host.
+std::vector<net::Member> members_on(const std::vector<std::size_t>& firsts, std::size_t workers) {
+  std::vector<net::Member> members;
+  for (std::size_t rank = 0; rank < workers; ++rank) {
+    const auto host = std::upper_bound(firsts.begin(), firsts.end(), rank) - firsts.begin();
+    members.push_back({.peer = {Role::worker, static_cast<std::uint32_t>(rank)},
+                       .host_id = "host " + std::to_string(host),
+                       .addresses = {}});
+  }
+  return members;
+}
+
 struct Rules {
   optim::OptimizerRegistry optimizers;
   worker::Registries workers;
@@ -162,7 +175,12 @@ class Job {
       : rules_(add),
         setup_(job, rules_.workers, rules_.optimizers),
         ending_(job.workers),
-        hosts_(job.local_reduce ? std::move(hosts) : std::vector<std::size_t>()) {}
+        shard_groups_(shard_groups(job, members_on(hosts, job.workers))),
+        hosts_(job.local_reduce ? std::move(hosts) : std::vector<std::size_t>()) {
+    if (!shard_groups_.empty())
+      setup_.cut_among(
+          static_cast<std::size_t>(std::count(shard_groups_.begin(), shard_groups_.end(), shard_groups_[0])));
+  }
 
   JobRun run(Links links) {
     const JobOptions& job = setup_.job();
@@ -302,6 +320,7 @@ class Job {
                                        .host = host,
                                        .pushers = hosts_,
                                        .group = group,
+                                       .shard_groups = shard_groups_,
                                        .check = [this] { ending_.check(); }});
     Recorder recorder(mine);
     training.run(recorder);
@@ -323,8 +342,9 @@ class Job {
   }
 
   const Rules rules_;
-  const worker::TrainSetup setup_;
+  worker::TrainSetup setup_;
   Ending ending_;
+  const std::vector<std::size_t> shard_groups_;
   std::deque<Arena> arenas_;  ///< of the workers; outlive them, as a server of the same process may read them later
   std::vector<ByteLedger> worker_bytes_;  ///< of workers that reach each other
   net::InProcessNetwork ring_network_{2};

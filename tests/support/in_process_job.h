@@ -43,7 +43,8 @@ struct JobRun {
 /// Runs a whole job in this process, its workers and servers as threads, without coordinator: TrainSetup,
 /// Training, Shard and serve are those of the programs. Throws what the first role to fail threw.
 /// `add` adds a user's names to the built-in ones.
-/// `first_of_hosts`: where --local-reduce finds the first worker of each host; the others are on the host before them.
+/// `first_of_hosts`: where --local-reduce and --shard-group host find the first worker of each host; the others are on
+/// the host before them.
 JobRun run_job(const JobOptions& job, Links links = Links::in_process,
                const std::function<void(worker::Registries&)>& add = nullptr,
                std::vector<std::size_t> first_of_hosts = {0});

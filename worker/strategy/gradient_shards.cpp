@@ -5,31 +5,51 @@
 
 namespace psring::worker {
 
-GradientShards::GradientShards(const Context& context, std::function<void(ring::Work&)> wait)
+GradientShards::GradientShards(const Context& context, ShardGroups& groups, std::function<void(ring::Work&)> wait)
     : context_(context),
+      groups_(groups),
       wait_(std::move(wait)),
-      reductions_(context.layout.units.size()),
-      window_(context, [this](UnitId unit, ConstElements whole) { take(unit, whole); }) {
+      window_(context, [this](UnitId unit, ConstElements) { take_until_gone(unit); }) {
+  Arena* const arena = groups.replicas() == nullptr ? nullptr : context.arena;  // where replicas reach it
   for (UnitId unit = 0; unit < context.layout.units.size(); ++unit)
     owned_.emplace_back(context.layout.gradient_bytes(unit) / context.layout.owners, Category::gradients,
-                        context.memory);
+                        context.memory, arena);
 }
 
 void GradientShards::reduce(UnitId unit, Micro micro) {
   const Partition partition = context_.layout.partition(unit);
   ring::Parts parts;
   for (std::size_t owner = 0; owner < partition.owners(); ++owner) parts.push_back({partition.range(owner)});
-  reductions_[unit] = {context_.group->reduce_scatter(window_.depart(unit), parts, ring::ReduceOp::Kind::mean),
-                       micro.index == 0};
+  const Elements whole = window_.depart(unit);
+  reductions_.push_back(
+      {unit, micro, whole, groups_.owners().reduce_scatter(whole, parts, ring::ReduceOp::Kind::mean)});
+  while (!reductions_.empty() && reductions_.front().work.done()) take_first();
+  groups_.advance();
 }
 
-void GradientShards::take(UnitId unit, ConstElements whole) {
-  wait_(reductions_[unit].work);
-  const ConstElements reduced = whole.part(context_.layout.partition(unit).range(context_.rank));
-  if (reductions_[unit].first)
-    copy(reduced, owned(unit));
+/// Its memory stays until the window closes, so that what is booked does not depend on who was quick.
+void GradientShards::take_first() {
+  Reduction reduction = std::move(reductions_.front());
+  reductions_.pop_front();
+  wait_(reduction.work);
+  const Elements mine = owned(reduction.unit);
+  const ConstElements reduced =
+      reduction.whole.part(context_.layout.partition(reduction.unit).range(groups_.owners().rank()));
+  if (reduction.micro.index == 0)
+    copy(reduced, mine);
   else
-    add(owned(unit), reduced);
+    add(mine, reduced);
+  if (reduction.micro.last) groups_.average(mine);
+}
+
+void GradientShards::take_until_gone(UnitId unit) {
+  while (std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& each) { return each.unit == unit; }))
+    take_first();
+}
+
+void GradientShards::drain() {
+  window_.drain();
+  groups_.drain(wait_);
 }
 
 }  // namespace psring::worker

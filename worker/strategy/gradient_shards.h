@@ -1,40 +1,45 @@
 #pragma once
 
+#include <deque>
 #include <functional>
-#include <span>
 #include <vector>
 
 #include <psring/worker/strategy/gradient_window.h>
+#include <psring/worker/strategy/shard_groups.h>
 
 namespace psring::worker {
 
 /// Gradients of which this process keeps its own range of each unit alone (stages 2 and 3 of workers among themselves).
-/// Every micro-batch is reduced by itself, and added to what is owned.
+/// Every micro-batch is reduced by itself, and added to what is owned; after the last that goes to the replicas.
 class GradientShards {
  public:
   /// `wait`: how the owner waits.
-  GradientShards(const Context& context, std::function<void(ring::Work&)> wait);
+  GradientShards(const Context& context, ShardGroups& groups, std::function<void(ring::Work&)> wait);
 
   void open(UnitId unit) { window_.open(unit); }
-  /// The unit's gradient is complete: on its way to the owners.
+  /// The unit's gradient is complete: on its way to the owners. Never waits.
   void reduce(UnitId unit, Micro micro);
   /// On return all are reduced.
-  void drain() { window_.drain(); }
+  void drain();
 
   Elements owned(UnitId unit) { return owned_[unit].elements(context_.layout.gradient_type); }
 
  private:
   struct Reduction {
+    UnitId unit;
+    Micro micro;
+    ConstElements whole;
     ring::Work work;
-    bool first = true;
   };
 
-  void take(UnitId unit, ConstElements whole);
+  void take_first();
+  void take_until_gone(UnitId unit);
 
   const Context& context_;
+  ShardGroups& groups_;
   const std::function<void(ring::Work&)> wait_;
   std::vector<Buffer> owned_;
-  std::vector<Reduction> reductions_;  ///< by unit: the newest
+  std::deque<Reduction> reductions_;  ///< what is not taken yet, in order
   GradientWindow window_;
 };
 

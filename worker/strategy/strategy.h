@@ -101,7 +101,10 @@ struct Context {
   ring::ProcessGroup* host = nullptr;
   std::span<const std::size_t> pushers = {};
   ring::ProcessGroup* group = nullptr;  ///< of all workers; null where the strategy does not ask for one
-  Arena* arena = nullptr;               ///< where peers of this host can read and write; null where there are none
+  /// --shard-group: which group each worker is in, by rank; as many in each as the layout has owners. Empty: one is
+  /// all.
+  std::span<const std::size_t> shard_groups = {};
+  Arena* arena = nullptr;  ///< where peers of this host can read and write; null where there are none
   MemoryLedger& memory;
   const Clock& clock;
   /// Layers [begin, end) of each unit, from its first to its last: when passes acquire and release it.

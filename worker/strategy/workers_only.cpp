@@ -24,7 +24,7 @@ WorkersOnly::WorkersOnly(const Context& context) : context_(context), ready_(con
 void WorkersOnly::broadcast(Elements parameters) {
   group().broadcast(parameters, 0).wait();
   share_buffers();
-  group().account();
+  account();
 }
 
 void WorkersOnly::share_buffers() {
@@ -35,7 +35,7 @@ void WorkersOnly::share_buffers() {
 void WorkersOnly::quiesce() {
   share_buffers();
   group().barrier().wait();
-  group().account();
+  account();
 }
 
 std::vector<optim::StatePart> WorkersOnly::save_share(LocalOptimizer& optimizer) const {
@@ -50,9 +50,9 @@ void WorkersOnly::wait(ring::Work& work) {
   waited_ += context_.clock.now() - start;
 }
 
-void WorkersOnly::predict_call(ring::Collective collective, std::size_t elements, DType type, const ring::Parts& parts,
-                               Prediction& sum) const {
-  const ring::Cost moved = group().predict(collective, elements, {type}, parts);
+void WorkersOnly::predict_call(const ring::ProcessGroup& group, ring::Collective collective, std::size_t elements,
+                               DType type, const ring::Parts& parts, Prediction& sum) {
+  const ring::Cost moved = group.predict(collective, elements, {type}, parts);
   sum.worker_sends = sum.worker_sends.value_or(0) + moved.sent;
   sum.worker_receives = sum.worker_receives.value_or(0) + moved.received;
 }

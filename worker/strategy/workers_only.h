@@ -37,7 +37,13 @@ class WorkersOnly : public Strategy {
   std::vector<optim::StatePart> save_share(LocalOptimizer& optimizer) const;
   /// Adds what a call moves at this rank to a prediction.
   void predict_call(ring::Collective collective, std::size_t elements, DType type, const ring::Parts& parts,
-                    Prediction& sum) const;
+                    Prediction& sum) const {
+    predict_call(group(), collective, elements, type, parts, sum);
+  }
+  static void predict_call(const ring::ProcessGroup& group, ring::Collective collective, std::size_t elements,
+                           DType type, const ring::Parts& parts, Prediction& sum);
+  /// What was moved is counted: of the group, and of those that a strategy makes of it.
+  virtual void account() { group().account(); }
 
   const Context context_;
   ReadyUnits ready_;

@@ -8,6 +8,7 @@
 #include <psring/worker/strategy/local_optimizer.h>
 #include <psring/worker/strategy/memory_formula.h>
 #include <psring/worker/strategy/parameter_window.h>
+#include <psring/worker/strategy/shard_groups.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
 #include <psring/worker/strategy/workers_only.h>
@@ -33,35 +34,50 @@ Parts owners_of(const Layout& layout, Range units) {
   return parts;
 }
 
-/// What the stages share: each rank owns a range of every unit, keeps its optimizer state, and updates it.
+/// What the stages share: each rank owns a range of every unit, keeps its optimizer state, and updates it. Units are
+/// cut among the owners of a shard group, which are all workers where nothing else is said.
 class Zero : public WorkersOnly {
  public:
   optim::LossScaler loss_scaler() override { return optimizer_.loss_scaler(); }
 
  protected:
   explicit Zero(const Context& context)
-      : WorkersOnly(context), optimizer_(context.optimizer, context.layout, context.memory, context.group) {}
+      : WorkersOnly(context),
+        groups_(context),
+        optimizer_(context.optimizer, context.layout, context.memory, &groups_.owners()) {}
 
+  ring::ProcessGroup& owners() const { return groups_.owners(); }
+  void account() override {
+    WorkersOnly::account();
+    groups_.account();
+  }
+  /// What this rank owns, where it is the one to save it.
+  std::vector<optim::StatePart> save_owned(const std::function<ConstElements(UnitId, Range)>& parameters) {
+    if (!groups_.saves()) return {};
+    return optimizer_.save(owners().rank(), owners().size(), parameters);
+  }
   std::size_t units() const { return context_.layout.units.size(); }
   Elements owned(UnitId unit, Elements of) const { return of.part(optimizer_.owned(unit)); }
-  /// Of `accumulated` micro-batches, each reduced by itself, and so many gathers of all parameters.
+  /// So many gathers of all parameters, and of reductions among the owners, one for each micro-batch where several are
+  /// reduced by themselves; what is owned goes to the replicas once.
   Prediction predict_step(std::size_t gathers, std::size_t reductions, std::span<const Range> gathered,
                           std::span<const Range> reduced) const {
-    Prediction sum{
-        .worker_sends = 0,
-        .worker_receives = 0,
-        .same_bits = group().sums_in_rank_order(Collective::reduce_scatter, {context_.layout.gradient_type})};
+    Prediction sum{.worker_sends = 0, .worker_receives = 0, .same_bits = groups_.sums_in_rank_order(reductions > 1)};
     const auto add = [&](Collective collective, DType type, std::span<const Range> calls) {
       for (const Range call : calls) {
         const Parts parts = owners_of(context_.layout, call);
         std::size_t elements = 0;
         for (UnitId unit = call.begin; unit < call.end; ++unit) elements += context_.layout.units[unit].elements;
-        predict_call(collective, elements, type, parts, sum);
+        predict_call(owners(), collective, elements, type, parts, sum);
       }
     };
     for (std::size_t i = 0; i < gathers; ++i) add(Collective::all_gather, context_.layout.parameter_type, gathered);
     for (std::size_t i = 0; i < reductions; ++i)
       add(Collective::reduce_scatter, context_.layout.gradient_type, reduced);
+    if (groups_.replicas() == nullptr) return sum;
+    for (UnitId unit = 0; unit < units(); ++unit)
+      predict_call(*groups_.replicas(), Collective::all_reduce, context_.layout.partition(unit).share(),
+                   context_.layout.gradient_type, {}, sum);
     return sum;
   }
   std::vector<Range> one_by_one() const {
@@ -70,6 +86,7 @@ class Zero : public WorkersOnly {
     return each;
   }
 
+  ShardGroups groups_;
   LocalOptimizer optimizer_;
 };
 
@@ -93,7 +110,10 @@ class WholeParameters : public Zero {
     WorkersOnly::quiesce();
   }
 
-  std::optional<std::vector<optim::StatePart>> state() override { return save_share(optimizer_); }
+  std::optional<std::vector<optim::StatePart>> state() override {
+    return save_owned(
+        [this](UnitId unit, Range range) -> ConstElements { return context_.units[unit].parameters.part(range); });
+  }
 
  protected:
   WholeParameters(const Context& context, WholeUnits::Gradients gradients)
@@ -105,7 +125,7 @@ class WholeParameters : public Zero {
     gathers_.clear();
     for (const Range group_of : groups)
       gathers_.push_back(
-          {group_of, group().all_gather(units_.parameters(group_of), owners_of(context_.layout, group_of))});
+          {group_of, owners().all_gather(units_.parameters(group_of), owners_of(context_.layout, group_of))});
   }
 
   WholeUnits units_;
@@ -129,6 +149,7 @@ class Zero1 final : public WholeParameters {
   void begin_step(Step /*step*/) override {
     bucketer_.begin_step();
     reductions_.clear();
+    averaged_ = 0;
   }
 
   void grad_ready(UnitId unit, Micro micro) override {
@@ -137,24 +158,29 @@ class Zero1 final : public WholeParameters {
     const std::size_t ready = bucketer_.ready(unit);
     if (!overlap_) return;
     launch(ready);
-    for (Work& work : reductions_) work.done();  // goes on with those that are under way
+    while (averaged_ < reductions_.size() && reductions_[averaged_].done()) average_next();
+    groups_.advance();
   }
 
   void finish_step(Step step) override {
     ready_.finish(step);
     launch(bucketer_.buckets().size());
-    for (Work& work : reductions_) wait(work);
+    while (averaged_ < reductions_.size()) {
+      wait(reductions_[averaged_]);
+      average_next();
+    }
+    groups_.drain([this](Work& work) { wait(work); });
     std::vector<UnitBuffers> mine;
     for (UnitId unit = 0; unit < units(); ++unit)
       mine.push_back({owned(unit, context_.units[unit].parameters), owned(unit, context_.units[unit].gradients)});
     optimizer_.update_all(step, mine);
     gather(bucketer_.buckets());
-    group().account();
+    account();
   }
 
   Prediction predict() const override {
     Prediction sum = predict_step(1, 1, bucketer_.buckets(), bucketer_.buckets());
-    sum.worker_memory = worker_memory(context_, {.optimizer = context_.workers});
+    sum.worker_memory = worker_memory(context_, {.optimizer = context_.layout.owners});
     return sum;
   }
 
@@ -162,14 +188,21 @@ class Zero1 final : public WholeParameters {
   void launch(std::size_t until) {
     while (reductions_.size() < until) {
       const Range bucket = bucketer_.buckets()[reductions_.size()];
-      reductions_.push_back(group().reduce_scatter(units_.gradients(bucket), owners_of(context_.layout, bucket),
-                                                   ring::ReduceOp::Kind::mean));
+      reductions_.push_back(owners().reduce_scatter(units_.gradients(bucket), owners_of(context_.layout, bucket),
+                                                    ring::ReduceOp::Kind::mean));
     }
+  }
+  /// The next bucket is reduced among its owners. A range of each unit is this rank's: they do not lie together.
+  void average_next() {
+    const Range bucket = bucketer_.buckets()[averaged_++];
+    for (UnitId unit = bucket.begin; unit < bucket.end; ++unit)
+      groups_.average(owned(unit, context_.units[unit].gradients));
   }
 
   const bool overlap_;
   ring::Bucketer bucketer_;
   std::vector<Work> reductions_;  ///< of this step's buckets, in their order
+  std::size_t averaged_ = 0;      ///< of them, on their way to the replicas or there
 };
 
 /// Gradients by owner, too.
@@ -178,7 +211,7 @@ class Zero2 final : public WholeParameters {
   Zero2(const Context& context, const JobOptions& job)
       : WholeParameters(context, WholeUnits::Gradients::none),
         micros_(job.accumulate),
-        gradients_(context_, [this](Work& work) { wait(work); }) {}
+        gradients_(context_, groups_, [this](Work& work) { wait(work); }) {}
 
   bool adds_up() const override { return false; }
 
@@ -200,13 +233,14 @@ class Zero2 final : public WholeParameters {
       mine.push_back({owned(unit, context_.units[unit].parameters), gradients_.owned(unit)});
     optimizer_.update_all(step, mine);
     gather(one_by_one());
-    group().account();
+    account();
   }
 
   Prediction predict() const override {
     Prediction sum = predict_step(1, micros_, one_by_one(), one_by_one());
     const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, micros_);
-    sum.worker_memory = worker_memory(context_, {.gradients = context_.workers, .optimizer = context_.workers}, most);
+    const std::size_t n = context_.layout.owners;
+    sum.worker_memory = worker_memory(context_, {.gradients = n, .optimizer = n}, most);
     return sum;
   }
 
@@ -221,7 +255,7 @@ class Zero3 final : public Zero {
   Zero3(const Context& context, const JobOptions& job)
       : Zero(context),
         micros_(job.accumulate),
-        gradients_(context_, [this](Work& work) { wait(work); }),
+        gradients_(context_, groups_, [this](Work& work) { wait(work); }),
         gathers_(units()),
         parameters_(context_, job,
                     {.fetch = [this](UnitId unit, Elements whole) { gather(unit, whole); },
@@ -264,7 +298,7 @@ class Zero3 final : public Zero {
     std::vector<UnitBuffers> mine;
     for (UnitId unit = 0; unit < units(); ++unit) mine.push_back({shard(unit), gradients_.owned(unit)});
     optimizer_.update_all(step, mine);
-    group().account();
+    account();
     training_ = false;
   }
 
@@ -274,13 +308,12 @@ class Zero3 final : public Zero {
   }
 
   std::optional<std::vector<optim::StatePart>> state() override {
-    return optimizer_.save(context_.rank, context_.workers,
-                           [this](UnitId unit, Range) -> ConstElements { return shard(unit); });
+    return save_owned([this](UnitId unit, Range) -> ConstElements { return shard(unit); });
   }
 
   Prediction predict() const override {
     Prediction sum = predict_step(parameters_.fetches(), micros_, one_by_one(), one_by_one());
-    const std::size_t n = context_.workers;
+    const std::size_t n = context_.layout.owners;
     sum.worker_memory = worker_memory(context_, {n, n, n}, parameters_.most_bytes());
     return sum;
   }
@@ -291,7 +324,7 @@ class Zero3 final : public Zero {
   void gather(UnitId unit, Elements whole) {
     copy(shard(unit), owned(unit, whole));
     if (training_) {
-      gathers_[unit] = {group().all_gather(whole, owners_of(context_.layout, {unit, unit + 1}))};
+      gathers_[unit] = {owners().all_gather(whole, owners_of(context_.layout, {unit, unit + 1}))};
       return;
     }
     // To evaluate, and to save: control, as all broadcasts are.
@@ -299,7 +332,7 @@ class Zero3 final : public Zero {
     const Partition partition = context_.layout.partition(unit);
     for (std::size_t owner = 0; owner < partition.owners(); ++owner) {
       const Range range = partition.range(owner);
-      gathers_[unit].push_back(group().broadcast(whole.part(range), owner));
+      gathers_[unit].push_back(owners().broadcast(whole.part(range), owner));
     }
   }
 
