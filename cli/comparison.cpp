@@ -100,7 +100,7 @@ Choices Row::choices() const {
   return {.workers = job.workers,
           .servers = job.servers,
           .one_worker = entry.kind->one_worker,
-          .gathers_twice = entry.kind->gathers && job.reshard_after_forward,
+          .gathers_twice = entry.kind->gathers && job.reshard_after_forward && !job.share_host_parameters,
           .overlap = job.overlap,
           .prefetch = job.prefetch};
 }

@@ -88,6 +88,7 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   job.bucket_order = defaults.bucket_order;
   job.prefetch = defaults.prefetch;
   job.reshard_after_forward = defaults.reshard_after_forward;
+  job.share_host_parameters = defaults.share_host_parameters;
   job.shard_group = defaults.shard_group;
   job.placement = defaults.placement;
   job.local_reduce = defaults.local_reduce;

@@ -98,6 +98,22 @@ class Fitting {
   LeftOut* const left_out_;
 };
 
+/// --share-host-parameters: the memory is there, and nothing is asked of gathers that there are none of.
+void check_in_place(const JobOptions& job) {
+  const JobOptions defaults;
+  const auto needs_memory = [](const std::string& flag) {
+    fail(ErrorKind::usage, "--share-host-parameters: it needs shared memory, not {}", flag);
+  };
+  if (!job.link.empty()) needs_memory("--link " + job.link);
+  if (job.transport == "tcp") needs_memory("--transport tcp");
+  if (job.algorithm != "auto" && job.algorithm != "direct")
+    needs_memory("the messages of --algorithm " + job.algorithm);
+  if (job.prefetch != defaults.prefetch)
+    fail(ErrorKind::usage, "--prefetch {}: with --share-host-parameters nothing is gathered", job.prefetch);
+  if (!job.reshard_after_forward)
+    fail(ErrorKind::usage, "--reshard-after-forward off: with --share-host-parameters nothing is gathered");
+}
+
 /// What --resume continues from is chosen, and checkpoints do not fall among those of another run, where they could be
 /// taken for its newest.
 void resolve_checkpoints(JobOptions& job) {
@@ -293,6 +309,10 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   command
+      .add_flag("--share-host-parameters", job.share_host_parameters,
+                "zero3: parameters lie once in the host's shared memory, and are read there, not gathered")
+      ->group(exchange);
+  command
       .add_option("--shard-group", job.shard_group,
                   "zero1, zero2, zero3: cut among the workers of a host, or N workers each; replicas between (all)")
       ->group(exchange);
@@ -407,6 +427,9 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (job.prefetch > 2) fail(ErrorKind::usage, "--prefetch: expected 0, 1 or 2, got {}", job.prefetch);
   fit(job, "--prefetch", &JobOptions::prefetch, kind.gathers, "gathers no parameters");
   fit(job, "--reshard-after-forward", &JobOptions::reshard_after_forward, kind.gathers, "gathers no parameters");
+  fit(job, "--share-host-parameters", &JobOptions::share_host_parameters, kind.ring && kind.gathers,
+      "gathers no parameters from workers");
+  if (job.share_host_parameters) check_in_place(job);
   fit(job, "--shard-group", &JobOptions::shard_group, kind.ring && kind.stage > 0, "has nothing cut among workers");
   if (!job.link.empty() && job.shard_group == "host") job.shard_group = "1";  // each process is a host of its own
   job.shard_owners();

@@ -128,6 +128,11 @@ class HierarchicalGroup final : public ProcessGroup {
   std::size_t rank() const override { return hierarchy_.rank(); }
   std::size_t size() const override { return hierarchy_.size(); }
   Arena* arena() override { return inner_.down->arena(); }
+  std::byte* reach(std::size_t rank, std::uint64_t mark) override {
+    check_rank(rank, size());
+    if (hierarchy_.host_of(rank) != hierarchy_.host()) return nullptr;
+    return inner_.down->reach(hierarchy_.place_of(rank), mark);
+  }
 
   Work all_reduce(Vector data, const ReduceOp& op) override {
     op.require_meaning(data.type);

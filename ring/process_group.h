@@ -87,6 +87,9 @@ class ProcessGroup {
 
   /// Memory that the group reaches without a copy: vectors that lie here are the fastest. Null: all are alike.
   virtual Arena* arena() { return nullptr; }
+  /// Where another rank's arena lies here, at a mark of it (Arena::mark), or this one's. Null where ranks do not share
+  /// memory. REQUIRES: the mark is one of its arena.
+  virtual std::byte* reach(std::size_t /*rank*/, std::uint64_t /*mark*/) { return nullptr; }
 
   /// Every rank's vector becomes the reduction of all ranks'.
   virtual Work all_reduce(Vector data, const ReduceOp& op) = 0;

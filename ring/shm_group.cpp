@@ -161,6 +161,11 @@ class ShmGroup final : public InnerGroup {
   std::size_t rank() const override { return rank_; }
   std::size_t size() const override { return members_.size(); }
   Arena* arena() override { return world_.arena.get(); }
+  std::byte* reach(std::size_t rank, std::uint64_t mark) override {
+    check_rank(rank, size());
+    check(mark > 0 && mark <= capacity(rank), "rank {} has no memory at {}", rank, mark);
+    return base(rank) + (mark - 1);
+  }
 
   Work all_reduce(Vector data, const ReduceOp& op) override {
     op.require_meaning(data.type);

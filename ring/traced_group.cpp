@@ -34,6 +34,7 @@ class TracedGroup final : public ProcessGroup {
   std::size_t rank() const override { return group_->rank(); }
   std::size_t size() const override { return group_->size(); }
   Arena* arena() override { return group_->arena(); }
+  std::byte* reach(std::size_t rank, std::uint64_t mark) override { return group_->reach(rank, mark); }
 
   Work all_reduce(Vector data, const ReduceOp& op) override {
     return traced(Collective::all_reduce, data.bytes(), [&] { return group_->all_reduce(data, op); });

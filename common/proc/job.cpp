@@ -58,6 +58,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("bucket_order", o.bucket_order);
   visit("prefetch", o.prefetch);
   visit("reshard_after_forward", o.reshard_after_forward);
+  visit("share_host_parameters", o.share_host_parameters);
   visit("shard_group", o.shard_group);
   visit("transport", o.transport);
   visit("link", o.link);

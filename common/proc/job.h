@@ -62,6 +62,7 @@ struct JobOptions {
   std::string bucket_order = "reverse";  ///< or forward
   std::size_t prefetch = 1;              ///< units that stage 3 gathers ahead
   bool reshard_after_forward = true;     ///< stage 3: parameters go between forward and backward
+  bool share_host_parameters = false;    ///< stage 3: read where their owners have them
   std::string shard_group;  ///< who cut units among themselves: "" (all workers), host, or a number of them
 
   std::string transport = "auto";  ///< auto, shm, tcp

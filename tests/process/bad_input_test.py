@@ -52,6 +52,14 @@ class Flags(ProgramTest):
         for strategy, why in (("ddp", "cut"), ("ps", "cut"), ("ps-zero3", "cut"), ("single", "cut")):
             self.refuse(["--strategy", strategy, "--shard-group", "host"], "--shard-group host", strategy, why)
 
+    def test_share_host_parameters(self):
+        flag = "--share-host-parameters"
+        for other in (["--link", "1gbit"], ["--transport", "tcp"], ["--algorithm", "ring"], ["--prefetch", "0"],
+                      ["--reshard-after-forward", "off"]):
+            self.refuse(["--strategy", "zero3", flag, *other], flag, other[0], other[1])
+        for strategy in ("zero2", "ddp", "ps-zero3", "single"):
+            self.refuse(["--strategy", strategy, flag], flag, strategy, "gathers no")
+
     def test_numbers(self):
         self.refuse(["--workers", "0"], "--workers", "> 0")
         self.refuse(["--workers", "-1"], "--workers", "'-1'")

@@ -79,12 +79,12 @@ class Life(ProgramTest):
 
     def test_shards(self):
         """In a shard group or between them: who waits for the lost one names it."""
-        for group in ("2", "4"):
-            for way in ("shm", "tcp"):
+        for way in (["--transport", "shm"], ["--transport", "tcp"], ["--share-host-parameters"]):
+            for group in ("2", "4"):
                 for signal_number in (signal.SIGKILL, signal.SIGSTOP):
-                    with self.subTest(f"{signal_number.name}, --shard-group {group} over {way}"):
+                    with self.subTest(f"{signal_number.name}, --shard-group {group} {way}"):
                         job = self.start("psring", "train", *ENDLESS, "--strategy", "zero3", "--workers", 4, "--out", "run",
-                                         "--shard-group", group, "--heartbeat-timeout", SILENCE, "--transport", way)
+                                         "--shard-group", group, "--heartbeat-timeout", SILENCE, *way)
                         self.until_trains(job, "run")
                         os.kill(until(lambda: self.process_of("role-worker", 1), "no worker 1"), signal_number)
                         self.assert_refused(self.finish(job, BOUND), LOST, "worker 1")

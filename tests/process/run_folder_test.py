@@ -201,6 +201,14 @@ class ShardGroups(ProgramTest):
         self.assertIn("n = 2 ×", result.out)
 
 
+    def test_parameters_once_a_host(self):
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "zero3", "--workers", 4, "--shard-group",
+                                  "host,2", "--share-host-parameters", "--steps", 5, "--out", "run")
+        self.assert_done(result)
+        for group, equal in (("host", "="), ("2", "≈")):
+            self.assertRegex(result.out, rf"zero3 shard-group={group} .* ✓ .* ✓ +{equal} ")
+
+
 class Progress(ProgramTest):
     """Shown while the job runs; ended by Ctrl-C, because how long a job takes is nobody's promise."""
 

@@ -9,6 +9,7 @@
 #include <psring/worker/strategy/memory_formula.h>
 #include <psring/worker/strategy/parameter_window.h>
 #include <psring/worker/strategy/shard_groups.h>
+#include <psring/worker/strategy/shared_units.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/strategy/whole_units.h>
 #include <psring/worker/strategy/workers_only.h>
@@ -344,12 +345,79 @@ class Zero3 final : public Zero {
   ParameterWindow parameters_;
 };
 
+/// The same where owners share memory: parameters lie there whole, each owner updates its range in place, and all read
+/// them there. Nothing is gathered. A range is not written while it is read: an owner updates once all gradients are
+/// reduced, which are those of passes that are over at all; and a step begins once all owners have updated.
+class Zero3InPlace final : public Zero {
+ public:
+  Zero3InPlace(const Context& context, const JobOptions& job)
+      : Zero(context),
+        micros_(job.accumulate),
+        gradients_(context_, groups_, [this](Work& work) { wait(work); }),
+        parameters_(context_, owners()) {}
+
+  bool adds_up() const override { return false; }
+
+  void start() override {
+    for (UnitId unit = 0; unit < units(); ++unit) context_.initialise(unit, optimizer_.owned(unit), shard(unit));
+    optimizer_.start(context_);
+    broadcast({});
+    updated_ = owners().barrier();
+  }
+
+  void acquire(UnitId unit, Pass pass) override {
+    wait(updated_);
+    if (pass == Pass::backward) gradients_.open(unit);
+  }
+
+  void grad_ready(UnitId unit, Micro micro) override {
+    if (micro.last) ready_.add(unit);
+    gradients_.reduce(unit, micro);
+  }
+
+  void finish_step(Step step) override {
+    ready_.finish(step);
+    gradients_.drain();
+    std::vector<UnitBuffers> mine;
+    for (UnitId unit = 0; unit < units(); ++unit) mine.push_back({shard(unit), gradients_.owned(unit)});
+    optimizer_.update_all(step, mine);
+    updated_ = owners().barrier();
+    account();
+  }
+
+  void quiesce() override {
+    wait(updated_);
+    WorkersOnly::quiesce();
+  }
+
+  std::optional<std::vector<optim::StatePart>> state() override {
+    return save_owned([this](UnitId unit, Range) -> ConstElements { return shard(unit); });
+  }
+
+  Prediction predict() const override {
+    Prediction sum = predict_step(0, micros_, {}, one_by_one());
+    const std::size_t n = context_.layout.owners;
+    const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, micros_);
+    sum.worker_memory = worker_memory(context_, {n, n, n}, most);
+    return sum;
+  }
+
+ private:
+  Elements shard(UnitId unit) const { return owned(unit, context_.units[unit].parameters); }
+
+  const std::size_t micros_;
+  GradientShards gradients_;
+  SharedUnits parameters_;
+  Work updated_;  ///< complete once all owners have updated
+};
+
 }  // namespace
 
 std::unique_ptr<Strategy> make_zero(int stage, const Spec& spec, const Context& context, const JobOptions& job) {
   spec.allow_only({});
   if (stage == 1) return std::make_unique<Zero1>(context, job);
   if (stage == 2) return std::make_unique<Zero2>(context, job);
+  if (job.share_host_parameters) return std::make_unique<Zero3InPlace>(context, job);
   return std::make_unique<Zero3>(context, job);
 }
 
