@@ -185,7 +185,7 @@ std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
   std::vector<Gemm> list;
   worker::Shape shape{batch, model.input_cols};
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    model.layers[i]->gemms(shape, i > 0, list);
+    model.layers[i]->gemms(shape, {.dx = i > 0}, list);
     shape = model.layers[i]->output(shape);
   }
   if (list.empty()) fail(ErrorKind::usage, "model {} has no matrix products to measure", model.name);

@@ -199,6 +199,10 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--pad", job.pad, "wrap, so that all workers have as many samples, or none")
       ->group(what)
       ->capture_default_str();
+  command
+      .add_option("--freeze", job.freeze,
+                  "units that keep their values: names, numbers from 0, h.* for all that begin so; with commas")
+      ->group(what);
   command.add_option("--init", job.init, "a safetensors file to start from")->group(what);
 
   const char* optimizer = "Optimizer (as in PyTorch)";

@@ -10,7 +10,7 @@ namespace psring::cli {
 namespace {
 
 /// What may hold a comma, or is no value of a job.
-const std::set<std::string> kNoLists = {"help", "config", "strategies", "out",      "runs",      "model",
+const std::set<std::string> kNoLists = {"help", "config", "strategies", "out",      "runs",      "model", "freeze",
                                         "data", "init",   "betas",      "schedule", "aggregate", "link"};
 
 std::vector<std::string> split(const std::string& text) {

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <psring/cli/commands.h>
 #include <psring/cli/launch.h>
@@ -9,6 +10,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
+#include <psring/worker/checkpoints.h>
 #include <psring/worker/training.h>
 
 namespace psring::cli {
@@ -23,6 +25,20 @@ struct TrainFlags {
   std::string key;
 };
 
+void print_frozen(const worker::TrainSetup& setup) {
+  std::vector<std::string> names;
+  std::size_t parameters = 0;
+  for (const UnitLayout& unit : setup.layout().units) {
+    if (unit.trained) continue;
+    names.push_back(unit.name);
+    for (const TensorSlot& tensor : unit.tensors) parameters += tensor.spec.elements();
+  }
+  if (!names.empty()) fmt::print("not trained: {} parameters, of {}\n", parameters, fmt::join(names, ", "));
+  const std::vector<std::string> stateless = worker::units_without_state(setup);
+  if (!stateless.empty())
+    fmt::print("--resume: saved without the optimizer's state of {}: it starts at zero\n", fmt::join(stateless, ", "));
+}
+
 void print_plan(const worker::TrainSetup& setup) {
   const JobOptions& job = setup.job();
   const Layout& layout = setup.layout();
@@ -31,6 +47,7 @@ void print_plan(const worker::TrainSetup& setup) {
     for (const TensorSlot& tensor : unit.tensors) parameters += tensor.spec.elements();
   fmt::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
+  print_frozen(setup);
   if (!setup.strategy().servers) return;
   fmt::print("{}, {}{}; each server holds {} of {} elements ({:.1f} %), padding counted\n",
              count_of(job.workers, "worker"), count_of(job.servers, "server"),

@@ -136,7 +136,11 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
       fail(ErrorKind::data, "{}: damaged: it is not the file that {} names", shard.path(), file.string());
   }
   places_ = find_places(folder_, manifest_, shards_);
+  for (const SavedTensor& tensor : manifest_.tensors)
+    if (tensor.arrays == std::vector<std::string>{kValues}) untrained_.insert(tensor.name);
 }
+
+bool Checkpoint::was_trained(const std::string& tensor) const { return !untrained_.contains(tensor); }
 
 void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const {
   check(out.size() == range.size(), "{} elements for a range of {}", out.size(), range.size());
@@ -144,6 +148,7 @@ void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& ar
   for (const TensorSlot& tensor : unit.tensors) {
     const Range wanted = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(range);
     if (wanted.empty()) continue;
+    if (array != kValues && !was_trained(tensor.spec.name)) continue;
     const auto found = places_.find({tensor.spec.name, array});
     if (found == places_.end())
       fail(ErrorKind::data, "{}: has no {} of '{}'", folder_.string(), array, tensor.spec.name);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,8 +57,11 @@ class Checkpoint {
   const Manifest& manifest() const { return manifest_; }
   std::uint64_t step() const { return manifest_.step; }
 
-  /// Elements `range` of a unit, of one array; padding is zero. Throws data where something is damaged or is not there.
+  /// Elements `range` of a unit, of one array; padding is zero, and so is optimizer state of a tensor that was not
+  /// trained. Throws data where something is damaged or is not there.
   void read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const;
+  /// Was optimizer state saved of the tensor, where the rule has any?
+  bool was_trained(const std::string& tensor) const;
   /// Reads all that there is. Throws data where something is damaged.
   void verify() const;
 
@@ -66,6 +70,7 @@ class Checkpoint {
   Manifest manifest_;
   std::vector<ShardFile> shards_;
   SavedPlaces places_;
+  std::set<std::string> untrained_;  ///< tensors
 };
 
 }  // namespace psring::optim

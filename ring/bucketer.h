@@ -19,7 +19,8 @@ enum class BucketOrder : std::uint8_t { reverse, forward };
 class Bucketer {
  public:
   /// `bytes`: of each unit, in forward order. A bucket takes units until it has `bucket_bytes`, the first one
-  /// `first_bytes`, so that it leaves early. A unit is never cut.
+  /// `first_bytes`, so that it leaves early. A unit is never cut. One of no bytes goes with its neighbours, and is
+  /// never waited for.
   Bucketer(const std::vector<std::size_t>& bytes, std::size_t bucket_bytes, std::size_t first_bytes, BucketOrder order);
 
   /// Units [begin, end) of each bucket, in the order in which they are launched.
@@ -30,6 +31,7 @@ class Bucketer {
   std::size_t ready(std::size_t unit);
 
  private:
+  const std::vector<std::size_t> bytes_;
   std::vector<Range> buckets_;
   std::vector<bool> ready_;         ///< by unit
   std::vector<std::size_t> waits_;  ///< units that each bucket still waits for

@@ -159,11 +159,11 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
 std::size_t Shard::bytes_for(const Layout& layout) const {
   const std::size_t parameter = size_bytes(layout.parameter_type);
   const std::size_t gradient = size_bytes(layout.gradient_type);
-  std::size_t bytes = gradient;
-  if (options_.optimizer != nullptr)
-    bytes = 2 * parameter + (options_.optimizer->slots() + (keeps_master(layout) ? 1 : 0)) * sizeof(float) +
-            (keeps_mean(layout) ? gradient : 0);
-  return bytes * (layout.elements() / layout.owners);
+  const std::size_t trained = layout.trained_elements() / layout.owners;
+  if (options_.optimizer == nullptr) return gradient * trained;
+  const std::size_t bytes = parameter + (options_.optimizer->slots() + (keeps_master(layout) ? 1 : 0)) * sizeof(float) +
+                            (keeps_mean(layout) ? gradient : 0);
+  return bytes * trained + parameter * (layout.elements() / layout.owners);
 }
 
 bool Shard::keeps_master(const Layout& layout) const {
@@ -177,19 +177,22 @@ void Shard::take_layout(net::LayoutMessage layout) {
     if (piece.owner != options_.rank) continue;
     auto& [first, last] = unit_slots_[piece.unit];
     if (first == last) first = slots_.size();
-    slots_.push_back({.piece = piece,
-                      .version = options_.first_version,
-                      .pushes = {layout_.layout.pushes, {0, std::vector<std::optional<Message>>(options_.workers)}}});
+    slots_.push_back({.piece = piece, .version = options_.first_version});
     last = slots_.size();
-    elements_ = piece.offset + piece.range.size();
+    if (!trained(slots_.back())) continue;
+    slots_.back().pushes = {layout_.layout.pushes, {0, std::vector<std::optional<Message>>(options_.workers)}};
+    ++updates_due_;
   }
-  const std::size_t gradient_bytes = elements_ * size_bytes(layout_.layout.gradient_type);
+  elements_ = layout_.layout.elements() / layout_.layout.owners;
+  const std::size_t trained = layout_.layout.trained_elements() / layout_.layout.owners;
+  const std::size_t gradient_bytes = trained * size_bytes(layout_.layout.gradient_type);
   if (options_.optimizer != nullptr) {
-    for (Buffer& version : parameters_)
-      version = Buffer(elements_ * size_bytes(layout_.layout.parameter_type), Category::parameters, ledger_);
-    if (keeps_master(layout_.layout)) master_ = Buffer(elements_ * sizeof(float), Category::optimizer, ledger_);
+    const std::size_t parameter = size_bytes(layout_.layout.parameter_type);
+    parameters_[0] = Buffer(elements_ * parameter, Category::parameters, ledger_);
+    parameters_[1] = Buffer(trained * parameter, Category::parameters, ledger_);
+    if (keeps_master(layout_.layout)) master_ = Buffer(trained * sizeof(float), Category::optimizer, ledger_);
     for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
-      state_[s] = Buffer(elements_ * sizeof(float), Category::optimizer, ledger_);
+      state_[s] = Buffer(trained * sizeof(float), Category::optimizer, ledger_);
     if (keeps_mean(layout_.layout)) mean_ = Buffer(gradient_bytes, Category::gradients, ledger_);
   } else {
     parameters_[0] = Buffer(gradient_bytes, Category::gradients, ledger_);
@@ -205,7 +208,7 @@ void Shard::take_layout(net::LayoutMessage layout) {
 
 void Shard::begin_with(const Slot& slot, std::span<const float> start) {
   narrow(start, values(slot, slot.version));
-  if (master_.size_bytes() > 0) copy(start, Elements(master(slot, {0, start.size()})));
+  if (trained(slot) && master_.size_bytes() > 0) copy(start, Elements(master(slot, {0, start.size()})));
 }
 
 void Shard::load_saved() {
@@ -215,6 +218,7 @@ void Shard::load_saved() {
     std::vector<float> start(slot.piece.range.size());
     options_.saved(unit, slot.piece.range, optim::kValues, start);
     begin_with(slot, start);
+    if (!trained(slot)) continue;
     const optim::Optimizer::State of_slot = state(slot, {0, slot.piece.range.size()});
     for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
       options_.saved(unit, slot.piece.range, optim::slot_array(s), of_slot.slot[s]);
@@ -276,6 +280,7 @@ void Shard::wait(Slot& slot, Waiter waiter) {
 void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   Slot& slot = find(message);
   const FrameHeader header = message.header;
+  if (!trained(slot)) fail(ErrorKind::protocol, "a push of unit {}, which is not trained", header.unit);
   if (header.micro >= slot.pushes.size())
     fail(ErrorKind::protocol, "a push of micro-batch {} of {}", header.micro, slot.pushes.size());
   if (header.step > slot.version)
@@ -309,6 +314,9 @@ void Shard::copy_payload(Message& message) {
 
 void Shard::on_pull(Message& message, std::vector<net::Outgoing>& replies) {
   Slot& slot = find(message);
+  if (!trained(slot) && (options_.optimizer == nullptr || message.header.version > slot.version))
+    fail(ErrorKind::protocol, "a pull of version {} of unit {}, which is not trained", message.header.version,
+         message.header.unit);
   wait(slot, {message.header.sender(), message.header, message.reply_space, std::move(message.holder), false});
   answer_waiters(slot, replies);
 }
@@ -324,8 +332,8 @@ void Shard::on_save(const FrameHeader& header) {
 }
 
 std::optional<std::uint64_t> Shard::save_due() const {
-  if (!save_ ||
-      std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.version != save_->step; }))
+  if (!save_ || std::any_of(slots_.begin(), slots_.end(),
+                            [&](const Slot& slot) { return trained(slot) && slot.version != save_->step; }))
     return std::nullopt;
   return save_->step;
 }
@@ -335,9 +343,10 @@ std::vector<optim::StatePart> Shard::state() {
   for (const Slot& slot : slots_) {
     const UnitLayout& unit = layout_.layout.units[slot.piece.unit];
     const Range whole{0, slot.piece.range.size()};
-    parts.push_back(
-        {&unit, slot.piece.range, optim::kValues,
-         master_.size_bytes() > 0 ? ConstElements(master(slot, whole)) : ConstElements(values(slot, slot.version))});
+    const bool copied = unit.trained && master_.size_bytes() > 0;
+    parts.push_back({&unit, slot.piece.range, optim::kValues,
+                     copied ? ConstElements(master(slot, whole)) : ConstElements(values(slot, slot.version))});
+    if (!unit.trained) continue;
     const optim::Optimizer::State of_slot = state(slot, {0, slot.piece.range.size()});
     for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
       parts.push_back({&unit, slot.piece.range, optim::slot_array(s), of_slot.slot[s]});
@@ -362,8 +371,9 @@ optim::Update Shard::update_for(const Slot& slot) const {
 
 Elements Shard::values(const Slot& slot, std::uint64_t version) {
   const Layout& layout = layout_.layout;
-  const Elements all = options_.optimizer == nullptr ? parameters_[0].elements(layout.gradient_type)
-                                                     : parameters_[version % 2].elements(layout.parameter_type);
+  const Elements all = options_.optimizer == nullptr
+                           ? parameters_[0].elements(layout.gradient_type)
+                           : parameters_[trained(slot) ? version % 2 : 0].elements(layout.parameter_type);
   return all.subspan(slot.piece.offset, slot.piece.range.size());
 }
 
@@ -416,7 +426,7 @@ void Shard::complete(Slot& slot, std::vector<net::Outgoing>& replies) {
     update_now(slot);
     return finish_version(slot, replies);
   }
-  if (++aggregated_ < slots_.size()) return;
+  if (++aggregated_ < updates_due_) return;
   aggregated_ = 0;
   summing_ = by_sum();
   if (!summing_) return apply_all(replies);
@@ -473,7 +483,7 @@ void Shard::add_to_mean(Slot& slot) {
 
 Verdict::Sums Shard::square_sums() {
   Verdict::Sums sums(1);
-  for (const Slot& slot : slots_) optim::add_square_sum(mean(slot), sums[0]);
+  for (const Slot& slot : trained_slots()) optim::add_square_sum(mean(slot), sums[0]);
   return sums;
 }
 
@@ -481,7 +491,7 @@ Verdict::Sums Shard::square_sums() {
 Verdict::Sums Shard::layerwise_sums() {
   Verdict::Sums sums;
   const auto& units = layout_.layout.units;
-  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+  for (const std::size_t unit : layout_.layout.trained()) {
     std::vector<optim::TensorSums> of_unit(units[unit].tensors.size());
     for (std::size_t s = unit_slots_[unit].first; s < unit_slots_[unit].second; ++s) {
       const Slot& slot = slots_[s];
@@ -513,26 +523,26 @@ void Shard::on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& rep
 }
 
 void Shard::skip_all(std::vector<net::Outgoing>& replies) {
-  for (Slot& slot : slots_) {
+  for (Slot& slot : trained_slots()) {
     copy(values(slot, slot.version), values(slot, slot.version + 1));
     finish_version(slot, replies);
   }
 }
 
 void Shard::apply_all(std::vector<net::Outgoing>& replies) {
-  for (Slot& slot : slots_) {
+  for (Slot& slot : trained_slots()) {
     const Elements out = options_.optimizer->layerwise() ? mean(slot) : values(slot, slot.version + 1);
     parallel_.for_slices(slot.piece.range.size(), kBlock,
                          [&](Range slice) { apply(slot, slice, mean(slot).part(slice), out.part(slice)); });
   }
   if (options_.optimizer->layerwise()) return contribute(layerwise_sums(), replies);
-  for (Slot& slot : slots_) finish_version(slot, replies);
+  for (Slot& slot : trained_slots()) finish_version(slot, replies);
 }
 
 void Shard::scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& replies) {
   const auto& units = layout_.layout.units;
   std::size_t at = 0;
-  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+  for (const std::size_t unit : layout_.layout.trained()) {
     std::vector<optim::TensorSums> sums(units[unit].tensors.size());
     for (optim::TensorSums& tensor : sums) {
       tensor.parameters = total.at(at++);
@@ -549,7 +559,7 @@ void Shard::scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& re
       if (master_.size_bytes() > 0) narrow(after, next);
     }
   }
-  for (Slot& slot : slots_) finish_version(slot, replies);
+  for (Slot& slot : trained_slots()) finish_version(slot, replies);
 }
 
 void Shard::finish_version(Slot& slot, std::vector<net::Outgoing>& replies) {
@@ -571,7 +581,7 @@ void Shard::answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies) {
     FrameHeader header = answer_to(waiter.header, FrameType::values);
     header.version = slot.version;
     header.dtype = current.type();
-    if (skipped_) header.flags |= FrameHeader::kSkipped;
+    if (skipped_ && trained(slot)) header.flags |= FrameHeader::kSkipped;
     std::span<const std::byte> payload = now;
     if (!waiter.space.empty()) {
       if (!waiter.stored) std::memcpy(waiter.space.data(), now.data(), now.size());
@@ -583,9 +593,10 @@ void Shard::answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies) {
 }
 
 std::uint64_t Shard::version() const {
-  std::uint64_t least = slots_.empty() ? 0 : slots_.front().version;
-  for (const Slot& slot : slots_) least = std::min(least, slot.version);
-  return least;
+  std::optional<std::uint64_t> least;
+  for (const Slot& slot : slots_)
+    if (trained(slot)) least = std::min(least.value_or(slot.version), slot.version);
+  return least.value_or(0);
 }
 
 std::string Shard::describe() const {

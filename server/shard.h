@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,8 @@ struct ShardOptions {
 /// gradients that wait for the rest of the workers. A pure state machine: frame in, replies out; no
 /// sockets, no clock. Every piece has a version, the number of its updates; a push of step t leads to
 /// version t + 1. Without clipping and layerwise rules a piece is updated as soon as its last gradient
-/// is there; with them the whole step waits for a verdict (sums over all shards, added up by server 0).
+/// is there; with them the whole step waits for a verdict (sums over all shards, added up by server 0). A unit that is
+/// not trained stays in the version that the job begins with: it has no second copy, no state, and takes no push.
 class Shard {
  public:
   Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledger);
@@ -120,6 +122,11 @@ class Shard {
   void contribute(const Verdict::Sums& sums, std::vector<net::Outgoing>& replies);
   void apply_all(std::vector<net::Outgoing>& replies);
   void scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
+  bool trained(const Slot& slot) const { return layout_.layout.units[slot.piece.unit].trained; }
+  /// Slots in which every trained unit's lie, in their order.
+  auto trained_slots() {
+    return slots_ | std::views::filter([this](const Slot& slot) { return trained(slot); });
+  }
   void finish_version(Slot& slot, std::vector<net::Outgoing>& replies);
   void answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies);
 
@@ -147,8 +154,11 @@ class Shard {
   std::vector<Slot> slots_;
   std::optional<net::FrameHeader> save_;                         ///< that was asked for, and is not answered yet
   std::vector<std::pair<std::size_t, std::size_t>> unit_slots_;  ///< for each unit: its slots [first, last)
-  Buffer parameters_[2];  ///< version v is in parameters_[v % 2]; with the optimizer elsewhere, [0] the mean
-  Buffer master_;         ///< of parameters narrower than f32
+  std::size_t updates_due_ = 0;                                  ///< trained slots: a step updates so many
+  /// Version v is in parameters_[v % 2], but all of what is not trained in [0], after the rest; with the optimizer
+  /// elsewhere, [0] is the mean. Places are those of pieces, in what only trained units have, too.
+  Buffer parameters_[2];
+  Buffer master_;  ///< of parameters narrower than f32
   Buffer state_[optim::Optimizer::kMaxSlots];
   Buffer mean_;  ///< with several micro-batches, or a verdict: the step's mean gradient, then a layerwise direction
   std::size_t aggregated_ = 0;  ///< slots whose mean is there

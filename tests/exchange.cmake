@@ -5,6 +5,7 @@ psring_test(local_reduce_test LABELS exchange SOURCES support/in_process_job.cpp
 psring_test(shard_group_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 900)
 psring_test(shared_parameters_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 900)
 psring_test(precision_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 900)
+psring_test(freeze_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 900)
 psring_test(resume_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker)
 psring_test(shard_save_test LABELS exchange SOURCES support/shard_cluster.cpp LINKS psring::server)
 psring_test(missing_gradients_test LABELS exchange SOURCES support/in_process_job.cpp

@@ -374,9 +374,9 @@ std::map<std::vector<std::size_t>, int> operations(const std::vector<Gemm>& list
 TEST_CASE("needed operations are counted, and the products stated are those called") {
   const GptShape shape{.layers = 6, .dim = 384, .heads = 6, .context = 256, .vocab = 256};
   const double rows = 2048;
-  CHECK(make_mlp_half(shape, 0)->flops({2048, 384}, true) == Approx(3 * 2 * rows * 384 * 1536 * 2));
-  CHECK(make_head(shape)->flops({2048, 384}, true) == Approx(3 * 2 * rows * 384 * 256));
-  CHECK(make_attention_half(shape, 0)->flops({2048, 384}, true) ==
+  CHECK(make_mlp_half(shape, 0)->flops({2048, 384}, {}) == Approx(3 * 2 * rows * 384 * 1536 * 2));
+  CHECK(make_head(shape)->flops({2048, 384}, {}) == Approx(3 * 2 * rows * 384 * 256));
+  CHECK(make_attention_half(shape, 0)->flops({2048, 384}, {}) ==
         Approx(3 * 2 * rows * 384 * (1152 + 384) + 6 * 2.0 * 8 * 384 * 256 * 257 / 2));
 
   const Model model = gpt("gpt:layers=2,dim=24,heads=3,context=70,vocab=13");
@@ -388,7 +388,7 @@ TEST_CASE("needed operations are counted, and the products stated are those call
   std::vector<Gemm> stated;
   Shape in{2, 70};
   for (const auto& layer : model.layers) {
-    layer->gemms(in, true, stated);
+    layer->gemms(in, {}, stated);
     in = layer->output(in);
   }
   CHECK(operations(stated) == operations(stack.products()));
@@ -409,4 +409,25 @@ TEST_CASE("what a block keeps for backward is in the activations' type, but for 
   // Two halves' inputs; queries, keys, values and the heads' output, what goes into the GELU; two norms, and a log-sum
   // a row and head.
   CHECK(kept(3, type) - kept(2, type) == (2 + 4 + 4) * rows * 32 * bytes + (2 * 2 + 4) * rows * 4);
+}
+
+TEST_CASE("what is not wanted is neither counted nor called") {
+  const GptShape shape{.layers = 2, .dim = 24, .heads = 3, .context = 70, .vocab = 13};
+  const std::unique_ptr<Layer> list[] = {make_attention_half(shape, 0), make_mlp_half(shape, 0), make_head(shape)};
+  for (const auto& layer : list) {
+    const double all = layer->flops({140, 24}, {});
+    const double backward = layer->flops({140, 24}, {.gradients = false});
+    const double forward = layer->flops({140, 24}, {.dx = false, .gradients = false});
+    CHECK(forward < backward);
+    CHECK(backward < all);
+    CHECK(all == 3 * forward);
+    CHECK(layer->flops({140, 24}, {.dx = false}) == all);  // the norm's gradients need all but the last step
+    std::vector<Gemm> products;
+    layer->gemms({140, 24}, {.dx = false, .gradients = false}, products);
+    const std::size_t of_forward = products.size();
+    products.clear();
+    layer->gemms({140, 24}, {.gradients = false}, products);
+    for (const Gemm& each : products) CHECK_FALSE((each.transpose_a && each.k == 140));  // x^T dy
+    CHECK(products.size() > of_forward);
+  }
 }

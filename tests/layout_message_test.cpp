@@ -17,7 +17,7 @@ LayoutMessage sample() {
   std::vector<UnitSpec> units(3);
   units[0] = {"root",
               {{{"wte", {31, 16}, {Init::Kind::normal, 0.02F}}, 7}, {{"ln", {16}, {Init::Kind::constant, 1}}, 9}}};
-  units[1] = {"", {}};
+  units[1] = {"", {}, false};
   units[2] = {std::string(256, 'x'), {{{"scalar", {}, {Init::Kind::uniform, 0.5F}}, 1}, {{"none", {0, 5}, {}}, 2}}};
   Layout layout = make_layout(std::move(units), 3);
   layout.piece_elements = 65536;
@@ -70,6 +70,7 @@ TEST_CASE("a layout comes out as it went in") {
     const UnitLayout& put = message.layout.units[u];
     CHECK(got.name == put.name);
     CHECK(got.elements == put.elements);
+    CHECK(got.trained == put.trained);
     REQUIRE(got.tensors.size() == put.tensors.size());
     for (std::size_t t = 0; t < got.tensors.size(); ++t) {
       CHECK(got.tensors[t].spec.name == put.tensors[t].spec.name);
@@ -133,15 +134,20 @@ TEST_CASE("claims beyond the bounds are refused before anything is allocated for
   CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements, DType::f32, 0)), Catch::Contains("no pushes"));
   CHECK_THAT(refusal(Raw().head(1, 0, kPieceElements, DType::f32, tera)), Catch::Contains("at most 65536"));
   CHECK_THAT(refusal(Raw().head(tera, 0)), Catch::Contains("at most 65536"));
-  CHECK_THAT(refusal(Raw().head(1, 1).number(tera)), Catch::Contains("at most 256"));                // a name
-  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(tera)), Catch::Contains("at most 1048576"));  // tensors
-  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(0).number(tera)), Catch::Contains("at most 8"));
-  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).tensor({tera, tera})), Catch::Contains("too large"));
-  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).tensor({UINT64_MAX})), Catch::Contains("at most"));
-  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).tensor({1}, 3)), Catch::Contains("at most 2"));
-  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).tensor({1}, 0, tera)), Catch::Contains("at most 1048576"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(tera)), Catch::Contains("at most 256"));       // a name
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(2)), Catch::Contains("at most 1"));  // trained
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(tera)),
+             Catch::Contains("at most 1048576"));  // tensors
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).number(0).number(tera)),
+             Catch::Contains("at most 8"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({tera, tera})),
+             Catch::Contains("too large"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({UINT64_MAX})), Catch::Contains("at most"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({1}, 3)), Catch::Contains("at most 2"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({1}, 0, tera)),
+             Catch::Contains("at most 1048576"));
   Raw many;
-  many.head(1, 1).number(0).number(300);
+  many.head(1, 1).number(0).number(1).number(300);
   for (int i = 0; i < 300; ++i) many.tensor({tera});
   CHECK_THAT(refusal(many), Catch::Contains("elements"));
   Raw huge;

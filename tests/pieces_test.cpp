@@ -51,6 +51,27 @@ TEST_CASE("an owner's range is cut on multiples of the grain, the rest comes las
   }
 }
 
+TEST_CASE("what is trained stands first in an owner's storage, in order, and the rest after it") {
+  for (const std::size_t owners : {1, 3}) {
+    Layout layout = layout_of({1, 100'000, 300, kPieceElements + 1, 700}, owners);
+    for (const std::size_t unit : {0, 3}) layout.units[unit].trained = false;
+    CHECK(layout.trained() == std::vector<std::size_t>{1, 2, 4});
+    CHECK(layout.elements() - layout.trained_elements() == layout.units[0].elements + layout.units[3].elements);
+    CHECK(layout.gradient_bytes() == layout.trained_elements() * sizeof(float));
+    CHECK(layout.gradient_bytes(3) == 0);
+    std::map<std::size_t, std::size_t> stored;
+    for (const bool trained : {true, false}) {
+      for (const Piece& piece : make_pieces(layout)) {
+        if (layout.units[piece.unit].trained != trained) continue;
+        CHECK(piece.offset == stored[piece.owner]);
+        stored[piece.owner] += piece.range.size();
+      }
+      if (trained) CHECK(stored[0] == layout.trained_elements() / owners);
+    }
+    for (std::size_t owner = 0; owner < owners; ++owner) CHECK(stored[owner] == layout.elements() / owners);
+  }
+}
+
 TEST_CASE("no unit and empty units have no pieces") {
   CHECK(make_pieces(layout_of({}, 3)).empty());
   CHECK(make_pieces(layout_of({0, 0}, 3)).empty());

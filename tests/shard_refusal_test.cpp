@@ -293,13 +293,39 @@ class Fuzzer {
 
 }  // namespace
 
+TEST_CASE("what is not trained takes no push, and has one version") {
+  const auto optimizer = GENERATE(values<std::string>({"adam", ""}));
+  Layout layout = small_layout(1);
+  layout.units[0].trained = false;
+  ShardCluster cluster({.servers = 1, .workers = 1, .optimizer = optimizer});
+  cluster.open(layout);
+  const std::vector<Piece> pieces = make_pieces(layout);
+  const std::vector<float> values = gradient(layout, 0, 1);
+  for (const FrameType type : {FrameType::push, FrameType::push_pull}) {
+    const Frame push = push_frame(0, pieces[0], 0, values, type);
+    check_failure(cluster.send(0, push), push, "unit 0, which is not trained");
+  }
+  Frame later = pull_frame(0, pieces[0], 1);
+  if (optimizer.empty()) later.header.version = 0;  // such a server has none of it
+  check_failure(cluster.send(0, later), later, "unit 0, which is not trained");
+  if (optimizer.empty()) return;
+  const std::vector<float> before = cluster.pull(layout, 0, 0);
+  CHECK(before.size() == layout.units[0].elements);
+  for (std::uint64_t step = 0; step < 3; ++step)
+    for (const Piece& piece : pieces)
+      if (piece.unit == 1) cluster.send(0, push_frame(0, piece, step, gradient(layout, 1, step)));
+  CHECK(cluster.shard(0).version() == 3);
+  CHECK(cluster.pull(layout, 0, 0) == before);
+}
+
 TEST_CASE("random frames end no shard") {
   const auto rules = GENERATE(
       values<ShardRules>({{.servers = 1, .workers = 2, .memory_bytes = 1 << 20},
                           {.servers = 2, .workers = 2, .optimizer = "", .memory_bytes = 1 << 20},
                           {.servers = 3, .workers = 2, .optimizer = "adam", .clip_norm = 1, .memory_bytes = 1 << 20},
                           {.servers = 3, .workers = 2, .optimizer = "lamb", .clip_norm = 1, .memory_bytes = 1 << 20}}));
-  const Layout layout = small_layout(rules.servers);
+  Layout layout = small_layout(rules.servers);
+  layout.units[1].trained = GENERATE(true, false);
   std::size_t failed = 0;
   std::size_t done = 0;
   for (std::uint64_t seed = 0; seed < 10; ++seed) {

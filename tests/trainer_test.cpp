@@ -171,6 +171,38 @@ TEST_CASE("layers without parameters have no unit") {
   CHECK(log == mlp_pass("0 last"));
 }
 
+TEST_CASE("backward ends where nothing before is trained, and what is not trained is never ready") {
+  JobOptions job = job_of("mlp:6-5-4-4-3");
+  const auto backward = [&](const char* freeze) {
+    job.freeze = freeze;
+    return between(train(job), ">release layers.3", "finish 0");
+  };
+  CHECK(backward("0,2") == Log{"<acquire layers.3", "<release layers.3", "ready layers.3 0 last", "<acquire layers.2",
+                               "<release layers.2", "<acquire layers.1", "<release layers.1", "ready layers.1 0 last"});
+  CHECK(backward("0,1,2") == Log{"<acquire layers.3", "<release layers.3", "ready layers.3 0 last"});
+  CHECK(backward("3").front() == "<acquire layers.3");
+  // A unit that is held from end to end goes once backward is through the last layer that is wanted.
+  job.model = "gpt:layers=2,dim=8,heads=2,context=4,vocab=11";
+  job.units = "block";
+  job.freeze = "root,h.0";
+  CHECK(between(train(job), ">release root", "finish 0") ==
+        Log{"<acquire root", "<release root", "<acquire h.1", "<release h.1", "ready h.1 0 last"});
+}
+
+TEST_CASE("a worker without samples passes what the others do") {
+  JobOptions job = job_of("mlp:6-5-4-4-3");
+  job.freeze = "0,2";
+  const Log all = train(job);
+  job.data = "synthetic:samples=5";
+  job.pad = "none";
+  job.virtual_workers = 2;
+  job.steps = 2;
+  const Log pass = between(all, "begin 0", "finish 0");
+  const Log empty = between(train(job), "begin 1", "finish 1");
+  REQUIRE(empty.size() == 2 * pass.size());
+  for (std::size_t i = 0; i < pass.size(); ++i) CHECK(empty[pass.size() + i].substr(0, 15) == pass[i].substr(0, 15));
+}
+
 TEST_CASE("evaluation acquires for a forward pass, when it is due and at the end") {
   JobOptions job = job_of("mlp:6-5-3");
   job.steps = 5;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,9 @@ std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup) {
   std::vector<std::string> trained{optim::kValues};
   for (std::size_t slot = 0; slot < setup.optimizer().rule->slots(); ++slot) trained.push_back(optim::slot_array(slot));
   for (const UnitLayout& unit : setup.layout().units)
-    for (const TensorSlot& tensor : unit.tensors) tensors.push_back({tensor.spec.name, tensor.spec.shape, trained});
+    for (const TensorSlot& tensor : unit.tensors)
+      tensors.push_back(
+          {tensor.spec.name, tensor.spec.shape, unit.trained ? trained : std::vector<std::string>{optim::kValues}});
   for (const TensorSlot& tensor : setup.buffers().tensors)
     tensors.push_back({tensor.spec.name, tensor.spec.shape, {optim::kValues}});
   return tensors;
@@ -53,6 +56,17 @@ void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup) {
   if (saved.step() >= setup.steps())
     fail(ErrorKind::data, "--resume {}: is at step {} already, and the run ends at step {} (--steps)", name,
          saved.step(), setup.steps());
+}
+
+std::vector<std::string> units_without_state(const TrainSetup& setup) {
+  std::vector<std::string> names;
+  if (!setup.saved() || setup.optimizer().rule->slots() == 0) return names;
+  for (const UnitLayout& unit : setup.layout().units)
+    if (unit.trained && !std::all_of(unit.tensors.begin(), unit.tensors.end(), [&](const TensorSlot& tensor) {
+          return setup.saved()->was_trained(tensor.spec.name);
+        }))
+      names.push_back(unit.name);
+  return names;
 }
 
 Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers)

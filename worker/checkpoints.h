@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <psring/optim/checkpoint.h>
 #include <psring/optim/checkpoint_folder.h>
@@ -16,8 +17,12 @@ class TrainSetup;
 
 /// Throws data, naming --resume and what differs, where a run cannot continue from the checkpoint to the same bits as
 /// the one that wrote it: another model, optimizer, seed, batch or data. How it is trained, by how many and how
-/// fast, is free.
+/// fast, is free; and what is frozen.
 void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup);
+
+/// Units that are trained, and that the run which --resume continues from had frozen in part at least: the optimizer's
+/// state of that begins with zeros.
+std::vector<std::string> units_without_state(const TrainSetup& setup);
 
 /// A worker's part in saving checkpoints. Its strategy says what it has; worker 0 adds the layers' buffers, and the
 /// manifest once all others have written theirs.

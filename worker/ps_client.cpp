@@ -9,7 +9,8 @@
 namespace psring::worker {
 
 std::size_t lent_bytes(const Layout& layout) {
-  return layout.parameter_bytes() + 2 * layout.gradient_bytes() + 3 * (layout.units.size() + 1) * Arena::kAlignment;
+  const std::size_t gradient_bytes = layout.elements() * size_bytes(layout.gradient_type);
+  return layout.parameter_bytes() + 2 * gradient_bytes + 3 * (layout.units.size() + 1) * Arena::kAlignment;
 }
 
 namespace {

@@ -15,7 +15,8 @@
 namespace psring::worker {
 
 /// What an arena needs for the parameters and the gradients of all units, and what a rank owns of the latter beside
-/// them.
+/// them: also of units that are not trained, since units that come and go leave gaps. What is not used of it takes no
+/// memory.
 std::size_t lent_bytes(const Layout& layout);
 
 /// Push and pull against the servers of a job. Starting calls never wait; frames leave in priority order

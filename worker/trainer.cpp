@@ -89,15 +89,22 @@ void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) 
     data.read(samples[i], {input.row(i), input.cols}, targets.subspan(i * each, each));
 }
 
+/// From the unit's first layer that the pass goes through to its last.
+Range Trainer::layers_of(std::size_t unit, Pass pass) const {
+  if (pass == Pass::backward) return parts_.flat.backward_layers(unit);
+  const auto layers = parts_.flat.layers_of(unit);
+  return {layers.front(), layers.back() + 1};
+}
+
 void Trainer::acquire(std::size_t layer, Pass pass) {
   const UnitId unit = parts_.flat.unit_of(layer);
   if (unit == kNoUnit) return;
-  const auto layers = parts_.flat.layers_of(unit);
-  if (layer != (pass == Pass::forward ? layers.front() : layers.back())) return;
+  const Range layers = layers_of(unit, pass);
+  if (layer != (pass == Pass::forward ? layers.begin : layers.end - 1)) return;
   const Trace::Span span(parts_.trace, "acquire", parts_.trace.on() ? parts_.layout.units[unit].name : "");
   parts_.strategy.acquire(unit, pass);
   binding_.bind_parameters(unit, parts_.units[unit].parameters);
-  if (pass == Pass::forward) return;
+  if (pass == Pass::forward || !parts_.flat.trained(unit)) return;
   binding_.bind_gradients(unit, parts_.units[unit].gradients);
   if (!parts_.strategy.adds_up()) binding_.reset_fresh(unit);
 }
@@ -105,8 +112,8 @@ void Trainer::acquire(std::size_t layer, Pass pass) {
 void Trainer::release(std::size_t layer, Pass pass) {
   const UnitId unit = parts_.flat.unit_of(layer);
   if (unit == kNoUnit) return;
-  const auto layers = parts_.flat.layers_of(unit);
-  if (layer == (pass == Pass::forward ? layers.back() : layers.front())) parts_.strategy.release(unit, pass);
+  const Range layers = layers_of(unit, pass);
+  if (layer == (pass == Pass::forward ? layers.end - 1 : layers.begin)) parts_.strategy.release(unit, pass);
 }
 
 void Trainer::forward(BufferUse use) {
@@ -122,7 +129,7 @@ void Trainer::forward(BufferUse use) {
 }
 
 void Trainer::backward(Micro micro) {
-  for (std::size_t layer = parts_.flat.layers(); layer-- > 0;) {
+  for (std::size_t layer = parts_.flat.layers(); layer-- > parts_.flat.first_trained_layer();) {
     acquire(layer, Pass::backward);
     forward_again(parts_.network.to_recompute(layer));
     {
@@ -144,7 +151,7 @@ void Trainer::forward_again(Range layers) {
 
 void Trainer::hand_over(std::size_t layer, Micro micro) {
   const UnitId unit = parts_.flat.unit_of(layer);
-  if (unit == kNoUnit || layer != parts_.flat.layers_of(unit).front()) return;
+  if (unit == kNoUnit || !parts_.flat.trained(unit) || layer != parts_.flat.layers_of(unit).front()) return;
   binding_.clear_unwritten(unit);
   parts_.strategy.grad_ready(unit, micro);
 }
@@ -160,7 +167,7 @@ void Trainer::forward_without_samples() {
 /// The same of both, and gradients of zero.
 void Trainer::pass_without_samples(Micro micro) {
   forward_without_samples();
-  for (std::size_t layer = parts_.flat.layers(); layer-- > 0;) {
+  for (std::size_t layer = parts_.flat.layers(); layer-- > parts_.flat.first_trained_layer();) {
     acquire(layer, Pass::backward);
     release(layer, Pass::backward);
     hand_over(layer, micro);

@@ -75,7 +75,9 @@ struct TrainParts {
 
 /// The loop, the same for every strategy: begin_step; for each layer acquire its unit, forward, release;
 /// the loss; in reverse acquire, backward, release, and grad_ready once a unit's last layer is through;
-/// finish_step. A unit is acquired before its first layer of a pass and released after its last.
+/// finish_step. A unit is acquired before its first layer of a pass and released after its last. Backward ends with the
+/// first layer that is trained: what only layers before it have is not acquired for it, and what is not trained has no
+/// grad_ready.
 class Trainer {
  public:
   Trainer(const TrainPlan& plan, const TrainParts& parts);
@@ -100,6 +102,7 @@ class Trainer {
   void backward(Micro micro);
   void evaluate(std::uint64_t step);
   void save(std::uint64_t step);
+  Range layers_of(std::size_t unit, Pass pass) const;
   void acquire(std::size_t layer, Pass pass);
   void release(std::size_t layer, Pass pass);
   [[noreturn]] void fail_not_finite(Step step) const;

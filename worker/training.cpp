@@ -89,6 +89,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   }
   model_ = registries.models.make(Spec::parse("--model", job.model));
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
+  if (!job.freeze.empty()) flat_->freeze(listed_units(*flat_, job.freeze));
   const std::size_t among_workers = job.shard_owners().value_or(job.workers);
   layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? among_workers : 1);
   layout_.piece_elements = piece_elements(job);
@@ -143,6 +144,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
   for (UnitId unit = 0; unit < units_.size(); ++unit) {
     const auto layers = setup.flat().layers_of(unit);
     unit_layers_.push_back({layers.front(), layers.back() + 1});
+    backward_layers_.push_back(setup.flat().backward_layers(unit));
   }
   Context context{.layout = setup.layout(),
                   .units = units_,
@@ -162,6 +164,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .memory = s.memory,
                   .clock = s.clock,
                   .unit_layers = unit_layers_,
+                  .backward_layers = backward_layers_,
                   .initial = nullptr};
   if (!job.init.empty()) {
     auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
@@ -212,7 +215,8 @@ void Training::run(TrainObserver& observer) {
   const Layout& layout = setup_.layout();
   Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate,
                   {layout.parameter_type, layout.parameter_type, layout.gradient_type},
-                  job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>());
+                  job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
+                  setup_.flat().wanted());
   Sampler samples = sampler();
   std::optional<Checkpoints> checkpoints;
   if (job.checkpoint_every > 0) checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values());

@@ -98,6 +98,7 @@ class Training {
   const Surroundings surroundings_;
   std::vector<UnitBuffers> units_;
   std::vector<Range> unit_layers_;
+  std::vector<Range> backward_layers_;
   LayerBuffers buffers_;
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;

@@ -18,6 +18,31 @@ std::size_t Layout::elements() const {
   return sum;
 }
 
+std::size_t Layout::trained_elements() const {
+  std::size_t sum = 0;
+  for (std::size_t unit = 0; unit < units.size(); ++unit) sum += trained_elements(unit);
+  return sum;
+}
+
+std::vector<std::size_t> Layout::trained() const {
+  std::vector<std::size_t> list;
+  for (std::size_t unit = 0; unit < units.size(); ++unit)
+    if (units[unit].trained) list.push_back(unit);
+  return list;
+}
+
+std::vector<std::size_t> Layout::offsets() const {
+  std::vector<std::size_t> offsets;
+  std::size_t trained = 0;
+  std::size_t frozen = trained_elements();
+  for (const UnitLayout& unit : units) {
+    std::size_t& next = unit.trained ? trained : frozen;
+    offsets.push_back(next);
+    next += unit.elements;
+  }
+  return offsets;
+}
+
 Layout make_layout(std::vector<UnitSpec> units, std::size_t owners) {
   Layout layout;
   layout.owners = owners;
@@ -27,7 +52,8 @@ Layout make_layout(std::vector<UnitSpec> units, std::size_t owners) {
       tensor.offset = offset;
       offset += round_up(tensor.spec.elements(), kCut);
     }
-    layout.units.push_back({std::move(unit.name), std::move(unit.tensors), Partition::padded(offset, owners)});
+    layout.units.push_back(
+        {std::move(unit.name), std::move(unit.tensors), Partition::padded(offset, owners), unit.trained});
   }
   return layout;
 }

@@ -41,6 +41,7 @@ struct UnitLayout {
   std::string name;
   std::vector<TensorSlot> tensors;
   std::size_t elements = 0;
+  bool trained = true;  ///< else it keeps the values that it starts with: no gradient, no optimizer state (--freeze)
 };
 
 /// The grain of an exchange with servers, where nothing else is said: 1 MiB of f32. See pieces.h.
@@ -59,17 +60,25 @@ struct Layout {
   std::size_t pushes = 1;  ///< of a worker in a step, of each unit: micro-batches that owners add up
 
   std::size_t elements() const;  ///< of all units, padding counted
+  /// Units that are trained, in order: all that gradients, updates and optimizer state are of.
+  std::vector<std::size_t> trained() const;
+  std::size_t trained_elements() const;
+  std::size_t trained_elements(std::size_t unit) const { return units[unit].trained ? units[unit].elements : 0; }
   std::size_t parameter_bytes() const { return elements() * size_bytes(parameter_type); }
-  std::size_t gradient_bytes() const { return elements() * size_bytes(gradient_type); }
+  std::size_t gradient_bytes() const { return trained_elements() * size_bytes(gradient_type); }
   std::size_t parameter_bytes(std::size_t unit) const { return units[unit].elements * size_bytes(parameter_type); }
-  std::size_t gradient_bytes(std::size_t unit) const { return units[unit].elements * size_bytes(gradient_type); }
+  std::size_t gradient_bytes(std::size_t unit) const { return trained_elements(unit) * size_bytes(gradient_type); }
   Partition partition(std::size_t unit) const { return {units[unit].elements, owners}; }
+  /// Where each unit begins in a vector of all: trained ones first, in order, so that a vector of what only these have
+  /// has the same places, and neighbours among them lie next to each other.
+  std::vector<std::size_t> offsets() const;
 };
 
 /// One tensor or a list of them that become one unit.
 struct UnitSpec {
   std::string name;
   std::vector<TensorSlot> tensors;  ///< offsets are not read: make_layout gives them
+  bool trained = true;
 };
 
 /// Places each unit's tensors in order, each on a multiple of kCut, and pads the unit to kCut * owners.

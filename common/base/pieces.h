@@ -13,7 +13,7 @@ struct Piece {
   std::size_t unit = 0;
   std::size_t owner = 0;
   Range range;             ///< elements of the unit
-  std::size_t offset = 0;  ///< where it stands in its owner's flat storage
+  std::size_t offset = 0;  ///< where it stands in its owner's flat storage; trained units come first there
 };
 
 /// All pieces of a layout: units in order, in each the owners in order, each owner's range cut on

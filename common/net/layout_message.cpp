@@ -101,6 +101,7 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
   out.number(message.layout.units.size());
   for (const UnitLayout& unit : message.layout.units) {
     out.text(unit.name);
+    out.number(unit.trained ? 1 : 0);
     out.number(unit.tensors.size());
     for (const TensorSlot& tensor : unit.tensors) {
       out.text(tensor.spec.name);
@@ -136,6 +137,7 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   for (std::size_t u = 0; u < count; ++u) {
     UnitSpec unit;
     unit.name = in.text();
+    unit.trained = in.number(1) == 1;
     const std::size_t tensors = in.number(kMaxTensors);
     for (std::size_t t = 0; t < tensors; ++t) {
       unit.tensors.push_back(read_tensor(in));

@@ -26,6 +26,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("shuffle", o.shuffle);
   visit("pad", o.pad);
   visit("units", o.units);
+  visit("freeze", o.freeze);
   visit("init", o.init);
   visit("optimizer", o.optimizer);
   visit("lr", o.lr);

@@ -26,6 +26,7 @@ struct JobOptions {
   std::string shuffle = "epoch";  ///< or none
   std::string pad = "wrap";       ///< or none
   std::string units = "layer";    ///< or block, root, N, 0+3,1+2
+  std::string freeze;             ///< units that are not trained: h.0,h.1; "": none
   std::string init;               ///< a safetensors file, or ""
 
   std::string optimizer = "sgd";

@@ -141,15 +141,16 @@ double Attention::product_flops() const {
   return 2.0 * pairs * static_cast<double>(batch * dim());
 }
 
-void Attention::gemms(std::vector<Gemm>& list) const {
+void Attention::gemms(bool with_backward, std::vector<Gemm>& list) const {
   for (std::size_t head = 0; head < batch * heads; ++head)
     for (std::size_t i = 0; i < blocks(*this); ++i) {
       const Block b = block(*this, i);
       const std::size_t stride = 3 * dim();
+      list.insert(list.end(), {rows_by_keys(*this, b, stride), rows_by_features(*this, b, dim())});
+      if (!with_backward) continue;
       list.insert(list.end(),
-                  {rows_by_keys(*this, b, stride), rows_by_features(*this, b, dim()), rows_by_keys(*this, b, stride),
-                   rows_by_keys(*this, b, dim()), keys_by_features(*this, b, dim()), keys_by_features(*this, b, stride),
-                   rows_by_features(*this, b, stride)});
+                  {rows_by_keys(*this, b, stride), rows_by_keys(*this, b, dim()), keys_by_features(*this, b, dim()),
+                   keys_by_features(*this, b, stride), rows_by_features(*this, b, stride)});
     }
 }
 

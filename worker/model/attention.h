@@ -32,8 +32,8 @@ struct Attention {
   std::size_t scratch_floats() const;  ///< of forward and of backward: two strips
   /// Of one product of queries and keys (or probabilities and values), its causal half.
   double product_flops() const;
-  /// Appends the products of one forward and backward, as they are called.
-  void gemms(std::vector<Gemm>& list) const;
+  /// Appends the products of one forward, and of one backward, as they are called.
+  void gemms(bool with_backward, std::vector<Gemm>& list) const;
 };
 
 /// qkv [rows, 3 dim] holds queries, keys and values side by side, each head's columns together;

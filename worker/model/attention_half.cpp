@@ -38,16 +38,18 @@ class AttentionHalf final : public Layer {
   std::size_t scratch_floats(Shape in) const override {
     return piece(in.elements()) + piece(3 * in.elements()) + piece(small_floats(in));
   }
-  /// Forward; by weights and by inputs in backward, which ln_1's gradients need with or without dx.
-  double flops(Shape in, bool /*with_dx*/) const override {
-    const double products = 3 * 2.0 * static_cast<double>(in.elements()) * static_cast<double>(4 * shape_.dim);
-    return products + 6 * attention(in).product_flops();  // scores and mix; by p, v, q and k
+  /// Forward; by weights, and by inputs, which ln_1's gradients need as dx does.
+  double flops(Shape in, Wanted wanted) const override {
+    const double products =
+        2 * linear_products(wanted) * static_cast<double>(in.elements()) * static_cast<double>(4 * shape_.dim);
+    const bool backward = wanted.gradients || wanted.dx;
+    return products + (backward ? 6 : 2) * attention(in).product_flops();  // scores and mix; by p, v, q and k
   }
-  void gemms(Shape in, bool /*with_dx*/, std::vector<Gemm>& list) const override {
+  void gemms(Shape in, Wanted wanted, std::vector<Gemm>& list) const override {
     const std::size_t dim = shape_.dim;
-    add_linear(list, in.rows, dim, 3 * dim);
-    add_linear(list, in.rows, dim, dim);
-    attention(in).gemms(list);
+    add_linear(list, wanted, in.rows, dim, 3 * dim);
+    add_linear(list, wanted, in.rows, dim, dim);
+    attention(in).gemms(wanted.gradients || wanted.dx, list);
   }
 
   void forward(const Forward& pass) const override {
@@ -90,19 +92,23 @@ class AttentionHalf final : public Layer {
     const auto small = scratch.take(small_floats(shape_of(pass.x)));
 
     // From y to the heads.
-    const Gradient& out = pass.gradients[kOutWeight];
-    pass.kernels.gemm(weight_product(rows, dim, dim), 1, mixed.data(), pass.dy.data, out.beta(), out.data());
-    add_column_sums(pass.dy, pass.gradients[kOutBias].beta(), pass.gradients[kOutBias].span(), small);
+    if (pass.wants_gradients()) {
+      const Gradient& out = pass.gradients[kOutWeight];
+      pass.kernels.gemm(weight_product(rows, dim, dim), 1, mixed.data(), pass.dy.data, out.beta(), out.data());
+      add_column_sums(pass.dy, pass.gradients[kOutBias].beta(), pass.gradients[kOutBias].span(), small);
+    }
     pass.kernels.gemm(input_product(rows, dim, dim), 1, pass.dy.data, pass.parameters[kOutWeight].data(), 0,
                       d_mixed.data);
     attention_backward(pass.kernels, attention(pass.x), qkv, mixed, log_sums, d_mixed.span(), d_qkv.span(), small);
 
     // From the heads to ln_1's output, which takes the place of d_mixed, and to x.
     const Matrix normal = d_mixed;
-    layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics, normal);
-    const Gradient& in = pass.gradients[kQkvWeight];
-    pass.kernels.gemm(weight_product(rows, dim, 3 * dim), 1, normal.data, d_qkv.data, in.beta(), in.data());
-    add_column_sums(d_qkv, pass.gradients[kQkvBias].beta(), pass.gradients[kQkvBias].span(), small);
+    if (pass.wants_gradients()) {
+      layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics, normal);
+      const Gradient& in = pass.gradients[kQkvWeight];
+      pass.kernels.gemm(weight_product(rows, dim, 3 * dim), 1, normal.data, d_qkv.data, in.beta(), in.data());
+      add_column_sums(d_qkv, pass.gradients[kQkvBias].beta(), pass.gradients[kQkvBias].span(), small);
+    }
     const Matrix d_normal = normal;
     pass.kernels.gemm(input_product(rows, dim, 3 * dim), 1, d_qkv.data, pass.parameters[kQkvWeight].data(), 0,
                       d_normal.data);

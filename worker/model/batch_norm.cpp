@@ -136,8 +136,10 @@ void BatchNorm::backward(const Backward& pass) const {
       sum[cols_ + j] += d * ((x.row(r)[j] - mean[j]) * scale[j]);
     }
   });
-  add_to(pass.gradients[kBias], sums.first(cols_));
-  add_to(pass.gradients[kWeight], sums.last(cols_));
+  if (pass.wants_gradients()) {
+    add_to(pass.gradients[kBias], sums.first(cols_));
+    add_to(pass.gradients[kWeight], sums.last(cols_));
+  }
   if (pass.dx.data == nullptr) return;
   divide(sums, x.rows);
   const float* weight = pass.parameters[kWeight].data();

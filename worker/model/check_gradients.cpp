@@ -45,16 +45,17 @@ class Probe {
   }
 
   /// Runs backward `times` times into gradients that start as NaN; the last element is dx, empty without it.
-  std::vector<std::vector<float>> backward(int times, bool with_dx) {
+  std::vector<std::vector<float>> backward(int times, Wanted wanted) {
     forward();
     std::vector<std::span<const float>> parameters(values_.begin(), values_.end());
     std::vector<std::vector<float>> results;
     for (const auto& value : values_) results.emplace_back(value.size(), std::nanf(""));
-    results.emplace_back(with_dx ? x_.size() : 0, std::nanf(""));
+    results.emplace_back(wanted.dx ? x_.size() : 0, std::nanf(""));
     std::deque<bool> fresh(values_.size(), true);
-    std::vector<Gradient> gradients;
-    for (std::size_t t = 0; t < values_.size(); ++t) gradients.emplace_back(std::span(results[t]), fresh[t]);
-    const Matrix dx{with_dx ? results.back().data() : nullptr, in_.rows, in_.cols};
+    std::vector<Gradient> gradients(wanted.gradients ? 0 : values_.size());
+    for (std::size_t t = 0; wanted.gradients && t < values_.size(); ++t)
+      gradients.emplace_back(std::span(results[t]), fresh[t]);
+    const Matrix dx{wanted.dx ? results.back().data() : nullptr, in_.rows, in_.cols};
     for (int i = 0; i < times; ++i)
       layer_.backward({*kernels_,
                        parameters,
@@ -165,8 +166,8 @@ GradientCheck worst_of(Probe& probe, const std::string& name, std::vector<float>
 }
 
 void check_accumulation(Probe& probe, const std::vector<std::vector<float>>& once, bool with_dx) {
-  const auto twice = probe.backward(2, with_dx);
-  const auto alone = probe.backward(1, false);
+  const auto twice = probe.backward(2, {.dx = with_dx});
+  const auto alone = probe.backward(1, {.dx = false});
   for (std::size_t t = 0; t < probe.tensors(); ++t) {
     const double scale = root_mean_square(once[t]);
     for (std::size_t i = 0; i < once[t].size(); ++i) {
@@ -180,12 +181,23 @@ void check_accumulation(Probe& probe, const std::vector<std::vector<float>>& onc
   }
 }
 
+/// Of a layer whose parameters are not trained.
+void check_dx_alone(Probe& probe, const std::vector<float>& dx) {
+  const std::vector<float> alone = probe.backward(1, {.gradients = false}).back();
+  const double scale = root_mean_square(dx);
+  for (std::size_t i = 0; i < dx.size(); ++i)
+    if (relative(dx[i], alone[i], scale) > 1e-5)
+      fail(ErrorKind::check_failed, "x[{}]: backward gives {} with the parameters' gradients, {} without", i, dx[i],
+           alone[i]);
+}
+
 }  // namespace
 
 GradientCheck check_gradients(const Layer& layer, Shape in, const GradientCheckOptions& options) {
   Probe probe(layer, in, options);
-  const auto gradients = probe.backward(1, options.input);
+  const auto gradients = probe.backward(1, {.dx = options.input});
   check_accumulation(probe, gradients, options.input);
+  if (options.input) check_dx_alone(probe, gradients.back());
   GradientCheck worst;
   const auto consider = [&](const GradientCheck& found) {
     if (found.relative_error > options.tolerance)

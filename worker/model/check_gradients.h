@@ -31,8 +31,8 @@ struct GradientCheck {
 /// summed in f64: for every parameter, and for x. An error is relative to the largest of the two values and the
 /// root mean square of the tensor's gradient. Where it exceeds the tolerance a kink (ReLU's) may lie within the
 /// step: then the step is tried again 8 times smaller, and a one-sided difference counts as well. A second backward
-/// must double what the first wrote, and one without dx must write the same. Throws check_failed, naming tensor and
-/// index, where the tolerance does not hold.
+/// must double what the first wrote, one without dx must write the same, and one whose gradients are not wanted the
+/// same dx. Throws check_failed, naming tensor and index, where the tolerance does not hold.
 GradientCheck check_gradients(const Layer& layer, Shape in, const GradientCheckOptions& options = {});
 
 }  // namespace psring::worker

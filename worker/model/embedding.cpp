@@ -33,6 +33,8 @@ class Embedding final : public Layer {
   }
 
   void backward(const Backward& pass) const override {
+    if (pass.dx.data != nullptr) std::fill_n(pass.dx.data, pass.dx.size(), 0.0F);  // ids have no gradient
+    if (!pass.wants_gradients()) return;
     const Gradient& tokens = pass.gradients[0];
     const Gradient& places = pass.gradients[1];
     for (const Gradient* gradient : {&tokens, &places})
@@ -45,7 +47,6 @@ class Embedding final : public Layer {
         for (std::size_t j = 0; j < shape_.dim; ++j) token[j] += dy[j];
         for (std::size_t j = 0; j < shape_.dim; ++j) place[j] += dy[j];
       }
-    if (pass.dx.data != nullptr) std::fill_n(pass.dx.data, pass.dx.size(), 0.0F);  // ids have no gradient
   }
 
  private:

@@ -132,6 +132,33 @@ FlatModel::FlatModel(const Model& model, const std::vector<std::vector<std::size
   }
 }
 
+void FlatModel::freeze(std::span<const std::size_t> units) {
+  for (const std::size_t unit : units) units_.at(unit).trained = false;
+}
+
+std::size_t FlatModel::first_trained_layer() const {
+  std::size_t first = layers();
+  for (std::size_t unit = 0; unit < units(); ++unit)
+    if (trained(unit)) first = std::min(first, unit_layers_[unit].front());
+  return first;
+}
+
+Range FlatModel::backward_layers(std::size_t unit) const {
+  const auto& layers = unit_layers_[unit];
+  const auto first = std::lower_bound(layers.begin(), layers.end(), first_trained_layer());
+  return first == layers.end() ? Range{} : Range{*first, layers.back() + 1};
+}
+
+std::vector<Wanted> FlatModel::wanted() const {
+  const std::size_t first = first_trained_layer();
+  std::vector<Wanted> wanted;
+  for (std::size_t layer = 0; layer < layers(); ++layer) {
+    const std::size_t unit = unit_of(layer);
+    wanted.push_back({.dx = layer > first, .gradients = unit != kNoUnit && trained(unit)});
+  }
+  return wanted;
+}
+
 std::vector<Range> FlatModel::runs() const {
   std::vector<Range> runs;
   std::size_t after = kNoUnit;  // the unit of the run that the layer begins or lies in, from the last one on

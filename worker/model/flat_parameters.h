@@ -21,6 +21,13 @@ inline constexpr std::size_t kNoUnit = static_cast<std::size_t>(-1);
 /// anything else, for a layer that the model has not, and for one that stands there twice.
 std::vector<std::vector<std::size_t>> group_layers(const Model& model, std::string_view units);
 
+class FlatModel;
+
+/// The units that --freeze lists: by name, by number from 0, or by what the names of all of their tensors begin with,
+/// whole components (`h.0`) or any with a star (`h.*`). Ascending. Throws usage for what names none, and where none
+/// would be left to train.
+std::vector<std::size_t> listed_units(const FlatModel& model, std::string_view list);
+
 /// Which unit each layer's tensors lie in, and where. Groups that name the same tensor become one unit, called
 /// `root`; other units are called as their tensors begin (`layers.0`, `h.3`). Units stand in the order of their
 /// first layer, tensors within a unit and their ids in the model's order.
@@ -30,6 +37,9 @@ class FlatModel {
   /// tensor's shape.
   FlatModel(const Model& model, const std::vector<std::vector<std::size_t>>& groups);
 
+  /// These units are not trained. At the beginning all are.
+  void freeze(std::span<const std::size_t> units);
+
   Layout layout(std::size_t owners) const { return make_layout(units_, owners); }
   std::size_t units() const { return units_.size(); }
   std::size_t layers() const { return layers_.size(); }
@@ -38,6 +48,14 @@ class FlatModel {
   /// The unit's layers, ascending. The first is the last that backward passes: after it the unit's gradient is
   /// complete. The last is the first that backward needs, and the last that forward does.
   std::span<const std::size_t> layers_of(std::size_t unit) const { return unit_layers_[unit]; }
+  const std::string& name(std::size_t unit) const { return units_[unit].name; }
+  bool trained(std::size_t unit) const { return units_[unit].trained; }
+  /// Backward ends with it: nothing before it is trained. layers() where nothing is.
+  std::size_t first_trained_layer() const;
+  /// From the unit's first layer that backward passes to its last; empty where it passes none.
+  Range backward_layers(std::size_t unit) const;
+  /// Of each layer's backward: dx as long as a layer before it is trained.
+  std::vector<Wanted> wanted() const;
   /// Ranges of neighbouring layers of one unit; layers without tensors go with those after them, so that
   /// a range ends with a layer that backward acquires its unit for. They cover all.
   std::vector<Range> runs() const;

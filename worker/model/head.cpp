@@ -23,12 +23,14 @@ class Head final : public Layer {
   std::size_t scratch_floats(Shape in) const override {
     return piece(in.elements()) + piece(layer_norm_scratch(in.cols));
   }
-  /// Forward; by wte and by ln_f's output, whose own gradients need that with or without dx.
-  double flops(Shape in, bool /*with_dx*/) const override {
-    return 3 * 2.0 * static_cast<double>(in.elements()) * static_cast<double>(shape_.vocab);
+  /// Forward; by wte, and by ln_f's output, which its own gradients need as dx does.
+  double flops(Shape in, Wanted wanted) const override {
+    return 2 * linear_products(wanted) * static_cast<double>(in.elements()) * static_cast<double>(shape_.vocab);
   }
-  void gemms(Shape in, bool /*with_dx*/, std::vector<Gemm>& list) const override {
-    list.insert(list.end(), {logits(in.rows), by_tokens(in.rows), by_normal(in.rows)});
+  void gemms(Shape in, Wanted wanted, std::vector<Gemm>& list) const override {
+    list.push_back(logits(in.rows));
+    if (wanted.gradients) list.push_back(by_tokens(in.rows));
+    if (wanted.gradients || wanted.dx) list.push_back(by_normal(in.rows));
   }
 
   void forward(const Forward& pass) const override {
@@ -41,9 +43,11 @@ class Head final : public Layer {
     const std::size_t rows = pass.x.rows;
     Pieces scratch(pass.scratch);
     const Matrix normal{scratch.take(rows * shape_.dim).data(), rows, shape_.dim};
-    layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
-    const Gradient& tokens = pass.gradients[kTokens];
-    pass.kernels.gemm(by_tokens(rows), 1, pass.dy.data, normal.data, tokens.beta(), tokens.data());
+    if (pass.wants_gradients()) {
+      layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
+      const Gradient& tokens = pass.gradients[kTokens];
+      pass.kernels.gemm(by_tokens(rows), 1, pass.dy.data, normal.data, tokens.beta(), tokens.data());
+    }
     const Matrix d_normal = normal;
     pass.kernels.gemm(by_normal(rows), 1, pass.dy.data, pass.parameters[kTokens].data(), 0, d_normal.data);
     layer_norm_backward(pass.x, pass.parameters[kNormWeight], pass.saved, d_normal, {}, pass.dx,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/common/base/elements.h>
+#include <psring/common/base/error.h>
 #include <psring/common/base/layout.h>
 
 namespace psring {
@@ -49,22 +50,33 @@ struct ConstMatrix {
 /// cleared in advance, shared tensors add up, and micro-batches add up.
 class Gradient {
  public:
+  Gradient() = default;  ///< one that is not wanted
   Gradient(std::span<float> values, bool& fresh) : data_(values.data()), size_(values.size()), fresh_(&fresh) {}
+  /// Else the parameter is not trained: it has no memory for a gradient, and what makes that alone is left out.
+  bool wanted() const { return fresh_ != nullptr; }
   float* data() const { return data_; }
   std::size_t size() const { return size_; }
   std::span<float> span() const { return {data_, size_}; }
-  bool written() const { return !*fresh_; }
-  /// 0 for the first writer, 1 after; calling it makes this caller the writer.
+  bool written() const { return wanted() && !*fresh_; }
+  /// 0 for the first writer, 1 after; calling it makes this caller the writer. Throws usage where it is not wanted.
   float beta() const {
+    if (!wanted())
+      fail(ErrorKind::usage, "--freeze: a layer writes a gradient that is not wanted; it has to ask Gradient::wanted");
     const float beta = *fresh_ ? 0.0F : 1.0F;
     *fresh_ = false;
     return beta;
   }
 
  private:
-  float* data_;
-  std::size_t size_;
-  bool* fresh_;
+  float* data_ = nullptr;
+  std::size_t size_ = 0;
+  bool* fresh_ = nullptr;
+};
+
+/// What a layer's backward is asked for. A layer without either has none.
+struct Wanted {
+  bool dx = true;         ///< the gradient by x
+  bool gradients = true;  ///< those of its parameters: of all of them, or of none
 };
 
 /// What a layer computes with, lent for the length of one call.
@@ -96,6 +108,9 @@ struct Backward {
   std::span<const float> saved;
   std::span<const float> saved_activations;
   std::span<float> scratch;
+
+  /// A layer's tensors lie in one unit, which is trained or not: all of its gradients are wanted, or none.
+  bool wants_gradients() const { return !gradients.empty() && gradients.front().wanted(); }
 };
 
 /// A layer computes; it holds no parameters, no activations and no state of its own, so one object serves
@@ -116,10 +131,10 @@ class Layer {
   virtual std::size_t saved_activations(Shape /*in*/) const { return 0; }
   virtual std::size_t scratch_floats(Shape /*in*/) const { return 0; }
   /// Floating-point operations that forward and backward need (not those recomputed), for reports.
-  virtual double flops(Shape /*in*/, bool /*with_dx*/) const { return 0; }
+  virtual double flops(Shape /*in*/, Wanted /*wanted*/) const { return 0; }
   /// Appends the matrix products of one forward and backward, as they are called: what a benchmark's ceiling
   /// is measured on.
-  virtual void gemms(Shape /*in*/, bool /*with_dx*/, std::vector<Gemm>& /*list*/) const {}
+  virtual void gemms(Shape /*in*/, Wanted /*wanted*/, std::vector<Gemm>& /*list*/) const {}
 
   virtual void forward(const Forward& pass) const = 0;
   virtual void backward(const Backward& pass) const = 0;

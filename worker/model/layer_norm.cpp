@@ -88,6 +88,14 @@ void layer_norm_again(ConstMatrix x, std::span<const float> weight, std::span<co
 void layer_norm_backward(ConstMatrix x, std::span<const float> weight, std::span<const float> saved, ConstMatrix dy,
                          ConstMatrix residual, Matrix dx, const Gradient& weight_gradient,
                          const Gradient& bias_gradient, std::span<float> scratch) {
+  const auto by_input = [&](std::size_t r) {
+    const float* kept = residual.data == nullptr ? nullptr : residual.row(r);
+    input_gradient(x.row(r), dy.row(r), {saved[2 * r], saved[2 * r + 1]}, weight.data(), kept, dx.row(r), x.cols);
+  };
+  if (!weight_gradient.wanted()) {
+    for (std::size_t r = 0; dx.data != nullptr && r < x.rows; ++r) by_input(r);
+    return;
+  }
   check(weight_gradient.size() == x.cols && bias_gradient.size() == x.cols && scratch.size() >= 2 * x.cols,
         "layer norm backward: {} columns, {} gradients", x.cols, weight_gradient.size());
   float weight_beta = weight_gradient.beta();
@@ -97,11 +105,8 @@ void layer_norm_backward(ConstMatrix x, std::span<const float> weight, std::span
   for (std::size_t begin = 0; begin < x.rows; begin += kRowsOfASum) {
     std::fill_n(scratch.data(), 2 * x.cols, 0.0F);
     for (std::size_t r = begin; r < std::min(begin + kRowsOfASum, x.rows); ++r) {
-      const RowStatistics row{saved[2 * r], saved[2 * r + 1]};
-      add_parameters(x.row(r), dy.row(r), row, weight_sum, bias_sum, x.cols);
-      if (dx.data == nullptr) continue;
-      const float* kept = residual.data == nullptr ? nullptr : residual.row(r);
-      input_gradient(x.row(r), dy.row(r), row, weight.data(), kept, dx.row(r), x.cols);
+      add_parameters(x.row(r), dy.row(r), {saved[2 * r], saved[2 * r + 1]}, weight_sum, bias_sum, x.cols);
+      if (dx.data != nullptr) by_input(r);
     }
     add_to(weight_gradient, weight_beta, weight_sum);
     add_to(bias_gradient, bias_beta, bias_sum);

@@ -24,7 +24,8 @@ void layer_norm_again(ConstMatrix x, std::span<const float> weight, std::span<co
                       std::span<const float> saved, Matrix y);
 
 /// dx = residual + the gradient by x; residual.data may be null (then it is 0), and so may dx.data (then only the
-/// parameters' gradients are written). `dx` may be `dy`, but not the residual. scratch: layer_norm_scratch(cols).
+/// parameters' gradients are written), and gradients that are not wanted. `dx` may be `dy`, but not the residual.
+/// scratch: layer_norm_scratch(cols).
 void layer_norm_backward(ConstMatrix x, std::span<const float> weight, std::span<const float> saved, ConstMatrix dy,
                          ConstMatrix residual, Matrix dx, const Gradient& weight_gradient,
                          const Gradient& bias_gradient, std::span<float> scratch);

@@ -50,14 +50,15 @@ std::size_t Linear::scratch_floats(Shape in) const {
   return options_.activation == Activation::relu ? in.rows * out_ : 0;
 }
 
-double Linear::flops(Shape in, bool with_dx) const {
-  return (with_dx ? 6.0 : 4.0) * static_cast<double>(in.rows) * static_cast<double>(in_) * static_cast<double>(out_);
+double Linear::flops(Shape in, Wanted wanted) const {
+  const double products = 1 + (wanted.gradients ? 1 : 0) + (wanted.dx ? 1 : 0);
+  return 2 * products * static_cast<double>(in.rows) * static_cast<double>(in_) * static_cast<double>(out_);
 }
 
-void Linear::gemms(Shape in, bool with_dx, std::vector<Gemm>& list) const {
+void Linear::gemms(Shape in, Wanted wanted, std::vector<Gemm>& list) const {
   list.push_back({.m = in.rows, .n = out_, .k = in_, .transpose_b = true});
-  list.push_back(weight_gradient(in.rows, in_, out_));
-  if (with_dx) list.push_back(input_gradient(in.rows, in_, out_));
+  if (wanted.gradients) list.push_back(weight_gradient(in.rows, in_, out_));
+  if (wanted.dx) list.push_back(input_gradient(in.rows, in_, out_));
 }
 
 void Linear::forward(const Forward& pass) const {
@@ -74,9 +75,11 @@ void Linear::backward(const Backward& pass) const {
     relu_backward(pass.y, pass.dy, pass.scratch.data());
     dz = pass.scratch.data();
   }
-  const Gradient& weight = pass.gradients[0];
-  pass.kernels.gemm(weight_gradient(rows, in_, out_), 1, dz, pass.x.data, weight.beta(), weight.data());
-  if (options_.bias) add_rows(dz, rows, pass.gradients[1].beta(), pass.gradients[1].span());
+  if (pass.wants_gradients()) {
+    const Gradient& weight = pass.gradients[0];
+    pass.kernels.gemm(weight_gradient(rows, in_, out_), 1, dz, pass.x.data, weight.beta(), weight.data());
+    if (options_.bias) add_rows(dz, rows, pass.gradients[1].beta(), pass.gradients[1].span());
+  }
   if (pass.dx.data != nullptr)
     pass.kernels.gemm(input_gradient(rows, in_, out_), 1, dz, pass.parameters[0].data(), 0, pass.dx.data);
 }

@@ -23,8 +23,8 @@ class Linear final : public Layer {
   std::vector<TensorSpec> tensors() const override;
   Shape output(Shape in) const override;
   std::size_t scratch_floats(Shape in) const override;
-  double flops(Shape in, bool with_dx) const override;
-  void gemms(Shape in, bool with_dx, std::vector<Gemm>& list) const override;
+  double flops(Shape in, Wanted wanted) const override;
+  void gemms(Shape in, Wanted wanted, std::vector<Gemm>& list) const override;
   void forward(const Forward& pass) const override;
   void backward(const Backward& pass) const override;
 

@@ -36,13 +36,13 @@ class MlpHalf final : public Layer {
   std::size_t scratch_floats(Shape in) const override {
     return piece(in.elements()) + 2 * piece(4 * in.elements()) + piece(4 * in.cols);
   }
-  /// Forward; by weights and by inputs in backward, which ln_2's gradients need with or without dx.
-  double flops(Shape in, bool /*with_dx*/) const override {
-    return 3 * 2.0 * static_cast<double>(in.elements()) * static_cast<double>(8 * shape_.dim);
+  /// Forward; by weights, and by inputs, which ln_2's gradients need as dx does.
+  double flops(Shape in, Wanted wanted) const override {
+    return 2 * linear_products(wanted) * static_cast<double>(in.elements()) * static_cast<double>(8 * shape_.dim);
   }
-  void gemms(Shape in, bool /*with_dx*/, std::vector<Gemm>& list) const override {
-    add_linear(list, in.rows, shape_.dim, 4 * shape_.dim);
-    add_linear(list, in.rows, 4 * shape_.dim, shape_.dim);
+  void gemms(Shape in, Wanted wanted, std::vector<Gemm>& list) const override {
+    add_linear(list, wanted, in.rows, shape_.dim, 4 * shape_.dim);
+    add_linear(list, wanted, in.rows, 4 * shape_.dim, shape_.dim);
   }
 
   void forward(const Forward& pass) const override {
@@ -78,15 +78,21 @@ class MlpHalf final : public Layer {
     // From y to the hidden activations.
     pass.kernels.gemm(input_product(rows, 4 * dim, dim), 1, pass.dy.data, pass.parameters[kOutWeight].data(), 0,
                       d_hidden.data);
-    add_column_sums(pass.dy, pass.gradients[kOutBias].beta(), pass.gradients[kOutBias].span(), sums);
-    activate_backward(hidden, active, d_hidden, pass.gradients[kFcBias], sums);
-    const Gradient& out = pass.gradients[kOutWeight];
-    pass.kernels.gemm(weight_product(rows, 4 * dim, dim), 1, active.data, pass.dy.data, out.beta(), out.data());
+    if (pass.wants_gradients()) {
+      add_column_sums(pass.dy, pass.gradients[kOutBias].beta(), pass.gradients[kOutBias].span(), sums);
+      activate_backward(hidden, active, d_hidden, pass.gradients[kFcBias], sums);
+      const Gradient& out = pass.gradients[kOutWeight];
+      pass.kernels.gemm(weight_product(rows, 4 * dim, dim), 1, active.data, pass.dy.data, out.beta(), out.data());
+    } else {
+      gelu_backward(hidden.span(), d_hidden.span(), d_hidden.span());
+    }
 
     // From the hidden activations to ln_2's output and x.
-    layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
-    const Gradient& fc = pass.gradients[kFcWeight];
-    pass.kernels.gemm(weight_product(rows, dim, 4 * dim), 1, normal.data, d_hidden.data, fc.beta(), fc.data());
+    if (pass.wants_gradients()) {
+      layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
+      const Gradient& fc = pass.gradients[kFcWeight];
+      pass.kernels.gemm(weight_product(rows, dim, 4 * dim), 1, normal.data, d_hidden.data, fc.beta(), fc.data());
+    }
     const Matrix d_normal = normal;
     pass.kernels.gemm(input_product(rows, dim, 4 * dim), 1, d_hidden.data, pass.parameters[kFcWeight].data(), 0,
                       d_normal.data);

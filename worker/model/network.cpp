@@ -53,10 +53,17 @@ class Network::Loan {
 void Network::Free::operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{kAlign}); }
 
 Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch, Types types,
-                 std::vector<Range> recomputed)
-    : model_(&model), kernels_(&kernels), ledger_(&ledger), max_batch_(max_batch), recomputed_(std::move(recomputed)) {
+                 std::vector<Range> recomputed, std::vector<Wanted> wanted)
+    : model_(&model),
+      kernels_(&kernels),
+      ledger_(&ledger),
+      max_batch_(max_batch),
+      recomputed_(std::move(recomputed)),
+      wanted_(std::move(wanted)) {
   check(max_batch > 0 && !model.layers.empty() && model.loss != nullptr, "model {}: no layers, loss or batch",
         model.name);
+  if (wanted_.empty())
+    for (std::size_t i = 0; i < model.layers.size(); ++i) wanted_.push_back({.dx = i > 0});
   const std::vector<Shape> shapes = shapes_for(max_batch);
   if (shapes.back().rows != max_batch * model.rows_per_sample)
     fail(ErrorKind::usage, "model {}: its output has {} rows for {} samples, its loss expects {} a sample", model.name,
@@ -114,7 +121,8 @@ Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std
                          copied(layer.saved_activations(shapes[i]), types.activations);
     if (i > 0) copies += 2 * copied(shapes[i].elements(), types.activations);
     for (const TensorSpec& tensor : layer.tensors())
-      copies += copied(tensor.elements(), types.parameters) + copied(tensor.elements(), types.gradients);
+      copies += copied(tensor.elements(), types.parameters) +
+                (wanted_[i].gradients ? copied(tensor.elements(), types.gradients) : 0);
     most_copies = std::max(most_copies, copies);
   }
   const Place gradients[2] = {place(most_gradient, types.activations), place(most_gradient, types.activations)};
@@ -213,20 +221,22 @@ void Network::backward_layer(std::size_t layer, std::span<const ConstElements> p
   Loan loan(copies_);
   std::vector<std::span<const float>> lent;
   for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));
-  std::vector<Gradient> written;
+  const Wanted wanted = wanted_[layer];
+  check(gradients.empty() || wanted.gradients, "gradients of layer {}, which are not wanted", layer);
+  std::vector<Gradient> written(gradients.empty() ? parameters.size() : 0);  // of those, none is wanted
   std::deque<bool> fresh;  // of copies: what was there before is added to at the end
   for (const BoundGradient& gradient : gradients) {
     const bool direct = gradient.values.type() == DType::f32;
     if (!direct) fresh.push_back(true);
     written.emplace_back(loan.write(gradient.values), direct ? *gradient.fresh : fresh.back());
   }
-  const Matrix dx =
-      layer == 0 ? Matrix{nullptr, shapes_[0].rows, shapes_[0].cols} : matrix(loan.write(gradient(layer)), layer);
+  const Matrix dx = wanted.dx ? matrix(loan.write(gradient(layer)), layer)
+                              : Matrix{nullptr, shapes_[layer].rows, shapes_[layer].cols};
   model_->layers[layer]->backward({*kernels_, lent, written, matrix(loan.read(activation(layer)), layer),
                                    matrix(loan.read(activation(layer + 1)), layer + 1),
                                    matrix(loan.read(gradient(layer + 1)), layer + 1), dx, saved(layer),
                                    loan.read(saved_activations(layer)), scratch(layer)});
-  if (layer > 0) Loan::give_back(dx.span(), gradient(layer));
+  if (wanted.dx) Loan::give_back(dx.span(), gradient(layer));
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (gradients[i].values.type() == DType::f32 || !written[i].written()) continue;
     if (*gradients[i].fresh)
@@ -240,7 +250,7 @@ void Network::backward_layer(std::size_t layer, std::span<const ConstElements> p
 double Network::flops(std::size_t batch) const {
   const std::vector<Shape> shapes = shapes_for(batch);
   double sum = 0;
-  for (std::size_t i = 0; i < layers(); ++i) sum += model_->layers[i]->flops(shapes[i], i > 0);
+  for (std::size_t i = 0; i < layers(); ++i) sum += model_->layers[i]->flops(shapes[i], wanted_[i]);
   return sum;
 }
 

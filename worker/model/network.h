@@ -21,6 +21,8 @@ namespace psring::worker {
 /// Parameters, gradients and activations may be kept in 16 bit. A layer computes in f32 all the same: it is lent f32
 /// copies of what it reads, and what it writes is rounded once. So every layer works in every precision.
 ///
+/// `wanted` of each layer's backward, where not all is trained: a layer of which nothing is wanted has none.
+///
 /// With `recomputed` ranges of layers, of each range only its input is kept for backward: its first backward_layer
 /// needs forward_again of the range before it, but for the range that ran last (Chen et al., arXiv:1604.06174).
 /// REQUIRES: model, kernels and ledger outlive it.
@@ -32,10 +34,10 @@ class Network {
     DType activations = DType::f32;
     DType gradients = DType::f32;
   };
-  /// For batches of up to `max_batch` samples. `recomputed`: none, or ranges that cover all layers, ascending. Throws
-  /// usage where the layers do not fit each other.
+  /// For batches of up to `max_batch` samples. `recomputed`: none, or ranges that cover all layers, ascending.
+  /// `wanted`: by layer; empty: all, but for layer 0's dx. Throws usage where the layers do not fit each other.
   Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch, Types types,
-          std::vector<Range> recomputed = {});
+          std::vector<Range> recomputed = {}, std::vector<Wanted> wanted = {});
   Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch)
       : Network(model, kernels, ledger, max_batch, Types()) {}
   ~Network();
@@ -60,7 +62,8 @@ class Network {
   LossResult evaluate();
   /// The loss, and the gradient of scale * (its sum) that backward starts from.
   LossResult loss(float scale);
-  /// Writes the layer's gradients. Layers go in descending order, each once after `loss`; layer 0 computes no dx.
+  /// Writes the layer's gradients. Layers go in descending order, each of which something is wanted once after `loss`.
+  /// `gradients`: empty where they are not wanted.
   void backward_layer(std::size_t layer, std::span<const ConstElements> parameters,
                       std::span<const BoundGradient> gradients);
 
@@ -98,7 +101,8 @@ class Network {
   std::span<float> copies_;  ///< what a layer is lent of what is not in f32
   std::vector<std::int32_t> targets_;
   std::vector<Range> recomputed_;
-  std::size_t held_ = 0;  ///< the layer that ran forward last: what its range saved is there
+  std::vector<Wanted> wanted_;  ///< by layer
+  std::size_t held_ = 0;        ///< the layer that ran forward last: what its range saved is there
 
   std::size_t batch_ = 0;
   std::vector<Shape> shapes_;  ///< of activations_, for this batch

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <psring/common/device/kernels.h>
+#include <psring/worker/model/layer.h>
 
 namespace psring::worker {
 
@@ -19,9 +20,18 @@ inline Gemm input_product(std::size_t rows, std::size_t in, std::size_t out) {
   return {.m = rows, .n = in, .k = out, .transpose_b = true};
 }
 
-/// Appends all three.
-inline void add_linear(std::vector<Gemm>& list, std::size_t rows, std::size_t in, std::size_t out) {
-  list.insert(list.end(), {product(rows, in, out), weight_product(rows, in, out), input_product(rows, in, out)});
+// Of a linear layer within another one, whose input's gradient that needs whatever it is asked for.
+
+/// How many of the three products are called.
+inline double linear_products(Wanted wanted) {
+  return 1 + (wanted.gradients ? 1 : 0) + (wanted.gradients || wanted.dx ? 1 : 0);
+}
+
+/// Appends them.
+inline void add_linear(std::vector<Gemm>& list, Wanted wanted, std::size_t rows, std::size_t in, std::size_t out) {
+  list.push_back(product(rows, in, out));
+  if (wanted.gradients) list.push_back(weight_product(rows, in, out));
+  if (wanted.gradients || wanted.dx) list.push_back(input_product(rows, in, out));
 }
 
 }  // namespace psring::worker

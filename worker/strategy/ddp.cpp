@@ -90,14 +90,14 @@ class Naive final : public DataParallel {
 
   Prediction predict() const override {
     Prediction sum = predict_none();
-    for (const UnitLayout& unit : context_.layout.units)
-      for (const TensorSlot& tensor : unit.tensors) predict_one(tensor.spec.elements(), sum);
+    for (const UnitId unit : context_.layout.trained())
+      for (const TensorSlot& tensor : context_.layout.units[unit].tensors) predict_one(tensor.spec.elements(), sum);
     return sum;
   }
 
  private:
   void reduce_rest() override {
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit)
+    for (const UnitId unit : context_.layout.trained())
       for (const TensorSlot& tensor : context_.layout.units[unit].tensors) {
         const auto gradient = context_.units[unit].gradients.subspan(tensor.offset, tensor.spec.elements());
         ring::Work work = all_reduce(gradient);

@@ -11,6 +11,7 @@ GradientWindow::GradientWindow(const Context& context, std::function<void(UnitId
 
 /// What a unit had in the micro-batch before has to be gone, too.
 void GradientWindow::open(UnitId unit) {
+  if (!context_.layout.units[unit].trained) return;
   while (flights_.size() > 1 || whole_[unit].size_bytes() > 0) land_first();
   whole_[unit] = Buffer(context_.layout.gradient_bytes(unit), Category::communication, context_.memory, context_.arena);
   context_.units[unit].gradients = values(unit);
@@ -34,6 +35,7 @@ void GradientWindow::drain() {
 }
 
 void GradientWindow::Replay::open(UnitId unit) {
+  if (!layout_.units[unit].trained) return;
   while (flights_.size() > 1 || std::find(flights_.begin(), flights_.end(), unit) != flights_.end()) {
     bytes_ -= of(flights_.front());
     flights_.pop_front();
@@ -41,12 +43,12 @@ void GradientWindow::Replay::open(UnitId unit) {
   bytes_ += of(unit);
 }
 
-std::size_t GradientWindow::Replay::most_bytes(const Layout& layout, std::span<const Range> unit_layers,
+std::size_t GradientWindow::Replay::most_bytes(const Layout& layout, std::span<const Range> backward_layers,
                                                std::size_t passes) {
   Replay replay(layout);
   std::size_t most = 0;
   for (std::size_t pass = 0; pass < passes; ++pass)
-    for (const auto& [unit, begins] : backward_events(unit_layers)) {
+    for (const auto& [unit, begins] : backward_events(backward_layers)) {
       if (begins)
         replay.open(unit);
       else

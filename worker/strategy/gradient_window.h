@@ -16,7 +16,8 @@ class GradientWindow {
   /// `land`: waits until the unit's gradient is no longer needed here, and takes of it what is kept.
   GradientWindow(const Context& context, std::function<void(UnitId, ConstElements)> land);
 
-  /// Memory for a unit's gradient, before its backward pass; waits for those that are on their way.
+  /// Memory for a unit's gradient, before its backward pass; waits for those that are on their way. Of a unit that is
+  /// not trained: nothing.
   void open(UnitId unit);
   /// It is complete, and on its way from here on.
   Elements depart(UnitId unit);
@@ -28,10 +29,12 @@ class GradientWindow {
    public:
     explicit Replay(const Layout& layout) : layout_(layout) {}
     void open(UnitId unit);
-    void depart(UnitId unit) { flights_.push_back(unit); }
+    void depart(UnitId unit) {
+      if (layout_.units[unit].trained) flights_.push_back(unit);
+    }
     std::size_t bytes() const { return bytes_; }
-    /// The most over so many backward passes, one after the other.
-    static std::size_t most_bytes(const Layout& layout, std::span<const Range> unit_layers, std::size_t passes);
+    /// The most over so many backward passes, one after the other. `backward_layers`: as Context has them.
+    static std::size_t most_bytes(const Layout& layout, std::span<const Range> backward_layers, std::size_t passes);
 
    private:
     std::size_t of(UnitId unit) const { return layout_.gradient_bytes(unit); }

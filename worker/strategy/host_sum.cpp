@@ -45,9 +45,10 @@ void HostSum::quiesce() const {
 
 void HostSum::predict(Prediction& sum) const {
   if (context_.host == nullptr) return;
-  for (const UnitLayout& unit : context_.layout.units) {
-    const ring::Cost moved = context_.host->predict(ring::Collective::reduce_scatter, unit.elements,
-                                                    {context_.layout.gradient_type}, all_to_first(unit.elements));
+  for (const UnitId unit : context_.layout.trained()) {
+    const std::size_t elements = context_.layout.units[unit].elements;
+    const ring::Cost moved = context_.host->predict(ring::Collective::reduce_scatter, elements,
+                                                    {context_.layout.gradient_type}, all_to_first(elements));
     *sum.worker_sends += context_.layout.pushes * moved.sent;
     *sum.worker_receives += context_.layout.pushes * moved.received;
   }

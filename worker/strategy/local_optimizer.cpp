@@ -10,20 +10,27 @@ using optim::ExactSum;
 
 LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
                                ring::ProcessGroup* owners)
-    : plan_(plan), scaler_(plan.loss_scaler), layout_(layout), owners_(owners), state_(layout.units.size()) {
+    : plan_(plan),
+      scaler_(plan.loss_scaler),
+      layout_(layout),
+      trained_(layout.trained()),
+      owners_(owners),
+      state_(layout.units.size()) {
   check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
-  for (UnitId unit = 0; unit < layout.units.size(); ++unit)
+  for (const UnitId unit : trained_)
     for (std::size_t slot = 0; slot < plan.rule->slots(); ++slot) {
       state_[unit][slot] = Buffer(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
       if (plan.initial_state) plan.initial_state(unit, owned(unit), slot, state_[unit][slot].as<float>());
     }
   if (layout.parameter_type == DType::f32 || !plan.master_copy) return;
-  for (UnitId unit = 0; unit < layout.units.size(); ++unit)
-    masters_.emplace_back(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
+  masters_.resize(layout.units.size());
+  for (const UnitId unit : trained_)
+    masters_[unit] = Buffer(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
 }
 
 void LocalOptimizer::start(const Context& context) {
-  for (UnitId unit = 0; unit < masters_.size(); ++unit) context.initialise(unit, owned(unit), master(unit));
+  if (masters_.empty()) return;
+  for (const UnitId unit : trained_) context.initialise(unit, owned(unit), master(unit));
 }
 
 Range LocalOptimizer::owned(UnitId unit) const {
@@ -43,6 +50,7 @@ optim::Optimizer::State LocalOptimizer::state(UnitId unit) {
 
 void LocalOptimizer::update(UnitId unit, Step step, UnitBuffers owned) {
   check(!whole_step(), "an update of one unit where the step has to be whole");
+  if (!layout_.units[unit].trained) return;
   if (plan_.rule->layerwise()) return update_layerwise(told(step, 1), {unit, unit + 1}, std::span(&owned, 1));
   apply(told(step, 1), unit, owned);
 }
@@ -60,7 +68,7 @@ void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   float scale = 1;
   if (by_sum()) {
     ExactSum sum;
-    for (const UnitBuffers& unit : units) optim::add_square_sum(unit.gradients, sum);
+    for (const UnitId unit : trained_) optim::add_square_sum(units[unit].gradients, sum);
     merge(std::span(&sum, 1));
     const bool finite = std::isfinite(sum.value());
     if (scaler_.active() && !finite) return scaler_.finished(false);
@@ -69,7 +77,7 @@ void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   const optim::Update update = told(step, scale);
   if (scaler_.active()) scaler_.finished(true);
   if (plan_.rule->layerwise()) return update_layerwise(update, {0, units.size()}, units);
-  for (UnitId unit = 0; unit < units.size(); ++unit) apply(update, unit, units[unit]);
+  for (const UnitId unit : trained_) apply(update, unit, units[unit]);
 }
 
 /// Directions take the gradients' place; the sums of all units travel together. `owned` has the units of the range.
@@ -78,8 +86,11 @@ void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, 
     return masters_.empty() ? owned[unit - units.begin].parameters.as<float>() : master(unit);
   };
   const auto direction = [&](UnitId unit) { return owned[unit - units.begin].gradients.as<float>(); };
+  std::vector<UnitId> trained;
+  for (const UnitId unit : trained_)
+    if (units.contains({unit, unit + 1})) trained.push_back(unit);
   std::vector<ExactSum> flat;
-  for (UnitId unit = units.begin; unit < units.end; ++unit) {
+  for (const UnitId unit : trained) {
     apply(update, unit, owned[unit - units.begin]);
     for (const optim::TensorSums& sums :
          optim::layerwise_sums(layout_.units[unit].tensors, this->owned(unit), weights(unit), direction(unit)))
@@ -87,7 +98,7 @@ void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, 
   }
   merge(flat);
   std::size_t next = 0;
-  for (UnitId unit = units.begin; unit < units.end; ++unit) {
+  for (const UnitId unit : trained) {
     const auto& tensors = layout_.units[unit].tensors;
     std::vector<optim::TensorSums> sums(tensors.size());
     for (optim::TensorSums& each : sums) {
@@ -109,7 +120,9 @@ std::vector<optim::StatePart> LocalOptimizer::save(std::size_t rank, std::size_t
     const Range held = owned(unit);
     check(held.contains(range), "rank {} does not have what it saves", rank);
     const auto part = [&](std::span<float> whole) { return whole.subspan(range.begin - held.begin, range.size()); };
-    parts.push_back({&layout, range, optim::kValues, masters_.empty() ? parameters(unit, range) : part(master(unit))});
+    const bool copied = layout.trained && !masters_.empty();
+    parts.push_back({&layout, range, optim::kValues, copied ? part(master(unit)) : parameters(unit, range)});
+    if (!layout.trained) continue;
     for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
       parts.push_back({&layout, range, optim::slot_array(slot), part(state(unit).slot[slot])});
   }

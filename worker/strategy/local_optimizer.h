@@ -12,9 +12,9 @@
 namespace psring::worker {
 
 /// The optimizer over what this process owns, in place: whole units, or its range of each, as the layout's partition
-/// cuts them among the ranks of a group. Buffers are those of what is owned; gradients may be overwritten. What a
-/// step's update needs of all owners (norms for clipping and for layerwise rules) they tell each other; sums are exact,
-/// so no partition changes them.
+/// cuts them among the ranks of a group. Of units that are not trained it keeps nothing, and does nothing. Buffers are
+/// those of what is owned; gradients may be overwritten. What a step's update needs of all owners (norms for clipping
+/// and for layerwise rules) they tell each other; sums are exact, so no partition changes them.
 class LocalOptimizer {
  public:
   /// `owners`: who shares the units; null: this process has them whole.
@@ -53,6 +53,7 @@ class LocalOptimizer {
   const OptimizerPlan plan_;
   optim::LossScaler scaler_;
   const Layout& layout_;
+  const std::vector<UnitId> trained_;
   ring::ProcessGroup* const owners_;
   std::vector<std::array<Buffer, optim::Optimizer::kMaxSlots>> state_;  ///< by unit
   std::vector<Buffer> masters_;                                         ///< by unit; see optim::MixedRange

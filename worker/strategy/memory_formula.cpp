@@ -9,7 +9,7 @@ std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares 
   const auto cut = [](std::uint64_t of, std::size_t among) { return among == 0 ? 0 : of / among; };
   return {{Category::parameters, cut(layout.parameter_bytes(), shares.parameters)},
           {Category::gradients, cut(layout.gradient_bytes(), shares.gradients)},
-          {Category::optimizer, cut(layout.elements() * sizeof(float) * state, shares.optimizer)}};
+          {Category::optimizer, cut(layout.trained_elements() * sizeof(float) * state, shares.optimizer)}};
 }
 
 std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication) {

@@ -16,7 +16,8 @@ struct Shares {
 };
 
 /// What a process books for all of the layout's elements, padding counted: 4 bytes a parameter, 4 a gradient, K of
-/// optimizer state in f32; in 16 bit 2, 2, and 4 more of state, the parameters' copy in f32.
+/// optimizer state in f32; in 16 bit 2, 2, and 4 more of state, the parameters' copy in f32. Gradients and state are
+/// those of trained units.
 std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares shares);
 
 /// The same of a worker: layers' buffers, of which each has all, count as parameters; and `communication`.

@@ -17,7 +17,7 @@ ParameterWindow::ParameterWindow(const Context& context, const JobOptions& job, 
       whole_(context.layout.units.size()) {
   for (const auto& [unit, begins] : forward_events(context.unit_layers))
     if (begins) order_[0].push_back(unit);
-  for (const auto& [unit, begins] : backward_events(context.unit_layers))
+  for (const auto& [unit, begins] : backward_events(context.backward_layers))
     if (begins) order_[1].push_back(unit);
 }
 
@@ -39,8 +39,13 @@ void ParameterWindow::acquire(UnitId unit, Pass pass) {
   source_.wait(unit);
 }
 
+/// What backward does not need does not wait for it.
+bool ParameterWindow::goes(UnitId unit, Pass released) const {
+  return released == Pass::backward || reshard_ || context_.backward_layers[unit].empty();
+}
+
 void ParameterWindow::release(UnitId unit, Pass pass) {
-  if (pass == Pass::backward || reshard_) drop(unit);
+  if (goes(unit, pass)) drop(unit);
 }
 
 void ParameterWindow::drop(UnitId unit) {
@@ -72,16 +77,25 @@ std::uint64_t ParameterWindow::most_bytes() const {
         if (pass == Pass::backward) gradients.open(unit);
       } else {
         if (pass == Pass::backward) gradients.depart(unit);
-        if (pass == Pass::backward || reshard_) set(unit, false);
+        if (goes(unit, pass)) set(unit, false);
       }
       most = std::max(most, bytes + gradients.bytes());
     }
   };
   for (std::size_t micro = 0; micro < micros_; ++micro) {
     replay(Pass::forward, forward_events(context_.unit_layers));
-    replay(Pass::backward, backward_events(context_.unit_layers));
+    replay(Pass::backward, backward_events(context_.backward_layers));
   }
   return most;
+}
+
+std::vector<UnitId> ParameterWindow::fetches() const {
+  std::vector<UnitId> units;
+  for (std::size_t micro = 0; micro < micros_; ++micro) {
+    units.insert(units.end(), order_[0].begin(), order_[0].end());
+    if (reshard_) units.insert(units.end(), order_[1].begin(), order_[1].end());
+  }
+  return units;
 }
 
 }  // namespace psring::worker

@@ -14,7 +14,8 @@ struct JobOptions;
 namespace psring::worker {
 
 /// Whole parameters of units that a pass has, or will have soon: stage 3. A unit is fetched before a pass acquires it,
-/// --prefetch units ahead, and dropped when the pass releases it, or after backward (--reshard-after-forward off).
+/// --prefetch units ahead, and dropped when the pass releases it, or after backward (--reshard-after-forward off) if
+/// that has it.
 class ParameterWindow {
  public:
   struct Source {
@@ -33,11 +34,12 @@ class ParameterWindow {
 
   /// The most bytes of whole parameters and whole gradients (GradientWindow) over a step, replayed.
   std::uint64_t most_bytes() const;
-  /// How often a step fetches every unit.
-  std::size_t fetches() const { return (reshard_ ? 2 : 1) * micros_; }
+  /// The units that a step fetches, each as often as it does.
+  std::vector<UnitId> fetches() const;
 
  private:
   std::span<const UnitId> wanted(UnitId unit, Pass pass) const;
+  bool goes(UnitId unit, Pass released) const;
   void drop(UnitId unit);
 
   const Context& context_;

@@ -65,7 +65,7 @@ class OptimizerOnServer final : public ParameterServer {
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(context_.layout.parameter_bytes());
+    Prediction sum = predict_step(trained_parameter_bytes());
     sum.worker_memory = worker_memory(context_, {.optimizer = 0});
     sum.server_memory = server_memory();
     return sum;
@@ -73,7 +73,7 @@ class OptimizerOnServer final : public ParameterServer {
 
  private:
   void exchange(UnitId unit) override { push_pull(unit, buffers(unit).parameters); }
-  void bring_up_to_date(UnitId unit, std::uint64_t version) override { wait(unit, version); }
+  void bring_up_to_date(UnitId unit, std::uint64_t version) override { wait(unit, version_of(unit, version)); }
 };
 
 /// The servers answer with the mean, which takes the place of the worker's own gradient.
@@ -108,9 +108,9 @@ class OptimizerOnWorker final : public ParameterServer {
  private:
   void exchange(UnitId unit) override { push_pull(unit, buffers(unit).gradients); }
   void bring_up_to_date(UnitId unit, std::uint64_t version) override {
-    if (versions_[unit] == version) return;
+    if (versions_[unit] == version || !context_.layout.units[unit].trained) return;
     if (optimizer_.whole_step()) {
-      for (UnitId each = 0; each < versions_.size(); ++each) wait(each, version);
+      for (const UnitId each : context_.layout.trained()) wait(each, version);
       optimizer_.update_all({version - 1}, context_.units);
       versions_.assign(versions_.size(), version);
     } else {

@@ -57,21 +57,21 @@ class PsZero2 final : public PushedGradients {
 
   void acquire(UnitId unit, Pass pass) override {
     if (pass == Pass::forward)
-      wait(unit, step_.index);
+      wait(unit, version_of(unit, step_.index));
     else
       gradients_.open(unit);
   }
 
   void quiesce() override {
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit) wait(unit, step_.index);
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit) wait(unit, version_of(unit, step_.index));
     WithServers::quiesce();
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(context_.layout.parameter_bytes());
+    Prediction sum = predict_step(trained_parameter_bytes());
     sum.worker_memory = worker_memory(
         context_, {.gradients = 0, .optimizer = 0},
-        GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, context_.layout.pushes));
+        GradientWindow::Replay::most_bytes(context_.layout, context_.backward_layers, context_.layout.pushes));
     sum.server_memory = server_memory();
     return sum;
   }
@@ -89,8 +89,9 @@ class PsZero3 final : public PushedGradients {
       : PushedGradients(context),
         parameters_(
             context_, job,
-            {.fetch = [this](UnitId unit, Elements whole) { client().pull(unit, step_.index, whole, !training_); },
-             .wait = [this](UnitId unit) { wait(unit, step_.index); }}) {}
+            {.fetch = [this](UnitId unit,
+                             Elements whole) { client().pull(unit, version_of(unit, step_.index), whole, !training_); },
+             .wait = [this](UnitId unit) { wait(unit, version_of(unit, step_.index)); }}) {}
 
   void start() override { open(); }
 
@@ -118,7 +119,9 @@ class PsZero3 final : public PushedGradients {
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(parameters_.fetches() * context_.layout.parameter_bytes());
+    std::uint64_t pulled = 0;
+    for (const UnitId unit : parameters_.fetches()) pulled += context_.layout.parameter_bytes(unit);
+    Prediction sum = predict_step(pulled);
     sum.worker_memory = worker_memory(context_, {0, 0, 0}, parameters_.most_bytes());
     sum.server_memory = server_memory();
     return sum;

@@ -6,7 +6,7 @@
 
 namespace psring::worker {
 
-/// Which units' gradients have come in a step. The other processes wait for every one of them.
+/// Which trained units' gradients have come in a step. The other processes wait for every one of them.
 class ReadyUnits {
  public:
   explicit ReadyUnits(const Layout& layout) : layout_(layout), ready_(layout.units.size(), false) {}

@@ -11,9 +11,8 @@ void check_shared(ring::ProcessGroup& owners) {
   for (std::size_t rank = 0; rank < owners.size(); ++rank)
     if (owners.reach(rank, kBegin) == nullptr)
       fail(ErrorKind::usage,
-           "--share-host-parameters: workers {} and {} of a shard group share no memory; --shard-group host makes "
-           "groups "
-           "of those that do",
+           "--share-host-parameters: workers {} and {} of a shard group share no memory; --shard-group host "
+           "makes groups of those that do",
            owners.rank(), rank);
 }
 

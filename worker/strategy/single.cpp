@@ -26,8 +26,8 @@ class Single final : public Strategy {
     if (context.virtual_workers == 1 && micros == 1) return;
     sums_.resize(micros);
     for (auto& sums : sums_)
-      for (const UnitLayout& unit : context.layout.units)
-        sums.emplace_back(unit.elements * sizeof(float), Category::gradients, context.memory);
+      for (UnitId unit = 0; unit < context.units.size(); ++unit)
+        sums.emplace_back(context.layout.trained_elements(unit) * sizeof(float), Category::gradients, context.memory);
   }
 
   bool adds_up() const override { return !at_owner_; }
@@ -62,7 +62,7 @@ class Single final : public Strategy {
   Prediction predict() const override {
     Prediction sum{0, 0, 0, 0};
     sum.worker_memory = worker_memory(context_, {});
-    sum.worker_memory[Category::gradients] += sums_.size() * context_.layout.elements() * sizeof(float);
+    sum.worker_memory[Category::gradients] += sums_.size() * context_.layout.trained_elements() * sizeof(float);
     return sum;
   }
 

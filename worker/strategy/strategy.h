@@ -44,7 +44,7 @@ struct Micro {
 };
 
 /// A unit's flat buffers in this process, as long as the strategy keeps them; whole units, with padding, in the
-/// layout's types.
+/// layout's types. What is not trained has no gradients.
 struct UnitBuffers {
   Elements parameters;
   Elements gradients;
@@ -107,8 +107,10 @@ struct Context {
   Arena* arena = nullptr;  ///< where peers of this host can read and write; null where there are none
   MemoryLedger& memory;
   const Clock& clock;
-  /// Layers [begin, end) of each unit, from its first to its last: when passes acquire and release it.
+  /// Layers [begin, end) of each unit, from its first to its last: when forward acquires and releases it; and when
+  /// backward does, empty where it does not.
   std::span<const Range> unit_layers = {};
+  std::span<const Range> backward_layers = {};
   std::uint64_t first_step = 0;  ///< the updates that the run starts from have seen
   /// Values that the run starts from (--init; --resume, where servers do not have them), for a unit's range; empty: the
   /// initialisation that the layout names.
@@ -133,7 +135,7 @@ class Strategy {
   virtual void acquire(UnitId /*unit*/, Pass /*pass*/) {}
   /// The unit's parameters may go.
   virtual void release(UnitId /*unit*/, Pass /*pass*/) {}
-  /// The unit's gradient of this micro-batch is complete: starts communication, never waits.
+  /// The unit's gradient of this micro-batch is complete: starts communication, never waits. Of units that are trained.
   virtual void grad_ready(UnitId /*unit*/, Micro /*micro*/) {}
   /// Drains gradients, clips, starts the updates of what this process owns.
   virtual void finish_step(Step step) = 0;

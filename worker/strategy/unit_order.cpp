@@ -10,7 +10,7 @@ std::vector<UnitEvent> forward_events(std::span<const Range> unit_layers) {
   std::vector<UnitEvent> events;
   for (std::size_t layer = 0; layer < layers; ++layer) {
     for (UnitId unit = 0; unit < unit_layers.size(); ++unit)
-      if (unit_layers[unit].begin == layer) events.push_back({unit, true});
+      if (unit_layers[unit].begin == layer && !unit_layers[unit].empty()) events.push_back({unit, true});
     for (UnitId unit = 0; unit < unit_layers.size(); ++unit)
       if (unit_layers[unit].end == layer + 1) events.push_back({unit, false});
   }
@@ -18,8 +18,8 @@ std::vector<UnitEvent> forward_events(std::span<const Range> unit_layers) {
 }
 
 /// The same, from its end.
-std::vector<UnitEvent> backward_events(std::span<const Range> unit_layers) {
-  std::vector<UnitEvent> events = forward_events(unit_layers);
+std::vector<UnitEvent> backward_events(std::span<const Range> backward_layers) {
+  std::vector<UnitEvent> events = forward_events(backward_layers);
   std::reverse(events.begin(), events.end());
   for (UnitEvent& event : events) event.begins = !event.begins;
   return events;

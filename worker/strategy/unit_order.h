@@ -13,8 +13,8 @@ struct UnitEvent {
   bool begins;
 };
 
-/// In the order in which the trainer calls. `unit_layers`: as Context has them.
+/// In the order in which the trainer calls. `layers`: of the pass, as Context has them.
 std::vector<UnitEvent> forward_events(std::span<const Range> unit_layers);
-std::vector<UnitEvent> backward_events(std::span<const Range> unit_layers);
+std::vector<UnitEvent> backward_events(std::span<const Range> backward_layers);
 
 }  // namespace psring::worker

@@ -4,8 +4,8 @@
 
 namespace psring::worker {
 
-/// Parameters of all units, whole, for as long as the strategy lives, and their gradients but in stage 2. Units lie one
-/// after the other, so that neighbours can move together.
+/// Parameters of all units, whole, for as long as the strategy lives, and their gradients but in stage 2. Trained units
+/// lie one after the other, so that neighbours can move together; the others come after them.
 class WholeUnits {
  public:
   enum class Gradients : std::uint8_t { whole, none };
@@ -15,7 +15,7 @@ class WholeUnits {
   void initialise(const Context& context);
 
   Elements parameters() const { return parameter_values_; }
-  /// Of units [begin, end).
+  /// Of those of units [begin, end) that are trained.
   Elements parameters(Range units) const { return cut(parameter_values_, units); }
   Elements gradients(Range units) const { return cut(gradient_values_, units); }
 
@@ -23,6 +23,7 @@ class WholeUnits {
   Elements cut(Elements values, Range units) const;
 
   const Layout& layout_;
+  const std::vector<std::size_t> offsets_;  ///< by unit
   Buffer parameters_;
   Buffer gradients_;
   Elements parameter_values_;

@@ -81,14 +81,15 @@ Prediction WithServers::predict_step(std::uint64_t pulled) const {
   return sum;
 }
 
-/// An update writes into a second buffer. Where a step has to be whole, the mean of all units waits for its verdict.
+/// An update writes into a second buffer, which what is not trained has not. Where a step has to be whole, the mean of
+/// all units waits for its verdict.
 std::map<Category, std::uint64_t> WithServers::server_memory() const {
   const std::size_t servers = context_.layout.owners;
   const OptimizerPlan& plan = context_.optimizer;
   const bool whole =
       context_.layout.pushes > 1 || plan.clip_norm > 0 || plan.loss_scaler.active() || plan.rule->layerwise();
   std::map<Category, std::uint64_t> memory = memory_formula(context_, {servers, whole ? servers : 0, servers});
-  memory[Category::parameters] *= 2;
+  memory[Category::parameters] += trained_parameter_bytes() / servers;
   return memory;
 }
 

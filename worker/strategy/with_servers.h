@@ -23,6 +23,10 @@ class WithServers : public Strategy {
 
   PsClient& client() const { return *context_.client; }
   UnitBuffers& buffers(UnitId unit) const { return context_.units[unit]; }
+  /// Of a unit, when so many steps were made: what is not trained stays in the version that the run starts from.
+  std::uint64_t version_of(UnitId unit, std::uint64_t step) const {
+    return context_.layout.units[unit].trained ? step : context_.first_step;
+  }
   /// The servers take the layout, and make the initial values, unless a file gives them: then worker 0 sends it.
   void open();
   void wait(UnitId unit, std::uint64_t version);
@@ -30,6 +34,10 @@ class WithServers : public Strategy {
   /// All gradients are pushed once a step, and so many bytes pulled; but for the part of a server in the worker's own
   /// process, and, with --local-reduce, by one worker of each host.
   Prediction predict_step(std::uint64_t pulled) const;
+  /// What an update can change.
+  std::uint64_t trained_parameter_bytes() const {
+    return context_.layout.trained_elements() * size_bytes(context_.layout.parameter_type);
+  }
   /// The bytes of servers that apply the optimizer.
   std::map<Category, std::uint64_t> server_memory() const;
 

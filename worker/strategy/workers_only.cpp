@@ -12,7 +12,7 @@ constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
 
 ring::Bucketer make_bucketer(const Layout& layout, const JobOptions& job) {
   std::vector<std::size_t> bytes;
-  for (const UnitLayout& unit : layout.units) bytes.push_back(unit.elements * size_bytes(layout.gradient_type));
+  for (std::size_t unit = 0; unit < layout.units.size(); ++unit) bytes.push_back(layout.gradient_bytes(unit));
   return {bytes, job.bucket_bytes, kFirstBucketBytes,
           job.bucket_order == "forward" ? ring::BucketOrder::forward : ring::BucketOrder::reverse};
 }

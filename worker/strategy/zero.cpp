@@ -21,17 +21,25 @@ using ring::Collective;
 using ring::Parts;
 using ring::Work;
 
-/// What each owner has of some units, in the vector in which these lie one after the other.
+/// What each owner has of some units, in the vector in which those of them that are trained lie one after the other.
 Parts owners_of(const Layout& layout, Range units) {
   Parts parts(layout.owners);
   std::size_t begin = 0;
   for (UnitId unit = units.begin; unit < units.end; ++unit) {
+    if (!layout.units[unit].trained) continue;
     for (std::size_t owner = 0; owner < layout.owners; ++owner) {
       const Range range = layout.partition(unit).range(owner);
       parts[owner].push_back({begin + range.begin, begin + range.end});
     }
     begin += layout.units[unit].elements;
   }
+  return parts;
+}
+
+/// What each owner has of one unit.
+Parts owners_of(const Partition& unit) {
+  Parts parts;
+  for (std::size_t owner = 0; owner < unit.owners(); ++owner) parts.push_back({unit.range(owner)});
   return parts;
 }
 
@@ -59,8 +67,8 @@ class Zero : public WorkersOnly {
   }
   std::size_t units() const { return context_.layout.units.size(); }
   Elements owned(UnitId unit, Elements of) const { return of.part(optimizer_.owned(unit)); }
-  /// So many gathers of all parameters, and of reductions among the owners, one for each micro-batch where several are
-  /// reduced by themselves; what is owned goes to the replicas once.
+  /// So many gathers of all trained parameters, and of reductions among the owners, one for each micro-batch where
+  /// several are reduced by themselves; what is owned goes to the replicas once.
   Prediction predict_step(std::size_t gathers, std::size_t reductions, std::span<const Range> gathered,
                           std::span<const Range> reduced) const {
     Prediction sum{.worker_sends = 0, .worker_receives = 0, .same_bits = groups_.sums_in_rank_order(reductions > 1)};
@@ -68,7 +76,7 @@ class Zero : public WorkersOnly {
       for (const Range call : calls) {
         const Parts parts = owners_of(context_.layout, call);
         std::size_t elements = 0;
-        for (UnitId unit = call.begin; unit < call.end; ++unit) elements += context_.layout.units[unit].elements;
+        for (UnitId unit = call.begin; unit < call.end; ++unit) elements += context_.layout.trained_elements(unit);
         predict_call(owners(), collective, elements, type, parts, sum);
       }
     };
@@ -76,14 +84,14 @@ class Zero : public WorkersOnly {
     for (std::size_t i = 0; i < reductions; ++i)
       add(Collective::reduce_scatter, context_.layout.gradient_type, reduced);
     if (groups_.replicas() == nullptr) return sum;
-    for (UnitId unit = 0; unit < units(); ++unit)
+    for (const UnitId unit : context_.layout.trained())
       predict_call(*groups_.replicas(), Collective::all_reduce, context_.layout.partition(unit).share(),
                    context_.layout.gradient_type, {}, sum);
     return sum;
   }
   std::vector<Range> one_by_one() const {
     std::vector<Range> each;
-    for (UnitId unit = 0; unit < units(); ++unit) each.push_back({unit, unit + 1});
+    for (const UnitId unit : context_.layout.trained()) each.push_back({unit, unit + 1});
     return each;
   }
 
@@ -101,7 +109,7 @@ class WholeParameters : public Zero {
   }
 
   void acquire(UnitId unit, Pass pass) override {
-    if (pass != Pass::forward) return;
+    if (pass != Pass::forward || !context_.layout.units[unit].trained) return;
     for (Gather& gather : gathers_)
       if (gather.units.contains({unit, unit + 1})) wait(gather.work);
   }
@@ -171,9 +179,9 @@ class Zero1 final : public WholeParameters {
       average_next();
     }
     groups_.drain([this](Work& work) { wait(work); });
-    std::vector<UnitBuffers> mine;
-    for (UnitId unit = 0; unit < units(); ++unit)
-      mine.push_back({owned(unit, context_.units[unit].parameters), owned(unit, context_.units[unit].gradients)});
+    std::vector<UnitBuffers> mine(units());
+    for (const UnitId unit : context_.layout.trained())
+      mine[unit] = {owned(unit, context_.units[unit].parameters), owned(unit, context_.units[unit].gradients)};
     optimizer_.update_all(step, mine);
     gather(bucketer_.buckets());
     account();
@@ -197,7 +205,7 @@ class Zero1 final : public WholeParameters {
   void average_next() {
     const Range bucket = bucketer_.buckets()[averaged_++];
     for (UnitId unit = bucket.begin; unit < bucket.end; ++unit)
-      groups_.average(owned(unit, context_.units[unit].gradients));
+      if (context_.layout.units[unit].trained) groups_.average(owned(unit, context_.units[unit].gradients));
   }
 
   const bool overlap_;
@@ -229,9 +237,9 @@ class Zero2 final : public WholeParameters {
   void finish_step(Step step) override {
     ready_.finish(step);
     gradients_.drain();
-    std::vector<UnitBuffers> mine;
-    for (UnitId unit = 0; unit < units(); ++unit)
-      mine.push_back({owned(unit, context_.units[unit].parameters), gradients_.owned(unit)});
+    std::vector<UnitBuffers> mine(units());
+    for (const UnitId unit : context_.layout.trained())
+      mine[unit] = {owned(unit, context_.units[unit].parameters), gradients_.owned(unit)};
     optimizer_.update_all(step, mine);
     gather(one_by_one());
     account();
@@ -239,7 +247,7 @@ class Zero2 final : public WholeParameters {
 
   Prediction predict() const override {
     Prediction sum = predict_step(1, micros_, one_by_one(), one_by_one());
-    const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, micros_);
+    const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.backward_layers, micros_);
     const std::size_t n = context_.layout.owners;
     sum.worker_memory = worker_memory(context_, {.gradients = n, .optimizer = n}, most);
     return sum;
@@ -296,8 +304,8 @@ class Zero3 final : public Zero {
   void finish_step(Step step) override {
     ready_.finish(step);
     gradients_.drain();
-    std::vector<UnitBuffers> mine;
-    for (UnitId unit = 0; unit < units(); ++unit) mine.push_back({shard(unit), gradients_.owned(unit)});
+    std::vector<UnitBuffers> mine(units());
+    for (const UnitId unit : context_.layout.trained()) mine[unit] = {shard(unit), gradients_.owned(unit)};
     optimizer_.update_all(step, mine);
     account();
     training_ = false;
@@ -313,7 +321,10 @@ class Zero3 final : public Zero {
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(parameters_.fetches(), micros_, one_by_one(), one_by_one());
+    Prediction sum = predict_step(0, micros_, {}, one_by_one());
+    for (const UnitId unit : parameters_.fetches())
+      predict_call(owners(), Collective::all_gather, context_.layout.units[unit].elements,
+                   context_.layout.parameter_type, owners_of(context_.layout.partition(unit)), sum);
     const std::size_t n = context_.layout.owners;
     sum.worker_memory = worker_memory(context_, {n, n, n}, parameters_.most_bytes());
     return sum;
@@ -325,7 +336,7 @@ class Zero3 final : public Zero {
   void gather(UnitId unit, Elements whole) {
     copy(shard(unit), owned(unit, whole));
     if (training_) {
-      gathers_[unit] = {owners().all_gather(whole, owners_of(context_.layout, {unit, unit + 1}))};
+      gathers_[unit] = {owners().all_gather(whole, owners_of(context_.layout.partition(unit)))};
       return;
     }
     // To evaluate, and to save: control, as all broadcasts are.
@@ -378,8 +389,8 @@ class Zero3InPlace final : public Zero {
   void finish_step(Step step) override {
     ready_.finish(step);
     gradients_.drain();
-    std::vector<UnitBuffers> mine;
-    for (UnitId unit = 0; unit < units(); ++unit) mine.push_back({shard(unit), gradients_.owned(unit)});
+    std::vector<UnitBuffers> mine(units());
+    for (const UnitId unit : context_.layout.trained()) mine[unit] = {shard(unit), gradients_.owned(unit)};
     optimizer_.update_all(step, mine);
     updated_ = owners().barrier();
     account();
@@ -397,7 +408,7 @@ class Zero3InPlace final : public Zero {
   Prediction predict() const override {
     Prediction sum = predict_step(0, micros_, {}, one_by_one());
     const std::size_t n = context_.layout.owners;
-    const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.unit_layers, micros_);
+    const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.backward_layers, micros_);
     sum.worker_memory = worker_memory(context_, {n, n, n}, most);
     return sum;
   }

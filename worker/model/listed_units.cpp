@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/model/flat_parameters.h>
+
+namespace psring::worker {
+namespace {
+
+/// Does one entry of the list name the unit?
+bool names(std::string_view entry, const FlatModel& model, std::size_t unit) {
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
+  if (error == std::errc{} && end == entry.data() + entry.size()) return number == unit;
+  const bool star = entry.ends_with('*');
+  if (star) entry.remove_suffix(1);
+  const auto begins = [&](const std::string& name) {
+    return name.starts_with(entry) && (star || name.size() == entry.size() || name[entry.size()] == '.');
+  };
+  const auto tensors = model.tensors(unit);
+  return model.name(unit) == entry || (star && model.name(unit).starts_with(entry)) ||
+         std::all_of(tensors.begin(), tensors.end(), [&](const TensorSlot& slot) { return begins(slot.spec.name); });
+}
+
+std::string all_names(const FlatModel& model) {
+  std::string names;
+  for (std::size_t unit = 0; unit < model.units(); ++unit) names += (unit == 0 ? "" : ", ") + model.name(unit);
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::size_t> listed_units(const FlatModel& model, std::string_view list) {
+  std::vector<bool> listed(model.units(), false);
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string_view entry = list.substr(begin, end - begin);
+    bool found = false;
+    for (std::size_t unit = 0; unit < model.units() && !entry.empty(); ++unit)
+      if (names(entry, model, unit)) listed[unit] = found = true;
+    if (!found)
+      fail(ErrorKind::usage, "--freeze {}: the model has no unit '{}'; its units: {}", list, entry, all_names(model));
+    begin = end + 1;
+  }
+  if (std::all_of(listed.begin(), listed.end(), [](bool each) { return each; }))
+    fail(ErrorKind::usage, "--freeze {}: nothing is left to train; the model's units: {}", list, all_names(model));
+  std::vector<std::size_t> units;
+  for (std::size_t unit = 0; unit < listed.size(); ++unit)
+    if (listed[unit]) units.push_back(unit);
+  return units;
+}
+
+}  // namespace psring::worker
