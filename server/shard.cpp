@@ -483,7 +483,7 @@ void Shard::add_to_mean(Slot& slot) {
 
 Verdict::Sums Shard::square_sums() {
   Verdict::Sums sums(1);
-  for (const Slot& slot : trained_slots()) optim::add_square_sum(mean(slot), sums[0]);
+  for_each_trained([&](const Slot& slot) { optim::add_square_sum(mean(slot), sums[0]); });
   return sums;
 }
 
@@ -523,20 +523,20 @@ void Shard::on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& rep
 }
 
 void Shard::skip_all(std::vector<net::Outgoing>& replies) {
-  for (Slot& slot : trained_slots()) {
+  for_each_trained([&](Slot& slot) {
     copy(values(slot, slot.version), values(slot, slot.version + 1));
     finish_version(slot, replies);
-  }
+  });
 }
 
 void Shard::apply_all(std::vector<net::Outgoing>& replies) {
-  for (Slot& slot : trained_slots()) {
+  for_each_trained([&](const Slot& slot) {
     const Elements out = options_.optimizer->layerwise() ? mean(slot) : values(slot, slot.version + 1);
     parallel_.for_slices(slot.piece.range.size(), kBlock,
                          [&](Range slice) { apply(slot, slice, mean(slot).part(slice), out.part(slice)); });
-  }
+  });
   if (options_.optimizer->layerwise()) return contribute(layerwise_sums(), replies);
-  for (Slot& slot : trained_slots()) finish_version(slot, replies);
+  for_each_trained([&](Slot& slot) { finish_version(slot, replies); });
 }
 
 void Shard::scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& replies) {
@@ -559,7 +559,7 @@ void Shard::scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& re
       if (master_.size_bytes() > 0) narrow(after, next);
     }
   }
-  for (Slot& slot : trained_slots()) finish_version(slot, replies);
+  for_each_trained([&](Slot& slot) { finish_version(slot, replies); });
 }
 
 void Shard::finish_version(Slot& slot, std::vector<net::Outgoing>& replies) {

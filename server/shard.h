@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <vector>
 
@@ -123,9 +122,9 @@ class Shard {
   void apply_all(std::vector<net::Outgoing>& replies);
   void scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
   bool trained(const Slot& slot) const { return layout_.layout.units[slot.piece.unit].trained; }
-  /// Slots in which every trained unit's lie, in their order.
-  auto trained_slots() {
-    return slots_ | std::views::filter([this](const Slot& slot) { return trained(slot); });
+  void for_each_trained(const auto& body) {
+    for (Slot& slot : slots_)
+      if (trained(slot)) body(slot);
   }
   void finish_version(Slot& slot, std::vector<net::Outgoing>& replies);
   void answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies);

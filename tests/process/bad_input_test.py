@@ -60,6 +60,10 @@ class Flags(ProgramTest):
         for strategy in ("zero2", "ddp", "ps-zero3", "single"):
             self.refuse(["--strategy", strategy, flag], flag, strategy, "gathers no")
 
+    def test_freeze(self):
+        self.refuse(["--freeze", "layers.0,h.1"], "--freeze layers.0,h.1", "'h.1'", "layers.0, layers.1")
+        self.refuse(["--freeze", "layers.*"], "--freeze layers.*", "nothing is left to train", "layers.0, layers.1")
+
     def test_numbers(self):
         self.refuse(["--workers", "0"], "--workers", "> 0")
         self.refuse(["--workers", "-1"], "--workers", "'-1'")
@@ -87,7 +91,7 @@ class Flags(ProgramTest):
 
     def test_names(self):
         for flag in ("--strategy", "--optimizer", "--schedule", "--aggregate", "--consistency", "--transport",
-                     "--link", "--encrypt", "--shuffle", "--pad", "--units", "--optimizer-on", "--trace"):
+                     "--link", "--encrypt", "--shuffle", "--pad", "--units", "--freeze", "--optimizer-on", "--trace"):
             self.refuse([flag, "banana"], flag, "'banana'")
         self.refuse(["--aggregate", "trimmed-mean:k=5"], "--aggregate", "2 workers")
         self.refuse(["--pad", "none", "--aggregate", "median"], "--pad none", "--aggregate", "'median'")

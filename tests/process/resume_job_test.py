@@ -56,6 +56,15 @@ class Resume(ProgramTest):
         self.assertEqual([(row["strategy"], row["equality"], row["ok"]) for row in rows],
                          [("single", "—", True), *((way, "=", True) for way in ("ps", "ddp", "zero3"))])
 
+    def test_other_units_are_frozen(self):
+        self.assert_done(self.train(*JOB, *PS, "--steps", 4, "--checkpoint-every", 4, "--freeze", "0", "--out", "saved"))
+        resume = ["--steps", 8, "--resume", "saved/checkpoints"]
+        said = "saved without the optimizer's state of layers.0: it starts at zero"
+        for number, words in enumerate(([], ["--freeze", "0"], ["--freeze", "1"])):
+            result = self.train(*JOB, *ZERO3, *resume, *words, "--out", f"resumed{number}")
+            self.assert_done(result)
+            (self.assertNotIn if words == ["--freeze", "0"] else self.assertIn)(said, result.out)
+
     def test_refused(self):
         self.assert_done(self.train(*JOB, *ZERO3, "--steps", 8, "--checkpoint-every", 4, "--checkpoint-dir", "ck",
                                     "--out", "saved"))

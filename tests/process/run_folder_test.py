@@ -258,6 +258,28 @@ class ShapedLink(ProgramTest):
                 self.assertGreater(step["step_s"], 0.02)
 
 
+class Freeze(ProgramTest):
+    FROZEN = ["--data", "synthetic", "--model", "mlp:16-16-16-4", "--global-batch", "12", "--optimizer", "adam",
+              "--freeze", "layers.0,layers.1"]
+
+    def test_all_ways(self):
+        """A list of units is no list of runs; and what is frozen is not pushed."""
+        result = self.run_program("psring", "compare", *self.FROZEN, "--strategies", "single,ps,ps-zero3,ddp,zero1,zero3",
+                                  "--steps", 3, "--workers", 2, "--servers", 2, "--out", "cmp")
+        self.assert_done(result)
+        rows = json.loads((self.folder / "cmp" / "compare.json").read_text())["rows"]
+        self.assertEqual([(row["strategy"], row["equality"], row["ok"]) for row in rows],
+                         [("single", "—", True), *((way, "=", True) for way in ("ps", "ps-zero3", "ddp", "zero1", "zero3"))])
+        summary = json.loads((self.folder / "cmp" / "ps" / "summary.json").read_text())
+        sent = [each["measured"] for each in summary["bytes"] if (each["role"], each["direction"]) == ("worker 0", "sent")]
+        self.assertEqual(sent, [3 * 4 * 512])  # 4 x 16 and 4 elements, each tensor placed in 256
+
+    def test_it_is_said(self):
+        result = self.train(*self.FROZEN, "--strategy", "ps", "--steps", 2, "--out", "run")
+        self.assert_done(result)
+        self.assertIn("not trained: 544 parameters, of layers.0, layers.1\n", result.out)
+
+
 class Sweep(ProgramTest):
     def test_rows(self):
         """A row a point, once: a strategy without servers does the same at every number of them."""
