@@ -227,7 +227,7 @@ TEST_CASE("bytes and memory are those of what is trained") {
   CHECK(trained < all);
   const auto check_rows = [&](const Way& way, std::uint64_t sent, std::uint64_t received, std::uint64_t p,
                               std::uint64_t g, std::uint64_t o) {
-    CAPTURE(model, freeze, n, way);
+    CAPTURE(job.model, job.freeze, n, way);
     const JobRun run = run_as(job, n, way);
     for (const test::WorkerRun& worker : run.workers) {
       CHECK(worker.sent == run.steps * sent);
