@@ -208,6 +208,36 @@ TEST_CASE("every way of training has the bits of single, and moves and keeps wha
   }
 }
 
+TEST_CASE("replicas of groups, and parameters that lie once in a host's memory") {
+  const auto [model, freeze] = GENERATE(table<const char*, const char*>(
+      {{kMlp, "layers.1"}, {kMlp, "layers.0"}, {kGpt, "root"}, {kGpt, "root,h.0"}, {kGpt, "unit.2,unit.4"}}));
+  JobOptions job = small_job(model, freeze);
+  SECTION("plain") {}
+  SECTION("clipped, micro-batches") {
+    job.clip_norm = 0.05;
+    job.accumulate = 3;
+  }
+  SECTION("bf16, small buckets") {
+    job.precision = "bf16";
+    job.bucket_bytes = 1024;
+  }
+  const auto check_against = [&](const JobRun& local, const JobRun& owner) {
+    for (const char* strategy : {"zero1", "zero2", "zero3"}) {
+      CAPTURE(job.model, job.freeze, strategy, job.shard_group, job.share_host_parameters);
+      const JobRun run = run_as(job, 4, {strategy});
+      CHECK((run.workers[3].model == run.workers[0].model));
+      check_all(run, std::string(strategy) == "zero1" ? local : owner);
+    }
+  };
+  const JobRun local = reference(job, 4);
+  const JobRun owner = reference(job, 4, true);
+  job.shard_group = "2";
+  check_against(local, owner);
+  job.shard_group = JobOptions().shard_group;
+  job.share_host_parameters = true;
+  check_all(run_as(job, 4, {"zero3"}), owner);
+}
+
 TEST_CASE("bytes and memory are those of what is trained") {
   // Of units of E elements each: E_t are trained, backward needs E_b.
   const auto [model, freeze, first] = GENERATE(table<const char*, const char*, std::size_t>(
