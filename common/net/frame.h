@@ -64,7 +64,7 @@ enum class Encoding : std::uint8_t { dense = 0 };
 /// The fixed header in front of every payload. All fields little-endian; layout in docs/wire.md.
 struct FrameHeader {
   static constexpr std::uint32_t kMagic = 0x47525350;  // "PSRG"
-  static constexpr std::uint16_t kWireVersion = 2;
+  static constexpr std::uint16_t kWireVersion = 3;
   static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
   static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control, not as the exchange's payload
   static constexpr std::uint8_t kProbe = 4;    ///< flag: tells what a worker waits in, and carries nothing
