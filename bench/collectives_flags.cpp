@@ -123,6 +123,7 @@ void CollectivesFlags::settle_sizes() {
   const auto add = [&](const char* flag, std::size_t size) {
     if (size % size_bytes(options_.dtype) != 0)
       fail(ErrorKind::usage, "{}: {} bytes are no whole number of elements of {}", flag, size, dtype_);
+    if (size == 0) fail(ErrorKind::usage, "{}: expected bytes > 0, got {}", flag, size);
     options_.sizes.push_back(size);
   };
   for (const std::string& size : sizes_) add("--sizes", vector_bytes("--sizes", size));

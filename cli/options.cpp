@@ -80,7 +80,7 @@ class Fitting {
     Value& value = job.*which;
     const Value& standard = defaults_.*which;
     if (fits || value == standard) return;
-    refuse(flag, fmt::format("{} {}: strategy {} {}", flag, as_given(value), strategy_, why));
+    refuse(flag, fmt::format("{}{}: strategy {} {}", flag, as_given(value), strategy_, why));
     value = standard;
   }
   void refuse(const char* flag, const std::string& line) const {
@@ -89,9 +89,10 @@ class Fitting {
   }
 
  private:
-  static const char* as_given(bool value) { return value ? "on" : "off"; }
-  static const std::string& as_given(const std::string& value) { return value; }
-  static std::size_t as_given(std::size_t value) { return value; }
+  /// What is off by default is a flag, without a value.
+  static const char* as_given(bool value) { return value ? "" : " off"; }
+  static std::string as_given(const std::string& value) { return " " + value; }
+  static std::string as_given(std::size_t value) { return fmt::format(" {}", value); }
 
   const JobOptions defaults_;
   const std::string& strategy_;
@@ -200,8 +201,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(what)
       ->capture_default_str();
   command
-      .add_option("--freeze", job.freeze,
-                  "units that keep their values: names, numbers from 0, h.* for all that begin so; with commas")
+      .add_option(
+          "--freeze", job.freeze,
+          "units that keep their values: names, numbers from 0, h.0 or h.* for all whose tensors begin so; with commas")
       ->group(what);
   command.add_option("--init", job.init, "a safetensors file to start from")->group(what);
 

@@ -167,7 +167,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   double loss_sum = 0;
   double last_samples = 0;
   double rows = 0;
-  double correct = 0;
+  std::optional<double> correct;  ///< where the model tells classes apart
   double test_loss = 0;
   Json last;
   for (std::size_t rank = 0; rank < job.workers; ++rank) {
@@ -178,7 +178,8 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     loss_sum += report.at("final_loss").get<double>() * report.at("final_samples").get<double>();
     last_samples += report.at("final_samples").get<double>();
     rows += report.at("test").at("rows").get<double>();
-    correct += report.at("test").at("correct").get<double>();
+    if (const Json& test = report.at("test"); test.contains("correct"))
+      correct = correct.value_or(0) + test.at("correct").get<double>();
     test_loss += report.at("test").at("loss_sum").get<double>();
     roles[fmt::format("worker {}", rank)] = report;
     last = report;
@@ -202,7 +203,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   summary.final_loss = loss_sum / last_samples;
   if (rows > 0) {
     summary.test_loss = test_loss / rows;
-    if (correct > 0) summary.test_accuracy = correct / rows;
+    if (correct) summary.test_accuracy = *correct / rows;
   }
 
   Json json = to_json(summary);

@@ -188,6 +188,9 @@ TEST_CASE("every way of training has the bits of single, and moves and keeps wha
     job.prefetch = 0;
     job.eval_every = 2;
   }
+  SECTION("parameters stay for backward, and not from one batch of an evaluation to the next") {
+    job.reshard_after_forward = false;
+  }
   SECTION("bf16") { job.precision = "bf16"; }
   SECTION("f16, with steps that are skipped") {
     job.precision = "f16";
@@ -337,15 +340,22 @@ TEST_CASE("units are frozen by name, number, what their tensors begin with, and 
 }
 
 TEST_CASE("what cannot be frozen is a usage error that names the units") {
-  const auto refusal = [](const char* list, const char* model = kMlp) {
-    return test::error_of(ErrorKind::usage, [&] { set_up(small_job(model, list)); });
+  const auto refusal = [](const char* list, const char* model = kMlp, const char* units = "layer") {
+    JobOptions job = small_job(model, list);
+    job.units = units;
+    return test::error_of(ErrorKind::usage, [&] { set_up(job); });
   };
   CHECK(refusal("layers.3") ==
         "--freeze layers.3: the model has no unit 'layers.3'; its units: layers.0, layers.1, layers.2");
   CHECK_THAT(refusal("layers.0,3"), Contains("no unit '3'"));
   CHECK_THAT(refusal("layers.0,"), Contains("no unit ''"));
   CHECK_THAT(refusal("ayers.*"), Contains("no unit 'ayers.*'"));
-  CHECK_THAT(refusal("wte", kGpt), Contains("no unit 'wte'") && Contains("root"));  // it lies in root, with others
+  CHECK(refusal("wte", kGpt) ==
+        "--freeze wte: unit 'root' has 'wte' and more, and is trained whole or not; the units: root, h.0, unit.2, h.1, "
+        "unit.4");
+  // Half of the block is a unit of that name, and half lies in another.
+  CHECK_THAT(refusal("h.0", kGpt, "0+2,1,3,4"), Contains("unit 'root' has 'h.0' and more"));
+  CHECK_THAT(refusal("h.0", kGpt, "root"), Contains("unit 'unit.0' has 'h.0' and more"));
   CHECK(refusal("layers.*") ==
         "--freeze layers.*: nothing is left to train; the model's units: layers.0, layers.1, layers.2");
   CHECK_THAT(refusal("*"), Contains("nothing is left to train"));

@@ -65,14 +65,16 @@ void MetricsWriter::on_step(const StepReport& report) {
 void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
   evaluation_ = evaluation;
   const auto rows = static_cast<double>(evaluation.rows);
-  line(Json{{"step", evaluation.step},
+  Json json{{"step", evaluation.step},
             {"worker", member_.rank()},
             {"time_s", seconds(member_.clock().now() - start_)},
             {"test_loss", evaluation.loss_sum / rows},
-            {"test_accuracy", static_cast<double>(evaluation.correct) / rows},
-            {"test_rows", evaluation.rows},
-            {"test_correct", evaluation.correct}}
-           .dump());
+            {"test_rows", evaluation.rows}};
+  if (run_.classes) {
+    json["test_accuracy"] = static_cast<double>(evaluation.correct) / rows;
+    json["test_correct"] = evaluation.correct;
+  }
+  line(json.dump());
 }
 
 void MetricsWriter::line(std::string text) {
@@ -114,19 +116,20 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
     predicted["worker_memory"][std::string(to_string(category))] = bytes;
   for (const auto& [category, bytes] : prediction.server_memory)
     predicted["server_memory"][std::string(to_string(category))] = bytes;
-  return Json{
-      {"predicted", predicted},
-      {"steps", steps_},
-      {"skipped_steps", skipped_steps},
-      {"samples", samples_},
-      {"seconds", seconds(training_time_)},
-      {"exposed_comm_s", seconds(exposed_)},
-      {"step_s", quantiles(step_seconds_)},
-      {"exposed_step_s", quantiles(exposed_seconds_)},
-      {"first_loss", first_loss_},
-      {"final_loss", last_loss_},
-      {"final_samples", last_samples_},
-      {"test", {{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}, {"correct", evaluation_.correct}}}}
+  Json test{{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}};
+  if (run_.classes) test["correct"] = evaluation_.correct;
+  return Json{{"predicted", predicted},
+              {"steps", steps_},
+              {"skipped_steps", skipped_steps},
+              {"samples", samples_},
+              {"seconds", seconds(training_time_)},
+              {"exposed_comm_s", seconds(exposed_)},
+              {"step_s", quantiles(step_seconds_)},
+              {"exposed_step_s", quantiles(exposed_seconds_)},
+              {"first_loss", first_loss_},
+              {"final_loss", last_loss_},
+              {"final_samples", last_samples_},
+              {"test", test}}
       .dump();
 }
 

@@ -20,6 +20,7 @@ class MetricsWriter final : public TrainObserver {
     std::uint64_t steps = 0;
     double lr = 0;
     const optim::Schedule* schedule = nullptr;
+    bool classes = true;  ///< does the model tell classes apart, so that it has an accuracy?
   };
   MetricsWriter(const Run& run, Membership& member);
 

@@ -123,7 +123,8 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
       .check = [&] { member.link().check(); }};
   Training& training = memory->training.emplace(setup, surroundings);
   const OptimizerPlan plan = setup.optimizer();
-  MetricsWriter metrics({.steps = setup.steps(), .lr = plan.lr, .schedule = plan.schedule}, member);
+  MetricsWriter metrics(
+      {.steps = setup.steps(), .lr = plan.lr, .schedule = plan.schedule, .classes = setup.model().classes > 0}, member);
   metrics.measure(training);
   training.run(metrics);
   metrics.flush();

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,19 +11,24 @@
 namespace psring::worker {
 namespace {
 
-/// Does one entry of the list name the unit?
-bool names(std::string_view entry, const FlatModel& model, std::size_t unit) {
+enum class Named : std::uint8_t { none, part, whole };
+
+/// What of the unit does one entry of the list name?
+Named named(std::string_view entry, const FlatModel& model, std::size_t unit) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
-  if (error == std::errc{} && end == entry.data() + entry.size()) return number == unit;
+  if (error == std::errc{} && end == entry.data() + entry.size()) return number == unit ? Named::whole : Named::none;
   const bool star = entry.ends_with('*');
   if (star) entry.remove_suffix(1);
   const auto begins = [&](const std::string& name) {
     return name.starts_with(entry) && (star || name.size() == entry.size() || name[entry.size()] == '.');
   };
   const auto tensors = model.tensors(unit);
-  return model.name(unit) == entry || (star && model.name(unit).starts_with(entry)) ||
-         std::all_of(tensors.begin(), tensors.end(), [&](const TensorSlot& slot) { return begins(slot.spec.name); });
+  const auto of =
+      std::count_if(tensors.begin(), tensors.end(), [&](const TensorSlot& slot) { return begins(slot.spec.name); });
+  if (of == std::ssize(tensors) || (star && model.name(unit).starts_with(entry))) return Named::whole;
+  if (of > 0) return Named::part;
+  return model.name(unit) == entry ? Named::whole : Named::none;
 }
 
 std::string all_names(const FlatModel& model) {
@@ -39,8 +45,13 @@ std::vector<std::size_t> listed_units(const FlatModel& model, std::string_view l
     const std::size_t end = std::min(list.find(',', begin), list.size());
     const std::string_view entry = list.substr(begin, end - begin);
     bool found = false;
-    for (std::size_t unit = 0; unit < model.units() && !entry.empty(); ++unit)
-      if (names(entry, model, unit)) listed[unit] = found = true;
+    for (std::size_t unit = 0; unit < model.units() && !entry.empty(); ++unit) {
+      const Named of = named(entry, model, unit);
+      if (of == Named::part)
+        fail(ErrorKind::usage, "--freeze {}: unit '{}' has '{}' and more, and is trained whole or not; the units: {}",
+             list, model.name(unit), entry, all_names(model));
+      if (of == Named::whole) listed[unit] = found = true;
+    }
     if (!found)
       fail(ErrorKind::usage, "--freeze {}: the model has no unit '{}'; its units: {}", list, entry, all_names(model));
     begin = end + 1;

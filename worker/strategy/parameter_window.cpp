@@ -44,8 +44,8 @@ bool ParameterWindow::goes(UnitId unit, Pass released) const {
   return released == Pass::backward || reshard_ || context_.backward_layers[unit].empty();
 }
 
-void ParameterWindow::release(UnitId unit, Pass pass) {
-  if (goes(unit, pass)) drop(unit);
+void ParameterWindow::release(UnitId unit, Pass pass, bool training) {
+  if (!training || goes(unit, pass)) drop(unit);
 }
 
 void ParameterWindow::drop(UnitId unit) {

@@ -14,8 +14,8 @@ struct JobOptions;
 namespace psring::worker {
 
 /// Whole parameters of units that a pass has, or will have soon: stage 3. A unit is fetched before a pass acquires it,
-/// --prefetch units ahead, and dropped when the pass releases it, or after backward (--reshard-after-forward off) if
-/// that has it.
+/// --prefetch units ahead, and dropped when the pass releases it, or with --reshard-after-forward off after the
+/// backward pass, where that has it.
 class ParameterWindow {
  public:
   struct Source {
@@ -28,7 +28,8 @@ class ParameterWindow {
   ParameterWindow(const Context& context, const JobOptions& job, Source source);
 
   void acquire(UnitId unit, Pass pass);
-  void release(UnitId unit, Pass pass);
+  /// `training`: a backward pass follows, or this is it.
+  void release(UnitId unit, Pass pass, bool training);
   /// Before values change.
   void drop_all();
 

@@ -105,7 +105,7 @@ class PsZero3 final : public PushedGradients {
     parameters_.acquire(unit, pass);
     if (pass == Pass::backward) gradients_.open(unit);
   }
-  void release(UnitId unit, Pass pass) override { parameters_.release(unit, pass); }
+  void release(UnitId unit, Pass pass) override { parameters_.release(unit, pass, training_); }
 
   void finish_step(Step step) override {
     parameters_.drop_all();

@@ -294,7 +294,7 @@ class Zero3 final : public Zero {
     parameters_.acquire(unit, pass);
     if (pass == Pass::backward) gradients_.open(unit);
   }
-  void release(UnitId unit, Pass pass) override { parameters_.release(unit, pass); }
+  void release(UnitId unit, Pass pass) override { parameters_.release(unit, pass, training_); }
 
   void grad_ready(UnitId unit, Micro micro) override {
     if (micro.last) ready_.add(unit);
