@@ -58,7 +58,7 @@ bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {
 }
 
 /// Nothing can be congested within a host, but a congestion control that is made for long ways (BBR, where that is the
-/// system's) paces and probes all the same: it took 40 % of the bandwidth. Reno is in every kernel, and open to
+/// system's) paces and probes all the same. Reno is in every kernel, and open to
 /// everybody. `peer`: of a connection that may not be there yet.
 void hurry_within_host(const Fd& socket, const sockaddr_storage& peer) {
   sockaddr_storage own{};
