@@ -489,7 +489,8 @@ bool ShmOperation::step_direct() {
   return all_ticked(first_tick_ + 1);
 }
 
-/// Whoever runs does the next slice of everybody's share. Who has not run meanwhile finds all done.
+/// Whoever runs does the next slice of everybody's share, from the end of the vectors on: what was written last is
+/// still in cache, and what is reduced last is what is read first. Who has not run meanwhile finds all done.
 bool ShmOperation::step_shared() {
   ShmShares& shares = group_.control().header().shares;
   const std::size_t elements =
@@ -498,7 +499,8 @@ bool ShmOperation::step_shared() {
   auto& holds = group_.own().holds;
   holds.store(number_ + 1, std::memory_order_relaxed);
   while (const auto index = shares.claim(number_, slices)) {
-    const Range slice = Range{*index * elements, (*index + 1) * elements}.intersect({0, call_.count});
+    const std::uint64_t place = slices - 1 - *index;
+    const Range slice = Range{place * elements, (place + 1) * elements}.intersect({0, call_.count});
     for (std::size_t owner = 0; owner < group_.size(); ++owner) perform(owner, slice);
     if (shares.finish(slices)) group_.ring_all();
   }

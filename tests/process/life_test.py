@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import unittest
@@ -15,6 +16,17 @@ BOUND = 2 * SILENCE + 10
 
 
 class Life(ProgramTest):
+    @contextlib.contextmanager
+    def case(self, name):
+        """A part of a test whose job may use the folder `run`: whether it fails or not, nothing of it is left to the next."""
+        with self.subTest(name):
+            try:
+                yield
+                self.assert_nothing_left()
+            finally:
+                self.end_all()
+                shutil.rmtree(self.folder / "run", ignore_errors=True)
+
     def launch(self, *arguments):
         """A job that would not end, once its workers are at work."""
         job = self.start("psring", "train", *ENDLESS, "--workers", 2, "--servers", 2, "--out", "run",
@@ -30,18 +42,17 @@ class Life(ProgramTest):
     def test_killed(self):
         for way in ("shm", "tcp"):
             for role, name in (("role-worker", "worker 1"), ("role-server", "server 1")):
-                with self.subTest(f"{name} over {way}"):
+                with self.case(f"{name} over {way}"):
                     result = self.hit(signal.SIGKILL, role, 1, "--transport", way)
                     self.assert_refused(result, LOST, name, "was ended by signal 9 (Killed)")
                     log = (self.folder / "run" / "logs" / "worker-1.log").read_text()
                     self.assertIn("worker 1: server 1", log, "what it printed is lost")
-                    self.remove_run()
 
     def test_colocated(self):
         """A process has two roles, and both are lost with it."""
         for way in ("shm", "tcp"):
             for strategy in ("ps-colocated", "ps-zero3", "dp"):
-                with self.subTest(f"{strategy} over {way}"):
+                with self.case(f"{strategy} over {way}"):
                     job = self.start("psring", "train", *ENDLESS, "--strategy", strategy, "--placement", "colocated",
                                      "--workers", 3, "--out", "run", "--heartbeat-timeout", SILENCE, "--transport", way)
                     self.until_trains(job, "run")
@@ -51,21 +62,19 @@ class Life(ProgramTest):
                         log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
                         self.assertIn(f"worker {survivor}: server {survivor if strategy != 'dp' else 0}", log)
                         self.assertRegex(log.splitlines()[-1], "(worker|server) 1 ")
-                    self.remove_run()
 
     def test_local_reduce(self):
         """Those who add up with the lost one name it, as those who wait for servers do."""
         for signal_number in (signal.SIGKILL, signal.SIGSTOP):
-            with self.subTest(signal_number.name):
+            with self.case(signal_number.name):
                 result = self.hit(signal_number, "role-worker", 1, "--local-reduce")
                 self.assert_refused(result, LOST, "worker 1")
-                self.remove_run()
 
     def test_ring(self):
         """Every survivor names who was lost, in what, and its number."""
         for way in ("shm", "tcp"):
             for signal_number in (signal.SIGKILL, signal.SIGSTOP):
-                with self.subTest(f"{signal_number.name} over {way}"):
+                with self.case(f"{signal_number.name} over {way}"):
                     job = self.start("psring", "train", *ENDLESS, "--strategy", "ddp", "--workers", 3, "--out", "run",
                                      "--heartbeat-timeout", SILENCE, "--transport", way)
                     self.until_trains(job, "run")
@@ -75,14 +84,13 @@ class Life(ProgramTest):
                         log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
                         # The first cause is everybody's: it is one survivor's, and names the lost one.
                         self.assertRegex(log, r"\[ring\] rank \d: in all_reduce #\d+ \(.*\), waiting for rank \d: .*worker 1")
-                    self.remove_run()
 
     def test_shards(self):
         """In a shard group or between them: who waits for the lost one names it."""
         for way in (["--transport", "shm"], ["--transport", "tcp"], ["--share-host-parameters"]):
             for group in ("2", "4"):
                 for signal_number in (signal.SIGKILL, signal.SIGSTOP):
-                    with self.subTest(f"{signal_number.name}, --shard-group {group} {way}"):
+                    with self.case(f"{signal_number.name}, --shard-group {group} {way}"):
                         job = self.start("psring", "train", *ENDLESS, "--strategy", "zero3", "--workers", 4, "--out", "run",
                                          "--shard-group", group, "--heartbeat-timeout", SILENCE, *way)
                         self.until_trains(job, "run")
@@ -91,13 +99,12 @@ class Life(ProgramTest):
                         for survivor in (0, 2, 3):
                             log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
                             self.assertRegex(log, r"\[ring\] rank \d: in \w+ #\d+.*, waiting for rank \d: .*worker 1")
-                        self.remove_run()
 
     def test_killed_by_hand(self):
         """Nobody is the parent of both: a worker tells what it was doing with whom."""
         self.key()
         for way, where in (("shm", "process {} of this host"), ("tcp", "tcp://127.0.0.1:")):
-            with self.subTest(way):
+            with self.case(way):
                 coordinator = self.start("psring", "coordinator", *ENDLESS, "--workers", 1, "--key", "job.key", "--out",
                                          "run", "--transport", way)
                 common = ["--rdzv-endpoint", coordinator.stdout.readline().split()[2].rstrip(":"), "--key", "job.key"]
@@ -109,28 +116,24 @@ class Life(ProgramTest):
                 self.assert_refused(self.finish(worker, BOUND), LOST, *words)
                 self.assert_refused(self.finish(coordinator, BOUND), LOST, "worker 0 (", *words)
                 self.finish(server)
-                self.remove_run()
 
     def test_stopped(self):
         for role, name in (("role-worker", "worker 0"), ("role-server", "server 0")):
-            with self.subTest(name):
+            with self.case(name):
                 self.assert_refused(self.hit(signal.SIGSTOP, role, 0), LOST, name)
-                self.remove_run()
 
     def test_coordinator(self):
         for signal_number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
-            with self.subTest(signal_number.name):
+            with self.case(signal_number.name):
                 words = ["was ended by signal 9 (Killed)"] if signal_number == signal.SIGKILL else []
                 self.assert_refused(self.hit(signal_number, "coordinator"), LOST, "the coordinator", *words)
-                self.remove_run()
 
     def test_launcher_is_interrupted(self):
         for signal_number in (signal.SIGINT, signal.SIGTERM):
-            with self.subTest(signal_number.name):
+            with self.case(signal_number.name):
                 job = self.launch()
                 job.send_signal(signal_number)
                 self.assert_refused(self.finish(job, BOUND), INTERRUPTED, "interrupted")
-                self.remove_run()
 
     def test_terminal_interrupts_all(self):
         """Ctrl-C in a terminal reaches the whole foreground process group, and compare's first run ends it all."""
@@ -148,19 +151,13 @@ class Life(ProgramTest):
     def test_killed_while_starting(self):
         """Whenever it happens, the whole job goes."""
         for milliseconds in (0, 5, 20, 80):
-            with self.subTest(milliseconds):
+            with self.case(milliseconds):
                 job = self.start("psring", "train", *ENDLESS, "--out", f"run-{milliseconds}")
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     job.wait(milliseconds / 1000)
                 job.kill()
                 self.finish(job)
                 self.assert_nothing_left()
-
-    def remove_run(self):
-        self.assert_nothing_left()
-        (self.folder / "run" / "job.json").rename(self.folder / "job.json")
-        for path in sorted((self.folder / "run").rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
 
 
 if __name__ == "__main__":

@@ -152,6 +152,7 @@ class ProgramTest(unittest.TestCase):
             process.wait()
             process.stdout.close()
             process.stderr.close()
+        self.started.clear()
 
     def file(self, name, content):
         path = self.folder / name
