@@ -116,14 +116,10 @@ void serve_psring(const ServerPlan& plan) {
   const auto optimizer = optim::make_sgd({});
   const auto schedule = optim::make_schedule(Spec::parse("--schedule", "constant"), 1);
   const auto aggregator = server::make_mean(Spec::parse("--aggregate", "mean"));
-  const auto consistency = server::make_consistency(Spec::parse("--consistency", "bsp"));
   Parallel parallel(plan.threads);
-  server::Shard shard({.lr = plan.lr,
-                       .optimizer = optimizer.get(),
-                       .schedule = schedule.get(),
-                       .aggregator = aggregator.get(),
-                       .consistency = consistency.get()},
-                      parallel, memory);
+  server::Shard shard(
+      {.lr = plan.lr, .optimizer = optimizer.get(), .schedule = schedule.get(), .aggregator = aggregator.get()},
+      parallel, memory);
   server::serve(shard, transport, clock, [] { return false; });
 }
 

@@ -81,17 +81,17 @@ class Comparison {
       }
     }
     for (Row& row : rows_)
-      if (row.entry.kind->exact) compare(row);
+      if (row.entry.exact()) compare(row);
     for (Row& row : rows_)
-      if (!row.entry.kind->exact) compare(row);
+      if (!row.entry.exact()) compare(row);
     for (Row& row : rows_) measure_memory(row);
   }
 
   /// A strategy that is not exact is set beside a run that others need; none is made for it alone.
   void compare(Row& row) {
     const std::optional<JobOptions> job = reference_of(row.entry);
-    if (!row.entry.kind->exact) row.equality = Equality::inexact;
-    if (!job || (!row.entry.kind->exact && !references_.contains(psring::to_json(*job)))) return;
+    if (!row.entry.exact()) row.equality = Equality::inexact;
+    if (!job || (!row.entry.exact() && !references_.contains(psring::to_json(*job)))) return;
     const auto file = reference(*job) / "model.safetensors";
     bool equal = true;
     row.largest_difference = 0;
@@ -101,7 +101,7 @@ class Comparison {
       equal = false;
       row.largest_difference = std::max(*row.largest_difference, largest_difference(own, file));
     }
-    if (!row.entry.kind->exact) return;
+    if (!row.entry.exact()) return;
     row.equality = equal ? Equality::same_bits : row.runs.front().same_bits ? Equality::differs : Equality::rounding;
   }
 

@@ -193,7 +193,7 @@ const Row* whole_row(const std::vector<Row>& rows, const Row& row) {
   for (const Row& other : rows) {
     const JobOptions& a = other.entry.job;
     const JobOptions& b = row.entry.job;
-    if (other.entry.kind->ring && other.entry.kind->stage == 0 && other.entry.kind->exact && a.workers == b.workers &&
+    if (other.entry.kind->ring && other.entry.kind->stage == 0 && other.entry.exact() && a.workers == b.workers &&
         a.model == b.model && a.optimizer == b.optimizer && a.momentum == b.momentum && a.units == b.units &&
         a.precision == b.precision && a.comm_dtype == b.comm_dtype)
       return &other;
@@ -226,6 +226,29 @@ Section reduction_section(const std::vector<Row>& rows) {
       "Memory of a worker that keeps all (ddp) over this one's. Textbook: Adam in mixed precision, for large n in "
       "stages 1 and 2",
       std::move(table)};
+}
+
+Section staleness_section(const std::vector<Row>& rows) {
+  TextTable table({"strategy", "worker", "mean", "most", "median", "p90", "most lag", "too late"});
+  for (const Row& row : rows) {
+    const std::vector<StalenessSummary>& workers = row.runs.front().staleness;
+    for (std::size_t w = 0; w < workers.size(); ++w)
+      table.add({row.entry.label, std::to_string(w), number(workers[w].mean(), 2), std::to_string(workers[w].most),
+                 std::to_string(workers[w].quantile(0.5)), std::to_string(workers[w].quantile(0.9)),
+                 std::to_string(workers[w].most_lag), percent(workers[w].dropped_share())});
+  }
+  return {
+      "Staleness: others' updates between a gradient's values and its own; lag: steps ahead of the slowest worker; too "
+      "late: of its gradients, not used",
+      std::move(table)};
+}
+
+std::string staleness_line(const std::vector<StalenessSummary>& workers) {
+  StalenessSummary all;
+  for (const StalenessSummary& worker : workers) all.add(worker);
+  std::string text = fmt::format("; staleness {:.2f}, at most {}; lag at most {}", all.mean(), all.most, all.most_lag);
+  if (all.dropped > 0) text = fmt::format("; {} of the gradients came too late", percent(all.dropped_share()));
+  return text;
 }
 
 }  // namespace
@@ -287,6 +310,7 @@ std::vector<std::string> bound_lines(const std::vector<Row>& rows) {
     if (first.predicted_exposed_seconds)
       lines.back() += fmt::format("; exposed on average {:.1f} ms, predicted {:.1f}", first.mean_exposed_seconds * 1e3,
                                   *first.predicted_exposed_seconds * 1e3);
+    if (!first.staleness.empty()) lines.back() += staleness_line(first.staleness);
   }
   return lines;
 }
@@ -318,7 +342,7 @@ std::vector<std::string> failures(const std::vector<Row>& rows) {
 
 std::vector<Section> wide_sections(const std::vector<Row>& rows) {
   std::vector<Section> sections;
-  for (auto make : {speed_section, bytes_section, memory_section, system_section, reduction_section})
+  for (auto make : {speed_section, bytes_section, memory_section, system_section, reduction_section, staleness_section})
     if (Section section = make(rows); !section.table.empty()) sections.push_back(std::move(section));
   return sections;
 }

@@ -75,6 +75,9 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   job.strategy = "single";
   job.optimizer_on = defaults.optimizer_on;
   job.consistency = defaults.consistency;
+  job.remedy = defaults.remedy;
+  job.backup_workers = defaults.backup_workers;
+  job.fault.clear();
   if (entry.kind->at_owner && job.accumulate > 1) job.accumulate_at = "owner";
   job.trace = false;
   job.checkpoint_every = defaults.checkpoint_every;

@@ -8,15 +8,17 @@
 
 #include <psring/cli/options.h>
 #include <psring/cli/parse.h>
+#include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/net/tcp_handshake.h>
+#include <psring/common/proc/fault.h>
 #include <psring/optim/checkpoint.h>
 #include <psring/optim/checkpoint_folder.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/ring/plan.h>
 #include <psring/ring/tuning.h>
-#include <psring/server/consistency.h>
+#include <psring/worker/pace.h>
 
 namespace psring::cli {
 namespace {
@@ -98,6 +100,36 @@ class Fitting {
   const std::string& strategy_;
   LeftOut* const left_out_;
 };
+
+/// What asks for one update of all workers' gradients together. Which optimizers do is seen where they are made.
+void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind, const std::string& strategy) {
+  const auto refuse = [&](bool given, const std::string& flag, const char* why) {
+    if (given)
+      fail(ErrorKind::usage, "{}: {}, and under --consistency {} each push is an update", flag, why, job.consistency);
+  };
+  refuse(kind.scatters, "--strategy " + strategy, "worker 0 hands out every step's samples");
+  refuse(job.optimizer_on == "worker", "--optimizer-on worker", "workers update with the mean of all");
+  refuse(job.aggregate != "mean", "--aggregate " + job.aggregate, "it takes the gradients of all");
+  refuse(job.local_reduce, "--local-reduce", "a host pushes the sum of its workers'");
+  refuse(job.backup_workers > 0, "--backup-workers", "an update waits for some of the workers");
+  refuse(kind.at_owner && job.accumulate > 1, "--accumulate with --strategy " + strategy,
+         "servers add micro-batches of all up");
+  refuse(kind.at_owner && job.clip_norm > 0, "--clip-norm with --strategy " + strategy,
+         "a worker has to have its whole gradient to clip it");
+  refuse(job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint is of one step of all");
+  refuse(job.loss_scale == "dynamic" || (job.loss_scale == "auto" && job.precision == "f16"),
+         job.precision == "f16" ? "--precision f16" : "--loss-scale dynamic", "workers share one scale");
+}
+
+void check_faults(const JobOptions& job) {
+  for (const Fault& fault : parse_faults(job.fault)) {
+    const bool server = fault.role == net::Role::server;
+    if (fault.rank && *fault.rank >= (server ? job.servers : job.workers))
+      fail(ErrorKind::usage, "--fault {}: there is no {} {}", job.fault, to_string(fault.role), *fault.rank);
+    if (fault.kind == Fault::Kind::link && job.link.empty())
+      fail(ErrorKind::usage, "--fault {}: it changes one process's card: give all of them one with --link", job.fault);
+  }
+}
 
 /// --share-host-parameters: the memory is there, and nothing is asked of gathers that there are none of.
 void check_in_place(const JobOptions& job) {
@@ -207,6 +239,12 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(what);
   command.add_option("--init", job.init, "a safetensors file to start from")->group(what);
 
+  command
+      .add_option("--compute", job.compute,
+                  "model, or sleep:50ms: a step's forward and backward stand still so long; all gradients are zero")
+      ->group(what)
+      ->capture_default_str();
+
   const char* optimizer = "Optimizer (as in PyTorch)";
   command.add_option("--optimizer", job.optimizer, "sgd, momentum, adagrad, rmsprop, adam, adamw, lamb")
       ->group(optimizer)
@@ -277,7 +315,20 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
                   "what moves together: layer, block, root (all), N layers each, or sets: 0+3,1+2")
       ->group(exchange)
       ->capture_default_str();
-  command.add_option("--consistency", job.consistency, "bsp")->group(exchange)->capture_default_str();
+  command
+      .add_option("--consistency", flags.consistency,
+                  "bsp (all in step), ssp:K (up to K steps ahead of the slowest) or asp (nobody waits)")
+      ->group(exchange);
+  command
+      .add_option("--remedy", job.remedy,
+                  "ssp, asp: none, scale-lr (rate / (1 + staleness)) or dc-asgd:lambda=L (delay compensation)")
+      ->group(exchange)
+      ->capture_default_str();
+  command
+      .add_option("--backup-workers", job.backup_workers,
+                  "bsp: an update takes the gradients of the first workers, all but so many")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--optimizer-on", flags.optimizer_on, "server, or worker (servers only aggregate; dp)")
       ->group(exchange);
   command
@@ -343,6 +394,12 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--op-timeout", job.op_timeout, "seconds of one wait for values; 0: as long as the peer lives")
       ->group(exchange)
       ->capture_default_str();
+  command
+      .add_option(
+          "--fault", job.fault,
+          "trouble on purpose, with blanks between: slow:worker:1=4x, jitter:worker:*=20%, link:worker:2=10mbit, "
+          "kill:server:0@step=20, stop:worker:1@time=2s")
+      ->group(exchange);
   command.add_option("--trace", flags.trace, "on: write trace.json (Chrome trace, opens in Perfetto)")
       ->group(exchange)
       ->capture_default_str();
@@ -370,6 +427,14 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   fit(job, "--virtual-workers", &JobOptions::virtual_workers, kind.one_worker, "is not one process");
   job.optimizer_on = flags.optimizer_on.value_or(kind.optimizer_on);
   fit(job, "--optimizer-on", &JobOptions::optimizer_on, kind.servers, "has no servers");
+  job.consistency = flags.consistency.value_or(kind.consistency);
+  const bool each_push_updates = parse_consistency(job.consistency).each_push_updates;
+  parse_remedy(job.remedy);
+  fit(job, "--consistency", &JobOptions::consistency, kind.servers, "has no servers: it is bsp by nature");
+  fit(job, "--remedy", &JobOptions::remedy, each_push_updates,
+      "has no stale gradients: --consistency ssp:K or asp has");
+  fit(job, "--backup-workers", &JobOptions::backup_workers, kind.servers && !kind.scatters,
+      kind.servers ? "waits for all" : "has no servers");
   fit(job, "--aggregate", &JobOptions::aggregate, kind.servers, "has no servers");
   fit(job, "--server-threads", &JobOptions::server_threads, kind.servers, "has no servers");
   check_count("--workers", job.workers, kMostProcesses);
@@ -409,6 +474,13 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (job.local_reduce && job.aggregate != "mean" && job.aggregate != "sum")
     fail(ErrorKind::usage, "--local-reduce: servers get sums; --aggregate: expected mean or sum, got '{}'",
          job.aggregate);
+  if (job.backup_workers >= job.workers)
+    fail(ErrorKind::usage, "--backup-workers {}: of {} workers", job.backup_workers, job.workers);
+  if (job.backup_workers > 0 && job.local_reduce)
+    fail(ErrorKind::usage, "--backup-workers: with --local-reduce one worker pushes for all of a host");
+  worker::parse_compute(job.compute);
+  check_faults(job);
+  if (each_push_updates) check_asynchronous(job, kind, strategy);
   if (job.local_reduce && !job.link.empty())
     fail(ErrorKind::usage, "--local-reduce: with --link {} each worker is a host of its own", job.link);
   const net::Way way = net::parse_way(job.transport);
@@ -469,7 +541,6 @@ void fill_in(JobOptions& job, const App& app, const worker::TrainSetup* setup) {
 }
 
 void check_servers_part(const JobOptions& job, const App& app) {
-  server::make_consistency(Spec::parse("--consistency", job.consistency));
   const auto rule = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
   // A rule says what it needs of the workers once it has their gradients: one element of each will do.
   const std::vector<float> gradient(1);

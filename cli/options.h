@@ -33,6 +33,7 @@ struct JobFlags {
   std::optional<std::size_t> workers;
   std::optional<std::size_t> servers;
   std::optional<std::string> placement;
+  std::optional<std::string> consistency;
   std::optional<std::string> optimizer_on;
   std::optional<std::size_t> global_batch;
   std::optional<std::size_t> batch_size;

@@ -62,8 +62,10 @@ void Progress::draw(const std::string& line) {
   const double made = json.value("made", step);  // by this run, which may continue another
   const double left = made > 0 ? took / made * (steps - step) : 0;
   const double rate = took > 0 ? json.value("samples", 0.0) / took : 0;
-  const std::string text = fmt::format("step {:.0f}/{:.0f}  loss {:.4f}  {:.0f} samples/s a worker  {:.0f} s left",
-                                       step, steps, json.value("loss", 0.0), rate, left);
+  std::string text = fmt::format("step {:.0f}/{:.0f}", step, steps);
+  if (json.contains("loss") && json["loss"].is_number())
+    text += fmt::format("  loss {:.4f}", json["loss"].get<double>());
+  text += fmt::format("  {:.0f} samples/s a worker  {:.0f} s left", rate, left);
   if (terminal_) {
     constexpr int kBar = 24;
     const int full = static_cast<int>(done * kBar);

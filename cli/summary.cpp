@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <string_view>
 
@@ -21,6 +23,11 @@ std::string read_text(const fs::path& file) {
   std::ostringstream text;
   if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: cannot read", file.string());
   return text.str();
+}
+
+/// JSON has no word for what is not a number.
+double number_of(const Json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
 Json read_report(const fs::path& folder, const std::string& role) {
@@ -109,6 +116,28 @@ void add_guest(Summary& summary, const std::string& worker, const Json& worker_r
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(worker_report) + booked_peak(report));
 }
 
+/// What a server says of each worker's gradients; nothing where it has counted none.
+void add_staleness(Summary& summary, const Json& report) {
+  const Json& list = report.at("staleness");
+  const auto counts = [](const Json& of) {
+    return of.at("updates").get<std::uint64_t>() + of.at("dropped").get<std::uint64_t>() > 0;
+  };
+  if (std::none_of(list.begin(), list.end(), counts)) return;
+  summary.staleness.resize(list.size());
+  for (std::size_t worker = 0; worker < list.size(); ++worker) {
+    const Json& of = list[worker];
+    summary.staleness[worker].add({of.at("updates").get<std::uint64_t>(), of.at("dropped").get<std::uint64_t>(),
+                                   of.at("sum").get<std::uint64_t>(), of.at("most").get<std::uint64_t>(),
+                                   of.at("most_lag").get<std::uint64_t>(),
+                                   of.at("bins").get<std::vector<std::uint64_t>>()});
+  }
+}
+
+Json to_json(const StalenessSummary& of) {
+  return {{"mean", of.mean()},     {"most", of.most},       {"most_lag", of.most_lag},
+          {"updates", of.updates}, {"dropped", of.dropped}, {"histogram", of.bins}};
+}
+
 Json to_json(const Summary& summary) {
   Json json = {{"strategy", summary.strategy},
                {"steps", summary.steps},
@@ -124,6 +153,7 @@ Json to_json(const Summary& summary) {
                {"server_peak_bytes", summary.server_peak_bytes}};
   if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
   if (summary.test_loss) json["test_loss"] = *summary.test_loss;
+  for (const StalenessSummary& worker : summary.staleness) json["staleness"].push_back(to_json(worker));
   if (summary.predicted_exposed_seconds) json["predicted_exposed_comm_s"] = *summary.predicted_exposed_seconds;
   for (const ByteCheck& check : summary.bytes) {
     Json entry = {{"role", check.role}, {"direction", check.direction}, {"measured", check.measured}};
@@ -147,6 +177,23 @@ Json to_json(const Summary& summary) {
 
 }  // namespace
 
+void StalenessSummary::add(const StalenessSummary& other) {
+  updates += other.updates;
+  dropped += other.dropped;
+  sum += other.sum;
+  most = std::max(most, other.most);
+  most_lag = std::max(most_lag, other.most_lag);
+  bins.resize(std::max(bins.size(), other.bins.size()));
+  for (std::size_t i = 0; i < other.bins.size(); ++i) bins[i] += other.bins[i];
+}
+
+std::uint64_t StalenessSummary::quantile(double share) const {
+  double left = share * static_cast<double>(updates);
+  for (std::size_t i = 0; i < bins.size(); ++i)
+    if ((left -= static_cast<double>(bins[i])) <= 0) return i;
+  return most;
+}
+
 bool Summary::ok() const {
   return std::all_of(bytes.begin(), bytes.end(), [](const ByteCheck& check) { return check.ok(); }) &&
          std::all_of(memory.begin(), memory.end(), [](const MemoryCheck& check) { return check.ok(); });
@@ -162,8 +209,6 @@ std::optional<bool> Summary::memory_ok(std::string_view role) const {
 Summary summarise(const fs::path& folder, const JobOptions& job, const Invocation& invocation) {
   Summary summary{.strategy = job.strategy};
   Json roles;
-  double seconds = 0;
-  double samples = 0;
   double loss_sum = 0;
   double last_samples = 0;
   double rows = 0;
@@ -173,9 +218,8 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   for (std::size_t rank = 0; rank < job.workers; ++rank) {
     const Json report = read_report(folder, fmt::format("worker-{}", rank));
     add_worker(summary, fmt::format("worker {}", rank), report);
-    seconds = std::max(seconds, report.at("seconds").get<double>());
-    samples += report.at("samples").get<double>();
-    loss_sum += report.at("final_loss").get<double>() * report.at("final_samples").get<double>();
+    summary.samples_per_second += report.at("samples").get<double>() / report.at("seconds").get<double>();
+    loss_sum += number_of(report.at("final_loss")) * report.at("final_samples").get<double>();
     last_samples += report.at("final_samples").get<double>();
     rows += report.at("test").at("rows").get<double>();
     if (const Json& test = report.at("test"); test.contains("correct"))
@@ -193,13 +237,13 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     sent.measured += payload(report, "sent");
     summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
     add_memory(summary, fmt::format("server {}", rank), report, last, "server_memory");
+    add_staleness(summary, report);
     if (const std::string host = fmt::format("worker {}", rank); job.placement == "colocated")
       add_guest(summary, host, roles.at(host), report);
     roles[fmt::format("server {}", rank)] = report;
   }
   summary.system_memory = read_system_memory(folder / "memory.jsonl");
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
-  summary.samples_per_second = samples / seconds;
   summary.final_loss = loss_sum / last_samples;
   if (rows > 0) {
     summary.test_loss = test_loss / rows;
@@ -255,12 +299,19 @@ std::string skipped_line(const Summary& summary) {
 }
 
 std::string describe(const Summary& summary, const fs::path& folder) {
-  std::string text = fmt::format("{}: {} steps, loss {:.4f}", summary.strategy, summary.steps, summary.final_loss);
+  std::string text = fmt::format("{}: {} steps", summary.strategy, summary.steps);
+  if (std::isfinite(summary.final_loss)) text += fmt::format(", loss {:.4f}", summary.final_loss);
   if (summary.test_accuracy) text += fmt::format(", test accuracy {:.4f}", *summary.test_accuracy);
   if (summary.test_loss && !summary.test_accuracy) text += fmt::format(", test loss {:.4f}", *summary.test_loss);
   text += fmt::format("; {:.0f} samples/s, {:.2f} ms a step, {:.2f} ms of it waiting\n", summary.samples_per_second,
                       summary.step_seconds * 1e3, summary.exposed_seconds * 1e3);
   if (summary.skipped_steps > 0) text += "  " + skipped_line(summary) + "\n";
+  for (std::size_t worker = 0; worker < summary.staleness.size(); ++worker) {
+    const StalenessSummary& of = summary.staleness[worker];
+    text += fmt::format("  worker {}: staleness {:.2f}, at most {}; lag at most {}", worker, of.mean(), of.most,
+                        of.most_lag);
+    text += of.dropped > 0 ? fmt::format("; {} pushes of pieces came too late\n", of.dropped) : "\n";
+  }
   for (const ByteCheck& check : summary.bytes) {
     const double each = static_cast<double>(check.measured) / static_cast<double>(summary.steps);
     if (check.measured == 0 && check.predicted.value_or(0) == 0) continue;

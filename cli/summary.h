@@ -32,12 +32,30 @@ struct MemoryCheck {
   bool ok() const { return !predicted || *predicted == peak; }
 };
 
+/// Of the gradients of a worker, over all pieces of all servers.
+struct StalenessSummary {
+  std::uint64_t updates = 0;
+  std::uint64_t dropped = 0;  ///< that came too late for their update (--backup-workers)
+  std::uint64_t sum = 0;      ///< of others' updates between a gradient's values and its own
+  std::uint64_t most = 0;
+  std::uint64_t most_lag = 0;
+  std::vector<std::uint64_t> bins;  ///< updates by staleness
+
+  double mean() const { return updates == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(updates); }
+  /// The staleness that a share of the updates does not exceed.
+  std::uint64_t quantile(double share) const;
+  double dropped_share() const {
+    return dropped == 0 ? 0 : static_cast<double>(dropped) / static_cast<double>(dropped + updates);
+  }
+  void add(const StalenessSummary& other);
+};
+
 /// What a run comes to, out of its roles' reports.
 struct Summary {
   std::string strategy;
   std::uint64_t steps = 0;
   std::uint64_t skipped_steps = 0;  ///< whose gradients were not finite (--loss-scale)
-  double samples_per_second = 0;    ///< over all steps
+  double samples_per_second = 0;    ///< the sum of the workers' own, each over its steps
   double step_seconds = 0;          ///< median over steps, of the slowest worker
   double step_p10_seconds = 0;      ///< of that worker, a tenth of its steps is faster
   double step_p90_seconds = 0;      ///< of that worker, a tenth is slower
@@ -52,6 +70,7 @@ struct Summary {
   std::vector<ByteCheck> bytes;
   std::vector<MemoryCheck> memory;
   SystemMemory system_memory;
+  std::vector<StalenessSummary> staleness;  ///< by worker; empty where there is nothing to say of it
   bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding
 
   /// Bytes and memory are as predicted.

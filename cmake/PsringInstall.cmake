@@ -8,6 +8,7 @@ set(PSRING_PUBLIC_HEADERS
   cli/app.h
   common/base/byte_ledger.h
   common/base/clock.h
+  common/base/consistency.h
   common/base/dtype.h
   common/base/elements.h
   common/base/error.h

@@ -1,10 +1,12 @@
 #include <memory>
 
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <psring/common/base/parallel.h>
 #include <psring/common/base/trace.h>
 #include <psring/common/device/arena.h>
+#include <psring/common/proc/fault.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/checkpoint.h>
@@ -21,13 +23,25 @@ std::size_t host_memory_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
+/// By worker.
+nlohmann::ordered_json json_of(const std::vector<StalenessRecord>& records) {
+  auto list = nlohmann::ordered_json::array();
+  for (const StalenessRecord& of : records)
+    list.push_back({{"updates", of.updates},
+                    {"dropped", of.dropped},
+                    {"sum", of.sum},
+                    {"most", of.most},
+                    {"most_lag", of.most_lag},
+                    {"bins", of.bins}});
+  return list;
+}
+
 void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
                const optim::OptimizerRegistry& optimizers) {
   const JobOptions& job = member.job();
   const auto aggregator = job.local_reduce && job.aggregate == "mean"
                               ? make_mean_of(job.workers)
                               : aggregators.make(Spec::parse("--aggregate", job.aggregate));
-  const auto consistency = make_consistency(Spec::parse("--consistency", job.consistency));
   const auto optimizer = optim::make_optimizer(optimizers, job);
   const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), job.steps.value_or(1));
   const bool applies = job.optimizer_on == "server";
@@ -56,7 +70,8 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
                        .optimizer = applies ? optimizer.get() : nullptr,
                        .schedule = applies ? schedule.get() : nullptr,
                        .aggregator = aggregator.get(),
-                       .consistency = consistency.get(),
+                       .consistency = parse_consistency(job.consistency, job.backup_workers),
+                       .remedy = parse_remedy(job.remedy),
                        .memory_bytes = host_memory_bytes(),
                        .saves = !job.checkpoint_folder().empty()};
   begin_from_checkpoint(job, options);
@@ -65,7 +80,9 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   Shard& shard = *held;
   Trace trace(member.clock(), job.trace);
   member.link().on_change([&] { transport.wake(); });
+  const FaultTrigger fault(job.fault, member.self());
   const auto finished = [&] {
+    fault.at(shard.version());
     member.link().check();
     return member.link().finished();
   };
@@ -74,8 +91,12 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   member.link().on_change({});
   member.send_trace(trace);
   fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());
-  member.link().report(member.report_json(fmt::format(R"({{"elements":{},"version":{},"text":"{}"}})", shard.elements(),
-                                                      shard.version(), shard.describe())));
+  member.link().report(member.report_json(nlohmann::ordered_json{
+      {"elements", shard.elements()},
+      {"version", shard.version()},
+      {"text", shard.describe()},
+      {"staleness",
+       json_of(shard.staleness())}}.dump()));
 }
 
 }  // namespace

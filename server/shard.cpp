@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <psring/common/base/error.h>
 #include <psring/optim/mixed.h>
@@ -28,6 +29,14 @@ FrameHeader answer_to(const FrameHeader& asked, FrameType type) {
   header.dest = asked.dest;
   header.flags = asked.flags & FrameHeader::kStartUp;
   return header;
+}
+
+void tell(const Staleness& of, FrameHeader& header) {
+  const auto bounded = [](std::uint64_t value) {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max()));
+  };
+  header.staleness = bounded(of.staleness);
+  header.lag = bounded(of.lag);
 }
 
 /// The text is cut to what transports copy.
@@ -91,9 +100,11 @@ Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledg
     : options_(options),
       parallel_(parallel),
       ledger_(ledger),
+      left_(options.workers, false),
+      staleness_(options.workers),
       verdict_(options.rank, options.servers),
       scaler_(options.loss_scaler) {
-  check(options.aggregator != nullptr && options.consistency != nullptr, "a shard needs its rules");
+  check(options.aggregator != nullptr, "a shard needs its rule");
   check((options.optimizer == nullptr) == (options.schedule == nullptr), "an optimizer and its schedule go together");
 }
 
@@ -127,6 +138,8 @@ void Shard::handle(Message message, std::vector<net::Outgoing>& replies) {
       return on_pull(message, replies);
     case FrameType::save:
       return on_save(message.header);
+    case FrameType::leave:
+      return on_leave(message.header, replies);
     case FrameType::verdict:
       if (!by_verdict()) fail(ErrorKind::protocol, "a verdict that nobody asked for");
       if (const auto total = verdict_.on_message(message, replies)) on_total(*total, replies);
@@ -162,7 +175,8 @@ std::size_t Shard::bytes_for(const Layout& layout) const {
   const std::size_t trained = layout.trained_elements() / layout.owners;
   if (options_.optimizer == nullptr) return gradient * trained;
   const std::size_t bytes = parameter + (options_.optimizer->slots() + (keeps_master(layout) ? 1 : 0)) * sizeof(float) +
-                            (keeps_mean(layout) ? gradient : 0);
+                            (keeps_mean(layout) ? gradient : 0) +
+                            (options_.consistency.each_push_updates ? options_.workers * parameter : 0);
   return bytes * trained + parameter * (layout.elements() / layout.owners);
 }
 
@@ -181,6 +195,8 @@ void Shard::take_layout(net::LayoutMessage layout) {
     last = slots_.size();
     if (!trained(slots_.back())) continue;
     slots_.back().pushes = {layout_.layout.pushes, {0, std::vector<std::optional<Message>>(options_.workers)}};
+    for (std::size_t w = 0; options_.consistency.each_push_updates && w < options_.workers; ++w)
+      slots_.back().workers.push_back({.clock = options_.first_version, .given = options_.first_version});
     ++updates_due_;
   }
   elements_ = layout_.layout.elements() / layout_.layout.owners;
@@ -194,6 +210,9 @@ void Shard::take_layout(net::LayoutMessage layout) {
     for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
       state_[s] = Buffer(trained * sizeof(float), Category::optimizer, ledger_);
     if (keeps_mean(layout_.layout)) mean_ = Buffer(gradient_bytes, Category::gradients, ledger_);
+    if (options_.consistency.each_push_updates) given_.resize(options_.workers);
+    if (options_.remedy.keeps_given())
+      for (Buffer& kept : given_) kept = Buffer(trained * parameter, Category::optimizer, ledger_);
   } else {
     parameters_[0] = Buffer(gradient_bytes, Category::gradients, ledger_);
   }
@@ -208,7 +227,10 @@ void Shard::take_layout(net::LayoutMessage layout) {
 
 void Shard::begin_with(const Slot& slot, std::span<const float> start) {
   narrow(start, values(slot, slot.version));
-  if (trained(slot) && master_.size_bytes() > 0) copy(start, Elements(master(slot, {0, start.size()})));
+  if (!trained(slot)) return;
+  if (master_.size_bytes() > 0) copy(start, Elements(master(slot, {0, start.size()})));
+  for (std::size_t w = 0; w < given_.size(); ++w)
+    if (given_[w].size_bytes() > 0) narrow(start, given(slot, w));
 }
 
 void Shard::load_saved() {
@@ -283,11 +305,10 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   if (!trained(slot)) fail(ErrorKind::protocol, "a push of unit {}, which is not trained", header.unit);
   if (header.micro >= slot.pushes.size())
     fail(ErrorKind::protocol, "a push of micro-batch {} of {}", header.micro, slot.pushes.size());
-  if (header.step > slot.version)
-    fail(ErrorKind::protocol, "a push of step {} before version {} is there", header.step, header.step);
+  const std::uint64_t due = slot.workers.empty() ? slot.version : slot.workers[header.sender_rank].clock;
+  if (header.step > due) fail(ErrorKind::protocol, "a push of step {}, where step {} is due", header.step, due);
+  if (left_[header.sender_rank]) fail(ErrorKind::protocol, "a push of {}, which has left", to_string(header.sender()));
   if (!slot.initialised) fail(ErrorKind::protocol, "a push before the initial values are there");
-  const bool acknowledged = (header.flags & FrameHeader::kWantAck) != 0;
-  if (acknowledged) replies.push_back({header.sender(), answer_to(header, FrameType::push_ack), {}});
   if (header.type == FrameType::push_pull) {
     Waiter waiter{header.sender(), header, message.reply_space, message.holder, false};
     waiter.header.version = header.step + 1;
@@ -295,14 +316,56 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   }
   Slot::Pushed& pushed = slot.pushes[header.micro];
   std::optional<Message>& mine = pushed.by_worker[header.sender_rank];
-  const bool repeated = header.step < slot.version || header.micro < slot.micro || mine.has_value();
+  const bool acknowledged = (header.flags & FrameHeader::kWantAck) != 0;
+  const bool repeated = header.step < due || header.micro < slot.micro || mine.has_value();
   if (!repeated) {
     mine = std::move(message);
     ++pushed.count;
+    if (!slot.workers.empty())
+      count_push(slot, header.sender_rank);
+    else if (options_.consistency.backups > 0)
+      staleness_[header.sender_rank].add({});
+  } else if (options_.consistency.backups > 0) {
+    ++staleness_[header.sender_rank].dropped;
+  }
+  if (acknowledged) {
+    FrameHeader answer = answer_to(header, FrameType::push_ack);
+    answer.version = slot.version;
+    if (!slot.workers.empty()) tell(slot.workers[header.sender_rank].last, answer);
+    replies.push_back({header.sender(), answer, {}});
+  }
+  if (!repeated) {
     if (header.micro == slot.micro && micro_complete(slot)) return complete(slot, replies);
     if (acknowledged) copy_payload(*mine);
   }
   answer_waiters(slot, replies);
+}
+
+/// The push is the next update.
+void Shard::count_push(Slot& slot, std::size_t worker) {
+  Slot::Progress& progress = slot.workers[worker];
+  progress.last = {slot.version - progress.given, progress.clock - slowest(slot)};
+  check(!options_.consistency.bound || progress.last.lag <= *options_.consistency.bound, "worker {} is {} steps ahead",
+        worker, progress.last.lag);
+  if (std::none_of(left_.begin(), left_.end(), [](bool left) { return left; })) staleness_[worker].add(progress.last);
+  ++progress.clock;
+  of_ = worker;
+}
+
+/// The clock of the slowest worker that is still at it.
+std::uint64_t Shard::slowest(const Slot& slot) const {
+  if (slot.workers.empty()) return slot.version;
+  std::uint64_t least = kFinalVersion;
+  for (std::size_t w = 0; w < slot.workers.size(); ++w)
+    if (!left_[w]) least = std::min(least, slot.workers[w].clock);
+  return least;
+}
+
+void Shard::on_leave(const FrameHeader& header, std::vector<net::Outgoing>& replies) {
+  check_worker(header);
+  if (!options_.consistency.each_push_updates) fail(ErrorKind::protocol, "nobody leaves under bsp");
+  left_[header.sender_rank] = true;
+  for (Slot& slot : slots_) answer_waiters(slot, replies);
 }
 
 /// Its sender may overwrite what it pushed, and the payload may lie in the sender's memory.
@@ -366,7 +429,18 @@ bool Shard::by_verdict() const {
 }
 
 optim::Update Shard::update_for(const Slot& slot) const {
-  return {slot.version + 1 - scaler_.skipped(), options_.schedule->lr(options_.lr, slot.version), gradient_scale_};
+  if (!of_)
+    return {slot.version + 1 - scaler_.skipped(), options_.schedule->lr(options_.lr, slot.version), gradient_scale_};
+  const std::uint64_t made = slot.version - options_.first_version;
+  float lr = options_.schedule->lr(options_.lr, options_.first_version + made / options_.workers);
+  if (options_.remedy.kind == StalenessRemedy::Kind::scale_lr)
+    lr /= 1 + static_cast<float>(slot.workers[*of_].last.staleness);
+  return {slot.version + 1, lr, gradient_scale_};
+}
+
+/// What a worker was given of the slot.
+Elements Shard::given(const Slot& slot, std::size_t worker) {
+  return given_[worker].elements(layout_.layout.parameter_type).subspan(slot.piece.offset, slot.piece.range.size());
 }
 
 Elements Shard::values(const Slot& slot, std::uint64_t version) {
@@ -410,7 +484,7 @@ void Shard::apply(const Slot& slot, Range part, ConstElements gradient, Elements
 
 bool Shard::micro_complete(const Slot& slot) const {
   const std::size_t all = options_.pushers > 0 ? options_.pushers : options_.workers;
-  return slot.micro < slot.pushes.size() && options_.consistency->update_due(slot.pushes[slot.micro].count, all);
+  return slot.micro < slot.pushes.size() && options_.consistency.update_due(slot.pushes[slot.micro].count, all);
 }
 
 /// The pushes of a micro-batch are all there: takes them, and those of later ones that are all there, too. With the
@@ -436,9 +510,10 @@ void Shard::complete(Slot& slot, std::vector<net::Outgoing>& replies) {
 /// Aggregates, updates and stores a block at a time, while it is in cache.
 void Shard::update_now(Slot& slot) {
   const Elements next = values(slot, slot.version + 1);
+  const std::uint64_t slowest = of_ ? this->slowest(slot) : slot.version + 1;
   std::vector<std::byte*> stores;
   for (Waiter& waiter : slot.waiters) {
-    waiter.stored = !waiter.space.empty() && options_.consistency->answers(slot.version + 1, waiter.header.version);
+    waiter.stored = !waiter.space.empty() && options_.consistency.answers(slowest, waiter.header.version);
     if (waiter.stored) stores.push_back(waiter.space.data());
   }
   parallel_.for_slices(slot.piece.range.size(), kBlock, [&](Range slice) {
@@ -455,12 +530,27 @@ void Shard::update_now(Slot& slot) {
       } else {
         const Elements gradient(reinterpret_cast<std::byte*>(memory), block.size(), layout_.layout.gradient_type);
         pushes.aggregate(block, gradient);
+        if (options_.remedy.keeps_given()) compensate(slot, block, gradient);
         apply(slot, block, gradient, out);
       }
       const std::size_t at = begin * size_bytes(out.type());
       for (std::byte* store : stores) std::memcpy(store + at, out.data(), out.size_bytes());
     }
   });
+}
+
+/// See StalenessRemedy::Kind::compensate.
+void Shard::compensate(const Slot& slot, Range part, Elements gradient) {
+  const auto lambda = static_cast<float>(options_.remedy.lambda);
+  float g[kBlock];
+  float now[kBlock];
+  float then[kBlock];
+  const std::size_t n = part.size();
+  widen(gradient, std::span(g, n));
+  widen(values(slot, slot.version).part(part), std::span(now, n));
+  widen(given(slot, *of_).part(part), std::span(then, n));
+  for (std::size_t i = 0; i < n; ++i) g[i] += lambda * g[i] * g[i] * (now[i] - then[i]);
+  narrow(std::span<const float>(g, n), gradient);
 }
 
 /// The mean of the workers' gradients of slot.micro, rounded once; with those before it the sum is rounded again.
@@ -564,6 +654,7 @@ void Shard::scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& re
 
 void Shard::finish_version(Slot& slot, std::vector<net::Outgoing>& replies) {
   ++slot.version;
+  of_.reset();
   slot.micro = 0;
   for (Slot::Pushed& pushed : slot.pushes) {
     pushed.count = 0;
@@ -576,18 +667,28 @@ void Shard::answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies) {
   if (!slot.initialised || (options_.optimizer == nullptr && slot.version == options_.first_version)) return;
   const ConstElements current = values(slot, slot.version);
   const std::span<const std::byte> now = current.bytes();
+  const std::uint64_t slowest = this->slowest(slot);
   std::erase_if(slot.waiters, [&](const Waiter& waiter) {
-    if (!options_.consistency->answers(slot.version, waiter.header.version)) return false;
+    if (!options_.consistency.answers(slowest, waiter.header.version)) return false;
     FrameHeader header = answer_to(waiter.header, FrameType::values);
-    header.version = slot.version;
+    header.version = waiter.header.version == kFinalVersion ? kFinalVersion : slot.version;
     header.dtype = current.type();
     if (skipped_ && trained(slot)) header.flags |= FrameHeader::kSkipped;
-    std::span<const std::byte> payload = now;
+    net::Outgoing reply{waiter.peer, header, now};
     if (!waiter.space.empty()) {
       if (!waiter.stored) std::memcpy(waiter.space.data(), now.data(), now.size());
-      payload = waiter.space;
+      reply.payload = waiter.space;
     }
-    replies.push_back({waiter.peer, header, payload});
+    if (!slot.workers.empty()) {
+      Slot::Progress& progress = slot.workers[waiter.peer.rank];
+      progress.given = slot.version;
+      tell(progress.last, reply.header);
+      if (Buffer& kept = given_[waiter.peer.rank]; kept.size_bytes() == 0 && waiter.space.empty())
+        kept = Buffer(parameters_[1].size_bytes(), Category::communication, ledger_);
+      if (given_[waiter.peer.rank].size_bytes() > 0) copy(current, given(slot, waiter.peer.rank));
+      if (waiter.space.empty()) reply.payload = given(slot, waiter.peer.rank).bytes();
+    }
+    replies.push_back(std::move(reply));
     return true;
   });
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/consistency.h>
 #include <psring/common/base/elements.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/parallel.h>
@@ -20,7 +21,7 @@
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/aggregator.h>
-#include <psring/server/consistency.h>
+#include <psring/server/staleness.h>
 #include <psring/server/verdict.h>
 
 namespace psring::server {
@@ -38,7 +39,8 @@ struct ShardOptions {
   const optim::Optimizer* optimizer = nullptr;  ///< null: answers with the aggregated gradient (--optimizer-on worker)
   const optim::Schedule* schedule = nullptr;    ///< null as the optimizer is
   const Aggregator* aggregator = nullptr;
-  const Consistency* consistency = nullptr;
+  Consistency consistency = {};
+  StalenessRemedy remedy = {};                      ///< where each push is an update
   std::size_t memory_bytes = std::size_t{1} << 36;  ///< a layout whose part here needs more is refused
   std::uint64_t first_version = 0;                  ///< that the job begins with
   /// What it begins with, of an array (optim/checkpoint_shard.h) of a unit's range; null: as the layout says.
@@ -52,6 +54,10 @@ struct ShardOptions {
 /// version t + 1. Without clipping and layerwise rules a piece is updated as soon as its last gradient
 /// is there; with them the whole step waits for a verdict (sums over all shards, added up by server 0). A unit that is
 /// not trained stays in the version that the job begins with: it has no second copy, no state, and takes no push.
+///
+/// Where each push is an update (ssp, asp), a piece has a clock for each worker, and its version is their sum: a push
+/// of step t is the worker's (t + 1)th, a pull for clock c waits until the slowest is near enough, and the answer is a
+/// copy of one version. Who has left is no longer waited for.
 class Shard {
  public:
   Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledger);
@@ -71,6 +77,9 @@ class Shard {
 
   /// Updates that every piece has seen.
   std::uint64_t version() const;
+  /// Of each worker's gradients, where each push is an update: those of the time in which all workers were at it, as
+  /// who has left makes no others' gradients stale. With backup workers it counts which gradients came too late.
+  const std::vector<StalenessRecord>& staleness() const { return staleness_; }
   /// "334336 of 668672 parameters in 6 units", once a layout is known.
   std::string describe() const;
   std::size_t elements() const { return elements_; }
@@ -95,6 +104,13 @@ class Shard {
     std::vector<Pushed> pushes;  ///< of the step under way, by micro-batch
     std::size_t micro = 0;       ///< the first whose pushes are not all there; those before are in the mean
     std::vector<Waiter> waiters;
+    /// Where each push is an update, by worker.
+    struct Progress {
+      std::uint64_t clock = 0;  ///< steps whose gradients are in
+      std::uint64_t given = 0;  ///< the version that it has
+      Staleness last;           ///< of its last gradient
+    };
+    std::vector<Progress> workers;
   };
 
   void handle(net::Message message, std::vector<net::Outgoing>& replies);
@@ -108,6 +124,7 @@ class Shard {
   void copy_payload(net::Message& message);
   void on_pull(net::Message& message, std::vector<net::Outgoing>& replies);
   void on_save(const net::FrameHeader& header);
+  void on_leave(const net::FrameHeader& header, std::vector<net::Outgoing>& replies);
   void on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
 
   void begin_with(const Slot& slot, std::span<const float> start);
@@ -116,7 +133,10 @@ class Shard {
   static void wait(Slot& slot, Waiter waiter);
   bool micro_complete(const Slot& slot) const;
   void complete(Slot& slot, std::vector<net::Outgoing>& replies);
+  void count_push(Slot& slot, std::size_t worker);
+  std::uint64_t slowest(const Slot& slot) const;
   void update_now(Slot& slot);
+  void compensate(const Slot& slot, Range part, Elements gradient);
   void add_to_mean(Slot& slot);
   void contribute(const Verdict::Sums& sums, std::vector<net::Outgoing>& replies);
   void apply_all(std::vector<net::Outgoing>& replies);
@@ -136,6 +156,7 @@ class Shard {
   Verdict::Sums square_sums();
   Verdict::Sums layerwise_sums();
   optim::Update update_for(const Slot& slot) const;
+  Elements given(const Slot& slot, std::size_t worker);
   Elements values(const Slot& slot, std::uint64_t version);
   Elements mean(const Slot& slot);
   std::span<float> master(const Slot& slot, Range part);
@@ -159,6 +180,13 @@ class Shard {
   Buffer parameters_[2];
   Buffer master_;  ///< of parameters narrower than f32
   Buffer state_[optim::Optimizer::kMaxSlots];
+  /// Where each push is an update, by worker: the values that it was given last, of trained units. For a remedy that
+  /// asks for them, and for answers that leave late: a version's memory is written again two updates later, and who
+  /// asks again has what it was sent. Empty of a worker for whom neither is the case.
+  std::vector<Buffer> given_;
+  std::vector<bool> left_;         ///< by worker
+  std::optional<std::size_t> of_;  ///< whose gradient the update under way takes, where it takes one
+  std::vector<StalenessRecord> staleness_;
   Buffer mean_;  ///< with several micro-batches, or a verdict: the step's mean gradient, then a layerwise direction
   std::size_t aggregated_ = 0;  ///< slots whose mean is there
   Verdict verdict_;

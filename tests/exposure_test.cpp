@@ -15,7 +15,8 @@ constexpr net::LinkSpec kLink{.bits_per_second = 8e6, .delay = 5ms};  // 1 MB/s
 class HandClock final : public Clock {
  public:
   Moment now() const override { return at; }
-  Moment at{};
+  void sleep_until(Moment moment) const override { at = std::max(at, moment); }
+  mutable Moment at{};
 };
 
 }  // namespace

@@ -27,11 +27,11 @@ std::string refusal(const std::function<void(JobOptions&)>& spoil, ErrorKind kin
 }  // namespace
 
 TEST_CASE("unknown names are usage errors with the flag and the known names") {
-  CHECK(
-      refusal([](JobOptions& job) { job.strategy = "psx"; }) ==
-      "--strategy: unknown name 'psx'; known: ddp, ddp-naive, dp, fsdp, ps, ps-colocated, ps-zero2, ps-zero3, single, "
-      "zero1, zero2, "
-      "zero3");
+  CHECK(refusal([](JobOptions& job) { job.strategy = "psx"; }) ==
+        "--strategy: unknown name 'psx'; known: ddp, ddp-naive, dp, fsdp, ps, ps-async, ps-colocated, ps-ssp, "
+        "ps-zero2, ps-zero3, single, "
+        "zero1, zero2, "
+        "zero3");
   CHECK(refusal([](JobOptions& job) { job.model = "mpl:4-3"; }) ==
         "--model: unknown name 'mpl'; known: bn-mlp, gelu-mlp, gpt, mlp");
   CHECK(refusal([](JobOptions& job) { job.data = "minst"; }) ==

@@ -14,7 +14,8 @@ namespace {
 class SetClock final : public Clock {
  public:
   Moment now() const override { return at; }
-  Moment at{std::chrono::microseconds(1000)};
+  void sleep_until(Moment moment) const override { at = std::max(at, moment); }
+  mutable Moment at{std::chrono::microseconds(1000)};
 };
 
 }  // namespace

@@ -86,6 +86,7 @@ void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::size_t micr
 void ClientProtocol::ask(Unit& unit, Slot& slot, std::uint64_t version, FrameHeader& header) {
   check(!slot.waiting, "unit {} is pulled twice at once", slot.piece.unit);
   slot.waiting = true;
+  slot.updates = false;
   slot.wanted = version;
   ++unit.missing;
   header.version = version;
@@ -111,8 +112,17 @@ void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, ConstElemen
     FrameHeader head = header(slot, FrameType::push_pull, gradient.type());
     head.step = step;
     ask(state, slot, step + 1, head);
+    slot.updates = true;
     out.push_back({owner(slot.piece), head, gradient.part(slot.piece.range).bytes()});
   });
+}
+
+void ClientProtocol::leave(Frames& out) const {
+  for (std::uint32_t server = 0; server < layout_.owners; ++server) {
+    FrameHeader header;
+    header.type = FrameType::leave;
+    out.push_back({{net::Role::server, server}, header, {}});
+  }
 }
 
 void ClientProtocol::save(std::uint64_t version, Frames& out) {
@@ -138,6 +148,8 @@ void ClientProtocol::on_message(const net::Message& message) {
     case FrameType::push_ack: {
       Slot& slot = find(header);
       if (slot.unacknowledged == 0) fail(ErrorKind::protocol, "{} acknowledges a push that was not made", peer);
+      add_staleness(header);
+      slot.heard = header.version;
       --slot.unacknowledged;
       --units_[slot.piece.unit].unacknowledged;
       return;
@@ -168,7 +180,8 @@ void ClientProtocol::on_values(const net::Message& message) {
          header.version, header.unit);
   if (message.payload.data() != into.data()) std::memcpy(into.data(), message.payload.data(), message.payload.size());
   if ((header.flags & FrameHeader::kSkipped) != 0) last_skipped_ = header.version;
-  slot.version = header.version;
+  if (slot.updates) add_staleness(header);
+  slot.version = slot.heard = header.version;
   slot.arrived = true;
   slot.waiting = false;
   --unit.missing;
@@ -185,6 +198,17 @@ ClientProtocol::Slot& ClientProtocol::find(const FrameHeader& header) {
   }
   fail(ErrorKind::protocol, "{} answers for [{}, {}) of unit {}, which it does not own", to_string(header.sender()),
        header.begin, header.end, header.unit);
+}
+
+void ClientProtocol::add_staleness(const FrameHeader& header) {
+  staleness_.sum += header.staleness;
+  ++staleness_.updates;
+}
+
+std::uint64_t ClientProtocol::heard(std::size_t unit) const {
+  std::uint64_t oldest = slots_[units_[unit].first].heard;
+  for (std::size_t i = units_[unit].first; i < units_[unit].last; ++i) oldest = std::min(oldest, slots_[i].heard);
+  return oldest;
 }
 
 bool ClientProtocol::has(std::size_t unit, std::uint64_t version) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/elements.h>
@@ -41,6 +42,9 @@ class ClientProtocol {
   /// Pushes the step's gradient and asks for the version that it leads to: step + 1.
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into, Frames& out);
 
+  /// Tells every server that this worker pushes nothing more.
+  void leave(Frames& out) const;
+
   /// Asks every server to write its part of the checkpoint of a version.
   void save(std::uint64_t version, Frames& out);
   bool saved() const { return saves_missing_.empty(); }
@@ -50,6 +54,14 @@ class ClientProtocol {
 
   /// Has the last pull of the unit arrived whole, in at least this version?
   bool has(std::size_t unit, std::uint64_t version) const;
+  /// The version that all of the unit's pieces have at their servers, as far as these told.
+  std::uint64_t heard(std::size_t unit) const;
+  /// What servers said of the staleness of this worker's gradients: over pieces, since it was asked last.
+  struct Staleness {
+    std::uint64_t sum = 0;
+    std::uint64_t updates = 0;
+  };
+  Staleness take_staleness() { return std::exchange(staleness_, {}); }
   /// Did a server say that the update to this version was skipped? All say the same of it.
   bool skipped(std::uint64_t version) const { return last_skipped_ == version; }
   /// Have the servers confirmed the last push of the unit?
@@ -62,8 +74,10 @@ class ClientProtocol {
     Piece piece;
     std::uint64_t version = 0;  ///< arrived
     std::uint64_t wanted = 0;
-    bool arrived = false;  ///< anything, yet
+    std::uint64_t heard = 0;  ///< the server's last
+    bool arrived = false;     ///< anything, yet
     bool waiting = false;
+    bool updates = false;  ///< what it waits for tells of an update by this worker's gradient
     std::size_t unacknowledged = 0;
   };
   struct Unit {
@@ -81,6 +95,7 @@ class ClientProtocol {
   }
   void ask(Unit& unit, Slot& slot, std::uint64_t version, net::FrameHeader& header);
   void on_values(const net::Message& message);
+  void add_staleness(const net::FrameHeader& header);
   Slot& find(const net::FrameHeader& header);
 
   const Layout layout_;
@@ -89,6 +104,7 @@ class ClientProtocol {
   std::vector<std::size_t> order_;  ///< in which the slots of each unit go
   std::vector<Unit> units_;
   std::optional<std::uint64_t> last_skipped_;
+  Staleness staleness_;
   std::vector<std::byte> layout_bytes_;
   std::set<std::uint32_t> layouts_missing_;  ///< servers that have not taken it yet
   std::set<std::uint32_t> saves_missing_;    ///< servers that have not written their parts yet

@@ -43,7 +43,7 @@ void MetricsWriter::on_step(const StepReport& report) {
                {"exposed_comm_s", seconds(report.exposed)},
                {"bytes_sent", sent - sent_},
                {"bytes_received", received - received_},
-               {"staleness", 0}};
+               {"staleness", report.staleness}};
   sent_ = sent;
   received_ = received;
   communicated_ = communicated;

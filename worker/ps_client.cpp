@@ -145,6 +145,16 @@ void PsClient::wait_acknowledged(std::size_t unit) {
              [&] { return fmt::format("the servers to take unit '{}'", layout().units[unit].name); });
 }
 
+void PsClient::leave() {
+  protocol_.leave(frames_);
+  send([] { return std::string("that it has done all its steps"); });
+}
+
+double PsClient::take_staleness() {
+  const ClientProtocol::Staleness taken = protocol_.take_staleness();
+  return taken.updates == 0 ? 0 : static_cast<double>(taken.sum) / static_cast<double>(taken.updates);
+}
+
 void PsClient::save(std::uint64_t version) {
   const auto what = [&] { return fmt::format("the servers to save step {}", version); };
   protocol_.save(version, frames_);

@@ -55,6 +55,12 @@ class PsClient {
   bool skipped(std::uint64_t version) const { return protocol_.skipped(version); }
   /// Waits until the servers have confirmed the last `push` of the unit.
   void wait_acknowledged(std::size_t unit);
+  /// Tells every server that this worker pushes nothing more.
+  void leave();
+  std::uint64_t heard(std::size_t unit) const { return protocol_.heard(unit); }
+  /// Of this worker's gradients, over those pieces of which servers told since it was asked last: the mean of others'
+  /// updates between the values that it was computed from and its own.
+  double take_staleness();
   /// Has every server write its part of the checkpoint of a version, and waits until they have. REQUIRES: nothing that
   /// leads to a later version was pushed.
   void save(std::uint64_t version);

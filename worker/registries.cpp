@@ -26,16 +26,20 @@ void register_builtins(Registries& registries) {
         .exact = true,
         .make = [spec](const Context& context, const JobOptions& job) { return make_single(spec, context, job); }});
   });
-  const auto ps = [&](const char* name, const char* help, bool colocated) {
-    registries.strategies.add(name, help, [colocated](const Spec& spec) {
+  const auto ps = [&](const char* name, const char* help, bool colocated, const char* consistency = "bsp") {
+    registries.strategies.add(name, help, [colocated, consistency](const Spec& spec) {
       spec.allow_only({});
-      return std::make_unique<StrategyKind>(StrategyKind{
-          .servers = true, .colocated = colocated, .make = [spec](const Context& context, const JobOptions& job) {
-            return make_ps(spec, context, job.optimizer_on == "server");
-          }});
+      return std::make_unique<StrategyKind>(StrategyKind{.servers = true,
+                                                         .colocated = colocated,
+                                                         .consistency = consistency,
+                                                         .make = [spec](const Context& context, const JobOptions& job) {
+                                                           return make_ps(spec, context, job.optimizer_on == "server");
+                                                         }});
     });
   };
   ps("ps", "servers own all parameters; push and pull, bsp", false);
+  ps("ps-ssp", "ps where each push is an update, and nobody is more than 3 steps ahead", false, "ssp:3");
+  ps("ps-async", "ps where each push is an update, and nobody waits", false, "asp");
   ps("ps-colocated", "ps with a server in each worker's process", true);
   registries.strategies.add(
       "dp", "the classic: one server in worker 0, which also scatters the batch; the optimizer on the workers",

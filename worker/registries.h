@@ -24,6 +24,7 @@ struct StrategyKind {
   bool at_owner = false;                ///< micro-batches are added up by the owners of ranges, after they are reduced
   bool one_worker = false;              ///< it is one process, whatever --workers says
   const char* optimizer_on = "server";  ///< where nothing is said
+  const char* consistency = "bsp";      ///< where nothing is said
   bool exact = true;                    ///< ends in the same bits as `single` with as many virtual workers
   int stage = 0;                        ///< of ZeRO: what a worker does not keep whole
   std::function<std::unique_ptr<Strategy>(const Context&, const JobOptions&)> make;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <psring/common/base/error.h>
 #include <psring/worker/trainer.h>
@@ -11,14 +12,19 @@ Trainer::Trainer(const TrainPlan& plan, const TrainParts& parts) : plan_(plan), 
 void Trainer::run() {
   parts_.strategy.start();
   const std::uint64_t batches = parts_.sampler.batches(plan_.batch);
-  for (std::uint64_t index = plan_.first_step; index < plan_.steps; ++index) {
+  std::uint64_t epoch = 0;
+  for (std::uint64_t index = plan_.first_step, next = 0; index < plan_.steps; index = next) {
     const Moment start = parts_.clock.now();
     const Nanoseconds waited_before = waited();
     const Trace::Span span(parts_.trace, "step");
-    if (index % batches == 0 || index == plan_.first_step)
-      parts_.sampler.begin_epoch(static_cast<std::uint32_t>(index / batches));
+    if (index / batches != epoch || index == plan_.first_step) {
+      epoch = index / batches;
+      parts_.sampler.begin_epoch(static_cast<std::uint32_t>(epoch));
+    }
     if (parts_.scatter != nullptr) parts_.scatter->begin_step(parts_.sampler, index % batches);
     const Step step{index};
+    parts_.begins(index);
+    parts_.pace.begin_step(index);
     parts_.strategy.begin_step(step);
     LossResult total;
     std::size_t samples = 0;
@@ -30,12 +36,15 @@ void Trainer::run() {
       samples += batch.size();
     }
     parts_.strategy.finish_step(step);
+    next = std::min(parts_.strategy.after(step).index, plan_.steps);
     const double loss = total.rows == 0 ? 0 : total.loss_sum / static_cast<double>(total.rows);
-    parts_.observer.on_step(
-        {index, index / batches, loss, samples, parts_.clock.now() - start, waited() - waited_before});
-    if (plan_.eval_every != 0 && (index + 1) % plan_.eval_every == 0 && index + 1 < plan_.steps) evaluate(index + 1);
-    if (plan_.save_every != 0 && ((index + 1) % plan_.save_every == 0 || index + 1 == plan_.steps)) save(index + 1);
+    parts_.observer.on_step({index, epoch, loss, samples, parts_.clock.now() - start, waited() - waited_before,
+                             parts_.strategy.staleness()});
+    const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
+    if (passes(plan_.eval_every) && next < plan_.steps) evaluate(next);
+    if (passes(plan_.save_every) || (plan_.save_every != 0 && next == plan_.steps)) save(next);
   }
+  parts_.strategy.leave();
   parts_.strategy.quiesce();
   if (parts_.scatter != nullptr) parts_.scatter->finish();
   evaluate(plan_.steps);
@@ -64,8 +73,12 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
 
 LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro) {
   if (samples.empty()) {
-    pass_without_samples(micro);
+    hooks_of_pass(micro, [] {});
     return {};
+  }
+  if (parts_.pace.stands_in()) {
+    hooks_of_pass(micro, [this] { parts_.pace.pass([] {}); });
+    return {.loss_sum = std::numeric_limits<double>::quiet_NaN(), .rows = samples.size(), .correct = 0};
   }
   load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
@@ -122,7 +135,9 @@ void Trainer::forward(BufferUse use) {
     {
       const Trace::Span span(parts_.trace, "forward", parts_.trace.on() ? std::to_string(layer) : "");
       const auto buffers = use == BufferUse::leave ? LayerBuffers::List() : parts_.buffers.of(layer);
-      parts_.network.forward_layer(layer, binding_.parameters(layer), use != BufferUse::read, buffers);
+      const bool training = use != BufferUse::read;
+      const auto compute = [&] { parts_.network.forward_layer(layer, binding_.parameters(layer), training, buffers); };
+      training ? parts_.pace.pass(compute) : compute();
     }
     release(layer, Pass::forward);
   }
@@ -134,7 +149,8 @@ void Trainer::backward(Micro micro) {
     forward_again(parts_.network.to_recompute(layer));
     {
       const Trace::Span span(parts_.trace, "backward", parts_.trace.on() ? std::to_string(layer) : "");
-      parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer));
+      parts_.pace.pass(
+          [&] { parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer)); });
     }
     release(layer, Pass::backward);
     hand_over(layer, micro);
@@ -165,10 +181,15 @@ void Trainer::forward_without_samples() {
 }
 
 /// The same of both, and gradients of zero.
-void Trainer::pass_without_samples(Micro micro) {
-  forward_without_samples();
+void Trainer::hooks_of_pass(Micro micro, const std::function<void()>& in_place_of_layer) {
+  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
+    acquire(layer, Pass::forward);
+    in_place_of_layer();
+    release(layer, Pass::forward);
+  }
   for (std::size_t layer = parts_.flat.layers(); layer-- > parts_.flat.first_trained_layer();) {
     acquire(layer, Pass::backward);
+    in_place_of_layer();
     release(layer, Pass::backward);
     hand_over(layer, micro);
   }
@@ -181,7 +202,7 @@ void Trainer::save(std::uint64_t step) {
 }
 
 void Trainer::evaluate(std::uint64_t step) {
-  if (parts_.data.test == nullptr) return;
+  if (parts_.data.test == nullptr || parts_.pace.stands_in()) return;
   const Trace::Span span(parts_.trace, "evaluate");
   parts_.strategy.quiesce();
   const bool alone = !parts_.buffers.empty() && !parts_.strategy.shares_buffers();

@@ -12,6 +12,7 @@
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/network.h>
+#include <psring/worker/pace.h>
 #include <psring/worker/scatter.h>
 #include <psring/worker/strategy/strategy.h>
 
@@ -37,6 +38,7 @@ struct StepReport {
   std::size_t samples = 0;
   Nanoseconds duration{0};
   Nanoseconds exposed{0};  ///< of it, waiting for communication
+  double staleness = 0;    ///< of the gradients whose updates were heard of in it; see Strategy::staleness
 };
 
 /// This worker's share of an evaluation: integer counts, to be added up over the workers.
@@ -66,10 +68,13 @@ struct TrainParts {
   Sampler& sampler;
   Scatter* scatter = nullptr;  ///< gives samples to train on; null: each worker reads its own
   Strategy& strategy;
+  Pace& pace;
   std::span<UnitBuffers> units;
   const Clock& clock;
   Trace& trace;
   TrainObserver& observer;
+  /// Told of each step before it begins.
+  std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};
   std::function<void(std::uint64_t step)> save = {};  ///< a checkpoint of so many updates; parameters are current
 };
 
@@ -92,7 +97,7 @@ class Trainer {
 
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
   void forward_without_samples();
-  void pass_without_samples(Micro micro);
+  void hooks_of_pass(Micro micro, const std::function<void()>& in_place_of_layer);
   void forward_again(Range layers);
   void hand_over(std::size_t layer, Micro micro);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);

@@ -69,6 +69,11 @@ DType parse_precision(const char* flag, const std::string& name) {
   return parse_dtype(flag, name);
 }
 
+void check_consistency(const JobOptions& job, const optim::Optimizer& optimizer) {
+  if (optimizer.layerwise() && parse_consistency(job.consistency).each_push_updates)
+    fail(ErrorKind::usage, "--optimizer {}: its rates are of a whole step, and need --consistency bsp", job.optimizer);
+}
+
 void check_precision(const JobOptions& job, const Layout& layout, const optim::Optimizer& optimizer) {
   if (!optimizer.layerwise()) return;
   if (layout.gradient_type != DType::f32)
@@ -101,6 +106,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
   check_precision(job, layout_, *optimizer_);
+  check_consistency(job, *optimizer_);
   scaler_ = optim::loss_scaler(job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
   if (!job.init.empty()) match_tensors(TensorFile(job.init), specs_of(*this));
@@ -155,6 +161,8 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .seed = job.seed,
                   .optimizer = setup.optimizer(),
                   .client = client_ ? &*client_ : nullptr,
+                  .consistency = parse_consistency(job.consistency, job.backup_workers),
+                  .remedy = parse_remedy(job.remedy),
                   .colocated = job.placement == "colocated",
                   .host = s.host,
                   .pushers = s.pushers,
@@ -218,6 +226,10 @@ void Training::run(TrainObserver& observer) {
                   job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
                   setup_.flat().wanted());
   Sampler samples = sampler();
+  const std::size_t layers = setup_.flat().layers();
+  Pace pace(job, surroundings_.rank, surroundings_.clock,
+            job.accumulate * (layers + layers - setup_.flat().first_trained_layer()));
+  const FaultTrigger fault(job.fault, {net::Role::worker, static_cast<std::uint32_t>(surroundings_.rank)});
   std::optional<Checkpoints> checkpoints;
   if (job.checkpoint_every > 0) checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values());
   Trainer trainer({.steps = setup_.steps(),
@@ -238,10 +250,12 @@ void Training::run(TrainObserver& observer) {
                    .sampler = samples,
                    .scatter = scatter_ ? &*scatter_ : nullptr,
                    .strategy = *strategy_,
+                   .pace = pace,
                    .units = units_,
                    .clock = surroundings_.clock,
                    .trace = surroundings_.trace,
                    .observer = observer,
+                   .begins = [&](std::uint64_t step) { fault.at(step); },
                    .save = [&](std::uint64_t step) { checkpoints->save(step); }});
   trainer.run();
 }

@@ -16,11 +16,14 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual Moment now() const = 0;
+  /// Returns at that moment, or at once where it has passed.
+  virtual void sleep_until(Moment moment) const = 0;
 };
 
 class SystemClock final : public Clock {
  public:
   Moment now() const override { return std::chrono::steady_clock::now(); }
+  void sleep_until(Moment moment) const override;
 };
 
 inline double seconds(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }

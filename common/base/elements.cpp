@@ -56,6 +56,17 @@ void copy(ConstElements from, Elements to) {
   if (!from.empty()) std::memmove(to.data(), from.data(), from.size_bytes());
 }
 
+void multiply(Elements values, float factor) {
+  float after[kElementsBlock];
+  for (std::size_t begin = 0; begin < values.size(); begin += kElementsBlock) {
+    const Elements block = values.part({begin, std::min(begin + kElementsBlock, values.size())});
+    const std::span now(after, block.size());
+    widen(block, now);
+    for (float& value : now) value *= factor;
+    narrow(now, block);
+  }
+}
+
 void add(Elements sum, ConstElements values) {
   check_sizes(values.size(), sum.size());
   for_each_widened(values, [&](std::span<const float> part, Range range) {

@@ -72,6 +72,8 @@ void narrow(std::span<const float> from, Elements to);
 void round_to(DType type, std::span<float> values);
 /// Of one type. Equal sizes.
 void copy(ConstElements from, Elements to);
+/// values = values * factor, in f32, rounded once.
+void multiply(Elements values, float factor);
 /// sum = sum + values, in f32, rounded once. Equal sizes.
 void add(Elements sum, ConstElements values);
 

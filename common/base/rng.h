@@ -6,7 +6,15 @@
 namespace psring {
 
 /// What a random number is for: streams of different purposes never meet.
-enum class Purpose : std::uint32_t { initialise = 1, shuffle = 2, dropout = 3, synthetic = 4, test = 5, network = 6 };
+enum class Purpose : std::uint32_t {
+  initialise = 1,
+  shuffle = 2,
+  dropout = 3,
+  synthetic = 4,
+  test = 5,
+  network = 6,
+  pace = 7
+};
 
 /// Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel Random Numbers: As Easy as
 /// 1, 2, 3", SC 2011): the value depends on nothing but the key and the index, so any range of a

@@ -65,7 +65,7 @@ double Spec::number(const std::string& key, double fallback) const {
 std::size_t Spec::count(const std::string& key, std::size_t fallback) const {
   const auto found = values_.find(key);
   if (found == values_.end()) return fallback;
-  return parse_whole(fmt::format("{} {}:{}", flag_, name_, key), found->second, 0);
+  return parse_count(fmt::format("{} {}:{}", flag_, name_, key), found->second);
 }
 
 void Spec::allow_only(const std::set<std::string>& known) const {
@@ -82,6 +82,7 @@ void Spec::allow_only(const std::set<std::string>& known) const {
 }
 
 std::size_t parse_positive(std::string_view flag, std::string_view text) { return parse_whole(flag, text, 1); }
+std::size_t parse_count(std::string_view flag, std::string_view text) { return parse_whole(flag, text, 0); }
 
 std::size_t parse_bytes(std::string_view flag, std::string_view text) {
   std::size_t unit = 1;

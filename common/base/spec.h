@@ -43,6 +43,8 @@ class Spec {
 
 /// `text` as a whole number > 0; throws usage, naming `flag`, otherwise.
 std::size_t parse_positive(std::string_view flag, std::string_view text);
+/// The same, where 0 is one of the values.
+std::size_t parse_count(std::string_view flag, std::string_view text);
 
 /// Bytes with binary suffixes: `25M` is 25 MiB, `64K`, `1G`, `512`. Throws usage, naming `flag`.
 std::size_t parse_bytes(std::string_view flag, std::string_view text);

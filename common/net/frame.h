@@ -53,9 +53,10 @@ enum class FrameType : std::uint8_t {
   message = 21,  ///< `step` counts those of the pair
   save = 22,     ///< from worker 0 to servers: write your part of the checkpoint of version `step`
   saved = 23,    ///< answers it: the part is on the disk
+  leave = 24,    ///< from a worker to servers: it pushes nothing more, and nobody waits for it
 };
 
-inline constexpr std::uint8_t kFrameTypes = 24;
+inline constexpr std::uint8_t kFrameTypes = 25;
 
 std::string_view to_string(FrameType type);
 
@@ -64,7 +65,7 @@ enum class Encoding : std::uint8_t { dense = 0 };
 /// The fixed header in front of every payload. All fields little-endian; layout in docs/wire.md.
 struct FrameHeader {
   static constexpr std::uint32_t kMagic = 0x47525350;  // "PSRG"
-  static constexpr std::uint16_t kWireVersion = 3;
+  static constexpr std::uint16_t kWireVersion = 4;
   static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
   static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control, not as the exchange's payload
   static constexpr std::uint8_t kProbe = 4;    ///< flag: tells what a worker waits in, and carries nothing
@@ -87,14 +88,14 @@ struct FrameHeader {
   std::uint64_t sequence = 0;  ///< of the sender on this link, from 0
   std::uint64_t step = 0;
   std::uint32_t unit = 0;
-  std::uint32_t reserved1 = 0;
-  std::uint64_t begin = 0;  ///< elements of the unit
+  std::uint32_t staleness = 0;  ///< of values and push_ack: what the asker's last gradient of the range had
+  std::uint64_t begin = 0;      ///< elements of the unit
   std::uint64_t end = 0;
   std::uint64_t version = 0;
   std::uint64_t dest = 0;  ///< the asker's own mark for where the answer goes; an answer echoes it. 0: none
   std::uint64_t payload_bytes = 0;
   std::uint64_t reserved2[2] = {0, 0};
-  std::uint32_t reserved3 = 0;
+  std::uint32_t lag = 0;  ///< of values and push_ack: what the asker had when that gradient was applied
   std::uint32_t crc = 0;  ///< CRC32C of the 124 bytes before it
 
   Range range() const { return {begin, end}; }

@@ -42,7 +42,7 @@ struct Rank {
   explicit Rank(const LinkSpec& link) : card(link) {}
 
   bool has_news() const { return !inbox.empty() || !lost.empty() || woken || dead || stuck; }
-  bool able() const { return !ended && (!waits || expired || has_news()); }
+  bool able() const { return !ended && (!waits || expired || (sleeps ? dead || stuck : has_news())); }
 
   LinkShaper card;
   ByteLedger ledger;
@@ -50,6 +50,7 @@ struct Rank {
   std::deque<std::size_t> lost;  ///< peers that it was not told of
   Moment deadline = kNever;
   bool waits = false;
+  bool sleeps = false;  ///< then no message ends the wait
   bool expired = false;
   bool woken = false;
   bool dead = false;
@@ -61,17 +62,20 @@ struct Rank {
 }  // namespace
 
 /// The network, and who runs. All of it is guarded by the mutex, but is only ever used by the rank that runs.
-class SimulatedNetwork::State final : public Clock {
+class SimulatedNetwork::State {
  public:
   explicit State(const Options& options) : options_(options), rng_({options.seed, Purpose::network}) {
     for (std::size_t r = 0; r < options_.ranks; ++r) ranks_.emplace_back(options_.link);
     for (const Death& death : options_.deaths) add(Moment{} + death.at, Event::Kind::dies, death.rank, death.rank);
   }
 
-  Moment now() const override {
+  Moment now() const {
     const std::scoped_lock lock(mutex_);
     return now_;
   }
+  const Clock& clock() const { return clock_; }
+  /// Of the rank that runs.
+  void sleep_until(Moment moment);
   ByteLedger& ledger(std::size_t rank) { return ranks_[rank].ledger; }
   bool send(std::size_t from, std::size_t to, FrameHeader header, std::span<const std::byte> payload);
   std::optional<Message> receive(std::size_t rank, Moment deadline);
@@ -99,6 +103,16 @@ class SimulatedNetwork::State final : public Clock {
   }
 
  private:
+  class OwnClock final : public Clock {
+   public:
+    explicit OwnClock(State& state) : state_(state) {}
+    Moment now() const override { return state_.now(); }
+    void sleep_until(Moment moment) const override { state_.sleep_until(moment); }
+
+   private:
+    State& state_;
+  };
+
   void add(Moment time, Event::Kind kind, std::size_t from, std::size_t to, std::shared_ptr<Message> message = nullptr);
   void pass_on();
   std::optional<std::size_t> choose();
@@ -108,6 +122,7 @@ class SimulatedNetwork::State final : public Clock {
   void get_stuck();
   std::optional<Message> take(Rank& self);
 
+  const OwnClock clock_{*this};
   const Options options_;
   const CounterRng rng_;
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();
@@ -158,6 +173,19 @@ std::optional<Message> SimulatedNetwork::State::receive(std::size_t rank, Moment
   return take(self);
 }
 
+void SimulatedNetwork::State::sleep_until(Moment moment) {
+  std::unique_lock lock(mutex_);
+  check(running_.has_value(), "only a rank of the network sleeps");
+  const std::size_t rank = *running_;
+  Rank& self = ranks_[rank];
+  self.deadline = moment;
+  self.waits = self.sleeps = moment > now_;
+  if (!self.sleeps) return;
+  pass_on();
+  self.turn.wait(lock, [&] { return running_ == rank; });
+  self.waits = self.sleeps = self.expired = false;
+}
+
 std::optional<Message> SimulatedNetwork::State::take(Rank& self) {
   if (self.dead) fail(ErrorKind::peer_lost, "this worker has died");
   if (self.stuck) fail(ErrorKind::timeout, "{}", deadlock_);
@@ -206,7 +234,8 @@ bool SimulatedNetwork::State::advance() {
     happen(event);
     return true;
   }
-  if (deadline == kNever || deadline > heard_ + options_.patience) return false;
+  const bool computing = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.sleeps; });
+  if (deadline == kNever || (deadline > heard_ + options_.patience && !computing)) return false;
   expire(deadline);
   return true;
 }
@@ -302,7 +331,7 @@ Transport& SimulatedNetwork::transport(std::size_t rank) { return *endpoints_.at
 
 const ByteLedger& SimulatedNetwork::bytes(std::size_t rank) const { return state_->ledger(rank); }
 
-const Clock& SimulatedNetwork::clock() const { return *state_; }
+const Clock& SimulatedNetwork::clock() const { return state_->clock(); }
 
 void SimulatedNetwork::run(const std::function<void(std::size_t rank)>& body) {
   std::vector<std::exception_ptr> errors(endpoints_.size());

@@ -45,6 +45,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("loss_scale", o.loss_scale);
   visit("activation_checkpointing", o.activation_checkpointing);
   visit("consistency", o.consistency);
+  visit("remedy", o.remedy);
+  visit("backup_workers", o.backup_workers);
   visit("optimizer_on", o.optimizer_on);
   visit("aggregate", o.aggregate);
   visit("placement", o.placement);
@@ -71,6 +73,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("checkpoint_every", o.checkpoint_every);
   visit("checkpoint_dir", o.checkpoint_dir);
   visit("checkpoint_keep", o.checkpoint_keep);
+  visit("compute", o.compute);
+  visit("fault", o.fault);
   visit("eval_every", o.eval_every);
   visit("trace", o.trace);
   visit("out", o.out);

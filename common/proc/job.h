@@ -47,7 +47,9 @@ struct JobOptions {
   std::string loss_scale = "auto";               ///< or dynamic, off, a number
   std::string activation_checkpointing = "off";  ///< or unit
 
-  std::string consistency = "bsp";
+  std::string consistency = "bsp";  ///< see Consistency
+  std::string remedy = "none";
+  std::size_t backup_workers = 0;
   std::string optimizer_on = "server";  ///< or worker
   std::string aggregate = "mean";
   std::string placement = "standalone";  ///< or colocated: server r in worker r's process
@@ -77,6 +79,9 @@ struct JobOptions {
   std::size_t checkpoint_every = 0;  ///< steps; 0: none are saved
   std::string checkpoint_dir;        ///< "": checkpoints/ in the run folder
   std::size_t checkpoint_keep = 0;   ///< how many; 0: all
+
+  std::string compute = "model";  ///< or sleep:50ms: how long a step's forward and backward stand still
+  std::string fault;              ///< see Fault
 
   std::size_t eval_every = 0;  ///< steps; 0: at the end only
   bool trace = false;

@@ -15,6 +15,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
+#include <psring/common/proc/fault.h>
 #include <psring/common/proc/memory_log.h>
 #include <psring/common/proc/role.h>
 
@@ -47,6 +48,9 @@ void Membership::prepare(const std::string& host, const std::string& bind, std::
   job_ = job_from_json(link_->job());
   std::optional<net::LinkSpec> link;
   if (!job_.link.empty()) link = net::parse_link(job_.link);
+  for (const Fault& fault : faults_of(job_.fault, self()))
+    if (fault.kind == Fault::Kind::link && link) link->bits_per_second = fault.bits_per_second;
+  FaultTrigger(job_.fault, self()).arm();
   link_options_ = {.self = {self(), 0},
                    .way = net::parse_way(job_.transport),
                    .encrypt = job_.encrypt,

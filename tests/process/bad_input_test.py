@@ -44,6 +44,33 @@ class Flags(ProgramTest):
         self.refuse(["--local-reduce", "--strategy", "ddp"], "--local-reduce", "ddp", "no servers")
         self.refuse(["--local-reduce", "--strategy", "dp"], "--local-reduce", "dp", "push a worker")
 
+    def test_asynchrony(self):
+        for text in ("ssp", "ssp:-1", "asp:1", "now"):
+            self.refuse(["--consistency", text], "--consistency", "ssp:K", f"'{text}'" if text != "ssp:-1" else "-1")
+        asp = ["--strategy", "ps-async"]
+        self.refuse(["--strategy", "ddp", "--consistency", "asp"], "--consistency asp", "ddp", "bsp by nature")
+        self.refuse([*asp, "--remedy", "hope"], "--remedy", "scale-lr", "'hope'")
+        self.refuse(["--remedy", "scale-lr"], "--remedy scale-lr", "no stale gradients")
+        self.refuse([*asp, "--optimizer", "lamb"], "--optimizer lamb", "--consistency bsp")
+        for flag in (["--optimizer-on", "worker"], ["--aggregate", "median"], ["--local-reduce"],
+                     ["--backup-workers", "1"], ["--checkpoint-every", "1"], ["--precision", "f16"]):
+            self.refuse([*asp, *flag], flag[0], "--consistency asp")
+        for flag in (["--accumulate", "2"], ["--clip-norm", "1"]):
+            self.refuse(["--strategy", "ps-zero2", "--consistency", "asp", *flag], flag[0], "--consistency asp")
+        self.refuse(["--backup-workers", "2"], "--backup-workers 2", "2 workers")
+        self.refuse(["--strategy", "ddp", "--backup-workers", "1"], "--backup-workers 1", "no servers")
+
+    def test_faults(self):
+        for fault, word in (("slow", "KIND:ROLE:RANK"), ("slow:worker:1", "4x"), ("slow:worker:1=4", "4x"),
+                            ("slow:worker:1=0.5x", "1x"), ("slow:server:0=4x", "worker"), ("jitter:worker:*=200%", "100%"),
+                            ("jam:worker:1=4x", "jitter"), ("kill:agent:0@step=1", "server"), ("kill:worker:0", "@step"),
+                            ("kill:worker:0@noon", "@time"), ("slow:worker:0=2x@step=3", "lasts"),
+                            ("slow:worker:9=2x", "no worker 9"), ("link:worker:1=10mbit", "--link"),
+                            ("link:worker:1=fast", "10mbit")):
+            self.refuse(["--fault", fault], f"--fault {fault}", word)
+        for text in ("sleep", "sleep:5", "sleep:-1ms", "nap:5ms"):
+            self.refuse(["--compute", text], "--compute", "sleep:50ms", f"'{text}'")
+
     def test_shard_group(self):
         job = ["--strategy", "zero3", "--workers", "4"]
         self.refuse([*job, "--shard-group", "3"], "--shard-group 3", "4 workers")

@@ -117,6 +117,15 @@ class Life(ProgramTest):
                 self.assert_refused(self.finish(coordinator, BOUND), LOST, "worker 0 (", *words)
                 self.finish(server)
 
+    def test_faults_on_purpose(self):
+        for fault, words in (("kill:worker:1@step=20", ["worker 1", "was ended by signal 9 (Killed)"]),
+                             ("kill:server:0@step=20", ["server 0", "was ended by signal 9 (Killed)"]),
+                             ("stop:worker:0@step=20", ["worker 0"]), ("stop:server:1@time=1s", ["server 1"])):
+            with self.case(fault):
+                job = self.start("psring", "train", *ENDLESS, "--workers", 2, "--servers", 2, "--out", "run",
+                                 "--heartbeat-timeout", SILENCE, "--fault", fault)
+                self.assert_refused(self.finish(job, BOUND + 10), LOST, *words)
+
     def test_stopped(self):
         for role, name in (("role-worker", "worker 0"), ("role-server", "server 0")):
             with self.case(name):

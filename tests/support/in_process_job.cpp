@@ -262,7 +262,6 @@ class Job {
     const JobOptions& job = setup_.job();
     const auto aggregator = job.local_reduce ? server::make_mean_of(job.workers)
                                              : rules_.aggregators.make(Spec::parse("--aggregate", job.aggregate));
-    const auto consistency = server::make_consistency(Spec::parse("--consistency", job.consistency));
     const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), setup_.steps());
     const bool applies = job.optimizer_on == "server";
     const SystemClock clock;
@@ -279,7 +278,8 @@ class Job {
                                  .optimizer = applies ? setup_.optimizer().rule : nullptr,
                                  .schedule = applies ? schedule.get() : nullptr,
                                  .aggregator = aggregator.get(),
-                                 .consistency = consistency.get(),
+                                 .consistency = parse_consistency(job.consistency, job.backup_workers),
+                                 .remedy = parse_remedy(job.remedy),
                                  .saves = !job.checkpoint_folder().empty()};
     server::begin_from_checkpoint(job, options);
     server::Shard shard(options, parallel, memory);

@@ -78,8 +78,7 @@ struct ShardCluster::Rules {
       : workers(rules.workers),
         parallel(rules.threads),
         optimizer(rules.optimizer.empty() ? nullptr : make_rule(rules.optimizer)),
-        schedule(optim::make_schedule(Spec::parse("--schedule", "step:every=2,gamma=0.5"), 100)),
-        consistency(server::make_consistency(Spec::parse("--consistency", "bsp"))) {
+        schedule(optim::make_schedule(Spec::parse("--schedule", "step:every=2,gamma=0.5"), 100)) {
     Registry<server::Aggregator> registry;
     server::register_builtin_aggregators(
         [&](const char* name, const char* help, auto make) { registry.add(name, help, make); });
@@ -91,7 +90,6 @@ struct ShardCluster::Rules {
   MemoryLedger memory;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<optim::Schedule> schedule;
-  std::unique_ptr<server::Consistency> consistency;
   std::unique_ptr<server::Aggregator> aggregator;
 };
 
@@ -106,7 +104,8 @@ ShardCluster::ShardCluster(const ShardRules& rules, std::uint64_t order)
                                        .optimizer = rules_->optimizer.get(),
                                        .schedule = rules_->optimizer ? rules_->schedule.get() : nullptr,
                                        .aggregator = rules_->aggregator.get(),
-                                       .consistency = rules_->consistency.get(),
+                                       .consistency = parse_consistency(rules.consistency, rules.backups),
+                                       .remedy = parse_remedy(rules.remedy),
                                        .memory_bytes = rules.memory_bytes,
                                        .first_version = rules.first_version,
                                        .saved = rules.saved,

@@ -48,6 +48,9 @@ struct ShardRules {
   std::uint64_t first_version = 0;
   std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
   bool saves = false;
+  std::string consistency = "bsp";
+  std::size_t backups = 0;
+  std::string remedy = "none";
 };
 
 std::unique_ptr<optim::Optimizer> make_rule(const std::string& name);

@@ -1,5 +1,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/optim/mixed.h>
+#include <psring/optim/updater.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/strategy/local_optimizer.h>
 #include <psring/worker/strategy/memory_formula.h>
@@ -22,11 +24,12 @@ class ParameterServer : public WithServers {
   void grad_ready(UnitId unit, Micro micro) final {
     if (!micro.last) return;
     ready_.add(unit);
-    exchange(unit);
+    if (!clips()) exchange(unit);
   }
 
   void finish_step(Step step) override {
     ready_.finish(step);
+    if (clips()) clip_and_exchange();
     host_sum_.wait_all();
     step_ = {step.index + 1};
     client().progress();
@@ -35,6 +38,23 @@ class ParameterServer : public WithServers {
   void quiesce() override {
     for (UnitId unit = 0; unit < context_.units.size(); ++unit) bring_up_to_date(unit, step_.index);
     WithServers::quiesce();
+  }
+
+ private:
+  /// Where each push is an update a worker clips what it pushes; else the servers clip what they have of all.
+  bool clips() const { return context_.consistency.each_push_updates && context_.optimizer.clip_norm > 0; }
+  void clip_and_exchange() {
+    optim::ExactSum sum;
+    for (const UnitId unit : context_.layout.trained()) optim::add_square_sum(buffers(unit).gradients, sum);
+    const float scale = optim::clip_scale(sum, context_.optimizer.clip_norm, 1);
+    for (const UnitId unit : context_.layout.trained()) {
+      if (scale < 1) multiply(buffers(unit).gradients, scale);
+      exchange(unit);
+    }
+  }
+
+  void hear_of_updates() override {
+    for (const UnitId unit : context_.layout.trained()) wait(unit, step_.index);
   }
 
  protected:
@@ -60,9 +80,9 @@ class OptimizerOnServer final : public ParameterServer {
 
   void start() override {
     open();
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit)
-      client().pull(unit, step_.index, buffers(unit).parameters, true);
+    pull_all();
   }
+  void pull_final() override { pull_all(); }
 
   Prediction predict() const override {
     Prediction sum = predict_step(trained_parameter_bytes());

@@ -51,9 +51,9 @@ class PsZero2 final : public PushedGradients {
 
   void start() override {
     open();
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit)
-      client().pull(unit, step_.index, buffers(unit).parameters, true);
+    pull_all();
   }
+  void pull_final() override { pull_all(); }
 
   void acquire(UnitId unit, Pass pass) override {
     if (pass == Pass::forward)

@@ -12,6 +12,7 @@
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/clock.h>
+#include <psring/common/base/consistency.h>
 #include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/memory_ledger.h>
@@ -95,7 +96,9 @@ struct Context {
   std::uint64_t seed = 0;
   OptimizerPlan optimizer;
   PsClient* client = nullptr;  ///< null where the job has no servers
-  bool colocated = false;      ///< server r of the job lives in worker r's process
+  Consistency consistency = {};
+  StalenessRemedy remedy = {};
+  bool colocated = false;  ///< server r of the job lives in worker r's process
   /// --local-reduce: of this host's workers, who add gradients up before the first of them pushes, and the ranks of
   /// all who do. Null, empty: every worker pushes its own.
   ring::ProcessGroup* host = nullptr;
@@ -139,6 +142,11 @@ class Strategy {
   virtual void grad_ready(UnitId /*unit*/, Micro /*micro*/) {}
   /// Drains gradients, clips, starts the updates of what this process owns.
   virtual void finish_step(Step step) = 0;
+  /// The step that comes after one: the next, unless the others have gone on without this worker (--backup-workers).
+  virtual Step after(Step step) { return {step.index + 1}; }
+  /// After the last step: this worker pushes nothing more. From then on parameters are those that all workers leave
+  /// behind, so that acquiring them waits until the last has left.
+  virtual void leave() {}
   /// Parameters are current everywhere: before evaluation, checkpoints, the end.
   virtual void quiesce() {}
   /// Does quiesce bring worker 0's Context::buffers to all? Else worker 0 alone evaluates a model that has any.
@@ -158,6 +166,9 @@ class Strategy {
   virtual bool adds_up() const { return true; }
 
   virtual Prediction predict() const { return {}; }
+  /// Others' updates between the values that a gradient was computed from and its own; the mean over the pieces whose
+  /// updates this worker has heard of since it was asked last.
+  virtual double staleness() { return 0; }
   /// Time this process has waited for communication, in total.
   virtual Nanoseconds waited() const { return Nanoseconds{0}; }
 };

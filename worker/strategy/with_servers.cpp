@@ -21,6 +21,26 @@ void WithServers::begin_step(Step step) {
   if (step.index > context_.first_step) initial_ = {};
 }
 
+/// Who was too late for an update goes on where all servers are.
+Step WithServers::after(Step step) {
+  if (context_.consistency.backups == 0) return {step.index + 1};
+  hear_of_updates();
+  std::uint64_t all = kFinalVersion;
+  for (const UnitId unit : context_.layout.trained()) all = std::min(all, client().heard(unit));
+  step_ = {std::max(step.index + 1, all)};
+  return step_;
+}
+
+void WithServers::leave() {
+  if (!context_.consistency.each_push_updates) return;
+  quiesce();
+  client().leave();
+  left_ = true;
+  pull_final();
+}
+
+double WithServers::staleness() { return client().take_staleness(); }
+
 void WithServers::open() {
   if (!context_.initial || context_.rank != 0) {
     client().open(context_.seed, context_.initial != nullptr);
@@ -90,6 +110,8 @@ std::map<Category, std::uint64_t> WithServers::server_memory() const {
       context_.layout.pushes > 1 || plan.clip_norm > 0 || plan.loss_scaler.active() || plan.rule->layerwise();
   std::map<Category, std::uint64_t> memory = memory_formula(context_, {servers, whole ? servers : 0, servers});
   memory[Category::parameters] += trained_parameter_bytes() / servers;
+  if (context_.remedy.keeps_given())
+    memory[Category::optimizer] += context_.workers * trained_parameter_bytes() / servers;
   return memory;
 }
 

@@ -10,6 +10,9 @@ namespace psring::worker {
 class WithServers : public Strategy {
  public:
   void begin_step(Step step) override;
+  Step after(Step step) override;
+  void leave() override;
+  double staleness() override;
   void quiesce() override { host_sum_.quiesce(); }
   /// The servers have it all.
   std::optional<std::vector<optim::StatePart>> state() override { return std::vector<optim::StatePart>(); }
@@ -25,8 +28,18 @@ class WithServers : public Strategy {
   UnitBuffers& buffers(UnitId unit) const { return context_.units[unit]; }
   /// Of a unit, when so many steps were made: what is not trained stays in the version that the run starts from.
   std::uint64_t version_of(UnitId unit, std::uint64_t step) const {
-    return context_.layout.units[unit].trained ? step : context_.first_step;
+    if (!context_.layout.units[unit].trained) return context_.first_step;
+    return left_ ? kFinalVersion : step;
   }
+  /// Pulls what is whole here.
+  void pull_all() {
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit)
+      client().pull(unit, version_of(unit, step_.index), buffers(unit).parameters, true);
+  }
+  /// On return servers have told of the step that has ended: with their values, or as they took its gradients.
+  virtual void hear_of_updates() {}
+  /// What is whole here is to be pulled again.
+  virtual void pull_final() {}
   /// The servers take the layout, and make the initial values, unless a file gives them: then worker 0 sends it.
   void open();
   void wait(UnitId unit, std::uint64_t version);
@@ -49,6 +62,7 @@ class WithServers : public Strategy {
  private:
   std::vector<std::vector<float>> initial_;  ///< of a file, while they may be on their way
   Nanoseconds waited_{0};
+  bool left_ = false;
   optim::LossScaler scaler_;
   std::uint64_t steps_told_ = 0;  ///< to scaler_
 };

@@ -1,0 +1,9 @@
+#include <psring/common/base/clock.h>
+
+#include <thread>
+
+namespace psring {
+
+void SystemClock::sleep_until(Moment moment) const { std::this_thread::sleep_until(moment); }
+
+}  // namespace psring

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/net/frame.h>
+#include <psring/common/net/link_shaping.h>
+
+namespace psring {
+
+/// Trouble that a job makes for itself, to be seen and survived: KIND:ROLE:RANK[=VALUE][@WHEN].
+///
+///   slow:worker:1=4x          computes so many times slower
+///   jitter:worker:*=20%       each step's computing takes up to so much more or less, as the seed draws it
+///   link:worker:2=10mbit      has this network card, where --link gives the others theirs; DELAY is theirs, too
+///   kill:server:0@step=20     ends by SIGKILL: a worker as it begins the step, a server once it has made as many
+///   stop:worker:1@time=2s     updates; or so long after it has joined the job. Stops by SIGSTOP
+struct Fault {
+  enum class Kind : std::uint8_t { slow, jitter, link, kill, stop };
+  Kind kind = Kind::slow;
+  net::Role role = net::Role::worker;
+  std::optional<std::uint32_t> rank;  ///< none: all
+  double factor = 1;                  ///< of slow: times; of jitter: the share
+  double bits_per_second = 0;         ///< of link
+  std::optional<std::uint64_t> step;  ///< of kill and stop: this,
+  Nanoseconds after{0};               ///< or so long after the role has joined
+
+  bool hits(net::Peer peer) const { return role == peer.role && rank.value_or(peer.rank) == peer.rank; }
+};
+
+/// Those of a text, with blanks between; empty for "". Throws usage, naming --fault.
+std::vector<Fault> parse_faults(const std::string& text);
+
+/// Those that hit a process.
+std::vector<Fault> faults_of(const std::string& text, net::Peer peer);
+
+/// Kills and stops, of one process.
+class FaultTrigger {
+ public:
+  FaultTrigger(const std::string& faults, net::Peer self);
+
+  /// From now on, those by time.
+  void arm() const;
+  /// Those by step that are due at this one.
+  void at(std::uint64_t step) const {
+    if (!faults_.empty()) strike(step);
+  }
+
+ private:
+  void strike(std::uint64_t step) const;
+
+  std::vector<Fault> faults_;
+};
+
+}  // namespace psring
