@@ -75,6 +75,8 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   job.strategy = "single";
   job.optimizer_on = defaults.optimizer_on;
   job.consistency = defaults.consistency;
+  job.compress = defaults.compress;
+  job.error_feedback = defaults.error_feedback;
   job.remedy = defaults.remedy;
   job.backup_workers = defaults.backup_workers;
   job.fault.clear();

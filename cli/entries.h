@@ -17,7 +17,9 @@ struct Entry {
   std::shared_ptr<const worker::StrategyKind> kind;  ///< shared by all points of a strategy
 
   /// Does it promise the bits of `single` with as many virtual workers?
-  bool exact() const { return kind->exact && job.consistency == "bsp" && job.backup_workers == 0; }
+  bool exact() const {
+    return kind->exact && job.consistency == "bsp" && job.backup_workers == 0 && job.compress == "none";
+  }
 };
 
 /// All of them, strategy by strategy. Throws usage or data: what is wrong with the last is said before the first runs.

@@ -15,6 +15,7 @@
 #include <psring/common/proc/fault.h>
 #include <psring/optim/checkpoint.h>
 #include <psring/optim/checkpoint_folder.h>
+#include <psring/optim/compression.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/ring/plan.h>
 #include <psring/ring/tuning.h>
@@ -119,6 +120,18 @@ void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind,
   refuse(job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint is of one step of all");
   refuse(job.loss_scale == "dynamic" || (job.loss_scale == "auto" && job.precision == "f16"),
          job.precision == "f16" ? "--precision f16" : "--loss-scale dynamic", "workers share one scale");
+}
+
+/// --compress: gradients are f32, and what is kept of them is no part of a checkpoint yet.
+void check_compression(const JobOptions& job) {
+  if (!optim::make_codec(job.compress, job.error_feedback)) return;
+  const std::string flag = "--compress " + job.compress;
+  if (job.precision != "f32" && job.comm_dtype != "f32")
+    fail(ErrorKind::usage, "{}: it is of gradients in f32: --comm-dtype f32", flag);
+  if (!job.comm_dtype.empty() && job.comm_dtype != "f32")
+    fail(ErrorKind::usage, "{}: it is of gradients in f32, not --comm-dtype {}", flag, job.comm_dtype);
+  if (job.error_feedback && (job.checkpoint_every > 0 || !job.resume.empty()))
+    fail(ErrorKind::usage, "{}: what error feedback keeps is in no checkpoint: --error-feedback off", flag);
 }
 
 void check_faults(const JobOptions& job) {
@@ -329,6 +342,16 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
                   "bsp: an update takes the gradients of the first workers, all but so many")
       ->group(exchange)
       ->capture_default_str();
+  command
+      .add_option("--compress", job.compress,
+                  "gradients on their way: none, bf16, int8, sign (1 bit), top-k:ratio=R, random-k:ratio=R (0.01)")
+      ->group(exchange)
+      ->capture_default_str();
+  command
+      .add_option("--error-feedback", flags.error_feedback,
+                  "on: what --compress loses is added to the next gradient; off")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--optimizer-on", flags.optimizer_on, "server, or worker (servers only aggregate; dp)")
       ->group(exchange);
   command
@@ -478,6 +501,9 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
     fail(ErrorKind::usage, "--backup-workers {}: of {} workers", job.backup_workers, job.workers);
   if (job.backup_workers > 0 && job.local_reduce)
     fail(ErrorKind::usage, "--backup-workers: with --local-reduce one worker pushes for all of a host");
+  job.error_feedback = parse_switch("--error-feedback", flags.error_feedback, "on or off");
+  fit(job, "--compress", &JobOptions::compress, kind.compresses, "sends no gradients that it could compress");
+  check_compression(job);
   worker::parse_compute(job.compute);
   check_faults(job);
   if (each_push_updates) check_asynchronous(job, kind, strategy);

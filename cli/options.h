@@ -44,6 +44,7 @@ struct JobFlags {
   std::string bucket = "25M";
   std::string tuning;
   std::string overlap = "on";
+  std::string error_feedback = "on";
   std::string master_copy = "on";
   std::string reshard_after_forward = "on";
 };

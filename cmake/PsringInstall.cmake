@@ -34,6 +34,7 @@ set(PSRING_PUBLIC_HEADERS
   common/proc/job.h
   common/proc/role_options.h
   optim/checkpoint_shard.h
+  optim/compression.h
   optim/exact_sum.h
   optim/norm.h
   optim/operands.h
@@ -49,6 +50,7 @@ set(PSRING_PUBLIC_HEADERS
   ring/session.h
   server/aggregator.h
   worker/client_protocol.h
+  worker/compressor.h
   worker/data/dataset.h
   worker/data/idx.h
   worker/data/make_dataset.h

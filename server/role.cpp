@@ -42,6 +42,7 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
   const auto aggregator = job.local_reduce && job.aggregate == "mean"
                               ? make_mean_of(job.workers)
                               : aggregators.make(Spec::parse("--aggregate", job.aggregate));
+  const auto codec = optim::make_codec(job.compress, job.error_feedback);
   const auto optimizer = optim::make_optimizer(optimizers, job);
   const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), job.steps.value_or(1));
   const bool applies = job.optimizer_on == "server";
@@ -70,6 +71,8 @@ void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
                        .optimizer = applies ? optimizer.get() : nullptr,
                        .schedule = applies ? schedule.get() : nullptr,
                        .aggregator = aggregator.get(),
+                       .codec = codec.get(),
+                       .seed = job.seed,
                        .consistency = parse_consistency(job.consistency, job.backup_workers),
                        .remedy = parse_remedy(job.remedy),
                        .memory_bytes = host_memory_bytes(),

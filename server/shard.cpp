@@ -48,7 +48,7 @@ net::Outgoing failed(const FrameHeader& asked, const std::string& line) {
 
 /// A payload that outlives its message, in malloc's memory, which is used again.
 struct Copy {
-  Copy(std::span<const std::byte> of, MemoryLedger& booked_in) : bytes(of.begin(), of.end()), ledger(booked_in) {
+  Copy(std::vector<std::byte> held, MemoryLedger& booked_in) : bytes(std::move(held)), ledger(booked_in) {
     ledger.book(Category::communication, bytes.size());
   }
   ~Copy() { ledger.release(Category::communication, bytes.size()); }
@@ -283,7 +283,13 @@ Shard::Slot& Shard::find(const Message& message) {
                                                            : layout.gradient_type;
   if (header.dtype != expected)
     fail(ErrorKind::protocol, "elements of type {}, {} expected", name_of(header.dtype), name_of(expected));
-  const std::size_t carried = header.type == FrameType::pull ? 0 : header.range().size() * size_bytes(expected);
+  const bool pushed = header.type == FrameType::push || header.type == FrameType::push_pull;
+  const optim::Codec* const codec = pushed ? options_.codec : nullptr;
+  if (header.encoding != (codec != nullptr ? codec->encoding() : net::Encoding::dense))
+    fail(ErrorKind::protocol, "a {} in encoding {}", to_string(header.type), static_cast<int>(header.encoding));
+  const std::size_t carried = header.type == FrameType::pull ? 0
+                              : codec != nullptr             ? codec->bytes(header.range().size())
+                                                             : header.range().size() * size_bytes(expected);
   if (message.payload.size() != carried)
     fail(ErrorKind::protocol, "a {} with {} bytes of payload, {} expected", to_string(header.type),
          message.payload.size(), carried);
@@ -319,6 +325,7 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   const bool acknowledged = (header.flags & FrameHeader::kWantAck) != 0;
   const bool repeated = header.step < due || header.micro < slot.micro || mine.has_value();
   if (!repeated) {
+    if (options_.codec != nullptr) decode_payload(message);
     mine = std::move(message);
     ++pushed.count;
     if (!slot.workers.empty())
@@ -336,7 +343,7 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   }
   if (!repeated) {
     if (header.micro == slot.micro && micro_complete(slot)) return complete(slot, replies);
-    if (acknowledged) copy_payload(*mine);
+    if (acknowledged && options_.codec == nullptr) copy_payload(*mine);
   }
   answer_waiters(slot, replies);
 }
@@ -370,7 +377,21 @@ void Shard::on_leave(const FrameHeader& header, std::vector<net::Outgoing>& repl
 
 /// Its sender may overwrite what it pushed, and the payload may lie in the sender's memory.
 void Shard::copy_payload(Message& message) {
-  const auto copy = std::make_shared<const Copy>(message.payload, ledger_);
+  hold(std::vector(message.payload.begin(), message.payload.end()), message);
+}
+
+/// As if it had been pushed as it is.
+void Shard::decode_payload(Message& message) {
+  const FrameHeader& header = message.header;
+  std::vector<std::byte> values(header.range().size() * sizeof(float));
+  options_.codec->decode(message.payload,
+                         {options_.seed, header.step, header.micro, header.unit, header.begin, header.sender_rank},
+                         Elements(values.data(), header.range().size(), DType::f32).as<float>());
+  hold(std::move(values), message);
+}
+
+void Shard::hold(std::vector<std::byte> bytes, Message& message) {
+  const auto copy = std::make_shared<const Copy>(std::move(bytes), ledger_);
   message.payload = copy->bytes;
   message.holder = copy;
 }

@@ -17,6 +17,7 @@
 #include <psring/common/net/layout_message.h>
 #include <psring/common/net/transport.h>
 #include <psring/optim/checkpoint_shard.h>
+#include <psring/optim/compression.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
@@ -39,6 +40,8 @@ struct ShardOptions {
   const optim::Optimizer* optimizer = nullptr;  ///< null: answers with the aggregated gradient (--optimizer-on worker)
   const optim::Schedule* schedule = nullptr;    ///< null as the optimizer is
   const Aggregator* aggregator = nullptr;
+  const optim::Codec* codec = nullptr;  ///< that gradients are pushed in; null: as they are
+  std::uint64_t seed = 0;               ///< of the job, for the codec
   Consistency consistency = {};
   StalenessRemedy remedy = {};                      ///< where each push is an update
   std::size_t memory_bytes = std::size_t{1} << 36;  ///< a layout whose part here needs more is refused
@@ -122,6 +125,8 @@ class Shard {
   void on_initial(const net::Message& message, std::vector<net::Outgoing>& replies);
   void on_push(net::Message message, std::vector<net::Outgoing>& replies);
   void copy_payload(net::Message& message);
+  void decode_payload(net::Message& message);
+  void hold(std::vector<std::byte> bytes, net::Message& message);
   void on_pull(net::Message& message, std::vector<net::Outgoing>& replies);
   void on_save(const net::FrameHeader& header);
   void on_leave(const net::FrameHeader& header, std::vector<net::Outgoing>& replies);

@@ -1,4 +1,5 @@
 psring_test(equivalence_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 900)
+psring_test(compression_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 600)
 psring_test(consistency_test LABELS exchange SOURCES support/in_process_job.cpp support/shard_cluster.cpp LINKS psring::server psring::worker TIMEOUT 600)
 psring_test(zero_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 900)
 psring_test(colocated_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 900)

@@ -6,14 +6,15 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/client_protocol.h>
+#include <psring/worker/compressor.h>
 
 namespace psring::worker {
 
 using net::FrameHeader;
 using net::FrameType;
 
-ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner)
-    : layout_(std::move(layout)), mark_(std::move(mark)) {
+ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner, Compressor* compressor)
+    : layout_(std::move(layout)), mark_(std::move(mark)), compressor_(compressor) {
   units_.resize(layout_.units.size());
   for (const Piece& piece : make_pieces(layout_)) {
     Unit& unit = units_[piece.unit];
@@ -69,6 +70,15 @@ void ClientProtocol::initial(std::size_t unit, std::span<const float> values, Fr
   });
 }
 
+/// The slot's part of its unit's gradient, as it is pushed.
+std::span<const std::byte> ClientProtocol::payload_of(const Slot& slot, ConstElements gradient,
+                                                      FrameHeader& header) const {
+  const ConstElements part = gradient.part(slot.piece.range);
+  if (compressor_ == nullptr) return part.bytes();
+  header.encoding = compressor_->codec().encoding();
+  return compressor_->encode(slot.piece.unit, slot.piece.range, header.step, header.micro, part.as<float>());
+}
+
 void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::size_t micro, ConstElements gradient,
                           Frames& out) {
   Unit& state = units_[unit];
@@ -79,7 +89,8 @@ void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::size_t micr
     head.flags = FrameHeader::kWantAck;
     ++slot.unacknowledged;
     ++state.unacknowledged;
-    out.push_back({owner(slot.piece), head, gradient.part(slot.piece.range).bytes()});
+    const auto payload = payload_of(slot, gradient, head);
+    out.push_back({owner(slot.piece), head, payload});
   });
 }
 
@@ -113,7 +124,8 @@ void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, ConstElemen
     head.step = step;
     ask(state, slot, step + 1, head);
     slot.updates = true;
-    out.push_back({owner(slot.piece), head, gradient.part(slot.piece.range).bytes()});
+    const auto payload = payload_of(slot, gradient, head);
+    out.push_back({owner(slot.piece), head, payload});
   });
 }
 

@@ -16,6 +16,8 @@
 
 namespace psring::worker {
 
+class Compressor;
+
 /// The worker's side of push and pull: cuts units into pieces, knows which server owns each, and keeps
 /// book of what was asked for and what arrived. A pure state machine: calls and frames in, frames out.
 /// Buffers are whole units, and must stay where they are until `has` or `acknowledged` says so.
@@ -27,7 +29,8 @@ class ClientProtocol {
 
   /// A unit's pieces leave by turns to all owners, first to `first_owner`: where that differs from worker to worker,
   /// no server has to take all of them at once while the others wait.
-  ClientProtocol(Layout layout, Mark mark, std::size_t first_owner = 0);
+  /// `compressor`: writes the gradients that are pushed; null: they go as they are.
+  ClientProtocol(Layout layout, Mark mark, std::size_t first_owner = 0, Compressor* compressor = nullptr);
 
   const Layout& layout() const { return layout_; }
 
@@ -98,8 +101,11 @@ class ClientProtocol {
   void add_staleness(const net::FrameHeader& header);
   Slot& find(const net::FrameHeader& header);
 
+  std::span<const std::byte> payload_of(const Slot& slot, ConstElements gradient, net::FrameHeader& header) const;
+
   const Layout layout_;
   const Mark mark_;
+  Compressor* const compressor_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> order_;  ///< in which the slots of each unit go
   std::vector<Unit> units_;

@@ -1,8 +1,7 @@
-#include <psring/worker/pace.h>
-
 #include <charconv>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/pace.h>
 
 namespace psring::worker {
 

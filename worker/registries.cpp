@@ -31,6 +31,7 @@ void register_builtins(Registries& registries) {
       spec.allow_only({});
       return std::make_unique<StrategyKind>(StrategyKind{.servers = true,
                                                          .colocated = colocated,
+                                                         .compresses = true,
                                                          .consistency = consistency,
                                                          .make = [spec](const Context& context, const JobOptions& job) {
                                                            return make_ps(spec, context, job.optimizer_on == "server");
@@ -49,6 +50,7 @@ void register_builtins(Registries& registries) {
                          .colocated = true,
                          .one_server = true,
                          .scatters = true,
+                         .compresses = true,
                          .optimizer_on = "worker",
                          .make = [spec](const Context& context, const JobOptions& job) {
                            return make_ps(spec, context, job.optimizer_on == "server");
@@ -58,6 +60,7 @@ void register_builtins(Registries& registries) {
     registries.strategies.add(name, help, [stage](const Spec& spec) {
       return std::make_unique<StrategyKind>(
           StrategyKind{.servers = true,
+                       .compresses = true,
                        .gathers = stage == 3,
                        .at_owner = true,
                        .stage = stage,
@@ -94,10 +97,11 @@ void register_builtins(Registries& registries) {
   zero("fsdp", "another name for zero3", 3);
   registries.strategies.add(
       "ddp", "workers average gradients in buckets, while backward goes on", [](const Spec& spec) {
-        return std::make_unique<StrategyKind>(
-            StrategyKind{.ring = true, .buckets = true, .make = [spec](const Context& context, const JobOptions& job) {
-                           return make_ddp(spec, context, job);
-                         }});
+        return std::make_unique<StrategyKind>(StrategyKind{
+            .ring = true,
+            .buckets = true,
+            .compresses = true,
+            .make = [spec](const Context& context, const JobOptions& job) { return make_ddp(spec, context, job); }});
       });
 }
 

@@ -20,6 +20,7 @@ struct StrategyKind {
   bool scatters = false;                ///< worker 0 reads all samples and sends the others theirs
   bool ring = false;                    ///< workers reach each other, as a ring::ProcessGroup
   bool buckets = false;                 ///< its gradients travel in buckets, as --bucket says
+  bool compresses = false;              ///< its gradients may travel as --compress writes them
   bool gathers = false;                 ///< its parameters are gathered for each pass, as --prefetch says
   bool at_owner = false;                ///< micro-batches are added up by the owners of ranges, after they are reduced
   bool one_worker = false;              ///< it is one process, whatever --workers says

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/pieces.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/checkpoints.h>
@@ -67,6 +68,19 @@ DType parse_precision(const char* flag, const std::string& name) {
   if (name != "f32" && name != "bf16" && name != "f16")
     fail(ErrorKind::usage, "{}: expected f32, bf16 or f16, got '{}'", flag, name);
   return parse_dtype(flag, name);
+}
+
+/// What is compressed by itself: pieces, as servers take them; else whole units.
+std::vector<Compressor::Part> pushed_parts(const TrainSetup& setup) {
+  const Layout& layout = setup.layout();
+  std::vector<Compressor::Part> parts;
+  if (setup.strategy().servers) {
+    for (const Piece& piece : make_pieces(layout))
+      if (layout.units[piece.unit].trained) parts.push_back({piece.unit, piece.range});
+  } else {
+    for (const std::size_t unit : layout.trained()) parts.push_back({unit, {0, layout.units[unit].elements}});
+  }
+  return parts;
 }
 
 void check_consistency(const JobOptions& job, const optim::Optimizer& optimizer) {
@@ -138,10 +152,14 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
       buffers_(setup.model(), setup.buffers(), surroundings.memory) {
   const JobOptions& job = setup.job();
   const Surroundings& s = surroundings_;
+  codec_ = optim::make_codec(job.compress, job.error_feedback);
+  if (codec_)
+    compressor_.emplace(*codec_, job.error_feedback, setup.layout(), pushed_parts(setup), job.seed, s.rank, s.memory);
   if (s.transport != nullptr) {
     PsClient::Options options;
     options.check = s.check;
     options.first_owner = s.rank;
+    options.compressor = compressor_ ? &*compressor_ : nullptr;
     options.trace = &s.trace;
     if (s.arena != nullptr) options.mark = [arena = s.arena](const void* at) { return arena->mark(at); };
     if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
@@ -163,6 +181,7 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
                   .client = client_ ? &*client_ : nullptr,
                   .consistency = parse_consistency(job.consistency, job.backup_workers),
                   .remedy = parse_remedy(job.remedy),
+                  .compressor = compressor_ ? &*compressor_ : nullptr,
                   .colocated = job.placement == "colocated",
                   .host = s.host,
                   .pushers = s.pushers,

@@ -11,6 +11,7 @@
 #include <psring/common/net/transport.h>
 #include <psring/optim/checkpoint.h>
 #include <psring/optim/optimizers.h>
+#include <psring/worker/compressor.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/ps_client.h>
@@ -100,6 +101,8 @@ class Training {
   std::vector<Range> unit_layers_;
   std::vector<Range> backward_layers_;
   LayerBuffers buffers_;
+  std::unique_ptr<optim::Codec> codec_;
+  std::optional<Compressor> compressor_;
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;
   std::optional<Scatter> scatter_;

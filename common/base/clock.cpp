@@ -1,6 +1,6 @@
-#include <psring/common/base/clock.h>
-
 #include <thread>
+
+#include <psring/common/base/clock.h>
 
 namespace psring {
 

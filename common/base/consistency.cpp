@@ -1,7 +1,6 @@
-#include <psring/common/base/consistency.h>
-
 #include <cmath>
 
+#include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
 

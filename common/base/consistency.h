@@ -15,11 +15,11 @@ inline constexpr std::uint64_t kFinalVersion = std::numeric_limits<std::uint64_t
 /// number of steps whose gradients it has pushed; its lag is its clock minus the slowest's. Servers enforce it.
 ///
 /// `bsp`: an update takes every worker's gradient of the same step, and a pull waits for the version that it names
-/// (Valiant, "A Bridging Model for Parallel Computation", CACM 1990); with backup workers only the first n - b, and what
-/// comes later is dropped (Chen et al., "Revisiting Distributed Synchronous SGD", arXiv:1604.00981).
-/// `ssp:k`: each push is an update, and a worker waits while it is more than k steps ahead of the slowest (Ho et al.,
-/// "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013).
-/// `asp`: each push is an update, and nobody waits.
+/// (Valiant, "A Bridging Model for Parallel Computation", CACM 1990); with backup workers only the first n - b, and
+/// what comes later is dropped (Chen et al., "Revisiting Distributed Synchronous SGD", arXiv:1604.00981). `ssp:k`: each
+/// push is an update, and a worker waits while it is more than k steps ahead of the slowest (Ho et al., "More Effective
+/// Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013). `asp`: each push is an update, and
+/// nobody waits.
 struct Consistency {
   bool each_push_updates = false;
   std::optional<std::uint64_t> bound = 0;  ///< steps that a worker may be ahead of the slowest; none: any

@@ -13,7 +13,8 @@ enum class Purpose : std::uint32_t {
   synthetic = 4,
   test = 5,
   network = 6,
-  pace = 7
+  pace = 7,
+  compress = 8
 };
 
 /// Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel Random Numbers: As Easy as

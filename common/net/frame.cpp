@@ -75,7 +75,7 @@ FrameHeader decode(std::span<const std::byte> bytes) {
   const std::uint8_t dtype = raw(offsetof(FrameHeader, dtype));
   if (dtype >= kDTypes) fail(ErrorKind::protocol, "unknown element type {}", dtype);
   const std::uint8_t encoding = raw(offsetof(FrameHeader, encoding));
-  if (encoding != static_cast<std::uint8_t>(Encoding::dense))
+  if (encoding > static_cast<std::uint8_t>(Encoding::random_k))
     fail(ErrorKind::protocol, "unknown encoding {}", encoding);
   const std::uint8_t role = raw(offsetof(FrameHeader, sender_role));
   if (role > static_cast<std::uint8_t>(Role::agent)) fail(ErrorKind::protocol, "unknown role {}", role);

@@ -60,7 +60,8 @@ inline constexpr std::uint8_t kFrameTypes = 25;
 
 std::string_view to_string(FrameType type);
 
-enum class Encoding : std::uint8_t { dense = 0 };
+/// How a pushed gradient is written; see optim::Codec.
+enum class Encoding : std::uint8_t { dense = 0, bf16 = 1, int8 = 2, sign = 3, top_k = 4, random_k = 5 };
 
 /// The fixed header in front of every payload. All fields little-endian; layout in docs/wire.md.
 struct FrameHeader {

@@ -1,5 +1,3 @@
-#include <psring/common/proc/fault.h>
-
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -8,15 +6,16 @@
 #include <string_view>
 
 #include <psring/common/base/error.h>
+#include <psring/common/proc/fault.h>
 
 namespace psring {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, Fault::Kind>, 5> kKinds = {{{"slow", Fault::Kind::slow},
-                                                                              {"jitter", Fault::Kind::jitter},
-                                                                              {"link", Fault::Kind::link},
-                                                                              {"kill", Fault::Kind::kill},
-                                                                              {"stop", Fault::Kind::stop}}};
+                                                                             {"jitter", Fault::Kind::jitter},
+                                                                             {"link", Fault::Kind::link},
+                                                                             {"kill", Fault::Kind::kill},
+                                                                             {"stop", Fault::Kind::stop}}};
 
 /// Reads one fault; `text` is what all errors quote.
 class Parser {

@@ -47,6 +47,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("consistency", o.consistency);
   visit("remedy", o.remedy);
   visit("backup_workers", o.backup_workers);
+  visit("compress", o.compress);
+  visit("error_feedback", o.error_feedback);
   visit("optimizer_on", o.optimizer_on);
   visit("aggregate", o.aggregate);
   visit("placement", o.placement);

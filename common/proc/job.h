@@ -50,6 +50,8 @@ struct JobOptions {
   std::string consistency = "bsp";  ///< see Consistency
   std::string remedy = "none";
   std::size_t backup_workers = 0;
+  std::string compress = "none";        ///< see optim::make_codec
+  bool error_feedback = true;           ///< what it loses is added to the next gradient
   std::string optimizer_on = "server";  ///< or worker
   std::string aggregate = "mean";
   std::string placement = "standalone";  ///< or colocated: server r in worker r's process

@@ -60,6 +60,15 @@ class Flags(ProgramTest):
         self.refuse(["--backup-workers", "2"], "--backup-workers 2", "2 workers")
         self.refuse(["--strategy", "ddp", "--backup-workers", "1"], "--backup-workers 1", "no servers")
 
+    def test_compression(self):
+        self.refuse(["--compress", "int4"], "--compress", "int8", "'int4'")
+        self.refuse(["--compress", "top-k:ratio=2"], "--compress top-k:ratio=2", "ratio")
+        self.refuse(["--strategy", "zero2", "--compress", "int8"], "--compress int8", "zero2")
+        self.refuse(["--compress", "int8", "--comm-dtype", "bf16"], "--compress int8", "--comm-dtype")
+        self.refuse(["--compress", "int8", "--precision", "bf16"], "--compress int8", "--comm-dtype f32")
+        self.refuse(["--compress", "int8", "--checkpoint-every", "1"], "--compress int8", "--error-feedback off")
+        self.refuse(["--error-feedback", "maybe"], "--error-feedback", "'maybe'")
+
     def test_faults(self):
         for fault, word in (("slow", "KIND:ROLE:RANK"), ("slow:worker:1", "4x"), ("slow:worker:1=4", "4x"),
                             ("slow:worker:1=0.5x", "1x"), ("slow:server:0=4x", "worker"), ("jitter:worker:*=200%", "100%"),

@@ -263,6 +263,7 @@ class Job {
     const auto aggregator = job.local_reduce ? server::make_mean_of(job.workers)
                                              : rules_.aggregators.make(Spec::parse("--aggregate", job.aggregate));
     const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), setup_.steps());
+    const auto codec = optim::make_codec(job.compress, job.error_feedback);
     const bool applies = job.optimizer_on == "server";
     const SystemClock clock;
     MemoryLedger memory;
@@ -278,6 +279,8 @@ class Job {
                                  .optimizer = applies ? setup_.optimizer().rule : nullptr,
                                  .schedule = applies ? schedule.get() : nullptr,
                                  .aggregator = aggregator.get(),
+                                 .codec = codec.get(),
+                                 .seed = job.seed,
                                  .consistency = parse_consistency(job.consistency, job.backup_workers),
                                  .remedy = parse_remedy(job.remedy),
                                  .saves = !job.checkpoint_folder().empty()};

@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/job.h>
 #include <psring/ring/bucketer.h>
+#include <psring/worker/compressor.h>
 #include <psring/worker/strategy/exposure.h>
 #include <psring/worker/strategy/local_optimizer.h>
 #include <psring/worker/strategy/memory_formula.h>
@@ -111,7 +114,7 @@ class Naive final : public DataParallel {
 };
 
 /// Gradients leave in buckets while backward goes on; see Bucketer.
-class Overlapped final : public DataParallel {
+class Overlapped : public DataParallel {
  public:
   Overlapped(const Context& context, const JobOptions& job)
       : DataParallel(context, job.link, false), overlap_(job.overlap), bucketer_(make_bucketer(context.layout, job)) {}
@@ -128,9 +131,20 @@ class Overlapped final : public DataParallel {
     return sum;
   }
 
+ protected:
+  const std::vector<Range>& buckets() const { return bucketer_.buckets(); }
+
  private:
+  /// A bucket's gradients leave; once that is done, `landed` makes them the mean of all.
+  virtual ring::Work launch_one(std::size_t bucket) { return all_reduce(units_.gradients(buckets()[bucket])); }
+  virtual void landed(std::size_t /*bucket*/) {}
+
   void launch(std::size_t until) {
-    while (works_.size() < until) works_.push_back(all_reduce(units_.gradients(bucketer_.buckets()[works_.size()])));
+    while (works_.size() < until) works_.push_back(launch_one(works_.size()));
+  }
+  void land(std::size_t bucket) {
+    wait(works_[bucket]);
+    landed(bucket);
   }
 
   void reduce(UnitId unit) override {
@@ -141,11 +155,11 @@ class Overlapped final : public DataParallel {
   }
   void reduce_rest() override { launch(bucketer_.buckets().size()); }
   void wait_all() override {
-    for (ring::Work& work : works_) wait(work);
+    for (std::size_t i = 0; i < works_.size(); ++i) land(i);
   }
   void wait_and_update(Step step) override {
     for (std::size_t i = 0; i < works_.size(); ++i) {
-      wait(works_[i]);
+      land(i);
       for (UnitId unit = bucketer_.buckets()[i].begin; unit < bucketer_.buckets()[i].end; ++unit) update(unit, step);
     }
   }
@@ -153,6 +167,100 @@ class Overlapped final : public DataParallel {
   const bool overlap_;
   ring::Bucketer bucketer_;
   std::vector<ring::Work> works_;  ///< of this step's buckets, in their order
+};
+
+/// Buckets as a codec writes them: all workers gather the bytes of all, and each reads them and takes the mean.
+class Compressed final : public Overlapped {
+ public:
+  Compressed(const Context& context, const JobOptions& job)
+      : Overlapped(context, job),
+        compressor_(*context.compressor),
+        gathered_(context.workers * compressor_.encoded_bytes(), Category::communication, context.memory,
+                  group().arena()) {
+    std::size_t begin = 0;
+    std::size_t most = 0;
+    for (const Range bucket : buckets()) {
+      const std::size_t bytes = bytes_of(bucket);
+      places_.push_back({begin, begin + context.workers * bytes});
+      begin = places_.back().end;
+      for (UnitId unit = bucket.begin; unit < bucket.end; ++unit)
+        most = std::max(most, context.units[unit].gradients.size());
+    }
+    read_.resize(most);
+    sum_.resize(most);
+  }
+
+  void begin_step(Step step) override {
+    Overlapped::begin_step(step);
+    step_ = step.index;
+  }
+
+  Prediction predict() const override {
+    Prediction sum = predict_none();
+    sum.worker_memory[Category::communication] += gathered_.size_bytes();
+    sum.exposed_s.reset();
+    for (std::size_t b = 0; b < buckets().size(); ++b) {
+      const ring::Cost moved = group().predict(ring::Collective::all_gather, places_[b].size(), {DType::u8}, parts(b));
+      sum.worker_sends = sum.worker_sends.value_or(0) + moved.sent;
+      sum.worker_receives = sum.worker_receives.value_or(0) + moved.received;
+    }
+    return sum;
+  }
+
+ private:
+  std::size_t bytes_of(Range units) const {
+    std::size_t bytes = 0;
+    for_each(units, [&](UnitId /*unit*/, Elements gradient) { bytes += compressor_.codec().bytes(gradient.size()); });
+    return bytes;
+  }
+  /// Those that are trained.
+  void for_each(Range units, const auto& body) const {
+    for (UnitId unit = units.begin; unit < units.end; ++unit)
+      if (context_.layout.units[unit].trained) body(unit, context_.units[unit].gradients);
+  }
+  ring::Parts parts(std::size_t bucket) const {
+    const std::size_t bytes = places_[bucket].size() / context_.workers;
+    ring::Parts list(context_.workers);
+    for (std::size_t r = 0; r < context_.workers; ++r) list[r] = {{r * bytes, (r + 1) * bytes}};
+    return list;
+  }
+
+  ring::Work launch_one(std::size_t bucket) override {
+    const auto all = gathered_.bytes().subspan(places_[bucket].begin, places_[bucket].size());
+    std::byte* own = all.data() + context_.rank * (all.size() / context_.workers);
+    for_each(buckets()[bucket], [&](UnitId unit, Elements gradient) {
+      const auto bytes = compressor_.encode(unit, {0, gradient.size()}, step_, 0, gradient.as<float>());
+      own = std::copy(bytes.begin(), bytes.end(), own);
+    });
+    return group().all_gather({all.data(), all.size(), {DType::u8}}, parts(bucket));
+  }
+
+  /// In rank order, as all sums.
+  void landed(std::size_t bucket) override {
+    const auto all = gathered_.bytes().subspan(places_[bucket].begin, places_[bucket].size());
+    const std::size_t each = all.size() / context_.workers;
+    std::size_t at = 0;
+    for_each(buckets()[bucket], [&](UnitId unit, Elements gradient) {
+      const std::size_t bytes = compressor_.codec().bytes(gradient.size());
+      const std::span sum(sum_.data(), gradient.size());
+      const std::span read(read_.data(), gradient.size());
+      for (std::size_t r = 0; r < context_.workers; ++r) {
+        compressor_.codec().decode(all.subspan(r * each + at, bytes), compressor_.id(unit, 0, step_, 0, r),
+                                   r == 0 ? sum : read);
+        for (std::size_t i = 0; r > 0 && i < sum.size(); ++i) sum[i] += read[i];
+      }
+      for (float& value : sum) value *= 1.0F / static_cast<float>(context_.workers);
+      copy(ConstElements(sum), gradient);
+      at += bytes;
+    });
+  }
+
+  Compressor& compressor_;
+  Buffer gathered_;
+  std::vector<Range> places_;  ///< of each bucket, the bytes of all workers
+  std::vector<float> read_;
+  std::vector<float> sum_;
+  std::uint64_t step_ = 0;
 };
 
 }  // namespace
@@ -164,6 +272,7 @@ std::unique_ptr<Strategy> make_ddp_naive(const Spec& spec, const Context& contex
 
 std::unique_ptr<Strategy> make_ddp(const Spec& spec, const Context& context, const JobOptions& job) {
   spec.allow_only({});
+  if (context.compressor != nullptr) return std::make_unique<Compressed>(context, job);
   return std::make_unique<Overlapped>(context, job);
 }
 

@@ -1,3 +1,4 @@
+#include <psring/worker/compressor.h>
 #include <psring/worker/strategy/memory_formula.h>
 
 namespace psring::worker {
@@ -16,6 +17,10 @@ std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares s
   std::map<Category, std::uint64_t> memory = memory_formula(context, shares);
   memory[Category::parameters] += context.buffers.size_bytes();
   memory[Category::communication] = communication;
+  if (context.compressor != nullptr) {
+    memory[Category::optimizer] += context.compressor->residual_bytes();
+    memory[Category::communication] += context.compressor->encoded_bytes();
+  }
   return memory;
 }
 

@@ -26,6 +26,7 @@
 
 namespace psring::worker {
 
+class Compressor;
 class PsClient;
 
 using UnitId = std::size_t;
@@ -98,7 +99,8 @@ struct Context {
   PsClient* client = nullptr;  ///< null where the job has no servers
   Consistency consistency = {};
   StalenessRemedy remedy = {};
-  bool colocated = false;  ///< server r of the job lives in worker r's process
+  Compressor* compressor = nullptr;  ///< that this worker's gradients leave through; null: they go as they are
+  bool colocated = false;            ///< server r of the job lives in worker r's process
   /// --local-reduce: of this host's workers, who add gradients up before the first of them pushes, and the ranks of
   /// all who do. Null, empty: every worker pushes its own.
   ring::ProcessGroup* host = nullptr;

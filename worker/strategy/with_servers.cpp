@@ -1,4 +1,5 @@
 #include <psring/common/base/error.h>
+#include <psring/worker/compressor.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/strategy/memory_formula.h>
 #include <psring/worker/strategy/with_servers.h>
@@ -76,7 +77,9 @@ void WithServers::wait_saved(std::uint64_t step) {
 }
 
 Prediction WithServers::predict_step(std::uint64_t pulled) const {
-  const std::uint64_t pushed = context_.layout.pushes * context_.layout.gradient_bytes();
+  const std::uint64_t gradient =
+      context_.compressor != nullptr ? context_.compressor->encoded_bytes() : context_.layout.gradient_bytes();
+  const std::uint64_t pushed = context_.layout.pushes * gradient;
   const std::uint64_t servers = context_.layout.owners;
   const auto away = [&](std::uint64_t bytes, std::size_t worker) {
     const bool one_here = context_.colocated && worker < servers;
