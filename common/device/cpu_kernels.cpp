@@ -56,6 +56,7 @@ memory::desc matrix(std::size_t rows, std::size_t cols, std::size_t stride, bool
           transposed ? memory::dims{1, step} : memory::dims{step, 1}};
 }
 
+/// Empty where oneDNN has nothing for it: products of bf16 need AVX-512.
 dnnl::matmul::primitive_desc describe(const Product& p, const dnnl::engine& engine) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -68,7 +69,8 @@ dnnl::matmul::primitive_desc describe(const Product& p, const dnnl::engine& engi
   const auto b = matrix(s.k, s.n, s.ldb, s.transpose_b, p.bf16);
   const auto c = matrix(s.m, s.n, s.ldc);
   const auto operation = p.bias ? dnnl::matmul::desc(a, b, matrix(1, s.n, s.n), c) : dnnl::matmul::desc(a, b, c);
-  return {operation, attributes, engine};
+  constexpr bool kAllowEmpty = true;
+  return {operation, attributes, engine, kAllowEmpty};
 }
 
 /// A matmul primitive with the memory objects of its arguments, whose pointers each call sets.
@@ -206,14 +208,15 @@ class CpuKernels final : public Kernels {
     for (std::size_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? 0.0F : y[i];
   }
 
-  /// The primitive for a product, made on first use; null where oneDNN has only its reference or sgemm for it.
+  /// The primitive for a product, made on first use; null where oneDNN has only its reference or sgemm for it, or
+  /// nothing at all.
   Prepared* find(const Product& product) {
     auto found = prepared_.find(product);
     if (found == prepared_.end()) {
       if (prepared_.size() == kMostPrepared) prepared_.clear();
       const dnnl::matmul::primitive_desc chosen = describe(product, engine_);
       std::unique_ptr<Prepared> made;
-      if (std::string_view(chosen.impl_info_str()).starts_with("brg"))
+      if (chosen.get(true) != nullptr && std::string_view(chosen.impl_info_str()).starts_with("brg"))
         made = std::make_unique<Prepared>(chosen, engine_);
       found = prepared_.emplace(product, std::move(made)).first;
     }
