@@ -438,6 +438,9 @@ TEST_CASE("another peer at the endpoint than was meant, or none, or one that say
   for (const char* bad : {"nonsense", "127.0.0.1:", ":5", ""})
     CHECK(error_of([&] { client->connect({{kServer, bad}}, in(1)); }).kind() == ErrorKind::data);
   CHECK(error_of([&] { client->listen("192.0.2.1"); }).kind() == ErrorKind::data);
+  const auto port = static_cast<std::uint16_t>(std::stoul(endpoint.substr(endpoint.rfind(':') + 1)));
+  const auto second = make_tcp_channel({.key = echo.key, .self = {kServer, 0}});
+  CHECK_THAT(error_of([&] { second->listen("127.0.0.1", port); }).what(), Catch::Contains("Address already in use"));
   CHECK(error_of([&] {
           make_tcp_channel({.key = echo.key, .self = {worker(0), 0}, .streams = 17});
         }).kind() == ErrorKind::usage);

@@ -41,7 +41,7 @@ class TcpChannelImpl final : public TcpChannel {
   explicit TcpChannelImpl(TcpOptions options);
   ~TcpChannelImpl() override;
 
-  std::string listen(const std::string& host) override;
+  std::string listen(const std::string& host, std::uint16_t port) override;
   void connect(const std::map<Peer, std::string>& endpoints, Moment deadline) override;
   void await_links(const std::set<Peer>& peers, Moment deadline) override;
 
@@ -148,8 +148,8 @@ TcpChannelImpl::Stream TcpChannelImpl::make_stream(Fd socket) {
   return stream;
 }
 
-std::string TcpChannelImpl::listen(const std::string& host) {
-  std::string endpoint = listener_.listen(host);
+std::string TcpChannelImpl::listen(const std::string& host, std::uint16_t port) {
+  std::string endpoint = listener_.listen(host, port);
   watch(listener_.socket().get(), EPOLLIN | EPOLLET, &listener_);
   return endpoint;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -42,8 +43,8 @@ struct TcpOptions {
 /// exception is under way).
 class TcpChannel : public Channel {
  public:
-  /// Listens at a free port of this address, once; returns HOST:PORT for `connect`. Throws data.
-  virtual std::string listen(const std::string& host) = 0;
+  /// Listens at this port of the address (0: any), once; returns HOST:PORT for `connect`. Throws data.
+  virtual std::string listen(const std::string& host, std::uint16_t port = 0) = 0;
 
   /// Opens a link to each peer at its HOST:PORT, and serves those who connect here meanwhile: processes may connect
   /// to each other in any order, as long as of two only one does (rank r to all lower ranks). Throws peer_lost where

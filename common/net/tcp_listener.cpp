@@ -23,9 +23,9 @@ bool belongs(const TcpStranger& stranger, const Identity& client, const TcpPart&
 TcpListener::TcpListener(const TcpOptions& options, MakeStream make_stream)
     : options_(options), make_stream_(std::move(make_stream)) {}
 
-std::string TcpListener::listen(const std::string& host) {
+std::string TcpListener::listen(const std::string& host, std::uint16_t port) {
   check(!socket_, "a channel listens once");
-  socket_ = listen_tcp(host);
+  socket_ = listen_tcp(host, port);
   return endpoint();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -28,8 +29,8 @@ class TcpListener {
 
   TcpListener(const TcpOptions& options, MakeStream make_stream);
 
-  /// Once; returns HOST:PORT.
-  std::string listen(const std::string& host);
+  /// Once; returns HOST:PORT. Port 0: any.
+  std::string listen(const std::string& host, std::uint16_t port);
   const Fd& socket() const { return socket_; }
   std::string endpoint() const;
 

@@ -70,11 +70,15 @@ void hurry_within_host(const Fd& socket, const sockaddr_storage& peer) {
 
 }  // namespace
 
-Fd listen_tcp(const std::string& host) {
-  const AddressList address = resolve(host, "0", host);
+Fd listen_tcp(const std::string& host, std::uint16_t port) {
+  const AddressList address = resolve(host, std::to_string(port), host);
   Fd socket = make_socket(address->ai_family);
+  // A port that was asked for is taken again while connections of its last owner are still being forgotten.
+  if (port != 0) set(socket, SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR");
   if (::bind(socket.get(), address->ai_addr, address->ai_addrlen) != 0 || ::listen(socket.get(), SOMAXCONN) != 0)
-    fail(ErrorKind::data, "cannot listen at {}: {}; choose another with --bind", host, std::strerror(errno));
+    fail(ErrorKind::data, "cannot listen at {}: {}; choose another with {}",
+         port == 0 ? host : fmt::format("{} port {}", host, port), std::strerror(errno),
+         port == 0 ? "--bind" : "--listen");
   return socket;
 }
 

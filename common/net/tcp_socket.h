@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -10,8 +11,9 @@ namespace psring::net {
 
 /// Non-blocking TCP sockets; an endpoint is HOST:PORT or [HOST]:PORT.
 
-/// Listens at a free port of the host's address. Throws data where it is not ours.
-Fd listen_tcp(const std::string& host);
+/// Listens at this port of the host's address; 0: any that is free. Throws data where the address is not ours, or the
+/// port is taken.
+Fd listen_tcp(const std::string& host, std::uint16_t port = 0);
 /// The next client, or none for now.
 std::optional<Fd> accept_tcp(const Fd& listener);
 
