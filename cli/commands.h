@@ -26,6 +26,7 @@ using Command = std::function<int(const Invocation&)>;
 Command add_train(CLI::App& root);
 Command add_compare(CLI::App& root);
 Command add_keygen(CLI::App& root);
+Command add_doctor(CLI::App& root);
 Command add_coordinator(CLI::App& root);
 Command add_agent(CLI::App& root);
 /// The roles, for `command` itself: psring-server, psring-worker, and the hidden subcommands by which agents

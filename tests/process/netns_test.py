@@ -5,6 +5,7 @@ Skipped, with the reason, where namespaces may not be made.
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -222,6 +223,29 @@ class LimitedLinks(ProgramTest):
             print("SANITIZED: that it takes no longer is not checked")
         else:
             self.assertLess(measured[0] / formula, 1.15)
+
+
+class Doctors(ProgramTest):
+    def test_the_link_between_two_hosts(self):
+        """What its rate is, within 15 %, and which interface leads to it."""
+        with Switched() as hosts:
+            self.key()
+            try:
+                answering = self.start("psring", "doctor", "--listen", f"{hosts.addresses[1]}:0", "--key", "job.key", prefix=hosts.on(1))
+                endpoint = answering.stdout.readline().split()[2]
+                asking = self.run_program("psring", "doctor", "--peer", endpoint, "--key", "job.key", "--json", "doctor.json",
+                                          prefix=hosts.on(0))
+                self.assert_done(asking)
+                self.assert_done(self.finish(answering))
+            finally:
+                self.end_all()
+        checks = {check["what"]: check for check in json.loads((self.folder / "doctor.json").read_text())["checks"]}
+        self.assertIn(f"towards {hosts.addresses[1]}: veth0 {hosts.addresses[0]}", checks["interfaces"]["figure"])
+        for way in ("sending", "receiving"):
+            part = checks["link"]["values"][f"{way}_bytes_per_s"] * 8 / Switched.RATE
+            print(f"{way}: {part:.3f} of {Switched.RATE / 1e6:.0f} Mbit/s")
+            self.assertGreater(part, 0.85)
+            self.assertLess(part, 1.15)
 
 
 def reason_to_skip():

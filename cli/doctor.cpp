@@ -1,0 +1,165 @@
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <version.h>
+
+#include <psring/cli/commands.h>
+#include <psring/cli/doctor_checks.h>
+#include <psring/cli/doctor_link.h>
+#include <psring/cli/options.h>
+#include <psring/cli/parse.h>
+#include <psring/common/base/error.h>
+
+namespace psring::cli {
+namespace {
+
+constexpr auto kLinkMeasure = std::chrono::milliseconds(700);
+constexpr int kSomethingMissing = 3;
+
+struct DoctorFlags {
+  std::size_t processes = 8;
+  std::string peer;
+  std::string listen;
+  std::string key;
+  std::string json;
+  double join_timeout = 30;
+};
+
+const char* to_string(Level level) { return level == Level::ok ? "ok" : level == Level::warn ? "warn" : "FAIL"; }
+
+/// What was found, line by line as it comes, and for --json.
+class Report {
+ public:
+  void add(const std::string& what, const Judgement& judged) {
+    const std::string cure = judged.cure.empty() ? "" : "  -> " + judged.cure;
+    fmt::print("{:<5} {:<19} {}{}\n", to_string(judged.level), what, judged.figure, cure);
+    std::fflush(stdout);
+    if (judged.level == Level::fail) ++failed_;
+    if (judged.level == Level::warn) ++warned_;
+    checks_.push_back({{"level", to_string(judged.level)},
+                       {"what", what},
+                       {"figure", judged.figure},
+                       {"cure", judged.cure},
+                       {"values", judged.values}});
+  }
+  int status() const { return failed_ > 0 ? kSomethingMissing : 0; }
+  void conclude() const {
+    if (failed_ > 0) {
+      fmt::print("{} of {} checks fail: jobs need what is missing\n", failed_, checks_.size());
+    } else {
+      fmt::print("nothing that a job needs is missing{}\n",
+                 warned_ > 0 ? fmt::format("; {} of {} checks warn", warned_, checks_.size()) : "");
+    }
+  }
+  void save(const std::string& file) const {
+    const nlohmann::ordered_json all = {{"version", kVersion}, {"status", status()}, {"checks", checks_}};
+    std::ofstream out(file);
+    out << all.dump(2) << '\n';
+    if (!out.flush()) fail(ErrorKind::data, "--json {}: cannot write", file);
+  }
+
+ private:
+  nlohmann::ordered_json checks_ = nlohmann::ordered_json::array();
+  std::size_t failed_ = 0;
+  std::size_t warned_ = 0;
+};
+
+Judgement judge(const Check& check, const Examination& examination) {
+  try {
+    return check.look(examination);
+  } catch (const std::exception& exception) {
+    return {.level = Level::fail, .figure = to_error(exception).what(), .cure = check.cure};
+  }
+}
+
+void check_flags(const DoctorFlags& flags) {
+  check_count("--processes", flags.processes, kMostProcesses);
+  check_duration("--join-timeout", flags.join_timeout, 0.1);
+  if (!flags.peer.empty() && !flags.listen.empty())
+    fail(ErrorKind::usage, "--peer and --listen: one doctor asks, the other answers");
+  const bool linked = !flags.peer.empty() || !flags.listen.empty();
+  if (linked && flags.key.empty())
+    fail(ErrorKind::usage, "--key: expected with {}; psring keygen makes one",
+         flags.peer.empty() ? "--listen" : "--peer");
+  if (!linked && !flags.key.empty()) fail(ErrorKind::usage, "--key: goes with --peer or --listen");
+  if (!flags.listen.empty() && !flags.json.empty())
+    fail(ErrorKind::usage, "--json: goes with the doctor that measures, not with --listen");
+}
+
+Moment deadline_of(const DoctorFlags& flags) { return SystemClock().now() + from_seconds(flags.join_timeout); }
+
+int answer(const DoctorFlags& flags) {
+  const net::JobKey key = net::JobKey::load(flags.key);
+  LinkAnswerer answerer(key, net::resolve_endpoint("--listen", flags.listen, 0));
+  fmt::print("waiting at {} for psring doctor --peer {} --key {}\n", answerer.endpoint(), answerer.endpoint(),
+             flags.key);
+  std::fflush(stdout);
+  fmt::print("answered {}; it shows what was measured\n", answerer.answer(deadline_of(flags)));
+  return 0;
+}
+
+/// The link opens first: what is wrong with it is told before anything takes time.
+std::unique_ptr<LinkAsker> open_link(const DoctorFlags& flags, const net::Endpoint& peer) {
+  try {
+    return std::make_unique<LinkAsker>(net::JobKey::load(flags.key), to_string(peer), deadline_of(flags));
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::unauthorised) throw error.with_context("--peer " + flags.peer);
+    if (error.kind() != ErrorKind::peer_lost && error.kind() != ErrorKind::timeout) throw;
+    throw Error(error.kind(), fmt::format("--peer {}: no doctor answers ({}); start there: psring doctor --listen {} "
+                                          "--key FILE",
+                                          flags.peer, error.what(), to_string(peer)));
+  }
+}
+
+int examine(const DoctorFlags& flags) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of files' sizes is found, and not died of
+  Examination examination{.processes = flags.processes};
+  std::unique_ptr<LinkAsker> link;
+  if (!flags.peer.empty()) {
+    examination.peer = net::resolve_endpoint("--peer", flags.peer);
+    link = open_link(flags, *examination.peer);
+  }
+  Report report;
+  if (link) {
+    const LinkFigures figures = link->measure(kLinkMeasure);
+    link.reset();
+    report.add("link", judge_link(figures));
+    report.add("link delay", judge_delay(figures));
+    report.add("clocks", judge_offset(figures));
+  }
+  for (const Check& check : doctor_checks()) report.add(check.name, judge(check, examination));
+  report.conclude();
+  if (!flags.json.empty()) report.save(flags.json);
+  return report.status();
+}
+
+}  // namespace
+
+Command add_doctor(CLI::App& root) {
+  CLI::App* command = root.add_subcommand("doctor", "check what jobs need of this host, and measure it");
+  auto flags = std::make_shared<DoctorFlags>();  // shared: the parser fills it in, the command reads it
+  command->add_option("--processes", flags->processes, "of a job on this host, which limits have to allow")
+      ->capture_default_str();
+  command->add_option("--peer", flags->peer, "HOST:PORT of a doctor that listens: measure the link to it, too");
+  command->add_option("--listen", flags->listen, "ADDR:PORT; port 0: any: answer one doctor, and check nothing");
+  command->add_option("--key", flags->key, "the job's key file, the same on both hosts");
+  command->add_option("--join-timeout", flags->join_timeout, "seconds to wait for the other doctor")
+      ->capture_default_str();
+  command->add_option("--json", flags->json, "also write what was found to this file");
+  add_config(*command);
+  command->footer(
+      "One line a check: ok, warn (slower, or not every job) or FAIL, what it is, the figure -> the cure.\n"
+      "Ends with 0, or with 3 where something that a job needs is missing.");
+  return [flags](const Invocation&) {
+    check_flags(*flags);
+    return flags->listen.empty() ? examine(*flags) : answer(*flags);
+  };
+}
+
+}  // namespace psring::cli

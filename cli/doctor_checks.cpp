@@ -1,0 +1,339 @@
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include <dnnl.h>
+#include <sched.h>
+#include <sodium.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <psring/cli/bandwidth.h>
+#include <psring/cli/control_group.h>
+#include <psring/cli/doctor_checks.h>
+#include <psring/cli/doctor_link.h>
+#include <psring/cli/doctor_network.h>
+#include <psring/common/base/clock.h>
+#include <psring/common/base/error.h>
+#include <psring/common/device/kernels.h>
+#include <psring/common/device/mapping.h>
+#include <psring/common/net/stream_cipher.h>
+
+namespace psring::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kMeasure = std::chrono::milliseconds(60);  // of what is measured, each
+constexpr const char* kTransparentHugePages = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: cannot be read", file.string());
+  return text.str();
+}
+
+std::string first_line(const fs::path& file) {
+  const std::string text = text_of(file);
+  return text.substr(0, text.find('\n'));
+}
+
+/// What stands behind NAME: in a file of lines "NAME: VALUE"; "" where no line has the name.
+std::string value_of(const std::string& text, const std::string& name) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1) != name) continue;
+    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+std::optional<std::uint64_t> soft_limit(int resource) {
+  rlimit limit{};
+  if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::nullopt;
+  return limit.rlim_cur;
+}
+
+ControlGroupLimits control_groups() { return control_group_limits(text_of("/proc/self/cgroup"), "/sys/fs/cgroup"); }
+
+std::size_t allowed_processors(cpu_set_t& set) {
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0)
+    fail(ErrorKind::data, "cannot ask which processors may be used: {}", std::strerror(errno));
+  return static_cast<std::size_t>(CPU_COUNT(&set));
+}
+
+// Memory.
+
+constexpr std::size_t kTrialBytes = std::size_t{16} << 20;
+
+std::uint64_t available_bytes() {
+  const std::string kib = value_of(text_of("/proc/meminfo"), "MemAvailable");
+  if (kib.empty()) fail(ErrorKind::data, "/proc/meminfo does not say what is available");
+  return std::strtoull(kib.c_str(), nullptr, 10) << 10;
+}
+
+/// Two mappings of one memory file: what one writes, the other reads.
+Judgement shared_memory(const Examination&) {
+  const Fd file = make_memory_file("psring-doctor", kTrialBytes);
+  const Mapping writer(file, checked_size(file));
+  const Mapping reader(file, checked_size(file));
+  std::memset(writer.data(), 0x5a, kTrialBytes);
+  if (std::memcmp(reader.data(), writer.data(), kTrialBytes) != 0 || reader.data()[kTrialBytes / 2] != std::byte{0x5a})
+    fail(ErrorKind::data, "a second mapping reads something else than was written");
+  return {.figure = fmt::format("{} MiB of a memory file, mapped twice, written and read; /dev/shm is not needed",
+                                kTrialBytes >> 20)};
+}
+
+/// The word in brackets: "always within_size advise [never]".
+std::string chosen_word(const std::string& words) {
+  const std::size_t open = words.find('[');
+  return open == std::string::npos ? words : words.substr(open + 1, words.find(']') - open - 1);
+}
+
+Judgement huge_pages(const Examination&) {
+  const Fd file = make_memory_file("psring-doctor-huge", kTrialBytes);
+  const Mapping memory(file, kTrialBytes);
+  std::memset(memory.data(), 1, kTrialBytes);
+  const std::string all = text_of("/proc/self/smaps");
+  const std::size_t ours = all.find("psring-doctor-huge");
+  const std::string kib = ours == std::string::npos ? "" : value_of(all.substr(ours), "ShmemPmdMapped");
+  return judge_huge_pages(kTrialBytes, std::strtoull(kib.c_str(), nullptr, 10) << 10,
+                          fs::exists(kTransparentHugePages) ? chosen_word(first_line(kTransparentHugePages)) : "never");
+}
+
+Judgement memory_size(const Examination& examination) {
+  return judge_memory(available_bytes(), control_groups().memory_bytes, examination.processes);
+}
+
+Judgement size_limits(const Examination&) { return judge_size_limits(soft_limit(RLIMIT_AS), soft_limit(RLIMIT_FSIZE)); }
+
+Judgement memory_speed(const Examination&) {
+  cpu_set_t set;
+  const std::size_t threads = allowed_processors(set);
+  constexpr std::uint64_t kBeyondCaches = std::size_t{128} << 20;
+  const std::uint64_t available = available_bytes();
+  // A host or a container with little memory must survive being examined.
+  const std::size_t bytes =
+      std::min(kBeyondCaches, std::min(available, control_groups().memory_bytes.value_or(available)) / 8);
+  return judge_memory_speed(MemoryBandwidth(1).bytes_per_second(bytes),
+                            MemoryBandwidth(threads).bytes_per_second(bytes), threads);
+}
+
+// Limits.
+
+Judgement open_files(const Examination& examination) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) fail(ErrorKind::data, "cannot be asked: {}", std::strerror(errno));
+  return judge_open_files(limit.rlim_cur, limit.rlim_max, examination.processes);
+}
+
+/// Threads of all processes of our user, which RLIMIT_NPROC counts.
+std::uint64_t threads_of_user() {
+  std::uint64_t threads = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::ifstream in(entry.path() / "status");
+    std::ostringstream text;
+    if (!(text << in.rdbuf())) continue;  // no process, or one that has ended
+    if (std::strtoul(value_of(text.str(), "Uid").c_str(), nullptr, 10) != ::getuid()) continue;
+    threads += std::strtoull(value_of(text.str(), "Threads").c_str(), nullptr, 10);
+  }
+  return threads;
+}
+
+Judgement tasks(const Examination& examination) {
+  const auto of_user = ::geteuid() == 0 ? std::nullopt : soft_limit(RLIMIT_NPROC);  // root is not bound by it
+  const auto group_left = control_groups().tasks_left;
+  const std::uint64_t present = of_user ? threads_of_user() : 0;
+  const std::uint64_t user_left = of_user ? *of_user - std::min(*of_user, present) : 0;
+  if (group_left && (!of_user || *group_left < user_left)) return judge_tasks(*group_left, 0, examination.processes);
+  return judge_tasks(of_user, present, examination.processes);
+}
+
+// Processors.
+
+Judgement processors(const Examination&) {
+  cpu_set_t set;
+  return judge_processors(allowed_processors(set), static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN)),
+                          control_groups().processors);
+}
+
+std::set<std::string> processor_features() {
+  std::istringstream words(value_of(text_of("/proc/cpuinfo"), "flags"));
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+Judgement vector_units(const Examination&) { return judge_vector_units(processor_features()); }
+
+/// Calls `body`, which does `amount` of something, for a while; returns how much of it a second was done.
+double rate_of(double amount, const std::function<void()>& body) {
+  const SystemClock clock;
+  body();  // the first makes code and touches memory
+  const Moment start = clock.now();
+  std::size_t times = 0;
+  for (; times == 0 || clock.now() - start < kMeasure; ++times) body();
+  return amount * static_cast<double>(times) / seconds(clock.now() - start);
+}
+
+Judgement products(const Examination&) {
+  constexpr std::size_t kSide = 512;
+  const std::vector<float> a(kSide * kSide, 1.0F);
+  std::vector<float> c(kSide * kSide);
+  const auto flops = [&](DType operands) {
+    const auto kernels = make_cpu_kernels(1, operands);
+    return rate_of(2.0 * kSide * kSide * kSide, [&] {
+      kernels->gemm({kSide, kSide, kSide}, 1, a.data(), a.data(), 0, c.data());
+    });
+  };
+  const auto features = processor_features();
+  return judge_products(flops(DType::f32), flops(DType::bf16),
+                        features.contains("avx512_bf16") || features.contains("amx_bf16"));
+}
+
+// Libraries.
+
+Judgement libraries(const Examination&) {
+  int major = 0;
+  int minor = 0;
+  int patch = 0;
+  ::zmq_version(&major, &minor, &patch);
+  const dnnl_version_t* dnnl = ::dnnl_version();
+  if (::sodium_init() < 0) fail(ErrorKind::data, "libsodium cannot be initialised");
+  return {.figure = fmt::format("oneDNN {}.{}.{}, ZeroMQ {}.{}.{}, libsodium {}", dnnl->major, dnnl->minor, dnnl->patch,
+                                major, minor, patch, ::sodium_version_string())};
+}
+
+Judgement curve(const Examination&) {
+  char public_key[41] = {};
+  char secret_key[41] = {};
+  if (::zmq_has("curve") == 0 || ::zmq_curve_keypair(public_key, secret_key) != 0)
+    fail(ErrorKind::data, "ZeroMQ was built without it");
+  return {.figure = "ZeroMQ has it, and made a pair of keys"};
+}
+
+Judgement encryption(const Examination&) {
+  constexpr std::size_t kChunk = std::size_t{256} << 10;  // as a link has them
+  net::Mac key{};
+  net::Sealer sealer(key);
+  net::Opener opener(key, sealer.head());
+  const std::vector<std::byte> plain(kChunk, std::byte{7});
+  std::vector<std::byte> sealed(kChunk + net::kSealBytes);
+  std::vector<std::byte> opened(kChunk);
+  const double bytes_per_s = rate_of(kChunk, [&] {
+    sealer.seal(plain, sealed);
+    opener.open(sealed, opened);
+  });
+  if (opened != plain) fail(ErrorKind::data, "what was sealed opens to something else");
+  return judge_encryption(bytes_per_s);
+}
+
+Judgement accelerators(const Examination&) {
+  const bool nvidia = fs::exists("/dev/nvidiactl");
+  return {.figure = nvidia
+                        ? "a driver of NVIDIA's is there, but this psring has no CUDA or NCCL: it uses processors alone"
+                        : "none; this psring has no CUDA or NCCL: it uses processors alone"};
+}
+
+// Time.
+
+Judgement clock_looks(const Examination&) {
+  constexpr std::size_t kLooks = 20'000;  // on each processor
+  const std::string source = first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  cpu_set_t allowed;
+  const std::size_t processors = allowed_processors(allowed);
+  std::size_t backwards = 0;
+  double seconds_per_look = 0;
+  // A thread of its own, which goes from processor to processor.
+  std::jthread([&] {
+    const SystemClock clock;
+    Moment last = clock.now();
+    Nanoseconds took{0};
+    for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (!CPU_ISSET(cpu, &allowed)) continue;
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      ::sched_setaffinity(0, sizeof one, &one);
+      const Moment start = clock.now();
+      for (std::size_t look = 0; look < kLooks; ++look) {
+        const Moment now = clock.now();
+        if (now < last) ++backwards;
+        last = now;
+      }
+      took += last - start;
+    }
+    seconds_per_look = seconds(took) / static_cast<double>(kLooks * processors);
+  }).join();
+  return judge_clock(source, seconds_per_look, backwards, kLooks * processors);
+}
+
+double between(const timespec& from, const timespec& to) {
+  return static_cast<double>(to.tv_sec - from.tv_sec) + 1e-9 * static_cast<double>(to.tv_nsec - from.tv_nsec);
+}
+
+Judgement steadiness(const Examination& examination) {
+  const double clock = between(examination.clock, Examination::now_of(CLOCK_MONOTONIC));
+  const double oscillator = between(examination.oscillator, Examination::now_of(CLOCK_MONOTONIC_RAW));
+  return judge_steadiness(clock / oscillator - 1);
+}
+
+Judgement other_load(const Examination& examination) { return judge_other_load(examination.other_load.processors()); }
+
+Judgement loopback_speed(const Examination&) {
+  return judge_loopback(measure_loopback(std::chrono::milliseconds(150)));
+}
+
+constexpr const char* kLinux = "psring runs on Linux, with /proc and /sys mounted";
+
+constexpr Check kChecks[] = {
+    {"interfaces", check_interfaces, "ip link set lo up; ip addr"},
+    {"loopback port", check_loopback_port, "ip link set lo up; allow 127.0.0.1 in the packet filter"},
+    {"outward port", check_outward_port,
+     "a route to the other host (ip route), and its address on an interface (ip addr)"},
+    {"port range", check_port_range, kLinux},
+    {"congestion control", check_congestion_control, kLinux},
+    {"shared memory", shared_memory, "allow memfd_create and fcntl seals (seccomp), free memory; or --transport tcp"},
+    {"huge pages", huge_pages, "see shared memory"},
+    {"memory size", memory_size, kLinux},
+    {"size limits", size_limits, kLinux},
+    {"open files", open_files, kLinux},
+    {"threads", tasks, kLinux},
+    {"processors", processors, kLinux},
+    {"vector units", vector_units, kLinux},
+    {"matrix products", products, "another build of oneDNN (libdnnl)"},
+    {"libraries", libraries, "install libsodium anew; its random numbers need getrandom or /dev/urandom"},
+    {"CURVE", curve, "a libzmq with libsodium, as Debian's libzmq5 is: links of control need it"},
+    {"encryption", encryption, "install libsodium anew"},
+    {"accelerators", accelerators, kLinux},
+    {"clock", clock_looks, kLinux},
+    {"memory speed", memory_speed, "free memory, and no limit of sizes"},
+    {"loopback speed", loopback_speed, "allow connections to 127.0.0.1 in the packet filter"},
+    {"clock steadiness", steadiness, kLinux},
+    {"other load", other_load, kLinux},
+};
+
+}  // namespace
+
+timespec Examination::now_of(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return now;
+}
+
+std::span<const Check> doctor_checks() { return kChecks; }
+
+}  // namespace psring::cli

@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <psring/cli/doctor_link.h>
+#include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/error.h>
+#include <psring/common/net/tcp_channel.h>
+#include <psring/common/net/transport.h>
+
+namespace psring::cli {
+namespace {
+
+using net::FrameHeader;
+using net::FrameType;
+using net::Message;
+
+// Of hosts, not of workers: no process of a job takes a doctor for one of its peers.
+constexpr net::Peer kAnswerer{net::Role::agent, 0};
+constexpr net::Peer kAsker{net::Role::agent, 1};
+
+constexpr std::size_t kPieceBytes = std::size_t{256} << 10;  // as the ring's own
+constexpr std::size_t kMostOnTheirWay = 32;                  // pieces: 8 MiB fill 10 Gbit/s over 6 ms
+constexpr std::size_t kMostRoundTrips = 2000;
+constexpr auto kSilence = std::chrono::seconds(10);
+
+/// This host's wall clock, as it goes over the wire.
+std::int64_t wall_clock_ns() {
+  return std::chrono::duration_cast<Nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// One end of the link.
+struct End {
+  End(const net::JobKey& job_key, net::Peer self)
+      : key(job_key),
+        me(self),
+        channel(net::make_tcp_channel({.key = job_key, .self = {self, 0}, .silence = kSilence})) {}
+
+  /// The link is there.
+  void open() {
+    std::vector<std::unique_ptr<net::Channel>> channels;
+    channels.push_back(std::move(channel));
+    transport = net::make_poll_transport(me, key.job_id(), std::move(channels), ledger);
+  }
+  Message next(net::Peer from) {
+    const Moment deadline = clock.now() + kSilence;
+    do {  // it also comes back where bytes have left
+      if (std::optional<Message> message = transport->receive(deadline)) return std::move(*message);
+    } while (clock.now() < deadline);
+    fail(ErrorKind::timeout, "{}: nothing for {} s", transport->describe(from), kSilence.count());
+  }
+
+  const net::JobKey key;
+  const net::Peer me;
+  const SystemClock clock;
+  ByteLedger ledger;
+  std::unique_ptr<net::TcpChannel> channel;
+  std::unique_ptr<net::Transport> transport;
+  const std::vector<std::byte> piece = std::vector<std::byte>(kPieceBytes);
+};
+
+}  // namespace
+
+struct LinkAnswerer::Open : End {
+  Open(const net::JobKey& job_key, const net::Endpoint& at)
+      : End(job_key, kAnswerer), endpoint(channel->listen(at.host, at.port)) {}
+  const std::string endpoint;
+};
+
+LinkAnswerer::LinkAnswerer(const net::JobKey& key, const net::Endpoint& at) : open_(std::make_unique<Open>(key, at)) {}
+LinkAnswerer::~LinkAnswerer() = default;
+
+const std::string& LinkAnswerer::endpoint() const { return open_->endpoint; }
+
+std::string LinkAnswerer::answer(Moment deadline) {
+  try {
+    open_->channel->await_links({kAsker}, deadline);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timeout) throw;
+    fail(ErrorKind::timeout, "nobody who holds the key has come to {} in time", open_->endpoint);
+  }
+  open_->open();
+  std::string where = open_->transport->describe(kAsker);
+  for (;;) {
+    const FrameHeader asked = open_->next(kAsker).header;
+    if (asked.type == FrameType::barrier) break;
+    if (asked.type != FrameType::message || asked.dest > kPieceBytes)
+      fail(ErrorKind::protocol, "{}: {} for {} bytes", where, to_string(asked.type), asked.dest);
+    FrameHeader answer{.type = FrameType::message};
+    answer.step = asked.step;
+    answer.version = static_cast<std::uint64_t>(wall_clock_ns());
+    open_->transport->send(kAsker, answer, std::span(open_->piece).first(asked.dest));
+  }
+  return where;
+}
+
+struct LinkAsker::Open : End {
+  explicit Open(const net::JobKey& job_key) : End(job_key, kAsker) {}
+
+  void ask(std::span<const std::byte> sent, std::size_t wanted_bytes) {
+    FrameHeader header{.type = FrameType::message};
+    header.step = asked++;
+    header.dest = wanted_bytes;
+    transport->send(kAnswerer, header, sent);
+  }
+  /// The answer to the oldest question.
+  FrameHeader take(std::size_t wanted_bytes) {
+    const FrameHeader header = next(kAnswerer).header;
+    if (header.type != FrameType::message || header.step != taken++ || header.payload_bytes != wanted_bytes)
+      fail(ErrorKind::protocol, "{}: {} {} of {} bytes", transport->describe(kAnswerer), to_string(header.type),
+           header.step, header.payload_bytes);
+    return header;
+  }
+
+  void time_round_trips(Nanoseconds each, LinkFigures& figures);
+  double bytes_per_second(Nanoseconds each, std::span<const std::byte> sent, std::size_t wanted_bytes);
+
+  std::uint64_t asked = 0;
+  std::uint64_t taken = 0;
+};
+
+/// The quickest one tells the other end's wall clock best: it was read in the middle of it, give or take a half.
+void LinkAsker::Open::time_round_trips(Nanoseconds each, LinkFigures& figures) {
+  std::vector<double> times;
+  const Moment end = clock.now() + each;
+  do {
+    const std::int64_t wall = wall_clock_ns();
+    const Moment start = clock.now();
+    ask({}, 0);
+    const auto theirs = static_cast<std::int64_t>(take(0).version);
+    const Nanoseconds took = clock.now() - start;
+    if (times.empty() || seconds(took) < figures.least_round_trip_s) {
+      figures.least_round_trip_s = seconds(took);
+      figures.clock_offset_s = seconds(Nanoseconds(theirs - wall) - took / 2);
+    }
+    times.push_back(seconds(took));
+  } while (times.size() < kMostRoundTrips && clock.now() < end);
+  const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), median, times.end());
+  figures.round_trip_s = *median;
+}
+
+/// Each answer allows one question more, and one in addition, up to a bound: a slow link ends in time, a fast one is
+/// full. The first third, in which TCP finds its pace, does not count.
+double LinkAsker::Open::bytes_per_second(Nanoseconds each, std::span<const std::byte> sent, std::size_t wanted_bytes) {
+  const Moment start = clock.now();
+  Moment from = start;
+  Moment last = start;
+  std::size_t pieces = 0;
+  std::size_t on_their_way = 0;
+  std::size_t most = 1;
+  for (bool over = false; !over || on_their_way > 0;) {
+    for (; !over && on_their_way < most; ++on_their_way) ask(sent, wanted_bytes);
+    take(wanted_bytes);
+    --on_their_way;
+    most = std::min(most + 1, kMostOnTheirWay);
+    last = clock.now();
+    const bool settles = last - start < each / 3;
+    ++pieces;
+    if (settles) {
+      from = last;
+      pieces = 0;
+    }
+    over = last - start >= each;
+  }
+  return static_cast<double>(pieces * (sent.size() + wanted_bytes)) / seconds(last - from);
+}
+
+LinkAsker::LinkAsker(const net::JobKey& key, const std::string& endpoint, Moment deadline)
+    : open_(std::make_unique<Open>(key)) {
+  open_->channel->connect({{kAnswerer, endpoint}}, deadline);
+  open_->open();
+}
+LinkAsker::~LinkAsker() = default;
+
+LinkFigures LinkAsker::measure(Nanoseconds each) {
+  LinkFigures figures{.where = open_->transport->describe(kAnswerer)};
+  open_->time_round_trips(each, figures);
+  figures.sending_bytes_per_s = open_->bytes_per_second(each, open_->piece, 0);
+  figures.receiving_bytes_per_s = open_->bytes_per_second(each, {}, kPieceBytes);
+  open_->transport->send(kAnswerer, FrameHeader{.type = FrameType::barrier}, {});
+  return figures;
+}
+
+LinkFigures measure_loopback(Nanoseconds each) {
+  const net::JobKey key = net::JobKey::generate();
+  LinkAnswerer answerer(key, {"127.0.0.1", 0});
+  const Moment deadline = SystemClock().now() + kSilence;
+  std::future<std::string> answered = std::async(std::launch::async, [&] { return answerer.answer(deadline); });
+  LinkFigures figures = LinkAsker(key, answerer.endpoint(), deadline).measure(each);
+  answered.get();
+  return figures;
+}
+
+}  // namespace psring::cli

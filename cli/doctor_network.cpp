@@ -1,0 +1,113 @@
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <psring/cli/doctor_network.h>
+#include <psring/common/base/error.h>
+#include <psring/common/net/tcp_socket.h>
+
+namespace psring::cli {
+namespace {
+
+/// A port of this address takes a connection, of ourselves.
+Judgement try_port(const std::string& host) {
+  const Fd listener = net::listen_tcp(host);
+  const std::string endpoint = net::local_endpoint(listener);
+  const Fd client = net::start_connect(endpoint);
+  pollfd knock{listener.get(), POLLIN, 0};
+  if (::poll(&knock, 1, 2000) != 1 || !net::accept_tcp(listener))
+    fail(ErrorKind::timeout, "{} takes no connection of this host's own", endpoint);
+  return {.figure = fmt::format("{} was bound, and took a connection", endpoint)};
+}
+
+/// The address from which packets leave for the peer, or for anywhere; none where there is no way.
+std::optional<std::string> way_out(const Examination& examination) {
+  if (examination.peer) return net::address_towards(examination.peer->host);
+  for (const char* anywhere : {"203.0.113.1", "2001:db8::1"}) {  // for documentation: nobody's; nothing is sent
+    try {
+      return net::address_towards(anywhere);
+    } catch (const Error&) {  // not that way
+    }
+  }
+  return std::nullopt;
+}
+
+std::string digits_of(const sockaddr& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* bits = address.sa_family == AF_INET
+                         ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr)
+                         : static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  return ::inet_ntop(address.sa_family, bits, text, sizeof text) == nullptr ? "" : text;
+}
+
+/// Those that are up, with their addresses, "eth0 10.0.0.2"; the name of the one that has `wanted` in `taken`.
+std::string interfaces_up(const std::string& wanted, std::string& taken) {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  std::map<std::string, std::string> addresses;
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    if (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6) continue;
+    const std::string digits = digits_of(*at->ifa_addr);
+    if (digits.starts_with("fe80:")) continue;  // of this cable only: nobody writes it down
+    addresses[at->ifa_name] += " " + digits;
+    if (digits == wanted) taken = at->ifa_name;
+  }
+  std::string list;
+  for (const auto& [name, all] : addresses) list += fmt::format("{}{}{}", list.empty() ? "" : ", ", name, all);
+  return list;
+}
+
+}  // namespace
+
+Judgement check_loopback_port(const Examination&) { return try_port("127.0.0.1"); }
+
+Judgement check_outward_port(const Examination& examination) {
+  const auto address = way_out(examination);
+  if (!address)
+    return {.level = Level::warn,
+            .figure = "no way out of this host",
+            .cure = "jobs stay on this host: connect a network for others"};
+  return try_port(*address);
+}
+
+Judgement check_port_range(const Examination& examination) {
+  std::ifstream in("/proc/sys/net/ipv4/ip_local_port_range");
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  if (!(in >> first >> last)) fail(ErrorKind::data, "/proc/sys/net/ipv4/ip_local_port_range: not two numbers");
+  return judge_port_range(first, last, examination.processes);
+}
+
+Judgement check_interfaces(const Examination& examination) {
+  const auto address = way_out(examination);
+  std::string taken;
+  std::string list = interfaces_up(address.value_or(""), taken);
+  const std::string whither = examination.peer ? examination.peer->host : "other hosts";
+  if (!address) return {.figure = list.empty() ? "none is up" : list + "; none leads to other hosts"};
+  return {.figure = fmt::format("{}; towards {}: {} {}", list, whither, taken, *address)};
+}
+
+Judgement check_congestion_control(const Examination&) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  char usual[16] = {};
+  socklen_t size = sizeof usual - 1;
+  if (!socket || ::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, usual, &size) != 0)
+    fail(ErrorKind::data, "cannot ask a socket: {}", std::strerror(errno));
+  return judge_congestion_control(usual, ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, "reno", 4) == 0);
+}
+
+}  // namespace psring::cli
