@@ -92,6 +92,10 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   options.plan = plan_of(job, flags.nodes, by_launcher);
   if (flags.progress_fd >= 0)
     options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };
+  options.on_refusals = [](const std::string& line) {
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  };
   net::CoordinatorService service(std::move(options), key, clock);
   if (by_launcher) {
     publish_endpoint(flags.endpoint_fd, service.endpoint());

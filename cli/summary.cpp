@@ -37,6 +37,15 @@ Json read_report(const fs::path& folder, const std::string& role) {
   return json;
 }
 
+/// Connections that were refused, by the coordinator and by all roles.
+std::uint64_t refused(const fs::path& folder, const Json& roles) {
+  std::uint64_t sum = 0;
+  if (fs::exists(folder / "reports" / "coordinator-0.json"))
+    sum += read_report(folder, "coordinator-0").value("refused", std::uint64_t{0});
+  for (const auto& [role, report] : roles.items()) sum += report.value("refused", std::uint64_t{0});
+  return sum;
+}
+
 void write_json(const fs::path& file, const Json& json) {
   std::ofstream out(file);
   out << json.dump(2) << "\n";
@@ -251,6 +260,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   }
 
   Json json = to_json(summary);
+  json["refused"] = refused(folder, roles);
   json["roles"] = roles;
   write_json(folder / "summary.json", json);
   std::map<std::string, std::string> hosts;

@@ -43,7 +43,8 @@ RingLinks::RingLinks(const net::JobKey& key, net::DataLinks::Options options, By
                                   .self = options_.self,
                                   .encrypt = options_.encrypt,
                                   .streams = options_.streams,
-                                  .silence = options_.silence})) {}
+                                  .silence = options_.silence,
+                                  .refusals = options_.refusals})) {}
 
 net::Addresses RingLinks::listen() {
   const std::string name = fmt::format("psring-{:016x}-ring-{}-{}", key_.job_id(), options_.self.peer.rank, ::getpid());

@@ -173,11 +173,22 @@ std::size_t Shard::bytes_for(const Layout& layout) const {
   const std::size_t parameter = size_bytes(layout.parameter_type);
   const std::size_t gradient = size_bytes(layout.gradient_type);
   const std::size_t trained = layout.trained_elements() / layout.owners;
-  if (options_.optimizer == nullptr) return gradient * trained;
+  if (options_.optimizer == nullptr) return gradient * trained + book_bytes(layout);
   const std::size_t bytes = parameter + (options_.optimizer->slots() + (keeps_master(layout) ? 1 : 0)) * sizeof(float) +
                             (keeps_mean(layout) ? gradient : 0) +
                             (options_.consistency.each_push_updates ? options_.workers * parameter : 0);
-  return bytes * trained + parameter * (layout.elements() / layout.owners);
+  return bytes * trained + parameter * (layout.elements() / layout.owners) + book_bytes(layout);
+}
+
+/// What the pieces take beside their elements: each one's pushes that are waited for.
+std::size_t Shard::book_bytes(const Layout& layout) const {
+  const std::size_t each = sizeof(Slot::Pushed) + options_.workers * sizeof(std::optional<Message>);
+  std::size_t bytes = 0;
+  for (const UnitLayout& unit : layout.units) {
+    const std::size_t pieces = round_up(unit.elements / layout.owners, layout.piece_elements) / layout.piece_elements;
+    bytes += pieces * (sizeof(Slot) + (unit.trained ? layout.pushes * each : 0));
+  }
+  return bytes;
 }
 
 bool Shard::keeps_master(const Layout& layout) const {

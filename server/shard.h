@@ -121,6 +121,7 @@ class Shard {
   void take_layout(net::LayoutMessage layout);
   void load_saved();
   std::size_t bytes_for(const Layout& layout) const;
+  std::size_t book_bytes(const Layout& layout) const;
   bool keeps_master(const Layout& layout) const;
   void on_initial(const net::Message& message, std::vector<net::Outgoing>& replies);
   void on_push(net::Message message, std::vector<net::Outgoing>& replies);

@@ -142,6 +142,9 @@ TEST_CASE("a layout that is not everybody's, or not possible, is refused; the ne
   refused(from_server, "no worker");
   for (const std::size_t elements : {std::size_t{1} << 17, std::size_t{1} << 40, std::size_t{1} << 48})
     refused(layout_frame(0, make_layout({{"u", {{{"a", {elements}, {}}, 0}}}}, 2)), "MiB are allowed");
+  Layout many_pushes = layout;  // small, but each piece of it waits for as many pushes as may be
+  many_pushes.pushes = 1 << 16;
+  refused(layout_frame(0, many_pushes), "MiB are allowed");
 
   cluster.open(layout);
   refused(layout_frame(1, small_layout(3)), "another model");

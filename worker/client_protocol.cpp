@@ -185,11 +185,12 @@ void ClientProtocol::on_values(const net::Message& message) {
   const FrameHeader& header = message.header;
   Slot& slot = find(header);
   Unit& unit = units_[slot.piece.unit];
-  const Elements into = unit.into.part(header.range());
-  if (!slot.waiting || header.version < slot.wanted || header.dtype != into.type() ||
-      message.payload.size() != into.size_bytes())
+  // Before the first pull there is no place to put anything.
+  if (!slot.waiting || header.version < slot.wanted || header.dtype != unit.into.type() ||
+      message.payload.size() != header.range().size() * size_bytes(header.dtype))
     fail(ErrorKind::protocol, "{} sent version {} of unit {}, which was not asked for", to_string(header.sender()),
          header.version, header.unit);
+  const Elements into = unit.into.part(header.range());
   if (message.payload.data() != into.data()) std::memcpy(into.data(), message.payload.data(), message.payload.size());
   if ((header.flags & FrameHeader::kSkipped) != 0) last_skipped_ = header.version;
   if (slot.updates) add_staleness(header);

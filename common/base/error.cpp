@@ -1,9 +1,21 @@
+#include <algorithm>
 #include <new>
 #include <system_error>
 
 #include <psring/common/base/error.h>
 
 namespace psring {
+namespace {
+
+std::string in_one_line(std::string text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
+  std::replace_if(text.begin(), text.end(), is_control, ' ');
+  return text;
+}
+
+}  // namespace
+
+Error::Error(ErrorKind kind, std::string message) : std::runtime_error(in_one_line(std::move(message))), kind_(kind) {}
 
 int exit_status(ErrorKind kind) noexcept {
   switch (kind) {

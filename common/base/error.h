@@ -30,11 +30,12 @@ int exit_status(ErrorKind kind) noexcept;
 /// The other way round, of a process that failed: a kind with this exit status; bug where none has it.
 ErrorKind kind_of_status(int status) noexcept;
 
-/// The exception of psring: a kind and one line that names the file, flag or peer.
-/// Layers that know more add it in front with `with_context`, and the cause stays in the line.
+/// The exception of psring: a kind and one line that names the file, flag or peer. What the line quotes may be
+/// anybody's: control characters in it become spaces. Layers that know more add it in front with `with_context`, and
+/// the cause stays in the line.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, std::string message);
   ErrorKind kind() const noexcept { return kind_; }
 
   /// The same error with `context: ` in front of its line.

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <concepts>
-#include <cstring>
 #include <istream>
 #include <ostream>
 #include <streambuf>
@@ -34,9 +33,8 @@ class OutputBuffer final : public std::streambuf {
 
  protected:
   std::streamsize xsputn(const char* data, std::streamsize size) override {
-    const std::size_t old = bytes.size();
-    bytes.resize(old + static_cast<std::size_t>(size));
-    std::memcpy(bytes.data() + old, data, static_cast<std::size_t>(size));
+    const auto* begin = reinterpret_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), begin, begin + size);
     return size;
   }
   int_type overflow(int_type c) override {

@@ -18,7 +18,9 @@
 #include <psring/common/base/poll.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/coordinator_service.h>
+#include <psring/common/net/refusals.h>
 #include <psring/common/net/zap.h>
+#include <psring/common/net/zmq_gate.h>
 #include <psring/common/net/zmq_socket.h>
 
 namespace psring::net {
@@ -72,6 +74,7 @@ class RunFolder {
 /// What a ROUTER received. Messages are read into one buffer of the largest size and decoded in place.
 struct Received {
   std::string from;
+  int connection = -1;   ///< as the gate knows it
   std::size_t size = 0;  ///< of the message in the buffer; more than it has where the message was too long
 };
 
@@ -87,8 +90,16 @@ std::optional<Received> receive(void* router, std::span<std::byte> buffer) {
     std::size_t bytes = sizeof more;
     return zmq_getsockopt(router, ZMQ_RCVMORE, &more, &bytes) == 0 && more != 0;
   };
-  if (has_more())
-    received.size = static_cast<std::size_t>(std::max(0, zmq_recv(router, buffer.data(), buffer.size(), 0)));
+  if (has_more()) {
+    zmq_msg_t part;  // the identity's does not always know the connection
+    zmq_msg_init(&part);
+    if (zmq_msg_recv(&part, router, 0) >= 0) {
+      received.size = zmq_msg_size(&part);
+      received.connection = connection_of(part);
+      std::memcpy(buffer.data(), zmq_msg_data(&part), std::min(received.size, buffer.size()));
+    }
+    zmq_msg_close(&part);
+  }
   for (; has_more(); received.size = buffer.size() + 1) zmq_recv(router, nullptr, 0, 0);  // a message has one part
   return received;
 }
@@ -103,6 +114,10 @@ class CoordinatorService::Impl {
         folder_(options.run_folder),
         zap_(context_.handle(), {key.client_keys().public_key}),
         router_(context_.handle(), ZMQ_ROUTER),
+        refusals_("coordinator", clock, std::move(options.on_refusals)),
+        // A member that connects anew says something at its next heartbeat.
+        gate_(std::in_place, context_, router_, &refusals_,
+              std::max(ZmqGate::kPatience, 2 * options.plan.heartbeat_interval)),
         coordinator_(std::move(options.plan), clock.now()) {
     use_curve_server(router_.handle(), key.server_keys(), zap_);
     router_.set(ZMQ_LINGER, 1000);
@@ -130,6 +145,8 @@ class CoordinatorService::Impl {
       take_messages();
       carry_out(coordinator_.tick(clock_.now()));
     }
+    gate_.reset();  // it counts no more
+    folder_.replace("reports/coordinator-0.json", fmt::format(R"({{"refused":{}}})", refusals_.total()));
     return coordinator_.result();
   }
 
@@ -140,6 +157,7 @@ class CoordinatorService::Impl {
     for (int i = 0; i < 4096; ++i) {
       const std::optional<Received> received = receive(router_.handle(), buffer_);
       if (!received) return;
+      gate_->trust(received->connection);  // CURVE let it through
       carry_out(handle(*received));
     }
   }
@@ -183,6 +201,8 @@ class CoordinatorService::Impl {
   ZmqContext context_;
   ZapAuthenticator zap_;
   ZmqSocket router_;
+  Refusals refusals_;
+  std::optional<ZmqGate> gate_;  ///< of the router
   Coordinator coordinator_;
   std::string endpoint_;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);

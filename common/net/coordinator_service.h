@@ -13,7 +13,8 @@ namespace psring::net {
 
 /// A job's coordinator at work: the state machine behind a ROUTER socket, which speaks CURVE with holders of
 /// the job's key only. What members report lies in the run folder as soon as it has arrived: appended files
-/// under their names, reports as reports/<role>-<rank>.json.
+/// under their names, reports as reports/<role>-<rank>.json, and how many it refused itself as
+/// reports/coordinator-0.json.
 class CoordinatorService {
  public:
   struct Options {
@@ -21,6 +22,8 @@ class CoordinatorService {
     std::string listen = "127.0.0.1:0";  ///< ADDR:PORT; port 0: any
     std::filesystem::path run_folder;    ///< is made where it is missing
     std::function<void(Peer, const std::string&)> on_progress = [](Peer, const std::string&) {};
+    /// At most one line a second, of connections that were refused.
+    std::function<void(const std::string& line)> on_refusals = [](const std::string&) {};
   };
 
   /// Binds; the join timeout starts now. Throws usage, naming --listen, where the address cannot be had, and

@@ -29,7 +29,8 @@ DataLinks::DataLinks(const JobKey& key, Options options, ByteLedger& ledger)
                                      .self = options_.self,
                                      .encrypt = options_.encrypt,
                                      .authenticator = authenticator_ ? &*authenticator_ : nullptr,
-                                     .silence = options_.silence});
+                                     .silence = options_.silence,
+                                     .refusals = options_.refusals});
 }
 
 DataLinks::~DataLinks() = default;
@@ -38,7 +39,7 @@ Addresses DataLinks::listen() {
   if (local_ && options_.self.peer == local_->server()) local_end_ = local_->server_end();
   if (options_.link) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};
   const std::string name = shm_name(key_.job_id(), options_.self.peer);
-  shm_.push_back(listen_shm({.key = key_, .self = options_.self}, name));
+  shm_.push_back(listen_shm({.key = key_, .self = options_.self, .refusals = options_.refusals}, name));
   return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}, {"shm", name}};
 }
 

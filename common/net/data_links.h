@@ -14,6 +14,7 @@
 #include <psring/common/net/key.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/net/local_link.h>
+#include <psring/common/net/refusals.h>
 #include <psring/common/net/transport.h>
 #include <psring/common/net/zap.h>
 #include <psring/common/net/zmq_channel.h>
@@ -43,6 +44,7 @@ class DataLinks {
     std::optional<LinkSpec> link{};                  ///< what links are shaped to
     /// The network card of such a link, shared by all links of the process; null: these links have one of their own.
     std::shared_ptr<LinkShaper> card = nullptr;
+    Refusals* refusals = nullptr;  ///< counts connections that come to nothing; null: nobody does
   };
 
   DataLinks(const JobKey& key, Options options, ByteLedger& ledger);

@@ -17,7 +17,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::size_t kMaxPending = 64;     ///< clients that have not proved the key yet
+constexpr std::size_t kMaxPending = 64;  ///< clients that have not proved the key yet: one more pushes out the oldest
 constexpr std::size_t kCallsPerLook = 128;  ///< try_receive looks at sockets this seldom while frames flow
 
 class ShmChannel final : public Channel {
@@ -59,6 +59,7 @@ class ShmChannel final : public Channel {
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
     Moment deadline;
+    bool admitted = false;  ///< the link is open
   };
 
   void watch(const Fd& fd, std::uint32_t events);
@@ -156,17 +157,24 @@ void ShmChannel::look() {
     for (Link& link : links_) link.closed = link.closed || link.socket.get() == fd;
     const auto at =
         std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.socket.get() == fd; });
-    if (at != pending_.end() && !advance(*at)) pending_.erase(at);
+    if (at == pending_.end() || advance(*at)) continue;
+    if (!at->admitted) count_refusal(options_.refusals);
+    pending_.erase(at);
   }
   const Moment now = SystemClock().now();
-  std::erase_if(pending_, [&](const Pending& p) { return p.deadline <= now; });
+  const std::size_t late = std::erase_if(pending_, [&](const Pending& p) { return p.deadline <= now; });
+  if (late > 0 && options_.refusals != nullptr) options_.refusals->add(late);
   if (knocked) accept_clients();
 }
 
 void ShmChannel::accept_clients() {
-  while (pending_.size() < kMaxPending) {
+  for (std::size_t i = 0; i < kMaxPending; ++i) {  // the others at the next look
     std::optional<Fd> socket = accept_unix(listener_);
     if (!socket) return;
+    if (pending_.size() >= kMaxPending) {
+      pending_.erase(pending_.begin());
+      count_refusal(options_.refusals);
+    }
     watch(*socket, EPOLLIN | EPOLLRDHUP);
     auto handshake = std::make_unique<ServerHandshake>(options_.key, options_.self, random_nonce());
     pending_.push_back({std::move(*socket), std::move(handshake), SystemClock().now() + options_.handshake_timeout});
@@ -182,6 +190,7 @@ bool ShmChannel::advance(Pending& pending) {
     HandshakeFrame answer = pending.handshake->on_frame(header, payload);
     if (pending.handshake->open()) {
       admit(pending, std::move(packet->fds));
+      pending.admitted = true;
       send_frame(links_.back().socket, answer);
       return false;
     }

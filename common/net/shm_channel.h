@@ -10,6 +10,7 @@
 #include <psring/common/net/channel.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/key.h>
+#include <psring/common/net/refusals.h>
 
 namespace psring::net {
 
@@ -17,6 +18,7 @@ struct ShmOptions {
   JobKey key;
   Identity self;
   Nanoseconds handshake_timeout = std::chrono::seconds(5);  ///< what a client has, at the listening side
+  Refusals* refusals = nullptr;                             ///< counts connections that come to nothing
 };
 
 /// A name to listen at, for this process alone: told to those who should connect.

@@ -269,7 +269,7 @@ void TcpChannelImpl::drop(std::size_t index, const Error& error) {
 bool TcpChannelImpl::arm() {
   look();
   armed_ = true;
-  if (!lost_.empty() || std::exchange(left_, false)) return false;
+  if (listener_.crowded() || !lost_.empty() || std::exchange(left_, false)) return false;
   for (const auto& link : links_)
     for (std::size_t i = 0; i < link->streams.size(); ++i)
       if (!link->early[i] && link->streams[i]->readable()) return false;

@@ -11,6 +11,7 @@
 #include <psring/common/net/channel.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/key.h>
+#include <psring/common/net/refusals.h>
 
 namespace psring::net {
 
@@ -21,6 +22,7 @@ struct TcpOptions {
   std::size_t streams = 1;                         ///< sockets of each link that this side opens, 1 to 16
   Nanoseconds silence = std::chrono::seconds(10);  ///< a link whose other end's TCP says nothing so long is lost
   Nanoseconds handshake_timeout = std::chrono::seconds(5);  ///< what a client has to prove the key
+  Refusals* refusals = nullptr;                             ///< counts connections that come to nothing
 };
 
 /// The data links of one process over bare TCP sockets, driven by the calling thread: what a ring wants, where a

@@ -10,6 +10,7 @@ namespace psring::net {
 namespace {
 
 constexpr std::ptrdiff_t kMaxStrangers = 256;  ///< sockets that have not proved the key yet
+constexpr int kAcceptsAtATime = 64;            ///< so that a crowd does not keep the caller from its links
 
 bool unproved(const TcpStranger& stranger) { return !stranger.proved(); }
 
@@ -44,6 +45,7 @@ std::vector<TcpListener::Opened> TcpListener::serve(const Objection& objection) 
       ++at;
     } else if (!at->advance(object)) {
       at = strangers_.erase(at);
+      count_refusal(options_.refusals);
     } else {
       if (at->proved()) proved.emplace_back(at->client(), at->part());
       ++at;
@@ -53,18 +55,30 @@ std::vector<TcpListener::Opened> TcpListener::serve(const Objection& objection) 
 }
 
 void TcpListener::accept() {
-  while (std::optional<Fd> socket = accept_tcp(socket_)) {
-    if (std::count_if(strangers_.begin(), strangers_.end(), unproved) >= kMaxStrangers)
-      strangers_.erase(std::find_if(strangers_.begin(), strangers_.end(), unproved));
-    const std::string where = remote_endpoint(*socket);
-    try {
-      strangers_.emplace_back(options_.key, options_.self, options_.encrypt, where,
-                              SystemClock().now() + options_.handshake_timeout, make_stream_(std::move(*socket)));
-    } catch (const Error&) {  // it cannot be watched: a stranger is no reason to end
+  crowded_ = false;
+  for (int i = 0; i < kAcceptsAtATime; ++i) {
+    std::optional<Fd> socket = accept_tcp(socket_);
+    if (!socket) {
+      // Where descriptors have run out, those who knock wait for the next look.
+      knocked_ = errno != EAGAIN && errno != EWOULDBLOCK;
+      return;
     }
+    admit(std::move(*socket));
   }
-  // Where descriptors have run out, those who knock wait for the next look.
-  knocked_ = errno != EAGAIN && errno != EWOULDBLOCK;
+  crowded_ = true;
+}
+
+void TcpListener::admit(Fd socket) {
+  if (std::count_if(strangers_.begin(), strangers_.end(), unproved) >= kMaxStrangers) {
+    strangers_.erase(std::find_if(strangers_.begin(), strangers_.end(), unproved));
+    count_refusal(options_.refusals);
+  }
+  const std::string where = remote_endpoint(socket);
+  try {
+    strangers_.emplace_back(options_.key, options_.self, options_.encrypt, where,
+                            SystemClock().now() + options_.handshake_timeout, make_stream_(std::move(socket)));
+  } catch (const Error&) {  // it cannot be watched: a stranger is no reason to end
+  }
 }
 
 bool TcpListener::twice(const TcpStranger& candidate) const {
@@ -93,7 +107,9 @@ std::vector<TcpListener::Opened> TcpListener::take_complete(const std::vector<st
 }
 
 void TcpListener::expire(Moment now) {
-  std::erase_if(strangers_, [&](const TcpStranger& stranger) { return stranger.deadline() <= now; });
+  const std::size_t late =
+      std::erase_if(strangers_, [&](const TcpStranger& stranger) { return stranger.deadline() <= now; });
+  if (late > 0 && options_.refusals != nullptr) options_.refusals->add(late);
 }
 
 }  // namespace psring::net

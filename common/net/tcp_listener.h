@@ -36,6 +36,8 @@ class TcpListener {
 
   /// Somebody has knocked: epoll says so, edge-triggered.
   void on_knock() { knocked_ = true; }
+  /// So many knock that the last `serve` left some for the next.
+  bool crowded() const { return crowded_; }
   /// Goes on with all handshakes as far as is possible now; returns the links that were completed.
   std::vector<Opened> serve(const Objection& objection);
   /// Hangs up on those who have not come to an end in time.
@@ -43,6 +45,7 @@ class TcpListener {
 
  private:
   void accept();
+  void admit(Fd socket);
   bool twice(const TcpStranger& candidate) const;
   std::vector<Opened> take_complete(const std::vector<std::pair<Identity, TcpPart>>& proved);
 
@@ -50,6 +53,7 @@ class TcpListener {
   const MakeStream make_stream_;
   Fd socket_;
   bool knocked_ = false;
+  bool crowded_ = false;
   std::deque<TcpStranger> strangers_;  ///< oldest first
 };
 

@@ -15,6 +15,7 @@
 #include <psring/common/net/zmq_channel.h>
 #include <psring/common/net/zmq_dealer.h>
 #include <psring/common/net/zmq_frame.h>
+#include <psring/common/net/zmq_gate.h>
 #include <psring/common/net/zmq_outbox.h>
 
 namespace psring::net {
@@ -86,6 +87,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   const Fd epoll_;
   const std::shared_ptr<ZmqOutbox> outbox_;
   std::optional<ZmqSocket> router_;
+  std::optional<ZmqGate> gate_;  ///< of the router
   std::vector<std::unique_ptr<ZmqDealer>> dealers_;
   std::map<Peer, Link> links_;
   std::map<std::string, Peer> routes_;  ///< the links of the router, by routing id
@@ -109,6 +111,7 @@ ZmqChannelImpl::~ZmqChannelImpl() {
   const int linger = std::uncaught_exceptions() > exceptions_ ? 0 : kLingerMs;
   if (router_) router_->set(ZMQ_LINGER, linger);
   for (const auto& dealer : dealers_) dealer->socket().set(ZMQ_LINGER, linger);
+  gate_.reset();
   router_.reset();
   dealers_.clear();
   outbox_->drain(SystemClock().now() + kDrain);
@@ -123,6 +126,7 @@ std::string ZmqChannelImpl::listen(const std::string& address) {
     check(options_.authenticator != nullptr, "an encrypted channel listens only behind an authenticator");
     use_curve_server(router.handle(), options_.key.server_keys(), *options_.authenticator);
   }
+  gate_.emplace(context_, router, options_.refusals);
   if (zmq_bind(router.handle(), address.c_str()) != 0)
     fail(ErrorKind::data, "cannot listen on {}: {}; choose another address with --bind", address, zmq_strerror(errno));
   router_ = std::move(router);
@@ -269,6 +273,7 @@ HandshakeFrame ZmqChannelImpl::admit(Stranger& stranger, const ZmqFrame& frame, 
   links_[client.peer] = {router_->handle(), frame.routing_id, client.incarnation,
                          std::make_shared<ZmqOutbox::Lane>(outbox_), frame.address};
   routes_[frame.routing_id] = client.peer;
+  gate_->trust(frame.connection);
   return accepted;
 }
 

@@ -8,6 +8,7 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/handshake.h>
+#include <psring/common/net/refusals.h>
 #include <psring/common/net/zap.h>
 #include <psring/common/net/zmq_socket.h>
 
@@ -19,6 +20,7 @@ struct ZmqOptions {
   bool encrypt = false;                                ///< CURVE, with the key pairs of the job's key
   const ZapAuthenticator* authenticator = nullptr;     ///< the context's; who encrypts and listens needs one
   Nanoseconds silence = std::chrono::seconds(10);      ///< a link whose other end's TCP says nothing so long is lost
+  Refusals* refusals = nullptr;                        ///< counts connections that come to nothing
   std::size_t low_water_bytes = std::size_t{1} << 20;  ///< see ZmqChannel::arm
 };
 
@@ -31,10 +33,11 @@ struct ZmqOptions {
 /// ones are handed on as they arrived. The destructor sends for at most a second what is still queued (nothing
 /// where an exception is under way), and returns only when no caller's memory is read any more.
 ///
-/// What strangers send is counted and dropped. A peer that breaks the protocol costs its link: try_receive
-/// throws protocol and reaches() is false from then on. A link that this side opened and that breaks makes
-/// try_receive throw peer_lost, once, after what had arrived; one that a peer opened is known to be gone when
-/// `send` throws peer_lost. A peer that opens a new link replaces its old one, but not with a lower incarnation.
+/// What strangers send is counted and dropped; their connections are bounded as ZmqGate says. A peer that breaks the
+/// protocol costs its link: try_receive throws protocol and reaches() is false from then on. A link that this side
+/// opened and that breaks makes try_receive throw peer_lost, once, after what had arrived; one that a peer opened is
+/// known to be gone when `send` throws peer_lost. A peer that opens a new link replaces its old one, but not with a
+/// lower incarnation.
 ///
 /// `arm` is false also after the bytes in flight to some peer fell to the low-water mark, and wait_fd becomes
 /// readable then: a sender that keeps its queue short for the sake of priorities can go on.

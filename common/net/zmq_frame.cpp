@@ -9,6 +9,7 @@
 #include <psring/common/net/channel.h>
 #include <psring/common/net/tcp_socket.h>
 #include <psring/common/net/zmq_frame.h>
+#include <psring/common/net/zmq_gate.h>
 
 namespace psring::net {
 namespace {
@@ -68,6 +69,7 @@ std::optional<ZmqFrame> receive_frame(void* socket, bool routed) {
   if (routed && frame.parts > 0) {
     const char* address = zmq_msg_gets((*kept)[0].handle(), "Peer-Address");
     if (address != nullptr) frame.address = address;
+    frame.connection = connection_of(*(*kept)[0].handle());
   }
   const bool one_part = frame.parts == 1;
   const std::span<const std::byte> first = bytes_of((*kept)[0]);

@@ -17,6 +17,7 @@ namespace psring::net {
 struct ZmqFrame {
   std::string routing_id;  ///< of the sender; a ROUTER's frames only
   std::string address;     ///< the sender's, as ZeroMQ knows it: "10.0.0.2"
+  int connection = -1;     ///< its descriptor; a ROUTER's frames only
   std::span<const std::byte> header;
   std::span<const std::byte> payload;
   std::size_t parts = 0;

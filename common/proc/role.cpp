@@ -51,6 +51,7 @@ void Membership::prepare(const std::string& host, const std::string& bind, std::
   for (const Fault& fault : faults_of(job_.fault, self()))
     if (fault.kind == Fault::Kind::link && link) link->bits_per_second = fault.bits_per_second;
   FaultTrigger(job_.fault, self()).arm();
+  refusals_.emplace(to_string(self()), clock_, [](const std::string& line) { fmt::print("{}\n", line); });
   link_options_ = {.self = {self(), 0},
                    .way = net::parse_way(job_.transport),
                    .encrypt = job_.encrypt,
@@ -59,7 +60,8 @@ void Membership::prepare(const std::string& host, const std::string& bind, std::
                    .silence = from_seconds(job_.heartbeat_timeout),
                    .streams = job_.streams,
                    .link = link,
-                   .card = local ? local->card() : nullptr};
+                   .card = local ? local->card() : nullptr,
+                   .refusals = &*refusals_};
   link_options_ = net::with_card(std::move(link_options_));
   links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
   if (local) links_->share_process(std::move(local));
@@ -129,6 +131,7 @@ std::string Membership::report_json(const std::string& extra) const {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   json["host"] = host;
+  json["refused"] = refusals_->total();
   for (const auto& [key, count] : bytes_.snapshot()) {
     auto& entry =
         json["bytes"][key.direction == ByteLedger::Direction::sent ? "sent" : "received"][key.operation][key.peer];

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,6 +69,7 @@ class Membership {
   MemoryLedger memory_;
   std::unique_ptr<net::ControlLink> link_;
   JobOptions job_;
+  std::optional<net::Refusals> refusals_;          ///< outlives all links
   std::vector<std::shared_ptr<const void>> kept_;  ///< shared with the role; outlives links_
   std::unique_ptr<net::DataLinks> links_;
 };

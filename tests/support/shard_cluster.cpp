@@ -116,6 +116,8 @@ ShardCluster::ShardCluster(const ShardRules& rules, std::uint64_t order)
 
 ShardCluster::~ShardCluster() = default;
 
+std::size_t ShardCluster::communication_bytes() const { return rules_->memory.current_bytes(Category::communication); }
+
 std::vector<Reply> ShardCluster::send_only(std::size_t server, const Frame& frame) {
   const auto bytes = std::make_shared<std::vector<std::byte>>(frame.payload);
   std::vector<net::Outgoing> out;

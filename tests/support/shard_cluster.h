@@ -72,6 +72,8 @@ class ShardCluster {
   ~ShardCluster();
 
   server::Shard& shard(std::size_t rank) { return *shards_.at(rank); }
+  /// What all of them together keep of pushes that wait.
+  std::size_t communication_bytes() const;
   /// What comes of one frame at one shard; frames to other shards are handed on first.
   std::vector<Reply> send(std::size_t server, const Frame& frame);
   /// What comes of one frame at one shard, frames to other shards among it: nothing is handed on.
