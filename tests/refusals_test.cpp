@@ -2,7 +2,6 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
-
 #include <poll.h>
 #include <sys/socket.h>
 #include <zmq.h>
@@ -68,8 +67,8 @@ TEST_CASE("refusals are told of in one line a second, and none is left out") {
   {
     Refusals refusals("server 1", clock, [&](const std::string& line) { lines.push_back(line); });
     for (int i = 0; i < 1000; ++i) refusals.add();
-    CHECK(lines == std::vector<std::string>{
-                       "server 1: refused 1 connections that did not prove the job's key, 1 in all"});
+    CHECK(lines ==
+          std::vector<std::string>{"server 1: refused 1 connections that did not prove the job's key, 1 in all"});
     clock.time += std::chrono::milliseconds(999);
     refusals.add();
     CHECK(lines.size() == 1);

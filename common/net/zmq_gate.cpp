@@ -60,7 +60,7 @@ void ZmqGate::serve(const std::stop_token& stop) {
     const Moment next = strangers_.empty() ? kNever : strangers_.front().deadline;
     zmq_poll(items, 2, poll_milliseconds(clock.now(), next));
     const Moment now = clock.now();
-    // Before the events: ZeroMQ has told of the acceptance of each of them by now.
+    // Before the events are read: ZeroMQ has told of the acceptance of each of them by now.
     std::set<int> trusted;
     {
       const std::scoped_lock lock(mutex_);
@@ -68,33 +68,36 @@ void ZmqGate::serve(const std::stop_token& stop) {
     }
     std::erase_if(trusted, [this](int connection) { return forget(connection); });
     take_events(trusted, now);
-    turn_away(now);
   }
 }
 
 /// An event is two parts: its number (16 bits) and value (32), and the endpoint.
-void ZmqGate::take_events(std::set<int>& trusted, Moment now) {
+void ZmqGate::take_events(const std::set<int>& trusted, Moment now) {
   for (;;) {
     char first[6];
     char endpoint[256];
-    if (zmq_recv(monitor_.handle(), first, sizeof first, ZMQ_DONTWAIT) != sizeof first) return;
+    if (zmq_recv(monitor_.handle(), first, sizeof first, ZMQ_DONTWAIT) != sizeof first) return turn_away(trusted, now);
     zmq_recv(monitor_.handle(), endpoint, sizeof endpoint, ZMQ_DONTWAIT);
     std::uint16_t event = 0;
     std::int32_t value = 0;
     std::memcpy(&event, first, sizeof event);
     std::memcpy(&value, first + sizeof event, sizeof value);
-    if (event == ZMQ_EVENT_ACCEPTED && trusted.erase(value) == 0) on_accepted(value, now);
-    if (event == ZMQ_EVENT_DISCONNECTED && forget(value)) count_refusal(refusals_);
-    // A burst of strangers does not wait for its end.
-    if (strangers_.size() > 2 * kMost) turn_away(now);
+    if (event == ZMQ_EVENT_ACCEPTED) on_accepted(value, now);
+    if (event == ZMQ_EVENT_DISCONNECTED && forget(value) && !trusted.contains(value)) count_refusal(refusals_);
+    if (strangers_.size() > 2 * kMost) turn_away(trusted, now);  // a burst
   }
 }
 
+/// ZeroMQ may have closed it since, and its number be another file's: it has told of that, too, before it did so, and
+/// with that event, which is among those that are being read, we let go of it.
 void ZmqGate::on_accepted(int connection, Moment now) {
-  Stranger stranger{connection, hold(connection), now + patience_};
-  // It has hung up already: what would tell so has no stranger to count then.
-  if (!stranger.held) return count_refusal(refusals_);
-  strangers_.push_back(std::move(stranger));
+  Fd held = hold(connection);
+  if (!held && errno == EMFILE && !strangers_.empty()) {
+    turn_away_oldest();
+    held = hold(connection);
+  }
+  if (!held) return count_refusal(refusals_);  // it has gone
+  strangers_.push_back({connection, std::move(held), now + patience_});
 }
 
 bool ZmqGate::forget(int connection) {
@@ -102,16 +105,17 @@ bool ZmqGate::forget(int connection) {
 }
 
 /// Who is hung up on is forgotten at once, and so not counted a second time when ZeroMQ tells of its end.
-void ZmqGate::turn_away(Moment now) {
-  while (!strangers_.empty() && (strangers_.size() > kMost || strangers_.front().deadline <= now)) {
-    hang_up(strangers_.front());
-    strangers_.pop_front();
-    count_refusal(refusals_);
-  }
+void ZmqGate::turn_away_oldest() {
+  ::shutdown(strangers_.front().held.get(), SHUT_RDWR);
+  strangers_.pop_front();
+  count_refusal(refusals_);
+}
+
+void ZmqGate::turn_away(const std::set<int>& trusted, Moment now) {
+  std::erase_if(strangers_, [&](const Stranger& stranger) { return trusted.contains(stranger.connection); });
+  while (!strangers_.empty() && (strangers_.size() > kMost || strangers_.front().deadline <= now)) turn_away_oldest();
 }
 
 int connection_of(zmq_msg_t& message) { return zmq_msg_get(&message, ZMQ_SRCFD); }
-
-void ZmqGate::hang_up(const Stranger& stranger) const { ::shutdown(stranger.held.get(), SHUT_RDWR); }
 
 }  // namespace psring::net

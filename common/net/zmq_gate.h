@@ -42,11 +42,11 @@ class ZmqGate {
   };
 
   void serve(const std::stop_token& stop);
-  void take_events(std::set<int>& trusted, Moment now);
+  void take_events(const std::set<int>& trusted, Moment now);
   void on_accepted(int connection, Moment now);
   bool forget(int connection);
-  void turn_away(Moment now);
-  void hang_up(const Stranger& stranger) const;
+  void turn_away(const std::set<int>& trusted, Moment now);
+  void turn_away_oldest();
 
   Refusals* const refusals_;
   const Nanoseconds patience_;

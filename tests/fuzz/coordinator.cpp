@@ -25,7 +25,9 @@ ControlMessage read_message(fuzz::Input& in) {
       return control::Heartbeat{Nanoseconds(in.number<std::int64_t>()), in.odd_number()};
     case 3:
       return control::RoleExited{{static_cast<Role>(in.below(4)), static_cast<std::uint32_t>(in.odd_number())},
-                                 in.number<std::int32_t>(), in.byte(), "last"};
+                                 in.number<std::int32_t>(),
+                                 in.byte(),
+                                 "last"};
     case 4:
       return control::Report{"{}"};
     case 5:

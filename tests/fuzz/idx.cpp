@@ -1,9 +1,10 @@
 // IDX files, plain or gzip: what the input has, with a right gzip around it or none.
 #include <vector>
 
+#include <zlib.h>
+
 #include <psring/tests/fuzz/files.h>
 #include <psring/worker/data/idx.h>
-#include <zlib.h>
 
 using namespace psring;
 

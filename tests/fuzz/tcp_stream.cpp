@@ -81,8 +81,9 @@ class Wire {
       if (changed_ && !encrypted()) continue;
       fuzz::require(received_ < sent_.size(), "a frame that was sent");
       const Sent& sent = sent_[received_++];
-      fuzz::require(encode(sent.header) == encode(message->header) && std::ranges::equal(sent.payload, message->payload),
-                    "the frame that was sent");
+      fuzz::require(
+          encode(sent.header) == encode(message->header) && std::ranges::equal(sent.payload, message->payload),
+          "the frame that was sent");
     }
   }
   void end() {

@@ -1,9 +1,10 @@
 // What a ROUTER or DEALER receives: any number of parts of any size.
 #include <vector>
 
+#include <zmq.h>
+
 #include <psring/common/net/zmq_frame.h>
 #include <psring/tests/fuzz/frames.h>
-#include <zmq.h>
 
 using namespace psring;
 using namespace psring::net;
@@ -40,8 +41,7 @@ void psring::fuzz::run(Input in) {
     part.insert(part.end(), more.begin(), more.end());
   }
   for (const auto& part : parts)
-    zmq_send(ends.out.handle(), part.data(), part.size(),
-             ZMQ_DONTWAIT | (&part == &parts.back() ? 0 : ZMQ_SNDMORE));
+    zmq_send(ends.out.handle(), part.data(), part.size(), ZMQ_DONTWAIT | (&part == &parts.back() ? 0 : ZMQ_SNDMORE));
   const auto frame = receive_frame(ends.in.handle(), routed);
   require(frame.has_value(), "a frame that was sent");
   require(!receive_frame(ends.in.handle(), routed), "all its parts are taken");
