@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -16,7 +17,7 @@ import unittest
 from capture import Capture
 from support import TINY, ProgramTest, until
 
-STEPS = 4000
+STEPS = 10_000  # at first: twice as many where a job was through before it could be attacked
 SILENT = 400  # connections that say nothing, at each port: more than it keeps
 KEPT = 256
 HEADER = 128
@@ -77,13 +78,22 @@ def garbage(seed):
 
 
 class Attack(ProgramTest):
-    def launch(self, *arguments):
-        """A job of two workers; its worker 1 stands still once it trains, so that the job cannot end before the attack."""
-        job = self.start("psring", "train", *arguments, "--heartbeat-timeout", 60)
-        self.until_trains(job, arguments[arguments.index("--out") + 1])
-        self.stopped = until(lambda: self.process_of("role-worker", 1), "no worker 1")
-        os.kill(self.stopped, signal.SIGSTOP)
-        return job
+    def launch(self, run, *arguments):
+        """A job of two workers, whose worker 1 stands still once it trains: it cannot end before the attack has. None
+        where it was through already."""
+        job = self.start("psring", "train", *arguments, "--out", run, "--heartbeat-timeout", 60)
+        metrics = self.folder / run / "metrics.jsonl"
+        until(lambda: (metrics.exists() and metrics.stat().st_size > 0) or job.poll() is not None, "no step was made")
+        self.stopped = self.process_of("role-worker", 1)
+        if self.stopped is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.stopped, signal.SIGSTOP)
+                if not (self.folder / run / "reports" / "worker-1.json").exists():
+                    return job
+                self.go_on()
+        self.assert_done(self.finish(job))
+        shutil.rmtree(self.folder / run)
+        return None
 
     def go_on(self):
         os.kill(self.stopped, signal.SIGCONT)
@@ -130,13 +140,13 @@ class Attack(ProgramTest):
         return capture
 
     def attack(self, strategy):
-        job = [*TINY, *JOBS[strategy], "--workers", 2, "--steps", STEPS, "--transport", "tcp"]
+        job = [*TINY, *JOBS[strategy], "--workers", 2, "--transport", "tcp"]
         calm, run = f"calm-{strategy}", f"attacked-{strategy}"
-        self.assert_done(self.train(*job, "--out", calm))
-        self.assertEqual(self.refused(calm), 0)
         recorded = self.capture()
         begin = time.monotonic()
-        attacked = self.launch(*job, "--out", run)
+        steps = STEPS
+        while (attacked := self.launch(run, *job, "--steps", steps)) is None:
+            steps *= 2
         ports = self.ports()
         said = 0
         for address in ports:
@@ -159,9 +169,12 @@ class Attack(ProgramTest):
         for other in silent:
             other.close()
         self.assert_done(result)
+        seconds = time.monotonic() - begin
+        self.assert_done(self.train(*job, "--steps", steps, "--out", calm))
+        self.assertEqual(self.refused(calm), 0)
         self.assertEqual(self.model(run), self.model(calm))
         self.assertGreaterEqual(self.refused(run), said // 2)
-        self.check_lines(run, time.monotonic() - begin)
+        self.check_lines(run, seconds)
 
     def test_ps(self):
         self.key("wrong.key")
