@@ -1,5 +1,3 @@
-#include <psring/optim/compression.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/spec.h>
+#include <psring/optim/compression.h>
 
 namespace psring::optim {
 namespace {
@@ -220,7 +219,8 @@ class RandomK final : public Codec {
 double ratio_of(const Spec& spec) {
   spec.allow_only({"ratio"});
   const double ratio = spec.number("ratio", 0.01);
-  if (!(ratio > 0 && ratio <= 1)) fail(ErrorKind::usage, "--compress {}: expected a ratio above 0, up to 1", spec.text());
+  if (!(ratio > 0 && ratio <= 1))
+    fail(ErrorKind::usage, "--compress {}: expected a ratio above 0, up to 1", spec.text());
   return ratio;
 }
 

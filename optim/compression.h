@@ -39,7 +39,8 @@ class Codec {
 ///   int8           8 bits, and a scale for each 256 elements: the largest magnitude / 127
 ///   sign           1 bit, and a scale for each 1024: the mean magnitude (Karimireddy et al., arXiv:1901.09847)
 ///   top-k:ratio=R  the R·n elements of the largest magnitude (at least one), with their places, 8 bytes each
-///   random-k:ratio=R  one element of each run of 1/R, drawn anew in each step, 4 bytes each: who reads it draws the same
+///   random-k:ratio=R  one element of each run of 1/R, drawn anew in each step, 4 bytes each: who reads it draws the
+///   same
 /// R is 0.01 where nothing is said. Without error feedback random-k's values are divided by R, so that they are right
 /// on average. Throws usage.
 std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback);

@@ -108,12 +108,16 @@ TEST_CASE("random-k draws one of each run, others in each step, the same at both
   REQUIRE(first.size() == 100);
   for (std::size_t i = 0; i < 100; ++i) CHECK(first[i] / 10 == i);
   CHECK(chosen({.seed = 1}) == first);
-  for (const optim::GradientId& other :
-       {optim::GradientId{.seed = 2}, {.seed = 1, .step = 1}, {.seed = 1, .micro = 1}, {.seed = 1, .unit = 1},
-        {.seed = 1, .begin = 1000}, {.seed = 1, .worker = 1}})
+  for (const optim::GradientId& other : {optim::GradientId{.seed = 2},
+                                         {.seed = 1, .step = 1},
+                                         {.seed = 1, .micro = 1},
+                                         {.seed = 1, .unit = 1},
+                                         {.seed = 1, .begin = 1000},
+                                         {.seed = 1, .worker = 1}})
     CHECK(chosen(other) != first);
   // Without error feedback its values are right on average.
-  const std::vector<float> scaled = there_and_back(*optim::make_codec("random-k:ratio=0.1", false), values, {.seed = 1});
+  const std::vector<float> scaled =
+      there_and_back(*optim::make_codec("random-k:ratio=0.1", false), values, {.seed = 1});
   CHECK(scaled[first[7]] == 10 * values[first[7]]);
 }
 

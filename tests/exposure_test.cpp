@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <psring/tests/support/hand_clock.h>
 #include <psring/worker/strategy/exposure.h>
 
 using namespace psring;
@@ -11,13 +12,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr net::LinkSpec kLink{.bits_per_second = 8e6, .delay = 5ms};  // 1 MB/s
-
-class HandClock final : public Clock {
- public:
-  Moment now() const override { return at; }
-  void sleep_until(Moment moment) const override { at = std::max(at, moment); }
-  mutable Moment at{};
-};
 
 }  // namespace
 
@@ -40,7 +34,7 @@ TEST_CASE("departures share one card, and fill each other's delays") {
 }
 
 TEST_CASE("a step's exposure is a mean, one by one a sum, and nothing without a link") {
-  HandClock clock;
+  test::HandClock clock;
   Exposure together("8mbit,5ms", false, clock);
   Exposure one_by_one("8mbit,5ms", true, clock);
   Exposure none("", false, clock);

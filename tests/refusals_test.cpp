@@ -9,16 +9,12 @@
 #include <psring/common/net/refusals.h>
 #include <psring/common/net/tcp_socket.h>
 #include <psring/common/net/zmq_gate.h>
+#include <psring/tests/support/hand_clock.h>
 
 using namespace psring;
 using namespace psring::net;
 
 namespace {
-
-struct HandClock final : Clock {
-  Moment time = Moment{} + std::chrono::hours(1);
-  Moment now() const override { return time; }
-};
 
 /// Waits until the other end hangs up; false where it does not.
 bool hung_up(const Fd& socket) {
@@ -51,7 +47,7 @@ struct Port {
     REQUIRE(connect_error(socket) == 0);
     return socket;
   }
-  HandClock clock;
+  test::HandClock clock{Moment{} + std::chrono::hours(1)};
   Refusals refusals{"port", clock, [](const std::string&) {}};
   ZmqContext context;
   ZmqSocket router{context.handle(), ZMQ_ROUTER};
@@ -62,17 +58,17 @@ struct Port {
 }  // namespace
 
 TEST_CASE("refusals are told of in one line a second, and none is left out") {
-  HandClock clock;
+  test::HandClock clock{Moment{} + std::chrono::hours(1)};
   std::vector<std::string> lines;
   {
     Refusals refusals("server 1", clock, [&](const std::string& line) { lines.push_back(line); });
     for (int i = 0; i < 1000; ++i) refusals.add();
     CHECK(lines ==
           std::vector<std::string>{"server 1: refused 1 connections that did not prove the job's key, 1 in all"});
-    clock.time += std::chrono::milliseconds(999);
+    clock.at += std::chrono::milliseconds(999);
     refusals.add();
     CHECK(lines.size() == 1);
-    clock.time += std::chrono::milliseconds(1);
+    clock.at += std::chrono::milliseconds(1);
     refusals.add(8);
     REQUIRE(lines.size() == 2);
     CHECK(lines[1] == "server 1: refused 1008 connections that did not prove the job's key, 1009 in all");
@@ -84,7 +80,7 @@ TEST_CASE("refusals are told of in one line a second, and none is left out") {
 }
 
 TEST_CASE("nobody refused, nothing said") {
-  HandClock clock;
+  test::HandClock clock{Moment{} + std::chrono::hours(1)};
   const Refusals refusals("server 1", clock, [](const std::string&) { FAIL("a line"); });
   CHECK(refusals.total() == 0);
 }

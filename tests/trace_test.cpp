@@ -5,23 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/trace.h>
+#include <psring/tests/support/hand_clock.h>
 
 using namespace psring;
 using nlohmann::json;
 
-namespace {
-
-class SetClock final : public Clock {
- public:
-  Moment now() const override { return at; }
-  void sleep_until(Moment moment) const override { at = std::max(at, moment); }
-  mutable Moment at{std::chrono::microseconds(1000)};
-};
-
-}  // namespace
-
 TEST_CASE("spans become complete events on the job's clock, inner ones first") {
-  SetClock clock;
+  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
   Trace trace(clock, true);
   {
     const Trace::Span step(trace, "step");
@@ -47,7 +37,7 @@ TEST_CASE("spans become complete events on the job's clock, inner ones first") {
 }
 
 TEST_CASE("what flies overlaps with what the thread does, and lands once") {
-  SetClock clock;
+  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
   Trace trace(clock, true);
   Trace::Flight first(trace, "all_reduce 8 bytes");
   {
@@ -78,7 +68,7 @@ TEST_CASE("what flies overlaps with what the thread does, and lands once") {
 }
 
 TEST_CASE("what is switched off records nothing") {
-  SetClock clock;
+  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
   Trace trace(clock, false);
   { const Trace::Span span(trace, "step"); }
   { const Trace::Flight flight(trace, "push"); }
@@ -87,7 +77,7 @@ TEST_CASE("what is switched off records nothing") {
 }
 
 TEST_CASE("names are JSON whatever is in them") {
-  SetClock clock;
+  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
   Trace trace(clock, true);
   { const Trace::Span span(trace, "a\"b\\c", "\n\x01"); }
   const json events = json::parse(fmt::format("[{}]", trace.take_json("wor\"ker", 1, Nanoseconds{0})));

@@ -1,8 +1,7 @@
-#include <psring/worker/compressor.h>
-
 #include <algorithm>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/compressor.h>
 
 namespace psring::worker {
 
