@@ -106,9 +106,9 @@ bool ZmqGate::forget(int connection) {
 
 /// Who is hung up on is forgotten at once, and so not counted a second time when ZeroMQ tells of its end.
 void ZmqGate::turn_away_oldest() {
+  count_refusal(refusals_);  // before anybody sees it
   ::shutdown(strangers_.front().held.get(), SHUT_RDWR);
   strangers_.pop_front();
-  count_refusal(refusals_);
 }
 
 void ZmqGate::turn_away(const std::set<int>& trusted, Moment now) {
