@@ -127,8 +127,8 @@ void begin_run(const std::filesystem::path& folder, const JobOptions& job, const
 void check_no_run(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder / kJobFile, ignored)) return;
-  // Roles report when they have done their part: without a report the run failed, or is still under way.
-  const bool is_done = std::filesystem::exists(folder / "reports", ignored);
+  // Roles report when they have done their part: without worker 0's report the run failed, or is still under way.
+  const bool is_done = std::filesystem::exists(folder / "reports" / "worker-0.json", ignored);
   fail(ErrorKind::usage, "--out {}: holds a run already{}; remove it or choose another --out", folder.string(),
        is_done ? "" : ", which has failed or not ended");
 }

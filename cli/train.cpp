@@ -92,7 +92,8 @@ Command add_train(CLI::App& root) {
   auto flags = std::make_shared<TrainFlags>();  // shared: the parser fills it in, the command reads it
   command
       ->add_option("--strategy", flags->strategy,
-                   "how: single, dp, ps, ps-zero2, ps-zero3, ps-colocated, ddp-naive, ddp, zero1, zero2, zero3 (fsdp)")
+                   "how: single, dp, ps, ps-ssp, ps-async, ps-zero2, ps-zero3, ps-colocated, ddp-naive, ddp, zero1, "
+                   "zero2, zero3 (fsdp)")
       ->capture_default_str();
   command->add_option("--out", flags->out, "run folder (a new one below runs/)");
   command->add_option("--nodes", flags->nodes, "hosts: this one, and those whose agents connect")

@@ -7,7 +7,8 @@
 using namespace psring;
 
 void psring::fuzz::run(Input in) {
-  static const char* const kCodecs[] = {"bf16", "int8", "sign", "top-k:ratio=0.1", "random-k:ratio=0.1", "top-k:ratio=1"};
+  static const char* const kCodecs[] = {"bf16",         "int8", "sign", "top-k:ratio=0.1", "random-k:ratio=0.1",
+                                        "top-k:ratio=1"};
   const auto codec = optim::make_codec(kCodecs[in.below(std::size(kCodecs))], in.below(2) == 0);
   const optim::GradientId id{.seed = in.byte(), .step = in.odd_number(), .unit = in.byte(), .worker = in.byte()};
   std::vector<float> values(1 + in.number<std::uint16_t>() % 4096);
