@@ -80,6 +80,8 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   job.remedy = defaults.remedy;
   job.backup_workers = defaults.backup_workers;
   job.fault.clear();
+  job.max_restarts = defaults.max_restarts;
+  job.replicas = defaults.replicas;
   if (entry.kind->at_owner && job.accumulate > 1) job.accumulate_at = "owner";
   job.trace = false;
   job.checkpoint_every = defaults.checkpoint_every;

@@ -53,7 +53,7 @@ net::Addresses RingLinks::listen() {
 }
 
 std::unique_ptr<ProcessGroup> RingLinks::connect(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
-                                                 LinkOptions options, Moment deadline) {
+                                                 LinkOptions options, const Deadline& deadline) {
   const auto far = std::find_if(workers.begin(), workers.end(),
                                 [&](const net::Member& worker) { return worker.host_id != options_.host_id; });
   if (options_.way == net::Way::shm && far != workers.end())
@@ -75,13 +75,13 @@ std::unique_ptr<ProcessGroup> RingLinks::connect(const std::vector<net::Member>&
 
 std::unique_ptr<ProcessGroup> RingLinks::connect_host(const std::vector<net::Member>& workers,
                                                       std::shared_ptr<Arena> arena, GroupOptions options,
-                                                      Moment deadline) {
+                                                      const Deadline& deadline) {
   return connect_shm(of_host(workers, options_.host_id), std::move(arena), std::move(options), deadline);
 }
 
 std::unique_ptr<InnerGroup> RingLinks::connect_shm(const std::vector<net::Member>& workers,
                                                    std::shared_ptr<Arena> arena, GroupOptions options,
-                                                   Moment deadline) {
+                                                   const Deadline& deadline) {
   std::vector<net::Peer> peers;
   for (const net::Member& worker : workers) peers.push_back(worker.peer);
   ShmWorld world = meet_in_shared_memory(key_, options_.self, peers, listener_,
@@ -92,7 +92,7 @@ std::unique_ptr<InnerGroup> RingLinks::connect_shm(const std::vector<net::Member
 }
 
 std::unique_ptr<InnerGroup> RingLinks::connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
-                                                   Moment deadline) {
+                                                   const Deadline& deadline) {
   listener_ = Fd();
   std::map<net::Peer, std::string> lower;
   std::set<net::Peer> all;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/deadline.h>
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/device/arena.h>
@@ -31,16 +32,16 @@ class RingLinks {
   /// memory in it. The group must not outlive these links.
   /// Throws usage where shared memory is demanded of another host; unauthorised, timeout, peer_lost.
   std::unique_ptr<ProcessGroup> connect(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
-                                        LinkOptions options, Moment deadline);
+                                        LinkOptions options, const Deadline& deadline);
   /// The same of those on this host alone, through shared memory whatever was asked for; ranks are theirs, in order.
   std::unique_ptr<ProcessGroup> connect_host(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
-                                             GroupOptions options, Moment deadline);
+                                             GroupOptions options, const Deadline& deadline);
 
  private:
   std::unique_ptr<InnerGroup> connect_shm(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
-                                          GroupOptions options, Moment deadline);
+                                          GroupOptions options, const Deadline& deadline);
   std::unique_ptr<InnerGroup> connect_tcp(const std::vector<net::Member>& workers, LinkOptions options,
-                                          Moment deadline);
+                                          const Deadline& deadline);
 
   const net::JobKey key_;
   const net::DataLinks::Options options_;

@@ -22,7 +22,7 @@ std::shared_ptr<const Mapping> map(const Fd& file) { return std::make_shared<con
 
 /// The first rank's part.
 ShmWorld gather_files(const net::JobKey& key, net::Identity self, const std::vector<net::Peer>& peers,
-                      const Fd& listener, ShmWorld world, Moment deadline) {
+                      const Fd& listener, ShmWorld world, const Deadline& deadline) {
   const Fd control = make_memory_file("psring ring", ShmControl::file_bytes(peers.size()));
   world.control = map(control);
   std::vector<Fd> sockets(peers.size());
@@ -34,7 +34,7 @@ ShmWorld gather_files(const net::JobKey& key, net::Identity self, const std::vec
     if (!socket) continue;
     try {
       // Somebody who only connects must not hold up the others for long.
-      const Moment soon = std::min(deadline, SystemClock().now() + std::chrono::seconds(5));
+      const Deadline soon = deadline.at_most(SystemClock().now() + std::chrono::seconds(5));
       auto [identity, files] = net::answer_handshake(*socket, key, self, soon);
       const std::size_t rank = rank_of(peers, identity.peer);
       if (files.size() != 1 || rank == 0 || sockets[rank]) continue;
@@ -59,7 +59,7 @@ ShmWorld gather_files(const net::JobKey& key, net::Identity self, const std::vec
 }
 
 ShmWorld fetch_files(const net::JobKey& key, net::Identity self, const std::vector<net::Peer>& peers,
-                     const std::string& name, ShmWorld world, Moment deadline) {
+                     const std::string& name, ShmWorld world, const Deadline& deadline) {
   const Fd socket = net::connect_unix(name, deadline);
   const int arena = world.arena->fd();
   net::shake_hands(socket, key, self, peers.front(), name, {&arena, 1}, deadline);
@@ -81,7 +81,7 @@ ShmWorld fetch_files(const net::JobKey& key, net::Identity self, const std::vect
 
 ShmWorld meet_in_shared_memory(const net::JobKey& key, net::Identity self, const std::vector<net::Peer>& peers,
                                const Fd& listener, const std::string& name, std::shared_ptr<Arena> arena,
-                               Moment deadline) {
+                               const Deadline& deadline) {
   ShmWorld world{rank_of(peers, self.peer), std::move(arena), {}, nullptr};
   world.mappings.resize(peers.size());
   if (world.rank == 0) return gather_files(key, self, peers, listener, std::move(world), deadline);

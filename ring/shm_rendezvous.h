@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/clock.h>
+#include <psring/common/base/deadline.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/net/handshake.h>
 #include <psring/ring/shm_memory.h>
@@ -17,6 +17,6 @@ namespace psring::ring {
 /// it listens at. Throws unauthorised, protocol, timeout, peer_lost.
 ShmWorld meet_in_shared_memory(const net::JobKey& key, net::Identity self, const std::vector<net::Peer>& peers,
                                const Fd& listener, const std::string& name, std::shared_ptr<Arena> arena,
-                               Moment deadline);
+                               const Deadline& deadline);
 
 }  // namespace psring::ring

@@ -16,26 +16,31 @@ namespace {
 /// One of each type, with something in every field.
 std::vector<ControlMessage> samples() {
   using namespace control;
-  const Member member{{Role::server, 1}, "host-a", "alpha", 4711, 2, {{"tcp", "10.0.0.2:7001"}, {"shm", "/run/x"}}};
-  return {Hello{Role::server, 3, "host-a", "alpha", 4711, 1},
+  const Member member{{Role::server, 1}, "host-a", "alpha", 4711, {{"tcp", "10.0.0.2:7001"}, {"shm", "/run/x"}}};
+  return {Hello{Role::server, 3, "host-a", "alpha", 4711, 1, {Role::server, 2}, true},
           Hello{},
-          Welcome{7, "{\"lr\": 0.1}", Nanoseconds{500}, Nanoseconds{3000}},
+          Welcome{7, "{\"lr\": 0.1}", Nanoseconds{500}, Nanoseconds{3000}, 2, Nanoseconds{60}},
           Refused{ErrorKind::unauthorised, "no"},
-          Ready{{{"tcp", "[::1]:80"}}},
-          Members{{member, member}},
+          Ready{{{"tcp", "[::1]:80"}}, 2, 57, true},
+          Members{{member, member}, 2, {Role::server, 1}},
           Heartbeat{Nanoseconds{-5}, 9},
           HeartbeatAck{Nanoseconds{123456789012}, 9, Nanoseconds{77}},
           StartRoles{{{Role::worker, 0}, {Role::server, 0}}},
-          RoleExited{{Role::worker, 2}, 3, 9, "bad"},
+          RoleExited{{Role::worker, 2}, 3, 9, "bad", 4711, true},
           Lost{{Role::worker, 2}, "gone"},
           Abort{ErrorKind::check_failed, "bytes differ"},
           Failed{ErrorKind::bug, std::string(5000, 'x')},
           Report{"{}"},
-          Append{"metrics.jsonl", std::vector<std::byte>(kMaxAppendBytes, std::byte{7})},
+          Append{"metrics.jsonl", std::vector<std::byte>(kMaxAppendBytes, std::byte{7}), 12},
           Progress{"50 %"},
           Done{},
           Finish{},
-          Bye{}};
+          Bye{},
+          Regroup{3, "worker 1 was ended"},
+          Stuck{2, "worker 1 closed the link"},
+          Resumed{3, 57},
+          EndRoles{{{Role::worker, 0}}},
+          Notice{"worker 1 was ended"}};
 }
 
 /// Decodes, or throws protocol; nothing else.

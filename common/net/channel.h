@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
+#include <psring/common/net/handshake.h>
 #include <psring/common/net/transport.h>
 
 namespace psring::net {
@@ -33,6 +34,8 @@ class Channel {
   virtual int wait_fd() const = 0;
   /// Call after sleeping, where `wait_fd` is readable.
   virtual void woken() {}
+  /// Who this process is to those who connect from now on.
+  virtual void become([[maybe_unused]] Identity self) {}
   /// As Transport::place_payloads.
   virtual void place_payloads([[maybe_unused]] const Place& place) {}
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <mutex>
 #include <stop_token>
@@ -52,8 +53,7 @@ class ControlLink::Impl {
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         join_deadline_(clock.now() + options_.join_timeout) {
     psring::check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));
-    send(control::Hello{options_.role, options_.rank, options_.host_id, host_name(),
-                        static_cast<std::uint32_t>(::getpid()), options_.incarnation});
+    send(hello());
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     std::unique_lock lock(mutex_);
     news_.wait(lock, [&] { return welcome_ || error_; });  // the thread keeps the join deadline
@@ -70,18 +70,55 @@ class ControlLink::Impl {
     outgoing_.push_back(std::move(bytes));
     ::eventfd_write(wake_.get(), 1);
   }
+  /// The same, and again to a coordinator that takes the place of one that may not have taken it.
+  void send_surely(const ControlMessage& message) {
+    if (patience() > Nanoseconds(0)) {
+      const std::scoped_lock lock(mutex_);
+      unconfirmed_.push_back(encode_control(message));
+      ++sent_;
+    }
+    send(message);
+  }
+  void append(const std::string& file, std::span<const std::byte> bytes) {
+    send_surely(control::Append{file, {bytes.begin(), bytes.end()}, ++appends_});
+  }
+  /// What every coordinator has to know, until the epoch is over.
+  void tell(const ControlMessage& message) {
+    {
+      const std::scoped_lock lock(mutex_);
+      standing_.push_back(encode_control(message));
+    }
+    send(message);
+  }
 
   std::vector<Member> members(Moment deadline) const {
     std::unique_lock lock(mutex_);
-    wait(lock, deadline, "the other members", [&] { return members_ || error_; });
-    if (error_) throw Error(*error_);
+    wait(lock, deadline, "the other members", [&] { return members_ || broken(); });
+    throw_if_broken();
     return *members_;
+  }
+  Peer self() const {
+    const std::scoped_lock lock(mutex_);
+    return self_;
+  }
+  std::uint32_t epoch() const {
+    const std::scoped_lock lock(mutex_);
+    return epoch_;
+  }
+  void await_epoch(Moment deadline) {
+    std::unique_lock lock(mutex_);
+    wait(lock, deadline, "the members to regroup", [&] { return told_epoch_ > epoch_ || error_; });
+    if (error_) throw Error(*error_);
+    epoch_ = told_epoch_;
+    standing_.clear();
+    finished_ = false;
+    if (members_ && members_epoch_ < epoch_) members_.reset();
   }
 
   void flush(Moment deadline) {
     std::unique_lock lock(mutex_);
-    const std::uint64_t mark = ++last_mark_;
-    outgoing_.push_back(encode_control(control::Heartbeat{clock_.now().time_since_epoch(), mark}));
+    const std::uint64_t mark = last_mark_ + 1;  // of the next heartbeat
+    heartbeat_now_ = true;
     ::eventfd_write(wake_.get(), 1);
     wait(lock, deadline, "the coordinator to take what was sent", [&] { return acked_mark_ >= mark || gone_; });
     if (acked_mark_ < mark) throw Error(*gone_);
@@ -89,7 +126,7 @@ class ControlLink::Impl {
 
   void check() const {
     const std::scoped_lock lock(mutex_);
-    if (error_) throw Error(*error_);
+    throw_if_broken();
   }
   bool finished() const {
     const std::scoped_lock lock(mutex_);
@@ -97,23 +134,21 @@ class ControlLink::Impl {
   }
   void await_finish() const {
     std::unique_lock lock(mutex_);
-    wait(lock, Moment::max(), "the job to end", [&] { return finished_ || error_; });
-    if (error_) throw Error(*error_);
+    wait(lock, Moment::max(), "the job to end", [&] { return finished_ || broken(); });
+    if (!finished_) throw_if_broken();
   }
   Nanoseconds clock_offset() const {
     const std::scoped_lock lock(mutex_);
     return clock_offset_;
   }
-  std::optional<std::vector<Peer>> try_start_roles() {
-    const std::scoped_lock lock(mutex_);
-    if (error_) throw Error(*error_);
-    return std::exchange(start_roles_, std::nullopt);
-  }
-  std::optional<std::vector<Peer>> next_start_roles(Moment deadline) {
+  std::optional<Order> next_order(Moment deadline) {
     std::unique_lock lock(mutex_);
-    wait(lock, deadline, "roles to start", [&] { return start_roles_ || error_; });
+    if (deadline > clock_.now()) wait(lock, deadline, "orders", [&] { return !orders_.empty() || error_; });
     if (error_) throw Error(*error_);
-    return std::exchange(start_roles_, std::nullopt);
+    if (orders_.empty()) return std::nullopt;
+    Order order = std::move(orders_.front());
+    orders_.pop_front();
+    return order;
   }
 
   void on_change(std::function<void()> changed) {
@@ -122,7 +157,21 @@ class ControlLink::Impl {
     if (changed_) changed_();
   }
 
+  Nanoseconds patience() const {
+    const std::scoped_lock lock(mutex_);
+    return welcome_ ? welcome_->patience : Nanoseconds(0);
+  }
+
  private:
+  control::Hello hello() const {
+    return {options_.role, options_.rank, options_.host_id, host_name(), static_cast<std::uint32_t>(::getpid())};
+  }
+  bool broken() const { return error_ || told_epoch_ > epoch_; }
+  void throw_if_broken() const {
+    if (error_) throw Error(*error_);
+    if (told_epoch_ > epoch_) throw Error(ErrorKind::peer_lost, prefix() + regroup_text_);
+  }
+
   void wait(std::unique_lock<std::mutex>& lock, Moment deadline, std::string_view what, auto&& holds) const {
     const Moment start = clock_.now();
     // wait_until overflows on far deadlines: a day is for ever.
@@ -137,10 +186,13 @@ class ControlLink::Impl {
   void run(const std::stop_token& stop) {
     const std::stop_callback wake_up(stop, [this] { ::eventfd_write(wake_.get(), 1); });
     try {
-      ZmqSocket socket(context_.handle(), ZMQ_DEALER);
-      const ZmqSocket monitor = open(socket);
-      while (!stop.stop_requested() && !is_gone()) serve(socket.handle(), monitor.handle());
-      if (!is_gone()) {
+      while (!stop.stop_requested() && !is_gone()) {
+        ZmqSocket socket(context_.handle(), ZMQ_DEALER);
+        const ZmqSocket monitor = open(socket);
+        if (away_) come_back();
+        cut_off_ = false;
+        while (!stop.stop_requested() && !is_gone() && !cut_off_) serve(socket.handle(), monitor.handle());
+        if (is_gone() || cut_off_) continue;
         send(control::Bye{});
         send_outgoing(socket.handle());
         socket.set(ZMQ_LINGER, 1000);
@@ -161,11 +213,14 @@ class ControlLink::Impl {
                   zmq_strerror(errno));
     const int events = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                        ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-    const char* address = "inproc://monitor";
-    psring::check(zmq_socket_monitor(socket.handle(), address, events) == 0, "ZeroMQ: {}", zmq_strerror(errno));
+    open_ = false;
+    failed_handshakes_ = 0;
+    const std::string address = fmt::format("inproc://monitor-{}", ++sockets_);
+    psring::check(zmq_socket_monitor(socket.handle(), address.c_str(), events) == 0, "ZeroMQ: {}",
+                  zmq_strerror(errno));
     ZmqSocket monitor(context_.handle(), ZMQ_PAIR);
     monitor.set(ZMQ_LINGER, 0);
-    psring::check(zmq_connect(monitor.handle(), address) == 0, "ZeroMQ: {}", zmq_strerror(errno));
+    psring::check(zmq_connect(monitor.handle(), address.c_str()) == 0, "ZeroMQ: {}", zmq_strerror(errno));
     if (zmq_connect(socket.handle(), ("tcp://" + address_).c_str()) != 0)
       psring::fail(ErrorKind::usage, "--rdzv-endpoint {}: {}", options_.endpoint, zmq_strerror(errno));
     return monitor;
@@ -186,14 +241,38 @@ class ControlLink::Impl {
     ::eventfd_read(wake_.get(), &count);
     const bool disconnected = read_monitor(monitor);
     while (const auto bytes = receive_part(socket, buffer_)) take(*bytes);
-    if (disconnected)
-      lose(ErrorKind::peer_lost, fmt::format("the coordinator ({}) closed the connection", options_.endpoint));
+    if (disconnected) {
+      cut_off(fmt::format("the coordinator ({}) closed the connection", options_.endpoint));
+      if (cut_off_) return;
+    }
     send_outgoing(socket);
-    watch(socket);
+    watch();
   }
 
   Moment next_deadline() const {
-    return welcome_ ? std::min(next_heartbeat_, heard_ + welcome_->heartbeat_timeout) : join_deadline_;
+    if (!welcome_) return join_deadline_;
+    return away_ ? *away_ : std::min(next_heartbeat_, heard_ + welcome_->heartbeat_timeout);
+  }
+
+  /// The coordinator is not there. It is waited for, over a new connection, where it may come back.
+  void cut_off(const std::string& text) {
+    if (!welcome_ || welcome_->patience == Nanoseconds(0) || finished()) return lose(ErrorKind::peer_lost, text);
+    if (!away_) away_ = clock_.now() + welcome_->patience;
+    cut_off_ = true;
+  }
+  /// Says who this is and where it was, and all that may not have been heard.
+  void come_back() {
+    const std::scoped_lock lock(mutex_);
+    outgoing_.clear();
+    marks_.clear();
+    control::Hello again = hello();
+    again.rank = welcome_->rank;
+    again.epoch = told_epoch_;
+    again.duty = self_;
+    again.running = members_ && members_epoch_ == told_epoch_;
+    outgoing_.push_back(encode_control(again));
+    if (told_epoch_ == epoch_) outgoing_.insert(outgoing_.end(), standing_.begin(), standing_.end());
+    outgoing_.insert(outgoing_.end(), unconfirmed_.begin(), unconfirmed_.end());
   }
 
   /// True where an open link broke.
@@ -218,6 +297,7 @@ class ControlLink::Impl {
   }
 
   void take(std::span<const std::byte> bytes) {
+    if (std::exchange(away_, std::nullopt)) next_heartbeat_ = clock_.now();
     heard_ = clock_.now();
     try {
       std::visit([&](auto&& message) { on(std::forward<decltype(message)>(message)); }, decode_control(bytes));
@@ -228,16 +308,38 @@ class ControlLink::Impl {
 
   void on(control::Welcome&& message) {
     next_heartbeat_ = clock_.now();
-    change([&] { welcome_ = std::move(message); });
+    change([&] {
+      epoch_ = told_epoch_ = message.epoch;
+      self_ = {options_.role, message.rank};
+      welcome_ = std::move(message);
+    });
   }
   void on(control::Refused&& message) {
     lose(message.kind, fmt::format("--rdzv-endpoint {}: {}", options_.endpoint, message.text));
   }
   void on(control::Members&& message) {
-    change([&] { members_ = std::move(message.members); });
+    change([&] {
+      told_epoch_ = std::max(told_epoch_, message.epoch);
+      members_ = std::move(message.members);
+      members_epoch_ = message.epoch;
+      self_ = message.self;
+    });
+  }
+  void on(control::Regroup&& message) {
+    change([&] {
+      if (message.epoch <= told_epoch_) return;
+      told_epoch_ = message.epoch;
+      regroup_text_ = std::move(message.text);
+    });
   }
   void on(control::StartRoles&& message) {
-    change([&] { start_roles_ = std::move(message.roles); });
+    change([&] { orders_.push_back({Order::Kind::start, std::move(message.roles), {}}); });
+  }
+  void on(control::EndRoles&& message) {
+    change([&] { orders_.push_back({Order::Kind::end, std::move(message.roles), {}}); });
+  }
+  void on(control::Notice&& message) {
+    change([&] { orders_.push_back({Order::Kind::tell, {}, std::move(message.text)}); });
   }
   void on(control::Lost&& message) { latch(ErrorKind::peer_lost, message.text); }
   void on(control::Abort&& message) {
@@ -257,6 +359,11 @@ class ControlLink::Impl {
       clock_offset_ = message.clock - (message.sent + round_trip / 2);
     }
     acked_mark_ = std::max(acked_mark_, message.mark);
+    for (; !marks_.empty() && marks_.front().mark <= message.mark; marks_.pop_front()) {
+      const std::uint64_t first = sent_ - unconfirmed_.size();
+      unconfirmed_.erase(unconfirmed_.begin(),
+                         unconfirmed_.begin() + static_cast<std::ptrdiff_t>(std::max(marks_.front().sent, first) - first));
+    }
     news_.notify_all();
   }
   void on(auto&& message) {
@@ -269,11 +376,18 @@ class ControlLink::Impl {
     {
       const std::scoped_lock lock(mutex_);
       outgoing.swap(outgoing_);
+      const Moment now = clock_.now();
+      if (welcome_ && !away_ && (heartbeat_now_ || now >= next_heartbeat_)) {
+        heartbeat_now_ = false;
+        next_heartbeat_ = now + welcome_->heartbeat_interval;
+        marks_.push_back({++last_mark_, sent_});
+        outgoing.push_back(encode_control(control::Heartbeat{now.time_since_epoch(), last_mark_}));
+      }
     }
     for (const auto& bytes : outgoing) zmq_send(socket, bytes.data(), bytes.size(), ZMQ_DONTWAIT);
   }
 
-  void watch(void* socket) {
+  void watch() {
     const Moment now = clock_.now();
     if (!welcome_) {
       if (now >= join_deadline_)
@@ -281,13 +395,13 @@ class ControlLink::Impl {
                                              options_.endpoint, seconds(options_.join_timeout)));
       return;
     }
-    if (now - heard_ >= welcome_->heartbeat_timeout)
-      return lose(ErrorKind::peer_lost, fmt::format("nothing from the coordinator ({}) for {:.1f} s", options_.endpoint,
-                                                    seconds(now - heard_)));
-    if (now < next_heartbeat_) return;
-    const auto bytes = encode_control(control::Heartbeat{now.time_since_epoch(), 0});
-    zmq_send(socket, bytes.data(), bytes.size(), ZMQ_DONTWAIT);
-    next_heartbeat_ = now + welcome_->heartbeat_interval;
+    if (away_) {
+      if (now >= *away_)
+        lose(ErrorKind::peer_lost, fmt::format("the coordinator ({}) did not come back within {:g} s", options_.endpoint,
+                                               seconds(welcome_->patience)));
+    } else if (now - heard_ >= welcome_->heartbeat_timeout) {
+      cut_off(fmt::format("nothing from the coordinator ({}) for {:.1f} s", options_.endpoint, seconds(now - heard_)));
+    }
   }
 
   /// The coordinator will not be heard any more. That is an error, unless it has nothing left to say.
@@ -322,7 +436,7 @@ class ControlLink::Impl {
 
   std::string prefix() const {
     if (options_.role == Role::agent) return "";
-    return welcome_ ? fmt::format("[{}] rank {}: ", to_string(options_.role), welcome_->rank)
+    return welcome_ ? fmt::format("[{}] rank {}: ", to_string(options_.role), self_.rank)
                     : fmt::format("[{}] ", to_string(options_.role));
   }
 
@@ -336,6 +450,9 @@ class ControlLink::Impl {
 
   // Of the link's thread.
   bool open_ = false;
+  bool cut_off_ = false;          ///< this socket is of no use any more
+  std::optional<Moment> away_;    ///< the coordinator is; until when it is waited for
+  int sockets_ = 0;
   int failed_handshakes_ = 0;
   int acks_ = 0;
   Moment heard_;
@@ -347,8 +464,23 @@ class ControlLink::Impl {
   mutable std::condition_variable news_;
   std::vector<std::vector<std::byte>> outgoing_;
   std::optional<control::Welcome> welcome_;  ///< constant once it is there
+  std::uint32_t epoch_ = 0;       ///< that the caller is in
+  std::uint32_t told_epoch_ = 0;  ///< the last that was told of
+  std::string regroup_text_;      ///< why
+  Peer self_;
   std::optional<std::vector<Member>> members_;
-  std::optional<std::vector<Peer>> start_roles_;
+  std::uint32_t members_epoch_ = 0;
+  std::deque<Order> orders_;
+  std::vector<std::vector<std::byte>> standing_;
+  std::deque<std::vector<std::byte>> unconfirmed_;  ///< the last of all `sent_` surely
+  std::uint64_t sent_ = 0;
+  struct Mark {
+    std::uint64_t mark = 0;  ///< of a heartbeat
+    std::uint64_t sent = 0;  ///< before it
+  };
+  std::deque<Mark> marks_;  ///< of heartbeats that are not answered yet
+  std::uint64_t appends_ = 0;
+  bool heartbeat_now_ = false;
   std::optional<Error> error_;  ///< what the caller is told: the first
   std::optional<Error> gone_;   ///< why nothing will be received any more
   bool finished_ = false;
@@ -367,36 +499,41 @@ ControlLink::ControlLink(Options options, const JobKey& key, const Clock& clock)
     : impl_(std::make_unique<Impl>(std::move(options), key, clock)) {}
 ControlLink::~ControlLink() = default;
 
-std::uint32_t ControlLink::rank() const { return impl_->welcome().rank; }
+std::uint32_t ControlLink::rank() const { return impl_->self().rank; }
 const std::string& ControlLink::job() const { return impl_->welcome().job; }
 
-void ControlLink::ready(Addresses addresses) { impl_->send(control::Ready{std::move(addresses)}); }
+void ControlLink::ready(Addresses addresses, std::uint64_t step, bool has_state) {
+  impl_->tell(control::Ready{std::move(addresses), impl_->epoch(), step, has_state});
+}
+void ControlLink::stuck(const Error& error) {
+  impl_->send_surely(control::Stuck{impl_->epoch(), std::string(error.what()).substr(0, kErrorBytes)});
+}
+void ControlLink::resumed(std::uint64_t step) { impl_->send_surely(control::Resumed{impl_->epoch(), step}); }
+std::uint32_t ControlLink::epoch() const { return impl_->epoch(); }
+void ControlLink::await_epoch(Moment deadline) { impl_->await_epoch(deadline); }
 std::vector<Member> ControlLink::members(Moment deadline) const { return impl_->members(deadline); }
 
 void ControlLink::append(const std::string& file, std::span<const std::byte> bytes) {
   psring::check(is_safe_file_name(file), "'{}' is no name for a file of the run folder", file);
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), kMaxAppendBytes));
-    impl_->send(control::Append{file, {piece.begin(), piece.end()}});
+    impl_->append(file, piece);
     bytes = bytes.subspan(piece.size());
   }
 }
-void ControlLink::report(std::string json) { impl_->send(control::Report{std::move(json)}); }
+void ControlLink::report(std::string json) { impl_->tell(control::Report{std::move(json)}); }
 void ControlLink::progress(std::string text) { impl_->send(control::Progress{std::move(text)}); }
 void ControlLink::fail(const Error& error) {
-  impl_->send(control::Failed{error.kind(), std::string(error.what()).substr(0, kErrorBytes)});
+  impl_->send_surely(control::Failed{error.kind(), std::string(error.what()).substr(0, kErrorBytes)});
 }
-void ControlLink::done() { impl_->send(control::Done{}); }
+void ControlLink::done() { impl_->tell(control::Done{}); }
 void ControlLink::flush(Moment deadline) { impl_->flush(deadline); }
 void ControlLink::check() const { impl_->check(); }
 bool ControlLink::finished() const { return impl_->finished(); }
 void ControlLink::await_finish() const { impl_->await_finish(); }
 void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(std::move(changed)); }
 Nanoseconds ControlLink::clock_offset() const { return impl_->clock_offset(); }
-std::optional<std::vector<Peer>> ControlLink::try_start_roles() { return impl_->try_start_roles(); }
-std::optional<std::vector<Peer>> ControlLink::next_start_roles(Moment deadline) {
-  return impl_->next_start_roles(deadline);
-}
-void ControlLink::role_exited(control::RoleExited exit) { impl_->send(std::move(exit)); }
+std::optional<ControlLink::Order> ControlLink::next_order(Moment deadline) { return impl_->next_order(deadline); }
+void ControlLink::role_exited(control::RoleExited exit) { impl_->send_surely(std::move(exit)); }
 
 }  // namespace psring::net

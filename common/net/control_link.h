@@ -29,7 +29,6 @@ class ControlLink {
     Role role = Role::worker;
     std::optional<std::uint32_t> rank = {};  ///< a wish
     std::string host_id = {};
-    std::uint32_t incarnation = 0;
     Nanoseconds join_timeout = std::chrono::seconds(30);
     int stop_fd = -1;  ///< once readable, joining is given up as timed out; -1: none
   };
@@ -41,12 +40,25 @@ class ControlLink {
   /// Says goodbye after all that was given to send, waiting at most a second for the socket to take it.
   ~ControlLink();
 
+  /// Its duty's; another may come with the members of a new epoch.
   std::uint32_t rank() const;
   const std::string& job() const;  ///< JSON
 
-  void ready(Addresses addresses);
+  /// How it is reached in this epoch, the step that it has come to, and whether it has state from which the job can go
+  /// on.
+  void ready(Addresses addresses, std::uint64_t step = 0, bool has_state = false);
   /// All servers and workers, once all are ready. Throws timeout.
   std::vector<Member> members(Moment deadline) const;
+
+  /// Of the membership: it ends with the loss of a role that the job goes on without. From then on, all that waits here
+  /// and `check` throw peer_lost, until `await_epoch` has entered the next.
+  std::uint32_t epoch() const;
+  /// Throws timeout where there is none by then, and the latched error.
+  void await_epoch(Moment deadline);
+  /// Of a worker: it goes on with this step.
+  void resumed(std::uint64_t step);
+  /// Nothing goes on here, and the coordinator may not know why.
+  void stuck(const Error& error);
 
   /// These never wait. `append` adds to a file of the run folder, in pieces of kMaxAppendBytes.
   void append(const std::string& file, std::span<const std::byte> bytes);
@@ -63,7 +75,7 @@ class ControlLink {
   /// To a server: the workers are done. To a worker or an agent: the job has ended well.
   bool finished() const;
   void await_finish() const;  ///< returns once finished(); throws the latched error
-  /// `changed` is called by the link's thread whenever check, finished, members or try_start_roles may have
+  /// `changed` is called by the link's thread whenever check, finished, members or next_order may have
   /// a new answer, and once by the caller here, so that nothing is missed. After `on_change({})` returns, no
   /// call is under way. It must not call the link's on_change.
   void on_change(std::function<void()> changed);
@@ -72,9 +84,14 @@ class ControlLink {
   /// shortest way there and back, and off by at most half of that.
   Nanoseconds clock_offset() const;
 
-  /// For agents. The roles to start, once; nothing where they have not come yet.
-  std::optional<std::vector<Peer>> try_start_roles();
-  std::optional<std::vector<Peer>> next_start_roles(Moment deadline);  ///< waits for them
+  /// For agents. What the coordinator wants: roles started, or killed, or a line shown to people.
+  struct Order {
+    enum class Kind : std::uint8_t { start, end, tell } kind = Kind::start;
+    std::vector<Peer> roles;
+    std::string text;
+  };
+  /// The next one; nothing where there is none yet, and the deadline has passed. Throws timeout after waiting in vain.
+  std::optional<Order> next_order(Moment deadline);
   void role_exited(control::RoleExited exit);
 
  private:

@@ -15,7 +15,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 
 /// Reads the caller's bytes in place.
 class InputBuffer final : public std::streambuf {
@@ -75,7 +75,8 @@ class Writer {
     write_size(list.size(), kMaxListItems);
     for (const T& item : list) write(item);
   }
-  void write(const Member& m) { (*this)(m.peer, m.host_id, m.hostname, m.pid, m.incarnation, m.addresses); }
+  void write(bool value) { archive_(std::uint8_t{value}); }
+  void write(const Member& m) { (*this)(m.peer, m.host_id, m.hostname, m.pid, m.addresses); }
 
   void write_size(std::size_t size, std::size_t most) {
     check(size <= most, "control message with {} of something of which {} are allowed", size, most);
@@ -137,7 +138,8 @@ class Reader {
   void read(std::vector<T>& list) {
     for (std::size_t left = read_size(kMaxListItems); left > 0; --left) read(list.emplace_back());
   }
-  void read(Member& m) { (*this)(m.peer, m.host_id, m.hostname, m.pid, m.incarnation, m.addresses); }
+  void read(bool& value) { value = enumerator(1, "flag") == 1; }
+  void read(Member& m) { (*this)(m.peer, m.host_id, m.hostname, m.pid, m.addresses); }
 
   std::uint8_t enumerator(std::uint8_t last, std::string_view what) {
     std::uint8_t value = 0;
@@ -158,24 +160,33 @@ class Reader {
 template <class T, class Message>
 concept Is = std::same_as<std::remove_const_t<T>, Message>;
 
-void fields(auto& io, Is<control::Hello> auto& m) { io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.incarnation); }
-void fields(auto& io, Is<control::Welcome> auto& m) { io(m.rank, m.job, m.heartbeat_interval, m.heartbeat_timeout); }
+void fields(auto& io, Is<control::Hello> auto& m) {
+  io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.epoch, m.duty, m.running);
+}
+void fields(auto& io, Is<control::Welcome> auto& m) {
+  io(m.rank, m.job, m.heartbeat_interval, m.heartbeat_timeout, m.epoch, m.patience);
+}
 void fields(auto& io, Is<control::Refused> auto& m) { io(m.kind, m.text); }
-void fields(auto& io, Is<control::Ready> auto& m) { io(m.addresses); }
-void fields(auto& io, Is<control::Members> auto& m) { io(m.members); }
+void fields(auto& io, Is<control::Ready> auto& m) { io(m.addresses, m.epoch, m.step, m.has_state); }
+void fields(auto& io, Is<control::Members> auto& m) { io(m.members, m.epoch, m.self); }
 void fields(auto& io, Is<control::Heartbeat> auto& m) { io(m.sent, m.mark); }
 void fields(auto& io, Is<control::HeartbeatAck> auto& m) { io(m.sent, m.mark, m.clock); }
 void fields(auto& io, Is<control::StartRoles> auto& m) { io(m.roles); }
-void fields(auto& io, Is<control::RoleExited> auto& m) { io(m.role, m.status, m.signal, m.last_line); }
+void fields(auto& io, Is<control::RoleExited> auto& m) { io(m.role, m.status, m.signal, m.last_line, m.pid, m.gone); }
 void fields(auto& io, Is<control::Lost> auto& m) { io(m.peer, m.text); }
 void fields(auto& io, Is<control::Abort> auto& m) { io(m.kind, m.text); }
 void fields(auto& io, Is<control::Failed> auto& m) { io(m.kind, m.text); }
 void fields(auto& io, Is<control::Report> auto& m) { io(m.json); }
-void fields(auto& io, Is<control::Append> auto& m) { io(m.file, m.bytes); }
+void fields(auto& io, Is<control::Append> auto& m) { io(m.file, m.bytes, m.number); }
 void fields(auto& io, Is<control::Progress> auto& m) { io(m.text); }
 void fields(auto&, Is<control::Done> auto&) {}
 void fields(auto&, Is<control::Finish> auto&) {}
 void fields(auto&, Is<control::Bye> auto&) {}
+void fields(auto& io, Is<control::Regroup> auto& m) { io(m.epoch, m.text); }
+void fields(auto& io, Is<control::Stuck> auto& m) { io(m.epoch, m.text); }
+void fields(auto& io, Is<control::Resumed> auto& m) { io(m.epoch, m.step); }
+void fields(auto& io, Is<control::EndRoles> auto& m) { io(m.roles); }
+void fields(auto& io, Is<control::Notice> auto& m) { io(m.text); }
 
 /// An empty message of the type with this number.
 template <std::size_t Index = 0>
@@ -196,7 +207,8 @@ std::string to_string(const Member& member) {
 std::string_view name_of(const ControlMessage& message) {
   static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
       "hello", "welcome", "refused", "ready",  "members", "heartbeat", "heartbeat_ack", "start_roles", "role_exited",
-      "lost",  "abort",   "failed",  "report", "append",  "progress",  "done",          "finish",      "bye"};
+      "lost",  "abort",   "failed",  "report", "append",  "progress",  "done",          "finish",      "bye",
+      "regroup", "stuck", "resumed", "end_roles", "notice"};
   return kNames[message.index()];
 }
 

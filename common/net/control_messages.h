@@ -25,7 +25,6 @@ struct Member {
   std::string host_id;  ///< equal for processes that can share memory
   std::string hostname;
   std::uint32_t pid = 0;
-  std::uint32_t incarnation = 0;  ///< counts its restarts
   Addresses addresses;
 };
 
@@ -41,13 +40,18 @@ struct Hello {  ///< M: wants to join
   std::string host_id;
   std::string hostname;
   std::uint32_t pid = 0;
-  std::uint32_t incarnation = 0;
+  /// Who has joined already, and was cut off: where it was.
+  std::optional<std::uint32_t> epoch = {};
+  Peer duty = {};
+  bool running = false;  ///< it has been told of the members of that epoch
 };
 struct Welcome {  ///< C: has joined
   std::uint32_t rank = 0;
   std::string job;  ///< JSON
   Nanoseconds heartbeat_interval{};
   Nanoseconds heartbeat_timeout{};
+  std::uint32_t epoch = 0;  ///< of the membership
+  Nanoseconds patience{};   ///< for a coordinator that was lost to come back; 0: it will not
 };
 struct Refused {  ///< C: has not joined, and will not
   ErrorKind kind = ErrorKind::usage;
@@ -55,9 +59,26 @@ struct Refused {  ///< C: has not joined, and will not
 };
 struct Ready {  ///< M (server, worker): can be reached
   Addresses addresses;
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;    ///< that it has come to
+  bool has_state = false;    ///< from which the job can go on
 };
 struct Members {  ///< C: all servers and workers, once all of them are ready; ordered by role and rank
   std::vector<Member> members;
+  std::uint32_t epoch = 0;
+  Peer self = {};  ///< who the receiver is, from now on
+};
+struct Regroup {  ///< C: somebody was lost. Leave what cannot go on, and be ready for the next epoch
+  std::uint32_t epoch = 0;
+  std::string text;
+};
+struct Stuck {  ///< M (server, worker): a link broke, or a peer; nothing goes on in this epoch
+  std::uint32_t epoch = 0;
+  std::string text;
+};
+struct Resumed {  ///< M (worker): goes on, in a later epoch than the first
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;  ///< that it does next
 };
 struct Heartbeat {         ///< M
   Nanoseconds sent{};      ///< on the member's clock
@@ -71,11 +92,16 @@ struct HeartbeatAck {  ///< C: everything up to this heartbeat has been handled
 struct StartRoles {  ///< C to an agent: these are yours
   std::vector<Peer> roles;
 };
+struct EndRoles {  ///< C to an agent: kill these
+  std::vector<Peer> roles;
+};
 struct RoleExited {  ///< M (agent)
   Peer role;
   std::int32_t status = 0;  ///< exit status; without meaning where a signal ended it
   std::int32_t signal = 0;  ///< 0: none
   std::string last_line;    ///< of its standard error
+  std::uint32_t pid = 0;
+  bool gone = false;  ///< it was to be ended, and did not run
 };
 struct Lost {  ///< C: a member is gone
   Peer peer;
@@ -95,6 +121,10 @@ struct Report {  ///< M (server, worker): its figures
 struct Append {  ///< M: bytes to be appended to a file of the run folder
   std::string file;
   std::vector<std::byte> bytes;  ///< at most kMaxAppendBytes
+  std::uint64_t number = 0;      ///< of this member's, from 1: a repeated one is not written again
+};
+struct Notice {  ///< C: a line for people
+  std::string text;
 };
 struct Progress {  ///< M: for whoever watches
   std::string text;
@@ -109,7 +139,8 @@ using ControlMessage =
     std::variant<control::Hello, control::Welcome, control::Refused, control::Ready, control::Members,
                  control::Heartbeat, control::HeartbeatAck, control::StartRoles, control::RoleExited, control::Lost,
                  control::Abort, control::Failed, control::Report, control::Append, control::Progress, control::Done,
-                 control::Finish, control::Bye>;
+                 control::Finish, control::Bye, control::Regroup, control::Stuck, control::Resumed, control::EndRoles,
+                 control::Notice>;
 
 /// The name of what it says: "hello".
 std::string_view name_of(const ControlMessage& message);

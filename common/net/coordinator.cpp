@@ -42,6 +42,7 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent) {
 
 Coordinator::Coordinator(JobPlan plan, Moment now)
     : plan_(std::move(plan)), now_(now), deadline_(now + plan_.join_timeout), next_tick_(deadline_) {
+  if (plan_.recovery.is_second) await_returns();
   if (plan_.workers == 0) fail(ErrorKind::usage, "--workers: a job has at least one");
   for (const auto& [flag, count] : {std::pair("--workers", plan_.workers), std::pair("--servers", plan_.servers),
                                     std::pair("--nodes", plan_.agents)})
@@ -56,7 +57,10 @@ Coordinator::Actions Coordinator::receive(const Connection& from, ControlMessage
   now_ = now;
   State* state = find(from);
   if (const auto* joining = std::get_if<control::Hello>(&message); joining && !state) {
-    hello(from, *joining);
+    joining->epoch ? come_back(from, *joining) : hello(from, *joining);
+  } else if (former_.contains(from)) {
+    if (auto* append = std::get_if<control::Append>(&message); append != nullptr && is_safe_file_name(append->file))
+      actions_.events.push_back({{}, former_.at(from), std::move(*append)});
   } else if (!state) {
     if (!std::holds_alternative<control::Bye>(message))
       refuse(from, ErrorKind::protocol, fmt::format("'{}' before 'hello'", name_of(message)));
@@ -115,14 +119,21 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
     const Member& holder = members_.at({message.role, *message.rank}).member;
     return refuse(from, ErrorKind::usage, fmt::format("{} has joined already", to_string(holder)));
   }
-  const Peer peer{message.role, *rank};
-  State& state = members_[peer];
-  state.member = {peer, message.host_id, message.hostname, message.pid, message.incarnation, {}};
+  const Peer place{message.role, *rank};
+  if (const auto dead = dead_.find(place); dead != dead_.end() && dead->second == message.pid) return;
+  const Peer duty = free_duty(place);
+  State& state = members_[place];
+  state.member = {duty, message.host_id, message.hostname, message.pid, {}};
   state.connection = from;
   state.heard = now_;
-  connections_[from] = peer;
-  send(state, control::Welcome{*rank, plan_.job, plan_.heartbeat_interval, plan_.heartbeat_timeout});
-  if (message.role == Role::agent) send(state, control::StartRoles{roles_of_agent(plan_, *rank)});
+  connections_[from] = place;
+  send(state, control::Welcome{place.rank, plan_.job, plan_.heartbeat_interval, plan_.heartbeat_timeout, epoch_,
+                               plan_.recovery.patience});
+  state.epoch = epoch_;
+  if (message.role != Role::agent) return;
+  const std::vector<Peer> roles = roles_of_agent(plan_, *rank);
+  running_.insert(roles.begin(), roles.end());
+  send(state, control::StartRoles{roles});
 }
 
 std::optional<std::uint32_t> Coordinator::free_rank(const control::Hello& message) {
@@ -139,9 +150,12 @@ void Coordinator::refuse(const Connection& to, ErrorKind kind, std::string text)
 }
 
 void Coordinator::on(State& from, control::Ready&& message) {
-  if (from.ready || !is_role(from.member.peer.role))
+  if (message.epoch < epoch_) return;  // it has not heard of this one yet
+  if (from.ready || !is_role(from.member.peer.role) || message.epoch > epoch_)
     return fail_job(ErrorKind::protocol, fmt::format("{} said 'ready' out of turn", to_string(from.member)));
   from.member.addresses = std::move(message.addresses);
+  from.step = message.step;
+  from.has_state = message.has_state;
   from.ready = true;
 }
 
@@ -155,14 +169,22 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
   if (std::find(own.begin(), own.end(), message.role) == own.end())
     return fail_job(ErrorKind::protocol, fmt::format("{} tells of {}, which is not its own", to_string(from.member),
                                                      to_string(message.role)));
+  if (ending_.erase(message.role) > 0) {
+    running_.erase(message.role);
+    dead_[message.role] = message.pid;
+    return start_absent();
+  }
+  if (!running_.contains(message.role) || message.gone) return;  // told twice
+  running_.erase(message.role);
+  dead_[message.role] = message.pid;
   const auto found = members_.find(message.role);
   mark_exited(message.role);
   if (plan_.colocated) mark_exited({Role::server, message.role.rank});
   if (found != members_.end() && found->second.failed) return;  // it has said itself why
   const std::string who = found != members_.end() ? to_string(found->second.member) : to_string(message.role);
   if (message.signal != 0 || message.status != 0)
-    return fail_job(message.signal != 0 ? ErrorKind::peer_lost : kind_of_status(message.status),
-                    fmt::format("{} {}", who, describe_exit(message)));
+    return lose(message.role, message.signal != 0 ? ErrorKind::peer_lost : kind_of_status(message.status),
+                fmt::format("{} {}", who, describe_exit(message)));
   // A role that has joined may have messages on the way, on its own link: silence decides about it.
   if (found == members_.end()) fail_job(ErrorKind::peer_lost, fmt::format("{} exited before it joined", who));
 }
@@ -182,24 +204,31 @@ void Coordinator::on(State& from, const control::Failed& message) {
 }
 
 void Coordinator::on(State& from, control::Report&& message) {
+  if (epoch_ > 0 && !from.ready) return;  // of an epoch that is over
   from.reported = true;
   result_.reports[from.member.peer] = message.json;
-  actions_.events.push_back({from.member.peer, std::move(message)});
+  actions_.events.push_back({from.member.peer, {}, std::move(message)});
 }
 
 void Coordinator::on(State& from, control::Append&& message) {
   if (!is_safe_file_name(message.file))
     return fail_job(ErrorKind::protocol,
                     fmt::format("{} may not write to a file of this name in the run folder", to_string(from.member)));
-  actions_.events.push_back({from.member.peer, std::move(message)});
+  actions_.events.push_back({from.member.peer, process_of(from), std::move(message)});
+}
+
+std::string Coordinator::process_of(const State& state) const {
+  const Peer place = connections_.at(state.connection);
+  return fmt::format("{}-{}-{}", to_string(place.role), place.rank, state.member.pid);
 }
 
 void Coordinator::on(State& from, control::Progress&& message) {
-  actions_.events.push_back({from.member.peer, std::move(message)});
+  actions_.events.push_back({from.member.peer, {}, std::move(message)});
 }
 
 void Coordinator::on(State& from, const control::Done&) {
-  if (from.member.peer.role != Role::worker || phase_ == Phase::joining)
+  if (epoch_ > 0 && !from.ready) return;  // of an epoch that is over
+  if (from.member.peer.role != Role::worker || (phase_ == Phase::joining && !returning_))
     return fail_job(ErrorKind::protocol, fmt::format("{} said 'done' out of turn", to_string(from.member)));
   from.done = true;
 }
@@ -207,7 +236,9 @@ void Coordinator::on(State& from, const control::Done&) {
 void Coordinator::on(State& from, const control::Bye&) {
   from.said_bye = true;
   const bool may_leave = is_role(from.member.peer.role) && is_complete(from) && phase_ >= Phase::running;
-  if (!may_leave && !from.failed) lose(from, fmt::format("{} left {}", to_string(from.member), doing()));
+  if (!may_leave && !from.failed)
+    lose(connections_.at(from.connection), ErrorKind::peer_lost,
+         fmt::format("{} left {}", to_string(from.member), doing()));
 }
 
 void Coordinator::on(State& from, const auto& message) {
@@ -215,10 +246,12 @@ void Coordinator::on(State& from, const auto& message) {
                                             name_of(ControlMessage(message))));
 }
 
-void Coordinator::lose(const State& state, std::string text) {
-  if (phase_ >= Phase::closing) return;
-  broadcast(control::Lost{state.member.peer, text}, [&](const State& other) { return &other != &state; });
-  fail_job(ErrorKind::peer_lost, std::move(text));
+void Coordinator::lose(Peer place, ErrorKind kind, std::string text) {
+  if (phase_ >= Phase::closing || goes_on_without(place, kind, text)) return;
+  const auto found = members_.find(place);
+  if (kind == ErrorKind::peer_lost && found != members_.end())
+    broadcast(control::Lost{found->second.member.peer, text}, [&](const State& other) { return &other != &found->second; });
+  fail_job(kind, std::move(text));
 }
 
 void Coordinator::fail_job(ErrorKind kind, std::string text) {
@@ -230,20 +263,27 @@ void Coordinator::fail_job(ErrorKind kind, std::string text) {
 }
 
 void Coordinator::check_silence(Moment now) {
-  for (const auto& [peer, state] : members_) {
-    const Nanoseconds silent = now - state.heard;
-    if (phase_ >= Phase::closing || state.said_bye || silent < plan_.heartbeat_timeout) continue;
+  std::vector<std::pair<Peer, std::string>> silent;
+  for (const auto& [place, state] : members_) {
+    const Nanoseconds quiet = now - state.heard;
+    if (phase_ >= Phase::closing || state.said_bye || quiet < plan_.heartbeat_timeout) continue;
     if (state.exited && (state.failed || is_complete(state))) continue;
-    lose(state, state.exited ? fmt::format("{} exited {}", to_string(state.member), doing())
-                             : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member), seconds(silent),
-                                           doing()));
+    silent.emplace_back(place, state.exited ? fmt::format("{} exited {}", to_string(state.member), doing())
+                                            : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member),
+                                                          seconds(quiet), doing()));
   }
+  for (auto& [place, text] : silent) lose(place, ErrorKind::peer_lost, std::move(text));
 }
 
 void Coordinator::check_deadline(Moment now) {
-  if (now >= cause_due_) fail_job(symptom_->kind(), symptom_->what());
+  if (now >= cause_due_) {
+    std::string text = symptom_->what();
+    if (!goes_on_without({Role::coordinator, 0}, symptom_->kind(), text)) fail_job(symptom_->kind(), std::move(text));
+  }
   if (now < deadline_) return;
-  if (phase_ == Phase::joining)
+  if (returning_)
+    end_returns();
+  else if (phase_ == Phase::joining)
     fail_job(ErrorKind::timeout, fmt::format("timed out after {:g} s (--join-timeout) waiting for {}",
                                              seconds(plan_.join_timeout), missing()));
   else if (phase_ == Phase::leaving)
@@ -256,11 +296,18 @@ void Coordinator::check_deadline(Moment now) {
 /// Each phase ends when what it waits for is there; several may end at once.
 void Coordinator::advance() {
   if (symptom_ && phase_ < Phase::closing) return;  // it has failed: only the cause is not known yet
-  if (phase_ == Phase::joining && missing().empty()) {
-    control::Members list;
-    for (const auto& [peer, state] : members_)
-      if (is_role(peer.role)) list.members.push_back(state.member);
-    broadcast(list, [](const State&) { return true; });
+  if (returning_ && survivors_are_ready() && missing().empty()) end_returns();
+  if (phase_ == Phase::joining && !settled_ && survivors_are_ready()) settle_epoch();
+  if (phase_ == Phase::joining && settled_ && !returning_ && missing().empty()) {
+    promote_replicas();
+    control::Members list{{}, epoch_, {}};
+    for (const auto& [place, state] : members_)
+      if (is_role(place.role)) list.members.push_back(state.member);
+    std::sort(list.members.begin(), list.members.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
+    for (const auto& [place, state] : members_) {
+      list.self = state.member.peer;
+      send(state, list);
+    }
     enter(Phase::running, kNever);
   }
   const auto workers_done = [&] {

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,10 +16,31 @@
 
 namespace psring::net {
 
+/// How a job goes on where a server or worker is lost.
+struct RecoveryPlan {
+  /// Who has all that the others need to go on.
+  enum class Keepers : std::uint8_t {
+    nobody,   ///< all begin anew
+    servers,  ///< each server, or its replica, its part
+    workers,  ///< every worker all of it
+  };
+  struct Anew {
+    std::string job;         ///< as JobPlan::job
+    std::uint64_t step = 0;  ///< that it begins with
+  };
+
+  std::uint32_t max_restarts = 0;  ///< losses that the job goes on after; 0: none
+  Keepers keepers = Keepers::nobody;
+  std::function<Anew()> begin_anew = {};  ///< the job as it begins from what was saved last
+  Nanoseconds patience{0};                ///< of members for a coordinator that is lost
+  bool is_second = false;                 ///< of a job's coordinators: its members come back by themselves
+};
+
 /// Who takes part in a job, what its members are told, and how long they are waited for.
 struct JobPlan {
   std::uint32_t workers = 1;
-  std::uint32_t servers = 0;
+  std::uint32_t servers = 0;     ///< processes: with replicas, the second half are those of the first
+  bool replicas = false;
   std::uint32_t agents = 0;      ///< hosts whose agents start the roles; 0: roles are started by hand
   bool reserve_agent_0 = false;  ///< for the launcher, which asks for it: another host may come first
   bool colocated = false;        ///< server r lives in worker r's process, which starts it: agents start workers alone
@@ -27,6 +50,7 @@ struct JobPlan {
   Nanoseconds heartbeat_timeout = std::chrono::seconds(3);
   Nanoseconds leave_timeout = std::chrono::seconds(10);      ///< for members to exit once the job has ended
   Nanoseconds cause_grace = std::chrono::milliseconds(500);  ///< for the cause of a loss to be told: see Coordinator
+  RecoveryPlan recovery = {};
 };
 
 /// How a job ended.
@@ -50,6 +74,12 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
 ///
 /// A role that says it has lost a peer tells of a symptom: that peer's agent may be about to tell how it ended. So
 /// where there are agents, the symptom becomes the cause only if nothing better is said within `cause_grace`.
+///
+/// Where restarts are allowed, the loss of a server or worker is no failure, but the end of an epoch of the membership:
+/// it is started again, the others are told to regroup, and are waited for as at the beginning. Who keeps the job's
+/// state says so as it gets ready; where some of the state is with nobody, all roles are ended and started from what
+/// was saved last. A replica takes the place of a server that was lost with its state: ranks go with duties, which may
+/// change from epoch to epoch, while agents know roles by the rank that they were started with, their place.
 class Coordinator {
  public:
   using Connection = std::string;  ///< a link's name, any bytes
@@ -61,7 +91,9 @@ class Coordinator {
   /// What a member wants written or shown.
   struct Event {
     Peer from;
-    std::variant<control::Append, control::Report, control::Progress> what;
+    /// The process, where it wants something appended: "worker-1-4711".
+    std::string process;
+    std::variant<control::Append, control::Report, control::Progress, control::Notice> what;
   };
   struct Actions {
     std::vector<Outgoing> messages;
@@ -87,9 +119,13 @@ class Coordinator {
  private:
   enum class Phase : std::uint8_t { joining, running, finishing, leaving, closing, ended };
   struct State {
-    Member member;
+    Member member;  ///< its peer is the duty
     Connection connection;
     Moment heard;
+    std::uint32_t epoch = 0;  ///< that it was told of
+    std::uint64_t step = 0;   ///< that it had come to when it got ready
+    bool has_state = false;
+    bool running = false;  ///< it came back, and knows the members of its epoch
     bool ready = false;
     bool done = false;
     bool reported = false;
@@ -99,6 +135,8 @@ class Coordinator {
   };
 
   void on(State& from, control::Ready&& message);
+  void on(State& from, const control::Stuck& message);
+  void on(State& from, const control::Resumed& message);
   void on(State& from, const control::Heartbeat& message);
   void on(State& from, const control::RoleExited& message);
   void on(State& from, const control::Failed& message);
@@ -111,10 +149,33 @@ class Coordinator {
 
   void hello(const Connection& from, const control::Hello& message);
   void refuse(const Connection& to, ErrorKind kind, std::string text);
+  void come_back(const Connection& from, const control::Hello& message);
   std::optional<std::uint32_t> free_rank(const control::Hello& message);
+  Peer free_duty(Peer place) const;
   void mark_exited(Peer role);
-  void lose(const State& state, std::string text);
+  std::string process_of(const State& state) const;
+  void lose(Peer place, ErrorKind kind, std::string text);
   void fail_job(ErrorKind kind, std::string text);
+
+  // What follows is in coordinator_recovery.cpp.
+  bool goes_on_without(Peer place, ErrorKind kind, std::string& text);
+  bool ends_without(Peer place);
+  void remove(Peer place);
+  void end_process(Peer place);
+  void start_absent();
+  bool may_start(Peer place) const;
+  void regroup(const std::string& text);
+  bool survivors_are_ready() const;
+  bool state_is_kept() const;
+  void settle_epoch();
+  void promote_replicas();
+  void begin_anew();
+  void await_returns();
+  void end_returns();
+  void notice(std::string text);
+  void send_to_agents(const std::set<Peer>& places, auto make_message);
+  std::vector<Peer> places() const;
+
   void check_silence(Moment now);
   void check_deadline(Moment now);
   void advance();
@@ -138,8 +199,21 @@ class Coordinator {
   Moment next_tick_;
   std::optional<Error> symptom_;  ///< of a loss; the cause, unless another is told before cause_due_
   Moment cause_due_ = kNever;
-  std::map<Peer, State> members_;
+  std::map<Peer, State> members_;  ///< by place
   std::map<Connection, Peer> connections_;
+
+  std::uint32_t epoch_ = 0;     ///< of the membership
+  std::uint32_t restarts_ = 0;  ///< losses that the job has gone on after
+  bool settled_ = true;         ///< it is known from what this epoch goes on
+  bool anew_ = false;           ///< it goes on from what was saved, all roles being new
+  bool returning_ = false;      ///< the members of the coordinator before this one are coming back
+  std::optional<Moment> lost_at_;  ///< the first loss that the job has not gone on after yet
+  std::set<Peer> running_;         ///< places whose processes run, as far as agents told
+  std::set<Peer> ending_;          ///< places whose processes have to end before they are started again
+  std::set<Peer> to_start_;
+  std::set<Peer> resumed_;              ///< workers that have said so in this epoch
+  std::map<Peer, std::uint32_t> dead_;  ///< process numbers of those that have ended last, by place
+  std::map<Connection, std::string> former_;  ///< processes that were lost: what they wanted written is
   Actions actions_;  ///< of the call that is running
   JobResult result_;
 };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <span>
@@ -31,8 +32,26 @@ constexpr std::string_view kScheme = "tcp://";
 /// The files that members write to. Every write reaches the kernel at once, so that it survives this process.
 class RunFolder {
  public:
-  explicit RunFolder(std::filesystem::path folder) : folder_(std::move(folder)) { make_folder(folder_); }
+  /// `goes_on`: a coordinator before this one has written to it.
+  RunFolder(std::filesystem::path folder, bool goes_on) : folder_(std::move(folder)) {
+    make_folder(folder_);
+    if (!goes_on) return;
+    std::ifstream book(folder_ / kBook);
+    std::string process;
+    for (std::uint64_t number = 0; book >> process >> number;) last_[process] = number;
+  }
 
+  /// Of a process's appends each is written once, however often it comes.
+  void append(const std::string& process, std::uint64_t number, const std::string& name,
+              std::span<const std::byte> bytes) {
+    std::uint64_t& last = last_[process];
+    if (number != 0 && number <= last) return;
+    append(name, bytes);
+    last = number;
+    if (process.empty()) return;
+    const std::string line = fmt::format("{} {}\n", process, number);
+    append(kBook, std::as_bytes(std::span(line)));
+  }
   void append(const std::string& name, std::span<const std::byte> bytes) {
     auto found = files_.find(name);
     if (found == files_.end()) found = files_.emplace(name, open(name, O_APPEND)).first;
@@ -45,6 +64,7 @@ class RunFolder {
 
  private:
   static constexpr std::size_t kOpenFiles = 256;
+  static constexpr const char* kBook = "reports/appends";  ///< a line of each: the process and its number
 
   static void make_folder(const std::filesystem::path& folder) {
     std::error_code error;
@@ -69,6 +89,7 @@ class RunFolder {
 
   std::filesystem::path folder_;
   std::map<std::string, Fd> files_;
+  std::map<std::string, std::uint64_t> last_;
 };
 
 /// What a ROUTER received. Messages are read into one buffer of the largest size and decoded in place.
@@ -110,8 +131,10 @@ class CoordinatorService::Impl {
  public:
   Impl(Options options, const JobKey& key, const Clock& clock)
       : on_progress_(std::move(options.on_progress)),
+        on_notice_(std::move(options.on_notice)),
         clock_(clock),
-        folder_(options.run_folder),
+        keeps_book_(options.plan.recovery.max_restarts > 0),
+        folder_(options.run_folder, options.plan.recovery.is_second),
         zap_(context_.handle(), {key.client_keys().public_key}),
         router_(context_.handle(), ZMQ_ROUTER),
         refusals_("coordinator", clock, std::move(options.on_refusals)),
@@ -176,7 +199,7 @@ class CoordinatorService::Impl {
   void carry_out(const Coordinator::Actions& actions) {
     for (const Coordinator::Event& event : actions.events) {
       try {
-        std::visit([&](const auto& what) { store(event.from, what); }, event.what);
+        std::visit([&](const auto& what) { store(event, what); }, event.what);
       } catch (const Error& error) {
         carry_out(coordinator_.abort(error, clock_.now()));
       }
@@ -189,14 +212,21 @@ class CoordinatorService::Impl {
     }
   }
 
-  void store(Peer, const control::Append& append) { folder_.append(append.file, append.bytes); }
-  void store(Peer from, const control::Report& report) {
-    folder_.replace(fmt::format("reports/{}-{}.json", to_string(from.role), from.rank), report.json);
+  void store(const Coordinator::Event& event, const control::Append& append) {
+    folder_.append(keeps_book_ ? event.process : "", keeps_book_ ? append.number : 0, append.file, append.bytes);
   }
-  void store(Peer from, const control::Progress& progress) { on_progress_(from, progress.text); }
+  void store(const Coordinator::Event& event, const control::Report& report) {
+    folder_.replace(fmt::format("reports/{}-{}.json", to_string(event.from.role), event.from.rank), report.json);
+  }
+  void store(const Coordinator::Event& event, const control::Progress& progress) {
+    on_progress_(event.from, progress.text);
+  }
+  void store(const Coordinator::Event&, const control::Notice& notice) { on_notice_(notice.text); }
 
   std::function<void(Peer, const std::string&)> on_progress_;
+  std::function<void(const std::string&)> on_notice_;
   const Clock& clock_;
+  const bool keeps_book_;
   RunFolder folder_;
   ZmqContext context_;
   ZapAuthenticator zap_;

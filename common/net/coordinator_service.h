@@ -24,6 +24,7 @@ class CoordinatorService {
     std::function<void(Peer, const std::string&)> on_progress = [](Peer, const std::string&) {};
     /// At most one line a second, of connections that were refused.
     std::function<void(const std::string& line)> on_refusals = [](const std::string&) {};
+    std::function<void(const std::string& line)> on_notice = [](const std::string&) {};
   };
 
   /// Binds; the join timeout starts now. Throws usage, naming --listen, where the address cannot be had, and

@@ -43,7 +43,13 @@ Addresses DataLinks::listen() {
   return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}, {"shm", name}};
 }
 
-void DataLinks::connect(const std::vector<Member>& members, Arena& arena, Moment deadline) {
+void DataLinks::become(Identity self) {
+  options_.self = self;
+  zmq_->become(self);
+  for (const auto& channel : shm_) channel->become(self);
+}
+
+void DataLinks::connect(const std::vector<Member>& members, Arena& arena, const Deadline& deadline) {
   std::map<Peer, std::string> near;
   std::map<Peer, std::string> far;
   if (options_.link && options_.way == Way::shm)

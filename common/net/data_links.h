@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
-#include <psring/common/base/clock.h>
+#include <psring/common/base/deadline.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/net/control_messages.h>
 #include <psring/common/net/handshake.h>
@@ -54,15 +54,17 @@ class DataLinks {
   void share_process(std::shared_ptr<LocalLink> local) { local_ = std::move(local); }
   /// Listens; returns what others need in order to connect.
   Addresses listen();
+  /// Another than the options said; after `listen`, before `connect`.
+  void become(Identity self);
   /// Links to all of `members`. `arena` is what this process lends them by shared memory.
   /// Throws usage where shared memory is demanded of another host, or of a shaped link; else as the channels do.
-  void connect(const std::vector<Member>& members, Arena& arena, Moment deadline);
+  void connect(const std::vector<Member>& members, Arena& arena, const Deadline& deadline);
   /// After the last `listen` and `connect`: the transport over all links.
   Transport& transport();
 
  private:
   const JobKey key_;
-  const Options options_;
+  Options options_;
   ByteLedger& ledger_;
   ZmqContext context_;
   std::optional<ZapAuthenticator> authenticator_;

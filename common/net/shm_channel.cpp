@@ -41,6 +41,7 @@ class ShmChannel final : public Channel {
   std::optional<Message> try_receive() override;
   bool arm() override;
   void woken() override { woken_ = true; }
+  void become(Identity self) override { options_.self = self; }
   int wait_fd() const override { return epoll_.get(); }
   std::size_t in_flight_bytes(Peer peer) const override {
     const Link* link = find(peer);
@@ -77,7 +78,7 @@ class ShmChannel final : public Channel {
     return Error(ErrorKind::peer_lost, fmt::format("{}: its end of the shared memory is closed", to_string(peer)));
   }
 
-  const ShmOptions options_;
+  ShmOptions options_;
   const Fd listener_;  ///< none at the connecting side
   const Fd epoll_;
   std::vector<Link> links_;
@@ -231,7 +232,7 @@ std::unique_ptr<Channel> listen_shm(const ShmOptions& options, const std::string
 }
 
 std::unique_ptr<Channel> connect_shm(const ShmOptions& options, Arena& arena, const std::map<Peer, std::string>& names,
-                                     Moment deadline) {
+                                     const Deadline& deadline) {
   auto channel = std::make_unique<ShmChannel>(Fd(), options);
   for (const auto& [server, name] : names) {
     try {

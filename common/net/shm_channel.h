@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include <psring/common/base/clock.h>
+#include <psring/common/base/deadline.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/handshake.h>
@@ -35,6 +35,6 @@ std::unique_ptr<Channel> listen_shm(const ShmOptions& options, const std::string
 /// REQUIRES: the arena is shared, and outlives the channel and its messages.
 /// Throws peer_lost where nobody listens, timeout, unauthorised, protocol.
 std::unique_ptr<Channel> connect_shm(const ShmOptions& options, Arena& arena, const std::map<Peer, std::string>& names,
-                                     Moment deadline);
+                                     const Deadline& deadline);
 
 }  // namespace psring::net

@@ -42,8 +42,8 @@ class TcpChannelImpl final : public TcpChannel {
   ~TcpChannelImpl() override;
 
   std::string listen(const std::string& host, std::uint16_t port) override;
-  void connect(const std::map<Peer, std::string>& endpoints, Moment deadline) override;
-  void await_links(const std::set<Peer>& peers, Moment deadline) override;
+  void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) override;
+  void await_links(const std::set<Peer>& peers, const Deadline& deadline) override;
 
   bool reaches(Peer peer) const override { return find(peer) != nullptr; }
   void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
@@ -154,7 +154,7 @@ std::string TcpChannelImpl::listen(const std::string& host, std::uint16_t port) 
   return endpoint;
 }
 
-void TcpChannelImpl::connect(const std::map<Peer, std::string>& endpoints, Moment deadline) {
+void TcpChannelImpl::connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) {
   std::vector<TcpOpening> openings;
   for (const auto& [peer, endpoint] : endpoints) {
     const std::uint64_t mark = random_mark();
@@ -188,7 +188,7 @@ TcpOpening TcpChannelImpl::open(Peer peer, const std::string& endpoint, const Tc
   }
 }
 
-void TcpChannelImpl::await_links(const std::set<Peer>& peers, Moment deadline) {
+void TcpChannelImpl::await_links(const std::set<Peer>& peers, const Deadline& deadline) {
   const auto missing = [&] {
     return std::find_if(peers.begin(), peers.end(), [&](Peer peer) { return !reaches(peer); });
   };

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include <psring/common/base/clock.h>
+#include <psring/common/base/deadline.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/key.h>
@@ -51,10 +51,10 @@ class TcpChannel : public Channel {
   /// Opens a link to each peer at its HOST:PORT, and serves those who connect here meanwhile: processes may connect
   /// to each other in any order, as long as of two only one does (rank r to all lower ranks). Throws peer_lost where
   /// nobody listens, timeout, unauthorised or protocol, naming the peer and the endpoint.
-  virtual void connect(const std::map<Peer, std::string>& endpoints, Moment deadline) = 0;
+  virtual void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) = 0;
 
   /// Waits until all of these are linked, whoever opened the links. Throws timeout, naming one that is not.
-  virtual void await_links(const std::set<Peer>& peers, Moment deadline) = 0;
+  virtual void await_links(const std::set<Peer>& peers, const Deadline& deadline) = 0;
 };
 
 std::unique_ptr<TcpChannel> make_tcp_channel(TcpOptions options);

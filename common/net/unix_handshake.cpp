@@ -31,7 +31,7 @@ HandshakeFrame refusal(Peer self, const Error& error) {
 }
 
 void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server, const std::string& where,
-                 std::span<const int> files, Moment deadline) {
+                 std::span<const int> files, const Deadline& deadline) {
   ClientHandshake handshake(key, self, server, where, random_nonce());
   send_frame(socket, handshake.start());
   while (!handshake.open()) {
@@ -43,7 +43,7 @@ void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server
 }
 
 std::pair<Identity, std::vector<Fd>> answer_handshake(const Fd& socket, const JobKey& key, Identity self,
-                                                      Moment deadline) {
+                                                      const Deadline& deadline) {
   ServerHandshake handshake(key, self, random_nonce());
   for (;;) {
     Packet packet = receive_packet(socket, deadline);

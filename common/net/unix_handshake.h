@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <psring/common/base/deadline.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/unix_socket.h>
@@ -21,9 +22,9 @@ HandshakeFrame refusal(Peer self, const Error& error);
 /// The connecting side, to its end; `files` go with the proof, once the server has proved the key.
 /// Throws unauthorised, protocol, timeout, peer_lost.
 void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server, const std::string& where,
-                 std::span<const int> files, Moment deadline);
+                 std::span<const int> files, const Deadline& deadline);
 /// The listening side, to its end: who has connected, and the files that came with the proof. Throws as above.
 std::pair<Identity, std::vector<Fd>> answer_handshake(const Fd& socket, const JobKey& key, Identity self,
-                                                      Moment deadline);
+                                                      const Deadline& deadline);
 
 }  // namespace psring::net

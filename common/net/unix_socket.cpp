@@ -86,11 +86,11 @@ std::optional<Fd> accept_unix(const Fd& listener) {
   }
 }
 
-Fd connect_unix(const std::string& name, Moment deadline) {
+Fd connect_unix(const std::string& name, const Deadline& deadline) {
   const Address address(name);
   Fd socket = make_socket();
   // A full backlog shows as EAGAIN, and no poll says when it has room: let the kernel wait, with a limit.
-  const Nanoseconds left = std::max(deadline - SystemClock().now(), Nanoseconds(1000));
+  const Nanoseconds left = std::max(deadline.moment() - SystemClock().now(), Nanoseconds(1000));
   const auto whole =
       std::min(std::chrono::duration_cast<std::chrono::microseconds>(left), std::chrono::microseconds(3'600'000'000));
   const timeval limit{whole.count() / 1'000'000, whole.count() % 1'000'000};
@@ -154,7 +154,7 @@ std::optional<Packet> receive_packet(const Fd& socket) {
   return packet;
 }
 
-Packet receive_packet(const Fd& socket, Moment deadline) {
+Packet receive_packet(const Fd& socket, const Deadline& deadline) {
   do {
     if (std::optional<Packet> packet = receive_packet(socket)) return std::move(*packet);
   } while (wait_for(socket, POLLIN, deadline));
@@ -166,10 +166,11 @@ bool hung_up(const Fd& socket) {
   return ::recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-bool wait_for(const Fd& fd, short events, Moment deadline) {
+bool wait_for(const Fd& fd, short events, const Deadline& deadline) {
   pollfd entry{fd.get(), events, 0};
   for (;;) {
-    const Nanoseconds left = deadline - SystemClock().now();
+    deadline.check();
+    const Nanoseconds left = deadline.next_sleep(SystemClock().now());
     if (left <= Nanoseconds(0)) return false;
     const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
     const int ready = ::ppoll(&entry, 1, &limit, nullptr);

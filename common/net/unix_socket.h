@@ -9,7 +9,7 @@
 
 #include <sys/types.h>
 
-#include <psring/common/base/clock.h>
+#include <psring/common/base/deadline.h>
 #include <psring/common/base/fd.h>
 
 namespace psring::net {
@@ -30,7 +30,7 @@ Fd listen_unix(const std::string& name);
 /// The next client, or none. One of another user is hung up on.
 std::optional<Fd> accept_unix(const Fd& listener);
 /// Throws peer_lost where nobody listens, timeout, and unauthorised where it is another user.
-Fd connect_unix(const std::string& name, Moment deadline);
+Fd connect_unix(const std::string& name, const Deadline& deadline);
 
 /// The process at the other end when the socket was connected; 0 where the system does not say.
 pid_t process_behind(const Fd& socket);
@@ -41,11 +41,11 @@ void send_packet(const Fd& socket, std::span<const std::byte> bytes, std::span<c
 /// larger than allowed.
 std::optional<Packet> receive_packet(const Fd& socket);
 /// Waits for a packet; throws timeout.
-Packet receive_packet(const Fd& socket, Moment deadline);
+Packet receive_packet(const Fd& socket, const Deadline& deadline);
 /// Has the other end hung up, with nothing left to read?
 bool hung_up(const Fd& socket);
 
 /// Waits for poll(2)'s `events`; false once the deadline has passed.
-bool wait_for(const Fd& fd, short events, Moment deadline);
+bool wait_for(const Fd& fd, short events, const Deadline& deadline);
 
 }  // namespace psring::net

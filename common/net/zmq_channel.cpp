@@ -39,7 +39,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   ~ZmqChannelImpl() override;
 
   std::string listen(const std::string& address) override;
-  void connect(const std::map<Peer, std::string>& endpoints, Moment deadline) override;
+  void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) override;
   std::uint64_t refused_frames() const override { return refused_frames_; }
 
   bool reaches(Peer peer) const override { return links_.contains(peer); }
@@ -47,6 +47,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   std::optional<Message> try_receive() override;
   bool arm() override;
   void woken() override { woken_ = true; }
+  void become(Identity self) override { options_.self = self; }
   int wait_fd() const override { return epoll_.get(); }
   std::size_t in_flight_bytes(Peer peer) const override {
     const auto found = links_.find(peer);
@@ -82,7 +83,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   void watch(int fd, int operation);
 
   ZmqContext& context_;
-  const ZmqOptions options_;
+  ZmqOptions options_;
   const int exceptions_ = std::uncaught_exceptions();
   const Fd epoll_;
   const std::shared_ptr<ZmqOutbox> outbox_;
@@ -134,7 +135,7 @@ std::string ZmqChannelImpl::listen(const std::string& address) {
   return router_->get_text(ZMQ_LAST_ENDPOINT);
 }
 
-void ZmqChannelImpl::connect(const std::map<Peer, std::string>& endpoints, Moment deadline) {
+void ZmqChannelImpl::connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) {
   const SystemClock clock;
   std::vector<std::unique_ptr<ZmqDealer>> fresh;
   fresh.reserve(endpoints.size());
@@ -151,7 +152,8 @@ void ZmqChannelImpl::connect(const std::map<Peer, std::string>& endpoints, Momen
       items.push_back({dealer->monitor().handle(), 0, ZMQ_POLLIN, 0});
     }
     if (missing == nullptr) break;
-    const Nanoseconds left = deadline - clock.now();
+    deadline.check();
+    const Nanoseconds left = deadline.next_sleep(clock.now());
     if (left <= Nanoseconds(0))
       fail(ErrorKind::timeout, "no link to {} at {}: {}", to_string(missing->peer()), missing->endpoint(),
            missing->obstacle());

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include <psring/common/base/clock.h>
+#include <psring/common/base/deadline.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/refusals.h>
@@ -50,7 +50,7 @@ class ZmqChannel : public Channel {
   /// Opens a link to each peer at its endpoint. Waits for those who do not listen yet, and throws timeout at
   /// the deadline, unauthorised, protocol or peer_lost before, naming the peer and the endpoint. Serves nobody
   /// meanwhile: two processes must not connect to each other.
-  virtual void connect(const std::map<Peer, std::string>& endpoints, Moment deadline) = 0;
+  virtual void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) = 0;
 
   /// Frames dropped because their sender had not proved the key.
   virtual std::uint64_t refused_frames() const = 0;

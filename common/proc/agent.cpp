@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -40,7 +39,7 @@ class Agent {
     try {
       while (!link_.finished()) {
         if (signals_.take()) return interrupted();
-        if (const auto roles = link_.try_start_roles()) start(*roles);
+        while (const auto order = link_.next_order(Moment::min())) carry_out(*order);
         link_.check();
         // No deadline of its own: the link's thread watches the coordinator, and wakes us.
         relay_next(kNever);
@@ -52,12 +51,28 @@ class Agent {
   }
 
  private:
+  using Order = net::ControlLink::Order;
+
+  static std::string name_of(net::Peer role) { return fmt::format("{}-{}", to_string(role.role), role.rank); }
+
+  void carry_out(const Order& order) {
+    if (order.kind == Order::Kind::start) start(order.roles);
+    if (order.kind == Order::Kind::end) end(order.roles);
+    if (order.kind == Order::Kind::tell) options_.on_notice(order.text);
+  }
+
+  /// One that does not run any more is told of again: who asks may not have heard.
+  void end(const std::vector<net::Peer>& roles) {
+    for (const net::Peer& role : roles)
+      if (!cluster_.kill(name_of(role))) link_.role_exited({.role = role, .signal = SIGKILL, .gone = true});
+  }
+
   void start(const std::vector<net::Peer>& roles) {
     for (const net::Peer& role : roles) {
       std::vector<std::string> argv = options_.command;
       argv.insert(argv.end(), {fmt::format("role-{}", to_string(role.role)), "--rdzv-endpoint", options_.endpoint,
                                "--key", options_.key_file.string(), "--rank", std::to_string(role.rank)});
-      const std::string name = fmt::format("{}-{}", to_string(role.role), role.rank);
+      const std::string name = name_of(role);
       cluster_.start(name, std::move(argv), options_.inherited);
       roles_[name] = role;
     }
@@ -65,7 +80,8 @@ class Agent {
 
   /// Waits for an exit and tells of it, or for news of the link, or a signal. False: the deadline has passed.
   bool relay_next(Moment deadline) {
-    const std::array<int, 2> wake = {wake_.get(), signals_.fd()};
+    std::vector<int> wake = options_.tend();
+    wake.insert(wake.end(), {wake_.get(), signals_.fd()});
     if (const auto exit = cluster_.next_exit(deadline, wake)) relay(*exit);
     eventfd_t count = 0;
     ::eventfd_read(wake_.get(), &count);
@@ -73,7 +89,8 @@ class Agent {
   }
 
   void relay(const ProcessExit& exit) {
-    link_.role_exited({roles_.at(exit.name), exit.status, exit.signal, message_of(exit)});
+    link_.role_exited(
+        {roles_.at(exit.name), exit.status, exit.signal, message_of(exit), static_cast<std::uint32_t>(exit.pid)});
   }
 
   AgentResult interrupted() {

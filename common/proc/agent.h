@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,10 @@ struct AgentOptions {
   Nanoseconds join_timeout = std::chrono::seconds(30);
   Nanoseconds abort_grace = std::chrono::seconds(2);  ///< for roles to say what they have to say and end
   Nanoseconds kill_grace = std::chrono::seconds(1);   ///< between SIGTERM and SIGKILL
+  /// What the coordinator wants people to know.
+  std::function<void(const std::string& line)> on_notice = [](const std::string&) {};
+  /// Something else to look after; gives descriptors whose being readable is a reason to look again.
+  std::function<std::vector<int>()> tend = [] { return std::vector<int>(); };
 };
 
 struct AgentResult {

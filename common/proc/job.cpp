@@ -71,6 +71,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("heartbeat_timeout", o.heartbeat_timeout);
   visit("join_timeout", o.join_timeout);
   visit("op_timeout", o.op_timeout);
+  visit("max_restarts", o.max_restarts);
+  visit("replicas", o.replicas);
   visit("resume", o.resume);
   visit("checkpoint_every", o.checkpoint_every);
   visit("checkpoint_dir", o.checkpoint_dir);

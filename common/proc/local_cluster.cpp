@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -100,7 +101,8 @@ LocalCluster::~LocalCluster() {
 pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv, std::span<const int> inherited) {
   check(!argv.empty(), "a process without a program");
   const std::filesystem::path log_path = log_folder_ / (name + ".log");
-  Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  const int anew = started_.insert(name).second ? O_TRUNC : 0;
+  Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | anew | O_APPEND | O_CLOEXEC, 0644));
   if (!log) fail(ErrorKind::data, "{}: {}", log_path.string(), std::strerror(errno));
   const Fd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe errors = make_pipe();
@@ -128,6 +130,12 @@ pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv
   processes_.push_back({name, pid, std::move(pid_fd), std::move(errors.read_end), std::move(log), {}, {}});
   check(static_cast<bool>(processes_.back().pid_fd), "no pidfd: {}", std::strerror(errno));
   return pid;
+}
+
+bool LocalCluster::kill(const std::string& name) {
+  const auto found =
+      std::find_if(processes_.begin(), processes_.end(), [&](const Process& process) { return process.name == name; });
+  return found != processes_.end() && ::kill(-found->pid, SIGKILL) == 0;
 }
 
 std::optional<ProcessExit> LocalCluster::next_exit(Moment deadline, std::span<const int> wake_fds) {

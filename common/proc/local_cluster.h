@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <list>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,7 +45,11 @@ class LocalCluster {
   /// Starts argv[0] (found as execvp finds it). `inherited` stay open in it under their own numbers, all other
   /// descriptors but the standard ones should be CLOEXEC. Throws data, naming the program, where it cannot be
   /// executed.
+  /// Where one of that name was started before, the log goes on.
   pid_t start(const std::string& name, std::vector<std::string> argv, std::span<const int> inherited = {});
+
+  /// SIGKILL to one and all in its group, whose end is told as every other. False where none of that name runs.
+  bool kill(const std::string& name);
 
   /// The next process that has ended, with its log complete. Nothing where the deadline has passed, one of
   /// `wake_fds` is readable, or no process is left and there is nothing to wake for.
@@ -73,6 +78,7 @@ class LocalCluster {
   std::filesystem::path log_folder_;
   const Clock& clock_;
   std::list<Process> processes_;
+  std::set<std::string> started_;
 };
 
 }  // namespace psring

@@ -50,7 +50,7 @@ void Membership::prepare(const std::string& host, const std::string& bind, std::
   if (!job_.link.empty()) link = net::parse_link(job_.link);
   for (const Fault& fault : faults_of(job_.fault, self()))
     if (fault.kind == Fault::Kind::link && link) link->bits_per_second = fault.bits_per_second;
-  FaultTrigger(job_.fault, self()).arm();
+  if (epoch() == 0) FaultTrigger(job_.fault, self()).arm();
   refusals_.emplace(to_string(self()), clock_, [](const std::string& line) { fmt::print("{}\n", line); });
   link_options_ = {.self = {self(), 0},
                    .way = net::parse_way(job_.transport),
@@ -63,13 +63,30 @@ void Membership::prepare(const std::string& host, const std::string& bind, std::
                    .card = local ? local->card() : nullptr,
                    .refusals = &*refusals_};
   link_options_ = net::with_card(std::move(link_options_));
-  links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
+  make_links();
   if (local) links_->share_process(std::move(local));
 }
 
-std::vector<net::Member> Membership::meet(const net::Addresses& addresses) {
-  link_->ready(addresses);
-  return link_->members(deadline());
+void Membership::make_links() {
+  link_options_.self = {self(), epoch()};
+  links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
+}
+
+std::vector<net::Member> Membership::meet(const net::Addresses& addresses, std::uint64_t step, bool has_state) {
+  link_->ready(addresses, step, has_state);
+  std::vector<net::Member> members = link_->members(deadline().moment());
+  link_options_.self = {self(), epoch()};
+  links_->become(link_options_.self);
+  return members;
+}
+
+void Membership::regroup(const Error& error) {
+  link_->on_change({});
+  links_.reset();
+  kept_.clear();
+  link_->stuck(error);
+  link_->await_epoch(deadline().moment());
+  make_links();
 }
 
 std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role role) {
@@ -179,7 +196,16 @@ void run_role(const RoleOptions& options, net::Role role, const std::function<vo
 void run_role(Membership& membership, const std::function<void(Membership&)>& body) {
   MemoryLog memory(membership);
   try {
-    body(membership);
+    for (bool ended = false; !ended;) {
+      try {
+        body(membership);
+        ended = true;
+      } catch (const Error& error) {
+        if (!membership.outlives(error)) throw;
+        fmt::print("{}: {}; regrouping\n", to_string(membership.self()), error.what());
+        membership.regroup(error);
+      }
+    }
     memory.finish();
     membership.link().flush(membership.clock().now() + std::chrono::seconds(10));
   } catch (const std::exception& exception) {

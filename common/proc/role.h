@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/deadline.h>
+#include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/trace.h>
 #include <psring/common/net/control_link.h>
@@ -31,6 +33,7 @@ class Membership {
   net::ControlLink& link() { return *link_; }
   const JobOptions& job() const { return job_; }
   std::uint32_t rank() const { return link_->rank(); }
+  std::uint32_t epoch() const { return link_->epoch(); }
   net::DataLinks& links() { return *links_; }
   /// For links that a role makes itself.
   const net::JobKey& key() const { return key_; }
@@ -45,10 +48,22 @@ class Membership {
   /// Lives in another role's process, which is who tells of that process's resident memory.
   bool is_guest() const { return guest_; }
 
-  /// Tells the coordinator how this process is reached and waits for all servers and workers; returns them, ordered
-  /// by role and rank.
-  std::vector<net::Member> meet(const net::Addresses& addresses);
-  Moment deadline() const { return clock_.now() + from_seconds(job_.join_timeout); }
+  /// Tells the coordinator how this process is reached, the step that it has come to, and whether it has state from
+  /// which the job can go on; waits for all servers and workers, and returns them, ordered by role and rank. With them
+  /// comes this process's own rank, which may be another than before.
+  std::vector<net::Member> meet(const net::Addresses& addresses, std::uint64_t step = 0, bool has_state = false);
+  /// For whatever has to come about before the job can begin, or go on.
+  Deadline deadline() {
+    return {clock_.now() + from_seconds(job_.join_timeout), [this] { link_->check(); }};
+  }
+
+  /// May the job go on after what a peer's loss did to this process?
+  bool outlives(const Error& error) const {
+    return job_.max_restarts > 0 && error.kind() == ErrorKind::peer_lost && !guest_;
+  }
+  /// Leaves the epoch of the membership for the next: closes all data links, and lets go of what was kept for them.
+  /// Throws what the job ends with, where it does.
+  void regroup(const Error& error);
 
   /// Adds bytes to a file of the run folder, in pieces that fit.
   void append(const std::string& file, std::string_view text);
@@ -59,6 +74,7 @@ class Membership {
 
  private:
   void prepare(const std::string& host, const std::string& bind, std::shared_ptr<net::LocalLink> local);
+  void make_links();
 
   const SystemClock clock_;
   net::Role role_;
@@ -84,8 +100,8 @@ std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& work
 /// order of their ranks. Throws usage where hosts do not have as many each.
 std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<net::Member>& workers);
 
-/// Runs a role that has joined: calls `body`, and sees to it that the coordinator hears of an error before it is
-/// thrown on.
+/// Runs a role that has joined: calls `body`, again in each epoch of the membership, and sees to it that the coordinator
+/// hears of an error before it is thrown on.
 void run_role(Membership& membership, const std::function<void(Membership&)>& body);
 /// The same of the role that a process is: makes its membership first.
 void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body);

@@ -1,0 +1,274 @@
+#include <algorithm>
+#include <utility>
+
+#include <psring/common/net/coordinator.h>
+
+namespace psring::net {
+namespace {
+
+bool is_role(Role role) { return role == Role::server || role == Role::worker; }
+
+}  // namespace
+
+/// The job has lost a role, or (a place that is no role's) something that nobody can name. False where that is its end;
+/// then `text` may say more.
+bool Coordinator::goes_on_without(Peer place, ErrorKind kind, std::string& text) {
+  const RecoveryPlan& plan = plan_.recovery;
+  if (plan.max_restarts == 0 || kind != ErrorKind::peer_lost || place.role == Role::agent) return false;
+  if (phase_ >= Phase::finishing && is_role(place.role)) return ends_without(place);
+  if (restarts_ == plan.max_restarts) {
+    text += fmt::format("; --max-restarts {}: no more", plan.max_restarts);
+    return false;
+  }
+  ++restarts_;
+  if (!lost_at_) lost_at_ = now_;
+  notice(text);
+  if (plan_.colocated && is_role(place.role)) {
+    remove({Role::server, place.rank});
+    place.role = Role::worker;  // the process
+  }
+  if (is_role(place.role)) {
+    remove(place);
+    to_start_.insert(place);
+  }
+  if (phase_ == Phase::running) {
+    regroup(text);
+  } else if (epoch_ > 0 && !anew_) {
+    settled_ = false;  // it may have been the one with the state
+  }
+  start_absent();
+  return true;
+}
+
+/// Its workers are done: what is lost now is its report.
+bool Coordinator::ends_without(Peer place) {
+  const auto found = members_.find(place);
+  if (found == members_.end()) return false;
+  found->second.reported = true;
+  found->second.exited = !running_.contains(place);
+  if (!found->second.exited) end_process(place);
+  notice(fmt::format("{} was lost after the workers were done", to_string(found->second.member)));
+  return true;
+}
+
+void Coordinator::remove(Peer place) {
+  if (const auto found = members_.find(place); found != members_.end()) {
+    former_[found->second.connection] = process_of(found->second);
+    connections_.erase(found->second.connection);
+    members_.erase(found);
+  }
+  if (!running_.contains(place)) return;
+  ending_.insert(place);
+  end_process(place);
+}
+
+void Coordinator::end_process(Peer place) {
+  send_to_agents({place}, [](std::vector<Peer> roles) { return control::EndRoles{std::move(roles)}; });
+}
+
+/// Those of `to_start_` that have ended, and whose start does not depend on what is not known yet.
+void Coordinator::start_absent() {
+  std::set<Peer> now;
+  std::copy_if(to_start_.begin(), to_start_.end(), std::inserter(now, now.end()),
+               [&](Peer place) { return !ending_.contains(place) && may_start(place); });
+  for (const Peer place : now) to_start_.erase(place);
+  running_.insert(now.begin(), now.end());
+  send_to_agents(now, [](std::vector<Peer> roles) { return control::StartRoles{std::move(roles)}; });
+}
+
+/// Where all begin anew, a role that was started before that is known would be ended again.
+bool Coordinator::may_start(Peer place) const {
+  switch (plan_.recovery.keepers) {
+    case RecoveryPlan::Keepers::workers:
+      return true;
+    case RecoveryPlan::Keepers::servers:
+      return settled_ || place.role == Role::worker || plan_.replicas;
+    default:
+      return settled_;
+  }
+}
+
+void Coordinator::send_to_agents(const std::set<Peer>& places, auto make_message) {
+  for (const auto& [place, state] : members_) {
+    if (place.role != Role::agent) continue;
+    std::vector<Peer> own = roles_of_agent(plan_, place.rank);
+    std::erase_if(own, [&](Peer role) { return !places.contains(role); });
+    if (!own.empty()) send(state, make_message(std::move(own)));
+  }
+}
+
+void Coordinator::regroup(const std::string& text) {
+  ++epoch_;
+  settled_ = anew_ = returning_ = false;
+  resumed_.clear();
+  symptom_.reset();
+  cause_due_ = kNever;
+  for (auto& [place, state] : members_) {
+    if (!is_role(place.role)) continue;
+    state.ready = state.running = state.done = state.reported = state.failed = state.has_state = false;
+    state.epoch = epoch_;
+    send(state, control::Regroup{epoch_, text});
+  }
+  enter(Phase::joining, now_ + plan_.join_timeout);
+}
+
+void Coordinator::on(State& from, const control::Stuck& message) {
+  if (message.epoch < epoch_ || symptom_ || phase_ >= Phase::closing) return;
+  symptom_ = Error(ErrorKind::peer_lost, fmt::format("{}: {}", to_string(from.member), message.text));
+  cause_due_ = now_ + plan_.cause_grace;
+}
+
+void Coordinator::on(State& from, const control::Resumed& message) {
+  if (message.epoch < epoch_) return;
+  resumed_.insert(connections_.at(from.connection));
+  if (!lost_at_ || resumed_.size() < plan_.workers) return;
+  const double took = seconds(now_ - *lost_at_);
+  lost_at_.reset();
+  notice(fmt::format("epoch {}: going on with step {}, {:.2f} s after the loss was noticed", epoch_, message.step, took));
+  const std::string line = fmt::format("{{\"epoch\":{},\"step\":{},\"seconds\":{:.6f}}}\n", epoch_, message.step, took);
+  const auto bytes = std::as_bytes(std::span(line));
+  actions_.events.push_back({{Role::coordinator, 0}, {}, control::Append{"recoveries.jsonl", {bytes.begin(), bytes.end()}}});
+}
+
+bool Coordinator::survivors_are_ready() const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const auto& m) { return !is_role(m.first.role) || m.second.ready; });
+}
+
+bool Coordinator::state_is_kept() const {
+  const auto has = [&](Role role, std::uint32_t rank) {
+    const auto found = members_.find({role, rank});
+    return found != members_.end() && found->second.has_state;
+  };
+  if (plan_.recovery.keepers == RecoveryPlan::Keepers::workers) {
+    for (std::uint32_t rank = 0; rank < plan_.workers; ++rank)
+      if (has(Role::worker, rank)) return true;
+    return false;
+  }
+  if (plan_.recovery.keepers == RecoveryPlan::Keepers::nobody) return false;
+  const std::uint32_t shards = plan_.replicas ? plan_.servers / 2 : plan_.servers;
+  for (std::uint32_t rank = 0; rank < shards; ++rank)
+    if (!has(Role::server, rank) && !(plan_.replicas && has(Role::server, rank + shards))) return false;
+  return true;
+}
+
+/// All who are left have told what they have.
+void Coordinator::settle_epoch() {
+  if (!state_is_kept()) return begin_anew();
+  settled_ = true;
+  start_absent();
+}
+
+/// A server without state gives its duty to its replica, if that has it.
+void Coordinator::promote_replicas() {
+  if (!plan_.replicas || anew_ || epoch_ == 0) return;
+  const std::uint32_t shards = plan_.servers / 2;
+  std::map<std::uint32_t, State*> by_duty;
+  for (auto& [place, state] : members_)
+    if (place.role == Role::server) by_duty[state.member.peer.rank] = &state;
+  for (std::uint32_t rank = 0; rank < shards; ++rank) {
+    State& server = *by_duty.at(rank);
+    State& replica = *by_duty.at(rank + shards);
+    if (server.has_state || !replica.has_state) continue;
+    std::swap(server.member.peer, replica.member.peer);
+    notice(fmt::format("the replica of server {} takes its place", rank));
+  }
+}
+
+/// All roles are ended, and start from what was saved last.
+void Coordinator::begin_anew() {
+  std::uint64_t reached = 0;
+  for (const auto& [place, state] : members_) reached = std::max(reached, state.step);
+  const RecoveryPlan::Anew anew = plan_.recovery.begin_anew();
+  plan_.job = anew.job;
+  notice(fmt::format("the job begins again with step {}, {} steps are repeated", anew.step,
+                     reached - std::min(reached, anew.step)));
+  ++epoch_;
+  settled_ = anew_ = true;
+  for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
+  for (const Peer place : places()) {
+    remove(place);
+    to_start_.insert(place);
+  }
+  enter(Phase::joining, now_ + plan_.join_timeout);
+  start_absent();
+}
+
+std::vector<Peer> Coordinator::places() const {
+  std::vector<Peer> all;
+  for (std::uint32_t agent = 0; agent < plan_.agents; ++agent) {
+    const auto own = roles_of_agent(plan_, agent);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+/// The duty that nobody has: that of the place, unless its replica has taken it.
+Peer Coordinator::free_duty(Peer place) const {
+  if (!plan_.replicas || place.role != Role::server) return place;
+  const std::uint32_t shards = plan_.servers / 2;
+  const Peer other{Role::server, (place.rank + shards) % plan_.servers};
+  const auto found = members_.find(other);
+  return found != members_.end() && found->second.member.peer == place ? other : place;
+}
+
+/// A member that had joined says where it was: to the same coordinator over a new connection, or to a new one.
+void Coordinator::come_back(const Connection& from, const control::Hello& message) {
+  const Peer place{message.role, message.rank.value_or(0)};
+  const auto found = members_.find(place);
+  const bool known = found != members_.end() && found->second.member.pid == message.pid;
+  const auto is_taken = [&](const auto& m) { return m.first != place && m.second.member.peer == message.duty; };
+  if (place.role == Role::coordinator || place.rank >= expected(place.role) || message.duty.role != place.role ||
+      message.duty.rank >= expected(place.role) || std::any_of(members_.begin(), members_.end(), is_taken))
+    return refuse(from, ErrorKind::protocol, fmt::format("{} as {} has no place here", to_string(place),
+                                                         to_string(message.duty)));
+  if (result_.failure || (!known && !(returning_ && found == members_.end())))
+    return refuse(from, ErrorKind::peer_lost, "the job has gone on without it");
+  if (known) connections_.erase(found->second.connection);
+  connections_[from] = place;
+  State& state = members_[place];
+  state.connection = from;
+  state.heard = now_;
+  if (known) return;
+  state.member = {message.duty, message.host_id, message.hostname, message.pid, {}};
+  state.epoch = *message.epoch;
+  state.ready = state.running = message.running;
+  epoch_ = std::max(epoch_, state.epoch);
+  if (place.role != Role::agent) return;
+  const auto roles = roles_of_agent(plan_, place.rank);
+  running_.insert(roles.begin(), roles.end());
+}
+
+void Coordinator::await_returns() {
+  returning_ = true;
+  deadline_ = next_tick_ = now_ + 2 * plan_.heartbeat_timeout;
+}
+
+/// All are back who will come.
+void Coordinator::end_returns() {
+  returning_ = false;
+  const auto count = [&](auto&& holds) {
+    return std::count_if(members_.begin(), members_.end(),
+                         [&](const auto& m) { return is_role(m.first.role) && holds(m.second); });
+  };
+  const auto running = count([&](const State& state) { return state.running && state.epoch == epoch_; });
+  if (running == 0 && epoch_ == 0) {  // it had not begun
+    enter(Phase::joining, now_ + plan_.join_timeout);
+  } else if (missing().empty() && static_cast<std::size_t>(running) == plan_.workers + plan_.servers) {
+    enter(Phase::running, kNever);
+  } else {
+    phase_ = Phase::running;
+    for (const Peer place : places())
+      if (!members_.contains(place))
+        lose(place, ErrorKind::peer_lost, fmt::format("{} did not come back to the coordinator", to_string(place)));
+    if (phase_ == Phase::running) regroup("the coordinator was lost");
+  }
+}
+
+void Coordinator::notice(std::string text) {
+  for (const auto& [place, state] : members_)
+    if (place.role == Role::agent) send(state, control::Notice{text});
+  actions_.events.push_back({{Role::coordinator, 0}, {}, control::Notice{std::move(text)}});
+}
+
+}  // namespace psring::net

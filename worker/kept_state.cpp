@@ -1,0 +1,64 @@
+#include <algorithm>
+#include <utility>
+
+#include <psring/optim/checkpoint_shard.h>
+#include <psring/worker/kept_state.h>
+
+namespace psring::worker {
+
+std::optional<KeptState> KeptState::of(Strategy& strategy, const Layout& layout) {
+  auto whole = strategy.whole_state();
+  if (!whole) return std::nullopt;
+  KeptState kept{whole->next.index, strategy.loss_scaler().state(), {}};
+  kept.units.resize(layout.units.size());
+  for (const optim::StatePart& part : whole->parts) {
+    const auto unit = static_cast<std::size_t>(part.unit - layout.units.data());
+    std::vector<float>& values = kept.units[unit][part.array];
+    values.resize(layout.units[unit].elements);
+    widen(part.values, std::span(values).subspan(part.range.begin, part.range.size()));
+  }
+  return kept;
+}
+
+void KeptState::restore(Context& context) const {
+  const auto read = [this](UnitId unit, const std::string& array, Range range, std::span<float> out) {
+    const std::vector<float>& values = units[unit].at(array);
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(range.begin), range.size(), out.begin());
+  };
+  context.first_step = step;
+  context.optimizer.loss_scaler.restore(scalars);
+  context.initial = [read](UnitId unit, Range range, std::span<float> out) { read(unit, optim::kValues, range, out); };
+  context.optimizer.initial_state = [read](UnitId unit, Range range, std::size_t slot, std::span<float> out) {
+    read(unit, optim::slot_array(slot), range, out);
+  };
+}
+
+std::optional<KeptState> newest(ring::ProcessGroup& group, std::optional<KeptState> own, const Layout& layout,
+                                std::size_t slots, const std::map<std::string, double>& scalars) {
+  // The step that comes next, plus one: 0 is who has nothing.
+  std::vector<ring::Located<double>> furthest(1);
+  furthest[0] = {own ? static_cast<double>(own->step) + 1 : 0, static_cast<std::int64_t>(group.rank())};
+  group.all_reduce(std::span(furthest), ring::ReduceOp::Kind::maxloc).wait();
+  if (furthest[0].value == 0) return std::nullopt;
+  const auto root = static_cast<std::size_t>(furthest[0].index);
+  KeptState state = own ? std::move(*own) : KeptState{.step = 0, .scalars = scalars, .units = {}};
+  state.step = static_cast<std::uint64_t>(furthest[0].value) - 1;
+  state.units.resize(layout.units.size());
+  std::vector<double> numbers;
+  for (const auto& [name, value] : state.scalars) numbers.push_back(value);
+  group.broadcast(std::span(numbers), root).wait();
+  auto number = numbers.begin();
+  for (auto& [name, value] : state.scalars) value = *number++;
+  for (UnitId unit = 0; unit < layout.units.size(); ++unit) {
+    const auto give = [&](const std::string& array) {
+      std::vector<float>& values = state.units[unit][array];
+      values.resize(layout.units[unit].elements);
+      group.broadcast(std::span(values), root).wait();
+    };
+    give(optim::kValues);
+    for (std::size_t slot = 0; layout.units[unit].trained && slot < slots; ++slot) give(optim::slot_array(slot));
+  }
+  return state;
+}
+
+}  // namespace psring::worker
