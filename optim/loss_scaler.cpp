@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include <psring/common/base/error.h>
@@ -76,6 +77,20 @@ void LossScaler::restore(const std::map<std::string, double>& state) {
   if (!moves_) return;
   take("loss_scale", scale_, is_scale);
   take("good_steps", good_, [&](double value) { return count(value) && value < kGrowthInterval; });
+}
+
+std::array<std::byte, LossScaler::kBytes> LossScaler::store() const {
+  const double values[] = {scale_, static_cast<double>(good_), static_cast<double>(skipped_)};
+  std::array<std::byte, kBytes> bytes;
+  static_assert(sizeof(values) == kBytes);
+  std::memcpy(bytes.data(), values, kBytes);
+  return bytes;
+}
+
+void LossScaler::load(std::span<const std::byte, kBytes> bytes) {
+  double values[3];
+  std::memcpy(values, bytes.data(), kBytes);
+  restore({{"loss_scale", values[0]}, {"good_steps", values[1]}, {"skipped_steps", values[2]}});
 }
 
 }  // namespace psring::optim

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace psring::optim {
@@ -32,6 +35,12 @@ class LossScaler {
   /// too.
   std::map<std::string, double> state() const;
   void restore(const std::map<std::string, double>& state);
+
+  /// The same on the wire: the scale, the good steps and the skipped ones, f64 each, little endian.
+  static constexpr std::size_t kBytes = 24;
+  std::array<std::byte, kBytes> store() const;
+  /// As restore. Throws data.
+  void load(std::span<const std::byte, kBytes> bytes);
 
  private:
   float scale_ = 1;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -166,7 +167,40 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
     fail(ErrorKind::protocol, "{} describes another model than the first worker did",
          to_string(message.header.sender()));
   }
-  replies.push_back({message.header.sender(), answer_to(message.header, FrameType::layout_ok), {}});
+  replies.push_back(layout_ok(message.header));
+}
+
+/// Says where its worker goes on, and how losses are scaled there.
+net::Outgoing Shard::layout_ok(const FrameHeader& asked) const {
+  FrameHeader header = answer_to(asked, FrameType::layout_ok);
+  header.version = goes_on_at(asked.sender_rank);
+  if (!scaler_.active()) return {asked.sender(), header, {}};
+  const auto scale = std::make_shared<const std::array<std::byte, optim::LossScaler::kBytes>>(scaler_.store());
+  return {asked.sender(), header, *scale, scale};  // shared: the frame's holder
+}
+
+/// The least over trained pieces: of their versions or, where each push is an update, of the worker's clocks.
+std::uint64_t Shard::goes_on_at(std::uint32_t worker) const {
+  std::optional<std::uint64_t> least;
+  for (const Slot& slot : slots_) {
+    if (!trained(slot)) continue;
+    const std::uint64_t at = slot.workers.empty() ? slot.version : slot.workers[worker].clock;
+    least = std::min(least.value_or(at), at);
+  }
+  return least.value_or(options_.first_version);
+}
+
+void Shard::begin_epoch() {
+  check(options_.optimizer != nullptr && !options_.optimizer->layerwise(),
+        "a job whose shards do not keep two whole versions cannot go on in a new epoch");
+  for (Slot& slot : slots_) {
+    slot.waiters.clear();
+    forget_pushes(slot);
+  }
+  aggregated_ = 0;
+  summing_ = false;
+  verdict_.begin_epoch();
+  save_.reset();
 }
 
 std::size_t Shard::bytes_for(const Layout& layout) const {
@@ -267,8 +301,8 @@ void Shard::on_initial(const Message& message, std::vector<net::Outgoing>& repli
   Slot& slot = find(message);
   if (message.header.sender_rank != 0) fail(ErrorKind::protocol, "initial values come from worker 0");
   if (slot.initialised) {
-    if (slot.version > 0 || !layout_.initial_by_worker) fail(ErrorKind::protocol, "initial values after the start");
-    return;
+    if (!layout_.initial_by_worker) fail(ErrorKind::protocol, "initial values after the start");
+    return;  // again, of a worker that began anew: it has not heard that they were taken
   }
   begin_with(slot, ConstElements(message.payload.data(), slot.piece.range.size(), DType::f32).as<float>());
   slot.initialised = true;
@@ -310,6 +344,14 @@ Shard::Slot& Shard::find(const Message& message) {
   return *at;
 }
 
+/// That a pull can be answered, now or later: where it is answered exactly, what is past is gone.
+void Shard::check_there(const Slot& slot, std::uint64_t wanted) const {
+  if (!options_.consistency.exact() || wanted >= slot.version) return;
+  const bool kept = options_.optimizer != nullptr && trained(slot) && wanted >= options_.first_version;
+  if (!kept || wanted + 1 < slot.version)
+    fail(ErrorKind::protocol, "a pull of version {} of unit {}, which is at {}", wanted, slot.piece.unit, slot.version);
+}
+
 /// Keeps what waits bounded: a worker that asks anew has given up what it asked for before.
 void Shard::wait(Slot& slot, Waiter waiter) {
   std::erase_if(slot.waiters, [&](const Waiter& other) { return other.peer == waiter.peer; });
@@ -327,6 +369,7 @@ void Shard::on_push(Message message, std::vector<net::Outgoing>& replies) {
   if (left_[header.sender_rank]) fail(ErrorKind::protocol, "a push of {}, which has left", to_string(header.sender()));
   if (!slot.initialised) fail(ErrorKind::protocol, "a push before the initial values are there");
   if (header.type == FrameType::push_pull) {
+    check_there(slot, header.step + 1);
     Waiter waiter{header.sender(), header, message.reply_space, message.holder, false};
     waiter.header.version = header.step + 1;
     wait(slot, std::move(waiter));
@@ -412,6 +455,7 @@ void Shard::on_pull(Message& message, std::vector<net::Outgoing>& replies) {
   if (!trained(slot) && (options_.optimizer == nullptr || message.header.version > slot.version))
     fail(ErrorKind::protocol, "a pull of version {} of unit {}, which is not trained", message.header.version,
          message.header.unit);
+  check_there(slot, message.header.version);
   wait(slot, {message.header.sender(), message.header, message.reply_space, std::move(message.holder), false});
   answer_waiters(slot, replies);
 }
@@ -687,25 +731,30 @@ void Shard::scale_all(const Verdict::Sums& total, std::vector<net::Outgoing>& re
 void Shard::finish_version(Slot& slot, std::vector<net::Outgoing>& replies) {
   ++slot.version;
   of_.reset();
+  forget_pushes(slot);
+  answer_waiters(slot, replies);
+}
+
+void Shard::forget_pushes(Slot& slot) {
   slot.micro = 0;
   for (Slot::Pushed& pushed : slot.pushes) {
     pushed.count = 0;
     for (auto& push : pushed.by_worker) push.reset();
   }
-  answer_waiters(slot, replies);
 }
 
 void Shard::answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies) {
   if (!slot.initialised || (options_.optimizer == nullptr && slot.version == options_.first_version)) return;
-  const ConstElements current = values(slot, slot.version);
-  const std::span<const std::byte> now = current.bytes();
   const std::uint64_t slowest = this->slowest(slot);
   std::erase_if(slot.waiters, [&](const Waiter& waiter) {
     if (!options_.consistency.answers(slowest, waiter.header.version)) return false;
+    const std::uint64_t version = options_.consistency.exact() ? waiter.header.version : slot.version;
+    const ConstElements current = values(slot, version);
+    const std::span<const std::byte> now = current.bytes();
     FrameHeader header = answer_to(waiter.header, FrameType::values);
-    header.version = waiter.header.version == kFinalVersion ? kFinalVersion : slot.version;
+    header.version = waiter.header.version == kFinalVersion ? kFinalVersion : version;
     header.dtype = current.type();
-    if (skipped_ && trained(slot)) header.flags |= FrameHeader::kSkipped;
+    if (skipped_ && trained(slot) && version == slot.version) header.flags |= FrameHeader::kSkipped;
     net::Outgoing reply{waiter.peer, header, now};
     if (!waiter.space.empty()) {
       if (!waiter.stored) std::memcpy(waiter.space.data(), now.data(), now.size());

@@ -61,6 +61,12 @@ struct ShardOptions {
 /// Where each push is an update (ssp, asp), a piece has a clock for each worker, and its version is their sum: a push
 /// of step t is the worker's (t + 1)th, a pull for clock c waits until the slowest is near enough, and the answer is a
 /// copy of one version. Who has left is no longer waited for.
+///
+/// Under bsp without backup workers a pull is answered with the very version that it names: a piece has that which it
+/// is at and, once updated, the one before. A worker pushes step t only when it has all of version t, and nothing gets
+/// to t + 1 before all workers have pushed step t. So whenever processes are lost, all pieces of all shards are at t or
+/// t + 1, and t is still everywhere: in a new membership epoch all workers go on from t, and what is at t + 1 takes
+/// their pushes of step t as repeats.
 class Shard {
  public:
   Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledger);
@@ -71,6 +77,11 @@ class Shard {
   /// Throws protocol where another server says `failed`: the step can never be completed. No `failed` is
   /// answered, so that two servers cannot go on answering each other.
   void on_message(net::Message message, std::vector<net::Outgoing>& replies);
+
+  /// A process of the job was lost, all links are new: forgets what was not complete (pushes and questions that wait,
+  /// a verdict's round, what was to be saved), and keeps versions and clocks. REQUIRES: an optimizer here, and none
+  /// that is layerwise: it changes its state before the step is known to be done.
+  void begin_epoch();
 
   /// A version that it was asked to save, once all pieces have it. Who runs the shard then writes `state` and says so,
   /// before the next message.
@@ -119,6 +130,8 @@ class Shard {
   void handle(net::Message message, std::vector<net::Outgoing>& replies);
   void on_layout(const net::Message& message, std::vector<net::Outgoing>& replies);
   void take_layout(net::LayoutMessage layout);
+  net::Outgoing layout_ok(const net::FrameHeader& asked) const;
+  std::uint64_t goes_on_at(std::uint32_t worker) const;
   void load_saved();
   std::size_t bytes_for(const Layout& layout) const;
   std::size_t book_bytes(const Layout& layout) const;
@@ -136,7 +149,9 @@ class Shard {
   void begin_with(const Slot& slot, std::span<const float> start);
   void check_worker(const net::FrameHeader& header) const;
   Slot& find(const net::Message& message);
+  void check_there(const Slot& slot, std::uint64_t wanted) const;
   static void wait(Slot& slot, Waiter waiter);
+  static void forget_pushes(Slot& slot);
   bool micro_complete(const Slot& slot) const;
   void complete(Slot& slot, std::vector<net::Outgoing>& replies);
   void count_push(Slot& slot, std::size_t worker);

@@ -12,11 +12,15 @@ using optim::ExactSum;
 std::optional<Verdict::Sums> Verdict::contribute(const Sums& mine, std::vector<net::Outgoing>& replies) {
   if (rank_ == 0) return merge(0, mine, replies);
   sums_due_ = mine.size();
-  replies.push_back(frame(0, to_wire(mine)));
+  replies.push_back(frame(0, round_, to_wire(mine)));
   return std::nullopt;
 }
 
 std::optional<Verdict::Sums> Verdict::on_message(const net::Message& message, std::vector<net::Outgoing>& replies) {
+  if (is_repeated(message)) {
+    replies.push_back(frame(message.header.sender_rank, round_ - 1, wire_[(round_ - 1) % 2]));
+    return std::nullopt;
+  }
   check_due(message);
   Sums sums;
   for (auto left = message.payload; !left.empty(); left = left.subspan(ExactSum::kBytes))
@@ -25,6 +29,19 @@ std::optional<Verdict::Sums> Verdict::on_message(const net::Message& message, st
   sums_due_ = 0;
   ++round_;
   return sums;
+}
+
+void Verdict::begin_epoch() {
+  sums_due_ = 0;
+  merged_.assign(servers_, false);
+  total_.clear();
+}
+
+bool Verdict::is_repeated(const net::Message& message) const {
+  const net::FrameHeader& header = message.header;
+  return rank_ == 0 && header.sender_role == net::Role::server && header.sender_rank > 0 &&
+         header.sender_rank < servers_ && header.step + 1 == round_ &&
+         message.payload.size() == wire_[header.step % 2].size();
 }
 
 void Verdict::check_due(const net::Message& message) const {
@@ -51,7 +68,7 @@ std::optional<Verdict::Sums> Verdict::merge(std::uint32_t rank, const Sums& part
   merged_[rank] = true;
   if (std::find(merged_.begin(), merged_.end(), false) != merged_.end()) return std::nullopt;
   const std::span<const std::byte> wire = to_wire(total_);
-  for (std::uint32_t other = 1; other < servers_; ++other) replies.push_back(frame(other, wire));
+  for (std::uint32_t other = 1; other < servers_; ++other) replies.push_back(frame(other, round_, wire));
   merged_.assign(servers_, false);
   ++round_;
   return std::exchange(total_, {});
@@ -65,10 +82,10 @@ std::span<const std::byte> Verdict::to_wire(const Sums& sums) {
   return wire;
 }
 
-net::Outgoing Verdict::frame(std::uint32_t to, std::span<const std::byte> wire) const {
+net::Outgoing Verdict::frame(std::uint32_t to, std::uint64_t round, std::span<const std::byte> wire) const {
   net::FrameHeader header;
   header.type = net::FrameType::verdict;
-  header.step = round_;
+  header.step = round;
   return {{net::Role::server, to}, header, wire};
 }
 

@@ -64,6 +64,21 @@ TEST_CASE("a client is open once every server has taken its layout") {
   CHECK(client.opened());
 }
 
+TEST_CASE("a client goes on at the least version of all servers, with the loss scale of one that is there") {
+  ClientProtocol client(test::small_layout(3), nullptr);
+  Frames frames;
+  client.open(3, false, frames);
+  error_of(ErrorKind::bug, [&] { client.version(); });
+  const std::byte scales[] = {std::byte{8}, std::byte{7}, std::byte{9}};
+  const std::uint64_t versions[] = {8, 7, 8};
+  for (std::size_t server = 0; server < 3; ++server)
+    client.on_message(
+        answer(frames[server], FrameType::layout_ok, versions[server], std::span(scales).subspan(server, 1)));
+  CHECK(client.version() == 7);
+  REQUIRE(client.loss_scale().size() == 1);
+  CHECK(client.loss_scale()[0] == std::byte{7});
+}
+
 TEST_CASE("workers begin with different servers") {
   ClientProtocol client(test::small_layout(3), nullptr, 4);
   open(client);

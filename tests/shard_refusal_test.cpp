@@ -72,7 +72,7 @@ std::vector<float> after_two_steps(ShardCluster& cluster, const Layout& layout, 
   std::vector<float> values;
   for (const Piece& piece : make_pieces(layout))
     if (piece.owner == 1)
-      for (const Reply& reply : cluster.send_only(1, pull_frame(0, piece, 0)))
+      for (const Reply& reply : cluster.send_only(1, pull_frame(0, piece, 2)))
         std::ranges::copy(reply.values(), std::back_inserter(values));
   return values;
 }

@@ -83,7 +83,7 @@ TEST_CASE("bsp updates a piece with its last worker's push, and answers then") {
   CHECK(replies[0].to == Peer{Role::worker, 1});
   CHECK(replies[1].to == Peer{Role::worker, 2});
   CHECK(cluster.shard(0).version() == 0);  // the other unit's is
-  const std::vector<Reply> late = cluster.send(0, pull_frame(0, piece, 0));
+  const std::vector<Reply> late = cluster.send(0, pull_frame(0, piece, 1));
   REQUIRE(late.size() == 1);
   CHECK(late[0].header.version == 1);
 }
@@ -132,6 +132,59 @@ TEST_CASE("a repeated push is acknowledged, not applied") {
   REQUIRE(types(again) == Types{FrameType::values});
   CHECK(again[0].values() == expected);
   CHECK(cluster.pull(layout, 0, 2).empty());
+}
+
+TEST_CASE("a pull is answered with the very version that it names, as long as that is there") {
+  const Layout layout = small_layout(1);
+  const Piece piece = make_pieces(layout)[0];
+  ShardCluster cluster({.workers = 1, .first_version = 2});
+  cluster.open(layout);
+  std::vector<std::vector<float>> versions;
+  for (std::uint64_t version = 2; version < 5; ++version) {
+    versions.push_back(cluster.pull(layout, 0, version));
+    const auto refused = [&](std::uint64_t asked) {
+      const std::vector<Reply> replies = cluster.send(0, test::pull_frame(0, piece, asked));
+      return types(replies) == Types{FrameType::failed} &&
+             replies[0].text().find(fmt::format("version {} of unit 0, which is at {}", asked, version)) !=
+                 std::string::npos;
+    };
+    if (version > 2) {
+      const std::vector<Reply> before = cluster.send(0, test::pull_frame(0, piece, version - 1));
+      REQUIRE(types(before) == Types{FrameType::values});
+      CHECK(before[0].header.version == version - 1);
+      CHECK((cluster.pull(layout, 0, version - 1) == versions[version - 3]));
+      CHECK((versions[version - 2] != versions[version - 3]));
+    } else {
+      CHECK(refused(1));  // from before the job began
+    }
+    if (version > 3) CHECK(refused(version - 2));
+    const Gradients g = gradients_of(layout, 1, version);
+    cluster.step(layout, version, g);
+  }
+  // What a push of long ago would lead to is gone, too; that it is there already is still acknowledged.
+  Frame push = push_frame(0, piece, 2, gradients_of(layout, 1, 2)[0][0], FrameType::push_pull);
+  CHECK(types(cluster.send(0, push)) == Types{FrameType::failed});
+  push.header.type = FrameType::push;
+  push.header.flags = FrameHeader::kWantAck;
+  CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});
+}
+
+TEST_CASE("where each push is an update, a worker goes on where its own clock is") {
+  const Layout layout = small_layout(1);
+  const std::vector<Piece> pieces = make_pieces(layout);
+  const Gradients g = gradients_of(layout, 2, 1);
+  ShardCluster cluster({.workers = 2, .consistency = "asp"});
+  cluster.open(layout);
+  for (std::uint64_t step = 0; step < 3; ++step)
+    for (const Piece& piece : pieces)
+      if (step < 2 || piece.unit == 0) cluster.send(0, push_frame(1, piece, step, g[1][piece.unit]));
+  cluster.shard(0).begin_epoch();
+  CHECK(cluster.send(0, layout_frame(0, layout))[0].header.version == 0);
+  CHECK(cluster.send(0, layout_frame(1, layout))[0].header.version == 2);
+  CHECK(cluster.shard(0).version() == 2);
+  for (const Piece& piece : pieces) cluster.send(0, push_frame(1, piece, 2, g[1][piece.unit]));  // unit 0's is a repeat
+  CHECK(cluster.shard(0).version() == 3);
+  CHECK(cluster.send(0, pull_frame(0, pieces[0], 0))[0].header.version == 3);
 }
 
 TEST_CASE("what was pushed may be overwritten once it is acknowledged") {
@@ -234,5 +287,11 @@ TEST_CASE("worker 0 may give the initial values, once, before the start") {
   CHECK(cluster.send(0, push_frame(0, pieces[0], 0, g[0][0], FrameType::initial)).empty());  // repeated: not taken
   CHECK(cluster.pull(layout, 0, 0) == given);
   for (std::uint32_t worker : {0, 1}) cluster.send(0, push_frame(worker, pieces[0], 0, g[worker][0]));
-  CHECK(types(cluster.send(0, push_frame(0, pieces[0], 0, given, FrameType::initial))) == Types{FrameType::failed});
+  // Of a worker 0 that begins anew, while another piece has not been updated yet: not taken, either.
+  const std::vector<float> updated = cluster.pull(layout, 0, 1);
+  CHECK(cluster.send(0, push_frame(0, pieces[0], 0, given, FrameType::initial)).empty());
+  CHECK(cluster.pull(layout, 0, 1) == updated);
+  cluster.shard(0).begin_epoch();
+  CHECK(cluster.pull(layout, 0, 1) == updated);
+  CHECK(cluster.pull(layout, 0, 0) == given);
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <psring/optim/optimizers.h>
+#include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/strategy/whole_units.h>
 #include <psring/worker/training.h>
@@ -19,12 +20,23 @@ using Log = std::vector<std::string>;
 /// Keeps its parameters; every hook is a line.
 class Recording final : public Strategy {
  public:
-  Recording(const Context& context, Log& log) : context_(context), units_(context), log_(log) {}
+  Recording(const Context& context, Log& log, std::uint64_t first)
+      : context_(context), units_(context), log_(log), first_(first) {}
 
   void start() override {
     units_.initialise(context_);
     log_.push_back("start");
   }
+  Step first(Step planned) override { return {std::max(planned.index, first_)}; }
+  std::optional<std::vector<optim::StatePart>> state() override {
+    std::vector<optim::StatePart> parts;
+    for (UnitId unit = 0; unit < context_.units.size(); ++unit) {
+      const UnitLayout& layout = context_.layout.units[unit];
+      parts.push_back({&layout, {0, layout.elements}, optim::kValues, context_.units[unit].parameters});
+    }
+    return parts;
+  }
+  void wait_saved(std::uint64_t step) override { log_.push_back(fmt::format("saved {}", step)); }
   void begin_step(Step step) override { log_.push_back(fmt::format("begin {}", step.index)); }
   void acquire(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}acquire {}", mark(pass), name(unit))); }
   void release(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}release {}", mark(pass), name(unit))); }
@@ -45,6 +57,7 @@ class Recording final : public Strategy {
   const Context context_;
   WholeUnits units_;
   Log& log_;
+  const std::uint64_t first_;
 };
 
 class Observer final : public TrainObserver {
@@ -67,14 +80,15 @@ JobOptions job_of(const char* model) {
 }
 
 /// Trains, and returns what the strategy was told.
-Log train(const JobOptions& job, Observer& observer) {
+Log train(const JobOptions& job, Observer& observer, std::uint64_t first = 0) {
   Log log;
   Registries registries;
   register_builtins(registries);
   registries.strategies.add("recording", "", [&](const Spec&) {
-    return std::make_unique<StrategyKind>(StrategyKind{
-        .one_worker = true,
-        .make = [&](const Context& context, const JobOptions&) { return std::make_unique<Recording>(context, log); }});
+    return std::make_unique<StrategyKind>(
+        StrategyKind{.one_worker = true, .make = [&](const Context& context, const JobOptions&) {
+                       return std::make_unique<Recording>(context, log, first);
+                     }});
   });
   optim::OptimizerRegistry optimizers;
   optim::register_builtin_optimizers(optimizers);
@@ -223,6 +237,51 @@ TEST_CASE("evaluation acquires for a forward pass, when it is due and at the end
   train(job, four);
   REQUIRE(four.evaluations.size() == 2);
   CHECK(four.evaluations[1].step == 4);
+}
+
+TEST_CASE("a job that goes on begins where its strategy says, with what may not have been done before that step") {
+  const test::TemporaryFolder folder;
+  JobOptions job = job_of("mlp:6-5-3");
+  job.steps = 4;
+  job.eval_every = 2;
+  job.checkpoint_every = 4;
+  job.checkpoint_dir = folder.file("saved");
+  const auto before_first = [&](std::uint64_t first, Observer& observer) {
+    const Log log = train(job, observer, first);
+    const std::string next = fmt::format("begin {}", first);
+    const auto end = std::find(log.begin(), log.end(), next);
+    if (first < job.steps) CHECK(end != log.end());
+    Log kept;
+    std::copy_if(log.begin(), end, std::back_inserter(kept), [](const std::string& line) {
+      return line == "start" || line == "quiesce" || line.starts_with("saved");
+    });
+    return kept;
+  };
+  Observer fresh;
+  CHECK(before_first(0, fresh) == Log{"start"});
+  CHECK(fresh.steps.size() == 4);
+  job.steps = 6;
+  Observer saved;  // the checkpoint of step 4 is there: the first run made it
+  CHECK(before_first(4, saved) == Log{"start", "quiesce", "quiesce"});
+  std::filesystem::remove_all(folder.file("saved"));
+  Observer odd;
+  CHECK(before_first(3, odd) == Log{"start"});
+  REQUIRE(odd.steps.size() == 3);
+  CHECK(odd.steps[0].step == 3);
+  std::filesystem::remove_all(folder.file("saved"));
+  Observer even;
+  CHECK(before_first(2, even) == Log{"start", "quiesce"});
+  REQUIRE(even.evaluations.size() == 3);
+  CHECK(even.evaluations[0].step == 2);
+  std::filesystem::remove_all(folder.file("saved"));
+  Observer unsaved;
+  CHECK(before_first(4, unsaved) == Log{"start", "quiesce", "quiesce", "quiesce", "saved 4"});
+  std::filesystem::remove_all(folder.file("saved"));
+  Observer last;
+  CHECK(before_first(6, last) == Log{"start", "quiesce", "quiesce", "saved 6", "quiesce", "quiesce"});
+  CHECK(last.steps.empty());
+  REQUIRE(last.evaluations.size() == 1);
+  CHECK(last.evaluations[0].step == 6);
 }
 
 TEST_CASE("steps report their epoch, and what they saw of a short last batch") {

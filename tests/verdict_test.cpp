@@ -114,6 +114,49 @@ TEST_CASE("what is not due is refused and changes nothing") {
   refused(second, arriving(totals[0], 0));
 }
 
+TEST_CASE("in a new epoch a round begins anew, and server 0 tells the last total again to who did not hear it") {
+  Verdict first(0, 3);
+  Verdict second(1, 3);
+  Verdict third(2, 3);
+  std::vector<net::Outgoing> parts;
+  std::vector<net::Outgoing> totals;
+  const auto begin_epoch = [&] {
+    for (Verdict* verdict : {&first, &second, &third}) verdict->begin_epoch();
+    parts.clear();
+    totals.clear();
+  };
+  second.contribute(part(1, 5, 1), parts);
+  CHECK_FALSE(first.contribute(part(0, 5, 1), totals));
+  CHECK_FALSE(first.on_message(arriving(parts[0], 1), totals));
+  begin_epoch();  // what was added up is not added again; and nobody waits for a total that nobody asked for
+  third.contribute(part(2, 0, 2), parts);
+  second.contribute(part(1, 0, 2), parts);
+  CHECK_FALSE(first.on_message(arriving(parts[0], 2), totals));
+  CHECK_FALSE(first.on_message(arriving(parts[1], 1), totals));
+  CHECK((first.contribute(part(0, 0, 2), totals) == total(3, 0, 2)));
+  REQUIRE(totals.size() == 2);
+  const net::Message lost = arriving(totals[0], 0);
+  CHECK((second.on_message(lost, parts) == total(3, 0, 2)));
+  third.begin_epoch();
+  error_of(ErrorKind::protocol, [&] { third.on_message(arriving(totals[1], 0), parts); });
+  begin_epoch();  // the third repeats the round that the others have done
+  third.contribute(part(2, 0, 2), parts);
+  CHECK_FALSE(first.on_message(arriving(parts[0], 2), totals));
+  REQUIRE(totals.size() == 1);
+  CHECK(totals[0].to == net::Peer{net::Role::server, 2});
+  CHECK((third.on_message(arriving(totals[0], 0), parts) == total(3, 0, 2)));
+  parts.clear();
+  totals.clear();  // and all go on with the next
+  second.contribute(part(1, 1, 1), parts);
+  third.contribute(part(2, 1, 1), parts);
+  first.contribute(part(0, 1, 1), totals);
+  CHECK_FALSE(first.on_message(arriving(parts[0], 1), totals));
+  CHECK((first.on_message(arriving(parts[1], 2), totals) == total(3, 1, 1)));
+  net::Message older = arriving(parts[0], 1);
+  older.header.step = 0;
+  error_of(ErrorKind::protocol, [&] { first.on_message(older, totals); });
+}
+
 TEST_CASE("a sum that is not finite stays so over the wire") {
   Verdict first(0, 2);
   Verdict second(1, 2);

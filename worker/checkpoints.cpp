@@ -97,4 +97,9 @@ void Checkpoints::save(std::uint64_t step) {
   if (setup_.job().checkpoint_keep > 0) folder_.keep(setup_.job().checkpoint_keep);
 }
 
+bool Checkpoints::is_saved(std::uint64_t step) const {
+  const auto complete = folder_.complete();
+  return std::any_of(complete.begin(), complete.end(), [&](const auto& entry) { return entry.step == step; });
+}
+
 }  // namespace psring::worker

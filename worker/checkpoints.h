@@ -34,6 +34,8 @@ class Checkpoints {
   /// The state after `step` updates; a collective of all workers, after quiesce. On return of worker 0's it is
   /// complete.
   void save(std::uint64_t step);
+  /// Is it complete? Of worker 0's, which says so.
+  bool is_saved(std::uint64_t step) const;
 
  private:
   optim::Manifest manifest(std::uint64_t step) const;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/worker/client_protocol.h>
 #include <psring/worker/compressor.h>
@@ -45,6 +46,20 @@ void ClientProtocol::open(std::uint64_t seed, bool initial_by_worker, Frames& ou
     out.push_back({{net::Role::server, server}, header, layout_bytes_});
     layouts_missing_.insert(server);
   }
+}
+
+std::uint64_t ClientProtocol::version() const {
+  check(opened(), "nothing is known of servers that have not taken the layout");
+  std::uint64_t least = kFinalVersion;
+  for (const auto& [server, said] : opened_) least = std::min(least, said.version);
+  return least;
+}
+
+std::span<const std::byte> ClientProtocol::loss_scale() const {
+  const std::uint64_t least = version();
+  const auto at =
+      std::find_if(opened_.begin(), opened_.end(), [&](const auto& o) { return o.second.version == least; });
+  return at->second.loss_scale;
 }
 
 FrameHeader ClientProtocol::header(const Slot& slot, FrameType type, DType dtype) const {
@@ -156,6 +171,7 @@ void ClientProtocol::on_message(const net::Message& message) {
     case FrameType::layout_ok:
       if (layouts_missing_.erase(header.sender_rank) == 0)
         fail(ErrorKind::protocol, "{} takes a layout that it was not sent", peer);
+      opened_[header.sender_rank] = {header.version, {message.payload.begin(), message.payload.end()}};
       return;
     case FrameType::push_ack: {
       Slot& slot = find(header);

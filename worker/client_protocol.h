@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -37,6 +38,11 @@ class ClientProtocol {
   /// Asks every server to take the layout. `initial_by_worker`: worker 0 will send `initial` values.
   void open(std::uint64_t seed, bool initial_by_worker, Frames& out);
   bool opened() const { return !layout_bytes_.empty() && layouts_missing_.empty(); }
+  /// Once open: where this worker goes on, the least of all servers' (Shard). Of a job that begins: where it begins.
+  /// Under bsp some servers may be one version further, and have this one still.
+  std::uint64_t version() const;
+  /// How a server that is at `version` says that losses are scaled there (optim::LossScaler); empty: they are not.
+  std::span<const std::byte> loss_scale() const;
   void initial(std::size_t unit, std::span<const float> values, Frames& out);
 
   /// `micro`: which of the step's pushes it is, below Layout::pushes.
@@ -112,6 +118,11 @@ class ClientProtocol {
   std::optional<std::uint64_t> last_skipped_;
   Staleness staleness_;
   std::vector<std::byte> layout_bytes_;
+  struct Opened {
+    std::uint64_t version = 0;
+    std::vector<std::byte> loss_scale;
+  };
+  std::map<std::uint32_t, Opened> opened_;   ///< what servers said as they took it
   std::set<std::uint32_t> layouts_missing_;  ///< servers that have not taken it yet
   std::set<std::uint32_t> saves_missing_;    ///< servers that have not written their parts yet
 };

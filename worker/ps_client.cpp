@@ -97,7 +97,7 @@ void PsClient::open(std::uint64_t seed, bool initial_by_worker,
   protocol_.open(seed, initial_by_worker, frames_);
   send([] { return std::string("the model's layout"); });
   wait_until([&] { return protocol_.opened(); }, [] { return std::string("the servers to take the model"); });
-  if (!initial) return;
+  if (!initial || protocol_.version() > 0) return;
   for (std::size_t unit = 0; unit < layout().units.size(); ++unit) protocol_.initial(unit, initial(unit), frames_);
   send([] { return std::string("the initial values"); });
 }

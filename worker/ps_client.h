@@ -39,9 +39,12 @@ class PsClient {
 
   /// Declares the layout to all servers and waits until they have taken it. Where `initial` is not null
   /// (worker 0 alone may give it, and all workers must say `initial_by_worker`), it is called for each
-  /// unit to get the initial values; they are sent.
+  /// unit to get the initial values; they are sent. Where the job is past its beginning (`version`) servers have them.
   void open(std::uint64_t seed, bool initial_by_worker = false,
             const std::function<std::span<const float>(std::size_t unit)>& initial = nullptr);
+  /// Once open; see ClientProtocol.
+  std::uint64_t version() const { return protocol_.version(); }
+  std::span<const std::byte> loss_scale() const { return protocol_.loss_scale(); }
 
   void push(std::size_t unit, std::uint64_t step, ConstElements gradient, std::size_t micro = 0);
   void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up = false);

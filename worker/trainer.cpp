@@ -11,13 +11,15 @@ Trainer::Trainer(const TrainPlan& plan, const TrainParts& parts) : plan_(plan), 
 
 void Trainer::run() {
   parts_.strategy.start();
+  const std::uint64_t first = parts_.strategy.first({plan_.first_step}).index;
+  if (first > plan_.first_step) between_steps(first);
   const std::uint64_t batches = parts_.sampler.batches(plan_.batch);
   std::uint64_t epoch = 0;
-  for (std::uint64_t index = plan_.first_step, next = 0; index < plan_.steps; index = next) {
+  for (std::uint64_t index = first, next = 0; index < plan_.steps; index = next) {
     const Moment start = parts_.clock.now();
     const Nanoseconds waited_before = waited();
     const Trace::Span span(parts_.trace, "step");
-    if (index / batches != epoch || index == plan_.first_step) {
+    if (index / batches != epoch || index == first) {
       epoch = index / batches;
       parts_.sampler.begin_epoch(static_cast<std::uint32_t>(epoch));
     }
@@ -48,6 +50,15 @@ void Trainer::run() {
   parts_.strategy.quiesce();
   if (parts_.scatter != nullptr) parts_.scatter->finish();
   evaluate(plan_.steps);
+}
+
+/// What was to be done before the step, and may not have been.
+void Trainer::between_steps(std::uint64_t step) {
+  const auto due = [&](std::uint64_t every) { return every != 0 && step % every == 0; };
+  if (due(plan_.eval_every) && step < plan_.steps) evaluate(step);
+  if (!due(plan_.save_every) && (plan_.save_every == 0 || step != plan_.steps)) return;
+  parts_.strategy.quiesce();
+  if (!parts_.is_saved(step)) save(step);
 }
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {

@@ -76,6 +76,8 @@ struct TrainParts {
   /// Told of each step before it begins.
   std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};
   std::function<void(std::uint64_t step)> save = {};  ///< a checkpoint of so many updates; parameters are current
+  /// Was it made before this process was?
+  std::function<bool(std::uint64_t step)> is_saved = [](std::uint64_t) { return false; };
 };
 
 /// The loop, the same for every strategy: begin_step; for each layer acquire its unit, forward, release;
@@ -87,7 +89,8 @@ class Trainer {
  public:
   Trainer(const TrainPlan& plan, const TrainParts& parts);
 
-  /// Trains, evaluates, and leaves the parameters current. Throws data, naming the step and the unit,
+  /// Trains, evaluates, and leaves the parameters current. Where a failure ended the job's processes between two steps
+  /// (Strategy::first), what comes between them comes again. Throws data, naming the step and the unit,
   /// where the loss is not finite.
   void run();
 
@@ -95,6 +98,7 @@ class Trainer {
   /// Of the layers' buffers, in a forward pass.
   enum class BufferUse : std::uint8_t { update, leave, read };
 
+  void between_steps(std::uint64_t step);
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
   void forward_without_samples();
   void hooks_of_pass(Micro micro, const std::function<void()>& in_place_of_layer);

@@ -275,7 +275,8 @@ void Training::run(TrainObserver& observer) {
                    .trace = surroundings_.trace,
                    .observer = observer,
                    .begins = [&](std::uint64_t step) { fault.at(step); },
-                   .save = [&](std::uint64_t step) { checkpoints->save(step); }});
+                   .save = [&](std::uint64_t step) { checkpoints->save(step); },
+                   .is_saved = [&](std::uint64_t step) { return checkpoints->is_saved(step); }});
   trainer.run();
 }
 

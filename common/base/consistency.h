@@ -29,6 +29,8 @@ struct Consistency {
   bool update_due(std::size_t pushed, std::size_t workers) const {
     return each_push_updates ? pushed > 0 : pushed + backups == workers;
   }
+  /// Is a pull answered with the very version that it names, which two shards then have alike?
+  bool exact() const { return !each_push_updates && backups == 0; }
   /// May a pull for `wanted`, the asker's clock, be answered while the slowest's is `slowest`?
   bool answers(std::uint64_t slowest, std::uint64_t wanted) const {
     if (wanted == kFinalVersion) return slowest == kFinalVersion;

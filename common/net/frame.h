@@ -29,13 +29,13 @@ std::string to_string(Peer peer);
 
 /// What a data frame says. The grammar of the exchange is in docs/wire.md.
 enum class FrameType : std::uint8_t {
-  hello = 1,      ///< opens a link: payload is the client's nonce
-  challenge = 2,  ///< payload is the server's nonce and its proof of the key
-  proof = 3,      ///< payload is the client's proof of the key
-  accepted = 4,   ///< the link is open
-  refused = 5,    ///< the link is closed: payload is one line of text
-  layout = 6,     ///< payload is the bounded description of all units; answered by layout_ok
-  layout_ok = 7,
+  hello = 1,       ///< opens a link: payload is the client's nonce
+  challenge = 2,   ///< payload is the server's nonce and its proof of the key
+  proof = 3,       ///< payload is the client's proof of the key
+  accepted = 4,    ///< the link is open
+  refused = 5,     ///< the link is closed: payload is one line of text
+  layout = 6,      ///< payload is the bounded description of all units; answered by layout_ok
+  layout_ok = 7,   ///< `version` is where the worker goes on; payload is how losses are scaled there, if they are
   initial = 8,     ///< payload replaces the parameters of `range` before the first step
   push = 9,        ///< payload is a gradient of `range`
   push_ack = 10,   ///< answers a push that asked for it: it is safely taken

@@ -101,6 +101,7 @@ ShardCluster::ShardCluster(const ShardRules& rules, std::uint64_t order)
                                        .workers = static_cast<std::uint32_t>(rules.workers),
                                        .lr = rules.lr,
                                        .clip_norm = rules.clip_norm,
+                                       .loss_scaler = optim::LossScaler::parse(rules.loss_scale, false),
                                        .optimizer = rules_->optimizer.get(),
                                        .schedule = rules_->optimizer ? rules_->schedule.get() : nullptr,
                                        .aggregator = rules_->aggregator.get(),

@@ -51,6 +51,7 @@ struct ShardRules {
   std::string consistency = "bsp";
   std::size_t backups = 0;
   std::string remedy = "none";
+  std::string loss_scale = "off";
 };
 
 std::unique_ptr<optim::Optimizer> make_rule(const std::string& name);

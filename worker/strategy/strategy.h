@@ -135,6 +135,9 @@ class Strategy {
 
   /// Before the first step: the initial parameters are on their way.
   virtual void start() {}
+  /// After `start`: the step to begin with, where a run begins with `planned`. A later one where this worker joins a
+  /// job that went on after a failure.
+  virtual Step first(Step planned) { return planned; }
   virtual void begin_step(Step /*step*/) {}
   /// On return the unit's parameters are readable.
   virtual void acquire(UnitId /*unit*/, Pass /*pass*/) {}

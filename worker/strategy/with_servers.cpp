@@ -11,6 +11,7 @@ WithServers::WithServers(const Context& context)
       host_sum_(context_),
       step_{context.first_step},
       ready_(context.layout),
+      first_{context.first_step},
       scaler_(context.optimizer.loss_scaler),
       steps_told_(context.first_step) {
   check(context.client != nullptr, "ps needs servers");
@@ -19,7 +20,7 @@ WithServers::WithServers(const Context& context)
 /// What the first step pulled proves that initial values were taken.
 void WithServers::begin_step(Step step) {
   step_ = step;
-  if (step.index > context_.first_step) initial_ = {};
+  if (step.index > first_.index) initial_ = {};
 }
 
 /// Who was too late for an update goes on where all servers are.
@@ -45,13 +46,20 @@ double WithServers::staleness() { return client().take_staleness(); }
 void WithServers::open() {
   if (!context_.initial || context_.rank != 0) {
     client().open(context_.seed, context_.initial != nullptr);
-    return;
+  } else {
+    initial_.resize(context_.units.size());
+    client().open(context_.seed, true, [&](UnitId unit) -> std::span<const float> {
+      initial_[unit].resize(context_.layout.units[unit].elements);
+      context_.initial(unit, {0, initial_[unit].size()}, initial_[unit]);
+      return initial_[unit];
+    });
   }
-  for (UnitId unit = 0; unit < context_.units.size(); ++unit) {
-    initial_.emplace_back(context_.layout.units[unit].elements);
-    context_.initial(unit, {0, initial_[unit].size()}, initial_[unit]);
-  }
-  client().open(context_.seed, true, [&](UnitId unit) -> std::span<const float> { return initial_[unit]; });
+  first_ = step_ = {client().version()};
+  steps_told_ = first_.index;
+  const std::span<const std::byte> scale = client().loss_scale();
+  if (scaler_.active() != (scale.size() == optim::LossScaler::kBytes))
+    fail(ErrorKind::protocol, "the servers scale losses otherwise than this worker does");
+  if (scaler_.active()) scaler_.load(scale.first<optim::LossScaler::kBytes>());
 }
 
 optim::LossScaler WithServers::loss_scaler() {

@@ -9,6 +9,7 @@ namespace psring::worker {
 /// What strategies with servers share: the client, and the time it is waited for.
 class WithServers : public Strategy {
  public:
+  Step first(Step /*planned*/) override { return first_; }
   void begin_step(Step step) override;
   Step after(Step step) override;
   void leave() override;
@@ -40,7 +41,8 @@ class WithServers : public Strategy {
   virtual void hear_of_updates() {}
   /// What is whole here is to be pulled again.
   virtual void pull_final() {}
-  /// The servers take the layout, and make the initial values, unless a file gives them: then worker 0 sends it.
+  /// The servers take the layout, and make the initial values, unless a file gives them: then worker 0 sends it. They
+  /// say where to begin, and so does step_.
   void open();
   void wait(UnitId unit, std::uint64_t version);
   void wait_acknowledged(UnitId unit);
@@ -60,6 +62,7 @@ class WithServers : public Strategy {
   ReadyUnits ready_;
 
  private:
+  Step first_;                               ///< that this worker makes
   std::vector<std::vector<float>> initial_;  ///< of a file, while they may be on their way
   Nanoseconds waited_{0};
   bool left_ = false;

@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <stdexcept>
+
+#include <psring/optim/loss_scaler.h>
+#include <psring/tests/support/cut_job.h>
+#include <psring/tests/support/values.h>
+
+namespace psring::test {
+
+using net::FrameHeader;
+using net::FrameType;
+using net::Message;
+using net::Outgoing;
+using net::Peer;
+using net::Role;
+
+namespace {
+
+Layout layout_of(const CutRules& rules) {
+  Layout layout = small_layout(rules.shards.servers);
+  layout.pushes = rules.micros;
+  return layout;
+}
+
+/// Made once: a test runs the same steps many times.
+const std::vector<float>& noise(std::size_t size, std::uint64_t seed) {
+  static std::map<std::pair<std::size_t, std::uint64_t>, std::vector<float>> made;
+  auto& values = made[{size, seed}];
+  if (values.empty()) values = normal_values(size, seed);
+  return values;
+}
+
+constexpr float kLargest = 50'000;  // scaled gradients are not finite above
+
+}  // namespace
+
+/// A worker's part in a step: has all parameters, makes a gradient of them, pushes it, waits.
+class CutJob::Worker : public std::enable_shared_from_this<Worker> {
+ public:
+  Worker(const CutRules& rules, const Layout& layout, std::uint32_t rank)
+      : rules_(rules),
+        rank_(rank),
+        client_(layout, nullptr, rank),
+        scaler_(optim::LossScaler::parse(rules.shards.loss_scale, false)) {
+    for (const UnitLayout& unit : layout.units) {
+      parameters_.emplace_back(unit.elements, std::numeric_limits<float>::quiet_NaN());
+      gradients_.emplace_back(rules.micros, std::vector<float>(unit.elements));
+    }
+  }
+
+  void open(std::vector<Outgoing>& out) { client_.open(3, false, out); }
+
+  void take(const Message& message, std::vector<Outgoing>& out) {
+    client_.on_message(message);
+    if (!opened_ && client_.opened()) begin(out);
+    while (opened_ && !done() && has_all()) make_step(out);
+  }
+
+  bool done() const { return opened_ && step_ == rules_.steps && has_all(); }
+  std::uint64_t first_step() const { return first_step_; }
+  const std::vector<std::vector<float>>& parameters() const { return parameters_; }
+  /// Where the answer to a request is stored.
+  std::span<std::byte> space(const FrameHeader& asked) {
+    return Elements(parameters_[asked.unit]).part(asked.range()).bytes();
+  }
+  /// Its memory goes: what still reads it reads this.
+  void die() {
+    for (auto& of_unit : gradients_)
+      for (auto& of_micro : of_unit) std::ranges::fill(of_micro, std::numeric_limits<float>::quiet_NaN());
+    for (auto& of_unit : parameters_) std::ranges::fill(of_unit, kDead);
+  }
+  bool was_written() const {
+    return std::ranges::any_of(parameters_, [](const auto& of_unit) {
+      return std::ranges::any_of(of_unit, [](float v) { return v != kDead; });
+    });
+  }
+
+ private:
+  static constexpr float kDead = -77;
+
+  void begin(std::vector<Outgoing>& out) {
+    opened_ = true;
+    step_ = first_step_ = client_.version();
+    if (scaler_.active()) scaler_.load(client_.loss_scale().first<optim::LossScaler::kBytes>());
+    for (std::size_t unit = 0; unit < parameters_.size(); ++unit)
+      client_.pull(unit, step_, Elements(parameters_[unit]), true, out);
+  }
+
+  bool has_all() const {
+    for (std::size_t unit = 0; unit < parameters_.size(); ++unit)
+      if (!client_.has(unit, step_) || !client_.acknowledged(unit)) return false;
+    return true;
+  }
+
+  void make_step(std::vector<Outgoing>& out) {
+    if (scaler_.active() && made_) scaler_.finished(!client_.skipped(step_));
+    made_ = true;
+    for (std::size_t unit = parameters_.size(); unit-- > 0;)
+      for (std::size_t micro = 0; micro < rules_.micros; ++micro) make_gradient(unit, micro);
+    for (std::size_t unit = parameters_.size(); unit-- > 0;) {
+      if (rules_.push_pull) {
+        client_.push_pull(unit, step_, gradients_[unit][0], Elements(parameters_[unit]), out);
+        continue;
+      }
+      for (std::size_t micro = 0; micro < rules_.micros; ++micro)
+        client_.push(unit, step_, micro, gradients_[unit][micro], out);
+      client_.pull(unit, step_ + 1, Elements(parameters_[unit]), false, out);
+    }
+    ++step_;
+  }
+
+  void make_gradient(std::size_t unit, std::size_t micro) {
+    const std::vector<float>& at = parameters_[unit];
+    const std::vector<float>& other = parameters_[(unit + 1) % parameters_.size()];
+    std::vector<float>& gradient = gradients_[unit][micro];
+    const std::vector<float>& part = noise(at.size(), ((step_ * 8 + rank_) * 8 + micro) * 8 + unit);
+    for (std::size_t i = 0; i < at.size(); ++i)
+      gradient[i] =
+          (part[i] + static_cast<float>(rank_ + 1) * (0.3F * at[i] + 0.2F * other[i % other.size()])) * scaler_.scale();
+    if (scaler_.scale() > kLargest) gradient[step_] = std::numeric_limits<float>::infinity();
+  }
+
+  const CutRules& rules_;
+  const std::uint32_t rank_;
+  worker::ClientProtocol client_;
+  optim::LossScaler scaler_;
+  std::vector<std::vector<float>> parameters_;              ///< by unit
+  std::vector<std::vector<std::vector<float>>> gradients_;  ///< by unit and micro-batch
+  std::uint64_t step_ = 0;
+  std::uint64_t first_step_ = 0;
+  bool opened_ = false;
+  bool made_ = false;  ///< a step
+};
+
+CutJob::CutJob(const CutRules& rules)
+    : rules_(rules), layout_(layout_of(rules)), shards_(rules.shards), order_(rules.seed) {
+  cut();
+}
+
+CutJob::~CutJob() = default;
+
+void CutJob::cut() {
+  const auto before = std::exchange(workers_, {});
+  links_.clear();
+  if (!before.empty())
+    for (std::size_t rank = 0; rank < rules_.shards.servers; ++rank) shard(rank).begin_epoch();
+  for (const auto& worker : before) worker->die();
+  dead_.insert(dead_.end(), before.begin(), before.end());
+  for (std::uint32_t rank = 0; rank < rules_.shards.workers; ++rank) {
+    workers_.push_back(std::make_shared<Worker>(rules_, layout_, rank));
+    std::vector<Outgoing> frames;
+    workers_.back()->open(frames);
+    send({Role::worker, rank}, frames);
+  }
+}
+
+void CutJob::send(Peer from, std::vector<Outgoing>& frames) {
+  for (const Outgoing& frame : frames) {
+    Message message{frame.header, frame.payload, {}, frame.holder};
+    message.header.sender_role = from.role;
+    message.header.sender_rank = from.rank;
+    if (from.role == Role::worker) {
+      const auto& worker = workers_[from.rank];
+      const FrameType type = frame.header.type;
+      if (type == FrameType::pull || type == FrameType::push_pull) message.reply_space = worker->space(frame.header);
+      message.holder = worker;
+    }
+    links_[{from, frame.to}].push_back(std::move(message));
+  }
+  frames.clear();
+}
+
+std::size_t CutJob::run(std::size_t frames) {
+  for (std::size_t handled = 0; handled < frames; ++handled) {
+    if (links_.empty()) return handled;
+    const auto link = std::next(links_.begin(), static_cast<std::ptrdiff_t>(order_() % links_.size()));
+    const auto [from, to] = link->first;
+    Message message = std::move(link->second.front());
+    link->second.pop_front();
+    if (link->second.empty()) links_.erase(link);
+    deliver(from, to, std::move(message));
+  }
+  return frames;
+}
+
+void CutJob::deliver(Peer /*from*/, Peer to, Message message) {
+  std::vector<Outgoing> out;
+  if (to.role == Role::worker)
+    workers_[to.rank]->take(message, out);
+  else
+    shard(to.rank).on_message(std::move(message), out);
+  send(to, out);
+}
+
+bool CutJob::done() const {
+  return std::ranges::all_of(workers_, [](const auto& worker) { return worker->done(); });
+}
+
+bool CutJob::knows_the_dead() const {
+  return std::ranges::any_of(dead_, [](const auto& worker) { return worker.use_count() > 1 || worker->was_written(); });
+}
+
+std::uint64_t CutJob::first_step_of(std::size_t worker) const { return workers_.at(worker)->first_step(); }
+
+std::vector<float> CutJob::parameters() const {
+  if (!done()) throw std::logic_error("the job is not done");
+  std::vector<float> all;
+  for (const auto& worker : workers_) {
+    std::vector<float> mine;
+    for (const auto& of_unit : worker->parameters()) mine.insert(mine.end(), of_unit.begin(), of_unit.end());
+    if (!all.empty() && mine != all) throw std::logic_error("workers have different parameters");
+    all = std::move(mine);
+  }
+  return all;
+}
+
+}  // namespace psring::test
