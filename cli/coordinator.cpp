@@ -15,10 +15,14 @@
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/environment.h>
+#include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint_folder.h>
 #include <psring/worker/training.h>
 
 namespace psring::cli {
 namespace {
+
+constexpr const char* kAnewFile = "job-anew.json";  ///< the job as it began again last
 
 struct CoordinatorFlags {
   JobFlags job;
@@ -30,11 +34,13 @@ struct CoordinatorFlags {
   std::size_t nodes = 0;
   int endpoint_fd = -1;
   int progress_fd = -1;
+  bool second = false;
 };
 
 JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   if (!flags.job_file.empty()) {
-    std::ifstream in(flags.job_file);
+    const std::filesystem::path anew = std::filesystem::path(flags.out) / kAnewFile;
+    std::ifstream in(flags.second && std::filesystem::exists(anew) ? anew.string() : flags.job_file);
     std::ostringstream text;
     if (!(text << in.rdbuf())) fail(ErrorKind::data, "--job {}: cannot read", flags.job_file);
     return job_from_json(text.str());
@@ -57,7 +63,28 @@ void write_line(int fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // nobody watches any more: fine
 }
 
-net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher) {
+/// A job as it begins again: from the newest checkpoint that is whole, or as it began.
+net::RecoveryPlan::Anew begin_anew(JobOptions job, const std::filesystem::path& file) {
+  const std::string folder = job.checkpoint_folder();
+  if (!folder.empty() && !optim::CheckpointFolder(folder).complete().empty())
+    job.resume = optim::find_checkpoint(folder).string();
+  const std::uint64_t step = job.resume.empty() ? 0 : optim::Checkpoint(job.resume).step();
+  std::ofstream(file) << to_json(job) << "\n";  // for a coordinator that takes this one's place
+  return {to_json(job), step};
+}
+
+net::RecoveryPlan recovery_of(const JobOptions& job, bool second) {
+  using Keepers = net::RecoveryPlan::Keepers;
+  return {.max_restarts = static_cast<std::uint32_t>(job.max_restarts),
+          .keepers = job.recovery == "servers"   ? Keepers::servers
+                     : job.recovery == "workers" ? Keepers::workers
+                                                 : Keepers::nobody,
+          .begin_anew = [job] { return begin_anew(job, job.out + "/" + kAnewFile); },
+          .patience = from_seconds(job.max_restarts > 0 ? job.join_timeout : 0),
+          .is_second = second};
+}
+
+net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher, bool second) {
   return {.workers = static_cast<std::uint32_t>(job.workers),
           .servers = static_cast<std::uint32_t>(job.servers),
           .agents = static_cast<std::uint32_t>(nodes),
@@ -66,7 +93,8 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher)
           .job = to_json(job),
           .join_timeout = from_seconds(job.join_timeout),
           .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
-          .heartbeat_timeout = from_seconds(job.heartbeat_timeout)};
+          .heartbeat_timeout = from_seconds(job.heartbeat_timeout),
+          .recovery = recovery_of(job, second)};
 }
 
 /// What the launcher does with a run folder, where there is none.
@@ -89,10 +117,12 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   net::CoordinatorService::Options options;
   options.listen = flags.listen;
   options.run_folder = job.out;
-  options.plan = plan_of(job, flags.nodes, by_launcher);
+  if (job.max_restarts > 0 && flags.nodes == 0)
+    fail(ErrorKind::usage, "--max-restarts: agents start processes again, and there are none (--nodes)");
+  options.plan = plan_of(job, flags.nodes, by_launcher, flags.second);
   if (flags.progress_fd >= 0)
     options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };
-  options.on_refusals = [](const std::string& line) {
+  options.on_refusals = options.on_notice = [](const std::string& line) {
     fmt::print("{}\n", line);
     std::fflush(stdout);
   };
@@ -133,6 +163,7 @@ Command add_coordinator(CLI::App& root) {
   command->add_option("--job", flags->job_file)->group("");
   command->add_option("--endpoint-fd", flags->endpoint_fd)->group("");
   command->add_option("--progress-fd", flags->progress_fd)->group("");
+  command->add_flag("--second", flags->second)->group("");
   add_job_flags(*command, flags->job);
   command->footer("Where --workers is missing, WORLD_SIZE of the environment is taken.");
   return [flags](const Invocation& invocation) { return coordinate(*flags, invocation); };

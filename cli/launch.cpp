@@ -42,36 +42,86 @@ class PrivateKey {
   const Fd fd_;
 };
 
-/// The coordinator's endpoint. Where it does not start there was no run, and the folder can be taken again.
-std::string start(LocalCluster& cluster, const JobOptions& job, const LaunchOptions& options,
-                  const std::filesystem::path& key, std::vector<int> inherited,
-                  const std::optional<Progress>& progress) {
-  const SystemClock clock;
-  const std::filesystem::path job_file = options.out / kJobFile;
-  std::vector<std::string> argv{std::filesystem::read_symlink(kSelf).string(),
-                                "coordinator",
-                                "--job",
-                                job_file.string(),
-                                "--key",
-                                key.string(),
-                                "--out",
-                                options.out.string(),
-                                "--listen",
-                                options.listen,
-                                "--nodes",
-                                std::to_string(options.nodes)};
-  if (progress) {
-    argv.insert(argv.end(), {"--progress-fd", std::to_string(progress->write_end())});
-    inherited.push_back(progress->write_end());
+/// The job's coordinator, a process of this host: started, and started again where a signal ends it, or nothing has come
+/// from it for too long, as often as the job allows.
+class CoordinatorKeeper {
+ public:
+  /// Where it does not start there was no run, and the folder can be taken again.
+  CoordinatorKeeper(const JobOptions& job, const LaunchOptions& options, const std::filesystem::path& key,
+                    std::vector<int> inherited, const std::optional<Progress>& progress)
+      : timeout_(from_seconds(job.heartbeat_timeout)),
+        join_timeout_(from_seconds(job.join_timeout)),
+        restarts_left_(job.max_restarts),
+        inherited_(std::move(inherited)),
+        cluster_(options.out / "logs", clock_),
+        argv_{std::filesystem::read_symlink(kSelf).string(),
+              "coordinator",
+              "--job",
+              (options.out / kJobFile).string(),
+              "--key",
+              key.string(),
+              "--out",
+              options.out.string(),
+              "--nodes",
+              std::to_string(options.nodes)} {
+    if (progress) {
+      argv_.insert(argv_.end(), {"--progress-fd", std::to_string(progress->write_end())});
+      inherited_.push_back(progress->write_end());
+    }
+    try {
+      start(options.listen);
+    } catch (const Error&) {
+      std::error_code ignored;
+      for (const char* name : {kJobFile, kManifestFile}) std::filesystem::remove(options.out / name, ignored);
+      throw;
+    }
   }
-  try {
-    return start_coordinator(cluster, argv, clock.now() + from_seconds(job.join_timeout), clock, inherited);
-  } catch (const Error&) {
-    std::error_code ignored;
-    for (const char* name : {kJobFile, kManifestFile}) std::filesystem::remove(options.out / name, ignored);
-    throw;
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  /// As AgentOptions::tend.
+  std::vector<int> tend(bool silent) {
+    if (exit_) return {};
+    if (silent && restarts_left_ > 0 && clock_.now() - started_ > timeout_) cluster_.kill("coordinator");
+    exit_ = cluster_.next_exit(clock_.now());
+    if (exit_ && exit_->signal != 0 && restarts_left_ > 0) {
+      --restarts_left_;
+      fmt::print("the coordinator was ended by signal {} ({}): started again\n", exit_->signal,
+                 ::strsignal(exit_->signal));
+      std::fflush(stdout);
+      exit_.reset();
+      argv_.push_back("--second");
+      start(endpoint_);
+    }
+    return cluster_.fds();
   }
-}
+
+  /// How it ended, waiting so long for it to do so by itself.
+  std::optional<ProcessExit> end(Nanoseconds patience) {
+    if (!exit_) exit_ = cluster_.next_exit(clock_.now() + patience);
+    if (!exit_) cluster_.terminate_all(std::chrono::seconds(1));
+    return exit_;
+  }
+
+ private:
+  void start(const std::string& listen) {
+    std::vector<std::string> argv = argv_;
+    argv.insert(argv.end(), {"--listen", listen});
+    started_ = clock_.now();
+    endpoint_ = start_coordinator(cluster_, argv, started_ + join_timeout_, clock_, inherited_);
+  }
+
+  const SystemClock clock_;
+  const Nanoseconds timeout_;
+  const Nanoseconds join_timeout_;
+  std::size_t restarts_left_;
+  std::vector<int> inherited_;
+  LocalCluster cluster_;
+  std::vector<std::string> argv_;
+  std::string endpoint_;
+  Moment started_;
+  std::optional<ProcessExit> exit_;
+};
 
 }  // namespace
 
@@ -85,30 +135,33 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const I
 
   const std::string self = std::filesystem::read_symlink(kSelf).string();
   begin_run(options.out, job, invocation);
-  LocalCluster coordinator(options.out / "logs", clock);
   std::optional<Progress> progress;
   if (options.show_progress) progress.emplace(options.label);
-  const std::string endpoint = start(coordinator, job, options, key, inherited, progress);
+  CoordinatorKeeper coordinator(job, options, key, inherited, progress);
   if (progress) progress->started();
   if (options.nodes > 1)
-    fmt::print("coordinator at {}: waiting for the agents of {} more host{}\n", endpoint, options.nodes - 1,
-               options.nodes > 2 ? "s" : "");
+    fmt::print("coordinator at {}: waiting for the agents of {} more host{}\n", coordinator.endpoint(),
+               options.nodes - 1, options.nodes > 2 ? "s" : "");
   std::fflush(stdout);
 
-  const AgentResult result = run_agent({.endpoint = endpoint,
+  const AgentResult result = run_agent({.endpoint = coordinator.endpoint(),
                                         .key_file = key,
                                         .command = {self},
                                         .inherited = inherited,
                                         .log_folder = options.out / "logs",
                                         .host_id = net::host_id(),
                                         .rank = 0,
-                                        .join_timeout = from_seconds(job.join_timeout)},
+                                        .join_timeout = from_seconds(job.join_timeout),
+                                        .on_notice =
+                                            [](const std::string& line) {
+                                              fmt::print("{}\n", line);
+                                              std::fflush(stdout);
+                                            },
+                                        .tend = [&](bool silent) { return coordinator.tend(silent); }},
                                        signals, clock);
   // The coordinator ends by itself once its members have left; what it wrote is whole then. Of a job that has
   // failed it may be the cause.
-  const auto patience = std::chrono::seconds(result.status == 0 ? 15 : 3);
-  const auto exit = coordinator.next_exit(clock.now() + patience);
-  if (!exit) coordinator.terminate_all(std::chrono::seconds(1));
+  const auto exit = coordinator.end(std::chrono::seconds(result.status == 0 ? 15 : 3));
   if (exit && exit->signal != 0 && result.status != kInterruptedStatus)
     return {exit_status(ErrorKind::peer_lost),
             fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal))};

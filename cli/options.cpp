@@ -411,6 +411,17 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--heartbeat-timeout", job.heartbeat_timeout, "seconds of silence after which a peer is lost")
       ->group(exchange)
       ->capture_default_str();
+  command
+      .add_option("--max-restarts", job.max_restarts,
+                  "lost processes that are started again, so that the job goes on; 0: the first loss ends it")
+      ->group(exchange)
+      ->capture_default_str();
+  command
+      .add_option("--recovery", job.recovery,
+                  "what a job goes on with after a loss: auto, what servers or workers have where that is all of it; or "
+                  "checkpoint, the newest, or the beginning")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--join-timeout", job.join_timeout, "seconds for all processes to join")
       ->group(exchange)
       ->capture_default_str();
@@ -427,6 +438,20 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   add_config(command);
+}
+
+/// Who has all that the others need to go on with the same bits after a loss. Of what error feedback keeps nobody but
+/// its worker has any, nor of layers' buffers; see also fill_in. Backup workers' gradients may be lost for good. LAMB
+/// changes its state before a step is known to be done. Workers of a host that add up are one source together.
+void resolve_recovery(JobOptions& job, const worker::StrategyKind& kind) {
+  one_of("--recovery", job.recovery, "auto", "checkpoint");
+  if (job.recovery == "checkpoint") return;
+  const bool feedback = job.error_feedback && optim::make_codec(job.compress, job.error_feedback) != nullptr;
+  const bool kept = !feedback && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce;
+  if (kept && kind.servers && job.placement == "standalone" && job.optimizer_on == "server")
+    job.recovery = "servers";
+  else
+    job.recovery = kept && kind.whole ? "workers" : "checkpoint";
 }
 
 JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind,
@@ -551,6 +576,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
     fail(ErrorKind::usage, "--algorithm {}: it sends messages; in shared memory it is direct", job.algorithm);
   parse_betas(flags.betas, job);
   resolve_checkpoints(job);
+  resolve_recovery(job, kind);
   return job;
 }
 
@@ -562,6 +588,7 @@ worker::TrainSetup set_up(const JobOptions& job, const App& app) {
 void fill_in(JobOptions& job, const App& app, const worker::TrainSetup* setup) {
   optim::fill_in(job, *optim::make_optimizer(app.optimizers(), job));
   if (setup == nullptr) return;
+  if (!setup->buffers().tensors.empty()) job.recovery = "checkpoint";
   job.steps = setup->steps();
   job.epochs = (setup->steps() + setup->steps_per_epoch() - 1) / setup->steps_per_epoch();
 }

@@ -36,82 +36,119 @@ nlohmann::ordered_json json_of(const std::vector<StalenessRecord>& records) {
   return list;
 }
 
-void serve_job(Membership& member, const Registry<Aggregator>& aggregators,
-               const optim::OptimizerRegistry& optimizers) {
-  const JobOptions& job = member.job();
-  const auto aggregator = job.local_reduce && job.aggregate == "mean"
-                              ? make_mean_of(job.workers)
-                              : aggregators.make(Spec::parse("--aggregate", job.aggregate));
-  const auto codec = optim::make_codec(job.compress, job.error_feedback);
-  const auto optimizer = optim::make_optimizer(optimizers, job);
-  const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), job.steps.value_or(1));
-  const bool applies = job.optimizer_on == "server";
+/// A server's life, over all epochs of the membership.
+class ServerLife {
+ public:
+  ServerLife(Membership& member, const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers)
+      : member_(member),
+        job_(member.job()),
+        aggregator_(job_.local_reduce && job_.aggregate == "mean"
+                        ? make_mean_of(job_.workers)
+                        : aggregators.make(Spec::parse("--aggregate", job_.aggregate))),
+        codec_(optim::make_codec(job_.compress, job_.error_feedback)),
+        optimizer_(optim::make_optimizer(optimizers, job_)),
+        schedule_(optim::make_schedule(Spec::parse("--schedule", job_.schedule), job_.steps.value_or(1))),
+        parallel_(job_.server_threads),
+        trace_(member.clock(), job_.trace) {}
 
-  // Both shared with the membership, whose links close last: they may still read what the shard answered with.
-  const auto arena = std::make_shared<Arena>(kNothing);
-  member.keep(arena);
-  const std::vector<net::Member> members = member.meet(member.links().listen());
-  std::vector<net::Member> servers = of_role(members, net::Role::server);
-  const std::size_t pushers =
-      job.local_reduce ? first_of_each_host(of_role(members, net::Role::worker)).size() : job.workers;
-  if (member.rank() > 0) {
-    servers.resize(1);  // server 0, which collects verdicts
-    member.links().connect(servers, *arena, member.deadline());
+  /// As far as a loss of a peer, or to the end of the job.
+  void serve_epoch() {
+    // Shared with the membership, whose links close last: they may still read what the shard answered with.
+    const auto arena = std::make_shared<Arena>(kNothing);
+    member_.keep(arena);
+    if (shard_) shard_->begin_epoch();
+    const bool has_state = shard_ && shard_->elements() > 0;
+    const std::vector<net::Member> members =
+        member_.meet(member_.links().listen(), has_state ? shard_->version() : 0, has_state);
+    if (!shard_) shard_ = make_shard(of_role(members, net::Role::worker));
+    member_.keep(shard_);
+    if (member_.rank() > 0) {
+      std::vector<net::Member> servers = of_role(members, net::Role::server);
+      servers.resize(1);  // server 0, which collects verdicts
+      member_.links().connect(servers, *arena, member_.deadline());
+    }
+    serve();
+    report();
   }
-  net::Transport& transport = member.links().transport();
-  Parallel parallel(job.server_threads);
-  ShardOptions options{.rank = member.rank(),
-                       .servers = static_cast<std::uint32_t>(job.servers),
-                       .workers = static_cast<std::uint32_t>(job.workers),
-                       .pushers = static_cast<std::uint32_t>(pushers),
-                       .lr = job.lr.value_or(optimizer->default_lr()),
-                       .clip_norm = applies ? job.clip_norm : 0,
-                       .loss_scaler = applies ? optim::loss_scaler(job) : optim::LossScaler(),
-                       .master_copy = job.master_copy,
-                       .optimizer = applies ? optimizer.get() : nullptr,
-                       .schedule = applies ? schedule.get() : nullptr,
-                       .aggregator = aggregator.get(),
-                       .codec = codec.get(),
-                       .seed = job.seed,
-                       .consistency = parse_consistency(job.consistency, job.backup_workers),
-                       .remedy = parse_remedy(job.remedy),
-                       .memory_bytes = host_memory_bytes(),
-                       .saves = !job.checkpoint_folder().empty()};
-  begin_from_checkpoint(job, options);
-  const auto held = std::make_shared<Shard>(options, parallel, member.memory());
-  member.keep(held);
-  Shard& shard = *held;
-  Trace trace(member.clock(), job.trace);
-  member.link().on_change([&] { transport.wake(); });
-  const FaultTrigger fault(job.fault, member.self());
-  const auto finished = [&] {
-    fault.at(shard.version());
-    member.link().check();
-    return member.link().finished();
+
+ private:
+  std::shared_ptr<Shard> make_shard(const std::vector<net::Member>& workers) {
+    const bool applies = job_.optimizer_on == "server";
+    ShardOptions options{
+        .rank = member_.rank(),
+        .servers = static_cast<std::uint32_t>(job_.servers),
+        .workers = static_cast<std::uint32_t>(job_.workers),
+        .pushers = static_cast<std::uint32_t>(job_.local_reduce ? first_of_each_host(workers).size() : job_.workers),
+        .lr = job_.lr.value_or(optimizer_->default_lr()),
+        .clip_norm = applies ? job_.clip_norm : 0,
+        .loss_scaler = applies ? optim::loss_scaler(job_) : optim::LossScaler(),
+        .master_copy = job_.master_copy,
+        .optimizer = applies ? optimizer_.get() : nullptr,
+        .schedule = applies ? schedule_.get() : nullptr,
+        .aggregator = aggregator_.get(),
+        .codec = codec_.get(),
+        .seed = job_.seed,
+        .consistency = parse_consistency(job_.consistency, job_.backup_workers),
+        .remedy = parse_remedy(job_.remedy),
+        .memory_bytes = host_memory_bytes(),
+        .saves = !job_.checkpoint_folder().empty()};
+    begin_from_checkpoint(job_, options);
+    return std::make_shared<Shard>(options, parallel_, member_.memory());
+  }
+
+  void serve() {
+    net::Transport& transport = member_.links().transport();
+    member_.link().on_change([&] { transport.wake(); });
+    const FaultTrigger fault(job_.fault, member_.self());
+    const auto finished = [&] {
+      fault.at(shard_->version());
+      member_.link().check();
+      return member_.link().finished();
+    };
+    server::serve(*shard_, transport, member_.clock(), finished, &trace_,
+                  [&](std::uint64_t step) { write_part(job_, member_.rank(), *shard_, step); });
+    member_.link().on_change({});
+  }
+
+  void report() {
+    member_.send_trace(trace_);
+    fmt::print("server {}: {}, version {}\n", member_.rank(), shard_->describe(), shard_->version());
+    member_.link().report(member_.report_json(nlohmann::ordered_json{
+        {"elements", shard_->elements()},
+        {"version", shard_->version()},
+        {"text", shard_->describe()},
+        {"staleness",
+         json_of(shard_->staleness())}}.dump()));
+  }
+
+  Membership& member_;
+  const JobOptions& job_;
+  const std::unique_ptr<Aggregator> aggregator_;
+  const std::unique_ptr<optim::Codec> codec_;
+  const std::unique_ptr<optim::Optimizer> optimizer_;
+  const std::unique_ptr<optim::Schedule> schedule_;
+  Parallel parallel_;
+  Trace trace_;
+  std::shared_ptr<Shard> shard_;  ///< shared with the membership
+};
+
+MakeLife life_of(const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {
+  return [&](Membership& member) -> Life {
+    // Shared because a std::function copies what it holds.
+    return [life = std::make_shared<ServerLife>(member, aggregators, optimizers)] { life->serve_epoch(); };
   };
-  serve(shard, transport, member.clock(), finished, &trace,
-        [&](std::uint64_t step) { write_part(job, member.rank(), shard, step); });
-  member.link().on_change({});
-  member.send_trace(trace);
-  fmt::print("server {}: {}, version {}\n", member.rank(), shard.describe(), shard.version());
-  member.link().report(member.report_json(nlohmann::ordered_json{
-      {"elements", shard.elements()},
-      {"version", shard.version()},
-      {"text", shard.describe()},
-      {"staleness",
-       json_of(shard.staleness())}}.dump()));
 }
 
 }  // namespace
 
 void run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
                 const optim::OptimizerRegistry& optimizers) {
-  run_role(options, net::Role::server, [&](Membership& member) { serve_job(member, aggregators, optimizers); });
+  run_role(options, net::Role::server, life_of(aggregators, optimizers));
 }
 
 void run_server(Membership& member, const Registry<Aggregator>& aggregators,
                 const optim::OptimizerRegistry& optimizers) {
-  run_role(member, [&](Membership& joined) { serve_job(joined, aggregators, optimizers); });
+  run_role(member, life_of(aggregators, optimizers));
 }
 
 }  // namespace psring::server

@@ -33,20 +33,20 @@ void KeptState::restore(Context& context) const {
   };
 }
 
-std::optional<KeptState> newest(ring::ProcessGroup& group, std::optional<KeptState> own, const Layout& layout,
-                                std::size_t slots, const std::map<std::string, double>& scalars) {
+void share_newest(ring::ProcessGroup& group, const Layout& layout, std::size_t slots,
+                  const std::map<std::string, double>& scalars, std::optional<KeptState>& kept) {
   // The step that comes next, plus one: 0 is who has nothing.
   std::vector<ring::Located<double>> furthest(1);
-  furthest[0] = {own ? static_cast<double>(own->step) + 1 : 0, static_cast<std::int64_t>(group.rank())};
+  furthest[0] = {kept ? static_cast<double>(kept->step) + 1 : 0, static_cast<std::int64_t>(group.rank())};
   group.all_reduce(std::span(furthest), ring::ReduceOp::Kind::maxloc).wait();
-  if (furthest[0].value == 0) return std::nullopt;
+  if (furthest[0].value == 0) return;
   const auto root = static_cast<std::size_t>(furthest[0].index);
-  KeptState state = own ? std::move(*own) : KeptState{.step = 0, .scalars = scalars, .units = {}};
-  state.step = static_cast<std::uint64_t>(furthest[0].value) - 1;
+  KeptState received{static_cast<std::uint64_t>(furthest[0].value) - 1, scalars, {}};
+  KeptState& state = root == group.rank() ? *kept : received;
   state.units.resize(layout.units.size());
   std::vector<double> numbers;
   for (const auto& [name, value] : state.scalars) numbers.push_back(value);
-  group.broadcast(std::span(numbers), root).wait();
+  if (!numbers.empty()) group.broadcast(std::span(numbers), root).wait();
   auto number = numbers.begin();
   for (auto& [name, value] : state.scalars) value = *number++;
   for (UnitId unit = 0; unit < layout.units.size(); ++unit) {
@@ -58,7 +58,7 @@ std::optional<KeptState> newest(ring::ProcessGroup& group, std::optional<KeptSta
     give(optim::kValues);
     for (std::size_t slot = 0; layout.units[unit].trained && slot < slots; ++slot) give(optim::slot_array(slot));
   }
-  return state;
+  if (root != group.rank()) kept = std::move(received);
 }
 
 }  // namespace psring::worker

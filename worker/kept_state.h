@@ -26,9 +26,9 @@ struct KeptState {
   void restore(Context& context) const;
 };
 
-/// After a regroup: everybody gets the state of the worker that has come furthest, `own` or another's. Nothing where no
-/// worker has any. A collective.
-std::optional<KeptState> newest(ring::ProcessGroup& group, std::optional<KeptState> own, const Layout& layout,
-                                std::size_t slots, const std::map<std::string, double>& scalars);
+/// After a regroup: everybody gets the state of the worker that has come furthest, where any has one. A collective;
+/// where it throws, `kept` is what it was. `slots`: of the optimizer; `scalars`: those of a run that begins.
+void share_newest(ring::ProcessGroup& group, const Layout& layout, std::size_t slots,
+                  const std::map<std::string, double>& scalars, std::optional<KeptState>& kept);
 
 }  // namespace psring::worker

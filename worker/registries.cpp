@@ -74,7 +74,7 @@ void register_builtins(Registries& registries) {
   registries.strategies.add(
       "ddp-naive", "workers average gradients, one all-reduce a tensor after backward", [](const Spec& spec) {
         return std::make_unique<StrategyKind>(
-            StrategyKind{.ring = true, .make = [spec](const Context& context, const JobOptions& job) {
+            StrategyKind{.ring = true, .whole = true, .make = [spec](const Context& context, const JobOptions& job) {
                            return make_ddp_naive(spec, context, job);
                          }});
       });
@@ -101,6 +101,7 @@ void register_builtins(Registries& registries) {
             .ring = true,
             .buckets = true,
             .compresses = true,
+            .whole = true,
             .make = [spec](const Context& context, const JobOptions& job) { return make_ddp(spec, context, job); }});
       });
 }

@@ -88,16 +88,43 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
     fmt::print("{} shard groups: each cuts units among {} workers\n", workers.size() / owners, owners);
 }
 
-void train(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers,
-           std::shared_ptr<Arena>& arena) {
+/// What a worker has over all epochs of the membership.
+struct WorkerLife {
+  WorkerLife(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers)
+      : setup(member.job(), registries, optimizers),
+        metrics({.steps = setup.steps(),
+                 .lr = setup.optimizer().lr,
+                 .schedule = setup.optimizer().schedule,
+                 .classes = setup.model().classes > 0},
+                member) {}
+
+  TrainSetup setup;
+  MetricsWriter metrics;
+  std::uint64_t reached = 0;      ///< the step that it has come to
+  std::optional<KeptState> kept;  ///< of the epoch before
+};
+
+/// As far as a loss of a peer, or to the end.
+void run_or_keep(Training& training, WorkerLife& life) {
+  try {
+    training.run(life.metrics);
+  } catch (const Error&) {
+    if (auto kept = training.keep()) life.kept = std::move(kept);
+    throw;
+  }
+}
+
+void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) {
   const JobOptions& job = member.job();
-  TrainSetup setup(job, registries, optimizers);
+  TrainSetup& setup = life.setup;
+  arena.reset();
   const auto memory = std::make_shared<Memory>(arena);  // shared with the membership, whose links close last
   member.keep(memory);
   Trace& trace = memory->trace.emplace(member.clock(), job.trace);
   const bool grouped = setup.strategy().ring || setup.strategy().scatters;
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
-  const std::vector<net::Member> members = member.meet(memory->links ? memory->links->listen() : net::Addresses());
+  const std::vector<net::Member> members = member.meet(memory->links ? memory->links->listen() : net::Addresses(),
+                                                       life.reached, life.kept.has_value());
   net::Transport* transport = nullptr;
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
@@ -107,7 +134,7 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
   if (grouped) link_to_workers(member, setup, *memory, workers);
   if (job.local_reduce) memory->host = ring::make_host_group(member, *memory->links, workers, memory->arena);
   std::fflush(stdout);
-  const Training::Surroundings surroundings{
+  Training::Surroundings surroundings{
       .rank = member.rank(),
       .memory = member.memory(),
       .clock = member.clock(),
@@ -120,21 +147,26 @@ void train(Membership& member, const Registries& registries, const optim::Optimi
       .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),
       .group = memory->group.get(),
       .shard_groups = groups,
-      .check = [&] { member.link().check(); }};
-  Training& training = memory->training.emplace(setup, surroundings);
-  const OptimizerPlan plan = setup.optimizer();
-  MetricsWriter metrics(
-      {.steps = setup.steps(), .lr = plan.lr, .schedule = plan.schedule, .classes = setup.model().classes > 0}, member);
-  metrics.measure(training);
-  training.run(metrics);
-  metrics.flush();
+      .check = [&] { member.link().check(); },
+      .kept = member.epoch() > 0 && job.recovery == "workers" ? &life.kept : nullptr,
+      .begins =
+          [&, told = false](std::uint64_t step) mutable {
+            life.reached = step;
+            life.kept.reset();
+            if (!std::exchange(told, true)) member.link().resumed(step);
+          }};
+  Training& training = memory->training.emplace(setup, std::move(surroundings));
+  life.metrics.measure(training);
+  run_or_keep(training, life);
+  life.metrics.flush();
   if (!job.out.empty()) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
   member.send_trace(trace);
   member.link().on_change({});
-  member.link().report(member.report_json(metrics.summary_json(training.predict(), training.skipped_steps())));
+  member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps())));
   member.link().done();
-  // A link that closes looks like a lost peer to workers that still wait for others.
-  if (memory->group) member.link().await_finish();
+  // A link that closes looks like a lost peer to workers that still wait for others; and what others lose they may only
+  // get back with this one.
+  if (memory->group || job.max_restarts > 0) member.link().await_finish();
 }
 
 }  // namespace
@@ -145,10 +177,11 @@ void run_worker(const RoleOptions& options, const Registries& registries, const 
   // the worker's came.
   std::shared_ptr<Arena> arena;
   OwnServer server;
-  run_role(options, net::Role::worker, [&](Membership& member) {
+  run_role(options, net::Role::worker, [&](Membership& member) -> Life {
     const JobOptions& job = member.job();
     if (job.placement == "colocated" && member.rank() < job.servers) server.start(member, options, run_server);
-    train(member, registries, optimizers, arena);
+    // Shared because a std::function copies what it holds.
+    return [&, life = std::make_shared<WorkerLife>(member, registries, optimizers)] { train(member, *life, arena); };
   });
   server.join();
 }

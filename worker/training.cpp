@@ -145,13 +145,13 @@ void TrainSetup::cut_among(std::size_t owners) {
   layout_.owners = owners;
 }
 
-Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
+Training::Training(const TrainSetup& setup, Surroundings surroundings)
     : setup_(setup),
-      surroundings_(surroundings),
+      surroundings_(std::move(surroundings)),
       units_(setup.layout().units.size()),
-      buffers_(setup.model(), setup.buffers(), surroundings.memory) {
+      buffers_(setup.model(), setup.buffers(), surroundings_.memory) {
   const JobOptions& job = setup.job();
-  const Surroundings& s = surroundings_;
+  Surroundings& s = surroundings_;
   codec_ = optim::make_codec(job.compress, job.error_feedback);
   if (codec_)
     compressor_.emplace(*codec_, job.error_feedback, setup.layout(), pushed_parts(setup), job.seed, s.rank, s.memory);
@@ -202,6 +202,11 @@ Training::Training(const TrainSetup& setup, const Surroundings& surroundings)
     };
   }
   if (setup.saved()) restore(context);
+  context.goes_on = job.max_restarts > 0;
+  if (s.kept != nullptr)
+    share_newest(*s.group, setup.layout(), context.optimizer.rule->slots(), context.optimizer.loss_scaler.state(),
+                 *s.kept);
+  if (s.kept != nullptr && *s.kept) (*s.kept)->restore(context);
   strategy_ = setup.strategy().make(context, job);
   if (setup.strategy().scatters && job.workers > 1)
     scatter_.emplace(*setup.data().train, *s.group, job.batch_per_worker(), s.memory, s.clock);
@@ -274,7 +279,11 @@ void Training::run(TrainObserver& observer) {
                    .clock = surroundings_.clock,
                    .trace = surroundings_.trace,
                    .observer = observer,
-                   .begins = [&](std::uint64_t step) { fault.at(step); },
+                   .begins =
+                       [&](std::uint64_t step) {
+                         surroundings_.begins(step);
+                         fault.at(step);
+                       },
                    .save = [&](std::uint64_t step) { checkpoints->save(step); },
                    .is_saved = [&](std::uint64_t step) { return checkpoints->is_saved(step); }});
   trainer.run();

@@ -12,6 +12,7 @@
 #include <psring/optim/checkpoint.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/compressor.h>
+#include <psring/worker/kept_state.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/ps_client.h>
@@ -78,11 +79,18 @@ class Training {
     ring::ProcessGroup* group = nullptr;         ///< of the workers; null where the strategy has none
     std::vector<std::size_t> shard_groups = {};  ///< as Context has them
     std::function<void()> check;                 ///< throws where the job has failed
+    /// What this worker has of the job's state, in a later epoch of the membership than the first: who has come furthest
+    /// gives it to all others, and they begin with it. Stays what it is until the first step begins. Null: the first
+    /// epoch, or others keep it.
+    std::optional<KeptState>* kept = nullptr;
+    std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};  ///< told of each step
   };
 
-  Training(const TrainSetup& setup, const Surroundings& surroundings);
+  Training(const TrainSetup& setup, Surroundings surroundings);
 
   void run(TrainObserver& observer);
+  /// What this worker can go on with after an error in `run`; nothing where others have some of it.
+  std::optional<KeptState> keep() { return KeptState::of(*strategy_, setup_.layout()); }
   /// Writes the parameters, and the layers' buffers; a collective of all workers, each of which may name a file, or
   /// "" for none. REQUIRES: run() has returned.
   void save(const std::filesystem::path& file);
@@ -96,7 +104,7 @@ class Training {
   Sampler sampler() const;
 
   const TrainSetup& setup_;
-  const Surroundings surroundings_;
+  Surroundings surroundings_;
   std::vector<UnitBuffers> units_;
   std::vector<Range> unit_layers_;
   std::vector<Range> backward_layers_;

@@ -132,6 +132,10 @@ class ControlLink::Impl {
     const std::scoped_lock lock(mutex_);
     return finished_;
   }
+  bool silent() const {
+    const std::scoped_lock lock(mutex_);
+    return silent_;
+  }
   void await_finish() const {
     std::unique_lock lock(mutex_);
     wait(lock, Moment::max(), "the job to end", [&] { return finished_ || broken(); });
@@ -297,7 +301,10 @@ class ControlLink::Impl {
   }
 
   void take(std::span<const std::byte> bytes) {
-    if (std::exchange(away_, std::nullopt)) next_heartbeat_ = clock_.now();
+    if (std::exchange(away_, std::nullopt)) {
+      next_heartbeat_ = clock_.now();
+      change([&] { silent_ = false; });
+    }
     heard_ = clock_.now();
     try {
       std::visit([&](auto&& message) { on(std::forward<decltype(message)>(message)); }, decode_control(bytes));
@@ -320,6 +327,7 @@ class ControlLink::Impl {
   void on(control::Members&& message) {
     change([&] {
       told_epoch_ = std::max(told_epoch_, message.epoch);
+      if (options_.role == Role::agent) epoch_ = told_epoch_;  // they go on through all epochs
       members_ = std::move(message.members);
       members_epoch_ = message.epoch;
       self_ = message.self;
@@ -400,6 +408,7 @@ class ControlLink::Impl {
         lose(ErrorKind::peer_lost, fmt::format("the coordinator ({}) did not come back within {:g} s", options_.endpoint,
                                                seconds(welcome_->patience)));
     } else if (now - heard_ >= welcome_->heartbeat_timeout) {
+      change([&] { silent_ = true; });
       cut_off(fmt::format("nothing from the coordinator ({}) for {:.1f} s", options_.endpoint, seconds(now - heard_)));
     }
   }
@@ -481,6 +490,7 @@ class ControlLink::Impl {
   std::deque<Mark> marks_;  ///< of heartbeats that are not answered yet
   std::uint64_t appends_ = 0;
   bool heartbeat_now_ = false;
+  bool silent_ = false;
   std::optional<Error> error_;  ///< what the caller is told: the first
   std::optional<Error> gone_;   ///< why nothing will be received any more
   bool finished_ = false;
@@ -534,6 +544,7 @@ void ControlLink::await_finish() const { impl_->await_finish(); }
 void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(std::move(changed)); }
 Nanoseconds ControlLink::clock_offset() const { return impl_->clock_offset(); }
 std::optional<ControlLink::Order> ControlLink::next_order(Moment deadline) { return impl_->next_order(deadline); }
+bool ControlLink::silent() const { return impl_->silent(); }
 void ControlLink::role_exited(control::RoleExited exit) { impl_->send_surely(std::move(exit)); }
 
 }  // namespace psring::net

@@ -93,6 +93,8 @@ class ControlLink {
   /// The next one; nothing where there is none yet, and the deadline has passed. Throws timeout after waiting in vain.
   std::optional<Order> next_order(Moment deadline);
   void role_exited(control::RoleExited exit);
+  /// Nothing has come from the coordinator for longer than it may be silent, and it is waited for (Welcome::patience).
+  bool silent() const;
 
  private:
   class Impl;

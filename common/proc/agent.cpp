@@ -80,7 +80,7 @@ class Agent {
 
   /// Waits for an exit and tells of it, or for news of the link, or a signal. False: the deadline has passed.
   bool relay_next(Moment deadline) {
-    std::vector<int> wake = options_.tend();
+    std::vector<int> wake = options_.tend(link_.silent());
     wake.insert(wake.end(), {wake_.get(), signals_.fd()});
     if (const auto exit = cluster_.next_exit(deadline, wake)) relay(*exit);
     eventfd_t count = 0;

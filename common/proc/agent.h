@@ -26,8 +26,9 @@ struct AgentOptions {
   Nanoseconds kill_grace = std::chrono::seconds(1);   ///< between SIGTERM and SIGKILL
   /// What the coordinator wants people to know.
   std::function<void(const std::string& line)> on_notice = [](const std::string&) {};
-  /// Something else to look after; gives descriptors whose being readable is a reason to look again.
-  std::function<std::vector<int>()> tend = [] { return std::vector<int>(); };
+  /// Something else to look after, such as the coordinator's process, which may have been `silent` for too long; gives
+  /// descriptors whose being readable is a reason to look again.
+  std::function<std::vector<int>(bool silent)> tend = [](bool) { return std::vector<int>(); };
 };
 
 struct AgentResult {

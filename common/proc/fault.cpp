@@ -129,6 +129,16 @@ std::vector<Fault> parse_faults(const std::string& text) {
   return faults;
 }
 
+std::string without_ends(const std::string& text) {
+  std::string left;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const Fault::Kind kind = Parser(word).parse().kind;
+    if (kind != Fault::Kind::kill && kind != Fault::Kind::stop) left += (left.empty() ? "" : " ") + word;
+  }
+  return left;
+}
+
 std::vector<Fault> faults_of(const std::string& text, net::Peer peer) {
   std::vector<Fault> faults = parse_faults(text);
   std::erase_if(faults, [&](const Fault& fault) { return !fault.hits(peer); });

@@ -34,6 +34,9 @@ struct Fault {
 /// Those of a text, with blanks between; empty for "". Throws usage, naming --fault.
 std::vector<Fault> parse_faults(const std::string& text);
 
+/// The same without kills and stops, which hit a process once, not the one that takes its place.
+std::string without_ends(const std::string& text);
+
 /// Those that hit a process.
 std::vector<Fault> faults_of(const std::string& text, net::Peer peer);
 

@@ -163,6 +163,14 @@ std::optional<ProcessExit> LocalCluster::next_exit(Moment deadline, std::span<co
   return std::nullopt;
 }
 
+std::vector<int> LocalCluster::fds() const {
+  std::vector<int> all;
+  for (const Process& process : processes_)
+    for (const Fd* fd : {&process.pid_fd, &process.errors})
+      if (*fd) all.push_back(fd->get());
+  return all;
+}
+
 std::vector<ProcessExit> LocalCluster::terminate_all(Nanoseconds grace) {
   std::vector<ProcessExit> exits;
   const Moment deadline = clock_.now() + grace;

@@ -58,6 +58,8 @@ class LocalCluster {
   /// SIGTERM to all, and SIGKILL to those that have not ended `grace` later. How each of them ended.
   std::vector<ProcessExit> terminate_all(Nanoseconds grace);
 
+  /// Readable where next_exit may have something to do.
+  std::vector<int> fds() const;
   std::size_t running() const { return processes_.size(); }
 
  private:

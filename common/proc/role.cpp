@@ -50,7 +50,8 @@ void Membership::prepare(const std::string& host, const std::string& bind, std::
   if (!job_.link.empty()) link = net::parse_link(job_.link);
   for (const Fault& fault : faults_of(job_.fault, self()))
     if (fault.kind == Fault::Kind::link && link) link->bits_per_second = fault.bits_per_second;
-  if (epoch() == 0) FaultTrigger(job_.fault, self()).arm();
+  if (epoch() > 0) job_.fault = without_ends(job_.fault);
+  FaultTrigger(job_.fault, self()).arm();
   refusals_.emplace(to_string(self()), clock_, [](const std::string& line) { fmt::print("{}\n", line); });
   link_options_ = {.self = {self(), 0},
                    .way = net::parse_way(job_.transport),
@@ -186,19 +187,20 @@ Error explain(const std::exception& exception, const JobOptions& job) {
 
 }  // namespace
 
-void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body) {
+void run_role(const RoleOptions& options, net::Role role, const MakeLife& make_life) {
   // Into a log, too, a line goes as it is printed: it must not be lost with the process, nor overtaken by its errors.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   Membership membership(options, role);
-  run_role(membership, body);
+  run_role(membership, make_life);
 }
 
-void run_role(Membership& membership, const std::function<void(Membership&)>& body) {
+void run_role(Membership& membership, const MakeLife& make_life) {
   MemoryLog memory(membership);
   try {
+    const Life live = make_life(membership);
     for (bool ended = false; !ended;) {
       try {
-        body(membership);
+        live();
         ended = true;
       } catch (const Error& error) {
         if (!membership.outlives(error)) throw;

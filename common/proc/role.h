@@ -100,10 +100,14 @@ std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& work
 /// order of their ranks. Throws usage where hosts do not have as many each.
 std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<net::Member>& workers);
 
-/// Runs a role that has joined: calls `body`, again in each epoch of the membership, and sees to it that the coordinator
-/// hears of an error before it is thrown on.
-void run_role(Membership& membership, const std::function<void(Membership&)>& body);
+/// What a role that has joined does in each epoch of the membership: returns with the job, or throws peer_lost. What it
+/// keeps from one epoch to the next goes before the membership does.
+using Life = std::function<void()>;
+using MakeLife = std::function<Life(Membership&)>;
+
+/// Runs a role that has joined, and sees to it that the coordinator hears of an error before it is thrown on.
+void run_role(Membership& membership, const MakeLife& make_life);
 /// The same of the role that a process is: makes its membership first.
-void run_role(const RoleOptions& options, net::Role role, const std::function<void(Membership&)>& body);
+void run_role(const RoleOptions& options, net::Role role, const MakeLife& make_life);
 
 }  // namespace psring

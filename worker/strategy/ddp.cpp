@@ -28,9 +28,18 @@ class DataParallel : public WorkersOnly {
     if (context_.rank == 0) units_.initialise(context_);
     optimizer_.start(context_);
     broadcast(units_.parameters());
+    next_ = Step{context_.first_step};
   }
 
+  Step first(Step /*planned*/) override { return {context_.first_step}; }
+
   std::optional<std::vector<optim::StatePart>> state() override { return save_share(optimizer_); }
+  std::optional<Whole> whole_state() override {
+    if (!next_) return std::nullopt;
+    return Whole{*next_, optimizer_.save(0, 1, [this](UnitId unit, Range range) {
+                   return ConstElements(context_.units[unit].parameters).part(range);
+                 })};
+  }
 
   void grad_ready(UnitId unit, Micro micro) final {
     if (!micro.last) return;
@@ -44,12 +53,13 @@ class DataParallel : public WorkersOnly {
     const Moment backward_ended = context_.clock.now();
     reduce_rest();
     exposure_.end_step(backward_ended);
-    if (optimizer_.whole_step()) {
+    if (optimizer_.whole_step() || context_.goes_on) {
       wait_all();
       optimizer_.update_all(step, context_.units);
     } else {
       wait_and_update(step);
     }
+    next_ = Step{step.index + 1};
     group().account();
   }
 
@@ -82,6 +92,7 @@ class DataParallel : public WorkersOnly {
 
  private:
   LocalOptimizer optimizer_;
+  std::optional<Step> next_;  ///< that all parameters here are for; none before they are there
 };
 
 /// The way that is thought of first: after backward, one all-reduce a tensor, one after the other.

@@ -117,6 +117,8 @@ struct Context {
   std::span<const Range> unit_layers = {};
   std::span<const Range> backward_layers = {};
   std::uint64_t first_step = 0;  ///< the updates that the run starts from have seen
+  /// The run goes on after losses of workers: what each has whole is to be that of one step, whenever an error comes.
+  bool goes_on = false;
   /// Values that the run starts from (--init; --resume, where servers do not have them), for a unit's range; empty: the
   /// initialisation that the layout names.
   std::function<void(UnitId, Range, std::span<float>)> initial;
@@ -166,6 +168,14 @@ class Strategy {
   virtual std::optional<std::vector<optim::StatePart>> state() { return std::nullopt; }
   /// On return all others have written theirs of the checkpoint of `step`; a collective.
   virtual void wait_saved(std::uint64_t /*step*/) {}
+
+  /// All that a job needs to go on, between two steps, and the step that comes next: whatever the hook that an error
+  /// ended has left undone. Nothing: others have some of it.
+  struct Whole {
+    Step next;
+    std::vector<optim::StatePart> parts;
+  };
+  virtual std::optional<Whole> whole_state() { return std::nullopt; }
 
   /// Does the unit's gradient buffer add up the micro-batches of a step? Else grad_ready takes each by itself.
   virtual bool adds_up() const { return true; }
