@@ -320,6 +320,8 @@ std::vector<std::string> failures(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     if (const Summary& run = row.runs.front(); run.skipped_steps > 0)
       lines.push_back(fmt::format("{}: {}", row.entry.label, skipped_line(run)));
+    if (const Summary& run = row.runs.front(); run.losses > 0)
+      lines.push_back(fmt::format("{}: {}", row.entry.label, losses_line(run)));
     for (std::size_t r = 0; r < row.runs.size(); ++r) {
       const std::string who = row.runs.size() > 1 ? fmt::format("{}, run {}", row.entry.label, r + 1) : row.entry.label;
       for (const ByteCheck& check : row.runs[r].bytes)

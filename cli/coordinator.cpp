@@ -15,6 +15,7 @@
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/environment.h>
+#include <psring/common/proc/fault.h>
 #include <psring/optim/checkpoint.h>
 #include <psring/optim/checkpoint_folder.h>
 #include <psring/worker/training.h>
@@ -139,6 +140,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     fmt::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
     std::fflush(stdout);
   }
+  if (!flags.second) FaultTrigger(job.fault, {net::Role::coordinator, 0}).arm();
   const net::JobResult result = service.run(signals.fd());
   if (result.failure && signals.take()) {
     fmt::print(stderr, "{}{}\n", kErrorPrefix, result.failure->what());

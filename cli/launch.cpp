@@ -42,8 +42,8 @@ class PrivateKey {
   const Fd fd_;
 };
 
-/// The job's coordinator, a process of this host: started, and started again where a signal ends it, or nothing has come
-/// from it for too long, as often as the job allows.
+/// The job's coordinator, a process of this host: started, and started again where a signal ends it, or nothing has
+/// come from it for too long, as often as the job allows.
 class CoordinatorKeeper {
  public:
   /// Where it does not start there was no run, and the folder can be taken again.

@@ -136,8 +136,10 @@ void check_compression(const JobOptions& job) {
 
 void check_faults(const JobOptions& job) {
   for (const Fault& fault : parse_faults(job.fault)) {
-    const bool server = fault.role == net::Role::server;
-    if (fault.rank && *fault.rank >= (server ? job.servers : job.workers))
+    const std::size_t count = fault.role == net::Role::server   ? job.servers * (1 + job.replicas)
+                              : fault.role == net::Role::worker ? job.workers
+                                                                : 1;
+    if (fault.rank && *fault.rank >= count)
       fail(ErrorKind::usage, "--fault {}: there is no {} {}", job.fault, to_string(fault.role), *fault.rank);
     if (fault.kind == Fault::Kind::link && job.link.empty())
       fail(ErrorKind::usage, "--fault {}: it changes one process's card: give all of them one with --link", job.fault);
@@ -417,9 +419,10 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   command
-      .add_option("--recovery", job.recovery,
-                  "what a job goes on with after a loss: auto, what servers or workers have where that is all of it; or "
-                  "checkpoint, the newest, or the beginning")
+      .add_option(
+          "--recovery", job.recovery,
+          "what a job goes on with after a loss: auto, what servers or workers have where that is all of it; or "
+          "checkpoint, the newest, or the beginning")
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--join-timeout", job.join_timeout, "seconds for all processes to join")

@@ -3,8 +3,11 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <set>
 #include <sstream>
 #include <string_view>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 #include <version.h>
@@ -92,7 +95,7 @@ void add_memory(Summary& summary, const std::string& role, const Json& report, c
 }
 
 void add_worker(Summary& summary, const std::string& role, const Json& report) {
-  summary.steps = report.at("steps").get<std::uint64_t>();
+  summary.steps = std::max(summary.steps, report.at("steps").get<std::uint64_t>());
   summary.skipped_steps = report.at("skipped_steps").get<std::uint64_t>();
   const auto& step = report.at("step_s");
   if (step.at("median").get<double>() >= summary.step_seconds) {
@@ -101,8 +104,9 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
     summary.step_p90_seconds = step.at("p90").get<double>();
   }
   summary.exposed_seconds = std::max(summary.exposed_seconds, report.at("exposed_step_s").at("median").get<double>());
-  summary.mean_exposed_seconds = std::max(
-      summary.mean_exposed_seconds, report.at("exposed_comm_s").get<double>() / static_cast<double>(summary.steps));
+  summary.mean_exposed_seconds =
+      std::max(summary.mean_exposed_seconds,
+               report.at("exposed_comm_s").get<double>() / std::max(1.0, report.at("steps").get<double>()));
   if (const Json& predicted = report.at("predicted"); predicted.contains("exposed_comm_s"))
     summary.predicted_exposed_seconds =
         std::max(summary.predicted_exposed_seconds.value_or(0), predicted["exposed_comm_s"].get<double>());
@@ -162,6 +166,8 @@ Json to_json(const Summary& summary) {
                {"server_peak_bytes", summary.server_peak_bytes}};
   if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
   if (summary.test_loss) json["test_loss"] = *summary.test_loss;
+  if (summary.losses > 0) json["losses"] = summary.losses;
+  if (!summary.recovery_seconds.empty()) json["recovery_s"] = summary.recovery_seconds;
   for (const StalenessSummary& worker : summary.staleness) json["staleness"].push_back(to_json(worker));
   if (summary.predicted_exposed_seconds) json["predicted_exposed_comm_s"] = *summary.predicted_exposed_seconds;
   for (const ByteCheck& check : summary.bytes) {
@@ -215,8 +221,39 @@ std::optional<bool> Summary::memory_ok(std::string_view role) const {
   return ok;
 }
 
+namespace {
+
+void read_losses(const fs::path& folder, Summary& summary) {
+  std::ifstream in(folder / "recoveries.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const Json entry = Json::parse(line);
+    if (entry.contains("lost")) ++summary.losses;
+    if (entry.contains("seconds")) summary.recovery_seconds.push_back(entry["seconds"].get<double>());
+  }
+}
+
+/// Of what was done again, the last counts.
+void keep_last_metrics(const fs::path& file) {
+  std::vector<std::string> lines;
+  std::map<std::tuple<Json, Json, bool>, std::size_t> last;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line); lines.push_back(line)) {
+    const Json entry = Json::parse(line);
+    last[{entry["worker"], entry["step"], entry.contains("test_rows")}] = lines.size();
+  }
+  std::set<std::size_t> kept;
+  for (const auto& [key, at] : last) kept.insert(at);
+  std::ofstream out(file);
+  for (const std::size_t at : kept) out << lines[at] << "\n";
+  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", file.string());
+}
+
+}  // namespace
+
 Summary summarise(const fs::path& folder, const JobOptions& job, const Invocation& invocation) {
   Summary summary{.strategy = job.strategy};
+  read_losses(folder, summary);
+  if (summary.losses > 0) keep_last_metrics(folder / "metrics.jsonl");
   Json roles;
   double loss_sum = 0;
   double last_samples = 0;
@@ -227,7 +264,8 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   for (std::size_t rank = 0; rank < job.workers; ++rank) {
     const Json report = read_report(folder, fmt::format("worker-{}", rank));
     add_worker(summary, fmt::format("worker {}", rank), report);
-    summary.samples_per_second += report.at("samples").get<double>() / report.at("seconds").get<double>();
+    if (const auto seconds = report.at("seconds").get<double>(); seconds > 0)
+      summary.samples_per_second += report.at("samples").get<double>() / seconds;
     loss_sum += number_of(report.at("final_loss")) * report.at("final_samples").get<double>();
     last_samples += report.at("final_samples").get<double>();
     rows += report.at("test").at("rows").get<double>();
@@ -241,6 +279,8 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   ByteCheck received{"servers", "received", 0, predicted(last, "server_receives", summary.steps)};
   ByteCheck sent{"servers", "sent", 0, predicted(last, "server_sends", summary.steps)};
   for (std::size_t rank = 0; rank < job.servers; ++rank) {
+    if (summary.losses > 0 && !fs::exists(folder / "reports" / fmt::format("server-{}.json", rank)))
+      continue;  // it was lost after the workers were done
     const Json report = read_report(folder, fmt::format("server-{}", rank));
     received.measured += payload(report, "received");
     sent.measured += payload(report, "sent");
@@ -253,6 +293,10 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   }
   summary.system_memory = read_system_memory(folder / "memory.jsonl");
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
+  if (summary.losses > 0) {
+    for (ByteCheck& check : summary.bytes) check.predicted.reset();
+    for (MemoryCheck& check : summary.memory) check.predicted.reset();
+  }
   summary.final_loss = loss_sum / last_samples;
   if (rows > 0) {
     summary.test_loss = test_loss / rows;
@@ -303,6 +347,16 @@ void join_traces(const fs::path& folder) {
   fs::remove_all(folder / "trace", error);
 }
 
+std::string losses_line(const Summary& summary) {
+  std::string text =
+      "went on after " + (summary.losses == 1 ? std::string("1 loss") : fmt::format("{} losses", summary.losses));
+  if (std::vector<double> times = summary.recovery_seconds; !times.empty()) {
+    std::sort(times.begin(), times.end());
+    text += fmt::format(", within {:.2f} s (median; worst {:.2f} s)", times[times.size() / 2], times.back());
+  }
+  return text + "; bytes and memory of repeated steps are not predicted";
+}
+
 std::string skipped_line(const Summary& summary) {
   return fmt::format("{} skipped, as gradients were not finite (--loss-scale)",
                      count_of(summary.skipped_steps, "step"));
@@ -316,6 +370,7 @@ std::string describe(const Summary& summary, const fs::path& folder) {
   text += fmt::format("; {:.0f} samples/s, {:.2f} ms a step, {:.2f} ms of it waiting\n", summary.samples_per_second,
                       summary.step_seconds * 1e3, summary.exposed_seconds * 1e3);
   if (summary.skipped_steps > 0) text += "  " + skipped_line(summary) + "\n";
+  if (summary.losses > 0) text += "  " + losses_line(summary) + "\n";
   for (std::size_t worker = 0; worker < summary.staleness.size(); ++worker) {
     const StalenessSummary& of = summary.staleness[worker];
     text += fmt::format("  worker {}: staleness {:.2f}, at most {}; lag at most {}", worker, of.mean(), of.most,

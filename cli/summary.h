@@ -70,6 +70,8 @@ struct Summary {
   std::vector<ByteCheck> bytes;
   std::vector<MemoryCheck> memory;
   SystemMemory system_memory;
+  std::size_t losses = 0;                   ///< of processes, after which the job went on
+  std::vector<double> recovery_seconds;     ///< from when one was noticed until all workers went on
   std::vector<StalenessSummary> staleness;  ///< by worker; empty where there is nothing to say of it
   bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding
 
@@ -91,6 +93,9 @@ Summary summarise(const std::filesystem::path& folder, const JobOptions& job, co
 
 /// Has the run folder reports of workers that trained? A user's own program may only push and pull.
 bool has_training(const std::filesystem::path& folder);
+
+/// "went on after 2 losses, ...": of a run that did. What repeated steps move and keep is not predicted.
+std::string losses_line(const Summary& summary);
 
 /// "3 steps skipped ...": of a run that did.
 std::string skipped_line(const Summary& summary);

@@ -70,9 +70,9 @@ class Int8 final : public Codec {
         most = std::max(most, std::abs(values[i]));
         finite = finite && values[i] - values[i] == 0;
       }
-      // What is no number makes its whole block none: it has to be seen.
+      // What is no number makes its whole block none: it has to be seen. What is too small for a scale is zero.
       store(out, b, finite ? most / 127 : std::numeric_limits<float>::quiet_NaN());
-      const float factor = finite && most > 0 ? 127 / most : 0;
+      const float factor = finite && std::isfinite(127 / most) ? 127 / most : 0;
       for (std::size_t i = block.begin; i < block.end; ++i) {
         const float code = finite ? std::nearbyint(std::clamp(values[i] * factor, -127.0F, 127.0F)) : 1;
         codes[i] = static_cast<std::byte>(static_cast<std::int8_t>(code));

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/deadline.h>
 #include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/deadline.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/net/control_messages.h>

@@ -123,8 +123,8 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   Trace& trace = memory->trace.emplace(member.clock(), job.trace);
   const bool grouped = setup.strategy().ring || setup.strategy().scatters;
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
-  const std::vector<net::Member> members = member.meet(memory->links ? memory->links->listen() : net::Addresses(),
-                                                       life.reached, life.kept.has_value());
+  const std::vector<net::Member> members =
+      member.meet(memory->links ? memory->links->listen() : net::Addresses(), life.reached, life.kept.has_value());
   net::Transport* transport = nullptr;
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));

@@ -79,9 +79,9 @@ class Training {
     ring::ProcessGroup* group = nullptr;         ///< of the workers; null where the strategy has none
     std::vector<std::size_t> shard_groups = {};  ///< as Context has them
     std::function<void()> check;                 ///< throws where the job has failed
-    /// What this worker has of the job's state, in a later epoch of the membership than the first: who has come furthest
-    /// gives it to all others, and they begin with it. Stays what it is until the first step begins. Null: the first
-    /// epoch, or others keep it.
+    /// What this worker has of the job's state, in a later epoch of the membership than the first: who has come
+    /// furthest gives it to all others, and they begin with it. Stays what it is until the first step begins. Null: the
+    /// first epoch, or others keep it.
     std::optional<KeptState>* kept = nullptr;
     std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};  ///< told of each step
   };

@@ -220,8 +220,7 @@ class ControlLink::Impl {
     open_ = false;
     failed_handshakes_ = 0;
     const std::string address = fmt::format("inproc://monitor-{}", ++sockets_);
-    psring::check(zmq_socket_monitor(socket.handle(), address.c_str(), events) == 0, "ZeroMQ: {}",
-                  zmq_strerror(errno));
+    psring::check(zmq_socket_monitor(socket.handle(), address.c_str(), events) == 0, "ZeroMQ: {}", zmq_strerror(errno));
     ZmqSocket monitor(context_.handle(), ZMQ_PAIR);
     monitor.set(ZMQ_LINGER, 0);
     psring::check(zmq_connect(monitor.handle(), address.c_str()) == 0, "ZeroMQ: {}", zmq_strerror(errno));
@@ -369,8 +368,9 @@ class ControlLink::Impl {
     acked_mark_ = std::max(acked_mark_, message.mark);
     for (; !marks_.empty() && marks_.front().mark <= message.mark; marks_.pop_front()) {
       const std::uint64_t first = sent_ - unconfirmed_.size();
-      unconfirmed_.erase(unconfirmed_.begin(),
-                         unconfirmed_.begin() + static_cast<std::ptrdiff_t>(std::max(marks_.front().sent, first) - first));
+      unconfirmed_.erase(
+          unconfirmed_.begin(),
+          unconfirmed_.begin() + static_cast<std::ptrdiff_t>(std::max(marks_.front().sent, first) - first));
     }
     news_.notify_all();
   }
@@ -405,8 +405,8 @@ class ControlLink::Impl {
     }
     if (away_) {
       if (now >= *away_)
-        lose(ErrorKind::peer_lost, fmt::format("the coordinator ({}) did not come back within {:g} s", options_.endpoint,
-                                               seconds(welcome_->patience)));
+        lose(ErrorKind::peer_lost, fmt::format("the coordinator ({}) did not come back within {:g} s",
+                                               options_.endpoint, seconds(welcome_->patience)));
     } else if (now - heard_ >= welcome_->heartbeat_timeout) {
       change([&] { silent_ = true; });
       cut_off(fmt::format("nothing from the coordinator ({}) for {:.1f} s", options_.endpoint, seconds(now - heard_)));
@@ -459,8 +459,8 @@ class ControlLink::Impl {
 
   // Of the link's thread.
   bool open_ = false;
-  bool cut_off_ = false;          ///< this socket is of no use any more
-  std::optional<Moment> away_;    ///< the coordinator is; until when it is waited for
+  bool cut_off_ = false;        ///< this socket is of no use any more
+  std::optional<Moment> away_;  ///< the coordinator is; until when it is waited for
   int sockets_ = 0;
   int failed_handshakes_ = 0;
   int acks_ = 0;
@@ -473,9 +473,9 @@ class ControlLink::Impl {
   mutable std::condition_variable news_;
   std::vector<std::vector<std::byte>> outgoing_;
   std::optional<control::Welcome> welcome_;  ///< constant once it is there
-  std::uint32_t epoch_ = 0;       ///< that the caller is in
-  std::uint32_t told_epoch_ = 0;  ///< the last that was told of
-  std::string regroup_text_;      ///< why
+  std::uint32_t epoch_ = 0;                  ///< that the caller is in
+  std::uint32_t told_epoch_ = 0;             ///< the last that was told of
+  std::string regroup_text_;                 ///< why
   Peer self_;
   std::optional<std::vector<Member>> members_;
   std::uint32_t members_epoch_ = 0;

@@ -206,9 +206,9 @@ std::string to_string(const Member& member) {
 
 std::string_view name_of(const ControlMessage& message) {
   static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
-      "hello", "welcome", "refused", "ready",  "members", "heartbeat", "heartbeat_ack", "start_roles", "role_exited",
-      "lost",  "abort",   "failed",  "report", "append",  "progress",  "done",          "finish",      "bye",
-      "regroup", "stuck", "resumed", "end_roles", "notice"};
+      "hello",       "welcome", "refused", "ready",  "members", "heartbeat", "heartbeat_ack", "start_roles",
+      "role_exited", "lost",    "abort",   "failed", "report",  "append",    "progress",      "done",
+      "finish",      "bye",     "regroup", "stuck",  "resumed", "end_roles", "notice"};
   return kNames[message.index()];
 }
 

@@ -60,8 +60,8 @@ struct Refused {  ///< C: has not joined, and will not
 struct Ready {  ///< M (server, worker): can be reached
   Addresses addresses;
   std::uint32_t epoch = 0;
-  std::uint64_t step = 0;    ///< that it has come to
-  bool has_state = false;    ///< from which the job can go on
+  std::uint64_t step = 0;  ///< that it has come to
+  bool has_state = false;  ///< from which the job can go on
 };
 struct Members {  ///< C: all servers and workers, once all of them are ready; ordered by role and rank
   std::vector<Member> members;

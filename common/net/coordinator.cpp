@@ -151,7 +151,7 @@ void Coordinator::refuse(const Connection& to, ErrorKind kind, std::string text)
 
 void Coordinator::on(State& from, control::Ready&& message) {
   if (message.epoch < epoch_) return;  // it has not heard of this one yet
-  if (from.ready || !is_role(from.member.peer.role) || message.epoch > epoch_)
+  if ((from.ready && !from.running) || !is_role(from.member.peer.role) || message.epoch > epoch_)
     return fail_job(ErrorKind::protocol, fmt::format("{} said 'ready' out of turn", to_string(from.member)));
   from.member.addresses = std::move(message.addresses);
   from.step = message.step;
@@ -250,13 +250,15 @@ void Coordinator::lose(Peer place, ErrorKind kind, std::string text) {
   if (phase_ >= Phase::closing || goes_on_without(place, kind, text)) return;
   const auto found = members_.find(place);
   if (kind == ErrorKind::peer_lost && found != members_.end())
-    broadcast(control::Lost{found->second.member.peer, text}, [&](const State& other) { return &other != &found->second; });
+    broadcast(control::Lost{found->second.member.peer, text},
+              [&](const State& other) { return &other != &found->second; });
   fail_job(kind, std::move(text));
 }
 
 void Coordinator::fail_job(ErrorKind kind, std::string text) {
   if (phase_ >= Phase::closing) return;  // a consequence of the first cause, or of the end
   result_.failure = Error(kind, text);
+  returning_ = false;
   cause_due_ = kNever;
   broadcast(control::Abort{kind, std::move(text)}, [](const State&) { return true; });
   enter(Phase::closing, now_ + plan_.leave_timeout);

@@ -39,7 +39,7 @@ struct RecoveryPlan {
 /// Who takes part in a job, what its members are told, and how long they are waited for.
 struct JobPlan {
   std::uint32_t workers = 1;
-  std::uint32_t servers = 0;     ///< processes: with replicas, the second half are those of the first
+  std::uint32_t servers = 0;  ///< processes: with replicas, the second half are those of the first
   bool replicas = false;
   std::uint32_t agents = 0;      ///< hosts whose agents start the roles; 0: roles are started by hand
   bool reserve_agent_0 = false;  ///< for the launcher, which asks for it: another host may come first
@@ -173,6 +173,7 @@ class Coordinator {
   void await_returns();
   void end_returns();
   void notice(std::string text);
+  void record(std::string line);
   void send_to_agents(const std::set<Peer>& places, auto make_message);
   std::vector<Peer> places() const;
 
@@ -202,19 +203,19 @@ class Coordinator {
   std::map<Peer, State> members_;  ///< by place
   std::map<Connection, Peer> connections_;
 
-  std::uint32_t epoch_ = 0;     ///< of the membership
-  std::uint32_t restarts_ = 0;  ///< losses that the job has gone on after
-  bool settled_ = true;         ///< it is known from what this epoch goes on
-  bool anew_ = false;           ///< it goes on from what was saved, all roles being new
-  bool returning_ = false;      ///< the members of the coordinator before this one are coming back
+  std::uint32_t epoch_ = 0;        ///< of the membership
+  std::uint32_t restarts_ = 0;     ///< losses that the job has gone on after
+  bool settled_ = true;            ///< it is known from what this epoch goes on
+  bool anew_ = false;              ///< it goes on from what was saved, all roles being new
+  bool returning_ = false;         ///< the members of the coordinator before this one are coming back
   std::optional<Moment> lost_at_;  ///< the first loss that the job has not gone on after yet
   std::set<Peer> running_;         ///< places whose processes run, as far as agents told
   std::set<Peer> ending_;          ///< places whose processes have to end before they are started again
   std::set<Peer> to_start_;
-  std::set<Peer> resumed_;              ///< workers that have said so in this epoch
-  std::map<Peer, std::uint32_t> dead_;  ///< process numbers of those that have ended last, by place
+  std::set<Peer> resumed_;                    ///< workers that have said so in this epoch
+  std::map<Peer, std::uint32_t> dead_;        ///< process numbers of those that have ended last, by place
   std::map<Connection, std::string> former_;  ///< processes that were lost: what they wanted written is
-  Actions actions_;  ///< of the call that is running
+  Actions actions_;                           ///< of the call that is running
   JobResult result_;
 };
 

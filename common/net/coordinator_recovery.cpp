@@ -1,12 +1,19 @@
 #include <algorithm>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include <psring/common/net/coordinator.h>
 
 namespace psring::net {
 namespace {
 
 bool is_role(Role role) { return role == Role::server || role == Role::worker; }
+
+/// Text may be a process's own, in any encoding.
+std::string to_line(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
 
 }  // namespace
 
@@ -22,6 +29,7 @@ bool Coordinator::goes_on_without(Peer place, ErrorKind kind, std::string& text)
   }
   ++restarts_;
   if (!lost_at_) lost_at_ = now_;
+  record(to_line({{"lost", text}, {"epoch", epoch_}}));
   notice(text);
   if (plan_.colocated && is_role(place.role)) {
     remove({Role::server, place.rank});
@@ -47,7 +55,9 @@ bool Coordinator::ends_without(Peer place) {
   found->second.reported = true;
   found->second.exited = !running_.contains(place);
   if (!found->second.exited) end_process(place);
-  notice(fmt::format("{} was lost after the workers were done", to_string(found->second.member)));
+  const std::string text = fmt::format("{} was lost after the workers were done", to_string(found->second.member));
+  record(to_line({{"lost", text}, {"epoch", epoch_}}));
+  notice(text);
   return true;
 }
 
@@ -124,10 +134,9 @@ void Coordinator::on(State& from, const control::Resumed& message) {
   if (!lost_at_ || resumed_.size() < plan_.workers) return;
   const double took = seconds(now_ - *lost_at_);
   lost_at_.reset();
-  notice(fmt::format("epoch {}: going on with step {}, {:.2f} s after the loss was noticed", epoch_, message.step, took));
-  const std::string line = fmt::format("{{\"epoch\":{},\"step\":{},\"seconds\":{:.6f}}}\n", epoch_, message.step, took);
-  const auto bytes = std::as_bytes(std::span(line));
-  actions_.events.push_back({{Role::coordinator, 0}, {}, control::Append{"recoveries.jsonl", {bytes.begin(), bytes.end()}}});
+  notice(
+      fmt::format("epoch {}: going on with step {}, {:.2f} s after the loss was noticed", epoch_, message.step, took));
+  record(to_line({{"epoch", epoch_}, {"step", message.step}, {"seconds", took}}));
 }
 
 bool Coordinator::survivors_are_ready() const {
@@ -220,8 +229,8 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
   const auto is_taken = [&](const auto& m) { return m.first != place && m.second.member.peer == message.duty; };
   if (place.role == Role::coordinator || place.rank >= expected(place.role) || message.duty.role != place.role ||
       message.duty.rank >= expected(place.role) || std::any_of(members_.begin(), members_.end(), is_taken))
-    return refuse(from, ErrorKind::protocol, fmt::format("{} as {} has no place here", to_string(place),
-                                                         to_string(message.duty)));
+    return refuse(from, ErrorKind::protocol,
+                  fmt::format("{} as {} has no place here", to_string(place), to_string(message.duty)));
   if (result_.failure || (!known && !(returning_ && found == members_.end())))
     return refuse(from, ErrorKind::peer_lost, "the job has gone on without it");
   if (known) connections_.erase(found->second.connection);
@@ -263,6 +272,12 @@ void Coordinator::end_returns() {
         lose(place, ErrorKind::peer_lost, fmt::format("{} did not come back to the coordinator", to_string(place)));
     if (phase_ == Phase::running) regroup("the coordinator was lost");
   }
+}
+
+void Coordinator::record(std::string line) {
+  const auto bytes = std::as_bytes(std::span(line));
+  actions_.events.push_back(
+      {{Role::coordinator, 0}, {}, control::Append{"recoveries.jsonl", {bytes.begin(), bytes.end()}}});
 }
 
 void Coordinator::notice(std::string text) {

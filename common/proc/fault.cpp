@@ -45,9 +45,11 @@ class Parser {
       default:
         if (!value.empty() || when.empty()) bad("kill or stop, and when: @step=20 or @time=2s");
         take_when(when, fault);
+        if (fault.role == net::Role::coordinator && fault.step) bad("@time=2s: a coordinator makes no steps");
         return fault;
     }
     if (!when.empty()) bad("no @: it lasts");
+    if (fault.role == net::Role::coordinator) bad("kill or stop of the coordinator: it carries no tensors");
     if (fault.role != net::Role::worker && fault.kind != Fault::Kind::link) bad("a worker: others compute nothing");
     return fault;
   }
@@ -80,9 +82,9 @@ class Parser {
     bad("slow, jitter, link, kill or stop");
   }
   net::Role role(std::string_view name) const {
-    for (const net::Role role : {net::Role::worker, net::Role::server})
+    for (const net::Role role : {net::Role::worker, net::Role::server, net::Role::coordinator})
       if (name == to_string(role)) return role;
-    bad("a worker or a server");
+    bad("a worker, a server or coordinator:0");
   }
   std::uint64_t whole(std::string_view part) const {
     std::uint64_t value = 0;

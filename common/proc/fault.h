@@ -17,7 +17,9 @@ namespace psring {
 ///   jitter:worker:*=20%       each step's computing takes up to so much more or less, as the seed draws it
 ///   link:worker:2=10mbit      has this network card, where --link gives the others theirs; DELAY is theirs, too
 ///   kill:server:0@step=20     ends by SIGKILL: a worker as it begins the step, a server once it has made as many
-///   stop:worker:1@time=2s     updates; or so long after it has joined the job. Stops by SIGSTOP
+///   stop:worker:1@time=2s     updates; or so long after it has joined the job. Stops by SIGSTOP. Of coordinator:0,
+///   too,
+///                             by time
 struct Fault {
   enum class Kind : std::uint8_t { slow, jitter, link, kill, stop };
   Kind kind = Kind::slow;

@@ -75,11 +75,11 @@ struct JobOptions {
   bool encrypt = false;
   double heartbeat_timeout = 10;  ///< seconds of silence after which a peer is lost
   double join_timeout = 60;
-  double op_timeout = 0;  ///< seconds of one wait for values; 0: as long as the peer lives
+  double op_timeout = 0;         ///< seconds of one wait for values; 0: as long as the peer lives
   std::size_t max_restarts = 0;  ///< losses of processes that the job goes on after
   /// From what: servers or workers, which have all that the others need; or checkpoint, the newest, or the beginning.
   std::string recovery = "auto";
-  std::size_t replicas = 0;      ///< of each server
+  std::size_t replicas = 0;  ///< of each server
 
   std::string resume;                ///< a checkpoint to continue from, or ""
   std::size_t checkpoint_every = 0;  ///< steps; 0: none are saved

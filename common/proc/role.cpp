@@ -130,10 +130,13 @@ std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<n
 }
 
 void Membership::append(const std::string& file, std::string_view text) {
-  for (std::span<const char> left(text); !left.empty();) {
-    const auto piece = left.first(std::min(left.size(), net::kMaxAppendBytes));
-    link_->append(file, std::as_bytes(piece));
-    left = left.subspan(piece.size());
+  // Lines stay whole: this process may be lost between two pieces.
+  for (std::string_view left = text; !left.empty();) {
+    const std::size_t most = std::min(left.size(), net::kMaxAppendBytes);
+    const std::size_t line_end = most < left.size() ? left.substr(0, most).rfind('\n') : std::string_view::npos;
+    const std::string_view piece = left.substr(0, line_end == std::string_view::npos ? most : line_end + 1);
+    link_->append(file, std::as_bytes(std::span(piece.data(), piece.size())));
+    left.remove_prefix(piece.size());
   }
 }
 
