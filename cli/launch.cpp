@@ -162,6 +162,7 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const I
   // The coordinator ends by itself once its members have left; what it wrote is whole then. Of a job that has
   // failed it may be the cause.
   const auto exit = coordinator.end(std::chrono::seconds(result.status == 0 ? 15 : 3));
+  if (result.status == 0 && job.max_restarts > 0) return {};  // what it was needed for is done
   if (exit && exit->signal != 0 && result.status != kInterruptedStatus)
     return {exit_status(ErrorKind::peer_lost),
             fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal))};
