@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fstream>
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <tuple>
@@ -55,14 +55,17 @@ void write_json(const fs::path& file, const Json& json) {
   if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", file.string());
 }
 
+constexpr std::string_view kExchange[] = {"push",       "pull",           "push_pull",  "values",
+                                          "all_reduce", "reduce_scatter", "all_gather", "message"};
+constexpr std::string_view kReplication[] = {"replicate"};
+
 /// Payload that tensors made, whatever it was for; start-up and verdicts are control.
-std::uint64_t payload(const Json& report, const std::string& direction) {
+std::uint64_t payload(const Json& report, const std::string& direction,
+                      std::span<const std::string_view> operations = kExchange) {
   std::uint64_t sum = 0;
   if (!report.contains("bytes") || !report["bytes"].contains(direction)) return 0;
   for (const auto& [operation, peers] : report["bytes"][direction].items()) {
-    static constexpr std::array<std::string_view, 8> kExchange = {
-        "push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather", "message"};
-    if (std::find(kExchange.begin(), kExchange.end(), operation) == kExchange.end()) continue;
+    if (std::find(operations.begin(), operations.end(), operation) == operations.end()) continue;
     for (const auto& peer : peers) sum += peer.at("payload").get<std::uint64_t>();
   }
   return sum;
@@ -278,12 +281,14 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   if (last.contains("predicted")) summary.same_bits = last["predicted"].value("same_bits", true);
   ByteCheck received{"servers", "received", 0, predicted(last, "server_receives", summary.steps)};
   ByteCheck sent{"servers", "sent", 0, predicted(last, "server_sends", summary.steps)};
+  ByteCheck replicated{"servers", "replicated", 0, predicted(last, "server_replicates", summary.steps)};
   for (std::size_t rank = 0; rank < job.servers; ++rank) {
     if (summary.losses > 0 && !fs::exists(folder / "reports" / fmt::format("server-{}.json", rank)))
       continue;  // it was lost after the workers were done
     const Json report = read_report(folder, fmt::format("server-{}", rank));
     received.measured += payload(report, "received");
     sent.measured += payload(report, "sent");
+    replicated.measured += payload(report, "sent", kReplication);
     summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
     add_memory(summary, fmt::format("server {}", rank), report, last, "server_memory");
     add_staleness(summary, report);
@@ -293,6 +298,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   }
   summary.system_memory = read_system_memory(folder / "memory.jsonl");
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
+  if (replicated.predicted) summary.bytes.push_back(replicated);
   if (summary.losses > 0) {
     for (ByteCheck& check : summary.bytes) check.predicted.reset();
     for (MemoryCheck& check : summary.memory) check.predicted.reset();

@@ -17,7 +17,7 @@ namespace psring::cli {
 /// Payload bytes of one step: what was measured over the run, and what the strategy predicts.
 struct ByteCheck {
   std::string role;            ///< "worker 0" (with a server that its process has), "servers"
-  std::string direction;       ///< "sent", "received"
+  std::string direction;       ///< "sent", "received", "replicated" (to followers)
   std::uint64_t measured = 0;  ///< of the whole run
   std::optional<std::uint64_t> predicted;
   bool ok() const { return !predicted || *predicted == measured; }

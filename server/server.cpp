@@ -20,32 +20,57 @@ void tolerate_peers(Call&& call) {
   }
 }
 
-void handle(Shard& shard, net::Message message, std::vector<net::Outgoing>& replies, Trace* trace) {
-  if (trace == nullptr || !trace->on() || message.payload.empty()) return shard.on_message(std::move(message), replies);
-  const Trace::Span span(*trace, to_string(message.header.type),
-                         fmt::format("of {}, unit {}", to_string(message.header.sender()), message.header.unit));
-  shard.on_message(std::move(message), replies);
+/// One loop for all: `take` is given each frame that arrives, and nothing where none did.
+void loop(net::Transport& transport, const Clock& clock, net::Outbox outbox, const std::function<bool()>& finished,
+          std::vector<net::Outgoing>& out, const std::function<void(std::optional<net::Message>)>& take) {
+  constexpr std::chrono::milliseconds kLook{100};
+  const auto flush = [&] {
+    for (const net::Outgoing& frame : out) outbox.add(frame);
+    out.clear();
+    tolerate_peers([&] { outbox.flush(transport); });
+  };
+  flush();
+  while (!finished() || !outbox.empty()) {
+    std::optional<net::Message> message;
+    tolerate_peers([&] { message = transport.receive(clock.now() + kLook); });
+    take(std::move(message));
+    flush();
+  }
 }
 
 }  // namespace
 
 void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
-           Trace* trace, const std::function<void(std::uint64_t step)>& save) {
-  constexpr std::chrono::milliseconds kLook{100};
-  net::Outbox outbox;
-  std::vector<net::Outgoing> replies;
-  while (!finished() || !outbox.empty()) {
-    std::optional<net::Message> message;
-    tolerate_peers([&] { message = transport.receive(clock.now() + kLook); });
-    if (message) handle(shard, std::move(*message), replies, trace);
-    if (const auto step = shard.save_due()) {
-      save(*step);
-      shard.saved(replies);
-    }
-    for (const net::Outgoing& reply : replies) outbox.add(reply);
-    replies.clear();
-    tolerate_peers([&] { outbox.flush(transport); });
-  }
+           Trace* trace, const std::function<void(std::uint64_t step)>& save, Replication* replication) {
+  std::vector<net::Outgoing> out;
+  const auto handle = [&](net::Message message) {
+    replication != nullptr ? replication->on_message(std::move(message), out)
+                           : shard.on_message(std::move(message), out);
+  };
+  if (replication != nullptr) replication->begin(out);
+  const auto in_order = replication != nullptr ? std::optional(replication->follower()) : std::nullopt;
+  loop(transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
+       [&](std::optional<net::Message> message) {
+         if (message && trace != nullptr && trace->on() && !message->payload.empty()) {
+           const net::FrameHeader& header = message->header;
+           const Trace::Span span(*trace, to_string(header.type),
+                                  fmt::format("of {}, unit {}", to_string(header.sender()), header.unit));
+           handle(std::move(*message));
+         } else if (message) {
+           handle(std::move(*message));
+         }
+         const auto step = shard.save_due();
+         if (!step) return;
+         save(*step);
+         replication != nullptr ? replication->saved(out) : shard.saved(out);
+       });
+}
+
+void follow(Follower& follower, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished) {
+  std::vector<net::Outgoing> out;
+  loop(transport, clock, net::Outbox(), finished, out, [&](std::optional<net::Message> message) {
+    if (message) follower.on_message(std::move(*message), out);
+  });
 }
 
 }  // namespace psring::server

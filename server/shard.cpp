@@ -309,9 +309,7 @@ void Shard::on_initial(const Message& message, std::vector<net::Outgoing>& repli
   answer_waiters(slot, replies);
 }
 
-Shard::Slot& Shard::find(const Message& message) {
-  const FrameHeader& header = message.header;
-  check_worker(header);
+Shard::Slot& Shard::slot_of(const FrameHeader& header) {
   if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
   if (header.unit >= unit_slots_.size()) fail(ErrorKind::protocol, "no unit {}", header.unit);
   const auto [first, last] = unit_slots_[header.unit];
@@ -321,6 +319,13 @@ Shard::Slot& Shard::find(const Message& message) {
                                    [](const Slot& slot, std::size_t b) { return slot.piece.range.begin < b; });
   if (at == end || at->piece.range != header.range())
     fail(ErrorKind::protocol, "no piece [{}, {}) of unit {} here", header.begin, header.end, header.unit);
+  return *at;
+}
+
+Shard::Slot& Shard::find(const Message& message) {
+  const FrameHeader& header = message.header;
+  check_worker(header);
+  Slot& slot = slot_of(header);
   const Layout& layout = layout_.layout;
   const DType answered = options_.optimizer == nullptr ? layout.gradient_type : layout.parameter_type;
   const DType expected = header.type == FrameType::initial ? DType::f32
@@ -341,7 +346,7 @@ Shard::Slot& Shard::find(const Message& message) {
   const std::size_t answer = header.range().size() * size_bytes(answered);
   if (!message.reply_space.empty() && message.reply_space.size() != answer)
     fail(ErrorKind::protocol, "space of {} bytes for an answer of {}", message.reply_space.size(), answer);
-  return *at;
+  return slot;
 }
 
 /// That a pull can be answered, now or later: where it is answered exactly, what is past is gone.
@@ -475,22 +480,6 @@ std::optional<std::uint64_t> Shard::save_due() const {
                             [&](const Slot& slot) { return trained(slot) && slot.version != save_->step; }))
     return std::nullopt;
   return save_->step;
-}
-
-std::vector<optim::StatePart> Shard::state() {
-  std::vector<optim::StatePart> parts;
-  for (const Slot& slot : slots_) {
-    const UnitLayout& unit = layout_.layout.units[slot.piece.unit];
-    const Range whole{0, slot.piece.range.size()};
-    const bool copied = unit.trained && master_.size_bytes() > 0;
-    parts.push_back({&unit, slot.piece.range, optim::kValues,
-                     copied ? ConstElements(master(slot, whole)) : ConstElements(values(slot, slot.version))});
-    if (!unit.trained) continue;
-    const optim::Optimizer::State of_slot = state(slot, {0, slot.piece.range.size()});
-    for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
-      parts.push_back({&unit, slot.piece.range, optim::slot_array(s), of_slot.slot[s]});
-  }
-  return parts;
 }
 
 void Shard::saved(std::vector<net::Outgoing>& replies) {

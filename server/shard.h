@@ -83,6 +83,13 @@ class Shard {
   /// that is layerwise: it changes its state before the step is known to be done.
   void begin_epoch();
 
+  /// All that this shard has, as frames to its follower: each piece's arrays, then what belongs to no piece. Payloads
+  /// lie in the shard. REQUIRES: no message since it was made, or since begin_epoch; an optimizer; Consistency::exact.
+  void snapshot(net::Peer to, std::vector<net::Outgoing>& out);
+  /// Takes a frame of the snapshot of a shard of the same rank; true with the last one. Throws protocol and data where
+  /// it is none of such.
+  bool restore(const net::Message& message);
+
   /// A version that it was asked to save, once all pieces have it. Who runs the shard then writes `state` and says so,
   /// before the next message.
   std::optional<std::uint64_t> save_due() const;
@@ -149,6 +156,9 @@ class Shard {
   void begin_with(const Slot& slot, std::span<const float> start);
   void check_worker(const net::FrameHeader& header) const;
   Slot& find(const net::Message& message);
+  Slot& slot_of(const net::FrameHeader& header);
+  Elements part_of_state(const Slot& slot, std::uint64_t version, std::uint32_t array);
+  void restore_end(const net::Message& message);
   void check_there(const Slot& slot, std::uint64_t wanted) const;
   static void wait(Slot& slot, Waiter waiter);
   static void forget_pushes(Slot& slot);

@@ -37,6 +37,19 @@ void Verdict::begin_epoch() {
   total_.clear();
 }
 
+std::span<const std::byte> Verdict::last_total() const {
+  if (rank_ > 0 || round_ == 0) return {};
+  return wire_[(round_ - 1) % 2];
+}
+
+void Verdict::restore(std::uint64_t round, std::span<const std::byte> last_total) {
+  if ((rank_ == 0 && round > 0) == last_total.empty() || last_total.size() % ExactSum::kBytes != 0)
+    fail(ErrorKind::protocol, "{} bytes of the total of a verdict's round {}", last_total.size(), round);
+  begin_epoch();
+  round_ = round;
+  if (!last_total.empty()) wire_[(round - 1) % 2].assign(last_total.begin(), last_total.end());
+}
+
 bool Verdict::is_repeated(const net::Message& message) const {
   const net::FrameHeader& header = message.header;
   return rank_ == 0 && header.sender_role == net::Role::server && header.sender_rank > 0 &&

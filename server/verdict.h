@@ -31,6 +31,13 @@ class Verdict {
   /// Forgets the round under way: what comes of it next is the first.
   void begin_epoch();
 
+  /// What another needs to go on as this one between two rounds: the last total, empty where it is not to be told
+  /// again; it stays as it is until the next round ends.
+  std::uint64_t round() const { return round_; }
+  std::span<const std::byte> last_total() const;
+  /// Throws protocol where such a total cannot be.
+  void restore(std::uint64_t round, std::span<const std::byte> last_total);
+
  private:
   bool is_repeated(const net::Message& message) const;
   void check_due(const net::Message& message) const;

@@ -17,6 +17,7 @@ psring_test(shard_update_test LABELS exchange SOURCES support/shard_cluster.cpp 
 psring_test(shard_refusal_test LABELS exchange SOURCES support/shard_cluster.cpp LINKS psring::server)
 psring_test(verdict_test LABELS exchange LINKS psring::server)
 psring_test(epoch_test LABELS exchange SOURCES support/shard_cluster.cpp support/cut_job.cpp LINKS psring::server psring::worker)
+psring_test(replication_test LABELS exchange SOURCES support/shard_cluster.cpp support/cut_job.cpp LINKS psring::server psring::worker)
 psring_test(aggregator_test LABELS exchange LINKS psring::server)
 psring_test(outbox_test LABELS exchange LINKS psring::common)
 psring_test(layout_message_test LABELS exchange LINKS psring::common)

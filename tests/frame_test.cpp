@@ -65,7 +65,8 @@ TEST_CASE("values outside their bounds are refused though the checksum holds") {
   refuses([](FrameHeader& h) { h.payload_bytes = kMaxPayloadBytes + 1; });
   refuses([](FrameHeader& h) { h.begin = h.end + 1; });
   refuses([](FrameHeader& h) { h.wire_version = 9; });
-  for (const std::size_t offset : {offsetof(FrameHeader, type), offsetof(FrameHeader, dtype),
-                                   offsetof(FrameHeader, encoding), offsetof(FrameHeader, sender_role)})
+  for (const std::size_t offset :
+       {offsetof(FrameHeader, type), offsetof(FrameHeader, dtype), offsetof(FrameHeader, encoding),
+        offsetof(FrameHeader, sender_role), offsetof(FrameHeader, relayed)})
     refuses([&](FrameHeader& h) { std::memset(reinterpret_cast<std::byte*>(&h) + offset, 0xEE, 1); });
 }

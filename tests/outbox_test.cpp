@@ -91,6 +91,23 @@ TEST_CASE("a window bounds what is in flight to each peer, so that what is urgen
   CHECK(outbox.empty());
 }
 
+TEST_CASE("to one peer frames may leave as they came") {
+  Outbox outbox(100, kA);
+  Recorder transport;
+  for (const Peer peer : {kA, kB}) {
+    outbox.add(frame(peer, FrameType::push, 2, 0, 60));
+    outbox.add(frame(peer, FrameType::leave, 0, 0, 0));
+    outbox.add(frame(peer, FrameType::push, 1, 0, 60));
+    outbox.add(frame(peer, FrameType::push, 0, 0, 60));
+  }
+  outbox.flush(transport);
+  CHECK(transport.take() ==
+        Sent{"push 2@0 to 0", "leave 0@0 to 0", "push 1@0 to 0", "leave 0@0 to 1", "push 0@0 to 1", "push 1@0 to 1"});
+  transport.in_flight[kA] = 0;
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 0@0 to 0"});
+}
+
 TEST_CASE("a slow link's window is the transport's to say") {
   Outbox outbox;
   Recorder transport;

@@ -6,6 +6,7 @@
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
+#include <psring/optim/loss_scaler.h>
 #include <psring/worker/client_protocol.h>
 #include <psring/worker/compressor.h>
 
@@ -171,6 +172,8 @@ void ClientProtocol::on_message(const net::Message& message) {
     case FrameType::layout_ok:
       if (layouts_missing_.erase(header.sender_rank) == 0)
         fail(ErrorKind::protocol, "{} takes a layout that it was not sent", peer);
+      if (message.payload.size() > optim::LossScaler::kBytes)
+        fail(ErrorKind::protocol, "{} takes the layout with {} bytes of payload", peer, message.payload.size());
       opened_[header.sender_rank] = {header.version, {message.payload.begin(), message.payload.end()}};
       return;
     case FrameType::push_ack: {

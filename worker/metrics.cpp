@@ -108,6 +108,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
   if (prediction.run_receives > 0) predicted["worker_receives_of_run"] = prediction.run_receives;
   predict("server_receives", prediction.server_receives);
   predict("server_sends", prediction.server_sends);
+  predict("server_replicates", prediction.server_replicates);
   predict("own_server_receives", prediction.own_server_receives);
   predict("own_server_sends", prediction.own_server_sends);
   if (prediction.exposed_s) predicted["exposed_comm_s"] = *prediction.exposed_s;

@@ -28,7 +28,7 @@ std::string_view to_string(FrameType type) {
       "?",         "hello",   "challenge",  "proof",          "accepted",   "refused",   "layout",
       "layout_ok", "initial", "push",       "push_ack",       "pull",       "push_pull", "values",
       "verdict",   "failed",  "all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier",
-      "message",   "save",    "saved",      "leave"};
+      "message",   "save",    "saved",      "leave",          "replicate",  "state",     "replicated"};
   const auto index = static_cast<std::size_t>(type);
   return index < kFrameTypes ? kNames[index] : "?";
 }
@@ -72,6 +72,8 @@ FrameHeader decode(std::span<const std::byte> bytes) {
   if (crc != crc32c(bytes.first(kHeaderBytes - 4))) fail(ErrorKind::protocol, "frame header with a wrong checksum");
   const std::uint8_t type = raw(offsetof(FrameHeader, type));
   if (type == 0 || type >= kFrameTypes) fail(ErrorKind::protocol, "unknown frame type {}", type);
+  const std::uint8_t relayed = raw(offsetof(FrameHeader, relayed));
+  if (relayed >= kFrameTypes) fail(ErrorKind::protocol, "unknown frame type {} passed on", relayed);
   const std::uint8_t dtype = raw(offsetof(FrameHeader, dtype));
   if (dtype >= kDTypes) fail(ErrorKind::protocol, "unknown element type {}", dtype);
   const std::uint8_t encoding = raw(offsetof(FrameHeader, encoding));

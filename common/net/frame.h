@@ -54,9 +54,13 @@ enum class FrameType : std::uint8_t {
   save = 22,     ///< from worker 0 to servers: write your part of the checkpoint of version `step`
   saved = 23,    ///< answers it: the part is on the disk
   leave = 24,    ///< from a worker to servers: it pushes nothing more, and nobody waits for it
+  // Between a server and its follower (server/replication.h).
+  replicate = 25,   ///< a gradient that a worker pushed, passed on: `relayed` and `origin` say as what, and of whom
+  state = 26,       ///< the same of any other frame that changes what the server has; or a part of what it has
+  replicated = 27,  ///< the follower has taken `version` frames
 };
 
-inline constexpr std::uint8_t kFrameTypes = 25;
+inline constexpr std::uint8_t kFrameTypes = 28;
 
 std::string_view to_string(FrameType type);
 
@@ -66,7 +70,7 @@ enum class Encoding : std::uint8_t { dense = 0, bf16 = 1, int8 = 2, sign = 3, to
 /// The fixed header in front of every payload. All fields little-endian; layout in docs/wire.md.
 struct FrameHeader {
   static constexpr std::uint32_t kMagic = 0x47525350;  // "PSRG"
-  static constexpr std::uint16_t kWireVersion = 4;
+  static constexpr std::uint16_t kWireVersion = 5;
   static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
   static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control, not as the exchange's payload
   static constexpr std::uint8_t kProbe = 4;    ///< flag: tells what a worker waits in, and carries nothing
@@ -79,7 +83,7 @@ struct FrameHeader {
   Encoding encoding = Encoding::dense;
   std::uint8_t flags = 0;
   Role sender_role = Role::worker;
-  std::uint8_t reserved0 = 0;
+  FrameType relayed = FrameType{};  ///< of replicate and state: what is passed on; 0: nothing
   std::uint32_t sender_rank = 0;
   std::uint64_t job = 0;
   std::uint32_t group = 0;
@@ -95,7 +99,9 @@ struct FrameHeader {
   std::uint64_t version = 0;
   std::uint64_t dest = 0;  ///< the asker's own mark for where the answer goes; an answer echoes it. 0: none
   std::uint64_t payload_bytes = 0;
-  std::uint64_t reserved2[2] = {0, 0};
+  std::uint32_t origin = 0;  ///< of what is passed on: the rank of its first sender
+  std::uint32_t reserved1 = 0;
+  std::uint64_t reserved2 = 0;
   std::uint32_t lag = 0;  ///< of values and push_ack: what the asker had when that gradient was applied
   std::uint32_t crc = 0;  ///< CRC32C of the 124 bytes before it
 

@@ -5,7 +5,10 @@
 namespace psring::net {
 
 void Outbox::add(const Outgoing& frame) {
-  waiting_[frame.to].emplace(Key{!frame.payload.empty(), frame.header.unit, frame.header.begin, arrivals_++}, frame);
+  const Key key = frame.to == in_order_
+                      ? Key{false, 0, 0, arrivals_++}
+                      : Key{!frame.payload.empty(), frame.header.unit, frame.header.begin, arrivals_++};
+  waiting_[frame.to].emplace(key, frame);
 }
 
 void Outbox::flush(Transport& transport) {

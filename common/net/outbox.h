@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -24,10 +25,11 @@ struct Outgoing {
 /// Frames that wait for their turn. What the next forward pass needs first leaves first: frames without
 /// payload, then the units in forward order, then as they came. Only `window_bytes` at a time, or
 /// what the transport says if that is less, are given to it for each peer, so that what is urgent has little to wait
-/// for.
+/// for. To one peer they may leave as they came.
 class Outbox {
  public:
-  explicit Outbox(std::size_t window_bytes = kWindowBytes) : window_bytes_(window_bytes) {}
+  explicit Outbox(std::size_t window_bytes = kWindowBytes, std::optional<Peer> in_order = {})
+      : window_bytes_(window_bytes), in_order_(in_order) {}
 
   void add(const Outgoing& frame);
   /// Gives the transport what its windows have room for.
@@ -38,6 +40,7 @@ class Outbox {
   using Key = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;  // has payload, unit, begin, arrival
 
   std::size_t window_bytes_;
+  std::optional<Peer> in_order_;  ///< whose frames do not overtake each other
   std::uint64_t arrivals_ = 0;
   std::map<Peer, std::map<Key, Outgoing>> waiting_;
 };

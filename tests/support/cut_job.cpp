@@ -136,17 +136,43 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
 };
 
 CutJob::CutJob(const CutRules& rules)
-    : rules_(rules), layout_(layout_of(rules)), shards_(rules.shards), order_(rules.seed) {
+    : rules_(rules), layout_(layout_of(rules)), cluster_(rules.shards), order_(rules.seed) {
+  for (std::size_t rank = 0; rank < rules.shards.servers; ++rank) {
+    shards_.push_back(cluster_.make_shard(rank));
+    if (rules.replicas) follower_shards_.push_back(cluster_.make_shard(rank));
+  }
   cut();
 }
 
 CutJob::~CutJob() = default;
 
-void CutJob::cut() {
+void CutJob::lose(Peer lost) {
+  const std::size_t rank = lost.rank % shards_.size();
+  if (lost.rank < shards_.size()) shards_[rank] = std::move(follower_shards_[rank]);
+  follower_shards_[rank] = cluster_.make_shard(rank);
+}
+
+void CutJob::begin_epoch_of_servers() {
+  for (const auto& shard : shards_) shard->begin_epoch();
+  for (const auto& shard : follower_shards_) shard->begin_epoch();
+  replications_.clear();
+  followers_.clear();
+  for (std::uint32_t rank = 0; rules_.replicas && rank < shards_.size(); ++rank) {
+    const Peer follower{Role::server, static_cast<std::uint32_t>(shards_.size()) + rank};
+    replications_.push_back(std::make_unique<server::Replication>(*shards_[rank], follower));
+    followers_.push_back(std::make_unique<server::Follower>(*follower_shards_[rank], Peer{Role::server, rank}));
+    std::vector<Outgoing> frames;
+    replications_[rank]->begin(frames);
+    send({Role::server, rank}, frames);
+  }
+}
+
+void CutJob::cut(std::optional<Peer> lost) {
   const auto before = std::exchange(workers_, {});
   links_.clear();
-  if (!before.empty())
-    for (std::size_t rank = 0; rank < rules_.shards.servers; ++rank) shard(rank).begin_epoch();
+  eagerly_.clear();
+  if (lost) lose(*lost);
+  begin_epoch_of_servers();
   for (const auto& worker : before) worker->die();
   dead_.insert(dead_.end(), before.begin(), before.end());
   for (std::uint32_t rank = 0; rank < rules_.shards.workers; ++rank) {
@@ -168,7 +194,16 @@ void CutJob::send(Peer from, std::vector<Outgoing>& frames) {
       if (type == FrameType::pull || type == FrameType::push_pull) message.reply_space = worker->space(frame.header);
       message.holder = worker;
     }
+    if (rules_.eager && frame.header.type == FrameType::replicated) continue;
     links_[{from, frame.to}].push_back(std::move(message));
+    if (rules_.eager && frame.to.role == Role::server && frame.to.rank >= shards_.size()) {
+      Message taken{};
+      taken.header.type = FrameType::replicated;
+      taken.header.sender_role = Role::server;
+      taken.header.sender_rank = frame.to.rank;
+      taken.header.version = ++eagerly_[frame.to];
+      links_[{frame.to, from}].push_back(std::move(taken));
+    }
   }
   frames.clear();
 }
@@ -177,19 +212,23 @@ std::size_t CutJob::run(std::size_t frames) {
   for (std::size_t handled = 0; handled < frames; ++handled) {
     if (links_.empty()) return handled;
     const auto link = std::next(links_.begin(), static_cast<std::ptrdiff_t>(order_() % links_.size()));
-    const auto [from, to] = link->first;
+    const Peer to = link->first.second;
     Message message = std::move(link->second.front());
     link->second.pop_front();
     if (link->second.empty()) links_.erase(link);
-    deliver(from, to, std::move(message));
+    deliver(to, std::move(message));
   }
   return frames;
 }
 
-void CutJob::deliver(Peer /*from*/, Peer to, Message message) {
+void CutJob::deliver(Peer to, Message message) {
   std::vector<Outgoing> out;
   if (to.role == Role::worker)
     workers_[to.rank]->take(message, out);
+  else if (to.rank >= shards_.size())
+    followers_[to.rank - shards_.size()]->on_message(std::move(message), out);
+  else if (rules_.replicas)
+    replications_[to.rank]->on_message(std::move(message), out);
   else
     shard(to.rank).on_message(std::move(message), out);
   send(to, out);

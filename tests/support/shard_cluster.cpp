@@ -74,9 +74,10 @@ Frame pull_frame(std::uint32_t worker, const Piece& piece, std::uint64_t version
 
 /// What all shards have in common; made like the programs make it.
 struct ShardCluster::Rules {
-  explicit Rules(const ShardRules& rules)
-      : workers(rules.workers),
-        parallel(rules.threads),
+  explicit Rules(const ShardRules& of)
+      : rules(of),
+        workers(of.workers),
+        parallel(of.threads),
         optimizer(rules.optimizer.empty() ? nullptr : make_rule(rules.optimizer)),
         schedule(optim::make_schedule(Spec::parse("--schedule", "step:every=2,gamma=0.5"), 100)) {
     Registry<server::Aggregator> registry;
@@ -85,6 +86,7 @@ struct ShardCluster::Rules {
     aggregator = registry.make(Spec::parse("--aggregate", rules.aggregate));
   }
 
+  const ShardRules rules;
   const std::size_t workers;
   Parallel parallel;
   MemoryLedger memory;
@@ -95,24 +97,27 @@ struct ShardCluster::Rules {
 
 ShardCluster::ShardCluster(const ShardRules& rules, std::uint64_t order)
     : rules_(std::make_unique<Rules>(rules)), order_(order) {
-  for (std::size_t rank = 0; rank < rules.servers; ++rank) {
-    const server::ShardOptions options{.rank = static_cast<std::uint32_t>(rank),
-                                       .servers = static_cast<std::uint32_t>(rules.servers),
-                                       .workers = static_cast<std::uint32_t>(rules.workers),
-                                       .lr = rules.lr,
-                                       .clip_norm = rules.clip_norm,
-                                       .loss_scaler = optim::LossScaler::parse(rules.loss_scale, false),
-                                       .optimizer = rules_->optimizer.get(),
-                                       .schedule = rules_->optimizer ? rules_->schedule.get() : nullptr,
-                                       .aggregator = rules_->aggregator.get(),
-                                       .consistency = parse_consistency(rules.consistency, rules.backups),
-                                       .remedy = parse_remedy(rules.remedy),
-                                       .memory_bytes = rules.memory_bytes,
-                                       .first_version = rules.first_version,
-                                       .saved = rules.saved,
-                                       .saves = rules.saves};
-    shards_.push_back(std::make_unique<server::Shard>(options, rules_->parallel, rules_->memory));
-  }
+  for (std::size_t rank = 0; rank < rules.servers; ++rank) shards_.push_back(make_shard(rank));
+}
+
+std::unique_ptr<server::Shard> ShardCluster::make_shard(std::size_t rank) const {
+  const ShardRules& rules = rules_->rules;
+  const server::ShardOptions options{.rank = static_cast<std::uint32_t>(rank),
+                                     .servers = static_cast<std::uint32_t>(rules.servers),
+                                     .workers = static_cast<std::uint32_t>(rules.workers),
+                                     .lr = rules.lr,
+                                     .clip_norm = rules.clip_norm,
+                                     .loss_scaler = optim::LossScaler::parse(rules.loss_scale, false),
+                                     .optimizer = rules_->optimizer.get(),
+                                     .schedule = rules_->optimizer ? rules_->schedule.get() : nullptr,
+                                     .aggregator = rules_->aggregator.get(),
+                                     .consistency = parse_consistency(rules.consistency, rules.backups),
+                                     .remedy = parse_remedy(rules.remedy),
+                                     .memory_bytes = rules.memory_bytes,
+                                     .first_version = rules.first_version,
+                                     .saved = rules.saved,
+                                     .saves = rules.saves};
+  return std::make_unique<server::Shard>(options, rules_->parallel, rules_->memory);
 }
 
 ShardCluster::~ShardCluster() = default;

@@ -73,6 +73,8 @@ class ShardCluster {
   ~ShardCluster();
 
   server::Shard& shard(std::size_t rank) { return *shards_.at(rank); }
+  /// One more of this rank. REQUIRES: the cluster outlives it.
+  std::unique_ptr<server::Shard> make_shard(std::size_t rank) const;
   /// What all of them together keep of pushes that wait.
   std::size_t communication_bytes() const;
   /// What comes of one frame at one shard; frames to other shards are handed on first.

@@ -73,7 +73,8 @@ struct Prediction {
   std::optional<std::uint64_t> server_sends;
   std::optional<std::uint64_t> own_server_receives = std::nullopt;  ///< the one in this worker's process
   std::optional<std::uint64_t> own_server_sends = std::nullopt;
-  /// The most bytes that a worker, and each server, books at once.
+  std::optional<std::uint64_t> server_replicates = std::nullopt;  ///< passed on to followers, all together
+  /// The most bytes that a worker, and each server (a follower is like its server), books at once.
   std::map<Category, std::uint64_t> worker_memory = {};
   std::map<Category, std::uint64_t> server_memory = {};
   /// What a worker's steps move that is not the same in each: of the whole run, on top.
@@ -100,6 +101,7 @@ struct Context {
   Consistency consistency = {};
   StalenessRemedy remedy = {};
   Compressor* compressor = nullptr;  ///< that this worker's gradients leave through; null: they go as they are
+  std::size_t replicas = 0;          ///< followers of each server
   bool colocated = false;            ///< server r of the job lives in worker r's process
   /// --local-reduce: of this host's workers, who add gradients up before the first of them pushes, and the ranks of
   /// all who do. Null, empty: every worker pushes its own.

@@ -103,9 +103,10 @@ Prediction WithServers::predict_step(std::uint64_t pulled) const {
     *sum.server_sends += away(pulled, worker);
   }
   for (const std::size_t worker : context_.pushers) push(worker);
+  const std::size_t all_push = context_.pushers.empty() ? context_.workers : context_.pushers.size();
+  if (context_.replicas > 0) sum.server_replicates = context_.replicas * all_push * pushed;
   if (context_.colocated && context_.rank < servers) {
-    const std::size_t pushers = context_.pushers.empty() ? context_.workers : context_.pushers.size();
-    sum.own_server_receives = (pushers - (host_sum_.this_one_pushes() ? 1 : 0)) * (pushed / servers);
+    sum.own_server_receives = (all_push - (host_sum_.this_one_pushes() ? 1 : 0)) * (pushed / servers);
     sum.own_server_sends = (context_.workers - 1) * (pulled / servers);
   }
   host_sum_.predict(sum);

@@ -1,0 +1,120 @@
+#include <psring/common/base/error.h>
+#include <psring/server/replication.h>
+
+namespace psring::server {
+
+using net::FrameHeader;
+using net::FrameType;
+using net::Message;
+using net::Outgoing;
+using net::Role;
+
+namespace {
+
+/// Does it change what a shard has?
+bool is_passed_on(FrameType type) {
+  switch (type) {
+    case FrameType::layout:
+    case FrameType::initial:
+    case FrameType::push:
+    case FrameType::push_pull:
+    case FrameType::verdict:
+    case FrameType::leave:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_gradient(FrameType type) { return type == FrameType::push || type == FrameType::push_pull; }
+
+}  // namespace
+
+void Replication::begin(std::vector<Outgoing>& out) {
+  const std::size_t before = out.size();
+  shard_.snapshot(follower_, out);
+  snapshot_ = sent_ = out.size() - before;
+}
+
+void Replication::on_message(Message message, std::vector<Outgoing>& out) {
+  if (message.header.sender() == follower_ && message.header.type == FrameType::replicated)
+    return on_replicated(message.header.version, out);
+  if (acknowledged_ < snapshot_)
+    waiting_.push_back(std::move(message));
+  else
+    handle(std::move(message), out);
+}
+
+void Replication::on_replicated(std::uint64_t frames, std::vector<Outgoing>& out) {
+  if (frames <= acknowledged_ || frames > sent_)
+    fail(ErrorKind::protocol, "{} acknowledges {} frames of {}, and {} before", to_string(follower_), frames, sent_,
+         acknowledged_);
+  acknowledged_ = frames;
+  for (; !held_.empty() && held_.front().first <= acknowledged_; held_.pop_front())
+    out.push_back(std::move(held_.front().second));
+  for (; !kept_.empty() && kept_.front().first <= acknowledged_; kept_.pop_front()) {
+  }
+  for (; acknowledged_ >= snapshot_ && !waiting_.empty(); waiting_.pop_front())
+    handle(std::move(waiting_.front()), out);
+}
+
+void Replication::handle(Message message, std::vector<Outgoing>& out) {
+  if (is_passed_on(message.header.type)) pass_on(message, out);
+  std::vector<Outgoing> replies;
+  shard_.on_message(std::move(message), replies);
+  hold(std::move(replies), out);
+}
+
+/// The payload is as its sender made it: nobody writes there before the answer has left, which waits for the follower.
+void Replication::pass_on(const Message& message, std::vector<Outgoing>& out) {
+  FrameHeader header = message.header;
+  header.type = has_gradient(header.type) ? FrameType::replicate : FrameType::state;
+  header.relayed = message.header.type;
+  header.origin = message.header.sender_rank;
+  header.dest = 0;
+  out.push_back({follower_, header, message.payload, message.holder});
+  kept_.emplace_back(++sent_, message.holder);
+}
+
+void Replication::saved(std::vector<Outgoing>& out) {
+  std::vector<Outgoing> replies;
+  shard_.saved(replies);
+  hold(std::move(replies), out);
+}
+
+void Replication::hold(std::vector<Outgoing> replies, std::vector<Outgoing>& out) {
+  for (Outgoing& reply : replies) {
+    if (acknowledged_ == sent_)
+      out.push_back(std::move(reply));
+    else
+      held_.emplace_back(sent_, std::move(reply));
+  }
+}
+
+void Follower::on_message(Message message, std::vector<Outgoing>& out) {
+  const FrameHeader header = message.header;
+  if (header.sender() != primary_ || (header.type != FrameType::replicate && header.type != FrameType::state))
+    fail(ErrorKind::protocol, "a {} frame of {}, {} is followed", to_string(header.type), to_string(header.sender()),
+         to_string(primary_));
+  if (header.relayed == FrameType{}) {
+    whole_ = shard_.restore(message);
+  } else {
+    if (!is_passed_on(header.relayed) || has_gradient(header.relayed) != (header.type == FrameType::replicate))
+      fail(ErrorKind::protocol, "{} passes on a {} frame", to_string(primary_), to_string(header.relayed));
+    FrameHeader& passed_on = message.header;
+    passed_on.type = header.relayed;
+    passed_on.sender_role = header.relayed == FrameType::verdict ? Role::server : Role::worker;
+    passed_on.sender_rank = header.origin;
+    // Acknowledging lets the sender write there again: the shard copies what it keeps of a push that wants it.
+    if (has_gradient(header.relayed)) passed_on.flags |= FrameHeader::kWantAck;
+    message.reply_space = {};
+    std::vector<Outgoing> nobodys;
+    shard_.on_message(std::move(message), nobodys);
+  }
+  FrameHeader answer;
+  answer.type = FrameType::replicated;
+  answer.version = ++taken_;
+  out.push_back({primary_, answer, {}});
+}
+
+}  // namespace psring::server
