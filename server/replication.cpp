@@ -31,6 +31,7 @@ bool has_gradient(FrameType type) { return type == FrameType::push || type == Fr
 }  // namespace
 
 void Replication::begin(std::vector<Outgoing>& out) {
+  begun_ = true;
   const std::size_t before = out.size();
   shard_.snapshot(follower_, out);
   snapshot_ = sent_ = out.size() - before;
@@ -39,13 +40,14 @@ void Replication::begin(std::vector<Outgoing>& out) {
 void Replication::on_message(Message message, std::vector<Outgoing>& out) {
   if (message.header.sender() == follower_ && message.header.type == FrameType::replicated)
     return on_replicated(message.header.version, out);
-  if (acknowledged_ < snapshot_)
+  if (!begun_ || acknowledged_ < snapshot_)
     waiting_.push_back(std::move(message));
   else
     handle(std::move(message), out);
 }
 
 void Replication::on_replicated(std::uint64_t frames, std::vector<Outgoing>& out) {
+  if (!begun_ && frames == 0) return begin(out);
   if (frames <= acknowledged_ || frames > sent_)
     fail(ErrorKind::protocol, "{} acknowledges {} frames of {}, and {} before", to_string(follower_), frames, sent_,
          acknowledged_);
@@ -111,9 +113,14 @@ void Follower::on_message(Message message, std::vector<Outgoing>& out) {
     std::vector<Outgoing> nobodys;
     shard_.on_message(std::move(message), nobodys);
   }
+  ++taken_;
+  acknowledge(out);
+}
+
+void Follower::acknowledge(std::vector<Outgoing>& out) const {
   FrameHeader answer;
   answer.type = FrameType::replicated;
-  answer.version = ++taken_;
+  answer.version = taken_;
   out.push_back({primary_, answer, {}});
 }
 

@@ -24,15 +24,15 @@ class Replication {
 
   net::Peer follower() const { return follower_; }
 
-  /// The epoch begins: sends what the shard has. Messages wait until the follower has taken it. Frames to the follower
-  /// must not overtake each other.
-  void begin(std::vector<net::Outgoing>& out);
-  /// In place of Shard::on_message. Throws protocol where the follower acknowledges what it was not sent.
+  /// In place of Shard::on_message. The follower speaks first: it is sent what the shard has, and the others' messages
+  /// wait until it has taken that. Frames to the follower must not overtake each other. Throws protocol where the
+  /// follower acknowledges what it was not sent.
   void on_message(net::Message message, std::vector<net::Outgoing>& out);
   /// In place of Shard::saved.
   void saved(std::vector<net::Outgoing>& out);
 
  private:
+  void begin(std::vector<net::Outgoing>& out);
   void on_replicated(std::uint64_t frames, std::vector<net::Outgoing>& out);
   void handle(net::Message message, std::vector<net::Outgoing>& out);
   void pass_on(const net::Message& message, std::vector<net::Outgoing>& out);
@@ -45,6 +45,7 @@ class Replication {
   const net::Peer follower_;
   std::uint64_t sent_ = 0;  ///< frames to the follower
   std::uint64_t acknowledged_ = 0;
+  bool begun_ = false;
   std::uint64_t snapshot_ = 0;             ///< so many of them are the beginning
   std::deque<net::Message> waiting_;       ///< for the follower to have that
   Due<net::Outgoing> held_;                ///< answers
@@ -56,12 +57,16 @@ class Follower {
  public:
   Follower(Shard& shard, net::Peer primary) : shard_(shard), primary_(primary) {}
 
+  /// Says that it is there.
+  void begin(std::vector<net::Outgoing>& out) const { acknowledge(out); }
   /// Takes a frame of the server, and acknowledges it; any other peer's is a protocol error that is thrown.
   void on_message(net::Message message, std::vector<net::Outgoing>& out);
   /// Has its shard all that it began the epoch with? Else it cannot take the server's place.
   bool whole() const { return whole_; }
 
  private:
+  void acknowledge(std::vector<net::Outgoing>& out) const;
+
   Shard& shard_;
   const net::Peer primary_;
   std::uint64_t taken_ = 0;

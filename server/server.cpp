@@ -47,7 +47,6 @@ void serve(Shard& shard, net::Transport& transport, const Clock& clock, const st
     replication != nullptr ? replication->on_message(std::move(message), out)
                            : shard.on_message(std::move(message), out);
   };
-  if (replication != nullptr) replication->begin(out);
   const auto in_order = replication != nullptr ? std::optional(replication->follower()) : std::nullopt;
   loop(transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
        [&](std::optional<net::Message> message) {
@@ -68,6 +67,7 @@ void serve(Shard& shard, net::Transport& transport, const Clock& clock, const st
 
 void follow(Follower& follower, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished) {
   std::vector<net::Outgoing> out;
+  follower.begin(out);
   loop(transport, clock, net::Outbox(), finished, out, [&](std::optional<net::Message> message) {
     if (message) follower.on_message(std::move(*message), out);
   });

@@ -174,8 +174,6 @@ TEST_CASE("a server waits for its follower before it answers, and for nothing el
   const Peer follower{Role::server, 1};
   server::Replication replication(*shard, follower);
   std::vector<net::Outgoing> out;
-  replication.begin(out);
-  REQUIRE(out.size() == 1);  // nothing is there yet but the end of it
   const auto acknowledge = [&](std::uint64_t frames) {
     net::Message message{};
     message.header.type = net::FrameType::replicated;
@@ -193,19 +191,27 @@ TEST_CASE("a server waits for its follower before it answers, and for nothing el
     return std::weak_ptr<const void>(bytes);
   };
   say(test::layout_frame(0, layout));
-  CHECK(out.empty());  // the follower does not even have the beginning
+  CHECK(out.empty());  // the follower is not there yet
+  acknowledge(0);
+  REQUIRE(out.size() == 1);  // there is nothing yet but the end of it
+  CHECK(out[0].to == follower);
+  CHECK(out[0].header.relayed == net::FrameType{});
+  say(test::layout_frame(0, layout));
+  CHECK(out.empty());  // it does not have even that
+  test::error_of(ErrorKind::protocol, [&] { acknowledge(0); });
   acknowledge(1);
-  REQUIRE(out.size() == 1);
+  REQUIRE(out.size() == 2);  // two layouts
   CHECK(out[0].to == follower);
   CHECK(out[0].header.type == net::FrameType::state);
   CHECK(out[0].header.relayed == net::FrameType::layout);
   const Piece piece = make_pieces(layout)[0];
   say(test::pull_frame(0, piece, 0));
   CHECK(out.empty());  // its answer comes after that to the layout
-  acknowledge(2);
-  REQUIRE(out.size() == 2);
+  acknowledge(3);
+  REQUIRE(out.size() == 3);
   CHECK(out[0].header.type == net::FrameType::layout_ok);
-  CHECK(out[1].header.type == net::FrameType::values);
+  CHECK(out[1].header.type == net::FrameType::layout_ok);
+  CHECK(out[2].header.type == net::FrameType::values);
   say(test::pull_frame(0, piece, 0));
   REQUIRE(out.size() == 1);  // nothing new: at once
   const std::vector<float> gradient = test::normal_values(layout.units[0].elements, 1);
@@ -216,9 +222,9 @@ TEST_CASE("a server waits for its follower before it answers, and for nothing el
   CHECK(out[0].header.origin == 0);
   out.clear();
   CHECK_FALSE(pushed.expired());  // the shard has done with it, the link to the follower has not
-  test::error_of(ErrorKind::protocol, [&] { acknowledge(2); });
-  test::error_of(ErrorKind::protocol, [&] { acknowledge(4); });
-  acknowledge(3);
+  test::error_of(ErrorKind::protocol, [&] { acknowledge(3); });
+  test::error_of(ErrorKind::protocol, [&] { acknowledge(5); });
+  acknowledge(4);
   REQUIRE(out.size() == 1);
   CHECK(out[0].header.type == net::FrameType::values);
   CHECK(out[0].header.version == 1);
@@ -262,7 +268,11 @@ TEST_CASE("what a follower has acknowledged may be overwritten") {
   server::Replication replication(*followed, {Role::server, 1});
   server::Follower follower(*other, {Role::server, 0});
   std::vector<net::Outgoing> out;
-  replication.begin(out);
+  net::Message here{};
+  here.header.type = net::FrameType::replicated;
+  here.header.sender_role = Role::server;
+  here.header.sender_rank = 1;
+  replication.on_message(here, out);
   // The link's own memory, which is used again for the next frame.
   std::vector<std::byte> link;
   const auto hand_over = [&] {

@@ -182,6 +182,7 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
                   .consistency = parse_consistency(job.consistency, job.backup_workers),
                   .remedy = parse_remedy(job.remedy),
                   .compressor = compressor_ ? &*compressor_ : nullptr,
+                  .replicas = s.replicas,
                   .colocated = job.placement == "colocated",
                   .host = s.host,
                   .pushers = s.pushers,

@@ -76,6 +76,7 @@ class Training {
     net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
     ring::ProcessGroup* host = nullptr;   ///< as Context has it, with `pushers`
     std::vector<std::size_t> pushers = {};
+    std::size_t replicas = 0;                    ///< as Context has it
     ring::ProcessGroup* group = nullptr;         ///< of the workers; null where the strategy has none
     std::vector<std::size_t> shard_groups = {};  ///< as Context has them
     std::function<void()> check;                 ///< throws where the job has failed

@@ -162,8 +162,8 @@ void CutJob::begin_epoch_of_servers() {
     replications_.push_back(std::make_unique<server::Replication>(*shards_[rank], follower));
     followers_.push_back(std::make_unique<server::Follower>(*follower_shards_[rank], Peer{Role::server, rank}));
     std::vector<Outgoing> frames;
-    replications_[rank]->begin(frames);
-    send({Role::server, rank}, frames);
+    followers_[rank]->begin(frames);
+    send(follower, frames);
   }
 }
 
@@ -194,7 +194,7 @@ void CutJob::send(Peer from, std::vector<Outgoing>& frames) {
       if (type == FrameType::pull || type == FrameType::push_pull) message.reply_space = worker->space(frame.header);
       message.holder = worker;
     }
-    if (rules_.eager && frame.header.type == FrameType::replicated) continue;
+    if (rules_.eager && frame.header.type == FrameType::replicated && frame.header.version > 0) continue;
     links_[{from, frame.to}].push_back(std::move(message));
     if (rules_.eager && frame.to.role == Role::server && frame.to.rank >= shards_.size()) {
       Message taken{};

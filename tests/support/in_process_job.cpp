@@ -36,9 +36,9 @@ constexpr std::size_t kLent = std::size_t{64} << 10;  // a server's: sums are sm
 /// Brings every role to its transport. All of them must join, each from its own thread.
 class Network {
  public:
-  Network(Links kind, std::size_t workers, std::size_t servers, bool colocated)
-      : kind_(kind), met_(std::ptrdiff_t(workers + servers)) {
-    members_.resize(servers);
+  Network(Links kind, std::size_t workers, std::size_t servers, std::size_t followers, bool colocated)
+      : kind_(kind), servers_(servers), met_(std::ptrdiff_t(workers + servers + followers)) {
+    members_.resize(servers + followers);
     check(!colocated || kind != Links::in_process, "colocated servers take the links that processes use");
     for (std::uint32_t rank = 0; colocated && rank < servers; ++rank)
       processes_.push_back(std::make_shared<net::LocalLink>(Peer{Role::worker, rank}, Peer{Role::server, rank}));
@@ -65,13 +65,18 @@ class Network {
       members_[self.rank] = {.peer = self, .host_id = "here", .addresses = links->listen()};
     met_.arrive_and_wait();
     std::vector<net::Member> others = members_;
-    if (self.role == Role::server) others.resize(self.rank == 0 ? 0 : 1);  // server 0, which collects verdicts
+    others.resize(servers_);
+    if (self.role == Role::server && self.rank < servers_)
+      others.resize(self.rank == 0 ? 0 : 1);  // server 0, which collects verdicts
+    else if (self.role == Role::server)
+      others = {others[self.rank - servers_]};  // whom it follows
     if (!others.empty()) links->connect(others, arena, SystemClock().now() + std::chrono::seconds(60));
     return {links, &links->transport()};
   }
 
  private:
   const Links kind_;
+  const std::size_t servers_;
   net::InProcessNetwork local_{1};
   const net::JobKey key_ = net::JobKey::generate();
   std::vector<std::shared_ptr<net::LocalLink>> processes_;  ///< of colocated roles
@@ -171,11 +176,13 @@ struct Rules {
 
 class Job {
  public:
-  Job(const JobOptions& job, const std::function<void(worker::Registries&)>& add, std::vector<std::size_t> hosts)
+  Job(const JobOptions& job, const std::function<void(worker::Registries&)>& add, std::vector<std::size_t> hosts,
+      bool followers)
       : rules_(add),
         setup_(job, rules_.workers, rules_.optimizers),
         ending_(job.workers),
         shard_groups_(shard_groups(job, members_on(hosts, job.workers))),
+        followers_(followers),
         hosts_(job.local_reduce ? std::move(hosts) : std::vector<std::size_t>()) {
     if (!shard_groups_.empty())
       setup_.cut_among(
@@ -185,19 +192,21 @@ class Job {
   JobRun run(Links links) {
     const JobOptions& job = setup_.job();
     const std::size_t servers = setup_.strategy().servers ? job.servers : 0;
-    Network network(links, job.workers, servers, job.placement == "colocated");
+    const std::size_t followers = followers_ ? servers : 0;
+    Network network(links, job.workers, servers, followers, job.placement == "colocated");
     JobRun result{.workers = std::vector<WorkerRun>(job.workers),
                   .steps = setup_.steps(),
                   .parameters = setup_.layout().elements(),
                   .test_samples = setup_.data().test->size()};
-    result.server_peaks.resize(servers);
+    result.server_peaks.resize(servers + followers);
+    result.server_states.resize(2 * followers);
     for (std::size_t rank = 0; rank < job.workers; ++rank) arenas_.emplace_back(worker::lent_bytes(setup_.layout()));
-    std::vector<ByteLedger> ledgers(servers);
+    std::vector<ByteLedger> ledgers(servers + followers);
     make_groups(links);
     make_hosts();
     {
       std::vector<std::jthread> threads;
-      for (std::uint32_t rank = 0; rank < servers; ++rank)
+      for (std::uint32_t rank = 0; rank < ledgers.size(); ++rank)
         threads.emplace_back([&, rank] { guard([&] { serve(rank, network, ledgers[rank], result); }); });
       for (std::uint32_t rank = 0; rank < job.workers; ++rank)
         threads.emplace_back([&, rank] { guard([&] { work(rank, network, result); }); });
@@ -206,6 +215,7 @@ class Job {
     for (const ByteLedger& ledger : ledgers) {
       result.servers_received += payload(ledger, ByteLedger::Direction::received);
       result.servers_sent += payload(ledger, ByteLedger::Direction::sent);
+      result.servers_replicated += ledger.total(ByteLedger::Direction::sent, "replicate").payload;
     }
     return result;
   }
@@ -268,8 +278,9 @@ class Job {
     const SystemClock clock;
     MemoryLedger memory;
     Parallel parallel(job.server_threads);
-    server::ShardOptions options{.rank = rank,
-                                 .servers = static_cast<std::uint32_t>(job.servers),
+    const auto servers = static_cast<std::uint32_t>(job.servers);
+    server::ShardOptions options{.rank = rank % servers,
+                                 .servers = servers,
                                  .workers = static_cast<std::uint32_t>(job.workers),
                                  .pushers = static_cast<std::uint32_t>(hosts_.size()),
                                  .lr = setup_.optimizer().lr,
@@ -292,11 +303,24 @@ class Job {
     const auto unwatch = [this](net::Transport* watched) { ending_.unwatch(*watched); };
     const std::unique_ptr<net::Transport, decltype(unwatch)> watched(transport.get(), unwatch);
     // Its error is known before its links close: what they tell the others is not the first cause.
+    const auto over = [this] { return ending_.over(); };
     guard([&] {
+      if (rank >= servers) {
+        server::Follower follower(shard, {Role::server, rank - servers});
+        server::follow(follower, *transport, clock, over);
+        check(follower.whole(), "follower {} is not whole", rank);
+        return;
+      }
+      server::Replication replication(shard, {Role::server, rank + servers});
       server::serve(
-          shard, *transport, clock, [this] { return ending_.over(); }, nullptr,
-          [&](std::uint64_t step) { server::write_part(job, rank, shard, step); });
+          shard, *transport, clock, over, nullptr,
+          [&](std::uint64_t step) { server::write_part(job, rank, shard, step); }, followers_ ? &replication : nullptr);
     });
+    if (followers_)
+      for (const optim::StatePart& part : shard.state()) {
+        const auto values = part.values.bytes();
+        result.server_states[rank].append(reinterpret_cast<const char*>(values.data()), values.size());
+      }
     for (const Category category : {Category::parameters, Category::gradients, Category::optimizer})
       result.server_peaks[rank][category] = memory.peak_bytes(category);
   }
@@ -322,6 +346,7 @@ class Job {
                                        .transport = transport.get(),
                                        .host = host,
                                        .pushers = hosts_,
+                                       .replicas = followers_ ? std::size_t{1} : 0,
                                        .group = group,
                                        .shard_groups = shard_groups_,
                                        .check = [this] { ending_.check(); }});
@@ -353,6 +378,7 @@ class Job {
   net::InProcessNetwork ring_network_{2};
   std::vector<std::unique_ptr<net::Transport>> endpoints_;
   std::vector<std::unique_ptr<ring::ProcessGroup>> groups_;
+  const bool followers_;
   const std::vector<std::size_t> hosts_;  ///< their first workers, with --local-reduce
   std::vector<std::unique_ptr<ring::ProcessGroup>> host_groups_;
 };
@@ -360,8 +386,8 @@ class Job {
 }  // namespace
 
 JobRun run_job(const JobOptions& job, Links links, const std::function<void(worker::Registries&)>& add,
-               std::vector<std::size_t> first_of_hosts) {
-  return Job(job, add, std::move(first_of_hosts)).run(links);
+               std::vector<std::size_t> first_of_hosts, bool followers) {
+  return Job(job, add, std::move(first_of_hosts), followers).run(links);
 }
 
 }  // namespace psring::test

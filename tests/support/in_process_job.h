@@ -33,7 +33,9 @@ struct JobRun {
   std::vector<WorkerRun> workers;
   std::uint64_t servers_received = 0;  ///< as of a worker, all servers together
   std::uint64_t servers_sent = 0;
-  std::vector<std::map<Category, std::uint64_t>> server_peaks;  ///< of what is predicted, by server
+  std::uint64_t servers_replicated = 0;                         ///< payload passed on to followers
+  std::vector<std::map<Category, std::uint64_t>> server_peaks;  ///< of what is predicted, by server, then by follower
+  std::vector<std::string> server_states;  ///< where there are followers, all that each of them has at the end
   std::uint64_t steps = 0;
   std::uint64_t parameters = 0;  ///< elements of the layout, padding counted
   std::uint64_t test_samples = 0;
@@ -45,8 +47,9 @@ struct JobRun {
 /// `add` adds a user's names to the built-in ones.
 /// `first_of_hosts`: where --local-reduce and --shard-group host find the first worker of each host; the others are on
 /// the host before them.
+/// `followers`: each server has one, server s + k is that of server k.
 JobRun run_job(const JobOptions& job, Links links = Links::in_process,
                const std::function<void(worker::Registries&)>& add = nullptr,
-               std::vector<std::size_t> first_of_hosts = {0});
+               std::vector<std::size_t> first_of_hosts = {0}, bool followers = false);
 
 }  // namespace psring::test
