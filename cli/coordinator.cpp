@@ -87,7 +87,8 @@ net::RecoveryPlan recovery_of(const JobOptions& job, bool second) {
 
 net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher, bool second) {
   return {.workers = static_cast<std::uint32_t>(job.workers),
-          .servers = static_cast<std::uint32_t>(job.servers),
+          .servers = static_cast<std::uint32_t>(job.servers * (1 + job.replicas)),
+          .replicas = job.replicas > 0,
           .agents = static_cast<std::uint32_t>(nodes),
           .reserve_agent_0 = by_launcher,
           .colocated = job.placement == "colocated",

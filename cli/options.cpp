@@ -425,6 +425,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
           "checkpoint, the newest, or the beginning")
       ->group(exchange)
       ->capture_default_str();
+  command
+      .add_option("--replicas", job.replicas,
+                  "1: a follower of each server has every update before anybody is told of it, and takes its place")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--join-timeout", job.join_timeout, "seconds for all processes to join")
       ->group(exchange)
       ->capture_default_str();
@@ -443,11 +448,24 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   add_config(command);
 }
 
+void check_replicas(const JobOptions& job) {
+  if (job.replicas == 0) return;
+  const auto refuse = [&](bool given, const std::string& flag, const char* why) {
+    if (given) fail(ErrorKind::usage, "--replicas {}: {}: {}", job.replicas, flag, why);
+  };
+  if (job.replicas > 1) fail(ErrorKind::usage, "--replicas: expected 0 or 1, got {}", job.replicas);
+  refuse(job.placement != "standalone", "--placement " + job.placement, "a follower is a server's, not a worker's");
+  refuse(job.optimizer_on == "worker", "--optimizer-on worker", "its servers keep nothing from one step to the next");
+  refuse(job.optimizer == "lamb", "--optimizer lamb", "its update takes two rounds, and may be cut between them");
+  refuse(job.backup_workers > 0, "--backup-workers", "which gradients an update took would not be known");
+}
+
 /// Who has all that the others need to go on with the same bits after a loss. Of what error feedback keeps nobody but
 /// its worker has any, nor of layers' buffers; see also fill_in. Backup workers' gradients may be lost for good. LAMB
 /// changes its state before a step is known to be done. Workers of a host that add up are one source together.
 void resolve_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   one_of("--recovery", job.recovery, "auto", "checkpoint");
+  check_replicas(job);
   if (job.recovery == "checkpoint") return;
   const bool feedback = job.error_feedback && optim::make_codec(job.compress, job.error_feedback) != nullptr;
   const bool kept = !feedback && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce;
@@ -488,6 +506,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
       kind.servers ? "waits for all" : "has no servers");
   fit(job, "--aggregate", &JobOptions::aggregate, kind.servers, "has no servers");
   fit(job, "--server-threads", &JobOptions::server_threads, kind.servers, "has no servers");
+  fit(job, "--replicas", &JobOptions::replicas, kind.servers, "has no servers");
   check_count("--workers", job.workers, kMostProcesses);
   if (kind.servers) check_count("--servers", job.servers, kMostProcesses);
   if (colocated && job.servers > job.workers)

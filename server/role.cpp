@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -57,17 +58,21 @@ class ServerLife {
     const auto arena = std::make_shared<Arena>(kNothing);
     member_.keep(arena);
     if (shard_) shard_->begin_epoch();
-    const bool has_state = shard_ && shard_->elements() > 0;
+    const bool has_state = whole_ && shard_->elements() > 0;
     const std::vector<net::Member> members =
         member_.meet(member_.links().listen(), has_state ? shard_->version() : 0, has_state);
-    if (!shard_) shard_ = make_shard(of_role(members, net::Role::worker));
+    const bool follows = member_.rank() >= job_.servers;
+    if (!shard_ || follows) shard_ = make_shard(of_role(members, net::Role::worker));
     member_.keep(shard_);
-    if (member_.rank() > 0) {
-      std::vector<net::Member> servers = of_role(members, net::Role::server);
-      servers.resize(1);  // server 0, which collects verdicts
-      member_.links().connect(servers, *arena, member_.deadline());
-    }
-    serve();
+    // A follower to its server; the others to server 0, which collects verdicts.
+    const std::size_t other = follows ? member_.rank() - job_.servers : 0;
+    if (member_.rank() > 0)
+      member_.links().connect({of_role(members, net::Role::server).at(other)}, *arena, member_.deadline());
+    fault_.emplace(job_.fault, member_.self());
+    net::Transport& transport = member_.links().transport();
+    member_.link().on_change([&] { transport.wake(); });
+    follows ? follow(transport, {net::Role::server, static_cast<std::uint32_t>(other)}) : serve(transport);
+    member_.link().on_change({});
     report();
   }
 
@@ -75,7 +80,7 @@ class ServerLife {
   std::shared_ptr<Shard> make_shard(const std::vector<net::Member>& workers) {
     const bool applies = job_.optimizer_on == "server";
     ShardOptions options{
-        .rank = member_.rank(),
+        .rank = static_cast<std::uint32_t>(member_.rank() % job_.servers),
         .servers = static_cast<std::uint32_t>(job_.servers),
         .workers = static_cast<std::uint32_t>(job_.workers),
         .pushers = static_cast<std::uint32_t>(job_.local_reduce ? first_of_each_host(workers).size() : job_.workers),
@@ -96,18 +101,33 @@ class ServerLife {
     return std::make_shared<Shard>(options, parallel_, member_.memory());
   }
 
-  void serve() {
-    net::Transport& transport = member_.links().transport();
-    member_.link().on_change([&] { transport.wake(); });
-    const FaultTrigger fault(job_.fault, member_.self());
-    const auto finished = [&] {
-      fault.at(shard_->version());
-      member_.link().check();
-      return member_.link().finished();
-    };
-    server::serve(*shard_, transport, member_.clock(), finished, &trace_,
-                  [&](std::uint64_t step) { write_part(job_, member_.rank(), *shard_, step); });
-    member_.link().on_change({});
+  bool finished() {
+    fault_->at(shard_->version());
+    member_.link().check();
+    return member_.link().finished();
+  }
+
+  void serve(net::Transport& transport) {
+    whole_ = true;
+    std::optional<Replication> replication;
+    if (job_.replicas > 0)
+      replication.emplace(*shard_,
+                          net::Peer{net::Role::server, static_cast<std::uint32_t>(member_.rank() + job_.servers)});
+    server::serve(
+        *shard_, transport, member_.clock(), [this] { return finished(); }, &trace_,
+        [&](std::uint64_t step) { write_part(job_, member_.rank(), *shard_, step); },
+        replication ? &*replication : nullptr);
+  }
+
+  void follow(net::Transport& transport, net::Peer primary) {
+    Follower follower(*shard_, primary);
+    whole_ = false;
+    try {
+      server::follow(follower, transport, member_.clock(), [this] { return finished(); });
+    } catch (const Error&) {
+      whole_ = follower.whole();
+      throw;
+    }
   }
 
   void report() {
@@ -129,7 +149,9 @@ class ServerLife {
   const std::unique_ptr<optim::Schedule> schedule_;
   Parallel parallel_;
   Trace trace_;
+  std::optional<FaultTrigger> fault_;
   std::shared_ptr<Shard> shard_;  ///< shared with the membership
+  bool whole_ = false;            ///< it has all that a server has at its place
 };
 
 MakeLife life_of(const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {

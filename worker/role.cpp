@@ -61,18 +61,24 @@ struct Memory {
   std::optional<Training> training;
 };
 
+/// Without the servers' followers.
+std::vector<net::Member> first(const std::vector<net::Member>& servers, std::size_t count) {
+  return {servers.begin(), servers.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
 net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Memory& memory,
                                 const std::vector<net::Member>& servers) {
   const std::size_t count = member.job().servers;
+  check(servers.size() >= count, "a job without all of its servers");
   memory.arena =
       std::make_shared<Arena>(lent_bytes(setup.layout()) + (member.job().local_reduce ? ring::kShmArenaBytes : 0));
-  member.links().connect(servers, *memory.arena, member.deadline());
+  member.links().connect(first(servers, count), *memory.arena, member.deadline());
   net::Transport* transport = &member.links().transport();
   member.link().on_change([transport] { transport->wake(); });
   if (member.rank() == 0)
     fmt::print("each of {} servers holds {} of {} elements, padding counted\n", count,
                setup.layout().elements() / count, setup.layout().elements());
-  for (const net::Member& server : servers)
+  for (const net::Member& server : first(servers, count))
     fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), transport->describe(server.peer));
   return transport;
 }
@@ -145,6 +151,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
       .transport = transport,
       .host = memory->host.get(),
       .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),
+      .replicas = job.replicas,
       .group = memory->group.get(),
       .shard_groups = groups,
       .check = [&] { member.link().check(); },

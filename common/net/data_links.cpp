@@ -1,6 +1,8 @@
 #include <map>
 #include <utility>
 
+#include <unistd.h>
+
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/channel.h>
@@ -38,7 +40,8 @@ DataLinks::~DataLinks() = default;
 Addresses DataLinks::listen() {
   if (local_ && options_.self.peer == local_->server()) local_end_ = local_->server_end();
   if (options_.link) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};
-  const std::string name = shm_name(key_.job_id(), options_.self.peer);
+  // The process that is this peer next may listen before this one is gone.
+  const std::string name = fmt::format("{}-{}", shm_name(key_.job_id(), options_.self.peer), ::getpid());
   shm_.push_back(listen_shm({.key = key_, .self = options_.self, .refusals = options_.refusals}, name));
   return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}, {"shm", name}};
 }
