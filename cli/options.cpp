@@ -454,6 +454,8 @@ void check_replicas(const JobOptions& job) {
     if (given) fail(ErrorKind::usage, "--replicas {}: {}: {}", job.replicas, flag, why);
   };
   if (job.replicas > 1) fail(ErrorKind::usage, "--replicas: expected 0 or 1, got {}", job.replicas);
+  refuse(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
+         "what servers have is never that of one step");
   refuse(job.placement != "standalone", "--placement " + job.placement, "a follower is a server's, not a worker's");
   refuse(job.optimizer_on == "worker", "--optimizer-on worker", "its servers keep nothing from one step to the next");
   refuse(job.optimizer == "lamb", "--optimizer lamb", "its update takes two rounds, and may be cut between them");

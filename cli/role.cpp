@@ -27,6 +27,7 @@ Command add_role(CLI::App& command, net::Role role) {
       "address, interface or network (CIDR) that others reach it at (the address that routes to the coordinator)");
   command.add_option("--join-timeout", options->join_timeout, "seconds for the coordinator to answer")
       ->capture_default_str();
+  command.add_flag("--patient", options->patient)->group("");
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
   command.footer(
       fmt::format("Where --rdzv-endpoint is missing, MASTER_ADDR and MASTER_PORT of the environment are taken{}.",

@@ -193,8 +193,7 @@ class ControlLink::Impl {
       while (!stop.stop_requested() && !is_gone()) {
         ZmqSocket socket(context_.handle(), ZMQ_DEALER);
         const ZmqSocket monitor = open(socket);
-        if (away_) come_back();
-        cut_off_ = false;
+        if (std::exchange(cut_off_, false)) come_back();
         while (!stop.stop_requested() && !is_gone() && !cut_off_) serve(socket.handle(), monitor.handle());
         if (is_gone() || cut_off_) continue;
         send(control::Bye{});
@@ -259,6 +258,10 @@ class ControlLink::Impl {
 
   /// The coordinator is not there. It is waited for, over a new connection, where it may come back.
   void cut_off(const std::string& text) {
+    if (!welcome_ && options_.patient) {
+      cut_off_ = true;
+      return;
+    }
     if (!welcome_ || welcome_->patience == Nanoseconds(0) || finished()) return lose(ErrorKind::peer_lost, text);
     if (!away_) away_ = clock_.now() + welcome_->patience;
     cut_off_ = true;
@@ -269,6 +272,10 @@ class ControlLink::Impl {
     outgoing_.clear();
     marks_.clear();
     control::Hello again = hello();
+    if (!welcome_) {
+      outgoing_.push_back(encode_control(again));
+      return;
+    }
     again.rank = welcome_->rank;
     again.epoch = told_epoch_;
     again.duty = self_;
@@ -545,6 +552,7 @@ void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(st
 Nanoseconds ControlLink::clock_offset() const { return impl_->clock_offset(); }
 std::optional<ControlLink::Order> ControlLink::next_order(Moment deadline) { return impl_->next_order(deadline); }
 bool ControlLink::silent() const { return impl_->silent(); }
+bool ControlLink::patient() const { return impl_->patience() > Nanoseconds(0); }
 void ControlLink::role_exited(control::RoleExited exit) { impl_->send_surely(std::move(exit)); }
 
 }  // namespace psring::net

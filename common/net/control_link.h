@@ -30,6 +30,8 @@ class ControlLink {
     std::optional<std::uint32_t> rank = {};  ///< a wish
     std::string host_id = {};
     Nanoseconds join_timeout = std::chrono::seconds(30);
+    /// Is a coordinator that is lost before it has answered waited for, too? Afterwards Welcome::patience says so.
+    bool patient = false;
     int stop_fd = -1;  ///< once readable, joining is given up as timed out; -1: none
   };
 
@@ -95,6 +97,7 @@ class ControlLink {
   void role_exited(control::RoleExited exit);
   /// Nothing has come from the coordinator for longer than it may be silent, and it is waited for (Welcome::patience).
   bool silent() const;
+  bool patient() const;  ///< is a coordinator that is lost waited for?
 
  private:
   class Impl;

@@ -72,6 +72,7 @@ class Agent {
       std::vector<std::string> argv = options_.command;
       argv.insert(argv.end(), {fmt::format("role-{}", to_string(role.role)), "--rdzv-endpoint", options_.endpoint,
                                "--key", options_.key_file.string(), "--rank", std::to_string(role.rank)});
+      if (link_.patient()) argv.push_back("--patient");
       const std::string name = name_of(role);
       cluster_.start(name, std::move(argv), options_.inherited);
       roles_[name] = role;
@@ -132,8 +133,8 @@ AgentResult run_agent(const AgentOptions& options, SignalWatch& signals, const C
   try {
     return Agent(options, signals, clock).run();
   } catch (const Error& error) {
-    if (signals.take()) return {kInterruptedStatus, "interrupted"};
-    return {exit_status(error.kind()), error.what()};
+    if (signals.take()) return {kInterruptedStatus, "interrupted", false};
+    return {exit_status(error.kind()), error.what(), false};
   }
 }
 

@@ -31,7 +31,8 @@ Membership::Membership(const RoleOptions& options, net::Role role)
                                                                    .role = role,
                                                                    .rank = options.rank,
                                                                    .host_id = host,
-                                                                   .join_timeout = from_seconds(options.join_timeout)},
+                                                                   .join_timeout = from_seconds(options.join_timeout),
+                                                                   .patient = options.patient},
                                          key_, clock_);
   try {
     prepare(host, bind, options.host);
