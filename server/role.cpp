@@ -50,7 +50,8 @@ class ServerLife {
         optimizer_(optim::make_optimizer(optimizers, job_)),
         schedule_(optim::make_schedule(Spec::parse("--schedule", job_.schedule), job_.steps.value_or(1))),
         parallel_(job_.server_threads),
-        trace_(member.clock(), job_.trace) {}
+        trace_(member.clock(), job_.trace),
+        fault_(job_.fault, member.self()) {}
 
   /// As far as a loss of a peer, or to the end of the job.
   void serve_epoch() {
@@ -68,7 +69,6 @@ class ServerLife {
     const std::size_t other = follows ? member_.rank() - job_.servers : 0;
     if (member_.rank() > 0)
       member_.links().connect({of_role(members, net::Role::server).at(other)}, *arena, member_.deadline());
-    fault_.emplace(job_.fault, member_.self());
     net::Transport& transport = member_.links().transport();
     member_.link().on_change([&] { transport.wake(); });
     follows ? follow(transport, {net::Role::server, static_cast<std::uint32_t>(other)}) : serve(transport);
@@ -102,7 +102,7 @@ class ServerLife {
   }
 
   bool finished() {
-    fault_->at(shard_->version());
+    fault_.at(shard_->version());
     member_.link().check();
     return member_.link().finished();
   }
@@ -149,7 +149,7 @@ class ServerLife {
   const std::unique_ptr<optim::Schedule> schedule_;
   Parallel parallel_;
   Trace trace_;
-  std::optional<FaultTrigger> fault_;
+  const FaultTrigger fault_;      ///< of its place, whatever its rank becomes
   std::shared_ptr<Shard> shard_;  ///< shared with the membership
   bool whole_ = false;            ///< it has all that a server has at its place
 };

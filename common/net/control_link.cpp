@@ -320,6 +320,7 @@ class ControlLink::Impl {
   }
 
   void on(control::Welcome&& message) {
+    if (welcome_) return;  // welcome back
     next_heartbeat_ = clock_.now();
     change([&] {
       epoch_ = told_epoch_ = message.epoch;

@@ -113,6 +113,7 @@ void Coordinator::regroup(const std::string& text) {
   resumed_.clear();
   symptom_.reset();
   cause_due_ = kNever;
+  for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
   for (auto& [place, state] : members_) {
     if (!is_role(place.role)) continue;
     state.ready = state.running = state.done = state.reported = state.failed = state.has_state = false;
@@ -238,6 +239,8 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
   State& state = members_[place];
   state.connection = from;
   state.heard = now_;
+  send(state, control::Welcome{place.rank, plan_.job, plan_.heartbeat_interval, plan_.heartbeat_timeout, epoch_,
+                               plan_.recovery.patience});
   if (known) return;
   state.member = {message.duty, message.host_id, message.hostname, message.pid, {}};
   state.epoch = *message.epoch;

@@ -208,6 +208,7 @@ void run_role(Membership& membership, const MakeLife& make_life) {
         ended = true;
       } catch (const Error& error) {
         if (!membership.outlives(error)) throw;
+        if (membership.is_guest()) return;  // its host regroups, and all begin anew
         fmt::print("{}: {}; regrouping\n", to_string(membership.self()), error.what());
         membership.regroup(error);
       }

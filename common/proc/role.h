@@ -58,9 +58,7 @@ class Membership {
   }
 
   /// May the job go on after what a peer's loss did to this process?
-  bool outlives(const Error& error) const {
-    return job_.max_restarts > 0 && error.kind() == ErrorKind::peer_lost && !guest_;
-  }
+  bool outlives(const Error& error) const { return job_.max_restarts > 0 && error.kind() == ErrorKind::peer_lost; }
   /// Leaves the epoch of the membership for the next: closes all data links, and lets go of what was kept for them.
   /// Throws what the job ends with, where it does.
   void regroup(const Error& error);
