@@ -11,23 +11,31 @@ using namespace psring::net;
 namespace {
 
 ControlMessage read_message(fuzz::Input& in) {
-  switch (in.below(9)) {
+  switch (in.below(11)) {
     case 0: {
       control::Hello hello;
       hello.role = static_cast<Role>(in.below(4));
       if (in.below(2) == 0) hello.rank = static_cast<std::uint32_t>(in.odd_number());
-      hello.incarnation = in.byte();
+      hello.pid = in.byte();
+      if (in.below(4) == 0) {
+        hello.epoch = in.byte();
+        hello.duty = {static_cast<Role>(in.below(4)), static_cast<std::uint32_t>(in.below(8))};
+        hello.running = in.below(2) == 0;
+      }
       return hello;
     }
     case 1:
-      return control::Ready{{{"tcp", "somewhere"}}};
+      return control::Ready{
+          {{"tcp", "somewhere"}}, static_cast<std::uint32_t>(in.below(4)), in.byte(), in.below(2) == 0};
     case 2:
       return control::Heartbeat{Nanoseconds(in.number<std::int64_t>()), in.odd_number()};
     case 3:
       return control::RoleExited{{static_cast<Role>(in.below(4)), static_cast<std::uint32_t>(in.odd_number())},
                                  in.number<std::int32_t>(),
                                  in.byte(),
-                                 "last"};
+                                 "last",
+                                 in.byte(),
+                                 in.below(4) == 0};
     case 4:
       return control::Report{"{}"};
     case 5:
@@ -36,6 +44,10 @@ ControlMessage read_message(fuzz::Input& in) {
       return control::Bye{};
     case 7:
       return control::Failed{static_cast<ErrorKind>(in.below(8)), "why"};
+    case 8:
+      return control::Stuck{static_cast<std::uint32_t>(in.below(4)), "why"};
+    case 9:
+      return control::Resumed{static_cast<std::uint32_t>(in.below(4)), in.byte()};
     default:
       return decode_control(in.take(in.byte()));
   }
@@ -49,10 +61,16 @@ void psring::fuzz::run(Input in) {
   plan.servers = static_cast<std::uint32_t>(in.below(3));
   plan.agents = static_cast<std::uint32_t>(in.below(3));
   plan.reserve_agent_0 = in.below(2) == 0;
+  plan.replicas = plan.servers % 2 == 0 && in.below(2) == 0;
+  plan.colocated = in.below(4) == 0;
+  plan.recovery.max_restarts = static_cast<std::uint32_t>(in.below(5));
+  plan.recovery.keepers = static_cast<RecoveryPlan::Keepers>(in.below(3));
+  plan.recovery.begin_anew = [] { return RecoveryPlan::Anew{"{}", 7}; };
+  plan.recovery.is_second = in.below(4) == 0;
   Moment now = Moment{} + std::chrono::hours(1);
   Coordinator coordinator(plan, now);
   const auto look = [&](const Coordinator::Actions& actions) {
-    require(actions.messages.size() <= 64, "as many messages as there are members, and a few");
+    require(actions.messages.size() <= 200, "as many messages as there are members, and a few");
     for (const auto& outgoing : actions.messages) encode_control(outgoing.message);
     for (const auto& event : actions.events)
       if (const auto* append = std::get_if<control::Append>(&event.what))

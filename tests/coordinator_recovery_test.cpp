@@ -1,0 +1,353 @@
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/tests/support/coordinator_scene.h>
+
+using namespace psring;
+using namespace psring::net;
+using namespace psring::test;
+using Catch::Contains;
+using Keepers = RecoveryPlan::Keepers;
+
+namespace {
+
+JobPlan recoverable(std::uint32_t workers, std::uint32_t servers, Keepers keepers, bool replicas = false) {
+  JobPlan p = plan(workers, servers * (replicas ? 2 : 1), 1);
+  p.replicas = replicas;
+  p.recovery = {.max_restarts = 3,
+                .keepers = keepers,
+                .begin_anew =
+                    [] {
+                      return RecoveryPlan::Anew{"anew", 40};
+                    },
+                .patience = std::chrono::seconds(30)};
+  return p;
+}
+
+/// A job with one agent, "g": processes "w0" and "s0" and so on, each start of a place with another number.
+struct Job : Scene {
+  explicit Job(const JobPlan& p) : Scene(p), job_plan(p) {
+    if (!p.recovery.is_second) hello("g", Role::agent, 0);
+  }
+
+  static std::string name_of(Peer place) {
+    return (place.role == Role::worker ? "w" : "s") + std::to_string(place.rank);
+  }
+  void join(Peer place, const std::string& name) {
+    pids[name] = ++last_pid;
+    say(name, control::Hello{place.role, place.rank, "h", "host", pids[name]});
+  }
+  void ready(const std::string& name, std::uint32_t epoch, std::uint64_t step = 0, bool has_state = false) {
+    say(name, control::Ready{{{"tcp", "addr-" + name}}, epoch, step, has_state});
+  }
+  void start() {
+    for (const Peer place : roles_of_agent(job_plan, 0)) {
+      join(place, name_of(place));
+      ready(name_of(place), 0);
+    }
+    REQUIRE(has<control::Members>("w0"));
+    forget();
+  }
+  void kill(Peer place, const std::string& name) { say("g", control::RoleExited{place, 0, 9, "", pids[name]}); }
+  void forget() {
+    for (auto& [name, box] : boxes) box.clear();
+  }
+  std::vector<Peer> started() {
+    std::vector<Peer> all;
+    for (const auto& message : boxes["g"])
+      if (const auto* start = std::get_if<control::StartRoles>(&message))
+        all.insert(all.end(), start->roles.begin(), start->roles.end());
+    return all;
+  }
+  std::string notices() {
+    std::string text;
+    for (const auto& message : boxes["g"])
+      if (const auto* notice = std::get_if<control::Notice>(&message)) text += notice->text + "\n";
+    return text;
+  }
+
+  const JobPlan job_plan;
+  std::map<std::string, std::uint32_t> pids;
+  std::uint32_t last_pid = 100;
+};
+
+constexpr Peer kWorker0{Role::worker, 0};
+constexpr Peer kWorker1{Role::worker, 1};
+constexpr Peer kServer0{Role::server, 0};
+constexpr Peer kServer1{Role::server, 1};
+
+}  // namespace
+
+TEST_CASE("a lost worker is started again, and the others regroup") {
+  Job job(recoverable(2, 1, Keepers::servers));
+  job.start();
+  job.kill(kWorker1, "w1");
+  CHECK(job.started() == std::vector{kWorker1});
+  CHECK(job.got<control::Regroup>("w0").epoch == 1);
+  CHECK_THAT(job.got<control::Regroup>("s0").text, Contains("worker 1 (host:103) was ended by signal 9 (Killed)"));
+  CHECK_FALSE(job.coordinator.result().failure);
+
+  job.join(kWorker1, "again");
+  CHECK(job.got<control::Welcome>("again").epoch == 1);
+  job.ready("again", 1);
+  job.ready("w0", 1, 57);
+  CHECK_FALSE(job.has<control::Members>("w0"));
+  job.ready("s0", 1, 57, true);
+  CHECK(job.got<control::Members>("w0").epoch == 1);
+  CHECK(job.got<control::Members>("again").self == kWorker1);
+
+  job.now = 0.25;
+  job.say("w0", control::Resumed{1, 57});
+  job.say("again", control::Resumed{1, 57});
+  CHECK_THAT(job.notices(), Contains("epoch 1: going on with step 57, 0.25 s after the loss was noticed"));
+}
+
+TEST_CASE("what the epoch that is over still says is not heard") {
+  Job job(recoverable(2, 1, Keepers::servers));
+  job.start();
+  job.kill(kWorker1, "w1");
+  job.say("w0", control::Report{"{}"});
+  job.say("w0", control::Done{});
+  job.ready("s0", 0, 57, true);
+  job.say("w0", control::Stuck{0, "worker 1 closed the link"});
+  job.say("w1", control::Append{"metrics.jsonl", {}, 3});  // written before the end, read after it
+  CHECK_FALSE(job.coordinator.result().failure);
+  CHECK(job.coordinator.result().reports.empty());
+  CHECK(job.events.back().process == "worker-1-103");
+  job.join(kWorker1, "again");
+  job.ready("again", 1);
+  job.ready("w0", 1);
+  CHECK_FALSE(job.has<control::Members>("w0"));
+}
+
+TEST_CASE("the same process is no member again, however late its messages come") {
+  Job job(recoverable(2, 1, Keepers::servers));
+  job.join(kWorker0, "w0");
+  job.say("g", control::RoleExited{kWorker1, 0, 9, "", 555});
+  CHECK(job.started().back() == kWorker1);
+  job.say("late", control::Hello{Role::worker, 1, "h", "host", 555});
+  CHECK(job.boxes["late"].empty());
+  job.join(kWorker1, "w1");
+  CHECK(job.has<control::Welcome>("w1"));
+}
+
+TEST_CASE("a silent role is killed before another takes its place") {
+  Job job(recoverable(2, 1, Keepers::servers));
+  job.start();
+  job.live_until(3.5, {"w1"});
+  CHECK(job.got<control::EndRoles>("g").roles == std::vector{kWorker1});
+  CHECK(job.started().empty());
+  job.kill(kWorker1, "w1");
+  CHECK(job.started() == std::vector{kWorker1});
+  SECTION("one that had ended by then is told of twice, and started once") {
+    job.say("g", control::RoleExited{.role = kWorker1, .signal = 9, .gone = true});
+    CHECK(job.started() == std::vector{kWorker1});
+    CHECK_FALSE(job.coordinator.result().failure);
+  }
+}
+
+TEST_CASE("where the state is lost, all begin anew") {
+  const auto [keepers, lost] = GENERATE(
+      table<Keepers, Peer>({{Keepers::servers, kServer1}, {Keepers::nobody, kWorker0}, {Keepers::nobody, kServer0}}));
+  Job job(recoverable(2, 2, keepers));
+  job.start();
+  job.kill(lost, Job::name_of(lost));
+  CHECK(job.started().empty());  // it would be ended again
+  for (const Peer place : roles_of_agent(job.job_plan, 0))
+    if (place != lost) job.ready(Job::name_of(place), 1, 57, place.role == Role::server);
+  CHECK_THAT(job.notices(), Contains("the job begins again with step 40, 17 steps are repeated"));
+  CHECK(job.started() == std::vector{lost});
+  job.forget();
+  for (const Peer place : roles_of_agent(job.job_plan, 0))
+    if (place != lost) job.kill(place, Job::name_of(place));
+  CHECK(job.started().size() == 3);
+  for (const Peer place : roles_of_agent(job.job_plan, 0)) {
+    job.join(place, "new " + Job::name_of(place));
+    CHECK(job.got<control::Welcome>("new " + Job::name_of(place)).job == "anew");
+    job.ready("new " + Job::name_of(place), 2);
+  }
+  CHECK(job.got<control::Members>("new w1").epoch == 2);
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
+TEST_CASE("workers that have all of the state go on with it, unless all of them are lost") {
+  Job job(recoverable(2, 0, Keepers::workers));
+  job.start();
+  job.kill(kWorker0, "w0");
+  CHECK(job.started() == std::vector{kWorker0});
+  SECTION("one is left") {
+    job.ready("w1", 1, 57, true);
+    job.join(kWorker0, "again");
+    job.ready("again", 1);
+    CHECK(job.got<control::Members>("w1").epoch == 1);
+  }
+  SECTION("none is") {
+    job.kill(kWorker1, "w1");
+    job.join(kWorker0, "again");
+    job.ready("again", 1);
+    CHECK_THAT(job.notices(), Contains("begins again"));
+    CHECK(job.has<control::EndRoles>("g"));
+    job.kill(kWorker0, "again");
+    CHECK(job.started().back() == kWorker0);
+  }
+}
+
+TEST_CASE("a replica takes the place of its server") {
+  Job job(recoverable(1, 2, Keepers::servers, true));
+  job.start();
+  job.kill(kServer1, "s1");
+  CHECK(job.started() == std::vector{kServer1});
+  job.join(kServer1, "again");
+  job.ready("again", 1);
+  job.ready("w0", 1, 57);
+  job.ready("s0", 1, 57, true);
+  job.ready("s2", 1, 57, true);
+  job.ready("s3", 1, 57, true);
+  CHECK(job.got<control::Members>("s3").self == kServer1);
+  CHECK(job.got<control::Members>("again").self == Peer{Role::server, 3});
+  CHECK(job.got<control::Members>("w0").members.at(2).addresses.at("tcp") == "addr-s3");
+  CHECK_THAT(job.notices(), Contains("the replica of server 1 takes its place"));
+
+  SECTION("and keeps it, until it is lost itself") {
+    job.forget();
+    job.kill({Role::server, 3}, "s3");
+    job.join({Role::server, 3}, "third");
+    job.ready("third", 2);
+    for (const char* name : {"w0", "s0", "s2"}) job.ready(name, 2, 60, std::string(name) != "w0");
+    job.ready("again", 2, 60, true);
+    CHECK(job.got<control::Members>("again").self == kServer1);
+    CHECK(job.got<control::Members>("third").self == Peer{Role::server, 3});
+  }
+  SECTION("and both together take the state with them") {
+    job.forget();
+    job.kill({Role::server, 3}, "s3");
+    job.kill(kServer1, "again");
+    for (const char* name : {"w0", "s0", "s2"}) job.ready(name, 2, 60, std::string(name) != "w0");
+    for (const Peer place : {kServer1, Peer{Role::server, 3}}) {
+      job.join(place, "new " + Job::name_of(place));
+      job.ready("new " + Job::name_of(place), 2);
+    }
+    CHECK_THAT(job.notices(), Contains("begins again"));
+  }
+}
+
+TEST_CASE("losses beyond those that are allowed end the job") {
+  Job job(recoverable(2, 1, Keepers::servers));
+  job.start();
+  for (const char* name : {"w1", "second", "third"}) {
+    job.kill(kWorker1, name);
+    job.join(kWorker1, name == std::string("w1") ? "second" : name == std::string("second") ? "third" : "fourth");
+  }
+  CHECK_FALSE(job.coordinator.result().failure);
+  job.kill(kWorker1, "fourth");
+  CHECK_THAT(job.failure().what(), Contains("was ended by signal 9 (Killed); --max-restarts 3: no more"));
+}
+
+TEST_CASE("what is no loss of a process ends the job as ever") {
+  Job job(recoverable(2, 1, Keepers::servers));
+  job.start();
+  SECTION("an error of its own") {
+    job.say("w0", control::Failed{ErrorKind::data, "the loss is not finite"});
+    CHECK(job.failure().kind() == ErrorKind::data);
+  }
+  SECTION("an exit status") {
+    job.say("g", control::RoleExited{kServer0, 1, 0, "internal error", job.pids["s0"]});
+    CHECK(job.failure().kind() == ErrorKind::bug);
+  }
+  SECTION("an agent that is lost") {
+    job.live_until(4, {"g"});
+    CHECK(job.failure().kind() == ErrorKind::peer_lost);
+  }
+}
+
+TEST_CASE("a link that broke where nobody was lost is a new epoch, too") {
+  Job job(recoverable(2, 1, Keepers::servers));
+  job.start();
+  job.say("w0", control::Stuck{0, "server 0 closed the link"});
+  CHECK_FALSE(job.has<control::Regroup>("w1"));
+  job.tick(0.6);
+  CHECK_THAT(job.got<control::Regroup>("w1").text, Contains("worker 0 (host:102): server 0 closed the link"));
+  CHECK(job.started().empty());
+}
+
+TEST_CASE("whoever is lost after the workers are done is not needed") {
+  Job job(recoverable(1, 1, Keepers::servers));
+  job.start();
+  job.say("w0", control::Report{"{}"});
+  job.say("w0", control::Done{});
+  CHECK(job.has<control::Finish>("s0"));
+  job.kill(kServer0, "s0");
+  CHECK(job.has<control::Finish>("w0"));
+  job.kill(kWorker0, "w0");
+  CHECK(job.has<control::Finish>("g"));
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
+namespace {
+
+/// A coordinator in the place of one that was lost, to which the members of a job come back.
+struct Second : Job {
+  explicit Second(JobPlan p) : Job(second(std::move(p))) {}
+  static JobPlan second(JobPlan p) {
+    p.recovery.is_second = true;
+    return p;
+  }
+  void back(Peer place, const std::string& name, std::uint32_t epoch, bool running, std::optional<Peer> duty = {}) {
+    pids[name] = ++last_pid;
+    say(name, control::Hello{place.role, place.rank, "h", "host", pids[name], epoch, duty.value_or(place), running});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("members come back to a second coordinator, and go on as if it were the first") {
+  Second job(recoverable(2, 1, Keepers::servers));
+  job.back({Role::agent, 0}, "agent", 4, true);
+  job.back(kWorker0, "w0", 4, true);
+  job.back(kWorker1, "w1", 4, true);
+  job.ready("w0", 4);
+  job.say("w1", control::Report{"{}"});
+  job.say("w1", control::Done{});
+  SECTION("all of them") {
+    job.back(kServer0, "s0", 4, true);
+    CHECK_FALSE(job.has<control::Members>("w0"));
+    CHECK_FALSE(job.has<control::Regroup>("w0"));
+    job.say("w0", control::Report{"{}"});
+    job.say("w0", control::Done{});
+    CHECK(job.has<control::Finish>("s0"));
+  }
+  SECTION("but for one, which was lost in the meantime") {
+    job.live_until(6.5);
+    CHECK(job.got<control::Regroup>("w0").epoch == 5);
+    CHECK(job.got<control::EndRoles>("agent").roles == std::vector{kServer0});
+  }
+  SECTION("one of which has not heard of the last epoch") {
+    job.back(kServer0, "s0", 3, true);
+    CHECK(job.got<control::Regroup>("s0").epoch == 5);
+    CHECK(job.got<control::Regroup>("w0").epoch == 5);
+  }
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
+TEST_CASE("duties that had changed stay so") {
+  Second job(recoverable(1, 1, Keepers::servers, true));
+  job.back({Role::agent, 0}, "agent", 1, true);
+  job.back(kWorker0, "w0", 1, true);
+  job.back(kServer0, "s0", 1, true, kServer1);
+  job.back(kServer1, "s1", 1, true, kServer0);
+  job.say("agent", control::RoleExited{kServer0, 0, 9, "", job.pids["s0"]});
+  CHECK_THAT(job.got<control::Regroup>("w0").text, Contains("server 1 (host:"));
+}
+
+TEST_CASE("nobody comes back to a place that is not its own") {
+  Second job(recoverable(2, 1, Keepers::servers));
+  job.back(kWorker0, "w0", 0, true);
+  job.back(kWorker1, "w1", 0, true, kWorker0);
+  CHECK(job.has<control::Refused>("w1"));
+  job.back({Role::worker, 7}, "x", 0, true);
+  CHECK(job.has<control::Refused>("x"));
+  job.back(kWorker0, "y", 0, true);
+  CHECK(job.has<control::Refused>("y"));
+}
