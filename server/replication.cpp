@@ -72,7 +72,7 @@ void Replication::pass_on(const Message& message, std::vector<Outgoing>& out) {
   FrameHeader header = message.header;
   header.type = has_gradient(header.type) ? FrameType::replicate : FrameType::state;
   header.relayed = message.header.type;
-  header.origin = message.header.sender_rank;
+  header.group = message.header.sender_rank;
   header.dest = 0;
   out.push_back({follower_, header, message.payload, message.holder});
   kept_.emplace_back(++sent_, message.holder);
@@ -106,7 +106,7 @@ void Follower::on_message(Message message, std::vector<Outgoing>& out) {
     FrameHeader& passed_on = message.header;
     passed_on.type = header.relayed;
     passed_on.sender_role = header.relayed == FrameType::verdict ? Role::server : Role::worker;
-    passed_on.sender_rank = header.origin;
+    passed_on.sender_rank = header.group;
     // Acknowledging lets the sender write there again: the shard copies what it keeps of a push that wants it.
     if (has_gradient(header.relayed)) passed_on.flags |= FrameHeader::kWantAck;
     message.reply_space = {};

@@ -219,7 +219,7 @@ TEST_CASE("a server waits for its follower before it answers, and for nothing el
   REQUIRE(out.size() == 1);
   CHECK(out[0].header.type == net::FrameType::replicate);
   CHECK(out[0].header.relayed == net::FrameType::push_pull);
-  CHECK(out[0].header.origin == 0);
+  CHECK(out[0].header.group == 0);
   out.clear();
   CHECK_FALSE(pushed.expired());  // the shard has done with it, the link to the follower has not
   test::error_of(ErrorKind::protocol, [&] { acknowledge(3); });

@@ -14,7 +14,8 @@ enum class Purpose : std::uint32_t {
   test = 5,
   network = 6,
   pace = 7,
-  compress = 8
+  compress = 8,
+  fault = 9
 };
 
 /// Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel Random Numbers: As Easy as

@@ -28,13 +28,14 @@ std::string_view to_string(FrameType type) {
       "?",         "hello",   "challenge",  "proof",          "accepted",   "refused",   "layout",
       "layout_ok", "initial", "push",       "push_ack",       "pull",       "push_pull", "values",
       "verdict",   "failed",  "all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier",
-      "message",   "save",    "saved",      "leave",          "replicate",  "state",     "replicated"};
+      "message",   "save",    "saved",      "leave",          "replicate",  "state",     "replicated",
+      "acknowledge"};
   const auto index = static_cast<std::size_t>(type);
   return index < kFrameTypes ? kNames[index] : "?";
 }
 
-std::uint32_t crc32c(std::span<const std::byte> bytes) {
-  std::uint64_t crc = 0xFFFFFFFF;
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
+  std::uint64_t crc = before ^ 0xFFFFFFFF;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 8; at += 8, left -= 8) {

@@ -55,12 +55,13 @@ enum class FrameType : std::uint8_t {
   saved = 23,    ///< answers it: the part is on the disk
   leave = 24,    ///< from a worker to servers: it pushes nothing more, and nobody waits for it
   // Between a server and its follower (server/replication.h).
-  replicate = 25,   ///< a gradient that a worker pushed, passed on: `relayed` and `origin` say as what, and of whom
+  replicate = 25,   ///< a gradient that a worker pushed, passed on: `relayed` and `group` say as what, and of whom
   state = 26,       ///< the same of any other frame that changes what the server has; or a part of what it has
   replicated = 27,  ///< the follower has taken `version` frames
+  acknowledge = 28,  ///< of a reliable link: tells what has arrived, where no other frame does
 };
 
-inline constexpr std::uint8_t kFrameTypes = 28;
+inline constexpr std::uint8_t kFrameTypes = 29;
 
 std::string_view to_string(FrameType type);
 
@@ -86,8 +87,8 @@ struct FrameHeader {
   FrameType relayed = FrameType{};  ///< of replicate and state: what is passed on; 0: nothing
   std::uint32_t sender_rank = 0;
   std::uint64_t job = 0;
-  std::uint32_t group = 0;
-  std::uint32_t epoch = 0;        ///< of the membership
+  std::uint32_t group = 0;        ///< of workers; of replicate and state: the rank of who sent what is passed on
+  std::uint32_t life = 0;         ///< of a reliable link: the incarnation that the frame is for
   std::uint32_t incarnation = 0;  ///< of the sender: counts its restarts
   std::uint32_t micro = 0;
   std::uint64_t sequence = 0;  ///< of the sender on this link, from 0
@@ -99,11 +100,13 @@ struct FrameHeader {
   std::uint64_t version = 0;
   std::uint64_t dest = 0;  ///< the asker's own mark for where the answer goes; an answer echoes it. 0: none
   std::uint64_t payload_bytes = 0;
-  std::uint32_t origin = 0;  ///< of what is passed on: the rank of its first sender
-  std::uint32_t reserved1 = 0;
-  std::uint64_t reserved2 = 0;
-  std::uint32_t lag = 0;  ///< of values and push_ack: what the asker had when that gradient was applied
-  std::uint32_t crc = 0;  ///< CRC32C of the 124 bytes before it
+  // Of a reliable link (common/net/reliable_link.h); 0 on others.
+  std::uint32_t place = 0;  ///< the frame's number on the link
+  std::uint32_t taken = 0;  ///< frames that have arrived the other way: all before this number,
+  std::uint32_t later = 0;  ///< and taken + 1 + i where bit i is set
+  std::uint32_t check = 0;  ///< CRC32C of header and payload, without what transports fill in
+  std::uint32_t lag = 0;    ///< of values and push_ack: what the asker had when that gradient was applied
+  std::uint32_t crc = 0;    ///< CRC32C of the 124 bytes before it
 
   Range range() const { return {begin, end}; }
   void set_range(Range range) { begin = range.begin, end = range.end; }
@@ -124,7 +127,7 @@ std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header);
 /// or a payload above kMaxPayloadBytes.
 FrameHeader decode(std::span<const std::byte> bytes);
 
-/// CRC32C (Castagnoli), as in RFC 3720.
-std::uint32_t crc32c(std::span<const std::byte> bytes);
+/// CRC32C (Castagnoli), as in RFC 3720. `before`: that of the bytes before these.
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace psring::net

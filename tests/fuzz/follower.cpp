@@ -45,7 +45,7 @@ Message read_message(fuzz::Input& in, const Layout& layout, const std::vector<Pi
       header.unit = static_cast<std::uint32_t>(piece.unit);
       header.set_range(piece.range);
       header.step = in.below(4);
-      header.origin = static_cast<std::uint32_t>(in.below(3));
+      header.group = static_cast<std::uint32_t>(in.below(3));
       payload.resize(piece.range.size() * sizeof(float), std::byte{in.byte()});
   }
   if (in.below(8) == 0) payload.resize(in.number<std::uint16_t>());
