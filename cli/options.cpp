@@ -143,6 +143,11 @@ void check_faults(const JobOptions& job) {
       fail(ErrorKind::usage, "--fault {}: there is no {} {}", job.fault, to_string(fault.role), *fault.rank);
     if (fault.kind == Fault::Kind::link && job.link.empty())
       fail(ErrorKind::usage, "--fault {}: it changes one process's card: give all of them one with --link", job.fault);
+    if (!fault.hits_frames()) continue;
+    if (net::parse_way(job.transport) == net::Way::shm)
+      fail(ErrorKind::usage, "--fault {}: frames suffer over TCP; --transport shm has none", job.fault);
+    if (job.placement == "colocated")
+      fail(ErrorKind::usage, "--fault {}: what stays in a process is no frame: --placement standalone", job.fault);
   }
 }
 
@@ -154,6 +159,7 @@ void check_in_place(const JobOptions& job) {
   };
   if (!job.link.empty()) needs_memory("--link " + job.link);
   if (job.transport == "tcp") needs_memory("--transport tcp");
+  if (frame_faults(job.fault, 0, {})) needs_memory("the frames of --fault " + job.fault);
   if (job.algorithm != "auto" && job.algorithm != "direct")
     needs_memory("the messages of --algorithm " + job.algorithm);
   if (job.prefetch != defaults.prefetch)
@@ -440,6 +446,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       .add_option(
           "--fault", job.fault,
           "trouble on purpose, with blanks between: slow:worker:1=4x, jitter:worker:*=20%, link:worker:2=10mbit, "
+          "drop:worker:1=1% (or duplicate, reorder, corrupt), "
           "kill:server:0@step=20, stop:worker:1@time=2s")
       ->group(exchange);
   command.add_option("--trace", flags.trace, "on: write trace.json (Chrome trace, opens in Perfetto)")
@@ -596,6 +603,8 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (direct && (job.transport == "tcp" || !job.link.empty()))
     fail(ErrorKind::usage, "--algorithm direct: it needs shared memory, not {}",
          job.link.empty() ? "--transport tcp" : "--link");
+  if (direct && frame_faults(job.fault, 0, {}))
+    fail(ErrorKind::usage, "--algorithm direct: it needs shared memory, not the frames of --fault {}", job.fault);
   if (!direct && job.algorithm != "auto" && job.transport == "shm")
     fail(ErrorKind::usage, "--algorithm {}: it sends messages; in shared memory it is direct", job.algorithm);
   parse_betas(flags.betas, job);

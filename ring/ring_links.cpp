@@ -60,7 +60,7 @@ std::unique_ptr<ProcessGroup> RingLinks::connect(const std::vector<net::Member>&
     fail(ErrorKind::usage, "--transport shm: {} is on another host than {}", to_string(*far),
          to_string(options_.self.peer));
   const auto near = of_host(workers, options_.host_id);
-  const bool messages = options_.way == net::Way::tcp || options_.link || options.algorithm;
+  const bool messages = options_.way == net::Way::tcp || only_tcp(options_) || options.algorithm;
   const bool shares = std::any_of(workers.begin(), workers.end(), [&](const net::Member& worker) {
     return of_host(workers, worker.host_id).size() > 1;
   });
@@ -106,7 +106,12 @@ std::unique_ptr<InnerGroup> RingLinks::connect_tcp(const std::vector<net::Member
   std::vector<std::unique_ptr<net::Channel>> channels;
   channels.push_back(std::move(tcp_));
   if (options_.link) channels.front() = net::make_shaped_channel(std::move(channels.front()), options_.card);
-  transport_ = net::make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger_);
+  const auto over = [&](ByteLedger& ledger) {
+    return net::make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger);
+  };
+  transport_ = options_.frame_faults
+                   ? net::make_disturbed_transport(options_.self, *options_.frame_faults, ledger_, over)
+                   : over(ledger_);
   return make_link_group(*transport_, options_.self.peer.rank, workers.size(), std::move(options));
 }
 

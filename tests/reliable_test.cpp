@@ -27,13 +27,13 @@ struct End {
       : inner(network.endpoint(self, beneath)),
         faulty(make_faulty_transport(*inner, self, faults)),
         transport(make_reliable_transport(
-            *faulty,
+            faulty,
             {.link = {.first_retry = 1ms}, .clock = &kClock, .ledger = &ledger, .keeper = keeper, .linger = 10s})) {}
 
   ByteLedger beneath;
   ByteLedger ledger;
   std::unique_ptr<Transport> inner;
-  std::unique_ptr<Transport> faulty;
+  std::shared_ptr<Transport> faulty;
   std::unique_ptr<ReliableTransport> transport;
 };
 

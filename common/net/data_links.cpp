@@ -18,6 +18,8 @@ Way parse_way(const std::string& text) {
   fail(ErrorKind::usage, "--transport: expected auto, shm or tcp, got '{}'", text);
 }
 
+bool only_tcp(const DataLinks::Options& options) { return options.link || options.frame_faults; }
+
 DataLinks::Options with_card(DataLinks::Options options) {
   if (options.link && !options.card) options.card = std::make_shared<LinkShaper>(*options.link);
   return options;
@@ -39,7 +41,7 @@ DataLinks::~DataLinks() = default;
 
 Addresses DataLinks::listen() {
   if (local_ && options_.self.peer == local_->server()) local_end_ = local_->server_end();
-  if (options_.link) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};
+  if (only_tcp(options_)) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};
   // The process that is this peer next may listen before this one is gone.
   const std::string name = fmt::format("{}-{}", shm_name(key_.job_id(), options_.self.peer), ::getpid());
   shm_.push_back(listen_shm({.key = key_, .self = options_.self, .refusals = options_.refusals}, name));
@@ -57,6 +59,8 @@ void DataLinks::connect(const std::vector<Member>& members, Arena& arena, const 
   std::map<Peer, std::string> far;
   if (options_.link && options_.way == Way::shm)
     fail(ErrorKind::usage, "--link shapes TCP: --transport shm has no link to shape");
+  if (options_.frame_faults && options_.way == Way::shm)
+    fail(ErrorKind::usage, "--fault: frames suffer over TCP: --transport shm has none");
   for (const Member& member : members) {
     if (local_ && options_.self.peer == local_->client() && member.peer == local_->server()) {
       local_end_ = local_->client_end(arena);
@@ -66,7 +70,7 @@ void DataLinks::connect(const std::vector<Member>& members, Arena& arena, const 
     if (options_.way == Way::shm && !same_host)
       fail(ErrorKind::usage, "--transport shm: {} is on another host than {}", to_string(member),
            to_string(options_.self.peer));
-    if (options_.way != Way::tcp && !options_.link && same_host) {
+    if (options_.way != Way::tcp && !only_tcp(options_) && same_host) {
       near[member.peer] = member.addresses.at("shm");
     } else {
       far[member.peer] = member.addresses.at("tcp");
@@ -85,7 +89,11 @@ Transport& DataLinks::transport() {
     } else {
       channels.push_back(std::move(zmq_));
     }
-    transport_ = make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger_);
+    const auto over = [&](ByteLedger& ledger) {
+      return make_poll_transport(options_.self.peer, key_.job_id(), std::move(channels), ledger);
+    };
+    transport_ = options_.frame_faults ? make_disturbed_transport(options_.self, *options_.frame_faults, ledger_, over)
+                                       : over(ledger_);
   }
   return *transport_;
 }

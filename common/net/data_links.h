@@ -10,6 +10,7 @@
 #include <psring/common/base/deadline.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/net/control_messages.h>
+#include <psring/common/net/faulty.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/key.h>
 #include <psring/common/net/link_shaping.h>
@@ -42,6 +43,8 @@ class DataLinks {
     Nanoseconds silence = std::chrono::seconds(10);  ///< after which a TCP link is lost
     std::size_t streams = 1;                         ///< sockets of each link of the ring
     std::optional<LinkSpec> link{};                  ///< what links are shaped to
+    /// What happens to frames of this process: its links, and all others of the job, are reliable, and over TCP.
+    std::optional<FrameFaults> frame_faults{};
     /// The network card of such a link, shared by all links of the process; null: these links have one of their own.
     std::shared_ptr<LinkShaper> card = nullptr;
     Refusals* refusals = nullptr;  ///< counts connections that come to nothing; null: nobody does
@@ -75,6 +78,8 @@ class DataLinks {
   std::unique_ptr<Transport> transport_;
 };
 
+/// Is shared memory no way for these, even between processes of one host?
+bool only_tcp(const DataLinks::Options& options);
 /// These, with a network card where they name a link and have none.
 DataLinks::Options with_card(DataLinks::Options options);
 

@@ -6,6 +6,7 @@
 
 #include <psring/common/base/rng.h>
 #include <psring/common/net/faulty.h>
+#include <psring/common/net/reliable.h>
 
 namespace psring::net {
 namespace {
@@ -86,7 +87,26 @@ void Faulty::corrupt(FrameHeader& header, Bytes& payload) const {
   payload[bit / 8] ^= std::byte{1} << (bit % 8);
 }
 
+/// In the order in which it is made.
+struct Disturbed {
+  const SystemClock clock;
+  ByteLedger beneath;
+  std::unique_ptr<Transport> links;
+  std::unique_ptr<Transport> faulty;
+};
+
 }  // namespace
+
+std::unique_ptr<Transport> make_disturbed_transport(
+    const Identity& self, const FrameFaults& faults, ByteLedger& ledger,
+    const std::function<std::unique_ptr<Transport>(ByteLedger&)>& make_links) {
+  const auto below = std::make_shared<Disturbed>();
+  below->links = make_links(below->beneath);
+  below->faulty = make_faulty_transport(*below->links, self.peer, faults);
+  return make_reliable_transport(
+      {below, below->faulty.get()},
+      {.link = {.incarnation = self.incarnation}, .clock = &below->clock, .ledger = &ledger});
+}
 
 std::unique_ptr<Transport> make_faulty_transport(Transport& inner, Peer self, const FrameFaults& faults) {
   return std::make_unique<Faulty>(inner, self, faults);

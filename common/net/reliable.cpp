@@ -25,7 +25,7 @@ class Reliable final : public ReliableTransport {
   auto locked(Body body) const -> decltype(body()) {
     if (!options_.keeper) return body();
     ++wanted_;
-    if (keeping_) inner_.wake();
+    if (keeping_) inner_->wake();
     struct Leave {
       const Reliable& self;
       ~Leave() {
@@ -39,7 +39,8 @@ class Reliable final : public ReliableTransport {
   }
 
  public:
-  Reliable(Transport& inner, const Options& options) : inner_(inner), options_(options), clock_(*options.clock) {
+  Reliable(std::shared_ptr<Transport> inner, const Options& options)
+      : inner_(std::move(inner)), options_(options), clock_(*options.clock) {
     if (options_.keeper) keeper_ = std::thread([this] { keep(); });
   }
   ~Reliable() override {
@@ -58,18 +59,18 @@ class Reliable final : public ReliableTransport {
   std::size_t in_flight_bytes(Peer peer) const override {
     return locked([&] {
       const auto found = peers_.find(peer);
-      return inner_.in_flight_bytes(peer) + (found == peers_.end() ? 0 : found->second.link.waiting_bytes());
+      return inner_->in_flight_bytes(peer) + (found == peers_.end() ? 0 : found->second.link.waiting_bytes());
     });
   }
   std::size_t window_bytes(Peer peer) const override {
-    return locked([&] { return inner_.window_bytes(peer); });
+    return locked([&] { return inner_->window_bytes(peer); });
   }
   std::string describe(Peer peer) const override {
-    return locked([&] { return inner_.describe(peer) + ", reliable"; });
+    return locked([&] { return inner_->describe(peer) + ", reliable"; });
   }
   void wake() override {
     woken_ = true;
-    inner_.wake();
+    inner_->wake();
   }
   void meet(Peer peer, std::uint32_t incarnation) override {
     locked([&] { begin_anew(peer, state(peer), incarnation); });
@@ -113,7 +114,7 @@ class Reliable final : public ReliableTransport {
   }
 
   // Constant after construction.
-  Transport& inner_;
+  const std::shared_ptr<Transport> inner_;
   const Options options_;
   const Clock& clock_;
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();
@@ -177,7 +178,7 @@ std::optional<Message> Reliable::next(Moment deadline) {
 
 /// Takes a frame of the inner transport; false where none came.
 bool Reliable::look(Moment deadline) {
-  std::optional<Message> message = inner_.receive(deadline);
+  std::optional<Message> message = inner_->receive(deadline);
   if (!message) return false;
   take(std::move(*message));
   return true;
@@ -209,13 +210,13 @@ void Reliable::flush(bool idle) {
 }
 
 void Reliable::flush_link(Peer peer, PeerState& state, bool idle) {
-  const bool leaving = inner_.in_flight_bytes(peer) > 0;
+  const bool leaving = inner_->in_flight_bytes(peer) > 0;
   if (!leaving) state.link.release();
   leaving_.clear();
   state.link.poll(clock_.now(), idle, leaving, leaving_);
   try {
     for (const ReliableLink::Frame& frame : leaving_) {
-      inner_.send(peer, frame.header, frame.payload);
+      inner_->send(peer, frame.header, frame.payload);
       const std::size_t bytes = kHeaderBytes + frame.payload.size();
       if (frame.kind == ReliableLink::Frame::Kind::again) count_overhead("retransmitted", state.name, bytes);
       if (frame.kind == ReliableLink::Frame::Kind::acknowledge) count_overhead("acknowledge", state.name, bytes);
@@ -272,10 +273,10 @@ void Reliable::keep() {
 
 }  // namespace
 
-std::unique_ptr<ReliableTransport> make_reliable_transport(Transport& inner,
+std::unique_ptr<ReliableTransport> make_reliable_transport(std::shared_ptr<Transport> inner,
                                                            const ReliableTransport::Options& options) {
   check(options.clock != nullptr, "a reliable transport has a clock");
-  return std::make_unique<Reliable>(inner, options);
+  return std::make_unique<Reliable>(std::move(inner), options);
 }
 
 }  // namespace psring::net

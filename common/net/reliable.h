@@ -36,7 +36,8 @@ class ReliableTransport : public Transport {
   virtual bool drain(Moment deadline) = 0;
 };
 
-/// `inner` outlives what is made.
-std::unique_ptr<ReliableTransport> make_reliable_transport(Transport& inner, const ReliableTransport::Options& options);
+/// `inner` is shared so that whatever it is made of may go with it, or stay.
+std::unique_ptr<ReliableTransport> make_reliable_transport(std::shared_ptr<Transport> inner,
+                                                           const ReliableTransport::Options& options);
 
 }  // namespace psring::net

@@ -11,9 +11,13 @@
 namespace psring {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Fault::Kind>, 5> kKinds = {{{"slow", Fault::Kind::slow},
+constexpr std::array<std::pair<std::string_view, Fault::Kind>, 9> kKinds = {{{"slow", Fault::Kind::slow},
                                                                              {"jitter", Fault::Kind::jitter},
                                                                              {"link", Fault::Kind::link},
+                                                                             {"drop", Fault::Kind::drop},
+                                                                             {"duplicate", Fault::Kind::duplicate},
+                                                                             {"reorder", Fault::Kind::reorder},
+                                                                             {"corrupt", Fault::Kind::corrupt},
                                                                              {"kill", Fault::Kind::kill},
                                                                              {"stop", Fault::Kind::stop}}};
 
@@ -35,6 +39,10 @@ class Parser {
         if (fault.factor < 1) bad("a factor of at least 1x");
         break;
       case Fault::Kind::jitter:
+      case Fault::Kind::drop:
+      case Fault::Kind::duplicate:
+      case Fault::Kind::reorder:
+      case Fault::Kind::corrupt:
         fault.factor = number(value, "%", "a share such as 20%") / 100;
         if (fault.factor >= 1) bad("a share below 100%");
         break;
@@ -42,7 +50,8 @@ class Parser {
         if (value.empty()) bad("a rate such as 10mbit");
         fault.bits_per_second = rate(value);
         break;
-      default:
+      case Fault::Kind::kill:
+      case Fault::Kind::stop:
         if (!value.empty() || when.empty()) bad("kill or stop, and when: @step=20 or @time=2s");
         take_when(when, fault);
         if (fault.role == net::Role::coordinator && fault.step) bad("@time=2s: a coordinator makes no steps");
@@ -50,7 +59,8 @@ class Parser {
     }
     if (!when.empty()) bad("no @: it lasts");
     if (fault.role == net::Role::coordinator) bad("kill or stop of the coordinator: it carries no tensors");
-    if (fault.role != net::Role::worker && fault.kind != Fault::Kind::link) bad("a worker: others compute nothing");
+    const bool computes = fault.kind == Fault::Kind::slow || fault.kind == Fault::Kind::jitter;
+    if (fault.role != net::Role::worker && computes) bad("a worker: others compute nothing");
     return fault;
   }
 
@@ -79,7 +89,7 @@ class Parser {
   Fault::Kind kind(std::string_view name) const {
     for (const auto& [known, kind] : kKinds)
       if (name == known) return kind;
-    bad("slow, jitter, link, kill or stop");
+    bad("slow, jitter, link, drop, duplicate, reorder, corrupt, kill or stop");
   }
   net::Role role(std::string_view name) const {
     for (const net::Role role : {net::Role::worker, net::Role::server, net::Role::coordinator})
@@ -139,6 +149,21 @@ std::string without_ends(const std::string& text) {
     if (kind != Fault::Kind::kill && kind != Fault::Kind::stop) left += (left.empty() ? "" : " ") + word;
   }
   return left;
+}
+
+std::optional<net::FrameFaults> frame_faults(const std::string& text, std::uint64_t seed, net::Peer self) {
+  std::optional<net::FrameFaults> faults;
+  for (const Fault& fault : parse_faults(text)) {
+    if (!fault.hits_frames()) continue;
+    if (!faults) faults.emplace().seed = seed;
+    if (!fault.hits(self)) continue;
+    double& share = fault.kind == Fault::Kind::drop        ? faults->drop
+                    : fault.kind == Fault::Kind::duplicate ? faults->duplicate
+                    : fault.kind == Fault::Kind::reorder   ? faults->reorder
+                                                           : faults->corrupt;
+    share = fault.factor;
+  }
+  return faults;
 }
 
 std::vector<Fault> faults_of(const std::string& text, net::Peer peer) {

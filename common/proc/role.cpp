@@ -62,6 +62,7 @@ void Membership::prepare(const std::string& host, const std::string& bind, std::
                    .silence = from_seconds(job_.heartbeat_timeout),
                    .streams = job_.streams,
                    .link = link,
+                   .frame_faults = frame_faults(job_.fault, job_.seed, self()),
                    .card = local ? local->card() : nullptr,
                    .refusals = &*refusals_};
   link_options_ = net::with_card(std::move(link_options_));
