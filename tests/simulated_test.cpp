@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/reliable.h>
 #include <psring/common/net/simulated.h>
 #include <psring/ring/link_group.h>
 
@@ -193,4 +194,135 @@ TEST_CASE("where nobody can go on all are told who waits") {
                                          ": deadlock at 5.000000 s: workers 0, 1 wait"));
     }
   }
+}
+
+namespace {
+
+constexpr net::Peer kServer{net::Role::server, 0};
+constexpr net::Peer kWorker{net::Role::worker, 0};
+
+/// What a server got of a worker's frames 0 .. count - 1: their steps, the first byte of each, and when.
+struct Arrivals {
+  std::vector<std::uint64_t> steps;
+  std::vector<int> bytes;
+  std::vector<Nanoseconds> times;
+  friend bool operator==(const Arrivals&, const Arrivals&) = default;
+};
+
+Arrivals arrivals(std::size_t count, std::uint64_t seed, const SimulatedNetwork::Trouble& trouble,
+                  std::size_t payload_bytes = 1) {
+  SimulatedNetwork network({.peers = {kWorker, kServer}, .seed = seed, .trouble = trouble});
+  Arrivals seen;
+  network.run([&](std::size_t place) {
+    const std::vector<std::byte> payload(payload_bytes);
+    if (place == 0)
+      for (std::uint64_t step = 0; step < count; ++step)
+        network.transport(kWorker).send(kServer, {.type = net::FrameType::message, .step = step}, payload);
+    while (place == 1) {
+      const auto message = network.transport(kServer).receive(network.clock().now() + 1s);
+      if (!message) return;
+      CHECK(message->header.sender() == kWorker);
+      seen.steps.push_back(message->header.step);
+      seen.bytes.push_back(payload_bytes == 0 ? 0 : std::to_integer<int>(message->payload[0]));
+      seen.times.push_back(network.clock().now() - Moment{});
+    }
+  });
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("frames are lost, doubled, changed and overtaken as the seed says, and again alike") {
+  constexpr std::size_t kCount = 1000;
+  const auto near = [](std::size_t count) { return count > 60 && count < 140; };
+  const Arrivals all = arrivals(kCount, 1, {});
+  CHECK(all.steps.size() == kCount);
+  CHECK(std::is_sorted(all.steps.begin(), all.steps.end()));
+  CHECK(near(kCount - arrivals(kCount, 1, {.drop = 0.1}).steps.size()));
+  CHECK(near(arrivals(kCount, 1, {.duplicate = 0.1}).steps.size() - kCount));
+  const Arrivals changed = arrivals(kCount, 1, {.corrupt = 0.1});
+  CHECK(changed.steps == all.steps);
+  CHECK(near(kCount - static_cast<std::size_t>(std::count(changed.bytes.begin(), changed.bytes.end(), 0))));
+  const Arrivals empty = arrivals(kCount, 1, {.corrupt = 0.1}, 0);
+  std::size_t other = 0;
+  for (std::size_t i = 0; i < kCount; ++i) other += empty.steps[i] != i ? 1 : 0;
+  CHECK(near(other));
+  const Arrivals delayed = arrivals(kCount, 1, {.extra_delay = 10us});
+  CHECK(delayed.steps.size() == kCount);
+  CHECK(!std::is_sorted(delayed.steps.begin(), delayed.steps.end()));
+  const SimulatedNetwork::Trouble much{.drop = 0.1, .duplicate = 0.1, .corrupt = 0.1, .extra_delay = 1ms};
+  CHECK(arrivals(kCount, 1, much) == arrivals(kCount, 1, much));
+  CHECK(!(arrivals(kCount, 1, much) == arrivals(kCount, 2, much)));
+}
+
+TEST_CASE("a group over reliable links reduces to the same bits, whatever the network does") {
+  constexpr std::size_t kRanks = 3;
+  const auto reduced = [](std::uint64_t seed, const SimulatedNetwork::Trouble& trouble) {
+    SimulatedNetwork network({.ranks = kRanks, .seed = seed, .trouble = trouble});
+    std::vector<std::vector<float>> vectors(kRanks);
+    network.run([&](std::size_t rank) {
+      const auto transport = net::make_reliable_transport({std::shared_ptr<void>(), &network.transport(rank)},
+                                                          {.clock = &network.clock(), .keeper = false, .linger = 60s});
+      LinkOptions link;
+      link.tuning = Tuning::built_in();
+      link.algorithm = Algorithm::ring;
+      link.segment_bytes = 4096;
+      link.clock = &network.clock();
+      const auto group = make_link_group(*transport, rank, kRanks, link);
+      for (int i = 0; i < 3; ++i) reduce_of(3000)(*group, vectors[rank]);
+    });
+    return vectors;
+  };
+  const auto quiet = reduced(1, {});
+  for (std::uint64_t seed = 0; seed < 50; ++seed)
+    CHECK((reduced(seed, {.drop = 0.1, .duplicate = 0.1, .corrupt = 0.1, .extra_delay = 1ms}) == quiet));
+}
+
+TEST_CASE("who dies may come back, as another, to whom nothing comes that was for the one before") {
+  SimulatedNetwork network(
+      {.peers = {kWorker, kServer}, .deaths = {{.place = 1, .at = 10ms, .returns_after = 5ms}, {1, 30ms, 5ms}}});
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> got;  // by which life, which frame
+  std::vector<Nanoseconds> began;
+  std::vector<std::string> lost;
+  network.run([&](std::size_t place) {
+    net::Transport& transport = network.transport(place);
+    const Clock& clock = network.clock();
+    if (place == 1) {
+      const std::uint32_t life = network.incarnation(1);
+      began.push_back(clock.now() - Moment{});
+      while (const auto message = transport.receive(clock.now() + 20ms)) got.push_back({life, message->header.step});
+      return;
+    }
+    // At 0, 2, 4 ... 40 ms; one is on its way as the server dies.
+    for (std::uint64_t step = 0; step <= 40; step += 2) {
+      const Moment at = Moment{} + std::chrono::milliseconds(step) - (step == 10 || step == 30 ? 10us : 0us);
+      clock.sleep_until(at);
+      try {
+        transport.receive(Moment::min());
+      } catch (const Error& error) {
+        lost.push_back(error.what());
+      }
+      transport.send(kServer, {.type = net::FrameType::message, .step = step}, {});
+    }
+  });
+  CHECK(began == std::vector<Nanoseconds>{0ms, 15ms, 35ms});
+  CHECK(lost == std::vector<std::string>(2, "server 0: the link is closed"));
+  const std::vector<std::pair<std::uint32_t, std::uint64_t>> expected = {{0, 0},  {0, 2},  {0, 4},  {0, 6},  {0, 8},
+                                                                         {1, 16}, {1, 18}, {1, 20}, {1, 22}, {1, 24},
+                                                                         {1, 26}, {1, 28}, {2, 36}, {2, 38}, {2, 40}};
+  CHECK(got == expected);
+}
+
+TEST_CASE("who is told of a deadlock is told by role, where there are others than workers") {
+  SimulatedNetwork network({.peers = {kWorker, kServer}});
+  std::string error;
+  network.run([&](std::size_t place) {
+    if (place == 0) return;
+    try {
+      network.transport(place).receive(kNever);
+    } catch (const Error& thrown) {
+      error = thrown.what();
+    }
+  });
+  CHECK(error == "deadlock at 0.000000 s: server 0 wait; ended: worker 0");
 }

@@ -22,7 +22,7 @@ constexpr Nanoseconds kLookTime = std::chrono::microseconds(1);
 
 /// Something that happens at a moment.
 struct Event {
-  enum class Kind : std::uint8_t { departs, arrives, dies, is_lost };
+  enum class Kind : std::uint8_t { departs, arrives, dies, returns, is_lost };
 
   Moment time;
   std::uint32_t tie = 0;  ///< of the seed: decides among those of one moment
@@ -31,19 +31,23 @@ struct Event {
   std::size_t from = 0;
   std::size_t to = 0;
   std::shared_ptr<Message> message = nullptr;  ///< shared because a priority queue only hands out copies
+  std::uint32_t from_life = 0;                 ///< incarnations of both
+  std::uint32_t to_life = 0;
+  std::size_t death = 0;  ///< of `dies`: which of the options
 
   friend bool operator>(const Event& a, const Event& b) {
     return std::tie(a.time, a.tie, a.order) > std::tie(b.time, b.tie, b.order);
   }
 };
 
-/// As one rank has it. What it waits for comes in `inbox`, `lost` or one of the flags.
-struct Rank {
-  explicit Rank(const LinkSpec& link) : card(link) {}
+/// As one peer has it. What it waits for comes in `inbox`, `lost` or one of the flags.
+struct Participant {
+  Participant(Peer who, const LinkSpec& link) : peer(who), card(link) {}
 
   bool has_news() const { return !inbox.empty() || !lost.empty() || woken || dead || stuck; }
-  bool able() const { return !ended && (!waits || expired || (sleeps ? dead || stuck : has_news())); }
+  bool able() const { return !ended && !away && (!waits || expired || (sleeps ? dead || stuck : has_news())); }
 
+  const Peer peer;
   LinkShaper card;
   ByteLedger ledger;
   std::deque<Message> inbox;
@@ -54,6 +58,9 @@ struct Rank {
   bool expired = false;
   bool woken = false;
   bool dead = false;
+  std::optional<Moment> returns;  ///< where it is dead, when it comes back
+  bool away = false;              ///< it has ended, and will
+  std::uint32_t incarnation = 0;
   bool ended = false;
   bool stuck = false;  ///< the network has found a deadlock
   std::condition_variable turn;
@@ -65,8 +72,11 @@ struct Rank {
 class SimulatedNetwork::State {
  public:
   explicit State(const Options& options) : options_(options), rng_({options.seed, Purpose::network}) {
-    for (std::size_t r = 0; r < options_.ranks; ++r) ranks_.emplace_back(options_.link);
-    for (const Death& death : options_.deaths) add(Moment{} + death.at, Event::Kind::dies, death.rank, death.rank);
+    for (const Peer peer : options_.peers) places_.emplace_back(peer, options_.link);
+    for (std::size_t i = 0; i < options_.deaths.size(); ++i) {
+      const Death& death = options_.deaths[i];
+      add({.time = Moment{} + death.at, .kind = Event::Kind::dies, .to = death.place, .death = i});
+    }
   }
 
   Moment now() const {
@@ -74,14 +84,15 @@ class SimulatedNetwork::State {
     return now_;
   }
   const Clock& clock() const { return clock_; }
+  const Options& options() const { return options_; }
   /// Of the rank that runs.
   void sleep_until(Moment moment);
-  ByteLedger& ledger(std::size_t rank) { return ranks_[rank].ledger; }
+  ByteLedger& ledger(std::size_t place) { return places_[place].ledger; }
   bool send(std::size_t from, std::size_t to, FrameHeader header, std::span<const std::byte> payload);
-  std::optional<Message> receive(std::size_t rank, Moment deadline);
-  void wake(std::size_t rank) {
+  std::optional<Message> receive(std::size_t place, Moment deadline);
+  void wake(std::size_t place) {
     const std::scoped_lock lock(mutex_);
-    ranks_[rank].woken = true;
+    places_[place].woken = true;
   }
 
   void start() {
@@ -89,17 +100,16 @@ class SimulatedNetwork::State {
     check(!running_, "a simulated network runs once");
     pass_on();
   }
-  void await_turn(std::size_t rank) {
+  void await_turn(std::size_t place) {
     std::unique_lock lock(mutex_);
-    ranks_[rank].turn.wait(lock, [&] { return running_ == rank; });
+    places_[place].turn.wait(lock, [&] { return running_ == place; });
   }
-  /// Did it live to its end?
-  bool end(std::size_t rank) {
+  enum class End : std::uint8_t { done, died, again };
+  /// Waits for its return, where there is one.
+  End end(std::size_t place);
+  std::uint32_t incarnation(std::size_t place) const {
     const std::scoped_lock lock(mutex_);
-    ranks_[rank].ended = true;
-    heard_ = now_;
-    pass_on();
-    return !ranks_[rank].dead;
+    return places_[place].incarnation;
   }
 
  private:
@@ -113,21 +123,26 @@ class SimulatedNetwork::State {
     State& state_;
   };
 
-  void add(Moment time, Event::Kind kind, std::size_t from, std::size_t to, std::shared_ptr<Message> message = nullptr);
+  void add(Event event);
+  bool chance(double probability) { return probability > 0 && rng_.uniform(draws_++) < probability; }
+  void travel(const Event& departure);
+  void arrive(const Event& departure, Moment time);
+  std::shared_ptr<Message> changed(const Message& message);
+  void die(const Event& event);
   void pass_on();
   std::optional<std::size_t> choose();
   bool advance();
   void happen(const Event& event);
   void expire(Moment time);
   void get_stuck();
-  std::optional<Message> take(Rank& self);
+  std::optional<Message> take(Participant& self);
 
   const OwnClock clock_{*this};
   const Options options_;
   const CounterRng rng_;
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();
   mutable std::mutex mutex_;
-  std::deque<Rank> ranks_;
+  std::deque<Participant> places_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   Moment now_{};
   Moment heard_{};  ///< when something happened last that is no deadline and no probe
@@ -137,15 +152,32 @@ class SimulatedNetwork::State {
   std::string deadlock_;
 };
 
-void SimulatedNetwork::State::add(Moment time, Event::Kind kind, std::size_t from, std::size_t to,
-                                  std::shared_ptr<Message> message) {
-  events_.push({time, rng_.bits(draws_++), order_++, kind, from, to, std::move(message)});
+void SimulatedNetwork::State::add(Event event) {
+  event.tie = rng_.bits(draws_++);
+  event.order = order_++;
+  events_.push(std::move(event));
+}
+
+SimulatedNetwork::State::End SimulatedNetwork::State::end(std::size_t place) {
+  std::unique_lock lock(mutex_);
+  Participant& self = places_[place];
+  heard_ = now_;
+  if (!self.dead || !self.returns) {
+    self.ended = true;
+    pass_on();
+    return self.dead ? End::died : End::done;
+  }
+  self.away = true;
+  add({.time = std::max(now_, *self.returns), .kind = Event::Kind::returns, .to = place});
+  pass_on();
+  self.turn.wait(lock, [&] { return running_ == place; });
+  return End::again;
 }
 
 bool SimulatedNetwork::State::send(std::size_t from, std::size_t to, FrameHeader header,
                                    std::span<const std::byte> payload) {
   const std::scoped_lock lock(mutex_);
-  if (ranks_[from].dead) return false;
+  if (places_[from].dead) return false;
   auto message = std::make_shared<Message>();
   if (!payload.empty()) {
     const std::shared_ptr<std::byte> block = blocks_->take(payload.size());
@@ -155,19 +187,25 @@ bool SimulatedNetwork::State::send(std::size_t from, std::size_t to, FrameHeader
   }
   // Through the codec, as over any other transport: what it would refuse fails here too.
   message->header = decode(encode(header));
-  const Moment departure = ranks_[from].card.depart(kHeaderBytes + payload.size(), now_);
-  add(departure, Event::Kind::departs, from, to, std::move(message));
+  const Moment departure = places_[from].card.depart(kHeaderBytes + payload.size(), now_);
+  add({.time = departure,
+       .kind = Event::Kind::departs,
+       .from = from,
+       .to = to,
+       .message = std::move(message),
+       .from_life = places_[from].incarnation,
+       .to_life = places_[to].incarnation});
   return true;
 }
 
-std::optional<Message> SimulatedNetwork::State::receive(std::size_t rank, Moment deadline) {
+std::optional<Message> SimulatedNetwork::State::receive(std::size_t place, Moment deadline) {
   std::unique_lock lock(mutex_);
-  Rank& self = ranks_[rank];
+  Participant& self = places_[place];
   if (!self.has_news()) {
     self.deadline = std::max(deadline, now_ + kLookTime);
     self.waits = true;
     pass_on();
-    self.turn.wait(lock, [&] { return running_ == rank; });
+    self.turn.wait(lock, [&] { return running_ == place; });
     self.waits = self.expired = false;
   }
   return take(self);
@@ -176,18 +214,18 @@ std::optional<Message> SimulatedNetwork::State::receive(std::size_t rank, Moment
 void SimulatedNetwork::State::sleep_until(Moment moment) {
   std::unique_lock lock(mutex_);
   check(running_.has_value(), "only a rank of the network sleeps");
-  const std::size_t rank = *running_;
-  Rank& self = ranks_[rank];
+  const std::size_t place = *running_;
+  Participant& self = places_[place];
   self.deadline = moment;
   self.waits = self.sleeps = moment > now_;
   if (!self.sleeps) return;
   pass_on();
-  self.turn.wait(lock, [&] { return running_ == rank; });
+  self.turn.wait(lock, [&] { return running_ == place; });
   self.waits = self.sleeps = self.expired = false;
 }
 
-std::optional<Message> SimulatedNetwork::State::take(Rank& self) {
-  if (self.dead) fail(ErrorKind::peer_lost, "this worker has died");
+std::optional<Message> SimulatedNetwork::State::take(Participant& self) {
+  if (self.dead) fail(ErrorKind::peer_lost, "{} has died", to_string(self.peer));
   if (self.stuck) fail(ErrorKind::timeout, "{}", deadlock_);
   if (!self.inbox.empty()) {
     Message message = std::move(self.inbox.front());
@@ -197,7 +235,7 @@ std::optional<Message> SimulatedNetwork::State::take(Rank& self) {
   if (!self.lost.empty()) {
     const std::size_t peer = self.lost.front();
     self.lost.pop_front();
-    fail(ErrorKind::peer_lost, "worker {}: the link is closed", peer);
+    fail(ErrorKind::peer_lost, "{}: the link is closed", to_string(places_[peer].peer));
   }
   self.woken = false;
   return std::nullopt;
@@ -207,8 +245,8 @@ std::optional<Message> SimulatedNetwork::State::take(Rank& self) {
 void SimulatedNetwork::State::pass_on() {
   for (;;) {
     running_ = choose();
-    if (running_) return ranks_[*running_].turn.notify_one();
-    if (std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; })) return;
+    if (running_) return places_[*running_].turn.notify_one();
+    if (std::all_of(places_.begin(), places_.end(), [](const Participant& place) { return place.ended; })) return;
     if (!advance()) get_stuck();
   }
 }
@@ -216,8 +254,8 @@ void SimulatedNetwork::State::pass_on() {
 /// One of those that can go on.
 std::optional<std::size_t> SimulatedNetwork::State::choose() {
   std::vector<std::size_t> able;
-  for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].able()) able.push_back(r);
+  for (std::size_t r = 0; r < places_.size(); ++r)
+    if (places_[r].able()) able.push_back(r);
   if (able.empty()) return std::nullopt;
   return able.size() == 1 ? able.front() : able[rng_.bits(draws_++) % able.size()];
 }
@@ -225,8 +263,8 @@ std::optional<std::size_t> SimulatedNetwork::State::choose() {
 /// To the next moment at which something happens; false where there is none.
 bool SimulatedNetwork::State::advance() {
   Moment deadline = kNever;
-  for (const Rank& rank : ranks_)
-    if (!rank.ended) deadline = std::min(deadline, rank.deadline);
+  for (const Participant& place : places_)
+    if (!place.ended && !place.away) deadline = std::min(deadline, place.deadline);
   if (!events_.empty() && events_.top().time <= deadline) {
     const Event event = events_.top();
     events_.pop();
@@ -234,118 +272,201 @@ bool SimulatedNetwork::State::advance() {
     happen(event);
     return true;
   }
-  const bool computing = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.sleeps; });
+  const bool computing =
+      std::any_of(places_.begin(), places_.end(), [](const Participant& place) { return place.sleeps; });
   if (deadline == kNever || (deadline > heard_ + options_.patience && !computing)) return false;
   expire(deadline);
   return true;
 }
 
 void SimulatedNetwork::State::happen(const Event& event) {
-  Rank& to = ranks_[event.to];
+  Participant& to = places_[event.to];
   switch (event.kind) {
-    case Event::Kind::departs: {
-      if (ranks_[event.from].dead) return;
-      const std::size_t bytes = kHeaderBytes + event.message->payload.size();
-      return add(to.card.arrive(bytes, now_), Event::Kind::arrives, event.from, event.to, event.message);
-    }
+    case Event::Kind::departs:
+      if (!places_[event.from].dead && places_[event.from].incarnation == event.from_life) travel(event);
+      return;
     case Event::Kind::arrives:
+      if (to.away || to.incarnation != event.to_life || places_[event.from].incarnation != event.from_life) return;
       if ((event.message->header.flags & FrameHeader::kProbe) == 0) heard_ = now_;
       return to.inbox.push_back(std::move(*event.message));
     case Event::Kind::dies:
+      return die(event);
+    case Event::Kind::returns:
       heard_ = now_;
-      if (to.ended) return;
-      to.dead = true;
-      for (std::size_t r = 0; r < ranks_.size(); ++r)
-        if (r != event.to) add(now_ + options_.link.delay, Event::Kind::is_lost, event.to, r);
+      to.inbox.clear();
+      to.lost.clear();
+      to.woken = to.dead = to.away = false;
+      ++to.incarnation;
       return;
     case Event::Kind::is_lost:
       heard_ = now_;
-      return to.lost.push_back(event.from);
+      if (to.incarnation == event.to_life) to.lost.push_back(event.from);
+      return;
   }
+}
+
+void SimulatedNetwork::State::die(const Event& event) {
+  Participant& self = places_[event.to];
+  heard_ = now_;
+  if (self.ended || self.away || self.dead) return;
+  self.dead = true;
+  self.returns.reset();
+  if (const auto& after = options_.deaths[event.death].returns_after) self.returns = now_ + *after;
+  for (std::size_t other = 0; other < places_.size(); ++other)
+    if (other != event.to)
+      add({.time = now_ + options_.link.delay,
+           .kind = Event::Kind::is_lost,
+           .from = event.to,
+           .to = other,
+           .to_life = places_[other].incarnation});
+}
+
+/// From the sender's card to the receiver's.
+void SimulatedNetwork::State::travel(const Event& departure) {
+  const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
+  const Moment time = places_[departure.to].card.arrive(bytes, now_);
+  const Trouble& trouble = options_.trouble;
+  if (chance(trouble.duplicate)) arrive(departure, time);
+  if (!chance(trouble.drop)) arrive(departure, time);
+}
+
+void SimulatedNetwork::State::arrive(const Event& departure, Moment time) {
+  Event event = departure;
+  event.kind = Event::Kind::arrives;
+  event.time = time;
+  const Trouble& trouble = options_.trouble;
+  if (trouble.extra_delay > Nanoseconds(0))
+    event.time += Nanoseconds(static_cast<std::int64_t>(static_cast<double>(trouble.extra_delay.count()) *
+                                                        static_cast<double>(rng_.uniform(draws_++))));
+  event.message = chance(trouble.corrupt) ? changed(*departure.message) : std::make_shared<Message>(*departure.message);
+  add(std::move(event));
+}
+
+std::shared_ptr<Message> SimulatedNetwork::State::changed(const Message& message) {
+  auto other = std::make_shared<Message>(message);
+  const std::uint32_t bit = rng_.bits(draws_++);
+  if (message.payload.empty()) {
+    other->header.step ^= std::uint64_t{1} << (bit % 64);
+    return other;
+  }
+  const std::shared_ptr<std::byte> block = blocks_->take(message.payload.size());
+  std::memcpy(block.get(), message.payload.data(), message.payload.size());
+  block.get()[bit / 8 % message.payload.size()] ^= std::byte{1} << (bit % 8);
+  other->payload = {block.get(), message.payload.size()};
+  other->holder = block;
+  return other;
 }
 
 void SimulatedNetwork::State::expire(Moment time) {
   now_ = std::max(now_, time);
-  for (Rank& rank : ranks_) rank.expired = rank.expired || (rank.waits && rank.deadline <= time);
+  for (Participant& place : places_) place.expired = place.expired || (place.waits && place.deadline <= time);
 }
 
 void SimulatedNetwork::State::get_stuck() {
+  const bool workers = std::all_of(places_.begin(), places_.end(),
+                                   [](const Participant& place) { return place.peer.role == Role::worker; });
   std::string waiting;
   std::string gone;
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    std::string& list = ranks_[r].ended ? gone : waiting;
-    list += (list.empty() ? "" : ", ") + std::to_string(r);
-    ranks_[r].stuck = !ranks_[r].ended;
+  for (Participant& place : places_) {
+    std::string& list = place.ended ? gone : waiting;
+    list += (list.empty() ? "" : ", ") + (workers ? std::to_string(place.peer.rank) : to_string(place.peer));
+    place.stuck = !place.ended;
   }
-  deadlock_ = fmt::format("deadlock at {:.6f} s: workers {} wait{}", seconds(now_ - Moment{}), waiting,
-                          gone.empty() ? "" : "; ended: " + gone);
+  deadlock_ = fmt::format("deadlock at {:.6f} s: {}{} wait{}", seconds(now_ - Moment{}), workers ? "workers " : "",
+                          waiting, gone.empty() ? "" : "; ended: " + gone);
 }
 
 class SimulatedNetwork::Endpoint final : public Transport {
  public:
-  Endpoint(State& state, std::size_t rank, const Options& options)
-      : state_(state), rank_(rank), options_(options), sequences_(options.ranks, 0) {}
+  Endpoint(State& state, std::size_t place, const Options& options)
+      : state_(state), place_(place), options_(options), sequences_(options.peers.size(), 0) {}
 
   void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
     check(payload.size() <= kMaxPayloadBytes, "a payload of {} bytes for {}", payload.size(), to_string(to));
-    if (to.role != Role::worker || to.rank >= options_.ranks || to.rank == rank_)
+    const auto found = std::find(options_.peers.begin(), options_.peers.end(), to);
+    const auto other = static_cast<std::size_t>(found - options_.peers.begin());
+    if (found == options_.peers.end() || other == place_)
       fail(ErrorKind::peer_lost, "{}: there is no link to it", to_string(to));
     header.job = options_.job;
-    header.sender_role = Role::worker;
-    header.sender_rank = static_cast<std::uint32_t>(rank_);
+    header.sender_role = options_.peers[place_].role;
+    header.sender_rank = options_.peers[place_].rank;
     header.payload_bytes = payload.size();
-    header.sequence = sequences_[to.rank]++;
-    if (state_.send(rank_, to.rank, header, payload)) count(ByteLedger::Direction::sent, header, to);
+    header.sequence = sequences_[other]++;
+    if (state_.send(place_, other, header, payload)) count(ByteLedger::Direction::sent, header, to);
   }
 
   std::optional<Message> receive(Moment deadline) override {
-    std::optional<Message> message = state_.receive(rank_, deadline);
+    std::optional<Message> message = state_.receive(place_, deadline);
     if (message) count(ByteLedger::Direction::received, message->header, message->header.sender());
     return message;
   }
 
   std::size_t in_flight_bytes(Peer /*peer*/) const override { return 0; }
   std::string describe(Peer /*peer*/) const override { return "simulated " + to_string(options_.link); }
-  void wake() override { state_.wake(rank_); }
+  void wake() override { state_.wake(place_); }
 
  private:
   void count(ByteLedger::Direction direction, const FrameHeader& header, Peer peer) {
     const bool start_up = (header.flags & FrameHeader::kStartUp) != 0;
-    state_.ledger(rank_).add(direction, start_up ? "start-up" : std::string(to_string(header.type)), to_string(peer),
-                             header.payload_bytes, kHeaderBytes);
+    state_.ledger(place_).add(direction, start_up ? "start-up" : std::string(to_string(header.type)), to_string(peer),
+                              header.payload_bytes, kHeaderBytes);
   }
 
   State& state_;
-  const std::size_t rank_;
-  const Options options_;
+  const std::size_t place_;
+  const Options& options_;
   std::vector<std::uint64_t> sequences_;
 };
 
-SimulatedNetwork::SimulatedNetwork(const Options& options) : state_(std::make_unique<State>(options)) {
-  for (std::size_t r = 0; r < options.ranks; ++r) endpoints_.push_back(std::make_unique<Endpoint>(*state_, r, options));
+namespace {
+
+SimulatedNetwork::Options with_peers(SimulatedNetwork::Options options) {
+  for (std::uint32_t rank = 0; options.peers.size() < options.ranks; ++rank)
+    options.peers.push_back({Role::worker, rank});
+  return options;
+}
+
+}  // namespace
+
+SimulatedNetwork::SimulatedNetwork(const Options& options) : state_(std::make_unique<State>(with_peers(options))) {
+  for (std::size_t place = 0; place < state_->options().peers.size(); ++place)
+    endpoints_.push_back(std::make_unique<Endpoint>(*state_, place, state_->options()));
 }
 
 SimulatedNetwork::~SimulatedNetwork() = default;
 
-Transport& SimulatedNetwork::transport(std::size_t rank) { return *endpoints_.at(rank); }
+Transport& SimulatedNetwork::transport(std::size_t place) { return *endpoints_.at(place); }
 
-const ByteLedger& SimulatedNetwork::bytes(std::size_t rank) const { return state_->ledger(rank); }
+Transport& SimulatedNetwork::transport(Peer peer) {
+  const std::vector<Peer>& peers = state_->options().peers;
+  return transport(static_cast<std::size_t>(std::find(peers.begin(), peers.end(), peer) - peers.begin()));
+}
+
+std::uint32_t SimulatedNetwork::incarnation(std::size_t place) const { return state_->incarnation(place); }
+
+const ByteLedger& SimulatedNetwork::bytes(std::size_t place) const { return state_->ledger(place); }
 
 const Clock& SimulatedNetwork::clock() const { return state_->clock(); }
 
-void SimulatedNetwork::run(const std::function<void(std::size_t rank)>& body) {
+void SimulatedNetwork::run(const std::function<void(std::size_t place)>& body) {
   std::vector<std::exception_ptr> errors(endpoints_.size());
+  const auto live = [&](std::size_t place) {
+    try {
+      body(place);
+    } catch (...) {
+      errors[place] = std::current_exception();
+    }
+    const State::End end = state_->end(place);
+    if (end != State::End::done) errors[place] = nullptr;
+    return end == State::End::again;
+  };
   {
     std::vector<std::jthread> threads;
-    for (std::size_t r = 0; r < endpoints_.size(); ++r)
-      threads.emplace_back([&, r] {
-        state_->await_turn(r);
-        try {
-          body(r);
-        } catch (...) {
-          errors[r] = std::current_exception();
+    for (std::size_t place = 0; place < endpoints_.size(); ++place)
+      threads.emplace_back([&, place] {
+        state_->await_turn(place);
+        while (live(place)) {
         }
-        if (!state_->end(r)) errors[r] = nullptr;
       });
     state_->start();
   }
