@@ -182,7 +182,10 @@ class Shard {
 
   bool by_verdict() const;
   bool keeps_mean(const Layout& layout) const { return by_verdict() || layout.pushes > 1; }
-  bool by_sum() const { return options_.clip_norm > 0 || options_.loss_scaler.active(); }
+  /// Where each push is an update workers clip what they push.
+  bool by_sum() const {
+    return (options_.clip_norm > 0 && !options_.consistency.each_push_updates) || options_.loss_scaler.active();
+  }
   void skip_all(std::vector<net::Outgoing>& replies);
   Verdict::Sums square_sums();
   Verdict::Sums layerwise_sums();

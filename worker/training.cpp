@@ -290,38 +290,42 @@ void Training::run(TrainObserver& observer) {
   trainer.run();
 }
 
-void Training::save(const std::filesystem::path& file) {
-  struct Tensor {
-    const TensorSlot* slot;
-    UnitId unit;  ///< kNoUnit: one of the layers' buffers
-  };
-  // In the model's own order, whatever the units are.
+/// In the model's own order, whatever the units are.
+std::vector<Training::Tensor> Training::tensors() const {
   std::vector<Tensor> tensors;
   for (UnitId unit = 0; unit < units_.size(); ++unit)
     for (const TensorSlot& slot : setup_.layout().units[unit].tensors) tensors.push_back({&slot, unit});
   for (const TensorSlot& slot : setup_.buffers().tensors) tensors.push_back({&slot, kNoUnit});
   std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) { return a.slot->id < b.slot->id; });
+  return tensors;
+}
+
+void Training::save(const std::filesystem::path& file) {
   std::optional<TensorWriter> writer;
   if (!file.empty()) {
     std::vector<TensorSpec> specs;
-    for (const Tensor& tensor : tensors) specs.push_back(tensor.slot->spec);
+    for (const Tensor& tensor : tensors()) specs.push_back(tensor.slot->spec);
     writer.emplace(file.string(), specs);
   }
+  read([&](ConstElements values) {
+    if (writer) for_each_widened(values, [&](std::span<const float> part, Range) { writer->append(part); });
+  });
+  if (writer) writer->commit();
+}
+
+void Training::read(const std::function<void(ConstElements)>& take) {
   // A unit is there from its first tensor to its last, as in a forward pass.
   std::vector<std::size_t> left(units_.size(), 0);
   for (UnitId unit = 0; unit < units_.size(); ++unit) left[unit] = setup_.layout().units[unit].tensors.size();
-  for (const auto& [slot, unit] : tensors) {
+  for (const auto& [slot, unit] : tensors()) {
     ConstElements values = std::span<const float>(buffers_.values());
     if (unit != kNoUnit) {
       if (left[unit] == setup_.layout().units[unit].tensors.size()) strategy_->acquire(unit, Pass::forward);
       values = units_[unit].parameters;
     }
-    if (writer)
-      for_each_widened(values.subspan(slot->offset, slot->spec.elements()),
-                       [&](std::span<const float> part, Range) { writer->append(part); });
+    take(values.subspan(slot->offset, slot->spec.elements()));
     if (unit != kNoUnit && --left[unit] == 0) strategy_->release(unit, Pass::forward);
   }
-  if (writer) writer->commit();
 }
 
 }  // namespace psring::worker

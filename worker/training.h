@@ -95,12 +95,19 @@ class Training {
   /// Writes the parameters, and the layers' buffers; a collective of all workers, each of which may name a file, or
   /// "" for none. REQUIRES: run() has returned.
   void save(const std::filesystem::path& file);
+  /// Hands out the same, tensor after tensor in the model's own order; a collective, too. REQUIRES: run() has returned.
+  void read(const std::function<void(ConstElements)>& take);
   Prediction predict() const;
   /// Of the whole run, since its beginning: see optim::LossScaler. REQUIRES: run() has returned.
   std::uint64_t skipped_steps() const { return strategy_->loss_scaler().skipped(); }
   Nanoseconds communicated() const { return client_ ? client_->busy() : strategy_->waited(); }
 
  private:
+  struct Tensor {
+    const TensorSlot* slot;
+    UnitId unit;  ///< kNoUnit: one of the layers' buffers
+  };
+  std::vector<Tensor> tensors() const;
   void restore(Context& context);
   Sampler sampler() const;
 

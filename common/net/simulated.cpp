@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <queue>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -62,8 +62,8 @@ struct Participant {
   bool away = false;              ///< it has ended, and will
   std::uint32_t incarnation = 0;
   bool ended = false;
-  bool stuck = false;  ///< the network has found a deadlock
-  std::condition_variable turn;
+  bool stuck = false;             ///< the network has found a deadlock
+  std::binary_semaphore turn{0};  ///< it may go on
 };
 
 }  // namespace
@@ -99,11 +99,9 @@ class SimulatedNetwork::State {
     const std::scoped_lock lock(mutex_);
     check(!running_, "a simulated network runs once");
     pass_on();
+    places_[*running_].turn.release();
   }
-  void await_turn(std::size_t place) {
-    std::unique_lock lock(mutex_);
-    places_[place].turn.wait(lock, [&] { return running_ == place; });
-  }
+  void await_turn(std::size_t place) { places_[place].turn.acquire(); }
   enum class End : std::uint8_t { done, died, again };
   /// Waits for its return, where there is one.
   End end(std::size_t place);
@@ -130,6 +128,7 @@ class SimulatedNetwork::State {
   std::shared_ptr<Message> changed(const Message& message);
   void die(const Event& event);
   void pass_on();
+  void wait_turn(std::unique_lock<std::mutex>& lock, Participant& self);
   std::optional<std::size_t> choose();
   bool advance();
   void happen(const Event& event);
@@ -165,12 +164,12 @@ SimulatedNetwork::State::End SimulatedNetwork::State::end(std::size_t place) {
   if (!self.dead || !self.returns) {
     self.ended = true;
     pass_on();
+    if (running_) places_[*running_].turn.release();
     return self.dead ? End::died : End::done;
   }
   self.away = true;
   add({.time = std::max(now_, *self.returns), .kind = Event::Kind::returns, .to = place});
-  pass_on();
-  self.turn.wait(lock, [&] { return running_ == place; });
+  wait_turn(lock, self);
   return End::again;
 }
 
@@ -204,8 +203,7 @@ std::optional<Message> SimulatedNetwork::State::receive(std::size_t place, Momen
   if (!self.has_news()) {
     self.deadline = std::max(deadline, now_ + kLookTime);
     self.waits = true;
-    pass_on();
-    self.turn.wait(lock, [&] { return running_ == place; });
+    wait_turn(lock, self);
     self.waits = self.expired = false;
   }
   return take(self);
@@ -219,8 +217,7 @@ void SimulatedNetwork::State::sleep_until(Moment moment) {
   self.deadline = moment;
   self.waits = self.sleeps = moment > now_;
   if (!self.sleeps) return;
-  pass_on();
-  self.turn.wait(lock, [&] { return running_ == place; });
+  wait_turn(lock, self);
   self.waits = self.sleeps = self.expired = false;
 }
 
@@ -241,11 +238,23 @@ std::optional<Message> SimulatedNetwork::State::take(Participant& self) {
   return std::nullopt;
 }
 
-/// Gives the baton to the next one.
+/// Gives the baton to the next one, and comes back once it is this one's. It is let go without the lock, which the next
+/// one would only wait for.
+void SimulatedNetwork::State::wait_turn(std::unique_lock<std::mutex>& lock, Participant& self) {
+  pass_on();
+  Participant& next = places_[*running_];
+  if (&next == &self) return;
+  lock.unlock();
+  next.turn.release();
+  self.turn.acquire();
+  lock.lock();
+}
+
+/// Who goes on: nobody where all have ended.
 void SimulatedNetwork::State::pass_on() {
   for (;;) {
     running_ = choose();
-    if (running_) return places_[*running_].turn.notify_one();
+    if (running_) return;
     if (std::all_of(places_.begin(), places_.end(), [](const Participant& place) { return place.ended; })) return;
     if (!advance()) get_stuck();
   }
@@ -265,6 +274,8 @@ bool SimulatedNetwork::State::advance() {
   Moment deadline = kNever;
   for (const Participant& place : places_)
     if (!place.ended && !place.away) deadline = std::min(deadline, place.deadline);
+  const Moment next = events_.empty() ? deadline : std::min(deadline, events_.top().time);
+  if (next - Moment{} > options_.limit) return false;
   if (!events_.empty() && events_.top().time <= deadline) {
     const Event event = events_.top();
     events_.pop();

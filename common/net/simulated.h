@@ -52,6 +52,8 @@ class SimulatedNetwork {
     std::vector<Death> deaths;
     /// With nothing but deadlines and probes for so long, nobody can go on: longer than what waits are bounded by.
     Nanoseconds patience = std::chrono::seconds(60);
+    /// A run that is longer has no end, whatever arrives.
+    Nanoseconds limit = Nanoseconds::max();
   };
 
   explicit SimulatedNetwork(const Options& options);
@@ -67,8 +69,8 @@ class SimulatedNetwork {
   const Clock& clock() const;
 
   /// Runs `body` at each place; once, and once more for each return. Returns when all have ended, and throws the error
-  /// of the first that has one and did not die. Who has ended still takes frames. Where nobody can go on, all waiting
-  /// `receive` throw timeout: "deadlock at 1.500000 s: workers 0, 2 wait; ended: 1".
+  /// of the first that has one and did not die. Who has ended still takes frames. Where nobody can go on, or the limit
+  /// has come, all waiting `receive` throw timeout: "deadlock at 1.500000 s: workers 0, 2 wait; ended: 1".
   void run(const std::function<void(std::size_t place)>& body);
 
  private:

@@ -22,6 +22,7 @@
 #include <psring/server/checkpoint.h>
 #include <psring/server/server.h>
 #include <psring/tests/support/in_process_job.h>
+#include <psring/tests/support/job_shard.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/training.h>
 
@@ -270,33 +271,11 @@ class Job {
 
   void serve(std::uint32_t rank, Network& network, ByteLedger& bytes, JobRun& result) {
     const JobOptions& job = setup_.job();
-    const auto aggregator = job.local_reduce ? server::make_mean_of(job.workers)
-                                             : rules_.aggregators.make(Spec::parse("--aggregate", job.aggregate));
-    const auto schedule = optim::make_schedule(Spec::parse("--schedule", job.schedule), setup_.steps());
-    const auto codec = optim::make_codec(job.compress, job.error_feedback);
-    const bool applies = job.optimizer_on == "server";
+    const JobShard made(setup_, rules_.aggregators, rank, hosts_.size());
     const SystemClock clock;
     MemoryLedger memory;
     Parallel parallel(job.server_threads);
-    const auto servers = static_cast<std::uint32_t>(job.servers);
-    server::ShardOptions options{.rank = rank % servers,
-                                 .servers = servers,
-                                 .workers = static_cast<std::uint32_t>(job.workers),
-                                 .pushers = static_cast<std::uint32_t>(hosts_.size()),
-                                 .lr = setup_.optimizer().lr,
-                                 .clip_norm = applies ? job.clip_norm : 0,
-                                 .loss_scaler = applies ? setup_.optimizer().loss_scaler : optim::LossScaler(),
-                                 .master_copy = job.master_copy,
-                                 .optimizer = applies ? setup_.optimizer().rule : nullptr,
-                                 .schedule = applies ? schedule.get() : nullptr,
-                                 .aggregator = aggregator.get(),
-                                 .codec = codec.get(),
-                                 .seed = job.seed,
-                                 .consistency = parse_consistency(job.consistency, job.backup_workers),
-                                 .remedy = parse_remedy(job.remedy),
-                                 .saves = !job.checkpoint_folder().empty()};
-    server::begin_from_checkpoint(job, options);
-    server::Shard shard(options, parallel, memory);
+    server::Shard shard(made.options, parallel, memory);
     Arena arena(kLent);
     const auto transport = network.join({Role::server, rank}, bytes, arena);
     ending_.watch(*transport);

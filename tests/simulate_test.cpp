@@ -1,0 +1,41 @@
+// Whole jobs over bad networks, one for each seed. `scripts/simulate` runs more of them.
+#include <set>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/tests/simulate/simulation.h>
+
+using namespace psring;
+using test::draw_scenario;
+using test::Examiner;
+using test::Scenario;
+using test::simulate;
+using test::SimulatedRun;
+
+TEST_CASE("2,000 jobs end as they would over a good network") {
+  constexpr std::uint64_t kSeeds = 2000;
+  Examiner examiner;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed)
+    if (const auto finding = examiner.examine(seed)) FAIL_CHECK(*finding << "; again: scripts/simulate 1 " << seed);
+  CHECK(examiner.retransmitted() > kSeeds);  // there was trouble
+}
+
+TEST_CASE("a seed is run again as it was, to the nanosecond and the bit") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    const SimulatedRun first = simulate(draw_scenario(seed));
+    CHECK(first == simulate(draw_scenario(seed)));
+    CHECK(first.time > Nanoseconds(0));
+  }
+}
+
+TEST_CASE("seeds draw all ways of training") {
+  std::set<std::string> ways;
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    const Scenario scenario = draw_scenario(seed);
+    ways.insert(scenario.job.strategy + scenario.job.consistency + scenario.job.optimizer_on);
+  }
+  CHECK(ways.size() == 14);
+}
