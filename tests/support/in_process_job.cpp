@@ -284,13 +284,13 @@ class Job {
     // Its error is known before its links close: what they tell the others is not the first cause.
     const auto over = [this] { return ending_.over(); };
     guard([&] {
-      if (rank >= servers) {
-        server::Follower follower(shard, {Role::server, rank - servers});
+      if (rank >= static_cast<std::uint32_t>(job.servers)) {
+        server::Follower follower(shard, {Role::server, rank - static_cast<std::uint32_t>(job.servers)});
         server::follow(follower, *transport, clock, over);
         check(follower.whole(), "follower {} is not whole", rank);
         return;
       }
-      server::Replication replication(shard, {Role::server, rank + servers});
+      server::Replication replication(shard, {Role::server, rank + static_cast<std::uint32_t>(job.servers)});
       server::serve(
           shard, *transport, clock, over, nullptr,
           [&](std::uint64_t step) { server::write_part(job, rank, shard, step); }, followers_ ? &replication : nullptr);
