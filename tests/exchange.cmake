@@ -18,7 +18,7 @@ psring_test(shard_refusal_test LABELS exchange SOURCES support/shard_cluster.cpp
 psring_test(verdict_test LABELS exchange LINKS psring::server)
 psring_test(epoch_test LABELS exchange SOURCES support/shard_cluster.cpp support/cut_job.cpp LINKS psring::server psring::worker)
 psring_test(replication_test LABELS exchange SOURCES support/shard_cluster.cpp support/cut_job.cpp LINKS psring::server psring::worker)
-psring_test(followers_test LABELS exchange SOURCES support/in_process_job.cpp LINKS psring::server psring::worker TIMEOUT 600)
+psring_test(followers_test LABELS exchange SOURCES support/in_process_job.cpp support/job_shard.cpp LINKS psring::server psring::worker TIMEOUT 600)
 psring_test(aggregator_test LABELS exchange LINKS psring::server)
 psring_test(outbox_test LABELS exchange LINKS psring::common)
 psring_test(layout_message_test LABELS exchange LINKS psring::common)

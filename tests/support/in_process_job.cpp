@@ -272,6 +272,7 @@ class Job {
   void serve(std::uint32_t rank, Network& network, ByteLedger& bytes, JobRun& result) {
     const JobOptions& job = setup_.job();
     const JobShard made(setup_, rules_.aggregators, rank, hosts_.size());
+    const auto servers = static_cast<std::uint32_t>(job.servers);
     const SystemClock clock;
     MemoryLedger memory;
     Parallel parallel(job.server_threads);
@@ -284,13 +285,13 @@ class Job {
     // Its error is known before its links close: what they tell the others is not the first cause.
     const auto over = [this] { return ending_.over(); };
     guard([&] {
-      if (rank >= static_cast<std::uint32_t>(job.servers)) {
-        server::Follower follower(shard, {Role::server, rank - static_cast<std::uint32_t>(job.servers)});
+      if (rank >= servers) {
+        server::Follower follower(shard, {Role::server, rank - servers});
         server::follow(follower, *transport, clock, over);
         check(follower.whole(), "follower {} is not whole", rank);
         return;
       }
-      server::Replication replication(shard, {Role::server, rank + static_cast<std::uint32_t>(job.servers)});
+      server::Replication replication(shard, {Role::server, rank + servers});
       server::serve(
           shard, *transport, clock, over, nullptr,
           [&](std::uint64_t step) { server::write_part(job, rank, shard, step); }, followers_ ? &replication : nullptr);
