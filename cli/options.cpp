@@ -122,7 +122,7 @@ void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind,
          job.precision == "f16" ? "--precision f16" : "--loss-scale dynamic", "workers share one scale");
 }
 
-/// --compress: gradients are f32, and what is kept of them is no part of a checkpoint yet.
+/// --compress: gradients are f32, and what each worker keeps of them is saved at the step of all.
 void check_compression(const JobOptions& job) {
   if (!optim::make_codec(job.compress, job.error_feedback)) return;
   const std::string flag = "--compress " + job.compress;
@@ -130,8 +130,11 @@ void check_compression(const JobOptions& job) {
     fail(ErrorKind::usage, "{}: it is of gradients in f32: --comm-dtype f32", flag);
   if (!job.comm_dtype.empty() && job.comm_dtype != "f32")
     fail(ErrorKind::usage, "{}: it is of gradients in f32, not --comm-dtype {}", flag, job.comm_dtype);
-  if (job.error_feedback && (job.checkpoint_every > 0 || !job.resume.empty()))
-    fail(ErrorKind::usage, "{}: what error feedback keeps is in no checkpoint: --error-feedback off", flag);
+  if (job.error_feedback && job.checkpoint_every > 0 && job.backup_workers > 0)
+    fail(ErrorKind::usage,
+         "{}: with --backup-workers a worker may pass by the step of a checkpoint, which then lacks what its error "
+         "feedback keeps: --error-feedback off",
+         flag);
 }
 
 void check_faults(const JobOptions& job) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -163,6 +164,21 @@ void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& ar
     if (got != wanted.size())
       fail(ErrorKind::data, "{}: '{}' is shorter than the model's", folder_.string(), tensor.spec.name);
   }
+}
+
+std::vector<std::size_t> Checkpoint::residuals() const {
+  std::set<std::size_t> ranks;
+  const std::string prefix = residual_array(0).substr(0, residual_array(0).size() - 1);
+  for (const SavedTensor& tensor : manifest_.tensors)
+    for (const std::string& array : tensor.arrays) {
+      std::size_t rank = 0;
+      if (!array.starts_with(prefix)) continue;
+      const char* end = array.data() + array.size();
+      if (const auto read = std::from_chars(array.data() + prefix.size(), end, rank);
+          read.ec == std::errc() && read.ptr == end)
+        ranks.insert(rank);
+    }
+  return {ranks.begin(), ranks.end()};
 }
 
 void Checkpoint::verify() const {

@@ -62,6 +62,8 @@ class Checkpoint {
   void read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const;
   /// Was optimizer state saved of the tensor, where the rule has any?
   bool was_trained(const std::string& tensor) const;
+  /// The ranks of the workers whose residuals (residual_array) were saved, ascending.
+  std::vector<std::size_t> residuals() const;
   /// Reads all that there is. Throws data where something is damaged.
   void verify() const;
 

@@ -38,6 +38,8 @@ void for_each_block(Range segment, auto&& body) {
 
 std::string slot_array(std::size_t slot) { return fmt::format("optimizer.{}", slot); }
 
+std::string residual_array(std::size_t worker) { return fmt::format("residual.{}", worker); }
+
 void write_shard(const std::string& file, std::uint64_t step, std::span<const StatePart> parts) {
   OutputFile out(file);
   Json segments = Json::array();

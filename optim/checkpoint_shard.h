@@ -15,9 +15,11 @@ namespace psring::optim {
 
 // A shard is what one process writes of a checkpoint: one file. Its grammar is in docs/checkpoints.md.
 
-/// What a run keeps for each element, by name: every tensor has `values`, trained ones the optimizer's slots beside.
+/// What a run keeps for each element, by name: every tensor has `values`, trained ones the optimizer's slots beside,
+/// and what each worker's error feedback keeps.
 inline constexpr const char* kValues = "values";
-std::string slot_array(std::size_t slot);  ///< "optimizer.0", "optimizer.1"
+std::string slot_array(std::size_t slot);        ///< "optimizer.0", "optimizer.1"
+std::string residual_array(std::size_t worker);  ///< "residual.0", by rank
 
 /// A part of a run's state that a process holds: elements `range` of a unit, of one array.
 struct StatePart {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <ranges>
+#include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/optim/mixed.h>
@@ -139,6 +141,8 @@ void Shard::handle(Message message, std::vector<net::Outgoing>& replies) {
       return on_pull(message, replies);
     case FrameType::save:
       return on_save(message.header);
+    case FrameType::saved:
+      return on_saved(message.header);
     case FrameType::leave:
       return on_leave(message.header, replies);
     case FrameType::verdict:
@@ -201,6 +205,7 @@ void Shard::begin_epoch() {
   summing_ = false;
   verdict_.begin_epoch();
   save_.reset();
+  written_.clear();
 }
 
 std::size_t Shard::bytes_for(const Layout& layout) const {
@@ -439,13 +444,14 @@ void Shard::copy_payload(Message& message) {
   hold(std::vector(message.payload.begin(), message.payload.end()), message);
 }
 
-/// As if it had been pushed as it is.
+/// As if it had been pushed as it is. What a codec reads where there is padding (a sign is never zero) is none of it.
 void Shard::decode_payload(Message& message) {
   const FrameHeader& header = message.header;
   std::vector<std::byte> values(header.range().size() * sizeof(float));
-  options_.codec->decode(message.payload,
-                         {options_.seed, header.step, header.micro, header.unit, header.begin, header.sender_rank},
-                         Elements(values.data(), header.range().size(), DType::f32).as<float>());
+  const auto read = Elements(values.data(), header.range().size(), DType::f32).as<float>();
+  options_.codec->decode(
+      message.payload, {options_.seed, header.step, header.micro, header.unit, header.begin, header.sender_rank}, read);
+  clear_padding(layout_.layout.units[header.unit], header.range(), read);
   hold(std::move(values), message);
 }
 
@@ -469,15 +475,26 @@ void Shard::on_save(const FrameHeader& header) {
   check_worker(header);
   if (header.sender_rank != 0) fail(ErrorKind::protocol, "worker 0 says when to save");
   if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
-  if (!options_.saves || options_.optimizer == nullptr) fail(ErrorKind::protocol, "there is nothing to save here");
+  if (!options_.saves || (options_.optimizer == nullptr && header.version == 0))
+    fail(ErrorKind::protocol, "there is nothing to save here");
+  if (header.version >= options_.workers)
+    fail(ErrorKind::protocol, "a save that waits for {} other workers of {}", header.version, options_.workers);
   if (std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.version > header.step; }))
     fail(ErrorKind::protocol, "version {} is past, and cannot be saved", header.step);
   save_ = header;
 }
 
+void Shard::on_saved(const FrameHeader& header) {
+  check_worker(header);
+  if (!options_.saves || header.sender_rank == 0) fail(ErrorKind::protocol, "nobody asked for what is saved");
+  written_[header.sender_rank] = header.step;
+}
+
 std::optional<std::uint64_t> Shard::save_due() const {
-  if (!save_ || std::any_of(slots_.begin(), slots_.end(),
-                            [&](const Slot& slot) { return trained(slot) && slot.version != save_->step; }))
+  if (!save_ || std::cmp_less(std::ranges::count(written_ | std::views::values, save_->step), save_->version))
+    return std::nullopt;
+  if (std::any_of(slots_.begin(), slots_.end(),
+                  [&](const Slot& slot) { return trained(slot) && slot.version != save_->step; }))
     return std::nullopt;
   return save_->step;
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,8 +91,8 @@ class Shard {
   /// it is none of such.
   bool restore(const net::Message& message);
 
-  /// A version that it was asked to save, once all pieces have it. Who runs the shard then writes `state` and says so,
-  /// before the next message.
+  /// A version that it was asked to save, once all pieces have it, and the workers' own parts are written. Who runs the
+  /// shard then writes `state` and says so, before the next message.
   std::optional<std::uint64_t> save_due() const;
   std::vector<optim::StatePart> state();
   void saved(std::vector<net::Outgoing>& replies);
@@ -150,6 +151,7 @@ class Shard {
   void hold(std::vector<std::byte> bytes, net::Message& message);
   void on_pull(net::Message& message, std::vector<net::Outgoing>& replies);
   void on_save(const net::FrameHeader& header);
+  void on_saved(const net::FrameHeader& header);
   void on_leave(const net::FrameHeader& header, std::vector<net::Outgoing>& replies);
   void on_total(const Verdict::Sums& total, std::vector<net::Outgoing>& replies);
 
@@ -207,6 +209,7 @@ class Shard {
   std::size_t elements_ = 0;
   std::vector<Slot> slots_;
   std::optional<net::FrameHeader> save_;                         ///< that was asked for, and is not answered yet
+  std::map<std::uint32_t, std::uint64_t> written_;               ///< by worker: the last version it has written of
   std::vector<std::pair<std::size_t, std::size_t>> unit_slots_;  ///< for each unit: its slots [first, last)
   std::size_t updates_due_ = 0;                                  ///< trained slots: a step updates so many
   /// Version v is in parameters_[v % 2], but all of what is not trained in [0], after the rest; with the optimizer

@@ -20,6 +20,7 @@ constexpr std::size_t kTotalAt = kRoundAt + sizeof(std::uint64_t);
 
 std::vector<optim::StatePart> Shard::state() {
   std::vector<optim::StatePart> parts;
+  if (options_.optimizer == nullptr) return parts;
   for (const Slot& slot : slots_) {
     const UnitLayout& unit = layout_.layout.units[slot.piece.unit];
     const Range whole{0, slot.piece.range.size()};

@@ -219,16 +219,24 @@ TEST_CASE("a version is saved once every server says so") {
   open(client);
   CHECK(client.saved());
   Frames frames;
-  client.save(7, frames);
+  client.save(7, 2, frames);
   REQUIRE(frames.size() == 3);
   for (std::uint32_t server = 0; server < 3; ++server) {
     CHECK(frames[server].to == Peer{Role::server, server});
     CHECK(frames[server].header.type == FrameType::save);
     CHECK(frames[server].header.step == 7);
+    CHECK(frames[server].header.version == 2);
     CHECK_FALSE(client.saved());
     client.on_message(answer(frames[server], FrameType::saved));
   }
   CHECK(client.saved());
   CHECK_THAT(error_of(ErrorKind::protocol, [&] { client.on_message(answer(frames[1], FrameType::saved)); }),
              Catch::Contains("server 1"));
+  frames.clear();
+  client.written(8, frames);
+  REQUIRE(frames.size() == 3);
+  CHECK(frames[2].to == Peer{Role::server, 2});
+  CHECK(frames[2].header.type == FrameType::saved);
+  CHECK(frames[2].header.step == 8);
+  CHECK(client.saved());  // no answer is waited for
 }

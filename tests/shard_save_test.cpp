@@ -127,6 +127,41 @@ TEST_CASE("a save waits for its version, and is answered once it is on the disk"
   CHECK(shard.save_due() == 1);
 }
 
+TEST_CASE("a save waits for what so many other workers write") {
+  const bool applies = GENERATE(true, false);
+  CAPTURE(applies);
+  ShardCluster cluster({.workers = 3, .optimizer = applies ? "momentum" : "", .saves = true});
+  const Layout layout = test::small_layout(1);
+  cluster.open(layout);
+  cluster.step(layout, 0, gradients(layout, 3, 1));
+  server::Shard& shard = cluster.shard(0);
+  const auto written = [&](std::uint32_t worker, std::uint64_t version) {
+    Frame frame = save_frame(worker, version);
+    frame.header.type = FrameType::saved;
+    return cluster.send(0, std::move(frame));
+  };
+  Frame save = save_frame(0, 1);
+  save.header.version = 2;
+  CHECK(written(2, 1).empty());  // before worker 0 asks
+  CHECK(cluster.send(0, std::move(save)).empty());
+  CHECK(written(2, 1).empty());
+  CHECK(written(1, 0).empty());  // of another version
+  CHECK_FALSE(shard.save_due());
+  CHECK(written(1, 1).empty());
+  REQUIRE(shard.save_due() == 1);
+  CHECK(shard.state().empty() == !applies);
+  std::vector<Outgoing> replies;
+  shard.saved(replies);
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].to == Peer{Role::worker, 0});
+  check_failed(written(0, 1), "nobody asked");
+  check_failed(written(3, 1), "no worker of this job");
+  Frame others = save_frame(0, 1);
+  others.header.version = 3;
+  check_failed(cluster.send(0, std::move(others)), "3 other workers of 3");
+  CHECK_FALSE(shard.save_due());
+}
+
 TEST_CASE("who may not ask, and what cannot be saved") {
   const Layout layout = test::small_layout(1);
   ShardCluster cluster({.workers = 2, .saves = true});

@@ -6,6 +6,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/checkpoints.h>
+#include <psring/worker/compressor.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
@@ -25,10 +26,13 @@ std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
           {"shuffle", job.shuffle}};
 }
 
-std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup) {
+constexpr const char* kWorkers = "workers";
+
+std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup, std::span<const std::size_t> keepers = {}) {
   std::vector<optim::SavedTensor> tensors;
   std::vector<std::string> trained{optim::kValues};
   for (std::size_t slot = 0; slot < setup.optimizer().rule->slots(); ++slot) trained.push_back(optim::slot_array(slot));
+  for (const std::size_t keeper : keepers) trained.push_back(optim::residual_array(keeper));
   for (const UnitLayout& unit : setup.layout().units)
     for (const TensorSlot& tensor : unit.tensors)
       tensors.push_back(
@@ -69,8 +73,46 @@ std::vector<std::string> units_without_state(const TrainSetup& setup) {
   return names;
 }
 
-Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers)
-    : setup_(setup), rank_(rank), strategy_(strategy), buffers_(buffers), folder_(setup.job().checkpoint_folder()) {
+/// What is left to add to the mean of n workers is the sum of all residuals / n.
+void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, std::span<const std::size_t> keepers,
+                      std::size_t rank, Compressor& compressor) {
+  const std::vector<std::size_t> kept = saved.residuals();
+  if (kept.empty() || std::ranges::count(keepers, rank) == 0) return;
+  const auto& scalars = saved.manifest().scalars;
+  const auto workers = scalars.find(kWorkers);
+  if (workers == scalars.end() || !(workers->second >= static_cast<double>(kept.size())))
+    fail(ErrorKind::data, "{}: has residuals of {} workers, and does not say of how many", saved.folder().string(),
+         kept.size());
+  const auto now = static_cast<double>(setup.job().workers);
+  const bool own = std::ranges::equal(kept, keepers) && workers->second == now;
+  const auto part = static_cast<float>(now / (workers->second * static_cast<double>(keepers.size())));
+  std::vector<float> values;
+  for (const UnitId unit : setup.layout().trained()) {
+    const std::span<float> out = compressor.residual(unit);
+    const auto read = [&](std::size_t keeper, std::span<float> into) {
+      saved.read(setup.layout().units[unit], {0, into.size()}, optim::residual_array(keeper), into);
+    };
+    if (own) {
+      read(rank, out);
+      continue;
+    }
+    values.resize(out.size());
+    for (const std::size_t keeper : kept) {
+      read(keeper, values);
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] += part * values[i];
+    }
+  }
+}
+
+Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers,
+                         std::span<const std::size_t> keepers, Compressor* compressor)
+    : setup_(setup),
+      rank_(rank),
+      strategy_(strategy),
+      buffers_(buffers),
+      keepers_(keepers),
+      compressor_(compressor),
+      folder_(setup.job().checkpoint_folder()) {
   if (!strategy.state())
     fail(ErrorKind::usage, "--checkpoint-every {}: --strategy {} does not say what it has to save",
          setup.job().checkpoint_every, setup.job().strategy);
@@ -78,16 +120,21 @@ Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& st
 }
 
 optim::Manifest Checkpoints::manifest(std::uint64_t step) const {
-  return {.step = step,
-          .facts = facts_of(setup_),
-          .scalars = strategy_.loss_scaler().state(),
-          .tensors = tensors_of(setup_)};
+  std::map<std::string, double> scalars = strategy_.loss_scaler().state();
+  if (!keepers_.empty()) scalars[kWorkers] = static_cast<double>(setup_.job().workers);
+  return {
+      .step = step, .facts = facts_of(setup_), .scalars = std::move(scalars), .tensors = tensors_of(setup_, keepers_)};
 }
 
 void Checkpoints::save(std::uint64_t step) {
   std::vector<optim::StatePart> parts = strategy_.state().value();
   if (rank_ == 0 && !buffers_.empty())
     parts.push_back({&setup_.buffers(), {0, buffers_.size()}, optim::kValues, buffers_});
+  if (std::ranges::count(keepers_, rank_) > 0)
+    for (const UnitId unit : setup_.layout().trained()) {
+      const std::span<const float> values = compressor_->residual(unit);
+      parts.push_back({&setup_.layout().units[unit], {0, values.size()}, optim::residual_array(rank_), values});
+    }
   if (!parts.empty())
     optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts);
   strategy_.wait_saved(step);

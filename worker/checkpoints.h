@@ -13,6 +13,7 @@
 
 namespace psring::worker {
 
+class Compressor;
 class TrainSetup;
 
 /// Throws data, naming --resume and what differs, where a run cannot continue from the checkpoint to the same bits as
@@ -24,12 +25,19 @@ void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup);
 /// state of that begins with zeros.
 std::vector<std::string> units_without_state(const TrainSetup& setup);
 
-/// A worker's part in saving checkpoints. Its strategy says what it has; worker 0 adds the layers' buffers, and the
-/// manifest once all others have written theirs.
+/// Gives this worker's compressor what error feedback kept in the run that --resume continues from, `keepers` being
+/// the workers that keep any now: its own, where these are the same; else an even part, so that all together add to the
+/// mean of the workers what was left to add.
+void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, std::span<const std::size_t> keepers,
+                      std::size_t rank, Compressor& compressor);
+
+/// A worker's part in saving checkpoints. Its strategy says what it has; a keeper (Context) adds what error feedback
+/// keeps; worker 0 the layers' buffers, and the manifest once all others have written theirs.
 class Checkpoints {
  public:
   /// Throws usage where the strategy cannot be saved. REQUIRES: all outlive it.
-  Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers);
+  Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers,
+              std::span<const std::size_t> keepers = {}, Compressor* compressor = nullptr);
 
   /// The state after `step` updates; a collective of all workers, after quiesce. On return of worker 0's it is
   /// complete.
@@ -44,6 +52,8 @@ class Checkpoints {
   const std::size_t rank_;
   Strategy& strategy_;
   const std::span<const float> buffers_;
+  const std::span<const std::size_t> keepers_;
+  Compressor* const compressor_;
   const optim::CheckpointFolder folder_;
 };
 

@@ -153,13 +153,23 @@ void ClientProtocol::leave(Frames& out) const {
   }
 }
 
-void ClientProtocol::save(std::uint64_t version, Frames& out) {
+void ClientProtocol::save(std::uint64_t version, std::size_t others, Frames& out) {
   for (std::uint32_t server = 0; server < layout_.owners; ++server) {
     FrameHeader header;
     header.type = FrameType::save;
     header.step = version;
+    header.version = others;
     out.push_back({{net::Role::server, server}, header, {}});
     saves_missing_.insert(server);
+  }
+}
+
+void ClientProtocol::written(std::uint64_t version, Frames& out) const {
+  for (std::uint32_t server = 0; server < layout_.owners; ++server) {
+    FrameHeader header;
+    header.type = FrameType::saved;
+    header.step = version;
+    out.push_back({{net::Role::server, server}, header, {}});
   }
 }
 

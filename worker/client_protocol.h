@@ -54,8 +54,11 @@ class ClientProtocol {
   /// Tells every server that this worker pushes nothing more.
   void leave(Frames& out) const;
 
-  /// Asks every server to write its part of the checkpoint of a version.
-  void save(std::uint64_t version, Frames& out);
+  /// Asks every server to write its part of the checkpoint of a version, and to answer once so many other workers have
+  /// written theirs, too.
+  void save(std::uint64_t version, std::size_t others, Frames& out);
+  /// Tells every server that this worker's part is on the disk.
+  void written(std::uint64_t version, Frames& out) const;
   bool saved() const { return saves_missing_.empty(); }
 
   /// Takes a server's frame. Throws protocol where it answers nothing that was asked, or says `failed`.

@@ -18,6 +18,7 @@ std::size_t bytes_of(const optim::Codec& codec, const std::vector<Compressor::Pa
 Compressor::Compressor(const optim::Codec& codec, bool feedback, const Layout& layout, const std::vector<Part>& parts,
                        std::uint64_t seed, std::size_t rank, MemoryLedger& ledger)
     : codec_(codec),
+      layout_(layout),
       seed_(seed),
       rank_(rank),
       residual_(feedback ? layout.trained_elements() * sizeof(float) : 0, Category::optimizer, ledger),
@@ -49,7 +50,7 @@ std::span<const std::byte> Compressor::encode(std::size_t unit, Range range, std
                                               std::span<const float> gradient) {
   const optim::GradientId id = this->id(unit, range.begin, step, micro, rank_);
   const auto out = encoded_.bytes().subspan(offset_of(unit, range.begin), codec_.bytes(range.size()));
-  if (read_.empty()) {
+  if (!feedback()) {
     codec_.encode(gradient, id, out);
     return out;
   }
@@ -58,8 +59,14 @@ std::span<const std::byte> Compressor::encode(std::size_t unit, Range range, std
   codec_.encode(residual, id, out);
   const std::span read(read_.data(), range.size());
   codec_.decode(out, id, read);
+  clear_padding(layout_.units[unit], range, read);
   for (std::size_t i = 0; i < residual.size(); ++i) residual[i] -= read[i];
   return out;
+}
+
+std::span<float> Compressor::residual(std::size_t unit) {
+  check(feedback() && layout_.units[unit].trained, "nothing is kept of unit {}", unit);
+  return residual_.as<float>().subspan(residual_offsets_[unit], layout_.units[unit].elements);
 }
 
 }  // namespace psring::worker

@@ -17,7 +17,7 @@ namespace psring::worker {
 /// Interspeech 2014; Stich et al., arXiv:1809.07599), and what it loses now is kept. Gradients are f32.
 class Compressor {
  public:
-  /// `ranges`: of which units' ranges are encoded, each by itself.
+  /// `parts`: of which units' ranges are encoded, each by itself. REQUIRES: codec and layout outlive it.
   struct Part {
     std::size_t unit = 0;
     Range range;
@@ -38,6 +38,10 @@ class Compressor {
   std::size_t encoded_bytes() const { return encoded_.size_bytes(); }
   std::size_t residual_bytes() const { return residual_.size_bytes(); }
 
+  /// Is what is lost kept? Then a unit's, if it is trained: between two steps it is this worker's state.
+  bool feedback() const { return residual_.size_bytes() > 0; }
+  std::span<float> residual(std::size_t unit);
+
  private:
   struct Place {
     std::size_t begin = 0;  ///< of the range
@@ -46,6 +50,7 @@ class Compressor {
   std::size_t offset_of(std::size_t unit, std::size_t begin) const;
 
   const optim::Codec& codec_;
+  const Layout& layout_;
   const std::uint64_t seed_;
   const std::size_t rank_;
   Buffer residual_;  ///< of trained units; empty without feedback

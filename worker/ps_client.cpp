@@ -155,11 +155,16 @@ double PsClient::take_staleness() {
   return taken.updates == 0 ? 0 : static_cast<double>(taken.sum) / static_cast<double>(taken.updates);
 }
 
-void PsClient::save(std::uint64_t version) {
+void PsClient::save(std::uint64_t version, std::size_t others) {
   const auto what = [&] { return fmt::format("the servers to save step {}", version); };
-  protocol_.save(version, frames_);
+  protocol_.save(version, others, frames_);
   send(what);
   wait_until([&] { return protocol_.saved(); }, what);
+}
+
+void PsClient::written(std::uint64_t version) {
+  protocol_.written(version, frames_);
+  send([&] { return fmt::format("that its part of the checkpoint of step {} is written", version); });
 }
 
 }  // namespace psring::worker

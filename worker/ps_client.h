@@ -65,9 +65,11 @@ class PsClient {
   /// Of this worker's gradients, over those pieces of which servers told since it was asked last: the mean of others'
   /// updates between the values that it was computed from and its own.
   double take_staleness();
-  /// Has every server write its part of the checkpoint of a version, and waits until they have. REQUIRES: nothing that
-  /// leads to a later version was pushed.
-  void save(std::uint64_t version);
+  /// Has every server write its part of the checkpoint of a version, and waits until they and so many other workers
+  /// have written theirs. REQUIRES: worker 0's; nothing that leads to a later version was pushed.
+  void save(std::uint64_t version, std::size_t others);
+  /// Tells them that this worker has written its own part. REQUIRES: another worker's.
+  void written(std::uint64_t version);
   /// Takes what has arrived and sends what may leave, without waiting.
   void progress();
   /// Time spent in here, waiting included.

@@ -155,6 +155,11 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
   codec_ = optim::make_codec(job.compress, job.error_feedback);
   if (codec_)
     compressor_.emplace(*codec_, job.error_feedback, setup.layout(), pushed_parts(setup), job.seed, s.rank, s.memory);
+  if (compressor_ && compressor_->feedback()) {
+    keepers_ = s.pushers;
+    if (keepers_.empty())
+      for (std::size_t rank = 0; rank < job.workers; ++rank) keepers_.push_back(rank);
+  }
   if (s.transport != nullptr) {
     PsClient::Options options;
     options.check = s.check;
@@ -182,6 +187,7 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
                   .consistency = parse_consistency(job.consistency, job.backup_workers),
                   .remedy = parse_remedy(job.remedy),
                   .compressor = compressor_ ? &*compressor_ : nullptr,
+                  .keepers = keepers_,
                   .replicas = s.replicas,
                   .colocated = job.placement == "colocated",
                   .host = s.host,
@@ -221,6 +227,7 @@ void Training::restore(Context& context) {
   context.first_step = saved->step();
   context.optimizer.loss_scaler.restore(saved->manifest().scalars);
   saved->read(setup_.buffers(), {0, buffers_.values().size()}, optim::kValues, buffers_.values());
+  if (compressor_) restore_residual(*saved, setup_, keepers_, surroundings_.rank, *compressor_);
   if (setup_.strategy().servers && setup_.job().optimizer_on == "server") return;
   context.initial = [saved, &layout](UnitId unit, Range range, std::span<float> out) {
     saved->read(layout.units[unit], range, optim::kValues, out);
@@ -256,7 +263,10 @@ void Training::run(TrainObserver& observer) {
             job.accumulate * (layers + layers - setup_.flat().first_trained_layer()));
   const FaultTrigger fault(job.fault, {net::Role::worker, static_cast<std::uint32_t>(surroundings_.rank)});
   std::optional<Checkpoints> checkpoints;
-  if (job.checkpoint_every > 0) checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values());
+  if (job.checkpoint_every > 0) {
+    checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values(), keepers_,
+                        compressor_ ? &*compressor_ : nullptr);
+  }
   Trainer trainer({.steps = setup_.steps(),
                    .batch = batch,
                    .accumulate = job.accumulate,

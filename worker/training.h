@@ -119,6 +119,7 @@ class Training {
   LayerBuffers buffers_;
   std::unique_ptr<optim::Codec> codec_;
   std::optional<Compressor> compressor_;
+  std::vector<std::size_t> keepers_;  ///< as Context has them
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;
   std::optional<Scatter> scatter_;

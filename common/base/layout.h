@@ -87,4 +87,7 @@ Layout make_layout(std::vector<UnitSpec> units, std::size_t owners);
 /// Writes the initial values of elements `range` of the unit; padding is zero. out.size() == range.size().
 void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::span<float> out);
 
+/// Makes what lies between tensors zero. `values`: elements `range` of the unit.
+void clear_padding(const UnitLayout& unit, Range range, std::span<float> values);
+
 }  // namespace psring

@@ -33,7 +33,7 @@ void psring::fuzz::run(Input in) {
         if (client.settled(unit)) client.push_pull(unit, in.byte(), gradients[unit], values[unit], asked);
         continue;
       case 3:
-        client.save(in.byte(), asked);
+        client.save(in.byte(), 0, asked);
         continue;
       default:
         break;

@@ -66,7 +66,8 @@ class Flags(ProgramTest):
         self.refuse(["--strategy", "zero2", "--compress", "int8"], "--compress int8", "zero2")
         self.refuse(["--compress", "int8", "--comm-dtype", "bf16"], "--compress int8", "--comm-dtype")
         self.refuse(["--compress", "int8", "--precision", "bf16"], "--compress int8", "--comm-dtype f32")
-        self.refuse(["--compress", "int8", "--checkpoint-every", "1"], "--compress int8", "--error-feedback off")
+        self.refuse(["--compress", "int8", "--checkpoint-every", "1", "--workers", "3", "--backup-workers", "1"],
+                    "--compress int8", "--backup-workers", "--error-feedback off")
         self.refuse(["--error-feedback", "maybe"], "--error-feedback", "'maybe'")
 
     def test_faults(self):

@@ -47,6 +47,23 @@ class Resume(ProgramTest):
                     self.assertEqual(steps, list(range(begin, 60)))
                     shutil.rmtree(self.folder / resumed)
 
+    def test_what_error_feedback_keeps(self):
+        """Saved and continued, and after a loss: to the same bits."""
+        for strategy, compress in (("ps", "top-k:ratio=0.05"), ("ddp", "sign")):
+            with self.subTest(strategy):
+                job = [*JOB, "--strategy", strategy, "--workers", 3, "--compress", compress]
+                saving = ["--checkpoint-every", 10]
+                whole, resumed, lost = (f"{strategy}-{name}" for name in ("whole", "resumed", "lost"))
+                self.assert_done(self.train(*job, *saving, "--steps", 45, "--out", whole))
+                self.assert_done(self.train(*job, "--steps", 45, "--resume", f"{whole}/checkpoints/step-00000020",
+                                            "--out", resumed))
+                self.assertEqual(self.model(resumed), self.model(whole))
+                result = self.train(*job, *saving, "--steps", 45, "--max-restarts", 1, "--fault", "kill:worker:1@step=35",
+                                    "--out", lost)
+                self.assert_done(result)
+                self.assertIn("the job begins again with step 30", result.out)
+                self.assertEqual(self.model(lost), self.model(whole))
+
     def test_compare_continues_all_ways(self):
         self.assert_done(self.train(*JOB, *PS, "--steps", 10, "--checkpoint-every", 10, "--out", "saved"))
         result = self.run_program("psring", "compare", *JOB, "--strategies", "single,ps,ddp,zero3", "--steps", 20,

@@ -260,6 +260,7 @@ class Compressed final : public Overlapped {
                                    r == 0 ? sum : read);
         for (std::size_t i = 0; r > 0 && i < sum.size(); ++i) sum[i] += read[i];
       }
+      clear_padding(context_.layout.units[unit], {0, sum.size()}, sum);
       for (float& value : sum) value *= 1.0F / static_cast<float>(context_.workers);
       copy(ConstElements(sum), gradient);
       at += bytes;

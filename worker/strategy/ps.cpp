@@ -123,7 +123,9 @@ class OptimizerOnWorker final : public ParameterServer {
     if (context_.rank != 0) return std::vector<optim::StatePart>();
     return optimizer_.save(0, 1, [this](UnitId unit, Range) { return ConstElements(buffers(unit).parameters); });
   }
-  void wait_saved(std::uint64_t /*step*/) override {}
+  void wait_saved(std::uint64_t step) override {
+    if (!context_.keepers.empty()) WithServers::wait_saved(step);
+  }
 
  private:
   void exchange(UnitId unit) override { push_pull(unit, buffers(unit).gradients); }

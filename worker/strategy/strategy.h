@@ -101,8 +101,10 @@ struct Context {
   Consistency consistency = {};
   StalenessRemedy remedy = {};
   Compressor* compressor = nullptr;  ///< that this worker's gradients leave through; null: they go as they are
-  std::size_t replicas = 0;          ///< followers of each server
-  bool colocated = false;            ///< server r of the job lives in worker r's process
+  /// Ranks of the workers whose compressors keep what they lose: state of their own, that they save.
+  std::span<const std::size_t> keepers = {};
+  std::size_t replicas = 0;  ///< followers of each server
+  bool colocated = false;    ///< server r of the job lives in worker r's process
   /// --local-reduce: of this host's workers, who add gradients up before the first of them pushes, and the ranks of
   /// all who do. Null, empty: every worker pushes its own.
   ring::ProcessGroup* host = nullptr;

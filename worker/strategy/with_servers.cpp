@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <psring/common/base/error.h>
 #include <psring/worker/compressor.h>
 #include <psring/worker/ps_client.h>
@@ -80,8 +82,15 @@ void WithServers::wait_acknowledged(UnitId unit) {
   waited_ += context_.clock.now() - start;
 }
 
+/// Servers answer when all is written: theirs, and what other workers have of their own.
 void WithServers::wait_saved(std::uint64_t step) {
-  if (context_.rank == 0) client().save(step);
+  const auto& keepers = context_.keepers;
+  const auto others =
+      static_cast<std::size_t>(std::ranges::count_if(keepers, [](std::size_t keeper) { return keeper != 0; }));
+  if (context_.rank == 0)
+    client().save(step, others);
+  else if (std::ranges::count(keepers, context_.rank) > 0)
+    client().written(step);
 }
 
 Prediction WithServers::predict_step(std::uint64_t pulled) const {
