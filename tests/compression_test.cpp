@@ -194,7 +194,7 @@ JobOptions small_job(const std::string& strategy, const std::string& compress, s
   job.model = "mlp:20-33-17-5";
   job.data = "synthetic:samples=70";
   job.workers = workers;
-  job.servers = strategy == "ddp" ? 0 : 2;
+  job.servers = strategy.starts_with("ps") ? 2 : 0;
   job.global_batch = 12;
   job.steps = 9;
   job.seed = 5;
@@ -214,7 +214,7 @@ void check_predicted(const JobRun& run) {
 }  // namespace
 
 TEST_CASE("compressed jobs move the bytes that are promised, and all workers end with one model") {
-  for (const char* strategy : {"ps", "ps-zero2", "ps-zero3", "ddp"})
+  for (const char* strategy : {"ps", "ps-zero2", "ps-zero3", "ddp", "zero1", "zero2", "zero3"})
     for (const char* compress : kCodecs)
       for (const bool feedback : {true, false})
         for (const Links links : {Links::shm, Links::tcp}) {
@@ -226,12 +226,38 @@ TEST_CASE("compressed jobs move the bytes that are promised, and all workers end
 }
 
 TEST_CASE("top-k of everything changes no bit") {
-  for (const char* strategy : {"ps", "ps-zero2", "ddp"}) {
+  for (const char* strategy : {"ps", "ps-zero2", "ddp", "zero1", "zero2", "zero3"}) {
     CAPTURE(strategy);
     const JobRun whole = run_job(small_job(strategy, "none", 3), Links::shm);
     const JobRun compressed = run_job(small_job(strategy, "top-k:ratio=1", 3), Links::shm);
     CHECK((compressed.workers[0].model == whole.workers[0].model));
   }
+}
+
+TEST_CASE("owners read what they are sent alike in all stages, of every micro-batch, and whoever owns what again") {
+  for (const char* compress : kCodecs) {
+    CAPTURE(compress);
+    std::vector<std::string> models;
+    for (const char* strategy : {"zero1", "zero2", "zero3"}) {
+      models.push_back(run_job(small_job(strategy, compress, 3), Links::shm).workers[0].model);
+      JobOptions job = small_job(strategy, compress, 4);
+      job.accumulate = 3;
+      for (const char* group : {"", "2", "1"})
+        for (const Links links : {Links::shm, Links::tcp}) {
+          CAPTURE(strategy, group);
+          job.shard_group = group;
+          check_predicted(run_job(job, links));
+        }
+    }
+    CHECK((models[1] == models[0]));
+    CHECK((models[2] == models[0]));
+  }
+  JobOptions job = small_job("zero3", "int8", 3);
+  const std::string model = run_job(job, Links::shm).workers[0].model;
+  job.share_host_parameters = true;
+  const JobRun in_place = run_job(job, Links::shm);
+  check_predicted(in_place);
+  CHECK((in_place.workers[0].model == model));
 }
 
 TEST_CASE("compression goes with asynchrony, and with sums of a host") {

@@ -26,6 +26,7 @@ struct Way {
   std::size_t servers = 0;
   std::string optimizer_on = "server";
   std::vector<std::size_t> hosts = {};
+  std::string shard_group = "";
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) {
   return out << way.strategy << " " << way.workers << "+" << way.servers << " " << way.optimizer_on << " "
@@ -38,6 +39,7 @@ JobOptions small_job(const Way& way, const std::string& compress) {
   job.workers = way.workers;
   job.servers = way.servers;
   job.optimizer_on = way.optimizer_on;
+  job.shard_group = way.shard_group;
   job.local_reduce = !way.hosts.empty();
   job.compress = compress;
   job.model = "mlp:20-33-17-5";  // with padding between tensors
@@ -72,12 +74,16 @@ TEST_CASE("a compressed run that continues ends in the same bits") {
                                          {"ps", 3, 2, "server", {0, 2}},
                                          {"ps-zero2", 2, 2},
                                          {"ps-zero3", 3, 2},
-                                         {"ddp", 3}}));
+                                         {"ddp", 3},
+                                         {"zero1", 3},
+                                         {"zero2", 2},
+                                         {"zero3", 3},
+                                         {"zero2", 4, 0, "server", {}, "2"}}));
   const bool feedback = GENERATE(true, false);
   CAPTURE(compress, way, feedback);
   JobOptions job = small_job(way, compress);
   job.error_feedback = feedback;
-  if (way.strategy != "ps" && way.strategy != "ddp") job.accumulate = 2;
+  if (way.strategy != "ps" && way.strategy != "ddp") job.accumulate = 2;  // at their owners, but for zero1
   const JobRun undisturbed = run(job, way);
   const test::TemporaryFolder folder;
   CHECK((save(job, way, folder) == undisturbed.workers[0].model));

@@ -83,6 +83,7 @@ void register_builtins(Registries& registries) {
       return std::make_unique<StrategyKind>(
           StrategyKind{.ring = true,
                        .buckets = stage == 1,
+                       .compresses = true,
                        .gathers = stage == 3,
                        .at_owner = stage >= 2,
                        .stage = stage,

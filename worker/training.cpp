@@ -70,13 +70,17 @@ DType parse_precision(const char* flag, const std::string& name) {
   return parse_dtype(flag, name);
 }
 
-/// What is compressed by itself: pieces, as servers take them; else whole units.
+/// What is compressed by itself: pieces, as servers take them; what an owner has of a unit, owner by owner, as each is
+/// sent what is its own; or whole units.
 std::vector<Compressor::Part> pushed_parts(const TrainSetup& setup) {
   const Layout& layout = setup.layout();
   std::vector<Compressor::Part> parts;
   if (setup.strategy().servers) {
     for (const Piece& piece : make_pieces(layout))
       if (layout.units[piece.unit].trained) parts.push_back({piece.unit, piece.range});
+  } else if (setup.strategy().stage > 0) {
+    for (std::size_t owner = 0; owner < layout.owners; ++owner)
+      for (const std::size_t unit : layout.trained()) parts.push_back({unit, layout.partition(unit).range(owner)});
   } else {
     for (const std::size_t unit : layout.trained()) parts.push_back({unit, {0, layout.units[unit].elements}});
   }

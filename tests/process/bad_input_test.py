@@ -63,7 +63,7 @@ class Flags(ProgramTest):
     def test_compression(self):
         self.refuse(["--compress", "int4"], "--compress", "int8", "'int4'")
         self.refuse(["--compress", "top-k:ratio=2"], "--compress top-k:ratio=2", "ratio")
-        self.refuse(["--strategy", "zero2", "--compress", "int8"], "--compress int8", "zero2")
+        self.refuse(["--strategy", "ddp-naive", "--compress", "int8"], "--compress int8", "ddp-naive")
         self.refuse(["--compress", "int8", "--comm-dtype", "bf16"], "--compress int8", "--comm-dtype")
         self.refuse(["--compress", "int8", "--precision", "bf16"], "--compress int8", "--comm-dtype f32")
         self.refuse(["--compress", "int8", "--checkpoint-every", "1", "--workers", "3", "--backup-workers", "1"],

@@ -187,7 +187,7 @@ class Compressed final : public Overlapped {
       : Overlapped(context, job),
         compressor_(*context.compressor),
         gathered_(context.workers * compressor_.encoded_bytes(), Category::communication, context.memory,
-                  group().arena()) {
+                  room_for(context.workers * compressor_.encoded_bytes())) {
     std::size_t begin = 0;
     std::size_t most = 0;
     for (const Range bucket : buckets()) {
@@ -219,6 +219,10 @@ class Compressed final : public Overlapped {
   }
 
  private:
+  /// What is lent to peers has room for gradients a second time (lent_bytes); more than that goes a longer way.
+  Arena* room_for(std::size_t bytes) const {
+    return bytes <= context_.layout.gradient_bytes() ? group().arena() : nullptr;
+  }
   std::size_t bytes_of(Range units) const {
     std::size_t bytes = 0;
     for_each(units, [&](UnitId /*unit*/, Elements gradient) { bytes += compressor_.codec().bytes(gradient.size()); });

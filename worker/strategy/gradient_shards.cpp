@@ -5,9 +5,11 @@
 
 namespace psring::worker {
 
-GradientShards::GradientShards(const Context& context, ShardGroups& groups, std::function<void(ring::Work&)> wait)
+GradientShards::GradientShards(const Context& context, ShardGroups& groups, MeanScatter& scatter,
+                               std::function<void(ring::Work&)> wait)
     : context_(context),
       groups_(groups),
+      scatter_(scatter),
       wait_(std::move(wait)),
       window_(context, [this](UnitId unit, ConstElements) { take_until_gone(unit); }) {
   Arena* const arena = groups.replicas() == nullptr ? nullptr : context.arena;  // where replicas reach it
@@ -17,12 +19,8 @@ GradientShards::GradientShards(const Context& context, ShardGroups& groups, std:
 }
 
 void GradientShards::reduce(UnitId unit, Micro micro) {
-  const Partition partition = context_.layout.partition(unit);
-  ring::Parts parts;
-  for (std::size_t owner = 0; owner < partition.owners(); ++owner) parts.push_back({partition.range(owner)});
   const Elements whole = window_.depart(unit);
-  reductions_.push_back(
-      {unit, micro, whole, groups_.owners().reduce_scatter(whole, parts, ring::ReduceOp::Kind::mean)});
+  reductions_.push_back({unit, micro, whole, scatter_.start({unit, unit + 1}, whole, micro.index)});
   while (!reductions_.empty() && reductions_.front().work.done()) take_first();
   groups_.advance();
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <psring/worker/strategy/gradient_window.h>
+#include <psring/worker/strategy/mean_scatter.h>
 #include <psring/worker/strategy/shard_groups.h>
 
 namespace psring::worker {
@@ -13,8 +14,9 @@ namespace psring::worker {
 /// Every micro-batch is reduced by itself, and added to what is owned; after the last that goes to the replicas.
 class GradientShards {
  public:
-  /// `wait`: how the owner waits.
-  GradientShards(const Context& context, ShardGroups& groups, std::function<void(ring::Work&)> wait);
+  /// `scatter`: among the owners of a group. `wait`: how the owner waits.
+  GradientShards(const Context& context, ShardGroups& groups, MeanScatter& scatter,
+                 std::function<void(ring::Work&)> wait);
 
   void open(UnitId unit) { window_.open(unit); }
   /// The unit's gradient is complete: on its way to the owners. Never waits.
@@ -37,6 +39,7 @@ class GradientShards {
 
   const Context& context_;
   ShardGroups& groups_;
+  MeanScatter& scatter_;
   const std::function<void(ring::Work&)> wait_;
   std::vector<Buffer> owned_;
   std::deque<Reduction> reductions_;  ///< what is not taken yet, in order

@@ -6,6 +6,7 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/strategy/gradient_shards.h>
 #include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/strategy/mean_scatter.h>
 #include <psring/worker/strategy/memory_formula.h>
 #include <psring/worker/strategy/parameter_window.h>
 #include <psring/worker/strategy/shard_groups.h>
@@ -21,23 +22,8 @@ using ring::Collective;
 using ring::Parts;
 using ring::Work;
 
-/// What each owner has of some units, in the vector in which those of them that are trained lie one after the other.
-Parts owners_of(const Layout& layout, Range units) {
-  Parts parts(layout.owners);
-  std::size_t begin = 0;
-  for (UnitId unit = units.begin; unit < units.end; ++unit) {
-    if (!layout.units[unit].trained) continue;
-    for (std::size_t owner = 0; owner < layout.owners; ++owner) {
-      const Range range = layout.partition(unit).range(owner);
-      parts[owner].push_back({begin + range.begin, begin + range.end});
-    }
-    begin += layout.units[unit].elements;
-  }
-  return parts;
-}
-
 /// What each owner has of one unit.
-Parts owners_of(const Partition& unit) {
+Parts ranges_of(const Partition& unit) {
   Parts parts;
   for (std::size_t owner = 0; owner < unit.owners(); ++owner) parts.push_back({unit.range(owner)});
   return parts;
@@ -47,12 +33,14 @@ Parts owners_of(const Partition& unit) {
 /// cut among the owners of a shard group, which are all workers where nothing else is said.
 class Zero : public WorkersOnly {
  public:
+  void begin_step(Step step) override { scatter_.begin_step(step); }
   optim::LossScaler loss_scaler() override { return optimizer_.loss_scaler(); }
 
  protected:
   explicit Zero(const Context& context)
       : WorkersOnly(context),
         groups_(context),
+        scatter_(context_, groups_.owners()),
         optimizer_(context.optimizer, context.layout, context.memory, &groups_.owners()) {}
 
   ring::ProcessGroup& owners() const { return groups_.owners(); }
@@ -72,17 +60,15 @@ class Zero : public WorkersOnly {
   Prediction predict_step(std::size_t gathers, std::size_t reductions, std::span<const Range> gathered,
                           std::span<const Range> reduced) const {
     Prediction sum{.worker_sends = 0, .worker_receives = 0, .same_bits = groups_.sums_in_rank_order(reductions > 1)};
-    const auto add = [&](Collective collective, DType type, std::span<const Range> calls) {
-      for (const Range call : calls) {
-        const Parts parts = owners_of(context_.layout, call);
+    for (std::size_t i = 0; i < gathers; ++i)
+      for (const Range call : gathered) {
         std::size_t elements = 0;
         for (UnitId unit = call.begin; unit < call.end; ++unit) elements += context_.layout.trained_elements(unit);
-        predict_call(owners(), collective, elements, type, parts, sum);
+        predict_call(owners(), Collective::all_gather, elements, context_.layout.parameter_type,
+                     owners_of(context_.layout, call), sum);
       }
-    };
-    for (std::size_t i = 0; i < gathers; ++i) add(Collective::all_gather, context_.layout.parameter_type, gathered);
     for (std::size_t i = 0; i < reductions; ++i)
-      add(Collective::reduce_scatter, context_.layout.gradient_type, reduced);
+      for (const Range call : reduced) scatter_.predict(call, sum);
     if (groups_.replicas() == nullptr) return sum;
     for (const UnitId unit : context_.layout.trained())
       predict_call(*groups_.replicas(), Collective::all_reduce, context_.layout.partition(unit).share(),
@@ -96,6 +82,7 @@ class Zero : public WorkersOnly {
   }
 
   ShardGroups groups_;
+  MeanScatter scatter_;
   LocalOptimizer optimizer_;
 };
 
@@ -155,7 +142,8 @@ class Zero1 final : public WholeParameters {
         overlap_(job.overlap),
         bucketer_(make_bucketer(context.layout, job)) {}
 
-  void begin_step(Step /*step*/) override {
+  void begin_step(Step step) override {
+    Zero::begin_step(step);
     bucketer_.begin_step();
     reductions_.clear();
     averaged_ = 0;
@@ -189,7 +177,7 @@ class Zero1 final : public WholeParameters {
 
   Prediction predict() const override {
     Prediction sum = predict_step(1, 1, bucketer_.buckets(), bucketer_.buckets());
-    sum.worker_memory = worker_memory(context_, {.optimizer = context_.layout.owners});
+    sum.worker_memory = worker_memory(context_, {.optimizer = context_.layout.owners}, scatter_.received_bytes());
     return sum;
   }
 
@@ -197,8 +185,7 @@ class Zero1 final : public WholeParameters {
   void launch(std::size_t until) {
     while (reductions_.size() < until) {
       const Range bucket = bucketer_.buckets()[reductions_.size()];
-      reductions_.push_back(owners().reduce_scatter(units_.gradients(bucket), owners_of(context_.layout, bucket),
-                                                    ring::ReduceOp::Kind::mean));
+      reductions_.push_back(scatter_.start(bucket, units_.gradients(bucket), 0));
     }
   }
   /// The next bucket is reduced among its owners. A range of each unit is this rank's: they do not lie together.
@@ -220,7 +207,7 @@ class Zero2 final : public WholeParameters {
   Zero2(const Context& context, const JobOptions& job)
       : WholeParameters(context, WholeUnits::Gradients::none),
         micros_(job.accumulate),
-        gradients_(context_, groups_, [this](Work& work) { wait(work); }) {}
+        gradients_(context_, groups_, scatter_, [this](Work& work) { wait(work); }) {}
 
   bool adds_up() const override { return false; }
 
@@ -249,7 +236,7 @@ class Zero2 final : public WholeParameters {
     Prediction sum = predict_step(1, micros_, one_by_one(), one_by_one());
     const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.backward_layers, micros_);
     const std::size_t n = context_.layout.owners;
-    sum.worker_memory = worker_memory(context_, {.gradients = n, .optimizer = n}, most);
+    sum.worker_memory = worker_memory(context_, {.gradients = n, .optimizer = n}, most + scatter_.received_bytes());
     return sum;
   }
 
@@ -264,7 +251,7 @@ class Zero3 final : public Zero {
   Zero3(const Context& context, const JobOptions& job)
       : Zero(context),
         micros_(job.accumulate),
-        gradients_(context_, groups_, [this](Work& work) { wait(work); }),
+        gradients_(context_, groups_, scatter_, [this](Work& work) { wait(work); }),
         gathers_(units()),
         parameters_(context_, job,
                     {.fetch = [this](UnitId unit, Elements whole) { gather(unit, whole); },
@@ -285,7 +272,8 @@ class Zero3 final : public Zero {
     broadcast({});
   }
 
-  void begin_step(Step /*step*/) override {
+  void begin_step(Step step) override {
+    Zero::begin_step(step);
     parameters_.drop_all();
     training_ = true;
   }
@@ -324,9 +312,9 @@ class Zero3 final : public Zero {
     Prediction sum = predict_step(0, micros_, {}, one_by_one());
     for (const UnitId unit : parameters_.fetches())
       predict_call(owners(), Collective::all_gather, context_.layout.units[unit].elements,
-                   context_.layout.parameter_type, owners_of(context_.layout.partition(unit)), sum);
+                   context_.layout.parameter_type, ranges_of(context_.layout.partition(unit)), sum);
     const std::size_t n = context_.layout.owners;
-    sum.worker_memory = worker_memory(context_, {n, n, n}, parameters_.most_bytes());
+    sum.worker_memory = worker_memory(context_, {n, n, n}, parameters_.most_bytes() + scatter_.received_bytes());
     return sum;
   }
 
@@ -336,7 +324,7 @@ class Zero3 final : public Zero {
   void gather(UnitId unit, Elements whole) {
     copy(shard(unit), owned(unit, whole));
     if (training_) {
-      gathers_[unit] = {owners().all_gather(whole, owners_of(context_.layout.partition(unit)))};
+      gathers_[unit] = {owners().all_gather(whole, ranges_of(context_.layout.partition(unit)))};
       return;
     }
     // To evaluate, and to save: control, as all broadcasts are.
@@ -364,7 +352,7 @@ class Zero3InPlace final : public Zero {
   Zero3InPlace(const Context& context, const JobOptions& job)
       : Zero(context),
         micros_(job.accumulate),
-        gradients_(context_, groups_, [this](Work& work) { wait(work); }),
+        gradients_(context_, groups_, scatter_, [this](Work& work) { wait(work); }),
         parameters_(context_, owners()) {}
 
   bool adds_up() const override { return false; }
@@ -409,7 +397,7 @@ class Zero3InPlace final : public Zero {
     Prediction sum = predict_step(0, micros_, {}, one_by_one());
     const std::size_t n = context_.layout.owners;
     const std::size_t most = GradientWindow::Replay::most_bytes(context_.layout, context_.backward_layers, micros_);
-    sum.worker_memory = worker_memory(context_, {n, n, n}, most);
+    sum.worker_memory = worker_memory(context_, {n, n, n}, most + scatter_.received_bytes());
     return sum;
   }
 
