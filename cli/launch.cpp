@@ -114,8 +114,15 @@ class CoordinatorKeeper {
   void start(const std::string& listen) {
     std::vector<std::string> argv = argv_;
     argv.insert(argv.end(), {"--listen", listen});
-    started_ = clock_.now();
-    endpoint_ = start_coordinator(cluster_, argv, started_ + join_timeout_, clock_, inherited_);
+    for (;; --restarts_left_) {
+      started_ = clock_.now();
+      try {
+        endpoint_ = start_coordinator(cluster_, argv, started_ + join_timeout_, clock_, inherited_);
+        return;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::peer_lost || restarts_left_ == 0) throw;
+      }
+    }
   }
 
   const SystemClock clock_;

@@ -66,29 +66,23 @@ class ControlLink::Impl {
   void send(const ControlMessage& message) {
     std::vector<std::byte> bytes = encode_control(message);
     const std::scoped_lock lock(mutex_);
-    if (gone_) return;
-    outgoing_.push_back(std::move(bytes));
-    ::eventfd_write(wake_.get(), 1);
+    queue(std::move(bytes));
   }
   /// The same, and again to a coordinator that takes the place of one that may not have taken it.
   void send_surely(const ControlMessage& message) {
-    if (patience() > Nanoseconds(0)) {
-      const std::scoped_lock lock(mutex_);
-      unconfirmed_.push_back(encode_control(message));
-      ++sent_;
-    }
-    send(message);
+    const std::scoped_lock lock(mutex_);
+    queue_surely(message);
   }
   void append(const std::string& file, std::span<const std::byte> bytes) {
-    send_surely(control::Append{file, {bytes.begin(), bytes.end()}, ++appends_});
+    const std::scoped_lock lock(mutex_);  // numbers are in the order in which they leave
+    queue_surely(control::Append{file, {bytes.begin(), bytes.end()}, ++appends_});
   }
   /// What every coordinator has to know, until the epoch is over.
   void tell(const ControlMessage& message) {
-    {
-      const std::scoped_lock lock(mutex_);
-      standing_.push_back(encode_control(message));
-    }
-    send(message);
+    std::vector<std::byte> bytes = encode_control(message);
+    const std::scoped_lock lock(mutex_);
+    standing_.push_back(bytes);
+    queue(std::move(bytes));
   }
 
   std::vector<Member> members(Moment deadline) const {
@@ -167,6 +161,20 @@ class ControlLink::Impl {
   }
 
  private:
+  // REQUIRES: the mutex is held.
+  void queue(std::vector<std::byte> bytes) {
+    if (gone_) return;
+    outgoing_.push_back(std::move(bytes));
+    ::eventfd_write(wake_.get(), 1);
+  }
+  void queue_surely(const ControlMessage& message) {
+    std::vector<std::byte> bytes = encode_control(message);
+    if (welcome_ && welcome_->patience > Nanoseconds(0)) {
+      unconfirmed_.push_back(bytes);
+      ++sent_;
+    }
+    queue(std::move(bytes));
+  }
   control::Hello hello() const {
     return {options_.role, options_.rank, options_.host_id, host_name(), static_cast<std::uint32_t>(::getpid())};
   }

@@ -25,11 +25,10 @@ std::string to_string(Peer peer) { return fmt::format("{} {}", to_string(peer.ro
 
 std::string_view to_string(FrameType type) {
   static constexpr std::string_view kNames[kFrameTypes] = {
-      "?",         "hello",   "challenge",  "proof",          "accepted",   "refused",   "layout",
-      "layout_ok", "initial", "push",       "push_ack",       "pull",       "push_pull", "values",
-      "verdict",   "failed",  "all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier",
-      "message",   "save",    "saved",      "leave",          "replicate",  "state",     "replicated",
-      "acknowledge"};
+      "?",          "hello",          "challenge",  "proof",      "accepted",   "refused", "layout",  "layout_ok",
+      "initial",    "push",           "push_ack",   "pull",       "push_pull",  "values",  "verdict", "failed",
+      "all_reduce", "reduce_scatter", "all_gather", "broadcast",  "barrier",    "message", "save",    "saved",
+      "leave",      "replicate",      "state",      "replicated", "acknowledge"};
   const auto index = static_cast<std::size_t>(type);
   return index < kFrameTypes ? kNames[index] : "?";
 }

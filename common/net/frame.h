@@ -55,9 +55,9 @@ enum class FrameType : std::uint8_t {
   saved = 23,    ///< answers it: the part is on the disk
   leave = 24,    ///< from a worker to servers: it pushes nothing more, and nobody waits for it
   // Between a server and its follower (server/replication.h).
-  replicate = 25,   ///< a gradient that a worker pushed, passed on: `relayed` and `group` say as what, and of whom
-  state = 26,       ///< the same of any other frame that changes what the server has; or a part of what it has
-  replicated = 27,  ///< the follower has taken `version` frames
+  replicate = 25,    ///< a gradient that a worker pushed, passed on: `relayed` and `group` say as what, and of whom
+  state = 26,        ///< the same of any other frame that changes what the server has; or a part of what it has
+  replicated = 27,   ///< the follower has taken `version` frames
   acknowledge = 28,  ///< of a reliable link: tells what has arrived, where no other frame does
 };
 

@@ -23,7 +23,6 @@ std::uint32_t check_of(FrameHeader header, std::span<const std::byte> payload) {
   return crc32c(payload, crc32c(bytes));
 }
 
-
 /// The number with these low bits that is nearest to `near`.
 std::uint64_t widen(std::uint32_t low, std::uint64_t near) {
   const auto away = static_cast<std::int32_t>(low - static_cast<std::uint32_t>(near));
