@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/json_number.h>
 #include <psring/common/net/frame.h>
 #include <psring/optim/checkpoint.h>
 
@@ -55,17 +56,20 @@ std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) 
   if (text.size() < head || checksum_of(std::string_view(text).substr(head)) != text.substr(0, head))
     fail(ErrorKind::data, "{}: damaged: it has another checksum than it should", path.string());
   std::vector<ShardEntry> shards;
+  const std::string where = path.string() + ": damaged";
   try {
     const Json json = Json::parse(text);
-    if (json.at("format").get<std::uint64_t>() != kFormat)
+    if (json.at("format") != kFormat)
       fail(ErrorKind::data, "{}: format {}, this psring reads {}", path.string(), json["format"].dump(), kFormat);
-    manifest.step = json.at("step");
+    manifest.step = whole_number_at<std::uint64_t>(json, where, "step");
     manifest.facts = json.at("facts");
     manifest.scalars = json.at("scalars");
     for (const Json& tensor : json.at("tensors"))
-      manifest.tensors.push_back({tensor.at("name"), tensor.at("shape"), tensor.at("arrays")});
+      manifest.tensors.push_back(
+          {tensor.at("name"), whole_numbers_at<std::size_t>(tensor, where, "shape"), tensor.at("arrays")});
     for (const Json& shard : json.at("shards"))
-      shards.push_back({shard.at("file"), shard.at("bytes"), shard.at("crc32c")});
+      shards.push_back({shard.at("file"), whole_number_at<std::uint64_t>(shard, where, "bytes"),
+                        whole_number_at<std::uint32_t>(shard, where, "crc32c")});
   } catch (const Json::exception& error) {
     fail(ErrorKind::data, "{}: damaged: {}", path.string(), error.what());
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/json_number.h>
 #include <psring/common/net/frame.h>
 #include <psring/optim/checkpoint_shard.h>
 
@@ -95,19 +96,21 @@ void ShardFile::read_index() {
   index_crc_ = net::crc32c(bytes_of(index));
   if (index_crc_ != footer.index_crc) fail_damaged("its index has another checksum than it should");
   // What has the right checksum was written by psring, if by another version.
+  const std::string where = path() + ": damaged: its index";
   try {
     const Json json = Json::parse(index);
-    if (json.at("format").get<std::uint64_t>() != kFormat)
+    if (json.at("format") != kFormat)
       fail(ErrorKind::data, "{}: format {}, this psring reads {}", path(), json["format"].dump(), kFormat);
-    step_ = json.at("step").get<std::uint64_t>();
+    step_ = whole_number_at<std::uint64_t>(json, where, "step");
     for (const Json& entry : json.at("segments")) {
       const auto dtype = entry.at("dtype").get<std::string>();
       if (dtype != kF32) fail(ErrorKind::data, "{}: elements of type {}, this psring reads {}", path(), dtype, kF32);
       Segment segment{.tensor = entry.at("tensor"),
                       .array = entry.at("array"),
-                      .range = {entry.at("begin"), entry.at("end")},
-                      .offset_bytes = entry.at("offset"),
-                      .crc = entry.at("crc32c")};
+                      .range = {whole_number_at<std::size_t>(entry, where, "begin"),
+                                whole_number_at<std::size_t>(entry, where, "end")},
+                      .offset_bytes = whole_number_at<std::uint64_t>(entry, where, "offset"),
+                      .crc = whole_numbers_at<std::uint32_t>(entry, where, "crc32c")};
       if (segment.range.empty() || segment.offset_bytes > data_bytes ||
           segment.range.size() > (data_bytes - segment.offset_bytes) / sizeof(float) ||
           segment.crc.size() != (segment.range.size() + kSegmentBlock - 1) / kSegmentBlock)

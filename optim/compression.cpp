@@ -105,7 +105,14 @@ class Sign final : public Codec {
       float sums[kLanes] = {};
       for (std::size_t i = block.begin; i < block.end; ++i) sums[i % kLanes] += std::abs(values[i]);
       const float sum = std::accumulate(std::begin(sums), std::end(sums), 0.0F);
-      store(out, b, sum / static_cast<float>(block.size()));
+      const auto size = static_cast<float>(block.size());
+      float mean = sum / size;
+      if (!std::isfinite(mean))  // the sum may be too large for a float, and never is for a double
+        mean = static_cast<float>(std::accumulate(
+            values.begin() + static_cast<std::ptrdiff_t>(block.begin),
+            values.begin() + static_cast<std::ptrdiff_t>(block.end), 0.0,
+            [&](double all, float value) { return all + std::abs(value) / static_cast<double>(size); }));
+      store(out, b, mean);
       for (std::size_t i = block.begin; i < block.end; i += 8) {
         std::uint32_t byte = 0;
         for (std::size_t k = 0; k < std::min<std::size_t>(8, block.end - i); ++k)

@@ -1,7 +1,10 @@
 // What checkpoints hold, for whoever cuts it anew; and what is said where they are damaged.
+#include <cstring>
+
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/frame.h>
 #include <psring/tests/support/checkpoints.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
@@ -126,6 +129,55 @@ TEST_CASE("what is cut short, swapped or gone is found") {
   check_damage();
   change(saved.of(1) / "manifest.json", [](std::string& b) { b.resize(b.size() / 2); });
   CHECK_THAT(damage(saved.of(2)), Contains(file.string()) && Contains("no older one is whole"));
+}
+
+TEST_CASE("numbers that are no counts are damage, even with the right checksum") {
+  const Saved saved({1});
+  const std::string number =
+      GENERATE(values<std::string>({"-1", "0.5", "2e+42", "-1e300", "18446744073709551616", "\"1\""}));
+  const auto replace = [&](std::string& text, const std::string& key) {
+    const std::size_t begin = text.find_first_not_of(" [\n", text.find("\"" + key + "\":") + key.size() + 3);
+    REQUIRE(begin < text.size());
+    text.replace(begin, text.find_first_of(",]}\n", begin) - begin, number);
+  };
+  const auto bytes_of = [](const std::string& text) { return std::as_bytes(std::span(text)); };
+  SECTION("of the manifest") {
+    const fs::path file = saved.of(1) / "manifest.json";
+    for (const char* key : {"step", "shape", "bytes"}) {
+      const std::string whole = test::read_file(file.string());
+      change(file, [&](std::string& text) {
+        replace(text, key);
+        const std::string rest = text.substr(text.find(',') + 1);
+        text = fmt::format("{{\"crc32c\": \"{:08x}\",{}", net::crc32c(bytes_of(rest)), rest);
+      });
+      CAPTURE(key, number);
+      CHECK_THAT(damage(saved.of(1)), Contains(file.string() + ": damaged: '" + key + "'") && Contains("whole number"));
+      test::write_file(file.string(), whole);
+    }
+  }
+  SECTION("of a shard's index") {
+    const fs::path file = saved.of(1) / "server-0.shard";
+    for (const char* key : {"step", "begin", "end", "offset", "crc32c"}) {
+      const std::string whole = test::read_file(file.string());
+      change(file, [&](std::string& text) {
+        std::uint64_t size = 0;
+        std::memcpy(&size, text.data() + text.size() - 16, 8);
+        std::string index = text.substr(text.size() - 16 - size, size);
+        std::string footer = text.substr(text.size() - 16);
+        text.resize(text.size() - 16 - size);
+        replace(index, key);
+        size = index.size();
+        const std::uint32_t crc = net::crc32c(bytes_of(index));
+        std::memcpy(footer.data(), &size, 8);
+        std::memcpy(footer.data() + 8, &crc, 4);
+        text += index + footer;
+      });
+      CAPTURE(key, number);
+      CHECK_THAT(damage(saved.of(1)),
+                 Contains(file.string()) && Contains(fmt::format("'{}'", key)) && Contains("whole number"));
+      test::write_file(file.string(), whole);
+    }
+  }
 }
 
 TEST_CASE("a checkpoint in which an element is missing, or stands twice, is not completed") {

@@ -69,6 +69,35 @@ TEST_CASE("int8 is within half a step of its block's scale, bf16 within its own"
   for (std::size_t i = 0; i < 1000; ++i) CHECK(std::abs(sixteen[i] - values[i]) <= std::abs(values[i]) / 256);
 }
 
+TEST_CASE("what is finite stays finite, however small or large") {
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  constexpr float kHuge = 0x1p127F;
+  std::vector<float> denormals(1500);
+  for (std::size_t i = 0; i < denormals.size(); ++i)
+    denormals[i] = static_cast<float>(i % 7) * (i % 2 ? kTiny : -kTiny);
+  std::vector<float> mixed = normal_values(1500, 6);
+  for (std::size_t i = 0; i < mixed.size(); i += 3) mixed[i] = denormals[i + 1];
+  std::vector<float> small = mixed;  // the largest of a block is normal, and 127 of its kind are no number
+  for (float& value : small) value *= 0x1p-124F;
+  std::vector<float> huge(1500, kHuge);
+  huge[1] = -kHuge;
+  for (const char* text : kCodecs)
+    for (const std::vector<float>& values : {denormals, mixed, small, huge}) {
+      CAPTURE(text, values[0], values[1]);
+      const std::vector<float> read = there_and_back(*optim::make_codec(text, true), values);
+      for (const float value : read) CHECK(std::isfinite(value));
+    }
+  const auto int8 = optim::make_codec("int8", true);
+  // What is too small for a scale is zero: it is all lost, and kept by feedback.
+  for (const std::vector<float>& values : {denormals, small})
+    CHECK(there_and_back(*int8, values) == std::vector<float>(values.size()));
+  const auto sign = optim::make_codec("sign", true);
+  CHECK(there_and_back(*sign, huge)[0] == Approx(kHuge));
+  CHECK(there_and_back(*sign, huge)[1] == Approx(-kHuge));
+  huge[2] = std::numeric_limits<float>::infinity();
+  CHECK(std::isinf(there_and_back(*sign, huge)[0]));  // it has to be seen
+}
+
 TEST_CASE("sign keeps signs and each block's mean magnitude") {
   const std::vector<float> values = normal_values(1500, 2);
   const std::vector<float> read = there_and_back(*optim::make_codec("sign", true), values);

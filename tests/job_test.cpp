@@ -70,6 +70,24 @@ TEST_CASE("what is no job is a data error") {
   }
 }
 
+TEST_CASE("a count that is no whole number is a data error, whatever a conversion would make of it") {
+  ordered_json defaults = ordered_json::parse(to_json({}));
+  defaults["steps"] = 7;  // one that may be missing
+  std::size_t counts = 0;
+  for (const auto& [name, value] : defaults.items()) {
+    if (!value.is_number_unsigned()) continue;
+    ++counts;
+    for (const char* number : {"-1", "0.5", "2e+42", "-1e300", "18446744073709551616", "true"}) {
+      ordered_json wrong = defaults;
+      wrong[name] = ordered_json::parse(number);
+      CAPTURE(name, number);
+      CHECK_THAT(error_of(ErrorKind::data, [&] { job_from_json(wrong.dump()); }),
+                 Catch::Contains("the job's description: '" + name + "': expected a whole number"));
+    }
+  }
+  CHECK(counts > 10);
+}
+
 TEST_CASE("a worker's batch is its share of the global one") {
   JobOptions job;
   job.global_batch = 120;

@@ -1,8 +1,10 @@
 #include <charconv>
+#include <concepts>
 
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/json_number.h>
 #include <psring/common/proc/job.h>
 
 namespace psring {
@@ -93,13 +95,19 @@ template <class T>
 void write(nlohmann::ordered_json& json, const std::optional<T>& value) {
   if (value) json = *value;
 }
+constexpr const char* kDescription = "the job's description";
+
 template <class T>
-void read(const nlohmann::ordered_json& json, T& value) {
-  value = json.get<T>();
+void read(const nlohmann::ordered_json& json, const char* name, T& value) {
+  if constexpr (std::unsigned_integral<T> && !std::same_as<T, bool>)
+    value = whole_number<T>(json, kDescription, name);
+  else
+    value = json.get<T>();
 }
 template <class T>
-void read(const nlohmann::ordered_json& json, std::optional<T>& value) {
-  value = json.is_null() ? std::nullopt : std::optional<T>(json.get<T>());
+void read(const nlohmann::ordered_json& json, const char* name, std::optional<T>& value) {
+  value.reset();
+  if (!json.is_null()) read(json, name, value.emplace());
 }
 
 }  // namespace
@@ -127,9 +135,9 @@ JobOptions job_from_json(const std::string& text) {
   JobOptions options;
   try {
     const auto json = nlohmann::ordered_json::parse(text);
-    for_each_field(options, [&](const char* name, auto& field) { read(json.at(name), field); });
+    for_each_field(options, [&](const char* name, auto& field) { read(json.at(name), name, field); });
   } catch (const nlohmann::json::exception& error) {
-    fail(ErrorKind::data, "the job's description: {}", error.what());
+    fail(ErrorKind::data, "{}: {}", kDescription, error.what());
   }
   return options;
 }
