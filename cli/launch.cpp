@@ -106,7 +106,7 @@ class CoordinatorKeeper {
   /// How it ended, waiting so long for it to do so by itself.
   std::optional<ProcessExit> end(Nanoseconds patience) {
     if (!exit_) exit_ = cluster_.next_exit(clock_.now() + patience);
-    if (!exit_) cluster_.terminate_all(std::chrono::seconds(1));
+    if (!exit_) cluster_.terminate_all(std::min<Nanoseconds>(patience, std::chrono::seconds(1)));
     return exit_;
   }
 
@@ -179,7 +179,8 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const I
   while (!result.joined && result.status != kInterruptedStatus && coordinator.was_started_again()) result = run();
   // The coordinator ends by itself once its members have left; what it wrote is whole then. Of a job that has
   // failed it may be the cause.
-  const auto exit = coordinator.end(std::chrono::seconds(result.status == 0 ? 15 : 3));
+  const auto patience = std::chrono::seconds(result.coordinator_was_silent ? 0 : result.status == 0 ? 15 : 3);
+  const auto exit = coordinator.end(patience);
   if (result.status == 0 && job.max_restarts > 0) return {};  // what it was needed for is done
   if (exit && exit->signal != 0 && result.status != kInterruptedStatus)
     return {exit_status(ErrorKind::peer_lost),

@@ -107,7 +107,7 @@ class Agent {
       if (signals_.take()) break;
     }
     end_roles();
-    return {exit_status(error.kind()), error.what()};
+    return {exit_status(error.kind()), error.what(), true, link_.silent()};
   }
 
   void end_roles() {

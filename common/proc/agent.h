@@ -35,6 +35,7 @@ struct AgentResult {
   int status = 0;     ///< the job's exit status; 130 where we were interrupted
   std::string cause;  ///< one line, the first cause; empty where all went well
   bool joined = true;
+  bool coordinator_was_silent = false;  ///< and is not waited for any more
 };
 
 /// The agent's life: joins the job, starts the roles it is told to as
