@@ -50,9 +50,10 @@ test::Frame read_frame(fuzz::Input& in, const Layout& layout, const std::vector<
     frame.header.step = in.below(4);
     frame.payload = payload_of(in, optim::ExactSum::kBytes * in.below(10));
   } else if (what == 4) {
-    frame.header.type = FrameType::save;
     frame.header.sender_rank = worker;
     frame.header.step = in.odd_number();
+    frame.header.type = in.below(2) == 0 ? FrameType::save : FrameType::saved;
+    frame.header.version = in.below(4);
   } else {
     const std::vector<float> values(layout.units[piece.unit].elements, static_cast<float>(in.byte()));
     const FrameType types[] = {FrameType::push, FrameType::push_pull, FrameType::initial};
