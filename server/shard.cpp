@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <ranges>
 #include <utility>
 
 #include <psring/common/base/error.h>
@@ -491,8 +490,10 @@ void Shard::on_saved(const FrameHeader& header) {
 }
 
 std::optional<std::uint64_t> Shard::save_due() const {
-  if (!save_ || std::cmp_less(std::ranges::count(written_ | std::views::values, save_->step), save_->version))
-    return std::nullopt;
+  if (!save_) return std::nullopt;
+  const auto written =
+      std::ranges::count_if(written_, [&](const auto& by_worker) { return by_worker.second == save_->step; });
+  if (std::cmp_less(written, save_->version)) return std::nullopt;
   if (std::any_of(slots_.begin(), slots_.end(),
                   [&](const Slot& slot) { return trained(slot) && slot.version != save_->step; }))
     return std::nullopt;
