@@ -58,8 +58,9 @@ class ServerLife {
     // Shared with the membership, whose links close last: they may still read what the shard answered with.
     const auto arena = std::make_shared<Arena>(kNothing);
     member_.keep(arena);
-    if (shard_) shard_->begin_epoch();
-    const bool has_state = whole_ && shard_->elements() > 0;
+    const bool keeps = job_.recovery == "servers";  // else all begin anew
+    if (shard_ && keeps) shard_->begin_epoch();
+    const bool has_state = keeps && whole_ && shard_->elements() > 0;
     const std::vector<net::Member> members =
         member_.meet(member_.links().listen(), has_state ? shard_->version() : 0, has_state);
     const bool follows = member_.rank() >= job_.servers;
