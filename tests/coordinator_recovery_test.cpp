@@ -172,6 +172,25 @@ TEST_CASE("where the state is lost, all begin anew") {
   CHECK_FALSE(job.coordinator.result().failure);
 }
 
+TEST_CASE("who is to be ended joins no more, and so leaves its place to who is started then") {
+  Job job(recoverable(2, 0, Keepers::workers));
+  job.start();
+  job.kill(kWorker0, "w0");
+  CHECK(job.started() == std::vector{kWorker0});
+  job.ready("w1", 1);  // it has nothing: all begin anew
+  job.join(kWorker0, "late");
+  CHECK_FALSE(job.has<control::Welcome>("late"));
+  job.forget();
+  job.kill(kWorker0, "late");
+  job.kill(kWorker1, "w1");
+  CHECK(job.started() == std::vector{kWorker0, kWorker1});
+  job.join(kWorker0, "anew0");
+  job.join(kWorker1, "anew1");
+  job.ready("anew0", 2);
+  job.ready("anew1", 2);
+  CHECK(job.has<control::Members>("anew0"));
+}
+
 TEST_CASE("workers that have all of the state go on with it, unless all of them are lost") {
   Job job(recoverable(2, 0, Keepers::workers));
   job.start();

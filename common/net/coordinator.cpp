@@ -121,6 +121,8 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
   }
   const Peer place{message.role, *rank};
   if (const auto dead = dead_.find(place); dead != dead_.end() && dead->second == message.pid) return;
+  // Nor is this one a member, but the one that is started once it has ended.
+  if (is_role(place.role) && ending_.contains(plan_.colocated ? Peer{Role::worker, place.rank} : place)) return;
   const Peer duty = free_duty(place);
   State& state = members_[place];
   state.member = {duty, message.host_id, message.hostname, message.pid, {}};
