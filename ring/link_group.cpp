@@ -534,10 +534,11 @@ void LinkEngine::let_words_leave() {
       if (r != rank_ && transport_.in_flight_bytes({net::Role::worker, static_cast<std::uint32_t>(r)}) > 0) return true;
     return false;
   };
-  while (leaving() && clock_.now() < limit) {
+  for (std::size_t errors = 0; leaving() && clock_.now() < limit;) {
     try {
       transport_.receive(clock_.now() + kLook);
-    } catch (const Error&) {  // others break, too
+    } catch (const Error&) {  // others break, too; but a transport that says so again and again sends nothing more
+      if (++errors > ranks_) return;
     }
   }
 }
