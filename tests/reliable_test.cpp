@@ -10,6 +10,7 @@
 #include <psring/common/net/faulty.h>
 #include <psring/common/net/in_process.h>
 #include <psring/common/net/reliable.h>
+#include <psring/common/net/simulated.h>
 
 using namespace psring;
 using namespace psring::net;
@@ -123,6 +124,22 @@ TEST_CASE("wake ends a receive that waits, and the next where none does") {
   std::thread thread([&] { server.transport->wake(); });
   CHECK(!server.transport->receive(kNever));
   thread.join();
+}
+
+TEST_CASE("a wake that comes as receive looks for what is there ends it, too") {
+  SimulatedNetwork network({.peers = {kWorker, kServer}});
+  const auto transport =
+      make_reliable_transport({std::shared_ptr<void>(), &network.transport(kWorker)},
+                              {.clock = &network.clock(), .keeper = false, .linger = Nanoseconds(0)});
+  network.run([&](std::size_t place) {
+    if (place == 0) {
+      CHECK_FALSE(transport->receive(kNever));
+      CHECK(network.clock().now() - Moment{} < 10us);
+    } else {
+      network.clock().sleep_until(Moment{} + 500ns);  // a look takes 1 us
+      transport->wake();
+    }
+  });
 }
 
 TEST_CASE("what has not left is in flight, what has is not") {

@@ -169,6 +169,7 @@ std::optional<Message> Reliable::next(Moment deadline) {
       throw error;
     }
     flush(true);
+    if (woken_.exchange(false)) return std::nullopt;  // a look above may have taken the inner transport's wake
     const Moment now = clock_.now();
     if (now >= deadline) return std::nullopt;
     const Moment until = std::min(deadline, due());
