@@ -313,6 +313,37 @@ TEST_CASE("who dies may come back, as another, to whom nothing comes that was fo
   CHECK(got == expected);
 }
 
+TEST_CASE("who is killed in a run is dead until it comes back, though nobody else can go on") {
+  const bool stuck = GENERATE(false, true);
+  SimulatedNetwork network({.peers = {kWorker, kServer}, .limit = stuck ? Nanoseconds(3ms) : Nanoseconds::max()});
+  std::vector<Nanoseconds> began;
+  const auto run = [&] {
+    network.run([&](std::size_t place) {
+      const Clock& clock = network.clock();
+      if (place == 1) {
+        began.push_back(clock.now() - Moment{});
+        while (network.incarnation(1) == 0) network.transport(1).receive(kNever);
+        return;
+      }
+      clock.sleep_until(Moment{} + 1ms);
+      network.kill(1, 5ms);
+      network.kill(1);  // it is dead
+      CHECK(network.dead(1));
+      clock.sleep_until(Moment{} + 2ms);
+      CHECK(network.dead(1));
+      if (stuck) network.transport(0).receive(kNever);
+      clock.sleep_until(Moment{} + 7ms);
+      CHECK_FALSE(network.dead(1));
+    });
+  };
+  if (stuck) {
+    CHECK_THROWS_WITH(run(), Contains("link is closed") || Contains("deadlock"));
+  } else {
+    run();
+    CHECK(began == std::vector<Nanoseconds>{0ms, 6ms});
+  }
+}
+
 TEST_CASE("who is told of a deadlock is told by role, where there are others than workers") {
   SimulatedNetwork network({.peers = {kWorker, kServer}});
   std::string error;

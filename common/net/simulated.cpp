@@ -33,7 +33,7 @@ struct Event {
   std::shared_ptr<Message> message = nullptr;  ///< shared because a priority queue only hands out copies
   std::uint32_t from_life = 0;                 ///< incarnations of both
   std::uint32_t to_life = 0;
-  std::size_t death = 0;  ///< of `dies`: which of the options
+  std::optional<Nanoseconds> returns_after{};  ///< of `dies`
 
   friend bool operator>(const Event& a, const Event& b) {
     return std::tie(a.time, a.tie, a.order) > std::tie(b.time, b.tie, b.order);
@@ -45,7 +45,9 @@ struct Participant {
   Participant(Peer who, const LinkSpec& link) : peer(who), card(link) {}
 
   bool has_news() const { return !inbox.empty() || !lost.empty() || woken || dead || stuck; }
-  bool able() const { return !ended && !away && (!waits || expired || (sleeps ? dead || stuck : has_news())); }
+  bool able() const {
+    return !ended && (!away || stuck) && (!waits || expired || (sleeps ? dead || stuck : has_news()));
+  }
 
   const Peer peer;
   LinkShaper card;
@@ -73,10 +75,11 @@ class SimulatedNetwork::State {
  public:
   explicit State(const Options& options) : options_(options), rng_({options.seed, Purpose::network}) {
     for (const Peer peer : options_.peers) places_.emplace_back(peer, options_.link);
-    for (std::size_t i = 0; i < options_.deaths.size(); ++i) {
-      const Death& death = options_.deaths[i];
-      add({.time = Moment{} + death.at, .kind = Event::Kind::dies, .to = death.place, .death = i});
-    }
+    for (const Death& death : options_.deaths)
+      add({.time = Moment{} + death.at,
+           .kind = Event::Kind::dies,
+           .to = death.place,
+           .returns_after = death.returns_after});
   }
 
   Moment now() const {
@@ -108,6 +111,14 @@ class SimulatedNetwork::State {
   std::uint32_t incarnation(std::size_t place) const {
     const std::scoped_lock lock(mutex_);
     return places_[place].incarnation;
+  }
+  bool dead(std::size_t place) const {
+    const std::scoped_lock lock(mutex_);
+    return places_[place].dead;
+  }
+  void kill(std::size_t place, std::optional<Nanoseconds> returns_after) {
+    const std::scoped_lock lock(mutex_);
+    die({.time = now_, .to = place, .returns_after = returns_after});
   }
 
  private:
@@ -161,7 +172,7 @@ SimulatedNetwork::State::End SimulatedNetwork::State::end(std::size_t place) {
   std::unique_lock lock(mutex_);
   Participant& self = places_[place];
   heard_ = now_;
-  if (!self.dead || !self.returns) {
+  if (!self.dead || !self.returns || self.stuck) {
     self.ended = true;
     pass_on();
     if (running_) places_[*running_].turn.release();
@@ -322,7 +333,7 @@ void SimulatedNetwork::State::die(const Event& event) {
   if (self.ended || self.away || self.dead) return;
   self.dead = true;
   self.returns.reset();
-  if (const auto& after = options_.deaths[event.death].returns_after) self.returns = now_ + *after;
+  if (event.returns_after) self.returns = now_ + *event.returns_after;
   for (std::size_t other = 0; other < places_.size(); ++other)
     if (other != event.to)
       add({.time = now_ + options_.link.delay,
@@ -454,6 +465,12 @@ Transport& SimulatedNetwork::transport(Peer peer) {
 }
 
 std::uint32_t SimulatedNetwork::incarnation(std::size_t place) const { return state_->incarnation(place); }
+
+bool SimulatedNetwork::dead(std::size_t place) const { return state_->dead(place); }
+
+void SimulatedNetwork::kill(std::size_t place, std::optional<Nanoseconds> returns_after) {
+  state_->kill(place, returns_after);
+}
 
 const ByteLedger& SimulatedNetwork::bytes(std::size_t place) const { return state_->ledger(place); }
 

@@ -64,6 +64,10 @@ class SimulatedNetwork {
   Transport& transport(Peer peer);
   /// How often it has come back so far.
   std::uint32_t incarnation(std::size_t place) const;
+  /// It has died, and has not come back.
+  bool dead(std::size_t place) const;
+  /// For use within `run`: it dies now, as of Options::deaths. Where it is dead or has ended that changes nothing.
+  void kill(std::size_t place, std::optional<Nanoseconds> returns_after = {});
   const ByteLedger& bytes(std::size_t place) const;
   /// Begins at Moment{}.
   const Clock& clock() const;
