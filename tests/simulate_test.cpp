@@ -1,4 +1,6 @@
 // Whole jobs over bad networks, one for each seed. `scripts/simulate` runs more of them.
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -8,6 +10,7 @@
 #include <psring/tests/simulate/simulation.h>
 
 using namespace psring;
+using test::Bug;
 using test::draw_scenario;
 using test::Examiner;
 using test::Scenario;
@@ -19,11 +22,27 @@ TEST_CASE("2,000 jobs end as they would over a good network") {
   Examiner examiner;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed)
     if (const auto finding = examiner.examine(seed)) FAIL_CHECK(*finding << "; again: scripts/simulate 1 " << seed);
-  CHECK(examiner.retransmitted() > kSeeds);  // there was trouble
+  const Examiner::Totals& totals = examiner.totals();
+  CHECK(totals.retransmitted > kSeeds);  // there was trouble
+  CHECK(totals.crashed > kSeeds / 4);
+  CHECK(totals.promoted > 50);
+  CHECK(totals.begun_anew > 50);
+}
+
+TEST_CASE("a planted bug is found within 1,000 seeds") {
+  const auto bug = GENERATE(Bug::early_answers, Bug::double_updates);
+  constexpr std::uint64_t kSeeds = 1000;
+  Examiner examiner;
+  std::optional<std::string> finding;
+  std::uint64_t seed = 0;
+  while (!finding && seed < kSeeds) finding = examiner.examine(seed++, bug);
+  INFO((finding ? *finding : "nothing found"));
+  CHECK(finding);
+  if (finding) CHECK_FALSE(examiner.examine(seed - 1));  // it was the bug
 }
 
 TEST_CASE("a seed is run again as it was, to the nanosecond and the bit") {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
     const SimulatedRun first = simulate(draw_scenario(seed));
     CHECK(first == simulate(draw_scenario(seed)));

@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   const auto began = std::chrono::steady_clock::now();
   std::atomic<std::uint64_t> next{0};
   std::atomic<std::uint64_t> failures{0};
-  std::atomic<std::uint64_t> retransmitted{0};
+  psring::test::Examiner::Totals all;
   std::mutex printing;
   {
     std::vector<std::jthread> threads;
@@ -50,12 +50,16 @@ int main(int argc, char** argv) {
             std::fflush(stdout);
           }
         }
-        retransmitted += examiner.retransmitted();
+        const std::scoped_lock lock(printing);
+        all += examiner.totals();
       });
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   fmt::print("{} seeds from {}: {} failures, {} frames sent again, {:.1f} s, {:.2f} ms a seed\n", *seeds, *first,
-             failures.load(), retransmitted.load(), seconds,
+             failures.load(), all.retransmitted, seconds,
              *seeds == 0 ? 0 : 1e3 * seconds / static_cast<double>(*seeds));
+  fmt::print(
+      "{} of them with crashes: {} processes, {} times a server and its follower changed places, {} begun anew\n",
+      all.crashed, all.crashes, all.promoted, all.begun_anew);
   return failures == 0 ? 0 : 6;
 }

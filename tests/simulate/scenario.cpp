@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <random>
 #include <string_view>
@@ -17,22 +18,25 @@ struct Way {
   std::string_view strategy;
   std::string_view consistency = "bsp";
   std::string_view optimizer_on = "server";
+  std::string_view recovery = "checkpoint";  ///< as cli/options.cpp resolves it
 };
 
-constexpr std::array<Way, 14> kWays = {{{"ps", "ps"},
+constexpr std::array<Way, 14> kWays = {{{"ps", "ps", "bsp", "server", "servers"},
+                                        {"ps-zero2", "ps-zero2", "bsp", "server", "servers"},
+                                        {"ps-zero3", "ps-zero3", "bsp", "server", "servers"},
+                                        {"ddp", "ddp", "bsp", "server", "workers"},
                                         {"ps, optimizer on workers", "ps", "bsp", "worker"},
-                                        {"ps-zero2", "ps-zero2"},
-                                        {"ps-zero3", "ps-zero3"},
-                                        {"ps, ssp:0", "ps", "ssp:0"},
-                                        {"ps, ssp:2", "ps", "ssp:2"},
-                                        {"ps, asp", "ps", "asp"},
-                                        {"ps-zero2, ssp:1", "ps-zero2", "ssp:1"},
-                                        {"ps-zero3, asp", "ps-zero3", "asp"},
-                                        {"ddp", "ddp"},
+                                        {"ps, ssp:0", "ps", "ssp:0", "server", "servers"},
+                                        {"ps, ssp:2", "ps", "ssp:2", "server", "servers"},
+                                        {"ps, asp", "ps", "asp", "server", "servers"},
+                                        {"ps-zero2, ssp:1", "ps-zero2", "ssp:1", "server", "servers"},
+                                        {"ps-zero3, asp", "ps-zero3", "asp", "server", "servers"},
                                         {"ddp-naive", "ddp-naive"},
                                         {"zero1", "zero1"},
                                         {"zero2", "zero2"},
                                         {"zero3", "zero3"}}};
+/// The first of them go on with the bits that they would have had: what crashes are mostly for.
+constexpr std::size_t kExact = 4;
 
 /// Draws by the standard's generator, which is the same everywhere; its distributions are not.
 class Draw {
@@ -48,8 +52,8 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-JobOptions draw_job(Draw& draw) {
-  const Way& way = draw.of(kWays);
+JobOptions draw_job(Draw& draw, bool crashes) {
+  const Way& way = crashes && draw.below(4) > 0 ? kWays[draw.below(kExact)] : draw.of(kWays);
   const bool servers = way.strategy.starts_with("ps");
   const bool asynchronous = way.consistency != "bsp";
   const bool at_owner = way.strategy.starts_with("ps-zero");
@@ -71,16 +75,45 @@ JobOptions draw_job(Draw& draw) {
   job.steps = 3;
   job.seed = 7;
   job.overlap = false;  // a thread of the group's own would be one that the network does not know of
+  if (crashes) {
+    job.max_restarts = 100;
+    job.recovery = way.recovery;
+    const bool followed = servers && !asynchronous && way.optimizer_on == "server";
+    job.replicas = followed && draw.below(4) > 0 ? 1 : 0;
+  }
   if (!servers) job.algorithm = draw.of(std::array{"auto", "ring", "exchange", "halving-doubling"});
   return job;
 }
 
+/// Of any process but the coordinator's, at any moment of most jobs' lives. Of those with followers mostly servers.
+std::vector<net::SimulatedNetwork::Death> draw_crashes(Draw& draw, const JobOptions& job) {
+  const std::size_t places = job.workers + job.servers * (1 + job.replicas);
+  std::vector<net::SimulatedNetwork::Death> crashes(1 + draw.below(3));
+  for (auto& crash : crashes) {
+    const bool server = draw.below(2) == 0 && job.replicas > 0;
+    crash.place = server ? job.workers + draw.below(job.servers) : draw.below(places);
+    crash.at = Nanoseconds(1'000 + draw.below(draw.of(std::array{2'000'000, 20'000'000, 200'000'000, 1'000'000'000})));
+    crash.returns_after = draw.of(std::array{1ms, 30ms, 1000ms});
+  }
+  return crashes;
+}
+
 }  // namespace
+
+std::vector<net::Peer> peers_of(const JobOptions& job) {
+  std::vector<net::Peer> peers;
+  for (std::uint32_t rank = 0; rank < job.workers; ++rank) peers.push_back({net::Role::worker, rank});
+  for (std::uint32_t rank = 0; rank < job.servers * (1 + job.replicas); ++rank)
+    peers.push_back({net::Role::server, rank});
+  peers.push_back({net::Role::coordinator, 0});
+  return peers;
+}
 
 Scenario draw_scenario(std::uint64_t seed) {
   Draw draw(seed);
   Scenario scenario;
-  scenario.job = draw_job(draw);
+  const bool crashes = draw.below(2) == 0;
+  scenario.job = draw_job(draw, crashes);
   net::SimulatedNetwork::Options& network = scenario.network;
   network.seed = seed;
   network.link = {draw.of(std::array{1e7, 1e9}), draw.of(std::array{10us, 1000us})};
@@ -89,8 +122,9 @@ Scenario draw_scenario(std::uint64_t seed) {
                      .duplicate = share(0.2),
                      .corrupt = share(0.1),
                      .extra_delay = draw.of(std::array{0us, 100us, 5000us})};
-  for (std::uint32_t rank = 0; rank < scenario.job.workers; ++rank) network.peers.push_back({net::Role::worker, rank});
-  for (std::uint32_t rank = 0; rank < scenario.job.servers; ++rank) network.peers.push_back({net::Role::server, rank});
+  network.peers = peers_of(scenario.job);
+  if (crashes) network.deaths = draw_crashes(draw, scenario.job);
+  scenario.delays = {.message = draw.of(std::array{50us, 1000us}), .notice = draw.of(std::array{2000us, 100'000us})};
   network.limit = 10min;
   return scenario;
 }
@@ -98,12 +132,16 @@ Scenario draw_scenario(std::uint64_t seed) {
 std::string to_string(const Scenario& scenario) {
   const JobOptions& job = scenario.job;
   const auto& trouble = scenario.network.trouble;
-  return fmt::format(
-      "--strategy {} --consistency {} --optimizer-on {} --workers {} --servers {} --optimizer {} --clip-norm {} "
-      "--accumulate {} --algorithm {}; {}; dropped {}, doubled {}, changed {}, up to {} us late",
-      job.strategy, job.consistency, job.optimizer_on, job.workers, job.servers, job.optimizer, job.clip_norm,
-      job.accumulate, job.algorithm, net::to_string(scenario.network.link), trouble.drop, trouble.duplicate,
-      trouble.corrupt, trouble.extra_delay.count() / 1000);
+  std::string text = fmt::format(
+      "--strategy {} --consistency {} --optimizer-on {} --workers {} --servers {} --replicas {} --optimizer {} "
+      "--clip-norm {} --accumulate {} --algorithm {}; {}; dropped {}, doubled {}, changed {}, up to {} us late",
+      job.strategy, job.consistency, job.optimizer_on, job.workers, job.servers, job.replicas, job.optimizer,
+      job.clip_norm, job.accumulate, job.algorithm, net::to_string(scenario.network.link), trouble.drop,
+      trouble.duplicate, trouble.corrupt, trouble.extra_delay.count() / 1000);
+  for (const net::SimulatedNetwork::Death& crash : scenario.network.deaths)
+    text +=
+        fmt::format("; {} crashes at {:.6f} s", net::to_string(scenario.network.peers[crash.place]), seconds(crash.at));
+  return text;
 }
 
 }  // namespace psring::test

@@ -9,14 +9,22 @@
 
 #include <psring/common/net/simulated.h>
 #include <psring/common/proc/job.h>
+#include <psring/tests/simulate/bugs.h>
+#include <psring/tests/simulate/control.h>
 
 namespace psring::test {
 
-/// A job and a network for it, as a seed draws them: what trains, how, and what becomes of its frames.
+/// A job and a network for it, as a seed draws them: what trains, how, what becomes of its frames, and who crashes
+/// when.
 struct Scenario {
   JobOptions job;
   net::SimulatedNetwork::Options network;
+  Control::Delays delays;
+  Bug bug = Bug::none;
 };
+
+/// A job's processes, by their places: workers, servers, their followers, the coordinator.
+std::vector<net::Peer> peers_of(const JobOptions& job);
 
 /// The job is one of a few thousand; the network is the seed's own.
 Scenario draw_scenario(std::uint64_t seed);
@@ -27,23 +35,30 @@ std::string to_string(const Scenario& scenario);
 struct SimulatedRun {
   struct Worker {
     std::vector<float> parameters;
-    std::vector<std::uint64_t> steps;  ///< as they ended
+    std::vector<std::uint64_t> steps;  ///< as they ended, in the last epoch
     friend bool operator==(const Worker&, const Worker&) = default;
   };
   struct Server {
+    bool lived = false;  ///< to the end: who is lost after the workers were done is not replaced
     std::uint64_t version = 0;
     std::uint64_t most_lag = 0;
+    std::vector<std::byte> state;  ///< where it has a follower, or is one
     friend bool operator==(const Server&, const Server&) = default;
   };
   std::vector<Worker> workers;
-  std::vector<Server> servers;
+  std::vector<Server> servers;  ///< then followers; by what they were in the end
+  std::uint64_t crashes = 0;    ///< of processes that ran
+  std::uint64_t epochs = 0;     ///< of the membership, before the last
+  std::uint64_t promoted = 0;   ///< times that a server and its follower changed places
+  std::uint64_t begun_anew = 0;
   Nanoseconds time{0};              ///< of the network's clock
   std::uint64_t retransmitted = 0;  ///< frames
   friend bool operator==(const SimulatedRun&, const SimulatedRun&) = default;
 };
 
-/// Runs a whole job, its workers and servers, over reliable links on a simulated network: TrainSetup, Training, Shard
-/// and serve are those of the programs. Throws what the first role to fail threw.
+/// Runs a whole job, its workers, servers and coordinator, over reliable links on a simulated network: TrainSetup,
+/// Training, Shard, serve, follow and the coordinator's state machine are those of the programs. Throws what the first
+/// role to fail threw, and what the job failed with.
 SimulatedRun simulate(const Scenario& scenario);
 
 /// Says what is wrong with jobs over bad networks. Belongs to one thread; remembers what jobs come to over a good one.
@@ -51,16 +66,27 @@ class Examiner {
  public:
   /// Runs a seed's scenario; what does not hold, or nothing where all does:
   ///   it ends; every worker makes every step once, in order; under bsp all workers end with the bits that they end
-  ///   with where the network does nothing wrong, and servers make an update a step; under ssp and asp each push is one
-  ///   update; under ssp nobody is further ahead than the bound.
-  std::optional<std::string> examine(std::uint64_t seed);
-  std::uint64_t retransmitted() const { return retransmitted_; }
+  ///   with where nothing goes wrong, and servers make an update a step; followers have what their servers have; under
+  ///   ssp and asp each push is one update; under ssp nobody is further ahead than the bound.
+  /// After a crash "every step" is each from the one that the last epoch begins with.
+  std::optional<std::string> examine(std::uint64_t seed, Bug bug = Bug::none);
+
+  /// Of all runs that ended.
+  struct Totals {
+    std::uint64_t retransmitted = 0;  ///< frames
+    std::uint64_t crashed = 0;        ///< seeds with a crash of a process that ran
+    std::uint64_t crashes = 0;        ///< as in SimulatedRun, with what follows
+    std::uint64_t promoted = 0;
+    std::uint64_t begun_anew = 0;
+    Totals& operator+=(const Totals& other);
+  };
+  const Totals& totals() const { return totals_; }
 
  private:
-  const SimulatedRun& quiet(const JobOptions& job);
+  const SimulatedRun& quiet(JobOptions job);
 
   std::map<std::string, SimulatedRun> quiet_;  ///< by the job
-  std::uint64_t retransmitted_ = 0;
+  Totals totals_;
 };
 
 }  // namespace psring::test
