@@ -117,7 +117,7 @@ class CoordinatorKeeper {
     for (;; --restarts_left_) {
       started_ = clock_.now();
       try {
-        endpoint_ = start_coordinator(cluster_, argv, started_ + join_timeout_, clock_, inherited_);
+        endpoint_ = start_coordinator(cluster_, argv, started_ + std::min(timeout_, join_timeout_), clock_, inherited_);
         return;
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::peer_lost || restarts_left_ == 0) throw;
@@ -167,6 +167,7 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const I
                       .host_id = net::host_id(),
                       .rank = 0,
                       .join_timeout = from_seconds(job.join_timeout),
+                      .abort_grace = from_seconds(std::min(2.0, job.heartbeat_timeout / 2)),
                       .on_notice =
                           [](const std::string& line) {
                             fmt::print("{}\n", line);
