@@ -71,7 +71,6 @@ class Recovery(ProgramTest):
         for strategy, fault in ((PS, "kill:server:1@step=220"), (["--strategy", "zero3"], "kill:worker:1@step=220"),
                                 (["--strategy", "ps-colocated"], "kill:worker:0@step=220"),
                                 (["--strategy", "ps", "--optimizer-on", "worker"], "kill:worker:1@step=220"),
-                                (["--strategy", "ps", "--optimizer", "lamb", "--momentum", 0], "kill:worker:1@step=220"),
                                 (["--strategy", "ps", "--recovery", "checkpoint"], "kill:worker:0@step=220")):
             wanted = self.undisturbed(*strategy)
             out, _ = self.goes_on(wanted, fault, *strategy, *SAVING)

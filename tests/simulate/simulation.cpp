@@ -54,14 +54,16 @@ class Steps final : public worker::TrainObserver {
 /// places.
 class EpochLinks final : public net::Transport {
  public:
-  EpochLinks(net::Transport& inner, const std::vector<Peer>& places, const std::vector<net::Member>& members)
-      : inner_(inner) {
+  EpochLinks(net::SimulatedNetwork& network, std::size_t place, const std::vector<Peer>& places,
+             const std::vector<net::Member>& members)
+      : inner_(network.transport(place)) {
     for (const net::Member& member : members) {
       const Peer place = places[std::stoul(member.addresses.at("place"))];
       places_[member.peer] = place;
       duties_[place] = member.peer;
     }
-    forget_what_was();
+    while (!is_new(network, place)) {
+    }
   }
 
   void send(Peer to, net::FrameHeader header, std::span<const std::byte> payload) override {
@@ -81,13 +83,13 @@ class EpochLinks final : public net::Transport {
 
  private:
   /// Links are new: what came over those before, their ends, too, is nothing to them.
-  void forget_what_was() {
-    for (bool more = true; more;) {
-      try {
-        more = inner_.receive(Moment::min()).has_value();
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::peer_lost) throw;
-      }
+  bool is_new(const net::SimulatedNetwork& network, std::size_t place) {
+    try {
+      return !inner_.receive(Moment::min());
+    } catch (const Error& error) {
+      if (network.dead(place)) throw Died();
+      if (error.kind() != ErrorKind::peer_lost) throw;
+      return false;
     }
   }
 
@@ -172,7 +174,7 @@ class Simulation {
    public:
     /// `stays`: until the job has ended, so that nobody waits for what it sent.
     Links(Simulation& job, std::size_t place, Control::Link& link, const std::vector<net::Member>& members, bool stays)
-        : run_(job.run_), link_(link), inner_(job.network_.transport(place), job.places_, members) {
+        : run_(job.run_), link_(link), inner_(job.network_, place, job.places_, members) {
       transport_ = net::make_reliable_transport({std::shared_ptr<void>(), &inner_},
                                                 {.link = {.incarnation = link.epoch()},
                                                  .clock = &job.network_.clock(),
