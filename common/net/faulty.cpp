@@ -89,7 +89,7 @@ void Faulty::corrupt(FrameHeader& header, Bytes& payload) const {
 
 /// In the order in which it is made.
 struct Disturbed {
-  const SystemClock clock;
+  const SystemClock clock{};
   ByteLedger beneath;
   std::unique_ptr<Transport> links;
   std::unique_ptr<Transport> faulty;
