@@ -65,7 +65,8 @@ void write_line(int fd, const std::string& line) {
 }
 
 /// A job as it begins again: from the newest checkpoint that is whole, or as it began.
-net::RecoveryPlan::Anew begin_anew(JobOptions job, const std::filesystem::path& file) {
+net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const std::filesystem::path& file) {
+  job.workers = workers;
   const std::string folder = job.checkpoint_folder();
   if (!folder.empty() && !optim::CheckpointFolder(folder).complete().empty())
     job.resume = optim::find_checkpoint(folder).string();
@@ -77,10 +78,11 @@ net::RecoveryPlan::Anew begin_anew(JobOptions job, const std::filesystem::path& 
 net::RecoveryPlan recovery_of(const JobOptions& job, bool second) {
   using Keepers = net::RecoveryPlan::Keepers;
   return {.max_restarts = static_cast<std::uint32_t>(job.max_restarts),
+          .min_workers = static_cast<std::uint32_t>(job.min_workers),
           .keepers = job.recovery == "servers"   ? Keepers::servers
                      : job.recovery == "workers" ? Keepers::workers
                                                  : Keepers::nobody,
-          .begin_anew = [job] { return begin_anew(job, job.out + "/" + kAnewFile); },
+          .begin_anew = [job](std::uint32_t workers) { return begin_anew(job, workers, job.out + "/" + kAnewFile); },
           .patience = from_seconds(job.max_restarts > 0 ? job.join_timeout : 0),
           .is_second = second};
 }
@@ -121,6 +123,9 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   options.run_folder = job.out;
   if (job.max_restarts > 0 && flags.nodes == 0)
     fail(ErrorKind::usage, "--max-restarts: agents start processes again, and there are none (--nodes)");
+  if (job.min_workers > 0 && flags.nodes == 0 && job.recovery == "checkpoint")
+    fail(ErrorKind::usage,
+         "--elastic: from a checkpoint agents start all processes again, and there are none (--nodes)");
   options.plan = plan_of(job, flags.nodes, by_launcher, flags.second);
   if (flags.progress_fd >= 0)
     options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };

@@ -81,6 +81,7 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   job.backup_workers = defaults.backup_workers;
   job.fault.clear();
   job.max_restarts = defaults.max_restarts;
+  job.min_workers = defaults.min_workers;
   job.recovery = defaults.recovery;
   job.replicas = defaults.replicas;
   if (entry.kind->at_owner && job.accumulate > 1) job.accumulate_at = "owner";

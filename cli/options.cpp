@@ -74,6 +74,22 @@ std::size_t global_batch(const JobFlags& flags, const JobOptions& job) {
   return batch;
 }
 
+/// --elastic MIN:MAX, as MIN and MAX.
+std::optional<std::pair<std::size_t, std::size_t>> parse_elastic(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  std::pair<std::size_t, std::size_t> range;
+  const auto parse = [](std::string_view part, std::size_t& out) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), out);
+    return error == std::errc() && end == part.data() + part.size() && out > 0;
+  };
+  const std::string_view all = text;
+  const std::size_t colon = all.find(':');
+  if (colon == std::string::npos || !parse(all.substr(0, colon), range.first) ||
+      !parse(all.substr(colon + 1), range.second) || range.first > range.second)
+    fail(ErrorKind::usage, "--elastic: expected MIN:MAX workers, such as 2:4, got '{}'", text);
+  return range;
+}
+
 /// Options that only some strategies have: elsewhere they are a usage error, or left out, which is their defaults.
 class Fitting {
  public:
@@ -429,6 +445,12 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->capture_default_str();
   command
       .add_option(
+          "--elastic", flags.elastic,
+          "MIN:MAX: begin with MAX workers, and go on with fewer, down to MIN, where lost ones cannot be started "
+          "again; the global batch stays")
+      ->group(exchange);
+  command
+      .add_option(
           "--recovery", job.recovery,
           "what a job goes on with after a loss: auto, what servers or workers have where that is all of it; or "
           "checkpoint, the newest, or the beginning")
@@ -472,6 +494,23 @@ void check_replicas(const JobOptions& job) {
   refuse(job.backup_workers > 0, "--backup-workers", "which gradients an update took would not be known");
 }
 
+/// Fewer workers than before: what depends on how many they are has to be made anew by all who are left.
+void check_elastic(const JobOptions& job, const JobFlags& flags) {
+  if (job.min_workers == 0) return;
+  const auto refuse = [&](bool given, const std::string& flag, const char* why) {
+    if (given) fail(ErrorKind::usage, "--elastic {}: {}: {}", flags.elastic, flag, why);
+  };
+  refuse(flags.elastic.substr(flags.elastic.find(':') + 1) != std::to_string(job.workers),
+         fmt::format("--workers {}", job.workers), "it begins with MAX workers");
+  refuse(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
+         "each worker counts its own steps");
+  refuse(job.placement != "standalone", "--placement " + job.placement, "a server goes with its worker");
+  refuse(job.backup_workers > 0, "--backup-workers", "it says how many workers may be late, not lost");
+  refuse(job.local_reduce, "--local-reduce", "a host's workers are one source together");
+  refuse(!job.shard_group.empty(), "--shard-group", "groups are as large as each other");
+  refuse(job.aggregate != "mean", "--aggregate " + job.aggregate, "gradients are weighted by samples");
+}
+
 /// Who has all that the others need to go on with the same bits after a loss. Of what error feedback keeps nobody but
 /// its worker has any, nor of layers' buffers; see also fill_in. Backup workers' gradients may be lost for good. LAMB
 /// changes its state before a step is known to be done. Workers of a host that add up are one source together.
@@ -491,7 +530,9 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
                    LeftOut* left_out, bool loopback) {
   JobOptions job = flags.job;
   job.strategy = strategy;
-  job.workers = kind.one_worker ? 1 : flags.workers.value_or(job.workers);
+  const auto elastic = parse_elastic(flags.elastic);
+  job.min_workers = elastic ? elastic->first : 0;
+  job.workers = kind.one_worker ? 1 : flags.workers.value_or(elastic ? elastic->second : job.workers);
   const Fitting fit{strategy, left_out};
   job.placement = placement(flags, strategy, kind, fit);
   const bool colocated = job.placement == "colocated";
@@ -519,6 +560,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   fit(job, "--aggregate", &JobOptions::aggregate, kind.servers, "has no servers");
   fit(job, "--server-threads", &JobOptions::server_threads, kind.servers, "has no servers");
   fit(job, "--replicas", &JobOptions::replicas, kind.servers, "has no servers");
+  fit(job, "--elastic", &JobOptions::min_workers, !kind.one_worker, "is one process");
   check_count("--workers", job.workers, kMostProcesses);
   if (kind.servers) check_count("--servers", job.servers, kMostProcesses);
   if (colocated && job.servers > job.workers)
@@ -612,6 +654,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
     fail(ErrorKind::usage, "--algorithm {}: it sends messages; in shared memory it is direct", job.algorithm);
   parse_betas(flags.betas, job);
   resolve_checkpoints(job);
+  check_elastic(job, flags);
   resolve_recovery(job, kind);
   return job;
 }

@@ -38,6 +38,7 @@ struct JobFlags {
   std::optional<std::size_t> global_batch;
   std::optional<std::size_t> batch_size;
   std::optional<std::size_t> epochs;
+  std::string elastic;
   std::string betas;
   std::string encrypt = "auto";
   std::string trace = "off";

@@ -13,6 +13,7 @@
 #include <version.h>
 
 #include <psring/cli/summary.h>
+#include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 
 namespace psring::cli {
@@ -170,6 +171,7 @@ Json to_json(const Summary& summary) {
   if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
   if (summary.test_loss) json["test_loss"] = *summary.test_loss;
   if (summary.losses > 0) json["losses"] = summary.losses;
+  if (summary.losses > 0) json["workers"] = summary.workers;
   if (!summary.recovery_seconds.empty()) json["recovery_s"] = summary.recovery_seconds;
   for (const StalenessSummary& worker : summary.staleness) json["staleness"].push_back(to_json(worker));
   if (summary.predicted_exposed_seconds) json["predicted_exposed_comm_s"] = *summary.predicted_exposed_seconds;
@@ -232,20 +234,27 @@ void read_losses(const fs::path& folder, Summary& summary) {
     const Json entry = Json::parse(line);
     if (entry.contains("lost")) ++summary.losses;
     if (entry.contains("seconds")) summary.recovery_seconds.push_back(entry["seconds"].get<double>());
+    if (entry.contains("workers")) summary.workers = entry["workers"].get<std::size_t>();
   }
 }
 
-/// Of what was done again, the last counts.
-void keep_last_metrics(const fs::path& file) {
+/// Of steps that were made again, by all workers or (where each has its own) by one, what was made last counts. Lines
+/// of several processes may come in any order.
+void keep_last_metrics(const fs::path& file, bool by_all) {
+  using Membership = std::uint64_t;
   std::vector<std::string> lines;
-  std::map<std::tuple<Json, Json, bool>, std::size_t> last;
+  std::map<std::tuple<Json, Json, bool>, std::pair<Membership, std::vector<std::size_t>>> last;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line); lines.push_back(line)) {
     const Json entry = Json::parse(line);
-    last[{entry["worker"], entry["step"], entry.contains("test_rows")}] = lines.size();
+    auto& [membership, at] = last[{by_all ? Json() : entry["worker"], entry["step"], entry.contains("test_rows")}];
+    const auto of_line = entry.value("membership", Membership{0});
+    if (of_line > membership) at.clear();
+    if (of_line >= membership) at.push_back(lines.size());
+    membership = std::max(membership, of_line);
   }
   std::set<std::size_t> kept;
-  for (const auto& [key, at] : last) kept.insert(at);
+  for (const auto& [key, found] : last) kept.insert(found.second.begin(), found.second.end());
   std::ofstream out(file);
   for (const std::size_t at : kept) out << lines[at] << "\n";
   if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", file.string());
@@ -254,9 +263,10 @@ void keep_last_metrics(const fs::path& file) {
 }  // namespace
 
 Summary summarise(const fs::path& folder, const JobOptions& job, const Invocation& invocation) {
-  Summary summary{.strategy = job.strategy};
+  Summary summary{.strategy = job.strategy, .begun_with = job.workers, .workers = job.workers};
   read_losses(folder, summary);
-  if (summary.losses > 0) keep_last_metrics(folder / "metrics.jsonl");
+  if (summary.losses > 0)
+    keep_last_metrics(folder / "metrics.jsonl", !parse_consistency(job.consistency).each_push_updates);
   Json roles;
   double loss_sum = 0;
   double last_samples = 0;
@@ -264,7 +274,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   std::optional<double> correct;  ///< where the model tells classes apart
   double test_loss = 0;
   Json last;
-  for (std::size_t rank = 0; rank < job.workers; ++rank) {
+  for (std::size_t rank = 0; rank < summary.workers; ++rank) {
     const Json report = read_report(folder, fmt::format("worker-{}", rank));
     add_worker(summary, fmt::format("worker {}", rank), report);
     if (const auto seconds = report.at("seconds").get<double>(); seconds > 0)
@@ -279,6 +289,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     last = report;
   }
   if (last.contains("predicted")) summary.same_bits = last["predicted"].value("same_bits", true);
+  if (summary.workers < job.workers) summary.same_bits = false;  // sums of other parts
   ByteCheck received{"servers", "received", 0, predicted(last, "server_receives", summary.steps)};
   ByteCheck sent{"servers", "sent", 0, predicted(last, "server_sends", summary.steps)};
   ByteCheck replicated{"servers", "replicated", 0, predicted(last, "server_replicates", summary.steps)};
@@ -360,6 +371,8 @@ std::string losses_line(const Summary& summary) {
     std::sort(times.begin(), times.end());
     text += fmt::format(", within {:.2f} s (median; worst {:.2f} s)", times[times.size() / 2], times.back());
   }
+  if (summary.workers < summary.begun_with)
+    text += fmt::format(", with {} of {} workers at the end", summary.workers, summary.begun_with);
   return text + "; bytes and memory of repeated steps are not predicted";
 }
 

@@ -71,6 +71,8 @@ struct Summary {
   std::vector<MemoryCheck> memory;
   SystemMemory system_memory;
   std::size_t losses = 0;                   ///< of processes, after which the job went on
+  std::size_t begun_with = 0;               ///< workers
+  std::size_t workers = 0;                  ///< at the end
   std::vector<double> recovery_seconds;     ///< from when one was noticed until all workers went on
   std::vector<StalenessSummary> staleness;  ///< by worker; empty where there is nothing to say of it
   bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding

@@ -52,6 +52,11 @@ net::Addresses RingLinks::listen() {
   return {{"ring-shm", name}, {"ring-tcp", tcp_->listen(options_.bind)}};
 }
 
+void RingLinks::become(net::Identity self) {
+  options_.self = self;
+  tcp_->become(self);
+}
+
 std::unique_ptr<ProcessGroup> RingLinks::connect(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
                                                  LinkOptions options, const Deadline& deadline) {
   const auto far = std::find_if(workers.begin(), workers.end(),

@@ -28,6 +28,8 @@ class RingLinks {
 
   /// Listens; returns what others need in order to connect.
   net::Addresses listen();
+  /// Before it connects: who this process is from now on, where it was told after it listened.
+  void become(net::Identity self);
   /// Links to all of `workers`, ordered by rank, this one among them, and makes the group. `arena` is this rank's
   /// memory in it. The group must not outlive these links.
   /// Throws usage where shared memory is demanded of another host; unauthorised, timeout, peer_lost.
@@ -44,7 +46,7 @@ class RingLinks {
                                           const Deadline& deadline);
 
   const net::JobKey key_;
-  const net::DataLinks::Options options_;
+  net::DataLinks::Options options_;
   ByteLedger& ledger_;
   Fd listener_;
   std::unique_ptr<net::TcpChannel> tcp_;

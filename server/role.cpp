@@ -59,12 +59,14 @@ class ServerLife {
     const auto arena = std::make_shared<Arena>(kNothing);
     member_.keep(arena);
     const bool keeps = job_.recovery == "servers";  // else all begin anew
-    if (shard_ && keeps) shard_->begin_epoch();
     const bool has_state = keeps && whole_ && shard_->elements() > 0;
     const std::vector<net::Member> members =
         member_.meet(member_.links().listen(), has_state ? shard_->version() : 0, has_state);
     const bool follows = member_.rank() >= job_.servers;
-    if (!shard_ || follows) shard_ = make_shard(of_role(members, net::Role::worker));
+    if (!shard_ || follows)
+      shard_ = make_shard(of_role(members, net::Role::worker));
+    else
+      shard_->begin_epoch(static_cast<std::uint32_t>(job_.workers));
     member_.keep(shard_);
     // A follower to its server; the others to server 0, which collects verdicts.
     const std::size_t other = follows ? member_.rank() - job_.servers : 0;

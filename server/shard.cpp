@@ -193,12 +193,19 @@ std::uint64_t Shard::goes_on_at(std::uint32_t worker) const {
   return least.value_or(options_.first_version);
 }
 
-void Shard::begin_epoch() {
+void Shard::begin_epoch(std::uint32_t workers) {
   check(options_.optimizer != nullptr && !options_.optimizer->layerwise(),
         "a job whose shards do not keep two whole versions cannot go on in a new epoch");
+  if (workers != options_.workers) {
+    check((options_.pushers == 0 || options_.pushers == options_.workers) && options_.consistency.exact(),
+          "a shard for other workers than before");
+    options_.workers = workers;
+    options_.pushers = 0;
+  }
   for (Slot& slot : slots_) {
     slot.waiters.clear();
     forget_pushes(slot);
+    for (Slot::Pushed& pushed : slot.pushes) pushed.by_worker.resize(workers);
   }
   aggregated_ = 0;
   summing_ = false;

@@ -80,9 +80,10 @@ class Shard {
   void on_message(net::Message message, std::vector<net::Outgoing>& replies);
 
   /// A process of the job was lost, all links are new: forgets what was not complete (pushes and questions that wait,
-  /// a verdict's round, what was to be saved), and keeps versions and clocks. REQUIRES: an optimizer here, and none
-  /// that is layerwise: it changes its state before the step is known to be done.
-  void begin_epoch();
+  /// a verdict's round, what was to be saved), and keeps versions and clocks. The job has so many workers from now on.
+  /// REQUIRES: an optimizer here, and none that is layerwise: it changes its state before the step is known to be done;
+  /// another number of workers only where each of them pushes for itself, and under Consistency::exact.
+  void begin_epoch(std::uint32_t workers);
 
   /// All that this shard has, as frames to its follower: each piece's arrays, then what belongs to no piece. Payloads
   /// lie in the shard. REQUIRES: no message since it was made, or since begin_epoch; an optimizer; Consistency::exact.
@@ -200,7 +201,7 @@ class Shard {
   optim::Optimizer::State state(const Slot& slot, Range part);
   void apply(const Slot& slot, Range part, ConstElements gradient, Elements out);
 
-  const ShardOptions options_;
+  ShardOptions options_;
   Parallel& parallel_;
   MemoryLedger& ledger_;
 

@@ -434,15 +434,14 @@ TEST_CASE("an epoch covers every sample, workers apart but for the padding") {
   for (const std::size_t size : {1, 2, 7, 60, 61}) {
     for (const std::size_t workers : {1, 2, 3, 5}) {
       for (const bool shuffle : {false, true}) {
-        Sampler sampler(size, workers, 7, shuffle);
+        Sampler sampler(size, 4 * workers, workers, 7, shuffle);
         sampler.begin_epoch(2);
         const std::size_t each = (size + workers - 1) / workers;
-        CHECK(sampler.samples_per_worker() == each);
         std::map<std::uint32_t, std::size_t> times;
         for (std::size_t worker = 0; worker < workers; ++worker) {
           std::vector<std::uint32_t> list;
-          for (std::size_t b = 0; b < sampler.batches(4); ++b) {
-            const auto batch = sampler.batch(worker, b, 4);
+          for (std::size_t b = 0; b < sampler.batches(); ++b) {
+            const auto batch = sampler.batch(worker, b);
             CHECK(batch.size() == std::min<std::size_t>(4, each - b * 4));
             list.insert(list.end(), batch.begin(), batch.end());
           }
@@ -470,10 +469,10 @@ TEST_CASE("an epoch covers every sample, workers apart but for the padding") {
 
 TEST_CASE("the order depends on seed and epoch alone") {
   const auto order = [](std::uint64_t seed, std::uint32_t epoch) {
-    Sampler sampler(1000, 1, seed, true);
+    Sampler sampler(1000, 1000, 1, seed, true);
     sampler.begin_epoch(epoch + 1);
     sampler.begin_epoch(epoch);
-    const auto list = sampler.batch(0, 0, 1000);
+    const auto list = sampler.batch(0, 0);
     return std::vector(list.begin(), list.end());
   };
   CHECK(order(7, 0) == order(7, 0));
@@ -486,16 +485,16 @@ TEST_CASE("the order depends on seed and epoch alone") {
 }
 
 TEST_CASE("a batch of n workers is one worker's batch at the global size") {
-  Sampler one(60, 1, 7, true);
-  one.begin_epoch(4);
   for (const std::size_t workers : {2, 3, 5}) {
-    Sampler many(60, workers, 7, true);
+    Sampler one(60, 4 * workers, 1, 7, true);
+    one.begin_epoch(4);
+    Sampler many(60, 4 * workers, workers, 7, true);
     many.begin_epoch(4);
-    for (std::size_t b = 0; b < many.batches(4); ++b) {
+    for (std::size_t b = 0; b < many.batches(); ++b) {
       std::multiset<std::uint32_t> together;
       for (std::size_t worker = 0; worker < workers; ++worker)
-        for (const std::uint32_t index : many.batch(worker, b, 4)) together.insert(index);
-      const auto batch = one.batch(0, b, 4 * workers);
+        for (const std::uint32_t index : many.batch(worker, b)) together.insert(index);
+      const auto batch = one.batch(0, b);
       CHECK(together == std::multiset<std::uint32_t>(batch.begin(), batch.end()));
     }
   }
@@ -504,29 +503,49 @@ TEST_CASE("a batch of n workers is one worker's batch at the global size") {
 TEST_CASE("without padding an epoch has every sample once, and a batch of n workers is one worker's to the end") {
   for (const std::size_t size : {1, 2, 7, 36, 37, 60, 61}) {
     for (const std::size_t workers : {1, 2, 3, 5}) {
-      Sampler one(size, 1, 7, true);
+      Sampler one(size, 4 * workers, 1, 7, true);
       one.begin_epoch(4);
-      Sampler many(size, workers, 7, true, Sampler::Padding::none);
+      Sampler many(size, 4 * workers, workers, 7, true, Sampler::Padding::none);
       many.begin_epoch(4);
-      CHECK(many.batches(4) == one.batches(4 * workers));
-      for (std::size_t b = 0; b < many.batches(4); ++b) {
+      CHECK(many.batches() == one.batches());
+      for (std::size_t b = 0; b < many.batches(); ++b) {
         std::multiset<std::uint32_t> together;
         for (std::size_t worker = 0; worker < workers; ++worker) {
-          const auto batch = many.batch(worker, b, 4);
-          CHECK(batch.size() <= many.batch(0, b, 4).size());
+          const auto batch = many.batch(worker, b);
+          CHECK(batch.size() <= many.batch(0, b).size());
           together.insert(batch.begin(), batch.end());
         }
-        const auto batch = one.batch(0, b, 4 * workers);
+        const auto batch = one.batch(0, b);
         CHECK(together == std::multiset<std::uint32_t>(batch.begin(), batch.end()));
-        CHECK(many.mean_batch_size(b, 4) == static_cast<double>(batch.size()) / static_cast<double>(workers));
+        CHECK(many.mean_batch_size(b) == static_cast<double>(batch.size()) / static_cast<double>(workers));
       }
     }
   }
-  Sampler uneven(37, 3, 7, true, Sampler::Padding::none);
+  Sampler uneven(37, 6, 3, 7, true, Sampler::Padding::none);
   uneven.begin_epoch(0);
-  CHECK(uneven.batch(0, 6, 2).size() == 1);
-  CHECK(uneven.batch(1, 6, 2).empty());
-  CHECK(uneven.batch(2, 5, 2).size() == 2);
+  CHECK(uneven.batch(0, 6).size() == 1);
+  CHECK(uneven.batch(1, 6).empty());
+  CHECK(uneven.batch(2, 5).size() == 2);
+}
+
+TEST_CASE("a global batch that workers cannot share evenly is the same samples all the same") {
+  for (const std::size_t size : {1, 15, 16, 17, 60, 61}) {
+    Sampler one(size, 16, 1, 7, true);
+    one.begin_epoch(4);
+    Sampler uneven(size, 16, 3, 7, true);
+    uneven.begin_epoch(4);
+    CHECK(uneven.batches() == one.batches());
+    for (std::size_t b = 0; b < uneven.batches(); ++b) {
+      std::multiset<std::uint32_t> together;
+      for (std::size_t worker = 0; worker < 3; ++worker) {
+        const auto batch = uneven.batch(worker, b);
+        CHECK(uneven.batch(0, b).size() - batch.size() <= 1);
+        together.insert(batch.begin(), batch.end());
+      }
+      const auto batch = one.batch(0, b);
+      CHECK(together == std::multiset<std::uint32_t>(batch.begin(), batch.end()));
+    }
+  }
 }
 
 TEST_CASE("the permutation is unbiased") {
@@ -541,14 +560,15 @@ TEST_CASE("the permutation is unbiased") {
 }
 
 TEST_CASE("a sampler refuses what it cannot do") {
-  CHECK(error_of([] { Sampler(0, 1, 7, true); }).kind() == ErrorKind::data);
-  CHECK(error_of([] { Sampler(std::size_t{1} << 33, 1, 7, true); }).kind() == ErrorKind::data);
-  Sampler sampler(10, 2, 7, true);
-  CHECK_THROWS_AS(sampler.batch(0, 0, 5), Error);  // no epoch was begun
+  CHECK(error_of([] { Sampler(0, 1, 1, 7, true); }).kind() == ErrorKind::data);
+  CHECK(error_of([] { Sampler(std::size_t{1} << 33, 1, 1, 7, true); }).kind() == ErrorKind::data);
+  CHECK_THROWS_AS(Sampler(10, 0, 2, 7, true), Error);
+  CHECK_THROWS_AS(Sampler(10, 5, 0, 7, true), Error);
+  Sampler sampler(10, 10, 2, 7, true);
+  CHECK_THROWS_AS(sampler.batch(0, 0), Error);  // no epoch was begun
   sampler.begin_epoch(0);
-  CHECK_THROWS_AS(sampler.batch(0, 1, 5), Error);
-  CHECK_THROWS_AS(sampler.batch(2, 0, 5), Error);
-  CHECK_THROWS_AS(sampler.batches(0), Error);
+  CHECK_THROWS_AS(sampler.batch(0, 1), Error);
+  CHECK_THROWS_AS(sampler.batch(2, 0), Error);
 }
 
 TEST_CASE("a file takes its name when it is whole") {

@@ -150,6 +150,27 @@ TEST_CASE("terminate_all asks first, and kills who does not listen, stopped ones
   CHECK(line.cut_within(10000));  // nobody is left, children of the shells neither
 }
 
+TEST_CASE("who stands still for too long is killed, and who goes on in time is not") {
+  const test::TemporaryFolder folder;
+  LocalCluster cluster(folder.path(), kClock);
+  const pid_t still = cluster.start("still", {"sleep", "60"});
+  const pid_t briefly = cluster.start("briefly", {"sleep", "60"});
+  cluster.kill_stopped(from_seconds(0.1));
+  ::kill(still, SIGSTOP);
+  ::kill(briefly, SIGSTOP);
+  std::optional<ProcessExit> exit;
+  for (const Moment late = in(30); !exit && kClock.now() < late;) {
+    cluster.kill_stopped(from_seconds(0.1));
+    ::kill(briefly, SIGCONT);
+    exit = cluster.next_exit(in(0.01));
+  }
+  REQUIRE(exit);
+  CHECK(exit->pid == still);
+  CHECK(exit->signal == SIGKILL);
+  CHECK_THAT(message_of(*exit), Catch::StartsWith("stood still for "));
+  CHECK(cluster.running() == 1);
+}
+
 TEST_CASE("what a process leaves in its group goes with it") {
   const test::TemporaryFolder folder;
   LocalCluster cluster(folder.path(), kClock);

@@ -336,7 +336,7 @@ TEST_CASE("a snapshot has all that a shard goes on from, also in 16 bit") {
   server::Shard& shard = cluster.shard(0);
   cluster.open(layout);
   for (std::uint64_t step = 0; step < 4; ++step) push(shard, step);
-  shard.begin_epoch();
+  shard.begin_epoch(1);
   std::vector<net::Outgoing> frames;
   shard.snapshot({Role::server, 1}, frames);
   const auto copy = cluster.make_shard(0);

@@ -178,7 +178,7 @@ TEST_CASE("where each push is an update, a worker goes on where its own clock is
   for (std::uint64_t step = 0; step < 3; ++step)
     for (const Piece& piece : pieces)
       if (step < 2 || piece.unit == 0) cluster.send(0, push_frame(1, piece, step, g[1][piece.unit]));
-  cluster.shard(0).begin_epoch();
+  cluster.shard(0).begin_epoch(2);
   CHECK(cluster.send(0, layout_frame(0, layout))[0].header.version == 0);
   CHECK(cluster.send(0, layout_frame(1, layout))[0].header.version == 2);
   CHECK(cluster.shard(0).version() == 2);
@@ -291,7 +291,7 @@ TEST_CASE("worker 0 may give the initial values, once, before the start") {
   const std::vector<float> updated = cluster.pull(layout, 0, 1);
   CHECK(cluster.send(0, push_frame(0, pieces[0], 0, given, FrameType::initial)).empty());
   CHECK(cluster.pull(layout, 0, 1) == updated);
-  cluster.shard(0).begin_epoch();
+  cluster.shard(0).begin_epoch(2);
   CHECK(cluster.pull(layout, 0, 1) == updated);
   CHECK(cluster.pull(layout, 0, 0) == given);
 }

@@ -59,7 +59,7 @@ void MetricsWriter::on_step(const StepReport& report) {
   exposed_ += report.exposed;
   step_seconds_.push_back(seconds(report.duration));
   exposed_seconds_.push_back(seconds(report.exposed));
-  line(json.dump());
+  line(std::move(json));
 }
 
 void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
@@ -74,11 +74,12 @@ void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
     json["test_accuracy"] = static_cast<double>(evaluation.correct) / rows;
     json["test_correct"] = evaluation.correct;
   }
-  line(json.dump());
+  line(std::move(json));
 }
 
-void MetricsWriter::line(std::string text) {
-  lines_ += std::move(text) + "\n";
+void MetricsWriter::line(Json json) {
+  if (member_.epoch() > 0) json["membership"] = member_.epoch();
+  lines_ += json.dump() + "\n";
   if (member_.clock().now() - flushed_ < std::chrono::milliseconds(500)) return;
   flush();
   if (member_.rank() == 0)

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <psring/common/proc/role.h>
 #include <psring/optim/schedule.h>
 #include <psring/worker/trainer.h>
@@ -35,7 +37,7 @@ class MetricsWriter final : public TrainObserver {
   std::string summary_json(const Prediction& prediction, std::uint64_t skipped_steps) const;
 
  private:
-  void line(std::string text);
+  void line(nlohmann::ordered_json json);
 
   const Run run_;
   Membership& member_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <psring/common/base/trace.h>
+#include <psring/common/proc/fault.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
 #include <psring/ring/shm_memory.h>
@@ -102,10 +103,12 @@ struct WorkerLife {
                  .lr = setup.optimizer().lr,
                  .schedule = setup.optimizer().schedule,
                  .classes = setup.model().classes > 0},
-                member) {}
+                member),
+        fault(member.job().fault, member.self()) {}
 
   TrainSetup setup;
   MetricsWriter metrics;
+  const FaultTrigger fault;       ///< of its place, whatever its rank becomes
   std::uint64_t reached = 0;      ///< the step that it has come to
   std::optional<KeptState> kept;  ///< of the epoch before
 };
@@ -131,6 +134,8 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
   const std::vector<net::Member> members =
       member.meet(memory->links ? memory->links->listen() : net::Addresses(), life.reached, life.kept.has_value());
+  setup.share_among(job.workers);
+  if (memory->links) memory->links->become(member.link_options().self);
   net::Transport* transport = nullptr;
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
@@ -159,6 +164,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
       .begins =
           [&, told = false](std::uint64_t step) mutable {
             life.reached = step;
+            life.fault.at(step);
             life.kept.reset();
             if (!std::exchange(told, true)) member.link().resumed(step);
           }};
@@ -173,7 +179,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   member.link().done();
   // A link that closes looks like a lost peer to workers that still wait for others; and what others lose they may only
   // get back with this one.
-  if (memory->group || job.max_restarts > 0) member.link().await_finish();
+  if (memory->group || job.goes_on()) member.link().await_finish();
 }
 
 }  // namespace

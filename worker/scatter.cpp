@@ -31,7 +31,7 @@ void Scatter::begin_step(const Sampler& sampler, std::size_t index) {
   const Moment start = clock_.now();
   std::vector<ring::Work> works;
   for (std::size_t worker = 1; worker < group_.size(); ++worker) {
-    const auto samples = sampler.batch(worker, index, batch_);
+    const auto samples = sampler.batch(worker, index);
     if (samples.empty() || !(reads() || worker == group_.rank())) continue;
     const std::size_t first = reads() ? (worker - 1) * batch_ : 0;
     if (reads()) {
@@ -66,14 +66,14 @@ void Scatter::read(std::size_t index, std::span<float> input, std::span<std::int
 }
 
 void Scatter::predict(const Sampler& sampler, std::uint64_t first, std::uint64_t steps, Prediction& sum) const {
-  const std::size_t batches = sampler.batches(batch_);
+  const std::size_t batches = sampler.batches();
   const auto until = [&](std::size_t index, std::uint64_t step) {
     return step / batches + (index < step % batches ? 1 : 0);
   };
   for (std::size_t index = 0; index < batches; ++index) {
     const std::uint64_t times = until(index, steps) - until(index, first);
     for (std::size_t worker = 1; worker < group_.size(); ++worker) {
-      const std::uint64_t bytes = times * sampler.batch_size(worker, index, batch_) * sample_bytes();
+      const std::uint64_t bytes = times * sampler.batch_size(worker, index) * sample_bytes();
       if (reads()) sum.run_sends += bytes;
       if (worker == group_.rank()) sum.run_receives += bytes;
     }

@@ -13,7 +13,7 @@ void Trainer::run() {
   parts_.strategy.start();
   const std::uint64_t first = parts_.strategy.first({plan_.first_step}).index;
   if (first > plan_.first_step) between_steps(first);
-  const std::uint64_t batches = parts_.sampler.batches(plan_.batch);
+  const std::uint64_t batches = parts_.sampler.batches();
   std::uint64_t epoch = 0;
   for (std::uint64_t index = first, next = 0; index < plan_.steps; index = next) {
     const Moment start = parts_.clock.now();
@@ -31,7 +31,7 @@ void Trainer::run() {
     LossResult total;
     std::size_t samples = 0;
     for (std::size_t v = 0; v < plan_.virtual_workers; ++v) {
-      const auto batch = parts_.sampler.batch(plan_.rank + v, index % batches, plan_.batch);
+      const auto batch = parts_.sampler.batch(plan_.rank + v, index % batches);
       const LossResult loss = step_of_worker(batch, step, v);
       total.loss_sum += loss.loss_sum;
       total.rows += loss.rows;
@@ -64,10 +64,9 @@ void Trainer::between_steps(std::uint64_t step) {
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
   // The same at all workers: each hands over as many gradients, and the mean of n of them is that over the samples of
   // all, whoever has how many. Where all have as many, `scale` is exactly that of the worker's own mean.
-  const std::size_t index = step.index % parts_.sampler.batches(plan_.batch);
+  const std::size_t index = step.index % parts_.sampler.batches();
   const std::size_t micros = plan_.accumulate;  // of a short batch some are empty
-  const double mean_rows =
-      parts_.sampler.mean_batch_size(index, plan_.batch) * static_cast<double>(parts_.rows_per_sample);
+  const double mean_rows = parts_.sampler.mean_batch_size(index) * static_cast<double>(parts_.rows_per_sample);
   const float scale = 1.0F / static_cast<float>(mean_rows);
   binding_.reset_fresh();
   LossResult total;

@@ -21,7 +21,7 @@ namespace psring::worker {
 /// How long and on what a worker trains.
 struct TrainPlan {
   std::uint64_t steps = 0;
-  std::size_t batch = 0;         ///< samples of one (virtual) worker in a step
+  std::size_t batch = 0;         ///< samples of one (virtual) worker in a step, at most
   std::size_t accumulate = 1;    ///< micro-batches that a step's batch is cut into
   std::uint64_t eval_every = 0;  ///< steps; 0: at the end only
   std::uint64_t first_step = 0;  ///< the steps before it were made by a run that this one continues

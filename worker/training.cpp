@@ -132,8 +132,8 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   if (job.global_batch > data_.train->size())
     fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
          data_.train->size());
-  const Sampler sampler(data_.train->size(), job.workers * job.virtual_workers, job.seed, false);
-  steps_per_epoch_ = sampler.batches(job.batch_per_worker());
+  steps_per_epoch_ =
+      Sampler(data_.train->size(), job.global_batch, job.workers * job.virtual_workers, job.seed, false).batches();
   if (!job.steps && job.epochs > kMostSteps / steps_per_epoch_)
     fail(ErrorKind::usage, "--epochs {}: of {} steps each, more than {} steps", job.epochs, steps_per_epoch_,
          kMostSteps);
@@ -142,6 +142,12 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   if (job.resume.empty()) return;
   saved_ = std::make_shared<const optim::Checkpoint>(job.resume);
   check_fits(*saved_, *this);
+}
+
+void TrainSetup::share_among(std::size_t workers) {
+  if (workers == job_.workers) return;
+  job_.workers = workers;
+  if (strategy_->ring) cut_among(job_.shard_owners().value_or(workers));
 }
 
 void TrainSetup::cut_among(std::size_t owners) {
@@ -213,7 +219,7 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
     };
   }
   if (setup.saved()) restore(context);
-  context.goes_on = job.max_restarts > 0;
+  context.goes_on = job.goes_on();
   if (s.kept != nullptr)
     share_newest(*s.group, setup.layout(), context.optimizer.rule->slots(), context.optimizer.loss_scaler.state(),
                  *s.kept);
@@ -243,7 +249,11 @@ void Training::restore(Context& context) {
 
 Sampler Training::sampler() const {
   const JobOptions& job = setup_.job();
-  return {setup_.data().train->size(), job.workers * job.virtual_workers, job.seed, job.shuffle == "epoch",
+  return {setup_.data().train->size(),
+          job.global_batch,
+          job.workers * job.virtual_workers,
+          job.seed,
+          job.shuffle == "epoch",
           job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap};
 }
 
@@ -265,7 +275,6 @@ void Training::run(TrainObserver& observer) {
   const std::size_t layers = setup_.flat().layers();
   Pace pace(job, surroundings_.rank, surroundings_.clock,
             job.accumulate * (layers + layers - setup_.flat().first_trained_layer()));
-  const FaultTrigger fault(job.fault, {net::Role::worker, static_cast<std::uint32_t>(surroundings_.rank)});
   std::optional<Checkpoints> checkpoints;
   if (job.checkpoint_every > 0) {
     checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values(), keepers_,
@@ -294,11 +303,7 @@ void Training::run(TrainObserver& observer) {
                    .clock = surroundings_.clock,
                    .trace = surroundings_.trace,
                    .observer = observer,
-                   .begins =
-                       [&](std::uint64_t step) {
-                         surroundings_.begins(step);
-                         fault.at(step);
-                       },
+                   .begins = [&](std::uint64_t step) { surroundings_.begins(step); },
                    .save = [&](std::uint64_t step) { checkpoints->save(step); },
                    .is_saved = [&](std::uint64_t step) { return checkpoints->is_saved(step); }});
   trainer.run();

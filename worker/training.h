@@ -33,6 +33,8 @@ class TrainSetup {
   const Model& model() const { return *model_; }
   const FlatModel& flat() const { return *flat_; }
   const DataSplit& data() const { return data_; }
+  /// The job has so many workers, which share the global batch: fewer than it began with, perhaps.
+  void share_among(std::size_t workers);
   /// Cuts units among so many owners, where the options alone do not say among how many (--shard-group host).
   void cut_among(std::size_t owners);
   const Layout& layout() const { return layout_; }
@@ -48,7 +50,7 @@ class TrainSetup {
   }
 
  private:
-  const JobOptions job_;
+  JobOptions job_;
   std::unique_ptr<StrategyKind> strategy_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<FlatModel> flat_;

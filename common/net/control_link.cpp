@@ -155,6 +155,11 @@ class ControlLink::Impl {
     if (changed_) changed_();
   }
 
+  Nanoseconds heartbeat_timeout() const {
+    const std::scoped_lock lock(mutex_);
+    return welcome_->heartbeat_timeout;
+  }
+
   Nanoseconds patience() const {
     const std::scoped_lock lock(mutex_);
     return welcome_ ? welcome_->patience : Nanoseconds(0);
@@ -561,6 +566,7 @@ void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(st
 Nanoseconds ControlLink::clock_offset() const { return impl_->clock_offset(); }
 std::optional<ControlLink::Order> ControlLink::next_order(Moment deadline) { return impl_->next_order(deadline); }
 bool ControlLink::silent() const { return impl_->silent(); }
+Nanoseconds ControlLink::heartbeat_timeout() const { return impl_->heartbeat_timeout(); }
 bool ControlLink::patient() const { return impl_->patience() > Nanoseconds(0); }
 void ControlLink::role_exited(control::RoleExited exit) { impl_->send_surely(std::move(exit)); }
 

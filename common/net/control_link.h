@@ -97,6 +97,8 @@ class ControlLink {
   void role_exited(control::RoleExited exit);
   /// Nothing has come from the coordinator for longer than it may be silent, and it is waited for (Welcome::patience).
   bool silent() const;
+  /// As the coordinator says. REQUIRES: joined.
+  Nanoseconds heartbeat_timeout() const;
   bool patient() const;  ///< is a coordinator that is lost waited for?
 
  private:

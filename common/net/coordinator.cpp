@@ -102,7 +102,7 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
   if (result_.failure)
     return refuse(from, result_.failure->kind(), fmt::format("the job has failed: {}", result_.failure->what()));
   if (phase_ >= Phase::closing) return refuse(from, ErrorKind::usage, "the job has ended");
-  const std::uint32_t most = expected(message.role);
+  const std::uint32_t most = planned(message.role);
   if (most == 0)
     return refuse(from, ErrorKind::usage,
                   message.role == Role::agent ? "the job's roles are started by hand, not by agents"
@@ -111,6 +111,8 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
     return refuse(from, ErrorKind::usage,
                   fmt::format("{} {}: the job has {}, ranks from 0", to_string(message.role), *message.rank,
                               count_of(most, message.role)));
+  if (message.rank && given_up_.contains({message.role, *message.rank}))
+    return refuse(from, ErrorKind::peer_lost, "the job has gone on without it");
   const std::optional<std::uint32_t> rank = free_rank(message);
   if (!rank) {
     if (!message.rank)
@@ -139,10 +141,12 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
 }
 
 std::optional<std::uint32_t> Coordinator::free_rank(const control::Hello& message) {
-  const auto is_free = [&](std::uint32_t rank) { return !members_.contains({message.role, rank}); };
+  const auto is_free = [&](std::uint32_t rank) {
+    return !members_.contains({message.role, rank}) && !given_up_.contains({message.role, rank});
+  };
   if (message.rank) return is_free(*message.rank) ? message.rank : std::nullopt;
   const std::uint32_t first = message.role == Role::agent && plan_.reserve_agent_0 ? 1 : 0;
-  for (std::uint32_t rank = first; rank < expected(message.role); ++rank)
+  for (std::uint32_t rank = first; rank < planned(message.role); ++rank)
     if (is_free(rank)) return rank;
   return std::nullopt;
 }
@@ -187,8 +191,18 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
   if (message.signal != 0 || message.status != 0)
     return lose(message.role, message.signal != 0 ? ErrorKind::peer_lost : kind_of_status(message.status),
                 fmt::format("{} {}", who, describe_exit(message)));
+  if (found == members_.end() && plan_.recovery.is_second) return had_ended(message);
   // A role that has joined may have messages on the way, on its own link: silence decides about it.
   if (found == members_.end()) fail_job(ErrorKind::peer_lost, fmt::format("{} exited before it joined", who));
+}
+
+/// Roles leave once the job has ended: the coordinator before this one had told it so, as it will tell the others.
+void Coordinator::had_ended(const control::RoleExited& message) {
+  State& state = members_[message.role];
+  state.member.peer = message.role;
+  state.member.pid = message.pid;
+  state.epoch = epoch_;
+  state.ready = state.running = state.done = state.reported = state.said_bye = state.exited = true;
 }
 
 void Coordinator::mark_exited(Peer role) {
@@ -216,11 +230,10 @@ void Coordinator::on(State& from, control::Append&& message) {
   if (!is_safe_file_name(message.file))
     return fail_job(ErrorKind::protocol,
                     fmt::format("{} may not write to a file of this name in the run folder", to_string(from.member)));
-  actions_.events.push_back({from.member.peer, process_of(from), std::move(message)});
+  actions_.events.push_back({from.member.peer, process_of(connections_.at(from.connection), from), std::move(message)});
 }
 
-std::string Coordinator::process_of(const State& state) const {
-  const Peer place = connections_.at(state.connection);
+std::string Coordinator::process_of(Peer place, const State& state) {
   return fmt::format("{}-{}-{}", to_string(place.role), place.rank, state.member.pid);
 }
 
@@ -249,7 +262,7 @@ void Coordinator::on(State& from, const auto& message) {
 }
 
 void Coordinator::lose(Peer place, ErrorKind kind, std::string text) {
-  if (phase_ >= Phase::closing || goes_on_without(place, kind, text)) return;
+  if (phase_ >= Phase::closing || given_up_.contains(place) || goes_on_without(place, kind, text)) return;
   const auto found = members_.find(place);
   if (kind == ErrorKind::peer_lost && found != members_.end())
     broadcast(control::Lost{found->second.member.peer, text},
@@ -287,7 +300,7 @@ void Coordinator::check_deadline(Moment now) {
   if (now < deadline_) return;
   if (returning_)
     end_returns();
-  else if (phase_ == Phase::joining)
+  else if (phase_ == Phase::joining && !goes_on_with_present())
     fail_job(ErrorKind::timeout, fmt::format("timed out after {:g} s (--join-timeout) waiting for {}",
                                              seconds(plan_.join_timeout), missing()));
   else if (phase_ == Phase::leaving)
@@ -304,6 +317,7 @@ void Coordinator::advance() {
   if (phase_ == Phase::joining && !settled_ && survivors_are_ready()) settle_epoch();
   if (phase_ == Phase::joining && settled_ && !returning_ && missing().empty()) {
     promote_replicas();
+    number_workers();
     control::Members list{{}, epoch_, {}};
     for (const auto& [place, state] : members_)
       if (is_role(place.role)) list.members.push_back(state.member);
@@ -351,6 +365,11 @@ Coordinator::Actions Coordinator::finish_call() {
 }
 
 std::uint32_t Coordinator::expected(Role role) const {
+  return planned(role) - static_cast<std::uint32_t>(std::count_if(given_up_.begin(), given_up_.end(),
+                                                                  [&](Peer place) { return place.role == role; }));
+}
+
+std::uint32_t Coordinator::planned(Role role) const {
   return role == Role::worker ? plan_.workers : role == Role::server ? plan_.servers : plan_.agents;
 }
 

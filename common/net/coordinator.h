@@ -29,11 +29,16 @@ struct RecoveryPlan {
     std::uint64_t step = 0;  ///< that it begins with
   };
 
-  std::uint32_t max_restarts = 0;  ///< losses that the job goes on after; 0: none
+  std::uint32_t max_restarts = 0;  ///< lost processes that are started again
+  std::uint32_t min_workers = 0;   ///< with how many the job goes on where more cannot be had; 0: all
   Keepers keepers = Keepers::nobody;
-  std::function<Anew()> begin_anew = {};  ///< the job as it begins from what was saved last
-  Nanoseconds patience{0};                ///< of members for a coordinator that is lost
-  bool is_second = false;                 ///< of a job's coordinators: its members come back by themselves
+  /// The job with so many workers, as it begins from what was saved last.
+  std::function<Anew(std::uint32_t workers)> begin_anew = {};
+  Nanoseconds patience{0};  ///< of members for a coordinator that is lost
+  bool is_second = false;   ///< of a job's coordinators: its members come back by themselves
+
+  /// Does a job go on after a loss at all?
+  bool possible() const { return max_restarts > 0 || min_workers > 0; }
 };
 
 /// Who takes part in a job, what its members are told, and how long they are waited for.
@@ -80,6 +85,9 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
 /// state says so as it gets ready; where some of the state is with nobody, all roles are ended and started from what
 /// was saved last. A replica takes the place of a server that was lost with its state: ranks go with duties, which may
 /// change from epoch to epoch, while agents know roles by the rank that they were started with, their place.
+///
+/// A worker that cannot be started again, or whose host was lost, is given up where the job may go on with fewer: those
+/// who are left have ranks from 0, in the order of their places.
 class Coordinator {
  public:
   using Connection = std::string;  ///< a link's name, any bytes
@@ -153,13 +161,20 @@ class Coordinator {
   std::optional<std::uint32_t> free_rank(const control::Hello& message);
   Peer free_duty(Peer place) const;
   void mark_exited(Peer role);
-  std::string process_of(const State& state) const;
+  void had_ended(const control::RoleExited& message);
+  static std::string process_of(Peer place, const State& state);
   void lose(Peer place, ErrorKind kind, std::string text);
   void fail_job(ErrorKind kind, std::string text);
 
   // What follows is in coordinator_recovery.cpp.
   bool goes_on_without(Peer place, ErrorKind kind, std::string& text);
+  bool goes_on_without_host(Peer agent, const std::string& text);
+  bool goes_on_with_present();
   bool ends_without(Peer place);
+  bool may_give_up(const std::set<Peer>& places) const;
+  void give_up(const std::set<Peer>& places);
+  void goes_on_after(const std::string& text);
+  void drop(Peer place);
   void remove(Peer place);
   void end_process(Peer place);
   void start_absent();
@@ -169,6 +184,7 @@ class Coordinator {
   bool state_is_kept() const;
   void settle_epoch();
   void promote_replicas();
+  void number_workers();
   void begin_anew();
   void await_returns();
   void end_returns();
@@ -183,6 +199,7 @@ class Coordinator {
   void enter(Phase phase, Moment deadline);
   Actions finish_call();
 
+  std::uint32_t planned(Role role) const;
   std::uint32_t expected(Role role) const;
   bool is_complete(const State& state) const;
   bool has_left(const State& state) const;
@@ -204,7 +221,7 @@ class Coordinator {
   std::map<Connection, Peer> connections_;
 
   std::uint32_t epoch_ = 0;        ///< of the membership
-  std::uint32_t restarts_ = 0;     ///< losses that the job has gone on after
+  std::uint32_t restarts_ = 0;     ///< of those that are allowed
   bool settled_ = true;            ///< it is known from what this epoch goes on
   bool anew_ = false;              ///< it goes on from what was saved, all roles being new
   bool returning_ = false;         ///< the members of the coordinator before this one are coming back
@@ -212,6 +229,7 @@ class Coordinator {
   std::set<Peer> running_;         ///< places whose processes run, as far as agents told
   std::set<Peer> ending_;          ///< places whose processes have to end before they are started again
   std::set<Peer> to_start_;
+  std::set<Peer> given_up_;                   ///< places of workers, and agents, without which the job goes on
   std::set<Peer> resumed_;                    ///< workers that have said so in this epoch
   std::map<Peer, std::uint32_t> dead_;        ///< process numbers of those that have ended last, by place
   std::map<Connection, std::string> former_;  ///< processes that were lost: what they wanted written is

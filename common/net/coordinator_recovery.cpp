@@ -17,17 +17,19 @@ std::string to_line(const nlohmann::ordered_json& json) {
 
 }  // namespace
 
-/// The job has lost a role, or (a place that is no role's) something that nobody can name. False where that is its end;
-/// then `text` may say more.
+/// The job has lost a role, a host, or (as the coordinator) something that nobody can name. False where that is its
+/// end; then `text` may say more.
 bool Coordinator::goes_on_without(Peer place, ErrorKind kind, std::string& text) {
   const RecoveryPlan& plan = plan_.recovery;
-  if (plan.max_restarts == 0 || kind != ErrorKind::peer_lost || place.role == Role::agent) return false;
+  if (!plan.possible() || kind != ErrorKind::peer_lost) return false;
+  if (place.role == Role::agent) return goes_on_without_host(place, text);
   if (phase_ >= Phase::finishing && is_role(place.role)) return ends_without(place);
-  if (restarts_ == plan.max_restarts) {
-    text += fmt::format("; --max-restarts {}: no more", plan.max_restarts);
+  if (restarts_ == plan.max_restarts && !may_give_up({place})) {
+    if (plan.max_restarts > 0) text += fmt::format("; --max-restarts {}: no more", plan.max_restarts);
+    if (plan.min_workers > 0 && place.role == Role::worker)
+      text += fmt::format("; --elastic {}:{}: no fewer", plan.min_workers, plan_.workers);
     return false;
   }
-  ++restarts_;
   if (!lost_at_) lost_at_ = now_;
   record(to_line({{"lost", text}, {"epoch", epoch_}}));
   notice(text);
@@ -35,17 +37,93 @@ bool Coordinator::goes_on_without(Peer place, ErrorKind kind, std::string& text)
     remove({Role::server, place.rank});
     place.role = Role::worker;  // the process
   }
-  if (is_role(place.role)) {
-    remove(place);
-    to_start_.insert(place);
+  if (restarts_ == plan.max_restarts) {
+    give_up({place});
+  } else {
+    ++restarts_;
+    if (is_role(place.role)) {
+      remove(place);
+      to_start_.insert(place);
+    }
   }
+  goes_on_after(text);
+  return true;
+}
+
+void Coordinator::goes_on_after(const std::string& text) {
   if (phase_ == Phase::running) {
     regroup(text);
   } else if (epoch_ > 0 && !anew_) {
     settled_ = false;  // it may have been the one with the state
   }
   start_absent();
+}
+
+/// Nobody can start its roles again.
+bool Coordinator::goes_on_without_host(Peer agent, const std::string& text) {
+  const std::vector<Peer> own = roles_of_agent(plan_, agent.rank);
+  std::set<Peer> lost(own.begin(), own.end());
+  std::erase_if(lost, [&](Peer place) { return given_up_.contains(place); });
+  if ((plan_.reserve_agent_0 && agent.rank == 0) || !may_give_up(lost)) return false;
+  if (!lost_at_) lost_at_ = now_;
+  record(to_line({{"lost", text}, {"epoch", epoch_}}));
+  notice(text);
+  for (const Peer place : lost) running_.erase(place);
+  given_up_.insert(agent);
+  drop(agent);
+  if (phase_ >= Phase::finishing) {
+    for (const Peer place : lost) ends_without(place);
+    return true;
+  }
+  give_up(lost);
+  goes_on_after(text);
   return true;
+}
+
+/// Where all that is waited for are workers, or agents of workers alone, that the job can do without.
+bool Coordinator::goes_on_with_present() {
+  std::set<Peer> absent;
+  std::set<Peer> agents;
+  for (std::uint32_t rank = 0; rank < plan_.agents; ++rank) {
+    if (given_up_.contains({Role::agent, rank}) || members_.contains({Role::agent, rank})) continue;
+    if (rank == 0 && plan_.reserve_agent_0) return false;
+    agents.insert({Role::agent, rank});
+    for (const Peer place : roles_of_agent(plan_, rank)) absent.insert(place);
+  }
+  for (const auto& [role, count] : {std::pair(Role::server, plan_.servers), std::pair(Role::worker, plan_.workers)}) {
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      const auto found = members_.find({role, rank});
+      if (found == members_.end() || !found->second.ready) absent.insert({role, rank});
+    }
+  }
+  std::erase_if(absent, [&](Peer place) { return given_up_.contains(place); });
+  if (absent.empty() || !may_give_up(absent)) return false;
+  const std::string text =
+      fmt::format("nothing from {} for {:g} s (--join-timeout)", missing(), seconds(plan_.join_timeout));
+  record(to_line({{"lost", text}, {"epoch", epoch_}}));
+  notice(text);
+  given_up_.insert(agents.begin(), agents.end());
+  give_up(absent);
+  enter(Phase::joining, now_ + plan_.join_timeout);
+  goes_on_after(text);
+  return true;
+}
+
+bool Coordinator::may_give_up(const std::set<Peer>& places) const {
+  const auto is_worker = [](Peer place) { return place.role == Role::worker; };
+  return plan_.recovery.min_workers > 0 && std::all_of(places.begin(), places.end(), is_worker) &&
+         expected(Role::worker) >= plan_.recovery.min_workers + places.size();
+}
+
+void Coordinator::give_up(const std::set<Peer>& places) {
+  for (const Peer place : places) {
+    remove(place);
+    to_start_.erase(place);
+  }
+  given_up_.insert(places.begin(), places.end());
+  record(to_line({{"workers", expected(Role::worker)}, {"epoch", epoch_}}));
+  notice(fmt::format("going on with {} of {} workers, which share the global batch", expected(Role::worker),
+                     plan_.workers));
 }
 
 /// Its workers are done: what is lost now is its report.
@@ -62,14 +140,19 @@ bool Coordinator::ends_without(Peer place) {
 }
 
 void Coordinator::remove(Peer place) {
-  if (const auto found = members_.find(place); found != members_.end()) {
-    former_[found->second.connection] = process_of(found->second);
-    connections_.erase(found->second.connection);
-    members_.erase(found);
-  }
+  drop(place);
   if (!running_.contains(place)) return;
   ending_.insert(place);
   end_process(place);
+}
+
+/// It is no member any more.
+void Coordinator::drop(Peer place) {
+  const auto found = members_.find(place);
+  if (found == members_.end()) return;
+  former_[found->second.connection] = process_of(place, found->second);
+  connections_.erase(found->second.connection);
+  members_.erase(found);
 }
 
 void Coordinator::end_process(Peer place) {
@@ -132,12 +215,12 @@ void Coordinator::on(State& from, const control::Stuck& message) {
 void Coordinator::on(State& from, const control::Resumed& message) {
   if (message.epoch < epoch_) return;
   resumed_.insert(connections_.at(from.connection));
-  if (!lost_at_ || resumed_.size() < plan_.workers) return;
+  if (!lost_at_ || resumed_.size() < expected(Role::worker)) return;
   const double took = seconds(now_ - *lost_at_);
   lost_at_.reset();
   notice(
       fmt::format("epoch {}: going on with step {}, {:.2f} s after the loss was noticed", epoch_, message.step, took));
-  record(to_line({{"epoch", epoch_}, {"step", message.step}, {"seconds", took}}));
+  record(to_line({{"epoch", epoch_}, {"step", message.step}, {"seconds", took}, {"workers", expected(Role::worker)}}));
 }
 
 bool Coordinator::survivors_are_ready() const {
@@ -185,11 +268,18 @@ void Coordinator::promote_replicas() {
   }
 }
 
+/// Ranks from 0, whoever was given up.
+void Coordinator::number_workers() {
+  std::uint32_t rank = 0;
+  for (auto& [place, state] : members_)
+    if (place.role == Role::worker) state.member.peer.rank = rank++;
+}
+
 /// All roles are ended, and start from what was saved last.
 void Coordinator::begin_anew() {
   std::uint64_t reached = 0;
   for (const auto& [place, state] : members_) reached = std::max(reached, state.step);
-  const RecoveryPlan::Anew anew = plan_.recovery.begin_anew();
+  const RecoveryPlan::Anew anew = plan_.recovery.begin_anew(expected(Role::worker));
   plan_.job = anew.job;
   notice(fmt::format("the job begins again with step {}, {} steps are repeated", anew.step,
                      reached - std::min(reached, anew.step)));
@@ -208,7 +298,8 @@ std::vector<Peer> Coordinator::places() const {
   std::vector<Peer> all;
   for (std::uint32_t agent = 0; agent < plan_.agents; ++agent) {
     const auto own = roles_of_agent(plan_, agent);
-    all.insert(all.end(), own.begin(), own.end());
+    std::copy_if(own.begin(), own.end(), std::back_inserter(all),
+                 [&](Peer place) { return !given_up_.contains(place); });
   }
   return all;
 }
@@ -227,9 +318,11 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
   const Peer place{message.role, message.rank.value_or(0)};
   const auto found = members_.find(place);
   const bool known = found != members_.end() && found->second.member.pid == message.pid;
-  const auto is_taken = [&](const auto& m) { return m.first != place && m.second.member.peer == message.duty; };
-  if (place.role == Role::coordinator || place.rank >= expected(place.role) || message.duty.role != place.role ||
-      message.duty.rank >= expected(place.role) || std::any_of(members_.begin(), members_.end(), is_taken))
+  const auto is_taken = [&](const auto& m) {
+    return m.first != place && m.second.running && m.second.member.peer == message.duty;
+  };
+  if (place.role == Role::coordinator || place.rank >= planned(place.role) || message.duty.role != place.role ||
+      message.duty.rank >= planned(place.role) || std::any_of(members_.begin(), members_.end(), is_taken))
     return refuse(from, ErrorKind::protocol,
                   fmt::format("{} as {} has no place here", to_string(place), to_string(message.duty)));
   if (result_.failure || (!known && !(returning_ && found == members_.end())))
@@ -259,14 +352,20 @@ void Coordinator::await_returns() {
 /// All are back who will come.
 void Coordinator::end_returns() {
   returning_ = false;
+  const bool over = std::any_of(members_.begin(), members_.end(),
+                                [](const auto& m) { return is_role(m.first.role) && m.second.exited; });
+  for (const Peer place : places())
+    if (over && !members_.contains(place)) had_ended({.role = place});  // or was lost: it is not needed
   const auto count = [&](auto&& holds) {
     return std::count_if(members_.begin(), members_.end(),
                          [&](const auto& m) { return is_role(m.first.role) && holds(m.second); });
   };
-  const auto running = count([&](const State& state) { return state.running && state.epoch == epoch_; });
+  const auto running =
+      count([&](const State& state) { return state.running && (state.epoch == epoch_ || state.exited); });
   if (running == 0 && epoch_ == 0) {  // it had not begun
     enter(Phase::joining, now_ + plan_.join_timeout);
-  } else if (missing().empty() && static_cast<std::size_t>(running) == plan_.workers + plan_.servers) {
+  } else if (missing().empty() &&
+             static_cast<std::size_t>(running) == expected(Role::worker) + expected(Role::server)) {
     enter(Phase::running, kNever);
   } else {
     phase_ = Phase::running;

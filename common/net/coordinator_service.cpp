@@ -133,7 +133,7 @@ class CoordinatorService::Impl {
       : on_progress_(std::move(options.on_progress)),
         on_notice_(std::move(options.on_notice)),
         clock_(clock),
-        keeps_book_(options.plan.recovery.max_restarts > 0),
+        keeps_book_(options.plan.recovery.possible()),
         folder_(options.run_folder, options.plan.recovery.is_second),
         zap_(context_.handle(), {key.client_keys().public_key}),
         router_(context_.handle(), ZMQ_ROUTER),

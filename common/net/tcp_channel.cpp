@@ -45,6 +45,10 @@ class TcpChannelImpl final : public TcpChannel {
   void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) override;
   void await_links(const std::set<Peer>& peers, const Deadline& deadline) override;
 
+  void become(Identity self) override {
+    options_.self = self;
+    listener_.become(self);
+  }
   bool reaches(Peer peer) const override { return find(peer) != nullptr; }
   void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
   std::optional<Message> try_receive() override;
@@ -93,8 +97,8 @@ class TcpChannelImpl final : public TcpChannel {
     return at == links_.end() ? nullptr : at->get();
   }
 
+  TcpOptions options_;  ///< constant but for `self`
   // Constant after construction.
-  const TcpOptions options_;
   const int exceptions_ = std::uncaught_exceptions();
   const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();  ///< shared with the blocks of messages
   const Fd epoll_;
@@ -108,6 +112,7 @@ class TcpChannelImpl final : public TcpChannel {
   std::size_t next_ = 0;     ///< the link that is tried first
   std::size_t calls_ = 0;
   bool armed_ = false;
+  bool lingers_ = true;  ///< no link was lost: what is under way is still waited for
   bool unsent_ = false;  ///< some stream has frames left to send
   bool left_ = false;    ///< some of them left since the last `arm`
 };
@@ -129,7 +134,7 @@ TcpChannelImpl::TcpChannelImpl(TcpOptions options)
 }
 
 TcpChannelImpl::~TcpChannelImpl() {
-  if (std::uncaught_exceptions() == exceptions_) linger();
+  if (lingers_ && std::uncaught_exceptions() == exceptions_) linger();
 }
 
 void TcpChannelImpl::watch(int fd, std::uint32_t events, void* whom) {
@@ -263,6 +268,7 @@ void TcpChannelImpl::drop(std::size_t index, const Error& error) {
   const std::string name = links_[index]->name();
   streams_ -= links_[index]->streams.size();
   links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
+  lingers_ = false;
   throw error.with_context(name);
 }
 
@@ -387,7 +393,7 @@ void TcpChannelImpl::linger() {
   const Moment deadline = SystemClock().now() + kLinger;
   const auto done = [](const auto& link) {
     return std::all_of(link->streams.begin(), link->streams.end(), [](const Stream& stream) {
-      return stream->broken() || (!stream->unsent() && all_acknowledged(stream->socket()));
+      return stream->hung_up() || (!stream->unsent() && all_acknowledged(stream->socket()));
     });
   };
   while (!std::all_of(links_.begin(), links_.end(), done)) {

@@ -29,6 +29,9 @@ class TcpListener {
 
   TcpListener(const TcpOptions& options, MakeStream make_stream);
 
+  /// Who it says that it is to those who come from now on.
+  void become(Identity self) { options_.self = self; }
+
   /// Once; returns HOST:PORT. Port 0: any.
   std::string listen(const std::string& host, std::uint16_t port);
   const Fd& socket() const { return socket_; }
@@ -49,7 +52,7 @@ class TcpListener {
   bool twice(const TcpStranger& candidate) const;
   std::vector<Opened> take_complete(const std::vector<std::pair<Identity, TcpPart>>& proved);
 
-  const TcpOptions options_;
+  TcpOptions options_;  ///< constant but for `self`
   const MakeStream make_stream_;
   Fd socket_;
   bool knocked_ = false;

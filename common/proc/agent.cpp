@@ -41,8 +41,10 @@ class Agent {
         if (signals_.take()) return interrupted();
         while (const auto order = link_.next_order(Moment::min())) carry_out(*order);
         link_.check();
-        // No deadline of its own: the link's thread watches the coordinator, and wakes us.
-        relay_next(kNever);
+        // The link's thread watches the coordinator, and wakes us. The coordinator knows a role that stands still by
+        // its silence, once it has joined; before that it is for us to see.
+        cluster_.kill_stopped(link_.heartbeat_timeout());
+        relay_next(clock_.now() + link_.heartbeat_timeout() / 8);
       }
     } catch (const Error& error) {
       return failed(error);

@@ -74,6 +74,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("join_timeout", o.join_timeout);
   visit("op_timeout", o.op_timeout);
   visit("max_restarts", o.max_restarts);
+  visit("min_workers", o.min_workers);
   visit("recovery", o.recovery);
   visit("replicas", o.replicas);
   visit("resume", o.resume);

@@ -76,7 +76,8 @@ struct JobOptions {
   double heartbeat_timeout = 10;  ///< seconds of silence after which a peer is lost
   double join_timeout = 60;
   double op_timeout = 0;         ///< seconds of one wait for values; 0: as long as the peer lives
-  std::size_t max_restarts = 0;  ///< losses of processes that the job goes on after
+  std::size_t max_restarts = 0;  ///< lost processes that are started again
+  std::size_t min_workers = 0;   ///< with how many it goes on where more cannot be had (--elastic); 0: all
   /// From what: servers or workers, which have all that the others need; or checkpoint, the newest, or the beginning.
   std::string recovery = "auto";
   std::size_t replicas = 0;  ///< of each server
@@ -98,9 +99,15 @@ struct JobOptions {
     if (checkpoint_every == 0) return "";
     return checkpoint_dir.empty() ? out + "/checkpoints" : checkpoint_dir;
   }
+  /// Does it go on where processes are lost?
+  bool goes_on() const { return max_restarts > 0 || min_workers > 0; }
   /// How many workers cut units among themselves, where the options alone say so: --shard-group host does not.
   std::optional<std::size_t> shard_owners() const;
-  std::size_t batch_per_worker() const { return global_batch / (workers * virtual_workers); }
+  /// At most: where it cannot be divided among those who are left of more, some have one sample less.
+  std::size_t batch_per_worker() const {
+    const std::size_t parts = workers * virtual_workers;
+    return (global_batch + parts - 1) / parts;
+  }
 };
 
 std::string to_json(const JobOptions& options);

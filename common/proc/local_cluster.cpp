@@ -127,7 +127,7 @@ pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv
   }
   Fd pid_fd(
       static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // ours and not reaped: the number cannot belong to another
-  processes_.push_back({name, pid, std::move(pid_fd), std::move(errors.read_end), std::move(log), {}, {}});
+  processes_.push_back({name, pid, std::move(pid_fd), std::move(errors.read_end), std::move(log), {}, {}, {}});
   check(static_cast<bool>(processes_.back().pid_fd), "no pidfd: {}", std::strerror(errno));
   return pid;
 }
@@ -136,6 +136,21 @@ bool LocalCluster::kill(const std::string& name) {
   const auto found =
       std::find_if(processes_.begin(), processes_.end(), [&](const Process& process) { return process.name == name; });
   return found != processes_.end() && ::kill(-found->pid, SIGKILL) == 0;
+}
+
+void LocalCluster::kill_stopped(Nanoseconds patience) {
+  for (Process& process : processes_) {
+    siginfo_t info{};
+    while (::waitid(P_PID, static_cast<id_t>(process.pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+           info.si_pid != 0) {
+      process.stopped.reset();
+      if (info.si_code == CLD_STOPPED) process.stopped = clock_.now();
+      info = {};
+    }
+    if (!process.stopped || clock_.now() - *process.stopped < patience) continue;
+    process.line = fmt::format("stood still for {:.1f} s", seconds(clock_.now() - *process.stopped));
+    ::kill(-process.pid, SIGKILL);
+  }
 }
 
 std::optional<ProcessExit> LocalCluster::next_exit(Moment deadline, std::span<const int> wake_fds) {

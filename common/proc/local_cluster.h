@@ -51,6 +51,9 @@ class LocalCluster {
   /// SIGKILL to one and all in its group, whose end is told as every other. False where none of that name runs.
   bool kill(const std::string& name);
 
+  /// SIGKILL to those that have stood still (SIGSTOP) for so long, as far as calls have seen.
+  void kill_stopped(Nanoseconds patience);
+
   /// The next process that has ended, with its log complete. Nothing where the deadline has passed, one of
   /// `wake_fds` is readable, or no process is left and there is nothing to wake for.
   std::optional<ProcessExit> next_exit(Moment deadline, std::span<const int> wake_fds = {});
@@ -71,6 +74,7 @@ class LocalCluster {
     Fd log;
     std::string line;  ///< the one that is being written
     std::string last_line;
+    std::optional<Moment> stopped;  ///< it stands still since then
   };
 
   void collect(Process& process);

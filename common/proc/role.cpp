@@ -80,6 +80,7 @@ std::vector<net::Member> Membership::meet(const net::Addresses& addresses, std::
   std::vector<net::Member> members = link_->members(deadline().moment());
   link_options_.self = {self(), epoch()};
   links_->become(link_options_.self);
+  job_.workers = of_role(members, net::Role::worker).size();
   return members;
 }
 

@@ -50,7 +50,7 @@ class Membership {
 
   /// Tells the coordinator how this process is reached, the step that it has come to, and whether it has state from
   /// which the job can go on; waits for all servers and workers, and returns them, ordered by role and rank. With them
-  /// comes this process's own rank, which may be another than before.
+  /// comes this process's own rank, which may be another than before, and the job's number of workers, the same.
   std::vector<net::Member> meet(const net::Addresses& addresses, std::uint64_t step = 0, bool has_state = false);
   /// For whatever has to come about before the job can begin, or go on.
   Deadline deadline() {
@@ -58,7 +58,7 @@ class Membership {
   }
 
   /// May the job go on after what a peer's loss did to this process?
-  bool outlives(const Error& error) const { return job_.max_restarts > 0 && error.kind() == ErrorKind::peer_lost; }
+  bool outlives(const Error& error) const { return job_.goes_on() && error.kind() == ErrorKind::peer_lost; }
   /// Leaves the epoch of the membership for the next: closes all data links, and lets go of what was kept for them.
   /// Throws what the job ends with, where it does.
   void regroup(const Error& error);

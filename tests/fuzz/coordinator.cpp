@@ -64,8 +64,9 @@ void psring::fuzz::run(Input in) {
   plan.replicas = plan.servers % 2 == 0 && in.below(2) == 0;
   plan.colocated = in.below(4) == 0;
   plan.recovery.max_restarts = static_cast<std::uint32_t>(in.below(5));
+  plan.recovery.min_workers = static_cast<std::uint32_t>(in.below(3));
   plan.recovery.keepers = static_cast<RecoveryPlan::Keepers>(in.below(3));
-  plan.recovery.begin_anew = [] { return RecoveryPlan::Anew{"{}", 7}; };
+  plan.recovery.begin_anew = [](std::uint32_t) { return RecoveryPlan::Anew{"{}", 7}; };
   plan.recovery.is_second = in.below(4) == 0;
   Moment now = Moment{} + std::chrono::hours(1);
   Coordinator coordinator(plan, now);

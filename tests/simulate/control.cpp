@@ -18,7 +18,7 @@ using net::Role;
 
 constexpr const char* kAgent = "agent";
 
-net::RecoveryPlan recovery_of(const JobOptions& job, std::function<net::RecoveryPlan::Anew()> begin_anew) {
+net::RecoveryPlan recovery_of(const JobOptions& job, std::function<net::RecoveryPlan::Anew(std::uint32_t)> begin_anew) {
   using Keepers = net::RecoveryPlan::Keepers;
   return {.max_restarts = static_cast<std::uint32_t>(job.max_restarts),
           .keepers = job.recovery == "servers"   ? Keepers::servers
@@ -28,7 +28,7 @@ net::RecoveryPlan recovery_of(const JobOptions& job, std::function<net::Recovery
 }
 
 /// Nobody is silent here: who has ended is told of.
-net::JobPlan plan_of(const JobOptions& job, std::function<net::RecoveryPlan::Anew()> begin_anew) {
+net::JobPlan plan_of(const JobOptions& job, std::function<net::RecoveryPlan::Anew(std::uint32_t)> begin_anew) {
   return {.workers = static_cast<std::uint32_t>(job.workers),
           .servers = static_cast<std::uint32_t>(job.servers * (1 + job.replicas)),
           .replicas = job.replicas > 0,
@@ -50,7 +50,7 @@ Control::Control(net::SimulatedNetwork& network, const std::vector<net::Peer>& p
       place_(place),
       delays_(delays),
       coordinator_(plan_of(job,
-                           [this] {
+                           [this](std::uint32_t) {
                              ++begun_anew_;
                              return net::RecoveryPlan::Anew{"{}", 0};
                            }),

@@ -226,7 +226,7 @@ class Simulation::ServerLife {
 
   void live_epoch() {
     if (options_.recovery != "servers") shard_.reset();
-    if (shard_) shard_->begin_epoch();
+    if (shard_) shard_->begin_epoch(static_cast<std::uint32_t>(options_.workers));
     const bool has_state = whole_ && shard_ && shard_->elements() > 0;
     const std::uint32_t before = link_.rank();
     const std::vector<net::Member> members = link_.meet(has_state ? shard_->version() : 0, has_state);
@@ -274,7 +274,7 @@ class Simulation::ServerLife {
     SimulatedRun::Server mine{.lived = true, .version = shard_->version(), .most_lag = 0, .state = {}};
     for (const server::StalenessRecord& of : shard_->staleness()) mine.most_lag = std::max(mine.most_lag, of.most_lag);
     if (options_.replicas > 0) {
-      shard_->begin_epoch();
+      shard_->begin_epoch(static_cast<std::uint32_t>(options_.workers));
       std::vector<net::Outgoing> frames;
       shard_->snapshot({}, frames);
       for (const net::Outgoing& frame : frames)

@@ -153,8 +153,8 @@ void CutJob::lose(Peer lost) {
 }
 
 void CutJob::begin_epoch_of_servers() {
-  for (const auto& shard : shards_) shard->begin_epoch();
-  for (const auto& shard : follower_shards_) shard->begin_epoch();
+  for (const auto& shard : shards_) shard->begin_epoch(static_cast<std::uint32_t>(rules_.shards.workers));
+  for (const auto& shard : follower_shards_) shard->begin_epoch(static_cast<std::uint32_t>(rules_.shards.workers));
   replications_.clear();
   followers_.clear();
   for (std::uint32_t rank = 0; rules_.replicas && rank < shards_.size(); ++rank) {

@@ -51,48 +51,51 @@ std::vector<std::uint32_t> permutation(std::size_t size, const CounterRng& rng) 
   return order;
 }
 
-Sampler::Sampler(std::size_t size, std::size_t workers, std::uint64_t seed, bool shuffle, Padding padding)
-    : size_(size), workers_(workers), seed_(seed), shuffle_(shuffle), padding_(padding) {
+Sampler::Sampler(std::size_t size, std::size_t global_batch, std::size_t workers, std::uint64_t seed, bool shuffle,
+                 Padding padding)
+    : size_(size), global_batch_(global_batch), workers_(workers), seed_(seed), shuffle_(shuffle), positions_(size) {
   check(workers > 0, "a sampler for no worker");
+  check(global_batch > 0, "a batch of no samples");
   if (size == 0 || size > kWords) fail(ErrorKind::data, "cannot sample a data set of {} samples", size);
+  if (padding == Padding::wrap && global_batch % workers == 0) positions_ = (size + workers - 1) / workers * workers;
 }
 
 void Sampler::begin_epoch(std::uint32_t epoch) {
   std::vector<std::uint32_t> order;
   if (shuffle_) order = permutation(size_, CounterRng({.seed = seed_, .purpose = Purpose::shuffle, .step = epoch}));
-  const std::size_t each = samples_per_worker();
-  lists_.resize(each * workers_);
-  for (std::size_t worker = 0; worker < workers_; ++worker) {
-    for (std::size_t k = 0; k < each; ++k) {
-      const std::size_t position = (worker + k * workers_) % size_;
-      lists_[worker * each + k] = shuffle_ ? order[position] : static_cast<std::uint32_t>(position);
+  lists_.clear();
+  lists_.reserve(positions_);
+  for (std::size_t index = 0; index < batches(); ++index) {
+    for (std::size_t worker = 0; worker < workers_; ++worker) {
+      for (std::size_t k = 0; k < batch_size(worker, index); ++k) {
+        const std::size_t position = (index * global_batch_ + worker + k * workers_) % size_;
+        lists_.push_back(shuffle_ ? order[position] : static_cast<std::uint32_t>(position));
+      }
     }
   }
 }
 
-std::size_t Sampler::batches(std::size_t per_worker_batch) const {
-  check(per_worker_batch > 0, "a batch of no samples");
-  return (samples_per_worker() + per_worker_batch - 1) / per_worker_batch;
+/// The samples of a batch of all workers.
+std::size_t Sampler::all_in(std::size_t index) const {
+  check(index < batches(), "batch {} of {}", index, batches());
+  return std::min(global_batch_, positions_ - index * global_batch_);
 }
 
-std::span<const std::uint32_t> Sampler::batch(std::size_t worker, std::size_t index,
-                                              std::size_t per_worker_batch) const {
+std::span<const std::uint32_t> Sampler::batch(std::size_t worker, std::size_t index) const {
   check(!lists_.empty(), "a batch before the first epoch");
-  const std::size_t count = batch_size(worker, index, per_worker_batch);
-  const std::size_t begin = count == 0 ? 0 : index * per_worker_batch;
-  return std::span(lists_).subspan(worker * samples_per_worker() + begin, count);
+  const std::size_t count = batch_size(worker, index);
+  const std::size_t all = all_in(index);
+  const std::size_t of_others = worker * (all / workers_) + std::min(worker, all % workers_);
+  return std::span(lists_).subspan(index * global_batch_ + of_others, count);
 }
 
-std::size_t Sampler::batch_size(std::size_t worker, std::size_t index, std::size_t per_worker_batch) const {
-  check(worker < workers_ && index < batches(per_worker_batch), "batch {} of worker {} of {}", index, worker, workers_);
-  const std::size_t mine = padding_ == Padding::wrap ? samples_per_worker() : evaluation_count(size_, worker, workers_);
-  return std::min(per_worker_batch, mine - std::min(index * per_worker_batch, mine));
+std::size_t Sampler::batch_size(std::size_t worker, std::size_t index) const {
+  check(worker < workers_, "a batch of worker {} of {}", worker, workers_);
+  return evaluation_count(all_in(index), worker, workers_);
 }
 
-double Sampler::mean_batch_size(std::size_t index, std::size_t per_worker_batch) const {
-  std::size_t sum = 0;
-  for (std::size_t worker = 0; worker < workers_; ++worker) sum += batch_size(worker, index, per_worker_batch);
-  return static_cast<double>(sum) / static_cast<double>(workers_);
+double Sampler::mean_batch_size(std::size_t index) const {
+  return static_cast<double>(all_in(index)) / static_cast<double>(workers_);
 }
 
 }  // namespace psring::worker

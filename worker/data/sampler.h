@@ -16,44 +16,46 @@ namespace psring::worker {
 std::vector<std::uint32_t> permutation(std::size_t size, const CounterRng& rng);
 
 /// Which samples a worker trains on. In epoch e, the samples stand in file order, or in the permutation
-/// of (seed, e) (Purpose::shuffle, step = e). Worker r of n takes positions r, r + n, r + 2n, … of that
-/// order, which wraps round so that every worker has ceil(size / n) samples; or, with Padding::none, ends: then
-/// workers from size mod n on have one sample less.
+/// of (seed, e) (Purpose::shuffle, step = e). Batch b of all workers together is positions b·G … of that order, G the
+/// global batch; worker r of n takes the r-th of them, and every n-th from there. Where n divides G these are positions
+/// r, r + n, r + 2n, … of the epoch, and the order wraps round so that every worker has ceil(size / n) samples. With
+/// Padding::none, and where n does not divide G, it ends: a worker's batch may then have one sample less than worker
+/// 0's, or none.
 ///
-/// Batch b of a worker is positions b·B … of its own list; the last may be short. It is as short for all workers
-/// with Padding::wrap; with none it may be shorter for some, or empty, and never longer than worker 0's. So batch
-/// b of n workers together is, as a set, what one worker reads as batch b at n·B (but for the samples that wrap
-/// round at the end): `single` at the global batch trains on the same samples in each step, and `single
-/// --virtual-workers n` on the same n lists.
+/// So batch b of n workers together is, as a set, what one worker reads as batch b (but for the samples that wrap
+/// round at the end): `single` trains on the same samples in each step, `single --virtual-workers n` on the same n
+/// lists, and a job that has fewer workers than it began with reads on where it was.
 ///
 /// Every process computes the same lists by itself. Not safe for use from several threads.
 class Sampler {
  public:
   enum class Padding : std::uint8_t { wrap, none };
-  /// Throws data where `size` is 0 or above 2^32. REQUIRES: workers > 0.
-  Sampler(std::size_t size, std::size_t workers, std::uint64_t seed, bool shuffle, Padding padding = Padding::wrap);
+  /// Throws data where `size` is 0 or above 2^32. REQUIRES: workers > 0, global_batch > 0.
+  Sampler(std::size_t size, std::size_t global_batch, std::size_t workers, std::uint64_t seed, bool shuffle,
+          Padding padding = Padding::wrap);
 
   /// Draws the order of epoch `epoch`; epochs may be begun in any order. Invalidates batches.
   void begin_epoch(std::uint32_t epoch);
 
-  /// Of worker 0, who has the most.
-  std::size_t samples_per_worker() const { return (size_ + workers_ - 1) / workers_; }
   /// Steps of an epoch.
-  std::size_t batches(std::size_t per_worker_batch) const;
-  /// The samples of a worker's batch in the epoch last begun. REQUIRES: index < batches(per_worker_batch).
-  std::span<const std::uint32_t> batch(std::size_t worker, std::size_t index, std::size_t per_worker_batch) const;
+  std::size_t batches() const { return (positions_ + global_batch_ - 1) / global_batch_; }
+  /// The samples of a worker's batch in the epoch last begun. REQUIRES: index < batches().
+  std::span<const std::uint32_t> batch(std::size_t worker, std::size_t index) const;
   /// How many those are; in any epoch.
-  std::size_t batch_size(std::size_t worker, std::size_t index, std::size_t per_worker_batch) const;
+  std::size_t batch_size(std::size_t worker, std::size_t index) const;
   /// Samples of that batch, on average over all workers: a whole number where all have as many.
-  double mean_batch_size(std::size_t index, std::size_t per_worker_batch) const;
+  double mean_batch_size(std::size_t index) const;
 
  private:
+  std::size_t all_in(std::size_t index) const;
+
   std::size_t size_;
+  std::size_t global_batch_;
   std::size_t workers_;
   std::uint64_t seed_;
   bool shuffle_;
-  Padding padding_;
-  std::vector<std::uint32_t> lists_;  ///< the workers' lists, one after the other; empty before the first epoch
+  std::size_t positions_;             ///< of an epoch, with those that wrap round
+  std::vector<std::uint32_t> lists_;  ///< by batch, the workers' one after the other; empty before the first epoch
 };
 
 /// Evaluation reads every sample once: worker r of n reads r, r + n, r + 2n, … in file order, unpadded.
