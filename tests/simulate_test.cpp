@@ -27,6 +27,7 @@ TEST_CASE("2,000 jobs end as they would over a good network") {
   CHECK(totals.crashed > kSeeds / 4);
   CHECK(totals.promoted > 50);
   CHECK(totals.begun_anew > 50);
+  CHECK(totals.shrunk > 20);
 }
 
 TEST_CASE("a planted bug is found within 1,000 seeds") {

@@ -21,6 +21,7 @@ constexpr const char* kAgent = "agent";
 net::RecoveryPlan recovery_of(const JobOptions& job, std::function<net::RecoveryPlan::Anew(std::uint32_t)> begin_anew) {
   using Keepers = net::RecoveryPlan::Keepers;
   return {.max_restarts = static_cast<std::uint32_t>(job.max_restarts),
+          .min_workers = static_cast<std::uint32_t>(job.min_workers),
           .keepers = job.recovery == "servers"   ? Keepers::servers
                      : job.recovery == "workers" ? Keepers::workers
                                                  : Keepers::nobody,

@@ -59,7 +59,8 @@ int main(int argc, char** argv) {
              failures.load(), all.retransmitted, seconds,
              *seeds == 0 ? 0 : 1e3 * seconds / static_cast<double>(*seeds));
   fmt::print(
-      "{} of them with crashes: {} processes, {} times a server and its follower changed places, {} begun anew\n",
-      all.crashed, all.crashes, all.promoted, all.begun_anew);
+      "{} of them with crashes: {} processes, {} times a server and its follower changed places, {} begun anew, "
+      "{} ended with fewer workers\n",
+      all.crashed, all.crashes, all.promoted, all.begun_anew, all.shrunk);
   return failures == 0 ? 0 : 6;
 }

@@ -79,16 +79,24 @@ JobOptions draw_job(Draw& draw, bool crashes) {
     job.max_restarts = 100;
     job.recovery = way.recovery;
     const bool followed = servers && !asynchronous && way.optimizer_on == "server";
-    job.replicas = followed && draw.below(4) > 0 ? 1 : 0;
+    const bool exact = followed || way.recovery == "workers";
+    if (exact && job.workers > 1 && draw.below(4) == 0) {
+      job.min_workers = 1;
+      job.max_restarts = draw.below(2);
+    } else {
+      job.replicas = followed && draw.below(4) > 0 ? 1 : 0;
+    }
   }
   if (!servers) job.algorithm = draw.of(std::array{"auto", "ring", "exchange", "halving-doubling"});
   return job;
 }
 
-/// Of any process but the coordinator's, at any moment of most jobs' lives. Of those with followers mostly servers.
+/// Of any process but the coordinator's, at any moment of most jobs' lives. Of those with followers mostly servers; of
+/// elastic ones workers, but for one.
 std::vector<net::SimulatedNetwork::Death> draw_crashes(Draw& draw, const JobOptions& job) {
-  const std::size_t places = job.workers + job.servers * (1 + job.replicas);
-  std::vector<net::SimulatedNetwork::Death> crashes(1 + draw.below(3));
+  const bool elastic = job.min_workers > 0;
+  const std::size_t places = elastic ? job.workers : job.workers + job.servers * (1 + job.replicas);
+  std::vector<net::SimulatedNetwork::Death> crashes(1 + draw.below(elastic ? job.workers - 1 : 3));
   for (auto& crash : crashes) {
     const bool server = draw.below(2) == 0 && job.replicas > 0;
     crash.place = server ? job.workers + draw.below(job.servers) : draw.below(places);
@@ -133,10 +141,10 @@ std::string to_string(const Scenario& scenario) {
   const JobOptions& job = scenario.job;
   const auto& trouble = scenario.network.trouble;
   std::string text = fmt::format(
-      "--strategy {} --consistency {} --optimizer-on {} --workers {} --servers {} --replicas {} --optimizer {} "
+      "--strategy {} --consistency {} --optimizer-on {} --workers {} ({}) --servers {} --replicas {} --optimizer {} "
       "--clip-norm {} --accumulate {} --algorithm {}; {}; dropped {}, doubled {}, changed {}, up to {} us late",
-      job.strategy, job.consistency, job.optimizer_on, job.workers, job.servers, job.replicas, job.optimizer,
-      job.clip_norm, job.accumulate, job.algorithm, net::to_string(scenario.network.link), trouble.drop,
+      job.strategy, job.consistency, job.optimizer_on, job.workers, job.min_workers, job.servers, job.replicas,
+      job.optimizer, job.clip_norm, job.accumulate, job.algorithm, net::to_string(scenario.network.link), trouble.drop,
       trouble.duplicate, trouble.corrupt, trouble.extra_delay.count() / 1000);
   for (const net::SimulatedNetwork::Death& crash : scenario.network.deaths)
     text +=

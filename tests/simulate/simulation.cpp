@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/net/reliable.h>
+#include <psring/common/proc/role.h>
 #include <psring/ring/link_group.h>
 #include <psring/server/server.h>
 #include <psring/tests/simulate/simulation.h>
@@ -56,13 +58,14 @@ class EpochLinks final : public net::Transport {
  public:
   EpochLinks(net::SimulatedNetwork& network, std::size_t place, const std::vector<Peer>& places,
              const std::vector<net::Member>& members)
-      : inner_(network.transport(place)) {
+      : network_(network), place_(place), inner_(network.transport(place)) {
     for (const net::Member& member : members) {
-      const Peer place = places[std::stoul(member.addresses.at("place"))];
-      places_[member.peer] = place;
-      duties_[place] = member.peer;
+      const std::size_t at = std::stoul(member.addresses.at("place"));
+      places_[member.peer] = places[at];
+      duties_[places[at]] = member.peer;
+      processes_[at] = member.pid;
     }
-    while (!is_new(network, place)) {
+    while (!is_new()) {
     }
   }
 
@@ -70,12 +73,15 @@ class EpochLinks final : public net::Transport {
     inner_.send(places_.at(to), header, payload);
   }
   std::optional<net::Message> receive(Moment deadline) override {
-    std::optional<net::Message> message = inner_.receive(deadline);
-    if (!message) return message;
-    const Peer duty = duties_.at(message->header.sender());
-    message->header.sender_role = duty.role;
-    message->header.sender_rank = duty.rank;
-    return message;
+    for (;;) {
+      std::optional<net::Message> message = receive_of_members(deadline);
+      if (!message) return message;
+      const auto duty = duties_.find(message->header.sender());
+      if (duty == duties_.end()) continue;  // of one without whom the job has gone on
+      message->header.sender_role = duty->second.role;
+      message->header.sender_rank = duty->second.rank;
+      return message;
+    }
   }
   std::size_t in_flight_bytes(Peer peer) const override { return inner_.in_flight_bytes(places_.at(peer)); }
   std::string describe(Peer peer) const override { return inner_.describe(places_.at(peer)); }
@@ -83,19 +89,36 @@ class EpochLinks final : public net::Transport {
 
  private:
   /// Links are new: what came over those before, their ends, too, is nothing to them.
-  bool is_new(const net::SimulatedNetwork& network, std::size_t place) {
+  bool is_new() {
     try {
       return !inner_.receive(Moment::min());
     } catch (const Error& error) {
-      if (network.dead(place)) throw Died();
+      if (network_.dead(place_)) throw Died();
       if (error.kind() != ErrorKind::peer_lost) throw;
       return false;
     }
   }
 
+  /// The network tells everybody of every end, also of those without whom the job has gone on.
+  std::optional<net::Message> receive_of_members(Moment deadline) {
+    for (;;) {
+      try {
+        return inner_.receive(deadline);
+      } catch (const Error& error) {
+        const bool all_live = std::all_of(processes_.begin(), processes_.end(), [&](const auto& process) {
+          return !network_.dead(process.first) && network_.incarnation(process.first) + 1 == process.second;
+        });
+        if (error.kind() != ErrorKind::peer_lost || !all_live) throw;
+      }
+    }
+  }
+
+  net::SimulatedNetwork& network_;
+  const std::size_t place_;
   net::Transport& inner_;
-  std::map<Peer, Peer> places_;  ///< by duty
-  std::map<Peer, Peer> duties_;  ///< by place
+  std::map<Peer, Peer> places_;                     ///< by duty
+  std::map<Peer, Peer> duties_;                     ///< by place
+  std::map<std::size_t, std::uint32_t> processes_;  ///< their numbers, by place
 };
 
 /// One run. The network lets one role at a time use it.
@@ -163,7 +186,7 @@ class Simulation {
       return true;
     } catch (const Error& error) {
       if (network_.dead(place)) throw Died();
-      if (setup_.job().max_restarts == 0 || error.kind() != ErrorKind::peer_lost) throw;
+      if (!setup_.job().goes_on() || error.kind() != ErrorKind::peer_lost) throw;
       link.regroup(error);
       return false;
     }
@@ -226,15 +249,21 @@ class Simulation::ServerLife {
 
   void live_epoch() {
     if (options_.recovery != "servers") shard_.reset();
-    if (shard_) shard_->begin_epoch(static_cast<std::uint32_t>(options_.workers));
     const bool has_state = whole_ && shard_ && shard_->elements() > 0;
     const std::uint32_t before = link_.rank();
     const std::vector<net::Member> members = link_.meet(has_state ? shard_->version() : 0, has_state);
     if (link_.rank() != before && link_.rank() < options_.servers) ++job_.run_.promoted;
     const bool follows = link_.rank() >= options_.servers;
-    if (!shard_ || follows) shard_.emplace(made_.options, parallel_, memory_);
+    workers_ = static_cast<std::uint32_t>(of_role(members, Role::worker).size());
+    if (!shard_ || follows) {
+      server::ShardOptions options = made_.options;
+      options.workers = workers_;
+      shard_.emplace(options, parallel_, memory_);
+    } else {
+      shard_->begin_epoch(workers_);
+    }
     {
-      Links links(job_, place_, link_, members, options_.max_restarts > 0);
+      Links links(job_, place_, link_, members, options_.goes_on());
       const auto buggy = buggy_ ? buggy_->links(links.transport(), link_.self()) : nullptr;
       net::Transport& transport = buggy ? *buggy : links.transport();
       follows ? follow(transport) : serve(transport);
@@ -274,7 +303,7 @@ class Simulation::ServerLife {
     SimulatedRun::Server mine{.lived = true, .version = shard_->version(), .most_lag = 0, .state = {}};
     for (const server::StalenessRecord& of : shard_->staleness()) mine.most_lag = std::max(mine.most_lag, of.most_lag);
     if (options_.replicas > 0) {
-      shard_->begin_epoch(static_cast<std::uint32_t>(options_.workers));
+      shard_->begin_epoch(workers_);
       std::vector<net::Outgoing> frames;
       shard_->snapshot({}, frames);
       for (const net::Outgoing& frame : frames)
@@ -292,6 +321,7 @@ class Simulation::ServerLife {
   MemoryLedger memory_;
   Parallel parallel_{1};
   std::optional<server::Shard> shard_;
+  std::uint32_t workers_ = 0;  ///< of the epoch
   bool whole_ = false;
 };
 
@@ -299,12 +329,18 @@ class Simulation::ServerLife {
 class Simulation::WorkerLife {
  public:
   WorkerLife(Simulation& job, Control::Link& link, std::size_t place)
-      : job_(job), link_(link), place_(place), trace_(job.network_.clock(), false) {}
+      : job_(job),
+        link_(link),
+        place_(place),
+        setup_(job.scenario_.job, names_.workers, names_.optimizers),
+        trace_(job.network_.clock(), false) {}
 
   void live_epoch() {
-    const worker::TrainSetup& setup = job_.setup_;
-    const bool stays = setup.strategy().ring || setup.job().max_restarts > 0;
     const std::vector<net::Member> members = link_.meet(reached_, kept_.has_value());
+    setup_.share_among(of_role(members, Role::worker).size());
+    const worker::TrainSetup& setup = setup_;
+    const bool stays = setup.strategy().ring || setup.job().goes_on();
+    job_.run_.left = setup.job().workers;
     Links links(job_, place_, link_, members, stays);
     const auto group = setup.strategy().ring ? make_group(links.transport()) : nullptr;
     worker::Training training(
@@ -354,7 +390,7 @@ class Simulation::WorkerLife {
     ring::LinkOptions options;
     options.group.check = [this] { link_.check(); };
     options.tuning = ring::Tuning::built_in();
-    const JobOptions& job = job_.setup_.job();
+    const JobOptions& job = setup_.job();
     if (job.algorithm != "auto") options.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
     options.segment_bytes = 512;  // so that a vector is several frames
     options.clock = &job_.network_.clock();
@@ -364,6 +400,7 @@ class Simulation::WorkerLife {
   Simulation& job_;
   Control::Link& link_;
   const std::size_t place_;
+  worker::TrainSetup setup_;
   MemoryLedger memory_;
   Trace trace_;
   std::uint64_t reached_ = 0;
@@ -395,11 +432,17 @@ std::string wrong_with_server(const JobOptions& job, const SimulatedRun& run, st
   return "";
 }
 
+bool same(const std::vector<float>& a, const std::vector<float>& b, float apart) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](float x, float y) { return x == y || std::abs(x - y) <= apart; });
+}
+
 /// The first thing that does not hold of a run; "" where all does.
 std::string wrong(const JobOptions& job, const SimulatedRun& run, const SimulatedRun* quiet) {
-  for (std::size_t rank = 0; rank < run.workers.size(); ++rank) {
+  const float apart = run.left < job.workers ? 1e-4F : 0;
+  for (std::size_t rank = 0; rank < run.left; ++rank) {
     if (std::string text = wrong_with_worker(job, run, rank); !text.empty()) return text;
-    if (quiet != nullptr && run.workers[rank].parameters != quiet->workers[rank].parameters)
+    if (quiet != nullptr && !same(run.workers[rank].parameters, quiet->workers[rank].parameters, apart))
       return fmt::format("worker {} ended with other parameters than where nothing goes wrong", rank);
   }
   for (std::size_t rank = 0; rank < run.servers.size(); ++rank)
@@ -417,11 +460,12 @@ Examiner::Totals& Examiner::Totals::operator+=(const Totals& other) {
   crashes += other.crashes;
   promoted += other.promoted;
   begun_anew += other.begun_anew;
+  shrunk += other.shrunk;
   return *this;
 }
 
 const SimulatedRun& Examiner::quiet(JobOptions job) {
-  job.max_restarts = job.replicas = 0;
+  job.max_restarts = job.min_workers = job.replicas = 0;
   job.recovery = "checkpoint";
   const std::string key = to_json(job);
   const auto found = quiet_.find(key);
@@ -440,7 +484,9 @@ std::optional<std::string> Examiner::examine(std::uint64_t seed, Bug bug) {
   std::string finding;
   try {
     const SimulatedRun run = simulate(scenario);
-    totals_ += {run.retransmitted, run.crashes > 0 ? 1U : 0U, run.crashes, run.promoted, run.begun_anew};
+    totals_ += {run.retransmitted, run.crashes > 0 ? 1U : 0U,
+                run.crashes,       run.promoted,
+                run.begun_anew,    run.left < scenario.job.workers ? 1U : 0U};
     const bool exact = scenario.job.consistency == "bsp";
     finding = wrong(scenario.job, run, exact ? &quiet(scenario.job) : nullptr);
   } catch (const std::exception& error) {

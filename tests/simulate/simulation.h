@@ -47,6 +47,7 @@ struct SimulatedRun {
   };
   std::vector<Worker> workers;
   std::vector<Server> servers;  ///< then followers; by what they were in the end
+  std::size_t left = 0;         ///< workers, in the last epoch
   std::uint64_t crashes = 0;    ///< of processes that ran
   std::uint64_t epochs = 0;     ///< of the membership, before the last
   std::uint64_t promoted = 0;   ///< times that a server and its follower changed places
@@ -68,7 +69,8 @@ class Examiner {
   ///   it ends; every worker makes every step once, in order; under bsp all workers end with the bits that they end
   ///   with where nothing goes wrong, and servers make an update a step; followers have what their servers have; under
   ///   ssp and asp each push is one update; under ssp nobody is further ahead than the bound.
-  /// After a crash "every step" is each from the one that the last epoch begins with.
+  /// After a crash "every step" is each from the one that the last epoch begins with. Fewer workers than at the
+  /// beginning end with nearly the same parameters: sums are of other parts.
   std::optional<std::string> examine(std::uint64_t seed, Bug bug = Bug::none);
 
   /// Of all runs that ended.
@@ -78,6 +80,7 @@ class Examiner {
     std::uint64_t crashes = 0;        ///< as in SimulatedRun, with what follows
     std::uint64_t promoted = 0;
     std::uint64_t begun_anew = 0;
+    std::uint64_t shrunk = 0;  ///< seeds that ended with fewer workers
     Totals& operator+=(const Totals& other);
   };
   const Totals& totals() const { return totals_; }
