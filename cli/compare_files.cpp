@@ -130,7 +130,7 @@ std::string table_csv(const std::vector<Row>& rows) {
                      {"step_s_least", step.least},
                      {"step_s_most", step.most},
                      {"exposed_comm_s", row.of(&Summary::exposed_seconds).median},
-                     {"bytes_per_step", moved_bytes(row, kWorkers)},
+                     {"bytes_per_step", or_null(moved_bytes(row, kWorkers))},
                      {"bytes_ok", or_null(bytes_ok(row, kWorkers))},
                      {"peak_bytes", first.worker_peak_bytes},
                      {"memory_ok", or_null(memory_ok(row, kWorkers))},
@@ -146,7 +146,7 @@ std::string table_csv(const std::vector<Row>& rows) {
       if (name != "strategy") value = Json();
     servers["role"] = "servers";
     servers["runs"] = row.runs.size();
-    servers["bytes_per_step"] = moved_bytes(row, kServers);
+    servers["bytes_per_step"] = or_null(moved_bytes(row, kServers));
     servers["bytes_ok"] = or_null(bytes_ok(row, kServers));
     servers["peak_bytes"] = first.server_peak_bytes;
     servers["memory_ok"] = or_null(memory_ok(row, kServers));

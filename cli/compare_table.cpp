@@ -23,8 +23,9 @@ std::string number(const std::optional<double>& value, int decimals) {
 }
 
 /// Exact up to ten digits.
-std::string count(std::uint64_t bytes) {
-  return bytes < 10'000'000'000 ? std::to_string(bytes) : fmt::format("{:.4g} G", static_cast<double>(bytes) / 1e9);
+std::string count(std::optional<std::uint64_t> bytes) {
+  if (!bytes) return kNothing;
+  return *bytes < 10'000'000'000 ? std::to_string(*bytes) : fmt::format("{:.4g} G", static_cast<double>(*bytes) / 1e9);
 }
 
 std::string marked(std::string figure, const std::optional<bool>& ok) {

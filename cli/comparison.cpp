@@ -105,8 +105,9 @@ Choices Row::choices() const {
           .prefetch = job.prefetch};
 }
 
-std::uint64_t moved_bytes(const Row& row, std::string_view role) {
+std::optional<std::uint64_t> moved_bytes(const Row& row, std::string_view role) {
   const Summary& run = row.runs.front();
+  if (run.losses > 0) return std::nullopt;
   std::map<std::string, std::uint64_t> by_process;
   for (const ByteCheck& check : run.bytes)
     if (check.role.starts_with(role)) by_process[check.role] += check.measured;

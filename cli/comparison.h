@@ -58,7 +58,7 @@ inline constexpr const char* kWorkers = "worker";
 inline constexpr const char* kServers = "server";
 
 /// Bytes of a step of the first run, sent and received: of the worker that moves most, or of all servers together.
-std::uint64_t moved_bytes(const Row& row, std::string_view role);
+std::optional<std::uint64_t> moved_bytes(const Row& row, std::string_view role);
 /// Is anything predicted of the role's bytes or memory, and all of that so in all runs? Nothing: as predicted.
 std::optional<bool> bytes_ok(const Row& row, std::string_view role);
 std::optional<bool> memory_ok(const Row& row, std::string_view role);

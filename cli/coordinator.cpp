@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <psring/cli/commands.h>
@@ -64,27 +65,48 @@ void write_line(int fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // nobody watches any more: fine
 }
 
-/// A job as it begins again: from the newest checkpoint that is whole, or as it began.
+/// A job as it begins again: from the newest checkpoint that is complete, or as it began. Who reads it sees whether it
+/// is whole.
 net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const std::filesystem::path& file) {
-  job.workers = workers;
   const std::string folder = job.checkpoint_folder();
-  if (!folder.empty() && !optim::CheckpointFolder(folder).complete().empty())
-    job.resume = optim::find_checkpoint(folder).string();
+  if (!folder.empty())
+    if (const auto saved = optim::CheckpointFolder(folder).complete(); !saved.empty())
+      job.resume = saved.back().path.string();
   const std::uint64_t step = job.resume.empty() ? 0 : optim::Checkpoint(job.resume).step();
-  std::ofstream(file) << to_json(job) << "\n";  // for a coordinator that takes this one's place
+  // For a coordinator that takes this one's place, and knows itself how many workers are left.
+  const std::filesystem::path partial = file.string() + ".partial";
+  std::ofstream(partial) << to_json(job) << "\n";
+  std::filesystem::rename(partial, file);
+  job.workers = workers;
   return {to_json(job), step};
+}
+
+/// Goes on where the coordinator before this one was.
+void read_losses(const std::filesystem::path& folder, net::RecoveryPlan& plan) {
+  std::ifstream in(folder / "recoveries.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const auto entry = nlohmann::json::parse(line, nullptr, false);
+    if (entry.is_discarded()) continue;  // cut off with its writer
+    plan.restarts = entry.value("restarts", plan.restarts);
+    for (const net::Role role : {net::Role::worker, net::Role::agent})
+      for (const auto& rank : entry.value("/given_up/" + std::string(to_string(role)), nlohmann::json::array()))
+        plan.given_up.insert({role, rank.get<std::uint32_t>()});
+  }
 }
 
 net::RecoveryPlan recovery_of(const JobOptions& job, bool second) {
   using Keepers = net::RecoveryPlan::Keepers;
-  return {.max_restarts = static_cast<std::uint32_t>(job.max_restarts),
-          .min_workers = static_cast<std::uint32_t>(job.min_workers),
-          .keepers = job.recovery == "servers"   ? Keepers::servers
-                     : job.recovery == "workers" ? Keepers::workers
-                                                 : Keepers::nobody,
-          .begin_anew = [job](std::uint32_t workers) { return begin_anew(job, workers, job.out + "/" + kAnewFile); },
-          .patience = from_seconds(job.max_restarts > 0 ? job.join_timeout : 0),
-          .is_second = second};
+  net::RecoveryPlan plan{
+      .max_restarts = static_cast<std::uint32_t>(job.max_restarts),
+      .min_workers = static_cast<std::uint32_t>(job.min_workers),
+      .keepers = job.recovery == "servers"   ? Keepers::servers
+                 : job.recovery == "workers" ? Keepers::workers
+                                             : Keepers::nobody,
+      .begin_anew = [job](std::uint32_t workers) { return begin_anew(job, workers, job.out + "/" + kAnewFile); },
+      .patience = from_seconds(job.max_restarts > 0 ? job.join_timeout : 0),
+      .is_second = second};
+  if (second) read_losses(job.out, plan);
+  return plan;
 }
 
 net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher, bool second) {

@@ -80,10 +80,10 @@ class CoordinatorKeeper {
   const std::string& endpoint() const { return endpoint_; }
 
   /// As AgentOptions::tend.
-  std::vector<int> tend(bool silent, Nanoseconds wait = Nanoseconds(0)) {
+  std::vector<int> tend(bool silent) {
     if (exit_) return {};
     if (silent && restarts_left_ > 0 && clock_.now() - started_ > timeout_) cluster_.kill("coordinator");
-    exit_ = cluster_.next_exit(clock_.now() + wait);
+    exit_ = cluster_.next_exit(clock_.now());
     if (exit_ && exit_->signal != 0 && restarts_left_ > 0) {
       --restarts_left_;
       fmt::print("the coordinator was ended by signal {} ({}): started again\n", exit_->signal,
@@ -94,13 +94,6 @@ class CoordinatorKeeper {
       start(endpoint_);
     }
     return cluster_.fds();
-  }
-
-  /// It had ended, and there is another, which has the same endpoint.
-  bool was_started_again() {
-    const std::size_t before = restarts_left_;
-    tend(false, std::chrono::seconds(1));
-    return restarts_left_ < before;
   }
 
   /// How it ended, waiting so long for it to do so by itself.
@@ -158,26 +151,23 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const I
                options.nodes - 1, options.nodes > 2 ? "s" : "");
   std::fflush(stdout);
 
-  const auto run = [&] {
-    return run_agent({.endpoint = coordinator.endpoint(),
-                      .key_file = key,
-                      .command = {self},
-                      .inherited = inherited,
-                      .log_folder = options.out / "logs",
-                      .host_id = net::host_id(),
-                      .rank = 0,
-                      .join_timeout = from_seconds(job.join_timeout),
-                      .abort_grace = from_seconds(std::min(2.0, job.heartbeat_timeout / 2)),
-                      .on_notice =
-                          [](const std::string& line) {
-                            fmt::print("{}\n", line);
-                            std::fflush(stdout);
-                          },
-                      .tend = [&](bool silent) { return coordinator.tend(silent); }},
-                     signals, clock);
-  };
-  AgentResult result = run();
-  while (!result.joined && result.status != kInterruptedStatus && coordinator.was_started_again()) result = run();
+  const AgentResult result = run_agent({.endpoint = coordinator.endpoint(),
+                                        .key_file = key,
+                                        .command = {self},
+                                        .inherited = inherited,
+                                        .log_folder = options.out / "logs",
+                                        .host_id = net::host_id(),
+                                        .rank = 0,
+                                        .join_timeout = from_seconds(job.join_timeout),
+                                        .patient = job.max_restarts > 0,
+                                        .abort_grace = from_seconds(std::min(2.0, job.heartbeat_timeout / 2)),
+                                        .on_notice =
+                                            [](const std::string& line) {
+                                              fmt::print("{}\n", line);
+                                              std::fflush(stdout);
+                                            },
+                                        .tend = [&](bool silent) { return coordinator.tend(silent); }},
+                                       signals, clock);
   // The coordinator ends by itself once its members have left; what it wrote is whole then. Of a job that has
   // failed it may be the cause.
   const auto patience = std::chrono::seconds(result.coordinator_was_silent ? 0 : result.status == 0 ? 15 : 3);

@@ -27,7 +27,8 @@ namespace {
 constexpr std::size_t kMostSamples = std::size_t{1} << 32;  // of a step: samples have numbers of 32 bits
 constexpr std::size_t kMostThreads = 1024;                  // of one process
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;    // of a bucket: all gradients that there can be
-constexpr std::size_t kMostSteps = std::size_t{1} << 32;    // random numbers take a step and an epoch of 32 bits
+constexpr std::size_t kMostRestarts = 1'000'000;
+constexpr std::size_t kMostSteps = std::size_t{1} << 32;  // random numbers take a step and an epoch of 32 bits
 
 bool parse_switch(std::string_view flag, const std::string& text, std::string_view expected) {
   if (text == "on") return true;
@@ -153,16 +154,23 @@ void check_compression(const JobOptions& job) {
          flag);
 }
 
-void check_faults(const JobOptions& job) {
+/// Is there what it hits?
+bool hits_somebody(const Fault& fault, const JobOptions& job) {
+  const std::size_t count = fault.role == net::Role::server   ? job.servers * (1 + job.replicas)
+                            : fault.role == net::Role::worker ? job.workers
+                                                              : 1;
+  return fault.rank.value_or(0) < count;
+}
+
+void check_faults(const JobOptions& job, const worker::StrategyKind& kind) {
   for (const Fault& fault : parse_faults(job.fault)) {
-    const std::size_t count = fault.role == net::Role::server   ? job.servers * (1 + job.replicas)
-                              : fault.role == net::Role::worker ? job.workers
-                                                                : 1;
-    if (fault.rank && *fault.rank >= count)
-      fail(ErrorKind::usage, "--fault {}: there is no {} {}", job.fault, to_string(fault.role), *fault.rank);
+    if (fault.rank && !hits_somebody(fault, job))
+      fail(ErrorKind::usage, "--fault {}: strategy {} has no {} {} here", job.fault, job.strategy,
+           to_string(fault.role), *fault.rank);
     if (fault.kind == Fault::Kind::link && job.link.empty())
       fail(ErrorKind::usage, "--fault {}: it changes one process's card: give all of them one with --link", job.fault);
     if (!fault.hits_frames()) continue;
+    if (kind.one_worker) fail(ErrorKind::usage, "--fault {}: strategy {} sends no frames", job.fault, job.strategy);
     if (net::parse_way(job.transport) == net::Way::shm)
       fail(ErrorKind::usage, "--fault {}: frames suffer over TCP; --transport shm has none", job.fault);
     if (job.placement == "colocated")
@@ -491,6 +499,7 @@ void check_replicas(const JobOptions& job) {
   refuse(job.placement != "standalone", "--placement " + job.placement, "a follower is a server's, not a worker's");
   refuse(job.optimizer_on == "worker", "--optimizer-on worker", "its servers keep nothing from one step to the next");
   refuse(job.optimizer == "lamb", "--optimizer lamb", "its update takes two rounds, and may be cut between them");
+  refuse(job.recovery == "checkpoint", "--recovery checkpoint", "followers would never take their servers' places");
   refuse(job.backup_workers > 0, "--backup-workers", "which gradients an update took would not be known");
 }
 
@@ -524,6 +533,11 @@ void resolve_recovery(JobOptions& job, const worker::StrategyKind& kind) {
     job.recovery = "servers";
   else
     job.recovery = kept && kind.whole ? "workers" : "checkpoint";
+  if (job.replicas > 0 && job.recovery != "servers")
+    fail(ErrorKind::usage,
+         "--replicas {}: such a job goes on from checkpoints (docs/faults.md), and followers would never take their "
+         "servers' places",
+         job.replicas);
 }
 
 JobOptions resolve(const JobFlags& flags, const std::string& strategy, const worker::StrategyKind& kind,
@@ -560,7 +574,10 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   fit(job, "--aggregate", &JobOptions::aggregate, kind.servers, "has no servers");
   fit(job, "--server-threads", &JobOptions::server_threads, kind.servers, "has no servers");
   fit(job, "--replicas", &JobOptions::replicas, kind.servers, "has no servers");
-  fit(job, "--elastic", &JobOptions::min_workers, !kind.one_worker, "is one process");
+  if (kind.one_worker && elastic) {
+    fit.refuse("--elastic", fmt::format("--elastic {}: strategy {} is one process", flags.elastic, strategy));
+    job.min_workers = 0;
+  }
   check_count("--workers", job.workers, kMostProcesses);
   if (kind.servers) check_count("--servers", job.servers, kMostProcesses);
   if (colocated && job.servers > job.workers)
@@ -606,7 +623,15 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   fit(job, "--compress", &JobOptions::compress, kind.compresses, "sends no gradients that it could compress");
   check_compression(job);
   worker::parse_compute(job.compute);
-  check_faults(job);
+  if (left_out != nullptr) {
+    job.fault = only_faults(job.fault, [&](const Fault& fault) {
+      return hits_somebody(fault, job) && !(fault.hits_frames() && kind.one_worker);
+    });
+    if (job.fault != flags.job.fault)
+      left_out->emplace("--fault",
+                        fmt::format("--fault {}: strategy {} has not all that it hits", flags.job.fault, strategy));
+  }
+  check_faults(job, kind);
   if (each_push_updates) check_asynchronous(job, kind, strategy);
   if (job.local_reduce && !job.link.empty())
     fail(ErrorKind::usage, "--local-reduce: with --link {} each worker is a host of its own", job.link);
@@ -654,6 +679,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
     fail(ErrorKind::usage, "--algorithm {}: it sends messages; in shared memory it is direct", job.algorithm);
   parse_betas(flags.betas, job);
   resolve_checkpoints(job);
+  if (job.max_restarts > 0) check_count("--max-restarts", job.max_restarts, kMostRestarts);
   check_elastic(job, flags);
   resolve_recovery(job, kind);
   return job;

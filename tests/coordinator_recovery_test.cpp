@@ -379,6 +379,106 @@ TEST_CASE("to a second coordinator nobody has to come back who had ended well") 
   CHECK_FALSE(job.coordinator.result().failure);
 }
 
+TEST_CASE("what is lost while a second coordinator waits is lost once, and nobody is started before all are back") {
+  Second job(recoverable(2, 1, Keepers::servers));
+  job.back({Role::agent, 0}, "agent", 4, true);
+  SECTION("as its agent says") {
+    job.say("agent", control::RoleExited{kWorker1, 0, 9, "", 77});
+    CHECK(job.boxes["agent"].size() <= 2);  // a welcome, and a notice
+    job.back(kWorker0, "w0", 4, true);
+  }
+  SECTION("as another says, too") {
+    job.back(kWorker0, "w0", 4, true);
+    job.say("w0", control::Stuck{4, "worker 1 closed the link"});
+    job.say("agent", control::RoleExited{kWorker1, 0, 9, "", 77});
+    job.tick(1);
+    job.tick(1.1);
+  }
+  job.back(kServer0, "s0", 4, true);
+  job.live_until(6.5);
+  CHECK(job.got<control::Regroup>("w0").epoch == 5);
+  CHECK_FALSE(job.has<control::EndRoles>("agent"));  // nothing begins anew
+  std::size_t starts = 0;
+  for (const auto& message : job.boxes["agent"]) starts += std::holds_alternative<control::StartRoles>(message) ? 1 : 0;
+  CHECK(starts == 1);
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
+TEST_CASE("a process's end is told of again after the next has come") {
+  Second job(recoverable(2, 1, Keepers::servers));
+  job.back({Role::agent, 0}, "agent", 4, true);
+  for (const Peer place : {kWorker0, kWorker1, kServer0}) job.back(place, Job::name_of(place), 4, true);
+  job.say("agent", control::RoleExited{kWorker1, 0, 9, "", 77});
+  CHECK_FALSE(job.has<control::Regroup>("w0"));
+  CHECK_FALSE(job.has<control::StartRoles>("agent"));
+}
+
+TEST_CASE("a link that breaks while restarts are used up by others does not use them up") {
+  Second job(recoverable(2, 1, Keepers::servers));
+  job.back({Role::agent, 0}, "agent", 4, true);
+  job.back(kWorker0, "w0", 4, true);
+  job.say("w0", control::Stuck{4, "server 0 closed the link"});
+  for (double now = 0.5; now < 2; now += 0.1) job.tick(now);
+  job.back(kWorker1, "w1", 4, true);
+  job.back(kServer0, "s0", 4, true);
+  CHECK(job.got<control::Regroup>("s0").epoch == 5);
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
+TEST_CASE("of a server and its replica who come back without having been told, the one with the state serves") {
+  Second job(recoverable(1, 1, Keepers::servers, true));
+  job.back({Role::agent, 0}, "agent", 2, true);
+  job.back(kWorker0, "w0", 2, true);
+  job.back(kServer0, "s0", 2, false, kServer0);  // started again, and not told yet that its replica has its place
+  job.back(kServer1, "s1", 2, false, kServer0);
+  job.live_until(6.5);
+  job.ready("w0", 3, 57);
+  job.ready("s0", 3);
+  job.ready("s1", 3, 57, true);
+  CHECK(job.got<control::Members>("s1").self == kServer0);
+  CHECK(job.got<control::Members>("s0").self == kServer1);
+}
+
+TEST_CASE("who comes back to the same coordinator hears again what it may have missed") {
+  Job job(recoverable(2, 1, Keepers::servers));
+  job.start();
+  const auto back = [&](Peer place, const std::string& name, const std::string& connection, std::uint32_t epoch,
+                        bool running) {
+    job.say(connection, control::Hello{place.role, place.rank, "h", "host", job.pids[name], epoch, place, running});
+  };
+  SECTION("and may say again what it has said") {
+    back(kWorker0, "w0", "w0 again", 0, true);
+    job.ready("w0 again", 0);
+    CHECK_FALSE(job.has<control::Members>("w0 again"));
+  }
+  SECTION("its members") {
+    back(kWorker0, "w0", "w0 again", 0, false);
+    CHECK(job.got<control::Members>("w0 again").self == kWorker0);
+  }
+  SECTION("an epoch") {
+    job.kill(kWorker1, "w1");
+    back(kServer0, "s0", "s0 again", 0, true);
+    CHECK(job.got<control::Regroup>("s0 again").epoch == 1);
+  }
+  SECTION("an order") {
+    job.kill(kWorker1, "w1");
+    job.say("g again", control::Hello{Role::agent, 0, "h", "host-g", 1, 0, {Role::agent, 0}, false});
+    CHECK(job.got<control::StartRoles>("g again").roles == std::vector{kWorker1});
+  }
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
+TEST_CASE("a job that cannot begin anew says why") {
+  JobPlan p = recoverable(2, 0, Keepers::nobody);
+  p.recovery.begin_anew = [](std::uint32_t) -> RecoveryPlan::Anew { fail(ErrorKind::data, "no such checkpoint"); };
+  Job job(p);
+  job.start();
+  job.kill(kWorker1, "w1");
+  job.ready("w0", 1, 57);
+  CHECK_THAT(job.failure().what(), Contains("no such checkpoint"));
+  CHECK(job.failure().kind() == ErrorKind::data);
+}
+
 TEST_CASE("nobody comes back to a place that is not its own") {
   Second job(recoverable(2, 1, Keepers::servers));
   job.back(kWorker0, "w0", 0, true);
@@ -483,6 +583,53 @@ TEST_CASE("fewer workers begin anew, too") {
   job.ready("new2", 2);
   CHECK(job.got<control::Members>("new1").self == kWorker0);
   CHECK(job.got<control::Members>("new2").self == kWorker1);
+}
+
+TEST_CASE("a broken link is somebody's loss, which silence shows where nobody says whose") {
+  JobPlan p = elastic(1, 2, 0, Keepers::workers);
+  p.agents = 0;
+  Job job(p);
+  for (const Peer place : {kWorker0, kWorker1}) {
+    job.join(place, Job::name_of(place));
+    job.ready(Job::name_of(place), 0);
+  }
+  job.forget();
+  job.live_until(1);
+  job.say("w0", control::Stuck{0, "worker 1 closed the link"});
+  job.live_until(4.5, {"w1"});
+  CHECK(job.got<control::Regroup>("w0").epoch == 1);
+  job.ready("w0", 1, 57, true);
+  CHECK(job.got<control::Members>("w0").members.size() == 1);
+}
+
+TEST_CASE("those who are left of a job that cannot start roles need what it goes on with") {
+  JobPlan p = elastic(1, 2, 0, Keepers::workers);
+  p.agents = 0;
+  Job job(p);
+  for (const Peer place : {kWorker0, kWorker1}) {
+    job.join(place, Job::name_of(place));
+    job.ready(Job::name_of(place), 0);
+  }
+  job.live_until(4, {"w1"});
+  job.ready("w0", 1);
+  CHECK_THAT(job.failure().what(), Contains("nor can roles be started again"));
+}
+
+TEST_CASE("a second coordinator knows who was given up") {
+  JobPlan p = elastic(1, 3, 1, Keepers::servers, 5);
+  p.recovery.given_up = {kWorker1};
+  p.recovery.restarts = 5;
+  Second job(p);
+  job.back({Role::agent, 0}, "agent", 4, true);
+  job.back(kWorker0, "w0", 4, true);
+  job.back(kWorker2, "w2", 4, true, kWorker1);
+  job.back(kServer0, "s0", 4, true);
+  CHECK_FALSE(job.has<control::Regroup>("w0"));
+  for (const char* name : {"w0", "w2"}) {
+    job.say(name, control::Report{"{}"});
+    job.say(name, control::Done{});
+  }
+  CHECK(job.has<control::Finish>("s0"));
 }
 
 TEST_CASE("a job that may do with fewer begins with those who have come") {

@@ -26,8 +26,22 @@ Json quantiles(std::vector<double> values) {
 MetricsWriter::MetricsWriter(const Run& run, Membership& member)
     : run_(run), member_(member), start_(member.clock().now()), flushed_(start_) {}
 
+void Thinned::add(double value) {
+  if (++passed_ < every_) return;
+  passed_ = 0;
+  values_.push_back(value);
+  if (values_.size() < kMost) return;
+  for (std::size_t i = 0; i < kMost / 2; ++i) values_[i] = values_[2 * i + 1];
+  values_.resize(kMost / 2);
+  every_ *= 2;
+}
+
+Nanoseconds MetricsWriter::communicated() const {
+  return training_ != nullptr ? training_->communicated() : Nanoseconds{0};
+}
+
 void MetricsWriter::on_step(const StepReport& report) {
-  const Nanoseconds communicated = training_ != nullptr ? training_->communicated() : Nanoseconds{0};
+  const Nanoseconds communicated = this->communicated();
   const std::uint64_t sent = member_.bytes().sent_bytes();
   const std::uint64_t received = member_.bytes().received_bytes();
   Json json = {{"step", report.step},
@@ -57,8 +71,8 @@ void MetricsWriter::on_step(const StepReport& report) {
   samples_ += report.samples;
   training_time_ += report.duration;
   exposed_ += report.exposed;
-  step_seconds_.push_back(seconds(report.duration));
-  exposed_seconds_.push_back(seconds(report.exposed));
+  step_seconds_.add(seconds(report.duration));
+  exposed_seconds_.add(seconds(report.exposed));
   line(std::move(json));
 }
 
@@ -126,8 +140,8 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
               {"samples", samples_},
               {"seconds", seconds(training_time_)},
               {"exposed_comm_s", seconds(exposed_)},
-              {"step_s", quantiles(step_seconds_)},
-              {"exposed_step_s", quantiles(exposed_seconds_)},
+              {"step_s", quantiles(step_seconds_.values())},
+              {"exposed_step_s", quantiles(exposed_seconds_.values())},
               {"first_loss", first_loss_},
               {"final_loss", last_loss_},
               {"final_samples", last_samples_},

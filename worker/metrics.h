@@ -13,6 +13,20 @@ namespace psring::worker {
 
 class Training;
 
+/// Some of many numbers: all, then every second, every fourth and so on, so that there are never more than kMost.
+class Thinned {
+ public:
+  static constexpr std::size_t kMost = 1U << 16;
+
+  void add(double value);
+  const std::vector<double>& values() const { return values_; }
+
+ private:
+  std::vector<double> values_;
+  std::size_t every_ = 1;
+  std::size_t passed_ = 0;  ///< since the last that was taken
+};
+
 /// Writes a worker's metrics.jsonl lines (a line a step, and one an evaluation) to the run folder, and tells
 /// whoever watches how far the run is. Lines are collected and sent twice a second, so that a short step is
 /// not made longer by it.
@@ -29,6 +43,8 @@ class MetricsWriter final : public TrainObserver {
   /// Time spent in communication so far, for comm_s.
   void measure(const Training& training) { training_ = &training; }
 
+  /// What was communicated between two steps, for evaluations and checkpoints, is none's.
+  void begin_step() { communicated_ = communicated(); }
   void on_step(const StepReport& report) override;
   void on_evaluation(const Evaluation& evaluation) override;
   void flush();
@@ -38,6 +54,7 @@ class MetricsWriter final : public TrainObserver {
 
  private:
   void line(nlohmann::ordered_json json);
+  Nanoseconds communicated() const;
 
   const Run run_;
   Membership& member_;
@@ -54,8 +71,8 @@ class MetricsWriter final : public TrainObserver {
   std::uint64_t first_step_ = 0;  ///< not 0 after --resume
   Nanoseconds training_time_{0};  ///< of all steps
   Nanoseconds exposed_{0};
-  std::vector<double> step_seconds_;
-  std::vector<double> exposed_seconds_;
+  Thinned step_seconds_;
+  Thinned exposed_seconds_;
   double first_loss_ = 0;
   double last_loss_ = 0;
   std::uint64_t last_samples_ = 0;

@@ -113,10 +113,10 @@ struct WorkerLife {
   std::optional<KeptState> kept;  ///< of the epoch before
 };
 
-/// As far as a loss of a peer, or to the end.
-void run_or_keep(Training& training, WorkerLife& life) {
+/// To the end of the job; where a peer is lost before that, what the training has is kept.
+void run_or_keep(Training& training, WorkerLife& life, const std::function<void()>& run) {
   try {
-    training.run(life.metrics);
+    run();
   } catch (const Error&) {
     if (auto kept = training.keep()) life.kept = std::move(kept);
     throw;
@@ -145,6 +145,9 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   if (grouped) link_to_workers(member, setup, *memory, workers);
   if (job.local_reduce) memory->host = ring::make_host_group(member, *memory->links, workers, memory->arena);
   std::fflush(stdout);
+  auto resume = [&member, told = false](std::uint64_t step) mutable {
+    if (!std::exchange(told, true)) member.link().resumed(step);
+  };
   Training::Surroundings surroundings{
       .rank = member.rank(),
       .memory = member.memory(),
@@ -162,24 +165,28 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
       .check = [&] { member.link().check(); },
       .kept = member.epoch() > 0 && job.recovery == "workers" ? &life.kept : nullptr,
       .begins =
-          [&, told = false](std::uint64_t step) mutable {
+          [&](std::uint64_t step) {
+            life.metrics.begin_step();
             life.reached = step;
-            life.fault.at(step);
             life.kept.reset();
-            if (!std::exchange(told, true)) member.link().resumed(step);
+            resume(step);
+            life.fault.at(step);
           }};
   Training& training = memory->training.emplace(setup, std::move(surroundings));
   life.metrics.measure(training);
-  run_or_keep(training, life);
-  life.metrics.flush();
-  if (!job.out.empty()) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
-  member.send_trace(trace);
-  member.link().on_change({});
-  member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps())));
-  member.link().done();
-  // A link that closes looks like a lost peer to workers that still wait for others; and what others lose they may only
-  // get back with this one.
-  if (memory->group || job.goes_on()) member.link().await_finish();
+  run_or_keep(training, life, [&] {
+    training.run(life.metrics);
+    resume(setup.steps());  // where none was left
+    life.metrics.flush();
+    if (!job.out.empty()) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
+    member.send_trace(trace);
+    member.link().on_change({});
+    member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps())));
+    member.link().done();
+    // A link that closes looks like a lost peer to workers that still wait for others; and what others lose they may
+    // only get back with this one.
+    if (memory->group || job.goes_on()) member.link().await_finish();
+  });
 }
 
 }  // namespace

@@ -56,11 +56,15 @@ class ControlLink::Impl {
     send(hello());
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     std::unique_lock lock(mutex_);
-    news_.wait(lock, [&] { return welcome_ || error_; });  // the thread keeps the join deadline
+    // The thread keeps the join deadline.
+    while (!news_.wait_for(lock, std::chrono::milliseconds(100), [&] { return welcome_ || error_; })) {
+      lock.unlock();
+      if (options_.while_joining) options_.while_joining();
+      lock.lock();
+    }
     if (error_) throw Error(*error_);
   }
 
-  // Members and agents' roles; constant after construction.
   const control::Welcome& welcome() const { return *welcome_; }
 
   void send(const ControlMessage& message) {
@@ -115,7 +119,7 @@ class ControlLink::Impl {
     heartbeat_now_ = true;
     ::eventfd_write(wake_.get(), 1);
     wait(lock, deadline, "the coordinator to take what was sent", [&] { return acked_mark_ >= mark || gone_; });
-    if (acked_mark_ < mark) throw Error(*gone_);
+    if (acked_mark_ < mark && !(finished_ && has_said_all())) throw Error(*gone_);
   }
 
   void check() const {
@@ -275,7 +279,8 @@ class ControlLink::Impl {
       cut_off_ = true;
       return;
     }
-    if (!welcome_ || welcome_->patience == Nanoseconds(0) || finished()) return lose(ErrorKind::peer_lost, text);
+    if (!welcome_ || welcome_->patience == Nanoseconds(0) || (finished() && has_said_all()))
+      return lose(ErrorKind::peer_lost, text);
     if (!away_) away_ = clock_.now() + welcome_->patience;
     cut_off_ = true;
   }
@@ -434,14 +439,15 @@ class ControlLink::Impl {
     }
   }
 
+  /// Once the job has ended: servers report only then, all others before.
+  bool has_said_all() const { return options_.role != Role::server; }
   /// The coordinator will not be heard any more. That is an error, unless it has nothing left to say.
   void lose(ErrorKind kind, const std::string& text) {
     const std::string line = prefix() + text;
     change([&] {
       if (gone_) return;
       gone_ = Error(kind, line);
-      const bool is_over = finished_ && options_.role != Role::server;
-      if (!error_ && !is_over) error_ = gone_;
+      if (!error_ && !(finished_ && has_said_all())) error_ = gone_;
     });
   }
   void latch(ErrorKind kind, const std::string& text) {

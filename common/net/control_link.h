@@ -32,7 +32,8 @@ class ControlLink {
     Nanoseconds join_timeout = std::chrono::seconds(30);
     /// Is a coordinator that is lost before it has answered waited for, too? Afterwards Welcome::patience says so.
     bool patient = false;
-    int stop_fd = -1;  ///< once readable, joining is given up as timed out; -1: none
+    std::function<void()> while_joining = {};  ///< called now and then
+    int stop_fd = -1;                          ///< once readable, joining is given up as timed out; -1: none
   };
 
   /// Joins the job. Throws unauthorised where the coordinator does not hold the same key, timeout where none

@@ -9,8 +9,6 @@
 namespace psring::net {
 namespace {
 
-bool is_role(Role role) { return role == Role::server || role == Role::worker; }
-
 std::string count_of(std::size_t count, Role role) {
   return fmt::format("{} {}{}", count, to_string(role), count == 1 ? "" : "s");
 }
@@ -41,7 +39,12 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent) {
 }
 
 Coordinator::Coordinator(JobPlan plan, Moment now)
-    : plan_(std::move(plan)), now_(now), deadline_(now + plan_.join_timeout), next_tick_(deadline_) {
+    : plan_(std::move(plan)),
+      now_(now),
+      deadline_(now + plan_.join_timeout),
+      next_tick_(deadline_),
+      restarts_(plan_.recovery.restarts),
+      given_up_(plan_.recovery.given_up) {
   if (plan_.recovery.is_second) await_returns();
   if (plan_.workers == 0) fail(ErrorKind::usage, "--workers: a job has at least one");
   for (const auto& [flag, count] : {std::pair("--workers", plan_.workers), std::pair("--servers", plan_.servers),
@@ -125,9 +128,8 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
   if (const auto dead = dead_.find(place); dead != dead_.end() && dead->second == message.pid) return;
   // Nor is this one a member, but the one that is started once it has ended.
   if (is_role(place.role) && ending_.contains(plan_.colocated ? Peer{Role::worker, place.rank} : place)) return;
-  const Peer duty = free_duty(place);
   State& state = members_[place];
-  state.member = {duty, message.host_id, message.hostname, message.pid, {}};
+  state.member = {place, message.host_id, message.hostname, message.pid, {}};
   state.connection = from;
   state.heard = now_;
   connections_[from] = place;
@@ -157,7 +159,7 @@ void Coordinator::refuse(const Connection& to, ErrorKind kind, std::string text)
 
 void Coordinator::on(State& from, control::Ready&& message) {
   if (message.epoch < epoch_) return;  // it has not heard of this one yet
-  if ((from.ready && !from.running) || !is_role(from.member.peer.role) || message.epoch > epoch_)
+  if ((from.ready && !from.repeats) || !is_role(from.member.peer.role) || message.epoch > epoch_)
     return fail_job(ErrorKind::protocol, fmt::format("{} said 'ready' out of turn", to_string(from.member)));
   from.member.addresses = std::move(message.addresses);
   from.step = message.step;
@@ -175,6 +177,8 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
   if (std::find(own.begin(), own.end(), message.role) == own.end())
     return fail_job(ErrorKind::protocol, fmt::format("{} tells of {}, which is not its own", to_string(from.member),
                                                      to_string(message.role)));
+  const auto found = members_.find(message.role);
+  if (message.pid != 0 && found != members_.end() && found->second.member.pid != message.pid) return;  // one before it
   if (ending_.erase(message.role) > 0) {
     running_.erase(message.role);
     dead_[message.role] = message.pid;
@@ -183,7 +187,6 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
   if (!running_.contains(message.role) || message.gone) return;  // told twice
   running_.erase(message.role);
   dead_[message.role] = message.pid;
-  const auto found = members_.find(message.role);
   mark_exited(message.role);
   if (plan_.colocated) mark_exited({Role::server, message.role.rank});
   if (found != members_.end() && found->second.failed) return;  // it has said itself why
@@ -211,12 +214,17 @@ void Coordinator::mark_exited(Peer role) {
 
 void Coordinator::on(State& from, const control::Failed& message) {
   from.failed = true;
-  std::string text = fmt::format("{}: {}", to_string(from.member), message.text);
   const bool is_symptom = message.kind == ErrorKind::peer_lost && is_role(from.member.peer.role) && plan_.agents > 0;
-  if (!is_symptom) return fail_job(message.kind, std::move(text));
-  if (symptom_ || phase_ >= Phase::closing) return;
-  symptom_ = Error(message.kind, text);
-  cause_due_ = now_ + plan_.cause_grace;
+  if (!is_symptom) return fail_job(message.kind, fmt::format("{}: {}", to_string(from.member), message.text));
+  if (phase_ < Phase::closing) suspect(from, message.text);
+}
+
+/// Where the job may go on only without the one that is lost, it has to be known who that is: its silence tells.
+void Coordinator::suspect(const State& from, std::string_view text) {
+  if (symptom_) return;
+  symptom_ = Error(ErrorKind::peer_lost, fmt::format("{}: {}", to_string(from.member), text));
+  const bool names = plan_.recovery.min_workers > 0 && restarts_ == plan_.recovery.max_restarts;
+  cause_due_ = now_ + plan_.cause_grace + (names ? plan_.heartbeat_timeout : Nanoseconds(0));
 }
 
 void Coordinator::on(State& from, control::Report&& message) {
@@ -294,8 +302,10 @@ void Coordinator::check_silence(Moment now) {
 
 void Coordinator::check_deadline(Moment now) {
   if (now >= cause_due_) {
-    std::string text = symptom_->what();
-    if (!goes_on_without({Role::coordinator, 0}, symptom_->kind(), text)) fail_job(symptom_->kind(), std::move(text));
+    std::string text = std::exchange(symptom_, std::nullopt)->what();
+    cause_due_ = kNever;
+    if (!goes_on_without({Role::coordinator, 0}, ErrorKind::peer_lost, text))
+      fail_job(ErrorKind::peer_lost, std::move(text));
   }
   if (now < deadline_) return;
   if (returning_)
@@ -314,14 +324,11 @@ void Coordinator::check_deadline(Moment now) {
 void Coordinator::advance() {
   if (symptom_ && phase_ < Phase::closing) return;  // it has failed: only the cause is not known yet
   if (returning_ && survivors_are_ready() && missing().empty()) end_returns();
-  if (phase_ == Phase::joining && !settled_ && survivors_are_ready()) settle_epoch();
+  if (phase_ == Phase::joining && !settled_ && !returning_ && survivors_are_ready()) settle_epoch();
   if (phase_ == Phase::joining && settled_ && !returning_ && missing().empty()) {
-    promote_replicas();
+    assign_servers();
     number_workers();
-    control::Members list{{}, epoch_, {}};
-    for (const auto& [place, state] : members_)
-      if (is_role(place.role)) list.members.push_back(state.member);
-    std::sort(list.members.begin(), list.members.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
+    control::Members list = list_of_members();
     for (const auto& [place, state] : members_) {
       list.self = state.member.peer;
       send(state, list);
@@ -348,6 +355,14 @@ void Coordinator::advance() {
     return m.second.said_bye || m.second.exited || now_ - m.second.heard >= plan_.heartbeat_timeout;
   };
   if (phase_ == Phase::closing && std::all_of(members_.begin(), members_.end(), gone)) enter(Phase::ended, kNever);
+}
+
+control::Members Coordinator::list_of_members() const {
+  control::Members list{{}, epoch_, {}};
+  for (const auto& [place, state] : members_)
+    if (is_role(place.role)) list.members.push_back(state.member);
+  std::sort(list.members.begin(), list.members.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
+  return list;
 }
 
 void Coordinator::enter(Phase phase, Moment deadline) {

@@ -35,7 +35,12 @@ struct RecoveryPlan {
   /// The job with so many workers, as it begins from what was saved last.
   std::function<Anew(std::uint32_t workers)> begin_anew = {};
   Nanoseconds patience{0};  ///< of members for a coordinator that is lost
-  bool is_second = false;   ///< of a job's coordinators: its members come back by themselves
+
+  // Of a job's second coordinator, and those after it: its members come back by themselves, and it goes on where the
+  // one before it was.
+  bool is_second = false;
+  std::uint32_t restarts = 0;
+  std::set<Peer> given_up = {};  ///< workers' places, and agents
 
   /// Does a job go on after a loss at all?
   bool possible() const { return max_restarts > 0 || min_workers > 0; }
@@ -77,8 +82,8 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
 /// the workers; all of them have exited -> Finish to the agents. Whatever goes wrong before the last of these
 /// fails the job: one cause, and Abort to everybody.
 ///
-/// A role that says it has lost a peer tells of a symptom: that peer's agent may be about to tell how it ended. So
-/// where there are agents, the symptom becomes the cause only if nothing better is said within `cause_grace`.
+/// A role that says it has lost a peer tells of a symptom: that peer's agent may be about to tell how it ended, or the
+/// peer's silence to show it. So the symptom becomes the cause only if nothing better is said within `cause_grace`.
 ///
 /// Where restarts are allowed, the loss of a server or worker is no failure, but the end of an epoch of the membership:
 /// it is started again, the others are told to regroup, and are waited for as at the beginning. Who keeps the job's
@@ -133,7 +138,8 @@ class Coordinator {
     std::uint32_t epoch = 0;  ///< that it was told of
     std::uint64_t step = 0;   ///< that it had come to when it got ready
     bool has_state = false;
-    bool running = false;  ///< it came back, and knows the members of its epoch
+    bool running = false;  ///< it came back to a second coordinator, and knows the members of its epoch
+    bool repeats = false;  ///< it came back, and says again what may not have been heard
     bool ready = false;
     bool done = false;
     bool reported = false;
@@ -158,13 +164,14 @@ class Coordinator {
   void hello(const Connection& from, const control::Hello& message);
   void refuse(const Connection& to, ErrorKind kind, std::string text);
   void come_back(const Connection& from, const control::Hello& message);
+  void tell_again(State& state, const control::Hello& message);
   std::optional<std::uint32_t> free_rank(const control::Hello& message);
-  Peer free_duty(Peer place) const;
   void mark_exited(Peer role);
   void had_ended(const control::RoleExited& message);
   static std::string process_of(Peer place, const State& state);
   void lose(Peer place, ErrorKind kind, std::string text);
   void fail_job(ErrorKind kind, std::string text);
+  void suspect(const State& from, std::string_view text);
 
   // What follows is in coordinator_recovery.cpp.
   bool goes_on_without(Peer place, ErrorKind kind, std::string& text);
@@ -183,15 +190,17 @@ class Coordinator {
   bool survivors_are_ready() const;
   bool state_is_kept() const;
   void settle_epoch();
-  void promote_replicas();
+  void assign_servers();
   void number_workers();
   void begin_anew();
   void await_returns();
   void end_returns();
+  void note_loss(const std::string& text);
   void notice(std::string text);
   void record(std::string line);
   void send_to_agents(const std::set<Peer>& places, auto make_message);
   std::vector<Peer> places() const;
+  control::Members list_of_members() const;
 
   void check_silence(Moment now);
   void check_deadline(Moment now);
@@ -199,6 +208,7 @@ class Coordinator {
   void enter(Phase phase, Moment deadline);
   Actions finish_call();
 
+  static bool is_role(Role role) { return role == Role::server || role == Role::worker; }
   std::uint32_t planned(Role role) const;
   std::uint32_t expected(Role role) const;
   bool is_complete(const State& state) const;

@@ -8,8 +8,6 @@
 namespace psring::net {
 namespace {
 
-bool is_role(Role role) { return role == Role::server || role == Role::worker; }
-
 /// Text may be a process's own, in any encoding.
 std::string to_line(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -30,17 +28,16 @@ bool Coordinator::goes_on_without(Peer place, ErrorKind kind, std::string& text)
       text += fmt::format("; --elastic {}:{}: no fewer", plan.min_workers, plan_.workers);
     return false;
   }
-  if (!lost_at_) lost_at_ = now_;
-  record(to_line({{"lost", text}, {"epoch", epoch_}}));
-  notice(text);
+  const bool again = restarts_ < plan.max_restarts;
+  if (again) ++restarts_;
+  note_loss(text);
   if (plan_.colocated && is_role(place.role)) {
     remove({Role::server, place.rank});
     place.role = Role::worker;  // the process
   }
-  if (restarts_ == plan.max_restarts) {
+  if (!again) {
     give_up({place});
   } else {
-    ++restarts_;
     if (is_role(place.role)) {
       remove(place);
       to_start_.insert(place);
@@ -65,9 +62,7 @@ bool Coordinator::goes_on_without_host(Peer agent, const std::string& text) {
   std::set<Peer> lost(own.begin(), own.end());
   std::erase_if(lost, [&](Peer place) { return given_up_.contains(place); });
   if ((plan_.reserve_agent_0 && agent.rank == 0) || !may_give_up(lost)) return false;
-  if (!lost_at_) lost_at_ = now_;
-  record(to_line({{"lost", text}, {"epoch", epoch_}}));
-  notice(text);
+  note_loss(text);
   for (const Peer place : lost) running_.erase(place);
   given_up_.insert(agent);
   drop(agent);
@@ -100,8 +95,7 @@ bool Coordinator::goes_on_with_present() {
   if (absent.empty() || !may_give_up(absent)) return false;
   const std::string text =
       fmt::format("nothing from {} for {:g} s (--join-timeout)", missing(), seconds(plan_.join_timeout));
-  record(to_line({{"lost", text}, {"epoch", epoch_}}));
-  notice(text);
+  note_loss(text);
   given_up_.insert(agents.begin(), agents.end());
   give_up(absent);
   enter(Phase::joining, now_ + plan_.join_timeout);
@@ -121,7 +115,9 @@ void Coordinator::give_up(const std::set<Peer>& places) {
     to_start_.erase(place);
   }
   given_up_.insert(places.begin(), places.end());
-  record(to_line({{"workers", expected(Role::worker)}, {"epoch", epoch_}}));
+  nlohmann::ordered_json ranks;
+  for (const Peer place : given_up_) ranks[std::string(to_string(place.role))].push_back(place.rank);
+  record(to_line({{"workers", expected(Role::worker)}, {"epoch", epoch_}, {"given_up", ranks}}));
   notice(fmt::format("going on with {} of {} workers, which share the global batch", expected(Role::worker),
                      plan_.workers));
 }
@@ -130,12 +126,11 @@ void Coordinator::give_up(const std::set<Peer>& places) {
 bool Coordinator::ends_without(Peer place) {
   const auto found = members_.find(place);
   if (found == members_.end()) return false;
+  if (std::exchange(found->second.said_bye, true)) return true;
   found->second.reported = true;
   found->second.exited = !running_.contains(place);
   if (!found->second.exited) end_process(place);
-  const std::string text = fmt::format("{} was lost after the workers were done", to_string(found->second.member));
-  record(to_line({{"lost", text}, {"epoch", epoch_}}));
-  notice(text);
+  note_loss(fmt::format("{} was lost after the workers were done", to_string(found->second.member)));
   return true;
 }
 
@@ -161,6 +156,7 @@ void Coordinator::end_process(Peer place) {
 
 /// Those of `to_start_` that have ended, and whose start does not depend on what is not known yet.
 void Coordinator::start_absent() {
+  if (returning_) return;  // its epoch is not known yet
   std::set<Peer> now;
   std::copy_if(to_start_.begin(), to_start_.end(), std::inserter(now, now.end()),
                [&](Peer place) { return !ending_.contains(place) && may_start(place); });
@@ -199,7 +195,7 @@ void Coordinator::regroup(const std::string& text) {
   for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
   for (auto& [place, state] : members_) {
     if (!is_role(place.role)) continue;
-    state.ready = state.running = state.done = state.reported = state.failed = state.has_state = false;
+    state.ready = state.running = state.repeats = state.done = state.reported = state.failed = state.has_state = false;
     state.epoch = epoch_;
     send(state, control::Regroup{epoch_, text});
   }
@@ -207,9 +203,9 @@ void Coordinator::regroup(const std::string& text) {
 }
 
 void Coordinator::on(State& from, const control::Stuck& message) {
-  if (message.epoch < epoch_ || symptom_ || phase_ >= Phase::closing) return;
-  symptom_ = Error(ErrorKind::peer_lost, fmt::format("{}: {}", to_string(from.member), message.text));
-  cause_due_ = now_ + plan_.cause_grace;
+  if (message.epoch < epoch_ || phase_ >= Phase::closing) return;
+  from.running = false;  // all regroup once they are back
+  if (!returning_) suspect(from, message.text);
 }
 
 void Coordinator::on(State& from, const control::Resumed& message) {
@@ -252,19 +248,18 @@ void Coordinator::settle_epoch() {
   start_absent();
 }
 
-/// A server without state gives its duty to its replica, if that has it.
-void Coordinator::promote_replicas() {
-  if (!plan_.replicas || anew_ || epoch_ == 0) return;
+/// Of a server's two places the one that has its state serves, or else the one that does already. The other follows.
+void Coordinator::assign_servers() {
   const std::uint32_t shards = plan_.servers / 2;
-  std::map<std::uint32_t, State*> by_duty;
-  for (auto& [place, state] : members_)
-    if (place.role == Role::server) by_duty[state.member.peer.rank] = &state;
-  for (std::uint32_t rank = 0; rank < shards; ++rank) {
-    State& server = *by_duty.at(rank);
-    State& replica = *by_duty.at(rank + shards);
-    if (server.has_state || !replica.has_state) continue;
-    std::swap(server.member.peer, replica.member.peer);
-    notice(fmt::format("the replica of server {} takes its place", rank));
+  for (std::uint32_t rank = 0; plan_.replicas && rank < shards; ++rank) {
+    State* server = &members_.at({Role::server, rank});
+    State* follower = &members_.at({Role::server, rank + shards});
+    const auto serves = [&](const State& state) { return state.member.peer.rank == rank; };
+    const bool already = !serves(*server) && serves(*follower);
+    if (server->has_state == follower->has_state ? already : follower->has_state) std::swap(server, follower);
+    if (!serves(*server)) notice(fmt::format("the replica of server {} takes its place", rank));
+    server->member.peer.rank = rank;
+    follower->member.peer.rank = rank + shards;
   }
 }
 
@@ -277,12 +272,20 @@ void Coordinator::number_workers() {
 
 /// All roles are ended, and start from what was saved last.
 void Coordinator::begin_anew() {
+  if (plan_.agents == 0)
+    return fail_job(ErrorKind::peer_lost, "nobody has what the job could go on with, nor can roles be started again");
   std::uint64_t reached = 0;
   for (const auto& [place, state] : members_) reached = std::max(reached, state.step);
-  const RecoveryPlan::Anew anew = plan_.recovery.begin_anew(expected(Role::worker));
+  RecoveryPlan::Anew anew;
+  try {
+    anew = plan_.recovery.begin_anew(expected(Role::worker));
+  } catch (const Error& error) {
+    return fail_job(error.kind(), error.what());
+  }
   plan_.job = anew.job;
-  notice(fmt::format("the job begins again with step {}, {} steps are repeated", anew.step,
-                     reached - std::min(reached, anew.step)));
+  const std::uint64_t again = reached - std::min(reached, anew.step);  // as far as those know who are left
+  notice(fmt::format("the job begins again with step {}{}", anew.step,
+                     again > 0 ? fmt::format(", {} steps are repeated", again) : ""));
   ++epoch_;
   settled_ = anew_ = true;
   for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
@@ -304,23 +307,15 @@ std::vector<Peer> Coordinator::places() const {
   return all;
 }
 
-/// The duty that nobody has: that of the place, unless its replica has taken it.
-Peer Coordinator::free_duty(Peer place) const {
-  if (!plan_.replicas || place.role != Role::server) return place;
-  const std::uint32_t shards = plan_.servers / 2;
-  const Peer other{Role::server, (place.rank + shards) % plan_.servers};
-  const auto found = members_.find(other);
-  return found != members_.end() && found->second.member.peer == place ? other : place;
-}
-
-/// A member that had joined says where it was: to the same coordinator over a new connection, or to a new one.
+/// A member that had joined says where it was: to the same coordinator over a new connection, or to a second one.
 void Coordinator::come_back(const Connection& from, const control::Hello& message) {
   const Peer place{message.role, message.rank.value_or(0)};
   const auto found = members_.find(place);
   const bool known = found != members_.end() && found->second.member.pid == message.pid;
   const auto is_taken = [&](const auto& m) {
-    return m.first != place && m.second.running && m.second.member.peer == message.duty;
+    return m.first != place && message.running && m.second.running && m.second.member.peer == message.duty;
   };
+  if (is_role(place.role) && ending_.contains(plan_.colocated ? Peer{Role::worker, place.rank} : place)) return;
   if (place.role == Role::coordinator || place.rank >= planned(place.role) || message.duty.role != place.role ||
       message.duty.rank >= planned(place.role) || std::any_of(members_.begin(), members_.end(), is_taken))
     return refuse(from, ErrorKind::protocol,
@@ -332,9 +327,10 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
   State& state = members_[place];
   state.connection = from;
   state.heard = now_;
+  state.repeats = true;
   send(state, control::Welcome{place.rank, plan_.job, plan_.heartbeat_interval, plan_.heartbeat_timeout, epoch_,
                                plan_.recovery.patience});
-  if (known) return;
+  if (known) return tell_again(state, message);
   state.member = {message.duty, message.host_id, message.hostname, message.pid, {}};
   state.epoch = *message.epoch;
   state.ready = state.running = message.running;
@@ -342,6 +338,28 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
   if (place.role != Role::agent) return;
   const auto roles = roles_of_agent(plan_, place.rank);
   running_.insert(roles.begin(), roles.end());
+}
+
+/// What was sent over the connection before this one may not have arrived.
+void Coordinator::tell_again(State& state, const control::Hello& message) {
+  const Peer place = connections_.at(state.connection);
+  if (place.role == Role::agent) {
+    std::set<Peer> absent;
+    std::copy_if(running_.begin(), running_.end(), std::inserter(absent, absent.end()),
+                 [&](Peer role) { return !members_.contains(role) && !ending_.contains(role); });
+    send_to_agents(absent, [](std::vector<Peer> roles) { return control::StartRoles{std::move(roles)}; });
+    send_to_agents(ending_, [](std::vector<Peer> roles) { return control::EndRoles{std::move(roles)}; });
+    if (phase_ >= Phase::closing) send(state, control::Finish{});
+    return;
+  }
+  if (*message.epoch < epoch_) return send(state, control::Regroup{epoch_, "the coordinator was out of reach"});
+  if (phase_ == Phase::joining) return;
+  if (!message.running) {
+    control::Members list = list_of_members();
+    list.self = state.member.peer;
+    send(state, list);
+  }
+  if (phase_ >= (place.role == Role::server ? Phase::finishing : Phase::leaving)) send(state, control::Finish{});
 }
 
 void Coordinator::await_returns() {
@@ -369,17 +387,27 @@ void Coordinator::end_returns() {
     enter(Phase::running, kNever);
   } else {
     phase_ = Phase::running;
+    for (std::uint32_t rank = 0; rank < plan_.agents; ++rank)
+      if (const Peer agent{Role::agent, rank}; !members_.contains(agent))
+        lose(agent, ErrorKind::peer_lost, fmt::format("{} did not come back to the coordinator", to_string(agent)));
     for (const Peer place : places())
-      if (!members_.contains(place))
+      if (!members_.contains(place) && !to_start_.contains(place))
         lose(place, ErrorKind::peer_lost, fmt::format("{} did not come back to the coordinator", to_string(place)));
     if (phase_ == Phase::running) regroup("the coordinator was lost");
   }
+  start_absent();
 }
 
 void Coordinator::record(std::string line) {
   const auto bytes = std::as_bytes(std::span(line));
   actions_.events.push_back(
       {{Role::coordinator, 0}, {}, control::Append{"recoveries.jsonl", {bytes.begin(), bytes.end()}}});
+}
+
+void Coordinator::note_loss(const std::string& text) {
+  if (!lost_at_) lost_at_ = now_;
+  record(to_line({{"lost", text}, {"epoch", epoch_}, {"restarts", restarts_}}));
+  notice(text);
 }
 
 void Coordinator::notice(std::string text) {

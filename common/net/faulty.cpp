@@ -103,9 +103,11 @@ std::unique_ptr<Transport> make_disturbed_transport(
   const auto below = std::make_shared<Disturbed>();
   below->links = make_links(below->beneath);
   below->faulty = make_faulty_transport(*below->links, self.peer, faults);
-  return make_reliable_transport(
-      {below, below->faulty.get()},
-      {.link = {.incarnation = self.incarnation}, .clock = &below->clock, .ledger = &ledger});
+  return make_reliable_transport({below, below->faulty.get()},
+                                 // That of all members of an epoch.
+                                 {.link = {.incarnation = self.incarnation, .peer_incarnation = self.incarnation},
+                                  .clock = &below->clock,
+                                  .ledger = &ledger});
 }
 
 std::unique_ptr<Transport> make_faulty_transport(Transport& inner, Peer self, const FrameFaults& faults) {

@@ -33,8 +33,8 @@ class Reliable final : public ReliableTransport {
         self.changed_.notify_one();
       }
     };
-    const Leave leave{*this};
     const std::scoped_lock lock(mutex_);
+    const Leave leave{*this};  // goes first: a keeper that looks whether it is wanted misses no wake
     return body();
   }
 

@@ -33,6 +33,7 @@ class ReliableLink {
 
   struct Options {
     std::uint32_t incarnation = 0;                            ///< of this process
+    std::uint32_t peer_incarnation = 0;                       ///< as far as is known
     Nanoseconds first_retry = std::chrono::milliseconds(20);  ///< the least time after which a frame is sent again,
     Nanoseconds last_retry = std::chrono::milliseconds(500);  ///< and the longest
     std::size_t window_bytes = kWindowBytes;
@@ -53,7 +54,8 @@ class ReliableLink {
     std::uint64_t strangers = 0;  ///< were from, or for, another life
   };
 
-  explicit ReliableLink(const Options& options) : options_(options), retry_(options.first_retry) {}
+  explicit ReliableLink(const Options& options)
+      : options_(options), peer_incarnation_(options.peer_incarnation), retry_(options.first_retry) {}
 
   /// Takes a frame. `holder` keeps the payload as long as it may be sent again.
   void send(const FrameHeader& header, std::span<const std::byte> payload, std::shared_ptr<const void> holder);
@@ -102,7 +104,7 @@ class ReliableLink {
   Nanoseconds patience() const;
 
   const Options options_;
-  std::uint32_t peer_incarnation_ = 0;
+  std::uint32_t peer_incarnation_;
 
   // What is sent.
   std::deque<Sent> frames_;  ///< that have not arrived, or wait for one that has not; the first is base_

@@ -28,6 +28,8 @@ class Agent {
                .rank = options.rank,
                .host_id = options.host_id,
                .join_timeout = options.join_timeout,
+               .patient = options.patient,
+               .while_joining = [this] { options_.tend(true); },
                .stop_fd = signals.fd()},
               net::JobKey::load(options.key_file), clock) {
     psring::check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));
@@ -71,6 +73,7 @@ class Agent {
 
   void start(const std::vector<net::Peer>& roles) {
     for (const net::Peer& role : roles) {
+      if (cluster_.runs(name_of(role))) continue;  // asked for again: who asks may not have heard of it
       std::vector<std::string> argv = options_.command;
       argv.insert(argv.end(), {fmt::format("role-{}", to_string(role.role)), "--rdzv-endpoint", options_.endpoint,
                                "--key", options_.key_file.string(), "--rank", std::to_string(role.rank)});

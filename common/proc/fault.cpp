@@ -141,14 +141,17 @@ std::vector<Fault> parse_faults(const std::string& text) {
   return faults;
 }
 
-std::string without_ends(const std::string& text) {
+std::string only_faults(const std::string& text, const std::function<bool(const Fault&)>& passes) {
   std::string left;
   std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    const Fault::Kind kind = Parser(word).parse().kind;
-    if (kind != Fault::Kind::kill && kind != Fault::Kind::stop) left += (left.empty() ? "" : " ") + word;
-  }
+  for (std::string word; words >> word;)
+    if (passes(Parser(word).parse())) left += (left.empty() ? "" : " ") + word;
   return left;
+}
+
+std::string without_ends(const std::string& text) {
+  return only_faults(
+      text, [](const Fault& fault) { return fault.kind != Fault::Kind::kill && fault.kind != Fault::Kind::stop; });
 }
 
 std::optional<net::FrameFaults> frame_faults(const std::string& text, std::uint64_t seed, net::Peer self) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,7 +40,10 @@ struct Fault {
 /// Those of a text, with blanks between; empty for "". Throws usage, naming --fault.
 std::vector<Fault> parse_faults(const std::string& text);
 
-/// The same without kills and stops, which hit a process once, not the one that takes its place.
+/// Those of them that pass, as a text of the same grammar.
+std::string only_faults(const std::string& text, const std::function<bool(const Fault&)>& passes);
+
+/// The same without kills and stops, which hit a process that a job began with, not the one that takes its place.
 std::string without_ends(const std::string& text);
 
 /// What happens to the frames of a process; none where the job has no such fault, for any process.

@@ -132,6 +132,11 @@ pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv
   return pid;
 }
 
+bool LocalCluster::runs(const std::string& name) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [&](const Process& process) { return process.name == name; });
+}
+
 bool LocalCluster::kill(const std::string& name) {
   const auto found =
       std::find_if(processes_.begin(), processes_.end(), [&](const Process& process) { return process.name == name; });

@@ -63,6 +63,7 @@ class LocalCluster {
 
   /// Readable where next_exit may have something to do.
   std::vector<int> fds() const;
+  bool runs(const std::string& name) const;
   std::size_t running() const { return processes_.size(); }
 
  private:

@@ -77,7 +77,7 @@ void Membership::make_links() {
 
 std::vector<net::Member> Membership::meet(const net::Addresses& addresses, std::uint64_t step, bool has_state) {
   link_->ready(addresses, step, has_state);
-  std::vector<net::Member> members = link_->members(deadline().moment());
+  std::vector<net::Member> members = link_->members(clock_.now() + 2 * from_seconds(job_.join_timeout));
   link_options_.self = {self(), epoch()};
   links_->become(link_options_.self);
   job_.workers = of_role(members, net::Role::worker).size();
@@ -146,8 +146,9 @@ void Membership::append(const std::string& file, std::string_view text) {
 void Membership::send_trace(Trace& trace) {
   // Numbers of processes in the trace: workers from 1, servers from 1001.
   const int pid = static_cast<int>(rank()) + (role_ == net::Role::server ? 1001 : 1);
-  append(fmt::format("trace/{}-{}.json", to_string(role_), rank()),
-         trace.take_json(to_string(self()), pid, link_->clock_offset()));
+  const std::string events = trace.take_json(to_string(self()), pid, link_->clock_offset());
+  // One who has to end once more sends a second part.
+  if (!events.empty()) append(fmt::format("trace/{}-{}.json", to_string(role_), rank()), events + ",\n");
 }
 
 std::string Membership::report_json(const std::string& extra) const {

@@ -50,7 +50,8 @@ class Membership {
 
   /// Tells the coordinator how this process is reached, the step that it has come to, and whether it has state from
   /// which the job can go on; waits for all servers and workers, and returns them, ordered by role and rank. With them
-  /// comes this process's own rank, which may be another than before, and the job's number of workers, the same.
+  /// comes this process's own rank, which may be another than before, and the job's number of workers, the same. Waits
+  /// for longer than the coordinator, which may go on with those who have come.
   std::vector<net::Member> meet(const net::Addresses& addresses, std::uint64_t step = 0, bool has_state = false);
   /// For whatever has to come about before the job can begin, or go on.
   Deadline deadline() {

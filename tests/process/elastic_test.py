@@ -12,8 +12,7 @@ STEPS = 400
 BATCH = 16  # which three workers cannot share evenly
 MODEL = ["--data", "synthetic", "--model", "mlp:16-16-4", "--global-batch", BATCH, "--seed", 5, "--momentum", 0.9]
 JOB = [*MODEL, "--steps", STEPS, "--heartbeat-timeout", 2]
-LONG = ["--data", "synthetic", "--model", "mlp:16-256-256-4", "--global-batch", BATCH, "--steps", 8000, "--strategy", "ps",
-        "--heartbeat-timeout", 2]
+LONG = ["--data", "synthetic", "--model", "mlp:16-256-256-4", "--global-batch", BATCH, "--steps", 8000, "--heartbeat-timeout", 2]
 
 
 class Elastic(ProgramTest):
@@ -78,28 +77,36 @@ class Elastic(ProgramTest):
 
     def test_by_hand(self):
         """Nobody can start roles again, but the job can do without one."""
-        coordinator, endpoint = self.coordinator(*LONG, "--elastic", "1:2")
-        common = ["--rdzv-endpoint", endpoint, "--key", "job.key"]
-        server, first, second = (self.start(f"psring-{role}", *common) for role in ("server", "worker", "worker"))
-        self.until_trains(coordinator, "run")
-        first.kill()
-        for process in (coordinator, server, second):
-            result = self.finish(process)
-            self.assert_done(result)
-        self.check_metrics("run", 1)
+        for strategy, servers in ((["ps"], 1), (["ddp", "--transport", "tcp"], 0)):
+            with self.subTest(strategy=strategy):
+                coordinator, endpoint = self.coordinator(*LONG, "--strategy", *strategy, "--elastic", "1:2")
+                common = ["--rdzv-endpoint", endpoint, "--key", "job.key"]
+                servers = [self.start("psring-server", *common) for _ in range(servers)]
+                first, second = (self.start("psring-worker", *common) for _ in "12")
+                self.until_trains(coordinator, "run")
+                first.kill()
+                for process in (coordinator, *servers, second):
+                    self.assert_done(self.finish(process))
+                self.check_metrics("run", 1)
+                (self.folder / "run").rename(self.folder / strategy[0])
+                (self.folder / "job.key").unlink()
 
     def test_host(self):
-        coordinator, endpoint = self.coordinator(*LONG, "--elastic", "2:4", "--nodes", 2)
-        agents = {i: self.start("psring", "agent", "--rdzv-endpoint", endpoint, "--key", "job.key", "--logs", f"logs-{i}")
-                  for i in "12"}
-        self.until_trains(coordinator, "run")
-        lost = next(i for i in "12" if not (self.folder / f"logs-{i}" / "server-0.log").exists())
-        agents.pop(lost).kill()
-        for process in (coordinator, *agents.values()):
-            result = self.finish(process)
-            self.assert_done(result)
-        self.assertEqual(self.summary("run")["workers"], 2)
-        self.check_metrics("run", 2)
+        for strategy in (["ps"], ["ddp", "--transport", "tcp"]):
+            with self.subTest(strategy=strategy):
+                coordinator, endpoint = self.coordinator(*LONG, "--strategy", *strategy, "--elastic", "2:4", "--nodes", 2)
+                logs = {i: self.folder / strategy[0] / f"logs-{i}" for i in "12"}
+                agents = {i: self.start("psring", "agent", "--rdzv-endpoint", endpoint, "--key", "job.key", "--logs",
+                                        str(logs[i])) for i in "12"}
+                self.until_trains(coordinator, "run")
+                lost = next(i for i in "21" if not (logs[i] / "server-0.log").exists())
+                agents.pop(lost).kill()
+                for process in (coordinator, *agents.values()):
+                    self.assert_done(self.finish(process))
+                self.assertEqual(self.summary("run")["workers"], 2)
+                self.check_metrics("run", 2)
+                (self.folder / "run").rename(self.folder / strategy[0] / "run")
+                (self.folder / "job.key").unlink()
 
     def test_who_does_not_come(self):
         coordinator, endpoint = self.coordinator(*JOB, "--strategy", "ps", "--elastic", "1:4", "--join-timeout", 3)
@@ -115,7 +122,7 @@ class Elastic(ProgramTest):
         return (self.folder / "run" / "recoveries.jsonl").read_text()
 
     def test_stopped(self):
-        run = self.start("psring", "train", *LONG, "--elastic", "1:2", "--out", "run")
+        run = self.start("psring", "train", *LONG, "--strategy", "ps", "--elastic", "1:2", "--out", "run")
         self.until_trains(run, "run")
         os.kill(until(lambda: self.process_of("role-worker", 1), "no worker"), signal.SIGSTOP)
         self.assert_done(self.finish(run))
