@@ -20,6 +20,7 @@
 #include <psring/common/net/address.h>
 #include <psring/common/net/control_link.h>
 #include <psring/common/net/zap.h>
+#include <psring/common/net/zmq_monitor.h>
 #include <psring/common/net/zmq_socket.h>
 
 namespace psring::net {
@@ -209,9 +210,11 @@ class ControlLink::Impl {
     try {
       while (!stop.stop_requested() && !is_gone()) {
         ZmqSocket socket(context_.handle(), ZMQ_DEALER);
-        const ZmqSocket monitor = open(socket);
+        prepare(socket);
+        ZmqMonitor monitor(context_.handle(), socket, fmt::format("monitor-{}", ++sockets_));
+        dial(socket);
         if (std::exchange(cut_off_, false)) come_back();
-        while (!stop.stop_requested() && !is_gone() && !cut_off_) serve(socket.handle(), monitor.handle());
+        while (!stop.stop_requested() && !is_gone() && !cut_off_) serve(socket.handle(), monitor);
         if (is_gone() || cut_off_) continue;
         send(control::Bye{});
         send_outgoing(socket.handle());
@@ -222,8 +225,7 @@ class ControlLink::Impl {
     }
   }
 
-  /// Connects the socket; gives its monitor.
-  ZmqSocket open(ZmqSocket& socket) {
+  void prepare(ZmqSocket& socket) {
     use_curve_client(socket.handle(), key_.client_keys(), key_.server_keys().public_key);
     socket.set(ZMQ_LINGER, 0);
     socket.set(ZMQ_SNDHWM, 0);
@@ -231,24 +233,19 @@ class ControlLink::Impl {
     const std::int64_t most = kMaxControlBytes + 4096;  // and CURVE's share
     psring::check(zmq_setsockopt(socket.handle(), ZMQ_MAXMSGSIZE, &most, sizeof most) == 0, "ZeroMQ: {}",
                   zmq_strerror(errno));
-    const int events = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
     open_ = false;
     failed_handshakes_ = 0;
-    const std::string address = fmt::format("inproc://monitor-{}", ++sockets_);
-    psring::check(zmq_socket_monitor(socket.handle(), address.c_str(), events) == 0, "ZeroMQ: {}", zmq_strerror(errno));
-    ZmqSocket monitor(context_.handle(), ZMQ_PAIR);
-    monitor.set(ZMQ_LINGER, 0);
-    psring::check(zmq_connect(monitor.handle(), address.c_str()) == 0, "ZeroMQ: {}", zmq_strerror(errno));
-    if (zmq_connect(socket.handle(), ("tcp://" + address_).c_str()) != 0)
-      psring::fail(ErrorKind::usage, "--rdzv-endpoint {}: {}", options_.endpoint, zmq_strerror(errno));
-    return monitor;
   }
 
-  void serve(void* socket, void* monitor) {
+  void dial(ZmqSocket& socket) {
+    if (zmq_connect(socket.handle(), ("tcp://" + address_).c_str()) != 0)
+      psring::fail(ErrorKind::usage, "--rdzv-endpoint {}: {}", options_.endpoint, zmq_strerror(errno));
+  }
+
+  void serve(void* socket, ZmqMonitor& monitor) {
     const Moment planned = next_deadline();
     zmq_pollitem_t items[] = {{socket, 0, ZMQ_POLLIN, 0},
-                              {monitor, 0, ZMQ_POLLIN, 0},
+                              {monitor.socket().handle(), 0, ZMQ_POLLIN, 0},
                               {nullptr, wake_.get(), ZMQ_POLLIN, 0},
                               {nullptr, options_.stop_fd, ZMQ_POLLIN, 0}};
     const bool may_stop = options_.stop_fd >= 0 && !welcome_;
@@ -270,7 +267,9 @@ class ControlLink::Impl {
 
   Moment next_deadline() const {
     if (!welcome_) return join_deadline_;
-    return away_ ? *away_ : std::min(next_heartbeat_, heard_ + welcome_->heartbeat_timeout);
+    const Moment silence = heard_ + welcome_->heartbeat_timeout;
+    if (away_) return silent_ ? *away_ : std::min(*away_, silence);
+    return std::min(next_heartbeat_, silence);
   }
 
   /// The coordinator is not there. It is waited for, over a new connection, where it may come back.
@@ -304,19 +303,14 @@ class ControlLink::Impl {
   }
 
   /// True where an open link broke.
-  bool read_monitor(void* monitor) {
+  bool read_monitor(ZmqMonitor& monitor) {
+    using Event = ZmqMonitor::Event;
     bool disconnected = false;
-    // Two parts each: number and value of the event, and an address.
-    std::array<std::byte, 512> buffer;
-    while (const auto part = receive_part(monitor, buffer)) {
-      std::uint16_t event = 0;
-      if (part->size() == sizeof event + sizeof(std::uint32_t)) std::memcpy(&event, part->data(), sizeof event);
-      receive_part(monitor, buffer);
-      if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) open_ = true;
-      if (event == ZMQ_EVENT_DISCONNECTED && open_) disconnected = true;
-      const bool denied = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-      const bool failed = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
-      if (denied || (failed && ++failed_handshakes_ >= kFailedHandshakes))
+    while (const auto event = monitor.next()) {
+      if (event == Event::ready) open_ = true;
+      if (event == Event::closed && open_) disconnected = true;
+      const bool failed = event == Event::rejected;
+      if (event == Event::denied || (failed && ++failed_handshakes_ >= kFailedHandshakes))
         lose(
             ErrorKind::unauthorised,
             fmt::format("--rdzv-endpoint {}: the handshake failed: --key is not the coordinator's", options_.endpoint));
@@ -433,6 +427,8 @@ class ControlLink::Impl {
       if (now >= *away_)
         lose(ErrorKind::peer_lost, fmt::format("the coordinator ({}) did not come back within {:g} s",
                                                options_.endpoint, seconds(welcome_->patience)));
+      else if (!silent_ && now - heard_ >= welcome_->heartbeat_timeout)
+        change([&] { silent_ = true; });
     } else if (now - heard_ >= welcome_->heartbeat_timeout) {
       change([&] { silent_ = true; });
       cut_off(fmt::format("nothing from the coordinator ({}) for {:.1f} s", options_.endpoint, seconds(now - heard_)));

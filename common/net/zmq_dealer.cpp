@@ -10,6 +10,13 @@
 namespace psring::net {
 namespace {
 
+bool is_rejection(ZmqMonitor::Event event) {
+  return event == ZmqMonitor::Event::denied || event == ZmqMonitor::Event::rejected;
+}
+
+}  // namespace
+namespace {
+
 constexpr int kRetryMs = 10;
 constexpr int kLongestRetryMs = 200;
 
@@ -48,7 +55,7 @@ void ZmqDealer::advance() {
   while (const auto event = monitor_.next()) {
     if (*event == ZmqMonitor::Event::ready) ready_ = true;
     if (*event == ZmqMonitor::Event::refused) refused_ = true;
-    if (*event == ZmqMonitor::Event::rejected || (*event == ZmqMonitor::Event::closed && !end)) end = event;
+    if (is_rejection(*event) || (*event == ZmqMonitor::Event::closed && !end)) end = event;
   }
   if (!greeted_) {
     const HandshakeFrame hello = handshake_.start();
@@ -80,7 +87,7 @@ std::string ZmqDealer::obstacle() const {
 
 bool ZmqDealer::closed() {
   while (const auto event = monitor_.next())
-    if (*event == ZmqMonitor::Event::closed || *event == ZmqMonitor::Event::rejected) closed_ = true;
+    if (*event == ZmqMonitor::Event::closed || is_rejection(*event)) closed_ = true;
   return closed_;
 }
 
@@ -89,7 +96,7 @@ void ZmqDealer::send(const HandshakeFrame& frame) {
 }
 
 void ZmqDealer::fail_closed(ZmqMonitor::Event event) const {
-  if (event == ZmqMonitor::Event::rejected || (encrypt_ && !ready_))
+  if (is_rejection(event) || (encrypt_ && !ready_))
     fail(ErrorKind::unauthorised, "{} at {} does not hold this job's key, or --encrypt is not the same on both sides",
          to_string(peer_), endpoint_);
   fail(ErrorKind::peer_lost, "{} at {} closed the connection while the link was opening", to_string(peer_), endpoint_);

@@ -42,6 +42,7 @@ std::optional<ZmqMonitor::Event> ZmqMonitor::next() {
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return Event::ready;
     if (event == ZMQ_EVENT_DISCONNECTED) return Event::closed;
     if (event == ZMQ_EVENT_CLOSED) return Event::refused;
+    if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return Event::denied;
     if ((event & kRejected) != 0) return Event::rejected;
   }
 }

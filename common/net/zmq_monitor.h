@@ -14,7 +14,8 @@ class ZmqMonitor {
   enum class Event : std::uint8_t {
     refused,   ///< nobody listens there yet; ZeroMQ will try again
     ready,     ///< connected, and CURVE's handshake, if any, is done
-    rejected,  ///< the security handshake failed
+    denied,    ///< the key is not on the list of who may
+    rejected,  ///< the security handshake failed otherwise
     closed,    ///< the connection ended
   };
 
