@@ -21,6 +21,12 @@ Json quantiles(std::vector<double> values) {
   return {{"median", at(0.5)}, {"p10", at(0.1)}, {"p90", at(0.9)}};
 }
 
+/// A line of a later membership than the first says so.
+std::string text_of(Json json, const Membership& member) {
+  if (member.epoch() > 0) json["membership"] = member.epoch();
+  return json.dump();
+}
+
 }  // namespace
 
 MetricsWriter::MetricsWriter(const Run& run, Membership& member)
@@ -73,7 +79,7 @@ void MetricsWriter::on_step(const StepReport& report) {
   exposed_ += report.exposed;
   step_seconds_.add(seconds(report.duration));
   exposed_seconds_.add(seconds(report.exposed));
-  line(std::move(json));
+  line(text_of(std::move(json), member_));
 }
 
 void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
@@ -88,12 +94,11 @@ void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
     json["test_accuracy"] = static_cast<double>(evaluation.correct) / rows;
     json["test_correct"] = evaluation.correct;
   }
-  line(std::move(json));
+  line(text_of(std::move(json), member_));
 }
 
-void MetricsWriter::line(Json json) {
-  if (member_.epoch() > 0) json["membership"] = member_.epoch();
-  lines_ += json.dump() + "\n";
+void MetricsWriter::line(std::string text) {
+  lines_ += std::move(text) + "\n";
   if (member_.clock().now() - flushed_ < std::chrono::milliseconds(500)) return;
   flush();
   if (member_.rank() == 0)

@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <psring/common/proc/role.h>
 #include <psring/optim/schedule.h>
 #include <psring/worker/trainer.h>
@@ -53,7 +51,7 @@ class MetricsWriter final : public TrainObserver {
   std::string summary_json(const Prediction& prediction, std::uint64_t skipped_steps) const;
 
  private:
-  void line(nlohmann::ordered_json json);
+  void line(std::string text);
   Nanoseconds communicated() const;
 
   const Run run_;

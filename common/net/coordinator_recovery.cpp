@@ -37,11 +37,9 @@ bool Coordinator::goes_on_without(Peer place, ErrorKind kind, std::string& text)
   }
   if (!again) {
     give_up({place});
-  } else {
-    if (is_role(place.role)) {
-      remove(place);
-      to_start_.insert(place);
-    }
+  } else if (is_role(place.role)) {
+    remove(place);
+    to_start_.insert(place);
   }
   goes_on_after(text);
   return true;
