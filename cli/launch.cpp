@@ -96,8 +96,19 @@ class CoordinatorKeeper {
     return cluster_.fds();
   }
 
+  /// As AgentOptions::while_joining: throws where no answer can come any more.
+  void await_answer() {
+    tend(true);
+    const Nanoseconds quiet = clock_.now() - started_;
+    if (exit_ && exit_->signal == 0) fail(kind_of_status(exit_->status), "{}", message_of(*exit_));
+    gave_up_ = exit_ || quiet > timeout_;
+    if (gave_up_)
+      fail(ErrorKind::peer_lost, "nothing from the coordinator ({}) for {:.1f} s", endpoint_, seconds(quiet));
+  }
+
   /// How it ended, waiting so long for it to do so by itself.
   std::optional<ProcessExit> end(Nanoseconds patience) {
+    if (gave_up_) patience = Nanoseconds(0);
     if (!exit_) exit_ = cluster_.next_exit(clock_.now() + patience);
     if (!exit_) cluster_.terminate_all(std::min<Nanoseconds>(patience, std::chrono::seconds(1)));
     return exit_;
@@ -128,6 +139,7 @@ class CoordinatorKeeper {
   std::string endpoint_;
   Moment started_;
   std::optional<ProcessExit> exit_;
+  bool gave_up_ = false;  ///< it is not waited for any more
 };
 
 }  // namespace
@@ -160,6 +172,7 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const I
                                         .rank = 0,
                                         .join_timeout = from_seconds(job.join_timeout),
                                         .patient = job.max_restarts > 0,
+                                        .while_joining = [&] { coordinator.await_answer(); },
                                         .abort_grace = from_seconds(std::min(2.0, job.heartbeat_timeout / 2)),
                                         .on_notice =
                                             [](const std::string& line) {

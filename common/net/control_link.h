@@ -32,7 +32,7 @@ class ControlLink {
     Nanoseconds join_timeout = std::chrono::seconds(30);
     /// Is a coordinator that is lost before it has answered waited for, too? Afterwards Welcome::patience says so.
     bool patient = false;
-    std::function<void()> while_joining = {};  ///< called now and then
+    std::function<void()> while_joining = {};  ///< called now and then; what it throws ends joining
     int stop_fd = -1;                          ///< once readable, joining is given up as timed out; -1: none
   };
 

@@ -29,7 +29,7 @@ class Agent {
                .host_id = options.host_id,
                .join_timeout = options.join_timeout,
                .patient = options.patient,
-               .while_joining = [this] { options_.tend(true); },
+               .while_joining = options.while_joining,
                .stop_fd = signals.fd()},
               net::JobKey::load(options.key_file), clock) {
     psring::check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));

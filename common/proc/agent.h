@@ -23,6 +23,7 @@ struct AgentOptions {
   std::optional<std::uint32_t> rank = {};  ///< a wish; the launcher's own host asks for 0
   Nanoseconds join_timeout = std::chrono::seconds(30);
   bool patient = false;                               ///< for a coordinator that is lost before it has answered
+  std::function<void()> while_joining = [] {};        ///< as net::ControlLink::Options
   Nanoseconds abort_grace = std::chrono::seconds(2);  ///< for roles to say what they have to say and end
   Nanoseconds kill_grace = std::chrono::seconds(1);   ///< between SIGTERM and SIGKILL
   /// What the coordinator wants people to know.
