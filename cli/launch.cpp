@@ -122,6 +122,7 @@ class CoordinatorKeeper {
       started_ = clock_.now();
       try {
         endpoint_ = start_coordinator(cluster_, argv, started_ + std::min(timeout_, join_timeout_), clock_, inherited_);
+        started_ = clock_.now();
         return;
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::peer_lost || restarts_left_ == 0) throw;
