@@ -161,6 +161,9 @@ void Shard::on_layout(const Message& message, std::vector<net::Outgoing>& replie
     if (layout.layout.owners != options_.servers)
       fail(ErrorKind::protocol, "a layout cut among {} servers, the job has {}", layout.layout.owners,
            options_.servers);
+    if (options_.optimizer == nullptr && layout.layout.pushes > 1)
+      fail(ErrorKind::protocol, "a layout of {} micro-batches, which a server without an optimizer does not add up",
+           layout.layout.pushes);
     if (const std::size_t needed = bytes_for(layout.layout); needed > options_.memory_bytes)
       fail(ErrorKind::protocol, "a layout that takes {} MiB of a server, {} MiB are allowed", needed >> 20,
            options_.memory_bytes >> 20);

@@ -154,6 +154,14 @@ TEST_CASE("a layout that is not everybody's, or not possible, is refused; the ne
   CHECK(cluster.pull(layout, 0, 0).size() == layout.units[0].elements);
 }
 
+TEST_CASE("a server that only aggregates refuses a layout of several micro-batches") {
+  Layout layout = small_layout(1);
+  layout.pushes = 2;
+  ShardCluster cluster({.workers = 1, .optimizer = ""});
+  const Frame frame = layout_frame(0, layout);
+  check_failure(cluster.send_only(0, frame), frame, "2 micro-batches");
+}
+
 TEST_CASE("verdicts that nobody asked for are refused") {
   const Layout layout = small_layout(3);
   Frame verdict;
