@@ -18,7 +18,7 @@
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/mlp.h>
-#include <psring/worker/model/network.h>
+#include <psring/worker/model/host_network.h>
 
 namespace psring::bench {
 namespace {
@@ -139,7 +139,7 @@ class Step {
       : flat_(model, worker::group_layers(model, "layer")),
         binding_(flat_),
         kernels_(make_cpu_kernels()),
-        network_(model, *kernels_, ledger_, batch),
+        network_(model, *kernels_, ledger_, {.max_batch = batch}),
         scale_(1.0F / static_cast<float>(batch * model.rows_per_sample)) {
     const Layout layout = flat_.layout(1);
     for (std::size_t unit = 0; unit < flat_.units(); ++unit) {
@@ -163,7 +163,7 @@ class Step {
   double run() {
     binding_.reset_fresh();
     for (std::size_t i = 0; i < network_.layers(); ++i) network_.forward_layer(i, binding_.parameters(i));
-    const worker::LossResult loss = network_.loss(scale_);
+    const worker::LossResult loss = *network_.loss(scale_);
     for (std::size_t i = network_.layers(); i-- > 0;)
       network_.backward_layer(i, binding_.parameters(i), binding_.gradients(i));
     return loss.loss_sum;
@@ -175,7 +175,7 @@ class Step {
   worker::FlatModel flat_;
   worker::Binding binding_;
   std::unique_ptr<Kernels> kernels_;
-  worker::Network network_;
+  worker::HostNetwork network_;
   float scale_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> gradients_;

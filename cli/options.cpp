@@ -440,6 +440,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->group(exchange)
       ->capture_default_str();
   command.add_option("--server-threads", job.server_threads, "of each server")->group(exchange)->capture_default_str();
+  command.add_option("--device", job.device, "that workers compute on: cpu or cuda")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--threads", job.threads, "compute threads of each worker")
       ->group(exchange)
       ->capture_default_str();

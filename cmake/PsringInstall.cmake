@@ -25,8 +25,10 @@ set(PSRING_PUBLIC_HEADERS
   common/base/trace.h
   common/device/arena.h
   common/device/buffer.h
+  common/device/device.h
   common/device/kernels.h
   common/device/mapping.h
+  common/device/tensor_kernels.h
   common/net/frame.h
   common/net/layout_message.h
   common/net/outbox.h
@@ -35,7 +37,9 @@ set(PSRING_PUBLIC_HEADERS
   common/proc/role_options.h
   optim/checkpoint_shard.h
   optim/compression.h
+  optim/device_applier.h
   optim/exact_sum.h
+  optim/formula.h
   optim/norm.h
   optim/operands.h
   optim/loss_scaler.h

@@ -15,12 +15,13 @@ endif()
 # Flags of our own code: never of those who link us.
 add_library(psring_flags INTERFACE)
 target_compile_features(psring_flags INTERFACE cxx_std_20)
-target_compile_options(psring_flags INTERFACE
+set(flags
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers
   -march=x86-64-v3
   # No contraction into fused operations: the same expression gives the same bits wherever it is compiled.
-  -ffp-contract=off -fno-math-errno -fno-trapping-math
-  $<$<CONFIG:Release>:-O3>)
+  -ffp-contract=off -fno-math-errno -fno-trapping-math)
+target_compile_options(psring_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>"
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>)
 if(PSRING_SANITIZE)
   target_compile_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE})

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -24,22 +23,16 @@ class SquareScaled final : public Optimizer {
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {
-    const Operands at = checked_operands(slots(), parameters, gradient, state, out);
-    float* const squares = state.slot[0].data();
-    const float lr = update.lr;
-    const float scale = update.gradient_scale;
-    const float keep = keep_;
-    const float take = take_;
-    const float eps = eps_;
-    const float decay = weight_decay_;
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < at.size; ++i) {
-      const float w = at.w[i];
-      const float g = scale * at.g[i] + decay * w;
-      const float s = keep * squares[i] + take * (g * g);
-      squares[i] = s;
-      at.out[i] = w - lr * g / (std::sqrt(s) + eps);
-    }
+    apply_formula<Rule::square_scaled>(*formula(update), parameters, gradient, state, out);
+  }
+  std::optional<Formula> formula(const Update& update) const override {
+    return Formula{.rule = Rule::square_scaled,
+                   .lr = update.lr,
+                   .scale = update.gradient_scale,
+                   .decay = weight_decay_,
+                   .keep = keep_,
+                   .take = take_,
+                   .eps = eps_};
   }
 
  private:

@@ -21,6 +21,25 @@ struct Operands {
 Operands checked_operands(std::size_t slots, std::span<const float> parameters, std::span<const float> gradient,
                           const Optimizer::State& state, std::span<float> out);
 
+/// updated<kRule> of every element.
+template <Rule kRule>
+void apply_formula(const Formula& formula, std::span<const float> parameters, std::span<const float> gradient,
+                   const Optimizer::State& state, std::span<float> out) {
+  const Formula f = formula;  // of this loop alone: what it writes cannot change it
+  const Operands at = checked_operands(slots_of(kRule), parameters, gradient, state, out);
+  float* const first = state.slot[0].data();
+  float* const second = state.slot[1].data();
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < at.size; ++i) {
+    float a = slots_of(kRule) > 0 ? first[i] : 0;
+    float b = slots_of(kRule) > 1 ? second[i] : 0;
+    const float after = updated<kRule>(f, at.w[i], at.g[i], a, b);
+    if constexpr (slots_of(kRule) > 0) first[i] = a;
+    if constexpr (slots_of(kRule) > 1) second[i] = b;
+    at.out[i] = after;
+  }
+}
+
 /// Throws usage, naming the flag, unless 0 <= value (at_least_zero), or 0 <= value < 1 (fraction).
 void require_at_least_zero(std::string_view flag, double value);
 void require_fraction(std::string_view flag, double value);

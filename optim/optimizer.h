@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+
+#include <psring/optim/formula.h>
 
 namespace psring::optim {
 
@@ -40,6 +43,8 @@ class Optimizer {
   /// `gradient` itself, but not overlap them otherwise, nor the state.
   virtual void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient,
                      State state, std::span<float> out) const = 0;
+  /// The same as a GPU computes it; nothing: it runs on the host alone.
+  virtual std::optional<Formula> formula(const Update& /*update*/) const { return std::nullopt; }
 };
 
 }  // namespace psring::optim

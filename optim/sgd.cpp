@@ -16,22 +16,20 @@ class Sgd final : public Optimizer {
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {
-    const Operands at = checked_operands(slots(), parameters, gradient, state, out);
-    const float lr = update.lr;
-    const float scale = update.gradient_scale;
-    const auto decay = static_cast<float>(weight_decay_);
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < at.size; ++i) {
-      const float w = at.w[i];
-      at.out[i] = w - lr * (scale * at.g[i] + decay * w);
-    }
+    apply_formula<Rule::sgd>(*formula(update), parameters, gradient, state, out);
+  }
+  std::optional<Formula> formula(const Update& update) const override {
+    return Formula{.rule = Rule::sgd,
+                   .lr = update.lr,
+                   .scale = update.gradient_scale,
+                   .decay = static_cast<float>(weight_decay_)};
   }
 
  private:
   double weight_decay_;
 };
 
-template <bool kNesterov>
+template <Rule kRule>
 class Momentum final : public Optimizer {
  public:
   Momentum(double momentum, double weight_decay) : momentum_(momentum), weight_decay_(weight_decay) {}
@@ -43,20 +41,14 @@ class Momentum final : public Optimizer {
 
   void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
              std::span<float> out) const override {
-    const Operands at = checked_operands(slots(), parameters, gradient, state, out);
-    float* const buffer = state.slot[0].data();
-    const float lr = update.lr;
-    const float scale = update.gradient_scale;
-    const auto momentum = static_cast<float>(momentum_);
-    const auto decay = static_cast<float>(weight_decay_);
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < at.size; ++i) {
-      const float w = at.w[i];
-      const float g = scale * at.g[i] + decay * w;
-      const float b = momentum * buffer[i] + g;
-      buffer[i] = b;
-      at.out[i] = w - lr * (kNesterov ? g + momentum * b : b);
-    }
+    apply_formula<kRule>(*formula(update), parameters, gradient, state, out);
+  }
+  std::optional<Formula> formula(const Update& update) const override {
+    return Formula{.rule = kRule,
+                   .lr = update.lr,
+                   .scale = update.gradient_scale,
+                   .decay = static_cast<float>(weight_decay_),
+                   .keep = static_cast<float>(momentum_)};
   }
 
  private:
@@ -73,8 +65,8 @@ std::unique_ptr<Optimizer> make_sgd(const SgdOptions& options) {
     if (options.nesterov) fail(ErrorKind::usage, "--nesterov: needs --momentum > 0");
     return std::make_unique<Sgd>(options.weight_decay);
   }
-  if (options.nesterov) return std::make_unique<Momentum<true>>(options.momentum, options.weight_decay);
-  return std::make_unique<Momentum<false>>(options.momentum, options.weight_decay);
+  if (options.nesterov) return std::make_unique<Momentum<Rule::nesterov>>(options.momentum, options.weight_decay);
+  return std::make_unique<Momentum<Rule::momentum>>(options.momentum, options.weight_decay);
 }
 
 }  // namespace psring::optim

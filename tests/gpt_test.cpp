@@ -13,7 +13,7 @@
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/layer_norm.h>
-#include <psring/worker/model/network.h>
+#include <psring/worker/model/host_network.h>
 #include <psring/worker/model/vector_math.h>
 
 using namespace psring;
@@ -400,7 +400,7 @@ TEST_CASE("what a block keeps for backward is in the activations' type, but for 
     const Model model = gpt("gpt:layers=" + std::to_string(layers) + ",dim=32,heads=4,context=16,vocab=64");
     const auto kernels = make_cpu_kernels();
     MemoryLedger ledger;
-    const Network network(model, *kernels, ledger, batch, {type, type, type});
+    const HostNetwork network(model, *kernels, ledger, {.max_batch = batch, .types = {type, type, type}});
     return ledger.peak_bytes(Category::activations);
   };
   const auto [type, bytes] =

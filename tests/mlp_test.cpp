@@ -19,7 +19,7 @@
 #include <psring/worker/model/linear.h>
 #include <psring/worker/model/loss.h>
 #include <psring/worker/model/mlp.h>
-#include <psring/worker/model/network.h>
+#include <psring/worker/model/host_network.h>
 
 using namespace psring;
 using namespace psring::worker;
@@ -407,7 +407,7 @@ TEST_CASE("a network books its activations, and refuses what does not fit") {
   MemoryLedger ledger;
   const auto kernels = make_cpu_kernels();
   {
-    Network network(model, *kernels, ledger, 16);
+    HostNetwork network(model, *kernels, ledger, {.max_batch = 16});
     // The input, y of six layers, and two gradients.
     CHECK(ledger.current_bytes(Category::activations) == 9 * 16 * 64 * sizeof(float));
     CHECK(network.flops(16) == 2.0 * 16 * 64 * 64 * (3 * 3 - 1));
@@ -417,6 +417,6 @@ TEST_CASE("a network books its activations, and refuses what does not fit") {
   CHECK(ledger.current_bytes(Category::activations) == 0);
   Model broken = make_mlp(Spec::parse("--model", "mlp:6-5-3"));
   std::swap(broken.layers[0], broken.layers[1]);
-  CHECK_THROWS_AS(Network(broken, *kernels, ledger, 2), Error);
+  CHECK_THROWS_AS(HostNetwork(broken, *kernels, ledger, {.max_batch = 2}), Error);
   CHECK(ledger.current_bytes(Category::activations) == 0);
 }

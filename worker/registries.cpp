@@ -22,6 +22,7 @@ void register_builtins(Registries& registries) {
     spec.allow_only({});
     return std::make_unique<StrategyKind>(StrategyKind{
         .servers = false,
+        .on_device = true,
         .one_worker = true,
         .exact = true,
         .make = [spec](const Context& context, const JobOptions& job) { return make_single(spec, context, job); }});

@@ -24,6 +24,7 @@ struct StrategyKind {
   bool gathers = false;                 ///< its parameters are gathered for each pass, as --prefetch says
   bool at_owner = false;                ///< micro-batches are added up by the owners of ranges, after they are reduced
   bool whole = false;                   ///< every worker has all that the job needs to go on (Strategy::whole_state)
+  bool on_device = false;               ///< its buffers may lie in a GPU's memory
   bool one_worker = false;              ///< it is one process, whatever --workers says
   const char* optimizer_on = "server";  ///< where nothing is said
   const char* consistency = "bsp";      ///< where nothing is said

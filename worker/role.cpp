@@ -55,6 +55,7 @@ struct Memory {
   explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
 
   std::optional<Trace> trace;     ///< outlives what flies in it
+  std::unique_ptr<Device> device;
   std::shared_ptr<Arena>& arena;  ///< shared with the group of the host
   std::optional<ring::RingLinks> links;
   std::unique_ptr<ring::ProcessGroup> host;  ///< --local-reduce
@@ -130,6 +131,10 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   const auto memory = std::make_shared<Memory>(arena);  // shared with the membership, whose links close last
   member.keep(memory);
   Trace& trace = memory->trace.emplace(member.clock(), job.trace);
+  if (job.device == "cuda") {
+    memory->device = make_cuda_device(0);
+    fmt::print("worker {}: computes on {}\n", member.rank(), memory->device->name());
+  }
   const bool grouped = setup.strategy().ring || setup.strategy().scatters;
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
   const std::vector<net::Member> members =
@@ -156,6 +161,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
       .arena = memory->arena   ? memory->arena.get()
                : memory->group ? memory->group->arena()
                                : nullptr,
+      .device = memory->device.get(),
       .transport = transport,
       .host = memory->host.get(),
       .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),

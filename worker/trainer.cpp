@@ -92,9 +92,13 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
   }
   load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
-  const LossResult loss = parts_.network.loss(scale * parts_.strategy.loss_scaler().scale());
-  if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
+  // Known at once, it is looked at before gradients leave; of a device it is not waited for.
+  const std::optional<LossResult> known = parts_.network.loss(scale * parts_.strategy.loss_scaler().scale());
+  if (known && !std::isfinite(known->loss_sum)) fail_not_finite(step);
   backward(micro);
+  if (known) return *known;
+  const LossResult loss = parts_.network.loss_after();
+  if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
   return loss;
 }
 
@@ -244,7 +248,8 @@ void Trainer::evaluate(std::uint64_t step) {
 void Trainer::fail_not_finite(Step step) const {
   const auto finite = [](ConstElements values) {
     bool all = true;
-    for_each_widened(values, [&](std::span<const float> part, Range) {
+    const OnHost here(values);
+    for_each_widened(here.values(), [&](std::span<const float> part, Range) {
       all = all && std::all_of(part.begin(), part.end(), [](float v) { return std::isfinite(v); });
     });
     return all;

@@ -9,6 +9,8 @@
 #include <psring/common/net/link_shaping.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/checkpoints.h>
+#include <psring/worker/model/device/device_network.h>
+#include <psring/worker/model/host_network.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/training.h>
 
@@ -87,6 +89,17 @@ std::vector<Compressor::Part> pushed_parts(const TrainSetup& setup) {
   return parts;
 }
 
+/// What has no GPU form is refused, not computed elsewhere.
+void check_device(const JobOptions& job, const StrategyKind& strategy) {
+  require_cuda();
+  const auto refuse = [](bool wrong, const std::string& what) {
+    if (wrong) fail(ErrorKind::usage, "--device cuda: {} computes on the host alone", what);
+  };
+  refuse(!strategy.on_device, "--strategy " + job.strategy);
+  refuse(job.optimizer == "lamb", "--optimizer lamb");
+  refuse(!job.compress.empty() && job.compress != "none", "--compress " + job.compress);
+}
+
 void check_consistency(const JobOptions& job, const optim::Optimizer& optimizer) {
   if (optimizer.layerwise() && parse_consistency(job.consistency).each_push_updates)
     fail(ErrorKind::usage, "--optimizer {}: its rates are of a whole step, and need --consistency bsp", job.optimizer);
@@ -121,6 +134,8 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   layout_.gradient_type =
       job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
   buffers_ = buffer_layout(*model_);
+  if (job.device != "cpu" && job.device != "cuda") fail(ErrorKind::usage, "--device: expected cpu or cuda, got '{}'", job.device);
+  if (job.device == "cuda") check_device(job, *strategy_);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
   check_precision(job, layout_, *optimizer_);
@@ -205,6 +220,7 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
                   .group = s.group,
                   .shard_groups = s.shard_groups,
                   .arena = s.arena,
+                  .device = s.device,
                   .memory = s.memory,
                   .clock = s.clock,
                   .unit_layers = unit_layers_,
@@ -267,10 +283,16 @@ void Training::run(TrainObserver& observer) {
   const JobOptions& job = setup_.job();
   const std::size_t batch = job.batch_per_worker();
   const Layout& layout = setup_.layout();
-  Network network(setup_.model(), *kernels_, surroundings_.memory, (batch + job.accumulate - 1) / job.accumulate,
-                  {layout.parameter_type, layout.parameter_type, layout.gradient_type},
-                  job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
-                  setup_.flat().wanted());
+  const Network::Options options{
+      .max_batch = (batch + job.accumulate - 1) / job.accumulate,
+      .types = {layout.parameter_type, layout.parameter_type, layout.gradient_type},
+      .recomputed = job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
+      .wanted = setup_.flat().wanted()};
+  std::unique_ptr<Network> network;
+  if (surroundings_.device != nullptr)
+    network = std::make_unique<DeviceNetwork>(setup_.model(), *surroundings_.device, surroundings_.memory, options);
+  else
+    network = std::make_unique<HostNetwork>(setup_.model(), *kernels_, surroundings_.memory, options);
   Sampler samples = sampler();
   const std::size_t layers = setup_.flat().layers();
   Pace pace(job, surroundings_.rank, surroundings_.clock,
@@ -291,7 +313,7 @@ void Training::run(TrainObserver& observer) {
                    .virtual_workers = job.virtual_workers},
                   {.flat = setup_.flat(),
                    .layout = setup_.layout(),
-                   .network = network,
+                   .network = *network,
                    .buffers = buffers_,
                    .rows_per_sample = setup_.model().rows_per_sample,
                    .data = setup_.data(),
@@ -342,7 +364,7 @@ void Training::read(const std::function<void(ConstElements)>& take) {
       if (left[unit] == setup_.layout().units[unit].tensors.size()) strategy_->acquire(unit, Pass::forward);
       values = units_[unit].parameters;
     }
-    take(values.subspan(slot->offset, slot->spec.elements()));
+    take(OnHost(values.subspan(slot->offset, slot->spec.elements())).values());
     if (unit != kNoUnit && --left[unit] == 0) strategy_->release(unit, Pass::forward);
   }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/common/device/arena.h>
+#include <psring/common/device/device.h>
 #include <psring/common/device/kernels.h>
 #include <psring/common/net/transport.h>
 #include <psring/optim/checkpoint.h>
@@ -14,7 +15,6 @@
 #include <psring/worker/compressor.h>
 #include <psring/worker/kept_state.h>
 #include <psring/worker/model/flat_parameters.h>
-#include <psring/worker/model/network.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/scatter.h>
@@ -75,6 +75,7 @@ class Training {
     const Clock& clock;
     Trace& trace;
     Arena* arena = nullptr;               ///< shared with peers; at least lent_bytes
+    Device* device = nullptr;             ///< that computes; null: the host
     net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
     ring::ProcessGroup* host = nullptr;   ///< as Context has it, with `pushers`
     std::vector<std::size_t> pushers = {};

@@ -39,8 +39,10 @@ void narrow(std::span<const float> from, Elements to) {
   }
 }
 
-void round_to(DType type, std::span<float> values) {
+void round_to(DType type, Elements all) {
+  if (all.processor() != nullptr) return all.processor()->round(type, all);
   if (type == DType::f32) return;
+  const std::span<float> values = all.as<float>();
   std::uint16_t block[kElementsBlock];
   for (std::size_t begin = 0; begin < values.size(); begin += kElementsBlock) {
     const std::span<float> part = values.subspan(begin, std::min(kElementsBlock, values.size() - begin));
@@ -50,13 +52,26 @@ void round_to(DType type, std::span<float> values) {
   }
 }
 
+void convert(ConstElements from, Elements to) {
+  if (from.type() == to.type() || to.processor() != nullptr) return copy(from, to);
+  to.type() == DType::f32 ? widen(from, to.as<float>()) : narrow(from.as<float>(), to);
+}
+
 void copy(ConstElements from, Elements to) {
   check_sizes(from.size(), to.size());
+  if (Processor* const processor = to.processor() != nullptr ? to.processor() : from.processor())
+    return processor->copy(from, to);
   check(from.type() == to.type(), "{} elements into {}", name_of(from.type()), name_of(to.type()));
   if (!from.empty()) std::memmove(to.data(), from.data(), from.size_bytes());
 }
 
+void clear(Elements values) {
+  if (values.processor() != nullptr) return values.processor()->clear(values);
+  if (!values.empty()) std::memset(values.data(), 0, values.size_bytes());
+}
+
 void multiply(Elements values, float factor) {
+  if (values.processor() != nullptr) return values.processor()->multiply(values, factor);
   float after[kElementsBlock];
   for (std::size_t begin = 0; begin < values.size(); begin += kElementsBlock) {
     const Elements block = values.part({begin, std::min(begin + kElementsBlock, values.size())});
@@ -69,6 +84,7 @@ void multiply(Elements values, float factor) {
 
 void add(Elements sum, ConstElements values) {
   check_sizes(values.size(), sum.size());
+  if (sum.processor() != nullptr) return sum.processor()->add(sum, values);
   for_each_widened(values, [&](std::span<const float> part, Range range) {
     for_each_widened(sum.part(range), [&](std::span<const float> before, Range block) {
       float after[kElementsBlock];

@@ -56,6 +56,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("placement", o.placement);
   visit("local_reduce", o.local_reduce);
   visit("server_threads", o.server_threads);
+  visit("device", o.device);
   visit("threads", o.threads);
   visit("algorithm", o.algorithm);
   visit("tuning", o.tuning);

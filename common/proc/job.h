@@ -57,7 +57,8 @@ struct JobOptions {
   std::string placement = "standalone";  ///< or colocated: server r in worker r's process
   bool local_reduce = false;             ///< workers of a host add up before one of them pushes
   std::size_t server_threads = 1;
-  std::size_t threads = 1;  ///< compute threads of a worker
+  std::string device = "cpu";  ///< that workers compute on: or cuda
+  std::size_t threads = 1;     ///< compute threads of a worker
 
   std::string algorithm = "auto";  ///< of all-reduces: auto, or a ring::Algorithm
   std::string tuning;              ///< a ring::Tuning as JSON, for auto; "": the built-in one

@@ -8,7 +8,7 @@
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/layer_buffers.h>
-#include <psring/worker/model/network.h>
+#include <psring/worker/model/host_network.h>
 
 namespace psring::test {
 
@@ -22,7 +22,7 @@ class ModelRunner {
         binding_(flat_),
         buffers_(model, worker::buffer_layout(model), ledger_),
         kernels_(make_cpu_kernels()),
-        network_(model, *kernels_, ledger_, samples),
+        network_(model, *kernels_, ledger_, {.max_batch = samples}),
         x_(samples * model.input_cols),
         targets_(samples * model.rows_per_sample) {
     const Layout layout = flat_.layout(1);
@@ -49,7 +49,7 @@ class ModelRunner {
   worker::LossResult train(std::size_t first, std::size_t count, float scale, bool fresh) {
     if (fresh) binding_.reset_fresh();
     forward(first, count, true);
-    const worker::LossResult result = network_.loss(scale);
+    const worker::LossResult result = *network_.loss(scale);
     for (std::size_t i = network_.layers(); i-- > 0;)
       network_.backward_layer(i, binding_.parameters(i), binding_.gradients(i));
     return result;
@@ -103,7 +103,7 @@ class ModelRunner {
   worker::Binding binding_;
   worker::LayerBuffers buffers_;
   std::unique_ptr<Kernels> kernels_;
-  worker::Network network_;
+  worker::HostNetwork network_;
   std::vector<float> x_;
   std::vector<std::int32_t> targets_;
   std::vector<std::vector<float>> parameters_;

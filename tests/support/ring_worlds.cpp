@@ -28,7 +28,7 @@ struct Links {
     ring::LinkOptions options;
     options.group = group;
     options.tuning = ring::Tuning::built_in();
-    if (algorithm) options.algorithm = *algorithm;
+    options.algorithm = algorithm;
     options.segment_bytes = 4096;
     options.background = background;
     for (std::size_t r = 0; r < ranks; ++r) groups.push_back(ring::make_link_group(*endpoints[r], r, ranks, options));
@@ -57,7 +57,7 @@ struct Met {
     ring::LinkOptions options;
     options.group = group;
     options.tuning = ring::Tuning::built_in();
-    if (algorithm) options.algorithm = *algorithm;
+    options.algorithm = algorithm;
     options.segment_bytes = 16384;
     std::vector<std::jthread> threads;
     for (std::size_t r = 0; r < ranks; ++r)

@@ -5,6 +5,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/model/attention.h>
+#include <psring/worker/model/device/gpt_layers.h>
 #include <psring/worker/model/gpt_layers.h>
 #include <psring/worker/model/layer_norm.h>
 #include <psring/worker/model/products.h>
@@ -115,6 +116,8 @@ class AttentionHalf final : public Layer {
     layer_norm_backward(pass.x, pass.parameters[kNormWeight], statistics, d_normal, pass.dy, pass.dx,
                         pass.gradients[kNormWeight], pass.gradients[kNormBias], small);
   }
+
+  std::unique_ptr<DeviceLayer> on_device() const override { return make_device_attention_half(shape_); }
 
  private:
   static Shape shape_of(ConstMatrix x) { return {x.rows, x.cols}; }

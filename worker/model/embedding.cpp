@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/model/device/gpt_layers.h>
 #include <psring/worker/model/gpt_layers.h>
 
 namespace psring::worker {
@@ -48,6 +49,8 @@ class Embedding final : public Layer {
         for (std::size_t j = 0; j < shape_.dim; ++j) place[j] += dy[j];
       }
   }
+
+  std::unique_ptr<DeviceLayer> on_device() const override { return make_device_embedding(shape_); }
 
  private:
   std::size_t id(ConstMatrix x, std::size_t sample, std::size_t position) const {

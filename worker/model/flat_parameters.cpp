@@ -213,7 +213,7 @@ void Binding::clear_unwritten(std::size_t unit) {
   for (const std::size_t layer : model_->layers_of(unit))
     for (const BoundGradient& gradient : gradients_[layer]) {
       if (!*gradient.fresh) continue;
-      std::memset(gradient.values.data(), 0, gradient.values.size_bytes());
+      clear(gradient.values);
       *gradient.fresh = false;
     }
 }

@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/model/device/linear.h>
 #include <psring/worker/model/gelu.h>
 #include <psring/worker/model/vector_math.h>
 
@@ -78,5 +79,7 @@ void Gelu::forward(const Forward& pass) const { gelu_forward(pass.x.span(), pass
 void Gelu::backward(const Backward& pass) const {
   if (pass.dx.data != nullptr) gelu_backward(pass.x.span(), pass.dy.span(), pass.dx.span());
 }
+
+std::unique_ptr<DeviceLayer> Gelu::on_device() const { return make_device_gelu(); }
 
 }  // namespace psring::worker

@@ -21,6 +21,7 @@ class Gelu final : public Layer {
  public:
   void forward(const Forward& pass) const override;
   void backward(const Backward& pass) const override;
+  std::unique_ptr<DeviceLayer> on_device() const override;
 };
 
 }  // namespace psring::worker

@@ -1,3 +1,4 @@
+#include <psring/worker/model/device/gpt_layers.h>
 #include <psring/worker/model/gpt_layers.h>
 #include <psring/worker/model/layer_norm.h>
 #include <psring/worker/model/products.h>
@@ -54,6 +55,8 @@ class Head final : public Layer {
                         pass.gradients[kNormWeight], pass.gradients[kNormBias],
                         scratch.take(layer_norm_scratch(shape_.dim)));
   }
+
+  std::unique_ptr<DeviceLayer> on_device() const override { return make_device_head(shape_); }
 
  private:
   Gemm logits(std::size_t rows) const { return input_product(rows, shape_.vocab, shape_.dim); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -113,6 +114,8 @@ struct Backward {
   bool wants_gradients() const { return !gradients.empty() && gradients.front().wanted(); }
 };
 
+class DeviceLayer;
+
 /// A layer computes; it holds no parameters, no activations and no state of its own, so one object serves
 /// every micro-batch. Deterministic: the same inputs give the same bits.
 class Layer {
@@ -138,6 +141,9 @@ class Layer {
 
   virtual void forward(const Forward& pass) const = 0;
   virtual void backward(const Backward& pass) const = 0;
+
+  /// What it does on a GPU (device/device_layer.h); null: it runs on the host alone.
+  virtual std::unique_ptr<DeviceLayer> on_device() const;
 };
 
 }  // namespace psring::worker

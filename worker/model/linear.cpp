@@ -4,6 +4,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/kernels.h>
+#include <psring/worker/model/device/linear.h>
 #include <psring/worker/model/linear.h>
 
 namespace psring::worker {
@@ -83,5 +84,7 @@ void Linear::backward(const Backward& pass) const {
   if (pass.dx.data != nullptr)
     pass.kernels.gemm(input_gradient(rows, in_, out_), 1, dz, pass.parameters[0].data(), 0, pass.dx.data);
 }
+
+std::unique_ptr<DeviceLayer> Linear::on_device() const { return make_device_linear(in_, out_, options_); }
 
 }  // namespace psring::worker

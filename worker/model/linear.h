@@ -27,6 +27,7 @@ class Linear final : public Layer {
   void gemms(Shape in, Wanted wanted, std::vector<Gemm>& list) const override;
   void forward(const Forward& pass) const override;
   void backward(const Backward& pass) const override;
+  std::unique_ptr<DeviceLayer> on_device() const override;
 
  private:
   std::string name_;

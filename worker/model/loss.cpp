@@ -22,6 +22,7 @@ std::size_t first_largest(const float* row, std::size_t n) {
 
 class CrossEntropy final : public Loss {
  public:
+  OnDevice on_device() const override { return OnDevice::cross_entropy; }
   LossResult evaluate(ConstMatrix y, std::span<const std::int32_t> targets, float scale, Matrix dy) const override {
     check(targets.size() == y.rows, "cross-entropy: {} targets for {} rows", targets.size(), y.rows);
     check_gradient(y, dy);
@@ -53,6 +54,7 @@ class CrossEntropy final : public Loss {
 
 class MeanSquare final : public Loss {
  public:
+  OnDevice on_device() const override { return OnDevice::mean_square; }
   LossResult evaluate(ConstMatrix y, std::span<const std::int32_t> /*targets*/, float scale, Matrix dy) const override {
     check_gradient(y, dy);
     LossResult result;

@@ -5,6 +5,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/model/gelu.h>
+#include <psring/worker/model/device/gpt_layers.h>
 #include <psring/worker/model/gpt_layers.h>
 #include <psring/worker/model/layer_norm.h>
 #include <psring/worker/model/products.h>
@@ -99,6 +100,8 @@ class MlpHalf final : public Layer {
     layer_norm_backward(pass.x, pass.parameters[kNormWeight], pass.saved, d_normal, pass.dy, pass.dx,
                         pass.gradients[kNormWeight], pass.gradients[kNormBias], sums);
   }
+
+  std::unique_ptr<DeviceLayer> on_device() const override { return make_device_mlp_half(shape_); }
 
  private:
   /// One pass over the hidden activations: active = gelu(hidden); d by gelu's output becomes d by its input; the

@@ -25,6 +25,10 @@ class Loss {
   /// Sums the loss over y's rows. Where `dy` has data, writes the gradient of scale * (sum of the loss).
   /// `targets` has one class a row (and may be empty where the loss needs none).
   virtual LossResult evaluate(ConstMatrix y, std::span<const std::int32_t> targets, float scale, Matrix dy) const = 0;
+
+  /// Which of a device's losses (TensorKernels::loss) it is.
+  enum class OnDevice : std::uint8_t { none, cross_entropy, mean_square };
+  virtual OnDevice on_device() const { return OnDevice::none; }
 };
 
 /// A stack of layers with a loss. `blocks` groups consecutive layers: the units of `--units block`.

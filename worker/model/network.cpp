@@ -1,153 +1,20 @@
 #include <algorithm>
-#include <deque>
-#include <new>
 
 #include <psring/common/base/error.h>
-#include <psring/common/base/range.h>
 #include <psring/worker/model/network.h>
 
 namespace psring::worker {
-namespace {
 
-constexpr std::size_t kAlign = 64;  ///< bytes: a cache line, the widest vector
-
-/// Room for an f32 copy of what is not kept in f32.
-std::size_t copied(std::size_t elements, DType kept) {
-  return kept == DType::f32 ? 0 : round_up(elements, kAlign / sizeof(float));
-}
-
-}  // namespace
-
-/// f32 copies for the length of one call: of what is read, and room for what is written. What is in f32 already is lent
-/// as it is.
-class Network::Loan {
- public:
-  explicit Loan(std::span<float> room) : room_(room) {}
-
-  std::span<const float> read(ConstElements values) {
-    if (values.type() == DType::f32) return values.as<float>();
-    const std::span<float> copy = take(values.size());
-    widen(values, copy);
-    return copy;
-  }
-  /// `give_back` rounds it to where it belongs.
-  std::span<float> write(Elements values) {
-    return values.type() == DType::f32 ? values.as<float>() : take(values.size());
-  }
-  static void give_back(std::span<const float> written, Elements to) {
-    if (to.type() != DType::f32) narrow(written, to);
-  }
-
- private:
-  std::span<float> take(std::size_t size) {
-    const std::size_t whole = round_up(size, kAlign / sizeof(float));
-    check(room_.size() >= whole, "copies: {} floats short", whole - room_.size());
-    const std::span<float> taken = room_.first(size);
-    room_ = room_.subspan(whole);
-    return taken;
-  }
-
-  std::span<float> room_;
-};
-
-void Network::Free::operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{kAlign}); }
-
-Network::Network(const Model& model, Kernels& kernels, MemoryLedger& ledger, std::size_t max_batch, Types types,
-                 std::vector<Range> recomputed, std::vector<Wanted> wanted)
-    : model_(&model),
-      kernels_(&kernels),
-      ledger_(&ledger),
-      max_batch_(max_batch),
-      recomputed_(std::move(recomputed)),
-      wanted_(std::move(wanted)) {
-  check(max_batch > 0 && !model.layers.empty() && model.loss != nullptr, "model {}: no layers, loss or batch",
+Network::Network(const Model& model, const Options& options)
+    : model_(&model), max_batch_(options.max_batch), recomputed_(options.recomputed), wanted_(options.wanted) {
+  check(max_batch_ > 0 && !model.layers.empty() && model.loss != nullptr, "model {}: no layers, loss or batch",
         model.name);
   if (wanted_.empty())
     for (std::size_t i = 0; i < model.layers.size(); ++i) wanted_.push_back({.dx = i > 0});
-  const std::vector<Shape> shapes = shapes_for(max_batch);
-  if (shapes.back().rows != max_batch * model.rows_per_sample)
+  Network::begin(max_batch_);
+  if (shapes_.back().rows != max_batch_ * model.rows_per_sample)
     fail(ErrorKind::usage, "model {}: its output has {} rows for {} samples, its loss expects {} a sample", model.name,
-         shapes.back().rows, max_batch, model.rows_per_sample);
-
-  struct Place {
-    std::size_t offset = 0;
-    std::size_t count = 0;
-    DType type = DType::f32;
-  };
-  const auto place = [&](std::size_t count, DType type) {
-    const std::size_t offset = bytes_;
-    bytes_ += round_up(count * size_bytes(type), kAlign);
-    return Place{offset, count, type};
-  };
-  std::vector<Place> activations;
-  std::vector<Place> saved(model.layers.size());
-  std::vector<Place> saved_activations(model.layers.size());
-  std::size_t most_gradient = 0;
-  std::size_t most_scratch = 0;
-  std::size_t most_copies = 0;
-  const auto place_activation = [&](std::size_t i) {
-    return place(shapes[i].elements(), i == 0 ? DType::f32 : types.activations);
-  };
-  const auto place_saved = [&](std::size_t i) {
-    saved[i] = place(model.layers[i]->saved_floats(shapes[i]), DType::f32);
-    saved_activations[i] = place(model.layers[i]->saved_activations(shapes[i]), types.activations);
-  };
-  if (recomputed_.empty()) {
-    for (std::size_t i = 0; i < shapes.size(); ++i) activations.push_back(place_activation(i));
-    for (std::size_t i = 0; i < model.layers.size(); ++i) place_saved(i);
-  } else {
-    // What lies within a range takes the place of what lay within the one before.
-    activations.resize(shapes.size());
-    for (const Range range : recomputed_) activations[range.begin] = place_activation(range.begin);
-    activations.back() = place_activation(shapes.size() - 1);
-    const std::size_t begin = bytes_;
-    std::size_t end = begin;
-    for (const Range range : recomputed_) {
-      bytes_ = begin;
-      for (std::size_t i = range.begin; i < range.end; ++i) {
-        if (i > range.begin) activations[i] = place_activation(i);
-        place_saved(i);
-      }
-      end = std::max(end, bytes_);
-    }
-    bytes_ = end;
-  }
-  for (std::size_t i = 1; i < shapes.size(); ++i) most_gradient = std::max(most_gradient, shapes[i].elements());
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const Layer& layer = *model.layers[i];
-    most_scratch = std::max(most_scratch, layer.scratch_floats(shapes[i]));
-    // Of backward, which is lent the most: x, dx, y, dy, what was saved, parameters and their gradients.
-    std::size_t copies = 2 * copied(shapes[i + 1].elements(), types.activations) +
-                         copied(layer.saved_activations(shapes[i]), types.activations);
-    if (i > 0) copies += 2 * copied(shapes[i].elements(), types.activations);
-    for (const TensorSpec& tensor : layer.tensors())
-      copies += copied(tensor.elements(), types.parameters) +
-                (wanted_[i].gradients ? copied(tensor.elements(), types.gradients) : 0);
-    most_copies = std::max(most_copies, copies);
-  }
-  const Place gradients[2] = {place(most_gradient, types.activations), place(most_gradient, types.activations)};
-  const Place scratch = place(most_scratch, DType::f32);
-  const Place copies = place(most_copies, DType::f32);
-
-  arena_.reset(static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{kAlign})));
-  ledger_->book(Category::activations, bytes_);
-  const auto at = [&](const Place& p) { return Elements(arena_.get() + p.offset, p.count, p.type); };
-  for (const Place& p : activations) activations_.push_back(at(p));
-  for (const Place& p : saved) saved_.push_back(at(p).as<float>());
-  for (const Place& p : saved_activations) saved_activations_.push_back(at(p));
-  for (std::size_t i = 0; i < 2; ++i) gradients_[i] = at(gradients[i]);
-  scratch_ = at(scratch).as<float>();
-  copies_ = at(copies).as<float>();
-  targets_.resize(max_batch * model.rows_per_sample);
-  begin(max_batch);
-}
-
-Network::~Network() { ledger_->release(Category::activations, bytes_); }
-
-std::vector<Shape> Network::shapes_for(std::size_t batch) const {
-  std::vector<Shape> shapes{{batch, model_->input_cols}};
-  for (const auto& layer : model_->layers) shapes.push_back(layer->output(shapes.back()));
-  return shapes;
+         shapes_.back().rows, max_batch_, model.rows_per_sample);
 }
 
 void Network::begin(std::size_t batch) {
@@ -157,38 +24,10 @@ void Network::begin(std::size_t batch) {
   batch_ = batch;
 }
 
-std::span<float> Network::scratch(std::size_t layer) const {
-  return scratch_.first(model_->layers[layer]->scratch_floats(shapes_[layer]));
-}
-
-std::span<float> Network::saved(std::size_t layer) const {
-  return saved_[layer].first(model_->layers[layer]->saved_floats(shapes_[layer]));
-}
-
-Elements Network::saved_activations(std::size_t layer) const {
-  return saved_activations_[layer].subspan(0, model_->layers[layer]->saved_activations(shapes_[layer]));
-}
-
-Matrix Network::matrix(std::span<float> values, std::size_t i) const {
-  return {values.data(), shapes_[i].rows, shapes_[i].cols};
-}
-
-ConstMatrix Network::matrix(std::span<const float> values, std::size_t i) const {
-  return {values.data(), shapes_[i].rows, shapes_[i].cols};
-}
-
-void Network::forward_layer(std::size_t layer, std::span<const ConstElements> parameters, bool training,
-                            std::span<const std::span<float>> buffers) {
-  Loan loan(copies_);
-  std::vector<std::span<const float>> lent;
-  for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));
-  const std::span<float> y = loan.write(activation(layer + 1));
-  const std::span<float> kept = loan.write(saved_activations(layer));
-  model_->layers[layer]->forward({*kernels_, lent, matrix(loan.read(activation(layer)), layer), matrix(y, layer + 1),
-                                  saved(layer), kept, scratch(layer), training, buffers, activation(layer + 1).type()});
-  Loan::give_back(y, activation(layer + 1));
-  if (training) Loan::give_back(kept, saved_activations(layer));
-  held_ = layer;
+std::vector<Shape> Network::shapes_for(std::size_t batch) const {
+  std::vector<Shape> shapes{{batch, model_->input_cols}};
+  for (const auto& layer : model_->layers) shapes.push_back(layer->output(shapes.back()));
+  return shapes;
 }
 
 Range Network::to_recompute(std::size_t layer) const {
@@ -200,58 +39,54 @@ Range Network::to_recompute(std::size_t layer) const {
   return {};
 }
 
-std::span<const std::int32_t> Network::wanted() const { return {targets_.data(), batch_ * model_->rows_per_sample}; }
-
-LossResult Network::evaluate() {
-  Loan loan(copies_);
-  return model_->loss->evaluate(matrix(loan.read(activation(layers())), layers()), wanted(), 0, {});
-}
-
-LossResult Network::loss(float scale) {
-  Loan loan(copies_);
-  const std::span<float> dy = loan.write(gradient(layers()));
-  const LossResult result =
-      model_->loss->evaluate(matrix(loan.read(activation(layers())), layers()), wanted(), scale, matrix(dy, layers()));
-  Loan::give_back(dy, gradient(layers()));
-  return result;
-}
-
-void Network::backward_layer(std::size_t layer, std::span<const ConstElements> parameters,
-                             std::span<const BoundGradient> gradients) {
-  Loan loan(copies_);
-  std::vector<std::span<const float>> lent;
-  for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));
-  const Wanted wanted = wanted_[layer];
-  check(gradients.empty() || wanted.gradients, "gradients of layer {}, which are not wanted", layer);
-  std::vector<Gradient> written(gradients.empty() ? parameters.size() : 0);  // of those, none is wanted
-  std::deque<bool> fresh;  // of copies: what was there before is added to at the end
-  for (const BoundGradient& gradient : gradients) {
-    const bool direct = gradient.values.type() == DType::f32;
-    if (!direct) fresh.push_back(true);
-    written.emplace_back(loan.write(gradient.values), direct ? *gradient.fresh : fresh.back());
-  }
-  const Matrix dx = wanted.dx ? matrix(loan.write(gradient(layer)), layer)
-                              : Matrix{nullptr, shapes_[layer].rows, shapes_[layer].cols};
-  model_->layers[layer]->backward({*kernels_, lent, written, matrix(loan.read(activation(layer)), layer),
-                                   matrix(loan.read(activation(layer + 1)), layer + 1),
-                                   matrix(loan.read(gradient(layer + 1)), layer + 1), dx, saved(layer),
-                                   loan.read(saved_activations(layer)), scratch(layer)});
-  if (wanted.dx) Loan::give_back(dx.span(), gradient(layer));
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i].values.type() == DType::f32 || !written[i].written()) continue;
-    if (*gradients[i].fresh)
-      narrow(written[i].span(), gradients[i].values);
-    else
-      add(gradients[i].values, written[i].span());
-    *gradients[i].fresh = false;
-  }
-}
-
 double Network::flops(std::size_t batch) const {
   const std::vector<Shape> shapes = shapes_for(batch);
   double sum = 0;
   for (std::size_t i = 0; i < layers(); ++i) sum += model_->layers[i]->flops(shapes[i], wanted_[i]);
   return sum;
+}
+
+Network::Place Network::Places::add(std::size_t count, DType type) {
+  const std::size_t offset = bytes;
+  bytes += round_up(count * size_bytes(type), alignment);
+  return {offset, count, type};
+}
+
+Network::Places Network::place_layers(std::span<const Kept> kept, DType activations, DType input,
+                                      std::size_t alignment) const {
+  const std::vector<Shape> shapes = shapes_for(max_batch_);
+  const std::size_t layers = model_->layers.size();
+  Places places{.alignment = alignment};
+  places.activations.resize(shapes.size());
+  places.saved.resize(layers);
+  places.saved_activations.resize(layers);
+  const auto place_activation = [&](std::size_t i) {
+    places.activations[i] = places.add(shapes[i].elements(), i == 0 ? input : activations);
+  };
+  const auto place_saved = [&](std::size_t i) {
+    places.saved[i] = places.add(kept[i].floats, DType::f32);
+    places.saved_activations[i] = places.add(kept[i].activations, activations);
+  };
+  if (recomputed_.empty()) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) place_activation(i);
+    for (std::size_t i = 0; i < layers; ++i) place_saved(i);
+    return places;
+  }
+  // What lies within a range takes the place of what lay within the one before.
+  for (const Range range : recomputed_) place_activation(range.begin);
+  place_activation(shapes.size() - 1);
+  const std::size_t begin = places.bytes;
+  std::size_t end = begin;
+  for (const Range range : recomputed_) {
+    places.bytes = begin;
+    for (std::size_t i = range.begin; i < range.end; ++i) {
+      if (i > range.begin) place_activation(i);
+      place_saved(i);
+    }
+    end = std::max(end, places.bytes);
+  }
+  places.bytes = end;
+  return places;
 }
 
 }  // namespace psring::worker

@@ -9,7 +9,7 @@ namespace psring::worker {
 using optim::ExactSum;
 
 LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
-                               ring::ProcessGroup* owners)
+                               ring::ProcessGroup* owners, Device* device)
     : plan_(plan),
       scaler_(plan.loss_scaler),
       layout_(layout),
@@ -17,15 +17,23 @@ LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, 
       owners_(owners),
       state_(layout.units.size()) {
   check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
+  if (device != nullptr) applier_ = optim::make_device_applier(*device);
+  const auto buffer = [&](UnitId unit) {
+    const std::size_t bytes = owned(unit).size() * sizeof(float);
+    return device != nullptr ? Buffer(bytes, Category::optimizer, ledger, *device)
+                             : Buffer(bytes, Category::optimizer, ledger);
+  };
   for (const UnitId unit : trained_)
     for (std::size_t slot = 0; slot < plan.rule->slots(); ++slot) {
-      state_[unit][slot] = Buffer(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
-      if (plan.initial_state) plan.initial_state(unit, owned(unit), slot, state_[unit][slot].as<float>());
+      state_[unit][slot] = buffer(unit);
+      if (!plan.initial_state) continue;
+      std::vector<float> start(owned(unit).size());
+      plan.initial_state(unit, owned(unit), slot, start);
+      copy(start, state_[unit][slot].elements(DType::f32));
     }
   if (layout.parameter_type == DType::f32 || !plan.master_copy) return;
   masters_.resize(layout.units.size());
-  for (const UnitId unit : trained_)
-    masters_[unit] = Buffer(owned(unit).size() * sizeof(float), Category::optimizer, ledger);
+  for (const UnitId unit : trained_) masters_[unit] = buffer(unit);
 }
 
 void LocalOptimizer::start(const Context& context) {
@@ -56,19 +64,36 @@ void LocalOptimizer::update(UnitId unit, Step step, UnitBuffers owned) {
 }
 
 void LocalOptimizer::apply(const optim::Update& update, UnitId unit, UnitBuffers owned) {
+  if (applier_) {
+    const auto formula = plan_.rule->formula(update);
+    check(formula.has_value() && !plan_.rule->layerwise(), "an optimizer that no device applies");
+    optim::DeviceRange range{
+        .parameters = owned.parameters, .gradient = owned.gradients, .master = master(unit), .out = owned.parameters};
+    for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
+      range.slot[slot] = state_[unit][slot].elements(DType::f32);
+    return applier_->apply(*formula, range);
+  }
   optim::apply(*plan_.rule, update,
                {.parameters = owned.parameters,
                 .gradient = owned.gradients,
-                .master = master(unit),
+                .master = master(unit).as<float>(),
                 .state = state(unit),
                 .out = plan_.rule->layerwise() ? owned.gradients : owned.parameters});
+}
+
+/// The bits are the same, whoever adds up a block.
+void LocalOptimizer::add_square_sums(ConstElements values, ExactSum& sum) {
+  if (!applier_) return optim::add_square_sum(values, sum);
+  block_sums_.resize((values.size() + kCut - 1) / kCut);
+  applier_->square_sums(values, block_sums_);
+  for (const double block : block_sums_) sum.add(block);
 }
 
 void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   float scale = 1;
   if (by_sum()) {
     ExactSum sum;
-    for (const UnitId unit : trained_) optim::add_square_sum(units[unit].gradients, sum);
+    for (const UnitId unit : trained_) add_square_sums(units[unit].gradients, sum);
     merge(std::span(&sum, 1));
     const bool finite = std::isfinite(sum.value());
     if (scaler_.active() && !finite) return scaler_.finished(false);
@@ -83,7 +108,7 @@ void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
 /// Directions take the gradients' place; the sums of all units travel together. `owned` has the units of the range.
 void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned) {
   const auto weights = [&](UnitId unit) {
-    return masters_.empty() ? owned[unit - units.begin].parameters.as<float>() : master(unit);
+    return masters_.empty() ? owned[unit - units.begin].parameters.as<float>() : master(unit).as<float>();
   };
   const auto direction = [&](UnitId unit) { return owned[unit - units.begin].gradients.as<float>(); };
   std::vector<UnitId> trained;
@@ -107,26 +132,32 @@ void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, 
     }
     optim::scale_layerwise(update.lr, tensors, this->owned(unit), optim::trust_ratios(sums), weights(unit),
                            direction(unit), weights(unit));
-    if (!masters_.empty()) narrow(master(unit), owned[unit - units.begin].parameters);
+    if (!masters_.empty()) narrow(master(unit).as<float>(), owned[unit - units.begin].parameters);
   }
 }
 
 std::vector<optim::StatePart> LocalOptimizer::save(std::size_t rank, std::size_t ranks,
                                                    const std::function<ConstElements(UnitId, Range)>& parameters) {
   std::vector<optim::StatePart> parts;
+  saved_.clear();
   for (UnitId unit = 0; unit < state_.size(); ++unit) {
     const UnitLayout& layout = layout_.units[unit];
     const Range range = Partition(layout.elements, ranks).range(rank);
     const Range held = owned(unit);
     check(held.contains(range), "rank {} does not have what it saves", rank);
-    const auto part = [&](std::span<float> whole) { return whole.subspan(range.begin - held.begin, range.size()); };
+    const auto part = [&](Elements whole) { return kept(whole.subspan(range.begin - held.begin, range.size())); };
     const bool copied = layout.trained && !masters_.empty();
-    parts.push_back({&layout, range, optim::kValues, copied ? part(master(unit)) : parameters(unit, range)});
+    parts.push_back({&layout, range, optim::kValues, copied ? part(master(unit)) : kept(parameters(unit, range))});
     if (!layout.trained) continue;
     for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
-      parts.push_back({&layout, range, optim::slot_array(slot), part(state(unit).slot[slot])});
+      parts.push_back({&layout, range, optim::slot_array(slot), part(state_[unit][slot].elements(DType::f32))});
   }
   return parts;
+}
+
+/// Where the host can read it, until the next is saved.
+ConstElements LocalOptimizer::kept(ConstElements values) {
+  return values.processor() == nullptr ? values : saved_.emplace_back(values).values();
 }
 
 /// Every owner gets the sums of all. Few bytes, and control: each owner broadcasts its own.

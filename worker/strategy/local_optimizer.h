@@ -2,10 +2,13 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include <psring/optim/device_applier.h>
 #include <psring/optim/updater.h>
 #include <psring/worker/strategy/strategy.h>
 
@@ -17,10 +20,11 @@ namespace psring::worker {
 /// and for layerwise rules) they tell each other; sums are exact, so no partition changes them.
 class LocalOptimizer {
  public:
-  /// `owners`: who shares the units; null: this process has them whole.
+  /// `owners`: who shares the units; null: this process has them whole. `device`: in whose memory units lie, and what is
+  /// kept here; null: the host's.
   /// REQUIRES: a layout for as many owners; rule, layout and owners outlive it.
   LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
-                 ring::ProcessGroup* owners = nullptr);
+                 ring::ProcessGroup* owners = nullptr, Device* device = nullptr);
 
   /// The copy of narrow parameters that is kept begins with the values that the run starts from.
   void start(const Context& context);
@@ -45,7 +49,9 @@ class LocalOptimizer {
   bool by_sum() const { return plan_.clip_norm > 0 || scaler_.active(); }
   optim::Update told(Step step, float gradient_scale) const;
   optim::Optimizer::State state(UnitId unit);
-  std::span<float> master(UnitId unit) { return masters_.empty() ? std::span<float>() : masters_[unit].as<float>(); }
+  Elements master(UnitId unit) { return masters_.empty() ? Elements() : masters_[unit].elements(DType::f32); }
+  void add_square_sums(ConstElements values, optim::ExactSum& sum);
+  ConstElements kept(ConstElements values);
   void apply(const optim::Update& update, UnitId unit, UnitBuffers owned);
   void update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned);
   void merge(std::span<optim::ExactSum> sums) const;
@@ -57,6 +63,9 @@ class LocalOptimizer {
   ring::ProcessGroup* const owners_;
   std::vector<std::array<Buffer, optim::Optimizer::kMaxSlots>> state_;  ///< by unit
   std::vector<Buffer> masters_;                                         ///< by unit; see optim::MixedRange
+  std::unique_ptr<optim::DeviceApplier> applier_;                       ///< null: the host updates
+  std::vector<double> block_sums_;
+  std::deque<OnHost> saved_;  ///< what of a device was saved last
 };
 
 }  // namespace psring::worker

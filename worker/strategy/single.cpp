@@ -20,14 +20,14 @@ class Single final : public Strategy {
       : context_(context),
         at_owner_(job.accumulate_at == "owner"),
         units_(context),
-        optimizer_(context.optimizer, context.layout, context.memory),
+        optimizer_(context.optimizer, context.layout, context.memory, nullptr, context.device),
         ready_(context.layout) {
     const std::size_t micros = at_owner_ ? job.accumulate : 1;
     if (context.virtual_workers == 1 && micros == 1) return;
     sums_.resize(micros);
     for (auto& sums : sums_)
       for (UnitId unit = 0; unit < context.units.size(); ++unit)
-        sums.emplace_back(context.layout.trained_elements(unit) * sizeof(float), Category::gradients, context.memory);
+        sums.push_back(context.buffer(context.layout.trained_elements(unit) * sizeof(float), Category::gradients));
   }
 
   bool adds_up() const override { return !at_owner_; }
@@ -73,25 +73,22 @@ class Single final : public Strategy {
     return buffers;
   }
 
-  std::span<float> sum(std::size_t index, UnitId unit) { return sums_[index][unit].as<float>(); }
+  Elements sum(std::size_t index, UnitId unit) { return sums_[index][unit].elements(DType::f32); }
 
   void add_up(UnitId unit, Micro micro) {
     const ConstElements mine = context_.units[unit].gradients;
     const std::size_t index = at_owner_ ? micro.index : 0;
-    const std::span<float> total = sum(index, unit);
+    const Elements total = sum(index, unit);
     if (micro.virtual_worker == 0)
-      widen(mine, total);
+      convert(mine, total);
     else
-      for_each_widened(mine, [&](std::span<const float> part, Range range) {
-        for (std::size_t i = 0; i < part.size(); ++i) total[range.begin + i] += part[i];
-      });
+      add(total, mine);
     if (!micro.last_worker) return;
-    const float scale = 1.0F / static_cast<float>(context_.virtual_workers);
-    for (float& value : total) value *= scale;
+    multiply(total, 1.0F / static_cast<float>(context_.virtual_workers));
     round_to(mine.type(), total);
     if (index == 0) return;
-    const std::span<float> first = sum(0, unit);
-    for (std::size_t i = 0; i < first.size(); ++i) first[i] += total[i];
+    const Elements first = sum(0, unit);
+    add(first, total);
     round_to(mine.type(), first);
   }
 

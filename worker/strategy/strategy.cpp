@@ -10,6 +10,12 @@ void Context::initialise(UnitId unit, Range range, std::span<float> out) const {
 }
 
 void Context::initialise(UnitId unit, Range range, Elements out) const {
+  if (out.processor() != nullptr) {
+    std::vector<std::byte> bytes(out.size_bytes());
+    const Elements here(bytes.data(), out.size(), out.type());
+    initialise(unit, range, here);
+    return copy(here, out);
+  }
   if (out.type() == DType::f32) return initialise(unit, range, out.as<float>());
   constexpr std::size_t kBlock = std::size_t{64} << 10;
   std::vector<float> block(std::min(kBlock, range.size()));
@@ -19,6 +25,10 @@ void Context::initialise(UnitId unit, Range range, Elements out) const {
     initialise(unit, {range.begin + part.begin, range.begin + part.end}, values);
     narrow(values, out.part(part));
   }
+}
+
+Buffer Context::buffer(std::size_t bytes, Category category) const {
+  return device != nullptr ? Buffer(bytes, category, memory, *device) : Buffer(bytes, category, memory, arena);
 }
 
 }  // namespace psring::worker

@@ -114,6 +114,7 @@ struct Context {
   /// all.
   std::span<const std::size_t> shard_groups = {};
   Arena* arena = nullptr;  ///< where peers of this host can read and write; null where there are none
+  Device* device = nullptr;  ///< that computes, and whose memory holds what the strategy makes; null: the host
   MemoryLedger& memory;
   const Clock& clock;
   /// Layers [begin, end) of each unit, from its first to its last: when forward acquires and releases it; and when
@@ -131,6 +132,9 @@ struct Context {
   void initialise(UnitId unit, Range range, std::span<float> out) const;
   /// Rounded to the parameters' type. out.size() == range.size().
   void initialise(UnitId unit, Range range, Elements out) const;
+
+  /// A buffer where this process computes; in `arena` where that is the host's.
+  Buffer buffer(std::size_t bytes, Category category) const;
 };
 
 /// When ranges move: one way of data-parallel training. The trainer calls the hooks in the order of a

@@ -5,9 +5,8 @@ namespace psring::worker {
 WholeUnits::WholeUnits(const Context& context, Gradients gradients)
     : layout_(context.layout),
       offsets_(layout_.offsets()),
-      parameters_(layout_.parameter_bytes(), Category::parameters, context.memory, context.arena),
-      gradients_(gradients == Gradients::none ? 0 : layout_.gradient_bytes(), Category::gradients, context.memory,
-                 context.arena),
+      parameters_(context.buffer(layout_.parameter_bytes(), Category::parameters)),
+      gradients_(context.buffer(gradients == Gradients::none ? 0 : layout_.gradient_bytes(), Category::gradients)),
       parameter_values_(parameters_.elements(layout_.parameter_type)),
       gradient_values_(gradients_.elements(layout_.gradient_type)) {
   for (UnitId unit = 0; unit < context.units.size(); ++unit) {

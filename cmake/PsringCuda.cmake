@@ -1,0 +1,64 @@
+# CUDA, where it is wanted and found: PSRING_CUDA_FOUND, and the module libpsring_cuda.so that programs load where a
+# run asks for a GPU. Without it everything else is there.
+set(PSRING_CUDA AUTO CACHE STRING "Build for GPUs: ON (it has to be found), OFF, or AUTO (where it is found)")
+set_property(CACHE PSRING_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT PSRING_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "PSRING_CUDA: expected AUTO, ON or OFF, got '${PSRING_CUDA}'")
+endif()
+
+# The kernels, and what calls CUDA, by folder: the module is made of them, and tests compile them for the host, too.
+set(PSRING_CUDA_SOURCES
+  common/device/cuda/attention.cu
+  common/device/cuda/device.cpp
+  common/device/cuda/elementwise.cu
+  common/device/cuda/embedding.cu
+  common/device/cuda/errors.cpp
+  common/device/cuda/flash_attention.cu
+  common/device/cuda/loss.cu
+  common/device/cuda/products.cpp
+  common/device/cuda/rows.cu
+  optim/cuda/applier.cpp
+  optim/cuda/apply.cu)
+list(TRANSFORM PSRING_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
+
+set(PSRING_CUDA_FOUND OFF)
+set(missing)
+if(PSRING_CUDA STREQUAL OFF OR (PSRING_CUDA STREQUAL AUTO AND PSRING_SANITIZE))
+  return()
+endif()
+find_program(PSRING_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+if(PSRING_NVCC)
+  cmake_path(GET PSRING_NVCC PARENT_PATH CUDAToolkit_ROOT)
+  cmake_path(GET CUDAToolkit_ROOT PARENT_PATH CUDAToolkit_ROOT)
+  find_package(CUDAToolkit 12.0 QUIET)
+else()
+  list(APPEND missing "nvcc")
+endif()
+if(PSRING_NVCC AND NOT TARGET CUDA::cublasLt)
+  list(APPEND missing "cuBLAS (12.0 or later)")
+endif()
+find_path(PSRING_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(PSRING_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+if(NOT PSRING_NCCL_INCLUDE OR NOT PSRING_NCCL_LIBRARY)
+  list(APPEND missing "NCCL")
+endif()
+if(missing)
+  list(JOIN missing ", " missing)
+  if(PSRING_CUDA STREQUAL ON)
+    message(FATAL_ERROR "PSRING_CUDA=ON: not found: ${missing}. Install the CUDA toolkit and NCCL, or name the toolkit's folder in CUDA_HOME")
+  endif()
+  message(STATUS "psring without CUDA; not found: ${missing}")
+  return()
+endif()
+
+set(CMAKE_CUDA_COMPILER ${PSRING_NVCC})
+set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # and PTX of the latter, for what comes after it
+endif()
+enable_language(CUDA)
+if(PSRING_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${PSRING_CCACHE})
+endif()
+set(PSRING_CUDA_FOUND ON)
+message(STATUS "psring with CUDA ${CUDAToolkit_VERSION}, NCCL ${PSRING_NCCL_LIBRARY}")

@@ -1,0 +1,15 @@
+# The module; see PsringCuda.cmake. Included where psring's libraries are known.
+add_library(psring_cuda MODULE ${PSRING_CUDA_SOURCES} ${PROJECT_SOURCE_DIR}/optim/cuda/module.cpp)
+set_target_properties(psring_cuda PROPERTIES
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}
+  INSTALL_RPATH_USE_LINK_PATH ON)
+target_include_directories(psring_cuda PRIVATE ${PSRING_NCCL_INCLUDE})
+target_link_libraries(psring_cuda PRIVATE psring_flags psring::optim psring::common
+  CUDA::cudart_static CUDA::cublasLt ${PSRING_NCCL_LIBRARY})
+# fmt takes nvcc for a compiler without constexpr.
+target_compile_definitions(psring_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
+target_compile_options(psring_cuda PRIVATE 
+  "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--Werror=all-warnings;-diag-suppress=554;--expt-relaxed-constexpr>")
+# Updates have the host's bits.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/optim/cuda/apply.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
+install(TARGETS psring_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -1,0 +1,233 @@
+#include <psring/common/device/cuda/dynamic_shared.cuh>
+#include <psring/common/device/cuda/flash_attention.h>
+#include <psring/common/device/cuda/launch.cuh>
+#include <psring/common/device/cuda/numbers.cuh>
+#include <psring/common/device/cuda/reduce.cuh>
+
+// Attention for every type and every head_dim up to kMostHeadDim, in f32 throughout: a warp takes a row of one head.
+// Its lanes share the other side's rows for scores (a lane a row), and the columns for what is summed over these rows
+// (a lane every 32nd column). 16-bit types with usual head_dims go to flash_attention.cu, and its matrix units.
+
+namespace psring::cuda {
+namespace {
+
+constexpr unsigned kThreads = 128;
+constexpr unsigned kWarps = kThreads / kWarp;
+constexpr unsigned kMostHeadDim = 256;
+constexpr unsigned kColumns = kMostHeadDim / kWarp;  ///< of a lane, at most
+
+/// Where a head's rows lie: row i's values begin at base + i * stride.
+template <class T>
+struct HeadRows {
+  T* base;
+  std::size_t stride;
+  __device__ T* row(std::size_t i) const { return base + i * stride; }
+};
+
+/// Which row of which head a warp takes.
+struct Place {
+  std::size_t batch, head, row;
+};
+__device__ inline Place place_of(const AttentionShape& s, std::size_t index) {
+  return {index / (s.context * s.heads), index / s.context % s.heads, index % s.context};
+}
+
+enum Part : std::size_t { kQuery, kKey, kValue };
+
+template <class T>
+__device__ HeadRows<T> part_of(const AttentionShape& s, T* qkv, const Place& at, Part part) {
+  return {qkv + at.batch * s.context * 3 * s.dim() + part * s.dim() + at.head * s.head_dim, 3 * s.dim()};
+}
+template <class T>
+__device__ HeadRows<T> whole_of(const AttentionShape& s, T* out, const Place& at) {
+  return {out + at.batch * s.context * s.dim() + at.head * s.head_dim, s.dim()};
+}
+
+/// The warp's own row, in f32, in shared memory.
+template <class T>
+__device__ void load_row(const T* from, std::size_t size, float* to) {
+  for (std::size_t j = threadIdx.x % kWarp; j < size; j += kWarp) to[j] = to_float(from[j]);
+}
+template <class T>
+__device__ float dot(const float* a, const T* b, std::size_t size) {
+  float sum = 0;
+  for (std::size_t j = 0; j < size; ++j) sum += a[j] * to_float(b[j]);
+  return sum;
+}
+
+/// sums[c] += factor of lane l * rows[first + l][lane's columns], for all l.
+template <class T>
+__device__ void add_rows(float factor, const HeadRows<const T>& rows, std::size_t first, unsigned count,
+                         std::size_t size, float (&sums)[kColumns]) {
+  const unsigned lane = threadIdx.x % kWarp;
+  for (unsigned l = 0; l < count; ++l) {
+    const float of_row = __shfl_sync(kAllLanes, factor, static_cast<int>(l));
+    const T* const row = rows.row(first + l);
+    for (unsigned c = 0; c < kColumns; ++c)
+      if (lane + c * kWarp < size) sums[c] += of_row * to_float(row[lane + c * kWarp]);
+  }
+}
+template <class T>
+__device__ void store_columns(const float (&sums)[kColumns], float factor, std::size_t size, T* to) {
+  const unsigned lane = threadIdx.x % kWarp;
+  for (unsigned c = 0; c < kColumns; ++c)
+    if (lane + c * kWarp < size) to[lane + c * kWarp] = from_float<T>(sums[c] * factor);
+}
+
+template <class T>
+__global__ void forward_kernel(AttentionShape s, float scale, const T* qkv, T* out, float* log_sums) {
+  const std::size_t index = std::size_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (index >= s.head_rows()) return;
+  const unsigned lane = threadIdx.x % kWarp;
+  const Place at = place_of(s, index);
+  float* const query = dynamic_shared<float>() + threadIdx.x / kWarp * s.head_dim;
+  load_row(part_of(s, qkv, at, kQuery).row(at.row), s.head_dim, query);
+  __syncwarp();
+  const HeadRows<const T> keys = part_of(s, qkv, at, kKey);
+  const HeadRows<const T> values = part_of(s, qkv, at, kValue);
+  float largest = -INFINITY;
+  float sum = 0;
+  float sums[kColumns] = {};
+  for (std::size_t first = 0; first <= at.row; first += kWarp) {
+    const std::size_t left = at.row + 1 - first;
+    const unsigned count = left < kWarp ? static_cast<unsigned>(left) : kWarp;
+    const float score = lane < count ? scale * dot(query, keys.row(first + lane), s.head_dim) : -INFINITY;
+    const float now = fmaxf(largest, warp_max(score));
+    const float before = expf(largest - now);
+    const float p = expf(score - now);
+    largest = now;
+    sum = sum * before + warp_sum(p);
+    for (float& column : sums) column *= before;
+    add_rows(p, values, first, count, s.head_dim, sums);
+  }
+  store_columns(sums, 1 / sum, s.head_dim, whole_of(s, out, at).row(at.row));
+  if (lane == 0) log_sums[index] = largest + logf(sum);
+}
+
+/// Of each row and head: the dot product of out and d_out.
+template <class T>
+__global__ void delta_kernel(AttentionShape s, const T* out, const T* d_out, float* delta) {
+  const std::size_t index = std::size_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (index >= s.head_rows()) return;
+  const Place at = place_of(s, index);
+  const T* const a = whole_of(s, out, at).row(at.row);
+  const T* const b = whole_of(s, d_out, at).row(at.row);
+  float sum = 0;
+  for (std::size_t j = threadIdx.x % kWarp; j < s.head_dim; j += kWarp) sum += to_float(a[j]) * to_float(b[j]);
+  sum = warp_sum(sum);
+  if (threadIdx.x % kWarp == 0) delta[index] = sum;
+}
+
+/// The warp's row is a query's; it meets the keys up to itself.
+template <class T>
+__global__ void query_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums,
+                                      const T* d_out, const float* delta, T* d_qkv) {
+  const std::size_t index = std::size_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (index >= s.head_rows()) return;
+  const unsigned lane = threadIdx.x % kWarp;
+  const Place at = place_of(s, index);
+  float* const query = dynamic_shared<float>() + threadIdx.x / kWarp * 2 * s.head_dim;
+  float* const d = query + s.head_dim;
+  load_row(part_of(s, qkv, at, kQuery).row(at.row), s.head_dim, query);
+  load_row(whole_of(s, d_out, at).row(at.row), s.head_dim, d);
+  __syncwarp();
+  const HeadRows<const T> keys = part_of(s, qkv, at, kKey);
+  const HeadRows<const T> values = part_of(s, qkv, at, kValue);
+  float sums[kColumns] = {};
+  for (std::size_t first = 0; first <= at.row; first += kWarp) {
+    const std::size_t left = at.row + 1 - first;
+    const unsigned count = left < kWarp ? static_cast<unsigned>(left) : kWarp;
+    float d_score = 0;
+    if (lane < count) {
+      const float p = expf(scale * dot(query, keys.row(first + lane), s.head_dim) - log_sums[index]);
+      d_score = scale * p * (dot(d, values.row(first + lane), s.head_dim) - delta[index]);
+    }
+    add_rows(d_score, keys, first, count, s.head_dim, sums);
+  }
+  store_columns(sums, 1, s.head_dim, part_of(s, d_qkv, at, kQuery).row(at.row));
+}
+
+/// The warp's row is a key's, and its value's; it meets the queries from itself on.
+template <class T>
+__global__ void key_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums, const T* d_out,
+                                    const float* delta, T* d_qkv) {
+  const std::size_t index = std::size_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (index >= s.head_rows()) return;
+  const unsigned lane = threadIdx.x % kWarp;
+  const Place at = place_of(s, index);
+  float* const key = dynamic_shared<float>() + threadIdx.x / kWarp * 2 * s.head_dim;
+  float* const value = key + s.head_dim;
+  load_row(part_of(s, qkv, at, kKey).row(at.row), s.head_dim, key);
+  load_row(part_of(s, qkv, at, kValue).row(at.row), s.head_dim, value);
+  __syncwarp();
+  const HeadRows<const T> queries = part_of(s, qkv, at, kQuery);
+  const HeadRows<const T> d = whole_of(s, d_out, at);
+  const std::size_t of_head = index - at.row;
+  float d_key[kColumns] = {};
+  float d_value[kColumns] = {};
+  for (std::size_t first = at.row; first < s.context; first += kWarp) {
+    const std::size_t left = s.context - first;
+    const unsigned count = left < kWarp ? static_cast<unsigned>(left) : kWarp;
+    float p = 0;
+    float d_score = 0;
+    if (lane < count) {
+      const std::size_t row = first + lane;
+      p = expf(scale * dot(key, queries.row(row), s.head_dim) - log_sums[of_head + row]);
+      d_score = scale * p * (dot(value, d.row(row), s.head_dim) - delta[of_head + row]);
+    }
+    add_rows(p, d, first, count, s.head_dim, d_value);
+    add_rows(d_score, queries, first, count, s.head_dim, d_key);
+  }
+  store_columns(d_key, 1, s.head_dim, part_of(s, d_qkv, at, kKey).row(at.row));
+  store_columns(d_value, 1, s.head_dim, part_of(s, d_qkv, at, kValue).row(at.row));
+}
+
+template <class T>
+const T* as(ConstElements elements) {
+  return reinterpret_cast<const T*>(elements.data());
+}
+
+unsigned row_blocks(const AttentionShape& s) { return static_cast<unsigned>((s.head_rows() + kWarps - 1) / kWarps); }
+
+}  // namespace
+
+cudaError_t attention(const Queue& queue, const AttentionShape& shape, ConstElements qkv, Elements out,
+                      float* log_sums) {
+  if (flash_fits(shape, qkv.type())) return flash_attention(queue, shape, qkv, out, log_sums);
+  if (shape.head_dim > kMostHeadDim) return kNoKernel;
+  cudaError_t error = kNoKernel;
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  with_type(qkv.type(), [&](auto type) {
+    using T = decltype(type);
+    error = launch(queue, &forward_kernel<T>, row_blocks(shape), kThreads, kWarps * shape.head_dim * sizeof(float),
+                   shape, scale, as<T>(qkv), reinterpret_cast<T*>(out.data()), log_sums);
+  });
+  return error;
+}
+
+cudaError_t attention_backward(const Queue& queue, const AttentionShape& shape, ConstElements qkv, ConstElements out,
+                               const float* log_sums, ConstElements d_out, Elements d_qkv, float* scratch) {
+  if (shape.head_dim > kMostHeadDim) return kNoKernel;
+  cudaError_t error = kNoKernel;
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  with_type(qkv.type(), [&](auto type) {
+    using T = decltype(type);
+    const unsigned blocks = row_blocks(shape);
+    const std::size_t shared = 2 * kWarps * shape.head_dim * sizeof(float);
+    T* const gradient = reinterpret_cast<T*>(d_qkv.data());
+    error = launch(queue, &delta_kernel<T>, blocks, kThreads, 0, shape, as<T>(out), as<T>(d_out), scratch);
+    if (error != cudaSuccess) return;
+    if (flash_fits(shape, qkv.type())) {
+      error = flash_attention_backward(queue, shape, qkv, log_sums, d_out, scratch, d_qkv);
+      return;
+    }
+    error = launch(queue, &query_gradient_kernel<T>, blocks, kThreads, shared, shape, scale, as<T>(qkv), log_sums,
+                   as<T>(d_out), scratch, gradient);
+    if (error != cudaSuccess) return;
+    error = launch(queue, &key_gradient_kernel<T>, blocks, kThreads, shared, shape, scale, as<T>(qkv), log_sums,
+                   as<T>(d_out), scratch, gradient);
+  });
+  return error;
+}
+
+}  // namespace psring::cuda

@@ -1,0 +1,245 @@
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/device/cuda/device.h>
+#include <psring/common/device/cuda/errors.h>
+#include <psring/common/device/cuda/launch.h>
+#include <psring/common/device/cuda/products.h>
+
+namespace psring::cuda {
+namespace {
+
+/// What launches return, as an error of ours.
+void launched(cudaError_t error, const char* kernel) {
+  if (error == kNoKernel) fail(ErrorKind::bug, "{}: no kernel for such types or sizes", kernel);
+  check_call(error, kernel);
+}
+
+class Stream {
+ public:
+  Stream() { check_call(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  ~Stream() { cudaStreamDestroy(handle_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return handle_; }
+
+ private:
+  cudaStream_t handle_ = nullptr;
+};
+
+/// Places in the queue; an event is used again once its place has been reached.
+class Marks {
+ public:
+  ~Marks() {
+    for (const auto& [mark, event] : recorded_) cudaEventDestroy(event);
+  }
+
+  Device::Mark record(cudaStream_t stream) {
+    cudaEvent_t event = nullptr;
+    if (!recorded_.empty() && cudaEventQuery(recorded_.begin()->second) == cudaSuccess) {
+      event = recorded_.begin()->second;
+      recorded_.erase(recorded_.begin());
+    } else {
+      check_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    }
+    recorded_.emplace(++last_, event);
+    check_call(cudaEventRecord(event, stream), "cudaEventRecord");
+    return last_;
+  }
+
+  /// A mark whose event has been used again was reached before.
+  void wait(Device::Mark mark) {
+    const auto at = recorded_.find(mark);
+    if (at != recorded_.end()) check_call(cudaEventSynchronize(at->second), "cudaEventSynchronize");
+  }
+
+ private:
+  std::map<Device::Mark, cudaEvent_t> recorded_;
+  Device::Mark last_ = 0;
+};
+
+/// Memory that kernels use for the length of a call: as much as the largest has asked for.
+class Scratch {
+ public:
+  ~Scratch() { cudaFree(memory_); }
+
+  float* floats(std::size_t count, cudaStream_t stream) {
+    const std::size_t bytes = count * sizeof(float);
+    if (bytes > bytes_) {
+      check_call(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // kernels may be at it
+      check_call(cudaFree(std::exchange(memory_, nullptr)), "cudaFree");
+      bytes_ = 0;
+      check_call(cudaMalloc(&memory_, bytes), "cudaMalloc");
+      bytes_ = bytes;
+    }
+    return static_cast<float*>(memory_);
+  }
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class CudaDevice final : public Device, public TensorKernels {
+ public:
+  explicit CudaDevice(std::size_t index) : index_(index) {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess)
+      fail(ErrorKind::usage, "--device cuda: no GPU: {} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
+    if (index >= static_cast<std::size_t>(count))
+      fail(ErrorKind::usage, "--device cuda: GPU {} of {}", index, count);
+    check_call(cudaSetDevice(static_cast<int>(index)), "cudaSetDevice");
+    cudaDeviceProp properties{};
+    check_call(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "cudaGetDeviceProperties");
+    name_ = fmt::format("{} (GPU {})", properties.name, index);
+    if (properties.major < 8)
+      fail(ErrorKind::usage, "--device cuda: {} has compute capability {}.{}; at least 8.0 is needed", name_,
+           properties.major, properties.minor);
+    stream_ = std::make_unique<Stream>();
+    queue_ = {*stream_, static_cast<unsigned>(properties.multiProcessorCount)};
+  }
+
+  ~CudaDevice() override {
+    cudaStreamSynchronize(queue_.stream);
+    cudaFree(workspace_);
+  }
+
+  std::string name() const override { return name_; }
+  const Queue& queue() const { return queue_; }
+
+  std::byte* allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      const MemoryUse use = this->memory();
+      cudaGetLastError();  // not an error of the next call
+      fail(ErrorKind::data, "{}: no room for {} MiB, {} of {} MiB are free", name_, bytes >> 20, use.free_bytes >> 20,
+           use.total_bytes >> 20);
+    }
+    check_call(error, "cudaMalloc");
+    check_call(cudaMemsetAsync(memory, 0, bytes, queue_.stream), "cudaMemsetAsync");
+    return static_cast<std::byte*>(memory);
+  }
+  void free(std::byte* memory) noexcept override { cudaFree(memory); }
+  MemoryUse memory() const override {
+    MemoryUse use;
+    check_call(cudaMemGetInfo(&use.free_bytes, &use.total_bytes), "cudaMemGetInfo");
+    return use;
+  }
+
+  std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) override {
+    void* memory = nullptr;
+    check_call(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+    std::memset(memory, 0, bytes);
+    return {static_cast<std::byte*>(memory), [](std::byte* at) { cudaFreeHost(at); }};
+  }
+  void copy_bytes(const void* from, void* to, std::size_t bytes) override {
+    if (bytes > 0) check_call(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream), "cudaMemcpyAsync");
+  }
+
+  Mark mark() override { return marks_.record(queue_.stream); }
+  void wait(Mark mark) override { marks_.wait(mark); }
+  TensorKernels& kernels() override { return *this; }
+
+  void copy(ConstElements from, Elements to) override {
+    if (from.empty()) return;
+    if (from.processor() == this && to.processor() == this) {
+      if (from.type() != to.type()) return launched(convert(queue_, from, to), "convert");
+      return copy_bytes(from.data(), to.data(), from.size_bytes());
+    }
+    check(from.type() == to.type(), "{} of the host into {} of a device, or back", name_of(from.type()),
+          name_of(to.type()));
+    copy_bytes(from.data(), to.data(), from.size_bytes());
+    check_call(cudaStreamSynchronize(queue_.stream), "cudaStreamSynchronize");
+  }
+  void multiply(Elements values, float factor) override { launched(cuda::multiply(queue_, values, factor), "multiply"); }
+  void add(Elements sum, ConstElements values) override { launched(cuda::add(queue_, sum, values), "add"); }
+  void round(DType type, Elements values) override {
+    if (type != values.type()) launched(round_values(queue_, type, values), "round");
+  }
+  void clear(Elements values) override {
+    if (!values.empty())
+      check_call(cudaMemsetAsync(values.data(), 0, values.size_bytes(), queue_.stream), "cudaMemsetAsync");
+  }
+
+  void product(const Product& product) override {
+    if (workspace_ == nullptr) check_call(cudaMalloc(&workspace_, Products::kWorkspaceBytes), "cudaMalloc");
+    if (!products_) products_ = std::make_unique<Products>();
+    if (!products_->run(product, workspace_, queue_.stream)) return;
+    Product rest = product;
+    rest.added = {};
+    launched(finish_product(queue_, {product.shape.m, product.shape.n}, rest), "finish_product");
+  }
+
+  void layer_norm(Rows shape, ConstElements x, ConstElements weight, ConstElements bias, float* saved, Elements y,
+                  bool again) override {
+    launched(cuda::layer_norm(queue_, shape, x, weight, bias, saved, y, again), "layer_norm");
+  }
+  void layer_norm_backward(Rows shape, ConstElements x, ConstElements weight, const float* saved, ConstElements dy,
+                           ConstElements residual, Elements dx, const NormGradients& gradients) override {
+    if (!gradients.weight.empty())
+      launched(layer_norm_parameters(queue_, shape, x, saved, dy, gradients, scratch(column_scratch(shape))),
+               "layer_norm_parameters");
+    if (!dx.empty())
+      launched(layer_norm_inputs(queue_, shape, x, weight, saved, dy, residual, dx), "layer_norm_inputs");
+  }
+
+  void attention(const AttentionShape& shape, ConstElements qkv, Elements out, float* log_sums) override {
+    launched(cuda::attention(queue_, shape, qkv, out, log_sums), "attention");
+  }
+  void attention_backward(const AttentionShape& shape, ConstElements qkv, ConstElements out, const float* log_sums,
+                          ConstElements d_out, Elements d_qkv) override {
+    launched(cuda::attention_backward(queue_, shape, qkv, out, log_sums, d_out, d_qkv, scratch(shape.head_rows())),
+             "attention_backward");
+  }
+
+  void embedding(Rows shape, std::size_t context, const std::int32_t* ids, ConstElements tokens, ConstElements places,
+                 Elements y) override {
+    launched(cuda::embedding(queue_, shape, context, ids, tokens, places, y), "embedding");
+  }
+  void embedding_backward(Rows shape, std::size_t context, const TokenRows& tokens, ConstElements dy, Elements d_tokens,
+                          float tokens_beta, Elements d_places, float places_beta) override {
+    if (tokens_beta == 0) clear(d_tokens);
+    launched(embedding_tokens(queue_, shape, tokens, dy, d_tokens), "embedding_tokens");
+    launched(embedding_places(queue_, shape, context, dy, d_places, places_beta), "embedding_places");
+  }
+
+  void column_sums(Rows shape, ConstElements dy, float beta, Elements into) override {
+    launched(cuda::column_sums(queue_, shape, dy, beta, into, scratch(column_scratch(shape))), "column_sums");
+  }
+  void slope(Slope slope, ConstElements of, ConstElements dy, Elements dx) override {
+    launched(cuda::slope(queue_, slope, of, dy, dx), "slope");
+  }
+  void gelu(ConstElements x, Elements y) override { launched(cuda::gelu(queue_, x, y), "gelu"); }
+
+  void loss(Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums) override {
+    launched(cuda::loss(queue_, shape, targets, scale, y, sums, scratch(2 * shape.rows)), "loss");
+  }
+
+ private:
+  float* scratch(std::size_t floats) { return scratch_.floats(floats, queue_.stream); }
+
+  const std::size_t index_;
+  std::string name_;
+  std::unique_ptr<Stream> stream_;
+  Queue queue_;
+  Marks marks_;
+  Scratch scratch_;
+  void* workspace_ = nullptr;
+  std::unique_ptr<Products> products_;  ///< from the first product on
+};
+
+}  // namespace
+
+const Queue& queue_of(Device& device) { return static_cast<CudaDevice&>(device).queue(); }
+
+std::unique_ptr<Device> make_device(std::size_t index) { return std::make_unique<CudaDevice>(index); }
+
+}  // namespace psring::cuda

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include <psring/common/device/cuda/launch.h>
+#include <psring/common/device/device.h>
+
+namespace psring::cuda {
+
+/// As make_cuda_device says: here is where it is made.
+std::unique_ptr<Device> make_device(std::size_t index);
+
+/// Where its work is queued. REQUIRES: make_device made it.
+const Queue& queue_of(Device& device);
+
+}  // namespace psring::cuda

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace psring::cuda {
+
+/// The shared memory that a block was launched with; on a multiple of 16 bytes.
+template <class T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char bytes[];
+  return reinterpret_cast<T*>(bytes);
+}
+
+}  // namespace psring::cuda

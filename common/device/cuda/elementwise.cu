@@ -1,0 +1,103 @@
+#include <psring/common/device/cuda/gelu.cuh>
+#include <psring/common/device/cuda/map.cuh>
+
+namespace psring::cuda {
+namespace {
+
+/// To what an element of that type can hold.
+__device__ float rounded(DType type, float x) {
+  switch (type) {
+    case DType::f16:
+      return to_float(from_float<__half>(x));
+    case DType::bf16:
+      return to_float(from_float<__nv_bfloat16>(x));
+    default:
+      return x;
+  }
+}
+
+struct Same {
+  __device__ float operator()(float x, float) const { return x; }
+};
+struct Times {
+  float factor;
+  __device__ float operator()(float x, float) const { return x * factor; }
+};
+struct Plus {
+  __device__ float operator()(float x, float y) const { return x + y; }
+};
+struct Rounded {
+  DType type;
+  __device__ float operator()(float x, float) const { return rounded(type, x); }
+};
+struct Gelu {
+  __device__ float operator()(float x, float) const { return gelu_of(x); }
+};
+struct GeluSlope {
+  __device__ float operator()(float x, float dy) const { return dy * gelu_slope(x); }
+};
+/// Of the output; what is NaN goes through.
+struct ReluSlope {
+  __device__ float operator()(float y, float dy) const { return y <= 0 ? 0.0F : dy; }
+};
+
+template <class T>
+__global__ void finish_kernel(std::size_t rows, std::size_t cols, const T* added, const T* bias, Product::Then then,
+                              T* kept, T* out) {
+  const std::size_t size = rows * cols;
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size; i += stride) {
+    float x = to_float(out[i]);
+    if (added != nullptr) x += to_float(added[i]);
+    if (bias != nullptr) x += to_float(bias[i % cols]);
+    switch (then) {
+      case Product::Then::nothing:
+        break;
+      case Product::Then::relu:
+        x = x <= 0 ? 0.0F : x;
+        break;
+      case Product::Then::gelu:
+        kept[i] = from_float<T>(x);
+        x = gelu_of(to_float(kept[i]));  // of what backward will find
+        break;
+      case Product::Then::times_gelu_gradient:
+        x *= gelu_slope(to_float(kept[i]));
+        break;
+    }
+    out[i] = from_float<T>(x);
+  }
+}
+
+}  // namespace
+
+cudaError_t convert(const Queue& queue, ConstElements from, Elements to) { return map(queue, from, {}, to, Same{}); }
+cudaError_t multiply(const Queue& queue, Elements values, float factor) {
+  return map(queue, values, {}, values, Times{factor});
+}
+cudaError_t add(const Queue& queue, Elements sum, ConstElements values) { return map(queue, sum, values, sum, Plus{}); }
+cudaError_t round_values(const Queue& queue, DType type, Elements values) {
+  return map(queue, values, {}, values, Rounded{type});
+}
+cudaError_t gelu(const Queue& queue, ConstElements x, Elements y) { return map(queue, x, {}, y, Gelu{}); }
+cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements of, ConstElements dy, Elements dx) {
+  if (slope == TensorKernels::Slope::gelu_of_input) return map(queue, of, dy, dx, GeluSlope{});
+  return map(queue, of, dy, dx, ReluSlope{});
+}
+
+cudaError_t finish_product(const Queue& queue, Rows shape, const Product& product) {
+  cudaError_t error = kNoKernel;
+  const auto pointer = [](auto type, auto elements) {
+    using T = decltype(type);
+    return elements.empty() ? nullptr : reinterpret_cast<T*>(const_cast<std::byte*>(elements.data()));
+  };
+  with_type(product.out.type(), [&](auto type) {
+    using T = decltype(type);
+    error = launch(queue, &finish_kernel<T>, blocks_for(queue, shape.rows * shape.cols, kMapThreads), kMapThreads, 0,
+                   shape.rows, shape.cols, static_cast<const T*>(pointer(type, product.added)),
+                   static_cast<const T*>(pointer(type, product.bias)), product.then, pointer(type, product.kept),
+                   pointer(type, product.out));
+  });
+  return error;
+}
+
+}  // namespace psring::cuda

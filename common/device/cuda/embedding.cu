@@ -1,0 +1,92 @@
+#include <psring/common/device/cuda/launch.cuh>
+#include <psring/common/device/cuda/numbers.cuh>
+
+namespace psring::cuda {
+namespace {
+
+constexpr unsigned kThreads = 128;  ///< of a block: a row, or what becomes one
+
+template <class T>
+__global__ void embed_kernel(std::size_t rows, std::size_t cols, std::size_t context, const std::int32_t* ids,
+                             const T* tokens, const T* places, T* y) {
+  for (std::size_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const T* const token = tokens + static_cast<std::size_t>(ids[r]) * cols;
+    const T* const place = places + r % context * cols;
+    for (std::size_t j = threadIdx.x; j < cols; j += blockDim.x)
+      y[r * cols + j] = from_float<T>(to_float(token[j]) + to_float(place[j]));
+  }
+}
+
+/// A block sums the rows of one token, in their order, and adds them to its gradient.
+template <class T, class G>
+__global__ void tokens_kernel(std::size_t cols, TokenRows tokens, const T* dy, G* gradient) {
+  for (std::size_t i = blockIdx.x; i < tokens.distinct; i += gridDim.x) {
+    G* const into = gradient + static_cast<std::size_t>(tokens.ids[i]) * cols;
+    for (std::size_t j = threadIdx.x; j < cols; j += blockDim.x) {
+      float sum = 0;
+      for (std::int32_t k = tokens.begin[i]; k < tokens.begin[i + 1]; ++k)
+        sum += to_float(dy[static_cast<std::size_t>(tokens.rows[k]) * cols + j]);
+      into[j] = from_float<G>(to_float(into[j]) + sum);
+    }
+  }
+}
+
+template <class T, class G>
+__global__ void places_kernel(std::size_t rows, std::size_t cols, std::size_t context, const T* dy, G* gradient,
+                              float beta) {
+  const std::size_t place = blockIdx.x;
+  for (std::size_t j = threadIdx.x; j < cols; j += blockDim.x) {
+    float sum = 0;
+    for (std::size_t r = place; r < rows; r += context) sum += to_float(dy[r * cols + j]);
+    G* const into = gradient + place * cols + j;
+    *into = from_float<G>(beta == 0 ? sum : to_float(*into) + sum);
+  }
+}
+
+template <class T>
+const T* as(ConstElements elements) {
+  return reinterpret_cast<const T*>(elements.data());
+}
+
+}  // namespace
+
+cudaError_t embedding(const Queue& queue, Rows shape, std::size_t context, const std::int32_t* ids,
+                      ConstElements tokens, ConstElements places, Elements y) {
+  cudaError_t error = kNoKernel;
+  with_type(y.type(), [&](auto type) {
+    using T = decltype(type);
+    error = launch(queue, &embed_kernel<T>, blocks_for(queue, shape.rows * kThreads, kThreads), kThreads, 0, shape.rows,
+                   shape.cols, context, ids, as<T>(tokens), as<T>(places), reinterpret_cast<T*>(y.data()));
+  });
+  return error;
+}
+
+cudaError_t embedding_tokens(const Queue& queue, Rows shape, const TokenRows& tokens, ConstElements dy,
+                             Elements d_tokens) {
+  cudaError_t error = kNoKernel;
+  with_type(dy.type(), [&](auto type) {
+    with_type(d_tokens.type(), [&](auto gradient) {
+      using T = decltype(type);
+      using G = decltype(gradient);
+      error = launch(queue, &tokens_kernel<T, G>, static_cast<unsigned>(tokens.distinct), kThreads, 0, shape.cols,
+                     tokens, as<T>(dy), reinterpret_cast<G*>(d_tokens.data()));
+    });
+  });
+  return error;
+}
+
+cudaError_t embedding_places(const Queue& queue, Rows shape, std::size_t context, ConstElements dy, Elements d_places,
+                             float beta) {
+  cudaError_t error = kNoKernel;
+  with_type(dy.type(), [&](auto type) {
+    with_type(d_places.type(), [&](auto gradient) {
+      using T = decltype(type);
+      using G = decltype(gradient);
+      error = launch(queue, &places_kernel<T, G>, static_cast<unsigned>(context), kThreads, 0, shape.rows, shape.cols,
+                     context, as<T>(dy), reinterpret_cast<G*>(d_places.data()), beta);
+    });
+  });
+  return error;
+}
+
+}  // namespace psring::cuda

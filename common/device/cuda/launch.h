@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <psring/common/base/dtype.h>
+#include <psring/common/device/tensor_kernels.h>
+
+namespace psring::cuda {
+
+// The kernels, launched on a stream. Pointers are the device's. What TensorKernels says of them holds, and a type that
+// none was compiled for returns kNoKernel.
+
+inline constexpr auto kNoKernel = static_cast<cudaError_t>(98);  // cudaErrorInvalidDeviceFunction
+
+/// 8 blocks' worth of threads hide memory's latency on a multiprocessor; loops with a stride do the rest.
+struct Queue {
+  cudaStream_t stream = nullptr;
+  unsigned multiprocessors = 1;
+};
+
+cudaError_t convert(const Queue& queue, ConstElements from, Elements to);
+cudaError_t multiply(const Queue& queue, Elements values, float factor);
+cudaError_t add(const Queue& queue, Elements sum, ConstElements values);
+cudaError_t round_values(const Queue& queue, DType type, Elements values);
+
+cudaError_t gelu(const Queue& queue, ConstElements x, Elements y);
+cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements of, ConstElements dy, Elements dx);
+/// values = then(values + added + bias), the values before a GELU to `kept`: what a product's epilogue left undone.
+cudaError_t finish_product(const Queue& queue, Rows shape, const Product& product);
+
+/// Floats of scratch that sums over rows need.
+std::size_t column_scratch(Rows shape);
+cudaError_t column_sums(const Queue& queue, Rows shape, ConstElements dy, float beta, Elements into, float* scratch);
+
+cudaError_t layer_norm(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, ConstElements bias,
+                       float* saved, Elements y, bool again);
+cudaError_t layer_norm_inputs(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, const float* saved,
+                              ConstElements dy, ConstElements residual, Elements dx);
+cudaError_t layer_norm_parameters(const Queue& queue, Rows shape, ConstElements x, const float* saved, ConstElements dy,
+                                  const TensorKernels::NormGradients& gradients, float* scratch);
+
+cudaError_t attention(const Queue& queue, const AttentionShape& shape, ConstElements qkv, Elements out,
+                      float* log_sums);
+/// `scratch`: a float a row and head.
+cudaError_t attention_backward(const Queue& queue, const AttentionShape& shape, ConstElements qkv, ConstElements out,
+                               const float* log_sums, ConstElements d_out, Elements d_qkv, float* scratch);
+
+cudaError_t embedding(const Queue& queue, Rows shape, std::size_t context, const std::int32_t* ids,
+                      ConstElements tokens, ConstElements places, Elements y);
+cudaError_t embedding_tokens(const Queue& queue, Rows shape, const TokenRows& tokens, ConstElements dy,
+                             Elements d_tokens);
+cudaError_t embedding_places(const Queue& queue, Rows shape, std::size_t context, ConstElements dy, Elements d_places,
+                             float beta);
+
+/// `scratch`: two floats a row.
+cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums,
+                 float* scratch);
+
+}  // namespace psring::cuda

@@ -1,0 +1,144 @@
+#include <psring/common/device/cuda/launch.cuh>
+#include <psring/common/device/cuda/numbers.cuh>
+#include <psring/common/device/cuda/reduce.cuh>
+
+// Losses, a block a row; the logits are read twice, and the gradient takes their place. Rows' losses are then summed in
+// f64, in one order.
+
+namespace psring::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+/// The largest of a part of a row, the first place where it is, and the sum of e^(x - largest) over the part.
+struct Part {
+  float largest;
+  float sum;
+  unsigned place;
+};
+
+__device__ Part shuffled(Part part, int bits) {
+  return {__shfl_xor_sync(kAllLanes, part.largest, bits), __shfl_xor_sync(kAllLanes, part.sum, bits),
+          __shfl_xor_sync(kAllLanes, part.place, bits)};
+}
+__device__ Part combine(Part a, Part b) {
+  if (b.largest > a.largest || (b.largest == a.largest && b.place < a.place)) {
+    const Part c = a;
+    a = b;
+    b = c;
+  }
+  if (b.sum != 0) a.sum += b.sum * expf(b.largest - a.largest);  // NaN too
+  return a;
+}
+__device__ Part block_combine(Part part, Part* room) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) part = combine(part, shuffled(part, bits));
+  if (threadIdx.x % kWarp == 0) room[threadIdx.x / kWarp] = part;
+  __syncthreads();
+  part = room[0];
+  for (unsigned w = 1; w < kThreads / kWarp; ++w) part = combine(part, room[w]);
+  return part;
+}
+
+/// log softmax's loss of each row, and 1 where the target is the first largest; see worker/model/loss.h.
+template <class T>
+__global__ void cross_entropy_kernel(std::size_t cols, bool wide, const std::int32_t* targets, float scale, T* y,
+                                     float* losses) {
+  __shared__ Part room[kThreads / kWarp];
+  T* const row = y + blockIdx.x * cols;
+  const auto target = static_cast<unsigned>(targets[blockIdx.x]);
+  Part part{-INFINITY, 0, 0xffffffffU};
+  bool nan = false;
+  const auto take = [&](std::size_t j, float x) {
+    nan = nan || x != x;
+    if (x > part.largest) {
+      part = {x, part.sum * expf(part.largest - x) + 1, static_cast<unsigned>(j)};
+    } else {
+      part.sum += expf(x - part.largest);
+    }
+  };
+  if (wide) {
+    for (std::size_t j = std::size_t{threadIdx.x} * Pack<T>::kSize; j < cols; j += kThreads * Pack<T>::kSize) {
+      const auto pack = Pack<T>::load(row + j);
+      for (unsigned i = 0; i < Pack<T>::kSize; ++i) take(j + i, to_float(pack.values[i]));
+    }
+  } else {
+    for (std::size_t j = threadIdx.x; j < cols; j += kThreads) take(j, to_float(row[j]));
+  }
+  if (nan) part.sum = NAN;
+  part = block_combine(part, room);
+  if (threadIdx.x == 0) {
+    losses[2 * blockIdx.x] = logf(part.sum) + (part.largest - to_float(row[target]));
+    losses[2 * blockIdx.x + 1] = part.place == target ? 1.0F : 0.0F;
+  }
+  if (scale == 0) return;
+  __syncthreads();  // the target's logit has been read
+  const float share = scale / part.sum;
+  const auto gradient = [&](std::size_t j, float x) {
+    return expf(x - part.largest) * share - (j == target ? scale : 0.0F);
+  };
+  if (wide) {
+    for (std::size_t j = std::size_t{threadIdx.x} * Pack<T>::kSize; j < cols; j += kThreads * Pack<T>::kSize) {
+      auto pack = Pack<T>::load(row + j);
+      for (unsigned i = 0; i < Pack<T>::kSize; ++i)
+        pack.values[i] = from_float<T>(gradient(j + i, to_float(pack.values[i])));
+      pack.store(row + j);
+    }
+  } else {
+    for (std::size_t j = threadIdx.x; j < cols; j += kThreads) row[j] = from_float<T>(gradient(j, to_float(row[j])));
+  }
+}
+
+/// The mean of each row's squares.
+template <class T>
+__global__ void mean_square_kernel(std::size_t cols, float scale, T* y, float* losses) {
+  __shared__ float room[kMostWarps];
+  T* const row = y + blockIdx.x * cols;
+  float sum = 0;
+  for (std::size_t j = threadIdx.x; j < cols; j += kThreads) {
+    const float x = to_float(row[j]);
+    sum += x * x;
+    if (scale != 0) row[j] = from_float<T>(2 * scale / static_cast<float>(cols) * x);
+  }
+  sum = block_reduce(sum, 0.0F, room, [](float a, float b) { return a + b; });
+  if (threadIdx.x != 0) return;
+  losses[2 * blockIdx.x] = sum / static_cast<float>(cols);
+  losses[2 * blockIdx.x + 1] = 0;
+}
+
+/// One block: each thread sums every so many rows, then the threads' sums are.
+__global__ void total_kernel(std::size_t rows, const float* losses, LossSums* sums) {
+  __shared__ double room[kMostWarps];
+  double loss = 0;
+  double correct = 0;
+  for (std::size_t r = threadIdx.x; r < rows; r += kThreads) {
+    loss += static_cast<double>(losses[2 * r]);
+    correct += static_cast<double>(losses[2 * r + 1]);
+  }
+  const auto add = [](double a, double b) { return a + b; };
+  loss = block_reduce(loss, 0.0, room, add);
+  __syncthreads();
+  correct = block_reduce(correct, 0.0, room, add);
+  if (threadIdx.x != 0) return;
+  sums->loss = loss;
+  sums->correct = static_cast<std::uint64_t>(correct);
+}
+
+}  // namespace
+
+cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums,
+                 float* scratch) {
+  cudaError_t error = kNoKernel;
+  const auto rows = static_cast<unsigned>(shape.rows);
+  with_type(y.type(), [&](auto type) {
+    using T = decltype(type);
+    T* const values = reinterpret_cast<T*>(y.data());
+    const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(values);
+    error = targets == nullptr ? launch(queue, &mean_square_kernel<T>, rows, kThreads, 0, shape.cols, scale, values,
+                                        scratch)
+                               : launch(queue, &cross_entropy_kernel<T>, rows, kThreads, 0, shape.cols, wide, targets,
+                                        scale, values, scratch);
+  });
+  return error != cudaSuccess ? error : launch(queue, &total_kernel, 1, kThreads, 0, shape.rows, scratch, sums);
+}
+
+}  // namespace psring::cuda

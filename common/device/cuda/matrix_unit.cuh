@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+// What the matrix units do for a warp, all of whose lanes call it (PTX ISA: mma.m16n8k16, ldmatrix, cp.async). Lane l
+// has, with g = l / 4 and t = l % 4, of a 16-bit or f32
+//   16 x 16 left operand:  (g, 2t..2t+1), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..)
+//   16 x 8 right operand:  (2t..2t+1, g), (2t + 8.., g)
+//   16 x 8 sum:            (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
+
+namespace psring::cuda {
+
+/// sum += left right.
+__device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&left)[4], const std::uint32_t (&right)[2],
+                                    __nv_bfloat16 /*type*/) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
+}
+__device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&left)[4], const std::uint32_t (&right)[2],
+                                    __half /*type*/) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
+}
+
+/// Four 8 x 8 matrices of 16-bit numbers in shared memory; lane l gives where row l % 8 of matrix l / 8 begins, on a
+/// multiple of 16 bytes. Of matrix i it gets elements (g, 2t) and (g, 2t + 1) in to[i].
+__device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(at)
+               : "memory");
+}
+/// Of matrix i elements (2t, g) and (2t + 1, g).
+__device__ inline void load_transposed(std::uint32_t (&to)[4], const void* row) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(at)
+               : "memory");
+}
+
+/// Copies 16 bytes to shared memory, or zeros where not `there`; done once copies_done has returned.
+__device__ inline void copy_async(void* to, const void* from, bool there) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  const int bytes = there ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+}
+/// Ends a group of this thread's copies.
+__device__ inline void end_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+/// All but the kLeft newest groups of this thread are done.
+template <int kLeft>
+__device__ inline void copies_done() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");
+}
+
+}  // namespace psring::cuda

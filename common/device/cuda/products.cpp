@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include <cublasLt.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/device/cuda/products.h>
+
+namespace psring::cuda {
+namespace {
+
+void check_lt(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(status == CUBLAS_STATUS_ALLOC_FAILED ? ErrorKind::data : ErrorKind::bug, "{}: {}", call,
+         cublasLtGetStatusString(status));
+}
+
+cudaDataType_t type_of(DType type) {
+  switch (type) {
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    default:
+      fail(ErrorKind::bug, "no matrix product of {}", name_of(type));
+  }
+}
+
+/// Of a row-major matrix with `cols` columns, which cuBLASLt sees transposed: `cols` rows.
+class Layout {
+ public:
+  Layout(DType type, std::size_t rows, std::size_t cols) {
+    check_lt(cublasLtMatrixLayoutCreate(&handle_, type_of(type), cols, rows, static_cast<std::int64_t>(cols)),
+             "cublasLtMatrixLayoutCreate");
+  }
+  ~Layout() { cublasLtMatrixLayoutDestroy(handle_); }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  operator cublasLtMatrixLayout_t() const { return handle_; }
+
+ private:
+  cublasLtMatrixLayout_t handle_ = nullptr;
+};
+
+/// Fused with the product?
+bool wants_epilogue(const Product& product) {
+  return !product.bias.empty() || product.then != Product::Then::nothing;
+}
+
+std::optional<cublasLtEpilogue_t> epilogue_of(const Product& product) {
+  const bool bias = !product.bias.empty();
+  switch (product.then) {
+    case Product::Then::nothing:
+      return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case Product::Then::relu:
+      return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case Product::Then::gelu:
+      return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Product::Then::times_gelu_gradient:
+      if (bias) return std::nullopt;
+      return CUBLASLT_EPILOGUE_DGELU;
+  }
+  return std::nullopt;
+}
+
+/// The power of two, up to 256, that an address is a multiple of.
+std::uint32_t alignment_of(const void* at) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  return address == 0 ? 256 : static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 256));
+}
+
+/// How a product of one shape and kind is called.
+class Plan {
+ public:
+  Plan(cublasLtHandle_t handle, const Product& p, cublasLtEpilogue_t epilogue)
+      : a_(p.a.type(), p.shape.transpose_a ? p.shape.k : p.shape.m, p.shape.transpose_a ? p.shape.m : p.shape.k),
+        b_(p.b.type(), p.shape.transpose_b ? p.shape.n : p.shape.k, p.shape.transpose_b ? p.shape.k : p.shape.n),
+        out_(p.out.type(), p.shape.m, p.shape.n) {
+    check_lt(cublasLtMatmulDescCreate(&description_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    // out^T = op(B)^T op(A)^T: B comes first.
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    if (!p.bias.empty()) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.bias.type()));
+    if (!p.kept.empty()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(p.shape.n));
+    point(p);
+    found_ = find(handle, p);
+  }
+  ~Plan() { cublasLtMatmulDescDestroy(description_); }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  bool found() const { return found_; }
+
+  void run(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
+    point(p);
+    const float one = 1;
+    const float beta = p.added.empty() ? 0 : 1;
+    const void* added = p.added.empty() ? p.out.data() : p.added.data();
+    check_lt(cublasLtMatmul(handle, description_, &one, p.b.data(), b_, p.a.data(), a_, &beta, added, out_,
+                            p.out.data(), out_, &algorithm_, workspace, Products::kWorkspaceBytes, stream),
+             "cublasLtMatmul");
+  }
+
+ private:
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+    check_lt(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof(value)),
+             "cublasLtMatmulDescSetAttribute");
+  }
+  void point(const Product& p) {
+    const void* bias = p.bias.data();
+    if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    void* kept = p.kept.data();
+    if (kept != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, kept);
+  }
+
+  bool find(cublasLtHandle_t handle, const Product& p) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check_lt(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check_lt(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+               "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Products::kWorkspaceBytes);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b.data()));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.a.data()));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+           p.added.empty() ? alignment_of(p.out.data()) : alignment_of(p.added.data()));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.out.data()));
+    cublasLtMatmulHeuristicResult_t result{};
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, description_, b_, a_, out_, out_, preference, 1, &result, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0) return false;
+    algorithm_ = result.algo;
+    return true;
+  }
+
+  Layout a_;
+  Layout b_;
+  Layout out_;
+  cublasLtMatmulDesc_t description_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_{};
+  bool found_ = false;
+};
+
+}  // namespace
+
+struct Products::Plans {
+  using Key = std::tuple<std::size_t, std::size_t, std::size_t, bool, bool, DType, DType, cublasLtEpilogue_t,
+                         std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+  Plans() { check_lt(cublasLtCreate(&handle), "cublasLtCreate"); }
+  ~Plans() {
+    by_key.clear();
+    cublasLtDestroy(handle);
+  }
+
+  Plan& plan(const Product& p, cublasLtEpilogue_t epilogue) {
+    const Key key{p.shape.m,
+                  p.shape.n,
+                  p.shape.k,
+                  p.shape.transpose_a,
+                  p.shape.transpose_b,
+                  p.a.type(),
+                  p.out.type(),
+                  epilogue,
+                  alignment_of(p.a.data()),
+                  alignment_of(p.b.data()),
+                  alignment_of(p.out.data()),
+                  alignment_of(p.added.data())};
+    const auto [at, fresh] = by_key.try_emplace(key);
+    if (fresh) at->second = std::make_unique<Plan>(handle, p, epilogue);
+    return *at->second;
+  }
+
+  cublasLtHandle_t handle = nullptr;
+  std::map<Key, std::unique_ptr<Plan>> by_key;
+};
+
+Products::Products() : plans_(std::make_unique<Plans>()) {}
+Products::~Products() = default;
+
+bool Products::run(const Product& product, void* workspace, cudaStream_t stream) {
+  check(product.shape.lda == 0 && product.shape.ldb == 0 && product.shape.ldc == 0, "matrices with gaps on a device");
+  if (const auto epilogue = epilogue_of(product)) {
+    Plan& plan = plans_->plan(product, *epilogue);
+    if (plan.found()) {
+      plan.run(plans_->handle, product, workspace, stream);
+      return false;
+    }
+  }
+  Product plain = product;
+  plain.bias = {};
+  plain.then = Product::Then::nothing;
+  plain.kept = {};
+  Plan& plan = plans_->plan(plain, CUBLASLT_EPILOGUE_DEFAULT);
+  if (!plan.found())
+    fail(ErrorKind::bug, "cublasLtMatmulAlgoGetHeuristic: no product of {} x {} x {} in {}", product.shape.m,
+         product.shape.n, product.shape.k, name_of(product.a.type()));
+  plan.run(plans_->handle, plain, workspace, stream);
+  return wants_epilogue(product);
+}
+
+}  // namespace psring::cuda

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace psring::cuda {
+
+// Sums and maxima over the threads of a warp or a block, each in one fixed order. All of its threads call them, and all
+// get the result.
+
+inline constexpr unsigned kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+inline constexpr unsigned kMostWarps = 32;  ///< of a block
+
+template <class T, class Combine>
+__device__ T warp_reduce(T value, Combine combine) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) value = combine(value, __shfl_xor_sync(kAllLanes, value, bits));
+  return value;
+}
+template <class T>
+__device__ T warp_sum(T value) {
+  return warp_reduce(value, [](T a, T b) { return a + b; });
+}
+__device__ inline float warp_max(float value) {
+  return warp_reduce(value, [](float a, float b) { return fmaxf(a, b); });
+}
+
+/// `room`: one for each warp, in shared memory; may be used again after a barrier. REQUIRES: whole warps along x.
+template <class T, class Combine>
+__device__ T block_reduce(T value, T nothing, T* room, Combine combine) {
+  value = warp_reduce(value, combine);
+  const unsigned lane = threadIdx.x % kWarp;
+  if (lane == 0) room[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = lane < blockDim.x / kWarp ? room[lane] : nothing;
+  return warp_reduce(value, combine);
+}
+
+}  // namespace psring::cuda

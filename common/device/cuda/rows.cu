@@ -1,0 +1,225 @@
+#include <psring/common/device/cuda/launch.cuh>
+#include <psring/common/device/cuda/numbers.cuh>
+#include <psring/common/device/cuda/reduce.cuh>
+
+// Kernels over the rows of a matrix: layer norm, and sums over rows. A warp takes a row and reads it as often as it
+// needs: from the second time on it lies in the first-level cache. Sums over rows are made in two steps, of a chunk of
+// rows each and then of the chunks, both in their order.
+
+namespace psring::cuda {
+namespace {
+
+constexpr unsigned kRowThreads = 256;
+constexpr unsigned kRowsAtOnce = kRowThreads / kWarp;  ///< of a block
+constexpr float kEpsilon = 1e-5F;
+
+constexpr unsigned kColumns = 32;    ///< of a block that sums over rows
+constexpr unsigned kLines = 8;       ///< of its threads
+constexpr std::size_t kChunks = 256;  ///< at most
+constexpr std::size_t kLeastChunk = 64;
+
+std::size_t rows_of_chunk(std::size_t rows) {
+  return std::max(kLeastChunk, (rows + kChunks - 1) / kChunks);
+}
+std::size_t chunks_of(std::size_t rows) { return (rows + rows_of_chunk(rows) - 1) / rows_of_chunk(rows); }
+
+/// Calls body(column, value) for each column that this lane has; 16 bytes at a time where `wide`.
+template <class T, class Body>
+__device__ void for_columns(const T* row, std::size_t cols, bool wide, Body body) {
+  const unsigned lane = threadIdx.x % kWarp;
+  if (!wide) {
+    for (std::size_t j = lane; j < cols; j += kWarp) body(j, to_float(row[j]));
+    return;
+  }
+  for (std::size_t j = std::size_t{lane} * Pack<T>::kSize; j < cols; j += kWarp * Pack<T>::kSize) {
+    const auto pack = Pack<T>::load(row + j);
+    for (unsigned i = 0; i < Pack<T>::kSize; ++i) body(j + i, to_float(pack.values[i]));
+  }
+}
+
+/// Writes f(column) to each column.
+template <class T, class F>
+__device__ void write_columns(T* row, std::size_t cols, bool wide, F f) {
+  const unsigned lane = threadIdx.x % kWarp;
+  if (!wide) {
+    for (std::size_t j = lane; j < cols; j += kWarp) row[j] = from_float<T>(f(j));
+    return;
+  }
+  for (std::size_t j = std::size_t{lane} * Pack<T>::kSize; j < cols; j += kWarp * Pack<T>::kSize) {
+    Pack<T> pack;
+    for (unsigned i = 0; i < Pack<T>::kSize; ++i) pack.values[i] = from_float<T>(f(j + i));
+    pack.store(row + j);
+  }
+}
+
+template <class T>
+__global__ void norm_kernel(std::size_t rows, std::size_t cols, bool wide, const T* x, const T* weight, const T* bias,
+                            float* saved, T* y, bool again) {
+  const std::size_t stride = std::size_t{gridDim.x} * kRowsAtOnce;
+  for (std::size_t r = std::size_t{blockIdx.x} * kRowsAtOnce + threadIdx.x / kWarp; r < rows; r += stride) {
+    const T* const row = x + r * cols;
+    float mean = 0;
+    float scale = 0;
+    if (again) {
+      mean = saved[2 * r];
+      scale = saved[2 * r + 1];
+    } else {
+      float sum = 0;
+      for_columns(row, cols, wide, [&](std::size_t, float value) { sum += value; });
+      mean = warp_sum(sum) / static_cast<float>(cols);
+      float squares = 0;
+      for_columns(row, cols, wide, [&](std::size_t, float value) { squares += (value - mean) * (value - mean); });
+      scale = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(cols) + kEpsilon);
+      if (threadIdx.x % kWarp == 0) {
+        saved[2 * r] = mean;
+        saved[2 * r + 1] = scale;
+      }
+    }
+    write_columns(y + r * cols, cols, wide, [&](std::size_t j) {
+      return (to_float(row[j]) - mean) * scale * to_float(weight[j]) + to_float(bias[j]);
+    });
+  }
+}
+
+/// With g = dy * weight and z the normalised x: dx = scale * (g - mean(g) - z * mean(g z)) + residual.
+template <class T>
+__global__ void norm_inputs_kernel(std::size_t rows, std::size_t cols, bool wide, const T* x, const T* weight,
+                                   const float* saved, const T* dy, const T* residual, T* dx) {
+  const std::size_t stride = std::size_t{gridDim.x} * kRowsAtOnce;
+  for (std::size_t r = std::size_t{blockIdx.x} * kRowsAtOnce + threadIdx.x / kWarp; r < rows; r += stride) {
+    const T* const row = x + r * cols;
+    const T* const d = dy + r * cols;
+    const float mean = saved[2 * r];
+    const float scale = saved[2 * r + 1];
+    float sum_g = 0;
+    float sum_gz = 0;
+    for_columns(d, cols, wide, [&](std::size_t j, float value) {
+      const float g = value * to_float(weight[j]);
+      sum_g += g;
+      sum_gz += g * ((to_float(row[j]) - mean) * scale);
+    });
+    const float mean_g = warp_sum(sum_g) / static_cast<float>(cols);
+    const float mean_gz = warp_sum(sum_gz) / static_cast<float>(cols);
+    write_columns(dx + r * cols, cols, wide, [&](std::size_t j) {
+      const float z = (to_float(row[j]) - mean) * scale;
+      const float gradient = scale * (to_float(d[j]) * to_float(weight[j]) - mean_g - z * mean_gz);
+      return residual == nullptr ? gradient : to_float(residual[r * cols + j]) + gradient;
+    });
+  }
+}
+
+/// Of each column and chunk of rows: the sum of dy, and that of dy times the normalised x where there is one. `sums`
+/// holds the former, [chunks, cols], then the latter.
+template <class T>
+__global__ void column_kernel(std::size_t rows, std::size_t cols, std::size_t rows_of_chunk, const T* dy, const T* x,
+                              const float* saved, float* sums) {
+  __shared__ float plain[kLines][kColumns];
+  __shared__ float times[kLines][kColumns];
+  const unsigned line = threadIdx.x / kColumns;
+  const unsigned column = threadIdx.x % kColumns;
+  const std::size_t j = std::size_t{blockIdx.x} * kColumns + column;
+  const std::size_t begin = blockIdx.y * rows_of_chunk;
+  const std::size_t end = begin + rows_of_chunk < rows ? begin + rows_of_chunk : rows;
+  float sum = 0;
+  float sum_z = 0;
+  if (j < cols)
+    for (std::size_t r = begin + line; r < end; r += kLines) {
+      const float value = to_float(dy[r * cols + j]);
+      sum += value;
+      if (x != nullptr) sum_z += value * ((to_float(x[r * cols + j]) - saved[2 * r]) * saved[2 * r + 1]);
+    }
+  plain[line][column] = sum;
+  times[line][column] = sum_z;
+  __syncthreads();
+  if (line != 0 || j >= cols) return;
+  for (unsigned l = 1; l < kLines; ++l) {
+    sum += plain[l][column];
+    sum_z += times[l][column];
+  }
+  sums[blockIdx.y * cols + j] = sum;
+  if (x != nullptr) sums[(std::size_t{gridDim.y} + blockIdx.y) * cols + j] = sum_z;
+}
+
+template <class G>
+__global__ void chunk_kernel(std::size_t chunks, std::size_t cols, const float* sums, float beta, G* into) {
+  const std::size_t j = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (j >= cols) return;
+  float sum = 0;
+  for (std::size_t c = 0; c < chunks; ++c) sum += sums[c * cols + j];
+  into[j] = from_float<G>(beta == 0 ? sum : to_float(into[j]) + sum);
+}
+
+template <class T>
+const T* as(ConstElements elements) {
+  return reinterpret_cast<const T*>(elements.data());
+}
+
+unsigned row_blocks(const Queue& queue, std::size_t rows) { return blocks_for(queue, rows * kWarp, kRowThreads); }
+
+cudaError_t sum_chunks(const Queue& queue, Rows shape, const float* sums, float beta, Elements into) {
+  cudaError_t error = kNoKernel;
+  with_type(into.type(), [&](auto type) {
+    using G = decltype(type);
+    error = launch(queue, &chunk_kernel<G>, static_cast<unsigned>((shape.cols + 127) / 128), 128, 0,
+                   chunks_of(shape.rows), shape.cols, sums, beta, reinterpret_cast<G*>(into.data()));
+  });
+  return error;
+}
+
+cudaError_t sum_columns(const Queue& queue, Rows shape, ConstElements dy, ConstElements x, const float* saved,
+                        float* sums) {
+  cudaError_t error = kNoKernel;
+  with_type(dy.type(), [&](auto type) {
+    using T = decltype(type);
+    const dim3 grid(static_cast<unsigned>((shape.cols + kColumns - 1) / kColumns),
+                    static_cast<unsigned>(chunks_of(shape.rows)));
+    error = launch(queue, &column_kernel<T>, grid, kColumns * kLines, 0, shape.rows, shape.cols,
+                   rows_of_chunk(shape.rows), as<T>(dy), x.empty() ? nullptr : as<T>(x), saved, sums);
+  });
+  return error;
+}
+
+}  // namespace
+
+std::size_t column_scratch(Rows shape) { return 2 * chunks_of(shape.rows) * shape.cols; }
+
+cudaError_t column_sums(const Queue& queue, Rows shape, ConstElements dy, float beta, Elements into, float* scratch) {
+  const cudaError_t error = sum_columns(queue, shape, dy, {}, nullptr, scratch);
+  return error != cudaSuccess ? error : sum_chunks(queue, shape, scratch, beta, into);
+}
+
+cudaError_t layer_norm(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, ConstElements bias,
+                       float* saved, Elements y, bool again) {
+  cudaError_t error = kNoKernel;
+  with_type(x.type(), [&](auto type) {
+    using T = decltype(type);
+    const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(x.data()) && aligned(y.data());
+    error = launch(queue, &norm_kernel<T>, row_blocks(queue, shape.rows), kRowThreads, 0, shape.rows, shape.cols, wide,
+                   as<T>(x), as<T>(weight), as<T>(bias), saved, reinterpret_cast<T*>(y.data()), again);
+  });
+  return error;
+}
+
+cudaError_t layer_norm_inputs(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, const float* saved,
+                              ConstElements dy, ConstElements residual, Elements dx) {
+  cudaError_t error = kNoKernel;
+  with_type(x.type(), [&](auto type) {
+    using T = decltype(type);
+    const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(dy.data()) && aligned(dx.data());
+    error = launch(queue, &norm_inputs_kernel<T>, row_blocks(queue, shape.rows), kRowThreads, 0, shape.rows, shape.cols,
+                   wide, as<T>(x), as<T>(weight), saved, as<T>(dy), residual.empty() ? nullptr : as<T>(residual),
+                   reinterpret_cast<T*>(dx.data()));
+  });
+  return error;
+}
+
+cudaError_t layer_norm_parameters(const Queue& queue, Rows shape, ConstElements x, const float* saved, ConstElements dy,
+                                  const TensorKernels::NormGradients& gradients, float* scratch) {
+  cudaError_t error = sum_columns(queue, shape, dy, x, saved, scratch);
+  if (error == cudaSuccess) error = sum_chunks(queue, shape, scratch, gradients.bias_beta, gradients.bias);
+  if (error != cudaSuccess) return error;
+  return sum_chunks(queue, shape, scratch + chunks_of(shape.rows) * shape.cols, gradients.weight_beta,
+                    gradients.weight);
+}
+
+}  // namespace psring::cuda

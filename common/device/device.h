@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <psring/common/base/elements.h>
+#include <psring/common/device/tensor_kernels.h>
+
+namespace psring {
+
+/// A GPU of this host, and one queue of work on it, in which everything that it is told happens in order. Belongs to
+/// one thread. Errors of what was queued are thrown by a later call, and name the call that saw them first.
+class Device : public Processor {
+ public:
+  /// "NVIDIA H200 (GPU 0)"
+  virtual std::string name() const = 0;
+
+  /// Memory of the device: zero, on a multiple of 256 bytes. Throws data where it has not as much.
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void free(std::byte* memory) noexcept = 0;
+  /// Of the whole device, as its driver says, whoever uses it.
+  struct MemoryUse {
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+  };
+  virtual MemoryUse memory() const = 0;
+
+  /// Memory of the host that the device copies from and to while the host goes on: zero, pinned.
+  virtual std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) = 0;
+  /// Queues a copy between pinned memory, or the device's, and the device's, or pinned. The host leaves the pinned side
+  /// alone until `wait` for a later mark has returned.
+  virtual void copy_bytes(const void* from, void* to, std::size_t bytes) = 0;
+
+  /// A place in the queue.
+  using Mark = std::uint64_t;
+  virtual Mark mark() = 0;
+  /// Returns once the device has come there.
+  virtual void wait(Mark mark) = 0;
+
+  virtual TensorKernels& kernels() = 0;
+};
+
+/// Throws usage where this build has no CUDA, and says how to get it.
+void require_cuda();
+
+/// GPU `index` of this host. Throws usage where there is none, or this build has no CUDA, and says what would help.
+std::unique_ptr<Device> make_cuda_device(std::size_t index);
+
+}  // namespace psring

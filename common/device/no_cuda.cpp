@@ -1,0 +1,25 @@
+#include <psring/common/base/error.h>
+#include <psring/common/device/cuda_module.h>
+#include <psring/common/device/device.h>
+
+// In place of cuda_module.cpp, where there is no CUDA toolkit.
+
+namespace psring {
+
+void require_cuda() {
+  fail(ErrorKind::usage,
+       "--device cuda: this psring was built without CUDA; install the CUDA toolkit with cuBLAS and NCCL "
+       "(https://developer.nvidia.com/cuda-downloads), then build it again with cmake -DPSRING_CUDA=ON");
+}
+
+void* cuda_symbol(const char* /*name*/) {
+  require_cuda();
+  return nullptr;
+}
+
+std::unique_ptr<Device> make_cuda_device(std::size_t /*index*/) {
+  require_cuda();
+  return nullptr;
+}
+
+}  // namespace psring

@@ -1,0 +1,138 @@
+#include <psring/common/base/range.h>
+#include <psring/common/device/cuda/map.cuh>
+#include <psring/optim/cuda/apply.h>
+
+// Compiled without fused multiplication and addition: the bits are the host's.
+
+namespace psring::optim::cuda {
+namespace {
+
+using psring::cuda::from_float;
+using psring::cuda::kGroup;
+using psring::cuda::kMapThreads;
+using psring::cuda::to_float;
+
+template <class P, class G>
+struct Operands {
+  std::size_t size;
+  const P* parameters;
+  const G* gradient;
+  float* master;  ///< null: none
+  float* first;
+  float* second;
+  P* out;
+};
+
+/// All begin on multiples of 16 bytes, as a unit's ranges do.
+template <Rule kRule, class P, class G>
+__global__ void apply_kernel(Formula f, Operands<P, G> at) {
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * kGroup;
+  for (std::size_t i = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * kGroup; i < at.size; i += stride) {
+    float w[kGroup];
+    float g[kGroup];
+    float first[kGroup] = {};
+    float second[kGroup] = {};
+    if (i + kGroup <= at.size) {
+      if (at.master != nullptr)
+        psring::cuda::load_group(at.master + i, w);
+      else
+        psring::cuda::load_group(at.parameters + i, w);
+      psring::cuda::load_group(at.gradient + i, g);
+      if constexpr (slots_of(kRule) > 0) psring::cuda::load_group(at.first + i, first);
+      if constexpr (slots_of(kRule) > 1) psring::cuda::load_group(at.second + i, second);
+      for (unsigned j = 0; j < kGroup; ++j) w[j] = updated<kRule>(f, w[j], g[j], first[j], second[j]);
+      if constexpr (slots_of(kRule) > 0) psring::cuda::store_group(first, at.first + i);
+      if constexpr (slots_of(kRule) > 1) psring::cuda::store_group(second, at.second + i);
+      if (at.master != nullptr) psring::cuda::store_group(w, at.master + i);
+      psring::cuda::store_group(w, at.out + i);
+    } else {
+      for (std::size_t j = i; j < at.size; ++j) {
+        float a = slots_of(kRule) > 0 ? at.first[j] : 0;
+        float b = slots_of(kRule) > 1 ? at.second[j] : 0;
+        const float before = at.master != nullptr ? at.master[j] : to_float(at.parameters[j]);
+        const float after = updated<kRule>(f, before, to_float(at.gradient[j]), a, b);
+        if constexpr (slots_of(kRule) > 0) at.first[j] = a;
+        if constexpr (slots_of(kRule) > 1) at.second[j] = b;
+        if (at.master != nullptr) at.master[j] = after;
+        at.out[j] = from_float<P>(after);
+      }
+    }
+  }
+}
+
+constexpr unsigned kLanes = 16;  ///< as norm.cpp has them
+
+/// Sixteen threads a block of elements: one a lane, which are then added as a tree.
+template <class T>
+__global__ void square_kernel(std::size_t size, std::size_t blocks, const T* values, double* sums) {
+  const unsigned lane = threadIdx.x % kLanes;
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x / kLanes;
+  const std::size_t rounds = (blocks + stride - 1) / stride;  // of all: shuffles are of whole warps
+  std::size_t block = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) / kLanes;
+  for (std::size_t round = 0; round < rounds; ++round, block += stride) {
+    double sum = 0;
+    if (block < blocks)
+      for (std::size_t i = block * kCut + lane; i < (block + 1) * kCut; i += kLanes) {
+        const auto value = static_cast<double>(i < size ? to_float(values[i]) : 0.0F);
+        sum += value * value;
+      }
+    for (int width = kLanes / 2; width > 0; width /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, width);
+    if (lane == 0 && block < blocks) sums[block] = sum;
+  }
+}
+
+template <class P, class G>
+cudaError_t launch_apply(const psring::cuda::Queue& queue, const Formula& formula, const DeviceRange& range) {
+  const auto floats = [](const Elements& of) { return reinterpret_cast<float*>(of.empty() ? nullptr : of.data()); };
+  const Operands<P, G> at{range.gradient.size(),
+                          reinterpret_cast<const P*>(range.parameters.data()),
+                          reinterpret_cast<const G*>(range.gradient.data()),
+                          floats(range.master),
+                          floats(range.slot[0]),
+                          floats(range.slot[1]),
+                          reinterpret_cast<P*>(range.out.data())};
+  const unsigned blocks = psring::cuda::blocks_for(queue, (at.size + kGroup - 1) / kGroup, kMapThreads);
+  const auto go = [&](auto kernel) { return psring::cuda::launch(queue, kernel, blocks, kMapThreads, 0, formula, at); };
+  switch (formula.rule) {
+    case Rule::sgd:
+      return go(&apply_kernel<Rule::sgd, P, G>);
+    case Rule::momentum:
+      return go(&apply_kernel<Rule::momentum, P, G>);
+    case Rule::nesterov:
+      return go(&apply_kernel<Rule::nesterov, P, G>);
+    case Rule::square_scaled:
+      return go(&apply_kernel<Rule::square_scaled, P, G>);
+    case Rule::adam:
+      return go(&apply_kernel<Rule::adam, P, G>);
+    case Rule::adamw:
+      return go(&apply_kernel<Rule::adamw, P, G>);
+    case Rule::lamb:
+      return go(&apply_kernel<Rule::lamb, P, G>);
+  }
+  return psring::cuda::kNoKernel;
+}
+
+}  // namespace
+
+cudaError_t apply(const psring::cuda::Queue& queue, const Formula& formula, const DeviceRange& range) {
+  cudaError_t error = psring::cuda::kNoKernel;
+  psring::cuda::with_type(range.out.type(), [&](auto parameter) {
+    psring::cuda::with_type(range.gradient.type(), [&](auto gradient) {
+      error = launch_apply<decltype(parameter), decltype(gradient)>(queue, formula, range);
+    });
+  });
+  return error;
+}
+
+cudaError_t square_sums(const psring::cuda::Queue& queue, ConstElements values, double* sums) {
+  cudaError_t error = psring::cuda::kNoKernel;
+  const std::size_t blocks = (values.size() + kCut - 1) / kCut;
+  psring::cuda::with_type(values.type(), [&](auto type) {
+    using T = decltype(type);
+    error = psring::cuda::launch(queue, &square_kernel<T>, psring::cuda::blocks_for(queue, blocks * kLanes, 256), 256, 0,
+                                 values.size(), blocks, reinterpret_cast<const T*>(values.data()), sums);
+  });
+  return error;
+}
+
+}  // namespace psring::optim::cuda

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define PSRING_HOST_DEVICE __host__ __device__
+#else
+#define PSRING_HOST_DEVICE
+#endif
+
+namespace psring::optim {
+
+/// The update rules on one element (rules.h), the same for the host and for a GPU, with the coefficients of one update.
+/// Which rule it is is known when a loop is compiled, so that each has its own without branches.
+enum class Rule : std::uint8_t { sgd, momentum, nesterov, square_scaled, adam, adamw, lamb };
+
+constexpr unsigned slots_of(Rule rule) {
+  switch (rule) {
+    case Rule::sgd:
+      return 0;
+    case Rule::momentum:
+    case Rule::nesterov:
+    case Rule::square_scaled:
+      return 1;
+    default:
+      return 2;
+  }
+}
+
+struct Formula {
+  Rule rule = Rule::sgd;
+  float lr = 0;
+  float scale = 1;   ///< of the gradient, first
+  float decay = 0;   ///< of weights
+  float keep = 0;    ///< of the first slot: momentum; beta1; of squares
+  float take = 0;    ///< of what is added to it
+  float keep2 = 0;   ///< of Adam's second slot
+  float take2 = 0;
+  float eps = 0;
+  float shrink = 1;  ///< 1 - lr * decay
+  float step = 0;    ///< lr / (1 - beta1^t)
+  float root = 0;    ///< 1 / sqrt(1 - beta2^t)
+};
+
+/// The parameter `w` after the update by gradient `g` (of LAMB: the direction); the slots change.
+template <Rule kRule>
+PSRING_HOST_DEVICE inline float updated(const Formula& f, float w, float g, float& first, float& second) {
+  if constexpr (kRule == Rule::sgd) return w - f.lr * (f.scale * g + f.decay * w);
+  if constexpr (kRule == Rule::momentum || kRule == Rule::nesterov) {
+    const float d = f.scale * g + f.decay * w;
+    first = f.keep * first + d;
+    return w - f.lr * (kRule == Rule::nesterov ? d + f.keep * first : first);
+  }
+  if constexpr (kRule == Rule::square_scaled) {
+    const float d = f.scale * g + f.decay * w;
+    first = f.keep * first + f.take * (d * d);
+    return w - f.lr * d / (std::sqrt(first) + f.eps);
+  }
+  if constexpr (kRule == Rule::adam || kRule == Rule::adamw || kRule == Rule::lamb) {
+    const float d = kRule == Rule::adam ? f.scale * g + f.decay * w : f.scale * g;
+    first = f.keep * first + f.take * d;
+    second = f.keep2 * second + f.take2 * (d * d);
+    const float direction = f.step * first / (std::sqrt(second) * f.root + f.eps);
+    if constexpr (kRule == Rule::adam) return w - direction;
+    if constexpr (kRule == Rule::adamw) return f.shrink * w - direction;
+    if constexpr (kRule == Rule::lamb) return direction + f.decay * w;
+  }
+}
+
+}  // namespace psring::optim

@@ -1,0 +1,530 @@
+// The CUDA backend's kernels against naive references in f64, at sizes that fit nothing. Compiled twice: for the host
+// (support/cuda_on_host), and for the GPU that is there.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/rng.h>
+#include <psring/common/device/device.h>
+
+using namespace psring;
+
+namespace {
+
+using Values = std::vector<double>;
+
+/// The GPU of this test, or one that the host plays.
+Device& device() {
+  static const std::unique_ptr<Device> one = make_cuda_device(0);
+  return *one;
+}
+
+/// Elements of the device, with copies of them as the host sees them.
+class OnDevice {
+ public:
+  OnDevice(DType type, std::size_t size)
+      : elements_(device().allocate(size * size_bytes(type)), size, type, &device()) {}
+  OnDevice(DType type, const Values& values) : OnDevice(type, values.size()) { set(values); }
+  ~OnDevice() { device().free(elements_.data()); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  operator Elements() const { return elements_; }
+  operator ConstElements() const { return elements_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(elements_.data());
+  }
+
+  void set(const Values& values) {
+    std::vector<std::byte> bytes(elements_.size_bytes());
+    const Elements host(bytes.data(), elements_.size(), elements_.type());
+    const std::vector<float> floats(values.begin(), values.end());
+    narrow(floats, host);
+    copy(host, elements_);
+  }
+  Values get() const {
+    std::vector<std::byte> bytes(elements_.size_bytes());
+    const Elements host(bytes.data(), elements_.size(), elements_.type());
+    copy(ConstElements(elements_), host);
+    std::vector<float> floats(elements_.size());
+    widen(host, floats);
+    return {floats.begin(), floats.end()};
+  }
+
+ private:
+  Elements elements_;
+};
+
+/// Normal numbers, as elements of that type hold them.
+Values noise(DType type, std::size_t size, std::uint32_t stream, double scale = 1) {
+  const CounterRng rng({.seed = 11, .tensor = stream});
+  std::vector<float> values(size);
+  for (std::size_t i = 0; i < size; ++i) values[i] = static_cast<float>(scale) * rng.normal(i);
+  round_to(type, values);
+  return {values.begin(), values.end()};
+}
+
+double tolerance(DType type) { return type == DType::f32 ? 1e-5 : 1e-2; }
+
+double difference(const Values& got, const Values& expected) {
+  REQUIRE(got.size() == expected.size());
+  double error = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    error += (got[i] - expected[i]) * (got[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  return norm == 0 ? error : std::sqrt(error / norm);
+}
+
+void check_close(const Values& got, const Values& expected, DType type) {
+  CHECK(difference(got, expected) < tolerance(type));
+}
+
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
+
+const DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
+
+Values product_of(const Gemm& s, const Values& a, const Values& b) {
+  Values c(s.m * s.n);
+  for (std::size_t i = 0; i < s.m; ++i)
+    for (std::size_t j = 0; j < s.n; ++j)
+      for (std::size_t k = 0; k < s.k; ++k)
+        c[i * s.n + j] += (s.transpose_a ? a[k * s.m + i] : a[i * s.k + k]) * (s.transpose_b ? b[j * s.k + k] : b[k * s.n + j]);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("vectors on a device: copies, conversions, sums") {
+  for (const DType type : kTypes)
+    for (const std::size_t size : {1, 7, 8, 1000, 4099}) {
+      const Values x = noise(type, size, 1);
+      const Values y = noise(type, size, 2);
+      const OnDevice a(type, x);
+      const OnDevice b(type, y);
+      CHECK(a.get() == x);
+      const OnDevice wide(DType::f32, size);
+      copy(ConstElements(a), Elements(wide));
+      CHECK(wide.get() == x);
+      const OnDevice back(type, size);
+      copy(ConstElements(wide), Elements(back));
+      CHECK(back.get() == x);
+
+      add(Elements(a), ConstElements(b));
+      Values sum(size);
+      std::vector<float> rounded(size);
+      for (std::size_t i = 0; i < size; ++i) rounded[i] = static_cast<float>(x[i]) + static_cast<float>(y[i]);
+      round_to(type, rounded);
+      CHECK(a.get() == Values(rounded.begin(), rounded.end()));
+
+      multiply(Elements(b), 0.5F);
+      for (std::size_t i = 0; i < size; ++i) sum[i] = y[i] / 2;
+      check_close(b.get(), sum, type);
+      clear(Elements(b));
+      CHECK(b.get() == Values(size));
+    }
+  const OnDevice floats(DType::f32, Values{1.00390625, -3.1415926});
+  device().round(DType::bf16, floats);
+  CHECK(floats.get() == Values{1.0, -3.140625});
+}
+
+TEST_CASE("the host does not read elements of a device by accident") {
+  const OnDevice a(DType::f32, Values{1, 2});
+  CHECK_THROWS_WITH(Elements(a).as<float>(), Catch::Contains("elements of a device"));
+}
+
+TEST_CASE("products on a device, with what follows them") {
+  for (const DType type : kTypes)
+    for (const bool transpose_a : {false, true})
+      for (const bool transpose_b : {false, true})
+        for (const auto& [m, n, k] : {std::array{5U, 16U, 9U}, std::array{33U, 7U, 20U}}) {
+          const Gemm shape{.m = m, .n = n, .k = k, .transpose_a = transpose_a, .transpose_b = transpose_b};
+          const Values a = noise(type, m * k, 3);
+          const Values b = noise(type, k * n, 4);
+          const Values added = noise(type, m * n, 5);
+          const Values bias = noise(type, n, 6);
+          const OnDevice on_a(type, a);
+          const OnDevice on_b(type, b);
+          const OnDevice on_added(type, added);
+          const OnDevice on_bias(type, bias);
+          const OnDevice out(type, m * n);
+          Values expected = product_of(shape, a, b);
+          device().kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = out});
+          check_close(out.get(), expected, type);
+
+          const OnDevice wide(DType::f32, m * n);
+          device().kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = wide});
+          check_close(wide.get(), expected, DType::f32);
+          Values twice = expected;
+          for (double& value : twice) value *= 2;
+          device().kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = wide, .added = wide});
+          check_close(wide.get(), twice, DType::f32);
+
+          for (std::size_t i = 0; i < m * n; ++i) expected[i] += added[i] + bias[i % n];
+          device().kernels().product(
+              {.shape = shape, .a = on_a, .b = on_b, .out = out, .added = on_added, .bias = on_bias});
+          check_close(out.get(), expected, type);
+
+          for (std::size_t i = 0; i < m * n; ++i) expected[i] -= added[i];
+          Values after = expected;
+          for (double& value : after) value = std::max(value, 0.0);
+          device().kernels().product(
+              {.shape = shape, .a = on_a, .b = on_b, .out = out, .bias = on_bias, .then = Product::Then::relu});
+          check_close(out.get(), after, type);
+
+          const OnDevice kept(type, m * n);
+          std::transform(expected.begin(), expected.end(), after.begin(), gelu);
+          device().kernels().product({.shape = shape,
+                                      .a = on_a,
+                                      .b = on_b,
+                                      .out = out,
+                                      .bias = on_bias,
+                                      .then = Product::Then::gelu,
+                                      .kept = kept});
+          check_close(kept.get(), expected, type);
+          check_close(out.get(), after, type);
+
+          after = product_of(shape, a, b);
+          const Values before = kept.get();
+          for (std::size_t i = 0; i < m * n; ++i) after[i] *= gelu_slope(before[i]);
+          device().kernels().product({.shape = shape,
+                                      .a = on_a,
+                                      .b = on_b,
+                                      .out = out,
+                                      .then = Product::Then::times_gelu_gradient,
+                                      .kept = kept});
+          check_close(out.get(), after, type);
+        }
+}
+
+TEST_CASE("layer norm on a device, and its gradients") {
+  for (const DType type : kTypes)
+    for (const auto& [rows, cols] : {std::array{3U, 8U}, std::array{70U, 40U}, std::array{9U, 101U}}) {
+      const Values x = noise(type, rows * cols, 1, 2);
+      const Values weight = noise(type, cols, 2);
+      const Values bias = noise(type, cols, 3);
+      const Values dy = noise(type, rows * cols, 4);
+      const Values residual = noise(type, rows * cols, 5);
+      Values y(rows * cols);
+      Values dx(rows * cols);
+      Values d_weight(cols);
+      Values d_bias(cols);
+      for (std::size_t r = 0; r < rows; ++r) {
+        const double* const row = x.data() + r * cols;
+        const double mean = std::accumulate(row, row + cols, 0.0) / cols;
+        double squares = 0;
+        for (std::size_t j = 0; j < cols; ++j) squares += (row[j] - mean) * (row[j] - mean);
+        const double scale = 1 / std::sqrt(squares / cols + 1e-5);
+        double sum_g = 0;
+        double sum_gz = 0;
+        for (std::size_t j = 0; j < cols; ++j) {
+          const double z = (row[j] - mean) * scale;
+          const double d = dy[r * cols + j];
+          y[r * cols + j] = z * weight[j] + bias[j];
+          d_weight[j] += d * z;
+          d_bias[j] += d;
+          sum_g += d * weight[j];
+          sum_gz += d * weight[j] * z;
+        }
+        for (std::size_t j = 0; j < cols; ++j) {
+          const double z = (row[j] - mean) * scale;
+          dx[r * cols + j] = scale * (dy[r * cols + j] * weight[j] - sum_g / cols - z * sum_gz / cols);
+        }
+      }
+      const Rows shape{rows, cols};
+      const OnDevice on_x(type, x);
+      const OnDevice on_weight(type, weight);
+      const OnDevice on_bias(type, bias);
+      const OnDevice on_dy(type, dy);
+      const OnDevice on_residual(type, residual);
+      const OnDevice saved(DType::f32, 2 * rows);
+      const OnDevice out(type, rows * cols);
+      TensorKernels& kernels = device().kernels();
+      kernels.layer_norm(shape, on_x, on_weight, on_bias, saved.as<float>(), out);
+      check_close(out.get(), y, type);
+      const Values first = out.get();
+      clear(Elements(out));
+      kernels.layer_norm(shape, on_x, on_weight, on_bias, saved.as<float>(), out, true);
+      CHECK(out.get() == first);
+
+      for (const DType of_gradient : {type, DType::f32}) {
+        const OnDevice on_d_weight(of_gradient, cols);
+        const OnDevice on_d_bias(of_gradient, Values(cols, 0.5));
+        kernels.layer_norm_backward(shape, on_x, on_weight, saved.as<float>(), on_dy, {}, out,
+                                    {.weight = on_d_weight, .bias = on_d_bias, .weight_beta = 0, .bias_beta = 1});
+        check_close(out.get(), dx, type);
+        check_close(on_d_weight.get(), d_weight, type);
+        Values more = d_bias;
+        for (double& value : more) value += 0.5;
+        check_close(on_d_bias.get(), more, type);
+      }
+      for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += residual[i];
+      kernels.layer_norm_backward(shape, on_x, on_weight, saved.as<float>(), on_dy, on_residual, out, {});
+      check_close(out.get(), dx, type);
+    }
+}
+
+namespace {
+
+struct AttentionReference {
+  Values out, log_sums, d_qkv;
+};
+
+AttentionReference attention_of(const AttentionShape& s, const Values& qkv, const Values& d_out) {
+  const std::size_t dim = s.dim();
+  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  AttentionReference result{Values(s.rows() * dim), Values(s.head_rows()), Values(qkv.size())};
+  for (std::size_t b = 0; b < s.batch; ++b)
+    for (std::size_t h = 0; h < s.heads; ++h) {
+      const auto at = [&](std::size_t t, std::size_t part, std::size_t j) {
+        return (b * s.context + t) * 3 * dim + part * dim + h * s.head_dim + j;
+      };
+      for (std::size_t i = 0; i < s.context; ++i) {
+        Values p(i + 1);
+        for (std::size_t k = 0; k <= i; ++k)
+          for (std::size_t j = 0; j < s.head_dim; ++j) p[k] += scale * qkv[at(i, 0, j)] * qkv[at(k, 1, j)];
+        const double largest = *std::max_element(p.begin(), p.end());
+        double sum = 0;
+        for (double& value : p) sum += value = std::exp(value - largest);
+        result.log_sums[(b * s.heads + h) * s.context + i] = largest + std::log(sum);
+        double delta = 0;
+        const std::size_t row = (b * s.context + i) * dim + h * s.head_dim;
+        for (std::size_t k = 0; k <= i; ++k) {
+          p[k] /= sum;
+          for (std::size_t j = 0; j < s.head_dim; ++j) result.out[row + j] += p[k] * qkv[at(k, 2, j)];
+        }
+        for (std::size_t j = 0; j < s.head_dim; ++j) delta += result.out[row + j] * d_out[row + j];
+        for (std::size_t k = 0; k <= i; ++k) {
+          double dp = 0;
+          for (std::size_t j = 0; j < s.head_dim; ++j) {
+            dp += d_out[row + j] * qkv[at(k, 2, j)];
+            result.d_qkv[at(k, 2, j)] += p[k] * d_out[row + j];
+          }
+          const double d = scale * p[k] * (dp - delta);
+          for (std::size_t j = 0; j < s.head_dim; ++j) {
+            result.d_qkv[at(i, 0, j)] += d * qkv[at(k, 1, j)];
+            result.d_qkv[at(k, 1, j)] += d * qkv[at(i, 0, j)];
+          }
+        }
+      }
+    }
+  return result;
+}
+
+void check_attention(const AttentionShape& shape, DType type) {
+  INFO(name_of(type) << ", context " << shape.context << ", heads of " << shape.head_dim);
+  const Values qkv = noise(type, shape.rows() * 3 * shape.dim(), 1);
+  const Values d_out = noise(type, shape.rows() * shape.dim(), 2);
+  const AttentionReference expected = attention_of(shape, qkv, d_out);
+  const OnDevice on_qkv(type, qkv);
+  const OnDevice on_d_out(type, d_out);
+  const OnDevice out(type, shape.rows() * shape.dim());
+  const OnDevice log_sums(DType::f32, shape.head_rows());
+  const OnDevice d_qkv(type, qkv.size());
+  device().kernels().attention(shape, on_qkv, out, log_sums.as<float>());
+  check_close(out.get(), expected.out, type);
+  check_close(log_sums.get(), expected.log_sums, type);
+  device().kernels().attention_backward(shape, on_qkv, out, log_sums.as<float>(), on_d_out, d_qkv);
+  const Values gradient = d_qkv.get();
+  check_close(gradient, expected.d_qkv, type);
+  device().kernels().attention_backward(shape, on_qkv, out, log_sums.as<float>(), on_d_out, d_qkv);
+  CHECK(d_qkv.get() == gradient);
+}
+
+}  // namespace
+
+TEST_CASE("attention on a device, and its gradient") {
+  for (const DType type : kTypes) {
+    check_attention({.batch = 2, .context = 37, .heads = 2, .head_dim = 24}, type);
+    check_attention({.batch = 1, .context = 5, .heads = 1, .head_dim = 3}, type);
+    check_attention({.batch = 1, .context = 33, .heads = 1, .head_dim = 256}, type);
+  }
+}
+
+TEST_CASE("attention on matrix units, and its gradient") {
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const std::size_t head_dim : {64, 128}) {
+      check_attention({.batch = 2, .context = 150, .heads = 2, .head_dim = head_dim}, type);
+      check_attention({.batch = 1, .context = 64, .heads = 1, .head_dim = head_dim}, type);
+      check_attention({.batch = 1, .context = 1, .heads = 3, .head_dim = head_dim}, type);
+    }
+}
+
+TEST_CASE("embedding on a device, and its tables' gradients") {
+  constexpr std::size_t kBatch = 3;
+  constexpr std::size_t kContext = 7;
+  constexpr std::size_t kCols = 20;
+  constexpr std::size_t kVocabulary = 11;
+  constexpr std::size_t kRowsInAll = kBatch * kContext;
+  std::vector<std::int32_t> ids(kRowsInAll);
+  for (std::size_t r = 0; r < kRowsInAll; ++r) ids[r] = static_cast<std::int32_t>(r * r % kVocabulary);
+  std::vector<std::int32_t> distinct;
+  std::vector<std::int32_t> begin;
+  std::vector<std::int32_t> rows;
+  for (std::int32_t id = 0; id < static_cast<std::int32_t>(kVocabulary); ++id) {
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
+    distinct.push_back(id);
+    begin.push_back(static_cast<std::int32_t>(rows.size()));
+    for (std::size_t r = 0; r < kRowsInAll; ++r)
+      if (ids[r] == id) rows.push_back(static_cast<std::int32_t>(r));
+  }
+  begin.push_back(static_cast<std::int32_t>(rows.size()));
+  REQUIRE(distinct.size() < kVocabulary);
+
+  const auto upload = [](const std::vector<std::int32_t>& values) {
+    auto on = std::make_unique<OnDevice>(DType::f32, values.size());  // as many bytes
+    device().copy_bytes(values.data(), on->as<void>(), values.size() * sizeof(std::int32_t));
+    device().wait(device().mark());
+    return on;
+  };
+  const auto on_ids = upload(ids);
+  const auto on_distinct = upload(distinct);
+  const auto on_begin = upload(begin);
+  const auto on_rows = upload(rows);
+  const TokenRows tokens{on_distinct->as<std::int32_t>(), on_begin->as<std::int32_t>(), on_rows->as<std::int32_t>(),
+                         distinct.size()};
+  for (const DType type : kTypes) {
+    const Values table = noise(type, kVocabulary * kCols, 1);
+    const Values places = noise(type, kContext * kCols, 2);
+    const Values dy = noise(type, kRowsInAll * kCols, 3);
+    Values y(kRowsInAll * kCols);
+    Values d_table(table.size());
+    Values d_places(places.size());
+    for (std::size_t r = 0; r < kRowsInAll; ++r)
+      for (std::size_t j = 0; j < kCols; ++j) {
+        const std::size_t token = static_cast<std::size_t>(ids[r]) * kCols + j;
+        const std::size_t place = r % kContext * kCols + j;
+        y[r * kCols + j] = table[token] + places[place];
+        d_table[token] += dy[r * kCols + j];
+        d_places[place] += dy[r * kCols + j];
+      }
+    const OnDevice on_table(type, table);
+    const OnDevice on_places(type, places);
+    const OnDevice on_dy(type, dy);
+    const OnDevice out(type, y.size());
+    const Rows shape{kRowsInAll, kCols};
+    device().kernels().embedding(shape, kContext, on_ids->as<std::int32_t>(), on_table, on_places, out);
+    check_close(out.get(), y, type);
+    const OnDevice on_d_table(type, Values(table.size(), 7));
+    const OnDevice on_d_places(type, Values(places.size(), 0.25));
+    device().kernels().embedding_backward(shape, kContext, tokens, on_dy, on_d_table, 0, on_d_places, 1);
+    check_close(on_d_table.get(), d_table, type);
+    for (double& value : d_places) value += 0.25;
+    check_close(on_d_places.get(), d_places, type);
+    device().kernels().embedding_backward(shape, kContext, tokens, on_dy, on_d_table, 1, on_d_places, 0);
+    for (double& value : d_table) value *= 2;
+    check_close(on_d_table.get(), d_table, type);
+  }
+}
+
+TEST_CASE("biases' gradients, slopes, and GELU on a device") {
+  for (const DType type : kTypes)
+    for (const auto& [rows, cols] : {std::array{1U, 1U}, std::array{130U, 40U}, std::array{17U, 65U}}) {
+      const Values x = noise(type, rows * cols, 1);
+      const Values dy = noise(type, rows * cols, 2);
+      Values sums(cols);
+      Values by_gelu(rows * cols);
+      Values by_relu(rows * cols);
+      Values after(rows * cols);
+      for (std::size_t i = 0; i < rows * cols; ++i) {
+        sums[i % cols] += dy[i];
+        by_gelu[i] = dy[i] * gelu_slope(x[i]);
+        by_relu[i] = x[i] <= 0 ? 0 : dy[i];
+        after[i] = gelu(x[i]);
+      }
+      const OnDevice on_x(type, x);
+      const OnDevice on_dy(type, dy);
+      const OnDevice into(DType::f32, cols);
+      TensorKernels& kernels = device().kernels();
+      kernels.column_sums({rows, cols}, on_dy, 0, into);
+      CHECK(difference(into.get(), sums) < 1e-5);
+      const OnDevice out(type, rows * cols);
+      kernels.slope(TensorKernels::Slope::gelu_of_input, on_x, on_dy, out);
+      check_close(out.get(), by_gelu, type);
+      kernels.slope(TensorKernels::Slope::relu_of_output, on_x, on_dy, out);
+      CHECK(out.get() == by_relu);
+      kernels.gelu(on_x, out);
+      check_close(out.get(), after, type);
+    }
+}
+
+TEST_CASE("losses on a device, whose gradients take the outputs' place") {
+  for (const DType type : kTypes)
+    for (const auto& [rows, cols] : {std::array{3U, 5U}, std::array{20U, 1000U}, std::array{7U, 513U}}) {
+      const Values y = noise(type, rows * cols, 1, 3);
+      const double scale = 0.125;
+      std::vector<std::int32_t> targets(rows);
+      Values gradient(rows * cols);
+      Values squares_gradient(rows * cols);
+      double loss = 0;
+      double squares = 0;
+      std::uint64_t correct = 0;
+      for (std::size_t r = 0; r < rows; ++r) {
+        const double* const row = y.data() + r * cols;
+        const auto best = static_cast<std::size_t>(std::max_element(row, row + cols) - row);
+        targets[r] = static_cast<std::int32_t>(r % 3 == 0 ? best : r % cols);
+        const auto target = static_cast<std::size_t>(targets[r]);
+        correct += best == target ? 1 : 0;
+        double sum = 0;
+        for (std::size_t j = 0; j < cols; ++j) sum += std::exp(row[j] - row[best]);
+        loss += std::log(sum) + row[best] - row[target];
+        for (std::size_t j = 0; j < cols; ++j) {
+          gradient[r * cols + j] = scale * (std::exp(row[j] - row[best]) / sum - (j == target ? 1 : 0));
+          squares += row[j] * row[j] / cols;
+          squares_gradient[r * cols + j] = scale * 2 * row[j] / cols;
+        }
+      }
+      const OnDevice on_targets(DType::f32, rows);
+      device().copy_bytes(targets.data(), on_targets.as<void>(), rows * sizeof(std::int32_t));
+      device().wait(device().mark());
+      const OnDevice out(type, y);
+      const OnDevice sums(DType::f32, sizeof(LossSums) / sizeof(float));
+      const auto said = [&] {
+        LossSums result;
+        device().copy_bytes(sums.as<void>(), &result, sizeof(result));
+        device().wait(device().mark());
+        return result;
+      };
+      const Rows shape{rows, cols};
+      device().kernels().loss(shape, on_targets.as<std::int32_t>(), 0, out, sums.as<LossSums>());
+      CHECK(out.get() == y);
+      device().kernels().loss(shape, on_targets.as<std::int32_t>(), static_cast<float>(scale), out,
+                              sums.as<LossSums>());
+      CHECK(said().loss == Approx(loss).epsilon(1e-5));
+      CHECK(said().correct == correct);
+      check_close(out.get(), gradient, type);
+
+      out.get();
+      const OnDevice again(type, y);
+      device().kernels().loss(shape, nullptr, static_cast<float>(scale), again, sums.as<LossSums>());
+      CHECK(said().loss == Approx(squares).epsilon(1e-5));
+      check_close(again.get(), squares_gradient, type);
+    }
+}
+
+TEST_CASE("a loss that is not a number is said to be none") {
+  Values y(40, 1.0);
+  y[3] = std::nan("");
+  const OnDevice out(DType::f32, y);
+  const OnDevice targets(DType::f32, Values{0, 0});
+  const OnDevice sums(DType::f32, sizeof(LossSums) / sizeof(float));
+  device().kernels().loss({2, 20}, targets.as<std::int32_t>(), 1, out, sums.as<LossSums>());
+  LossSums result;
+  device().copy_bytes(sums.as<void>(), &result, sizeof(result));
+  device().wait(device().mark());
+  CHECK(std::isnan(result.loss));
+}
+
+TEST_CASE("more memory than a device has is an error that says how much there is") {
+  CHECK_THROWS_WITH(device().allocate(std::size_t{1} << 46), Catch::Contains("no room for 67108864 MiB"));
+}

@@ -1,0 +1,159 @@
+// Whole runs on a device beside the same on the host: the loss of every step, and the parameters at the end.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/trace.h>
+#include <psring/common/device/device.h>
+#include <psring/worker/training.h>
+
+using namespace psring;
+using namespace psring::worker;
+
+namespace {
+
+struct Run {
+  std::vector<double> losses;
+  std::vector<float> parameters;
+  double accuracy = 0;
+  std::size_t booked = 0;
+  std::size_t predicted = 0;
+};
+
+class Losses final : public TrainObserver {
+ public:
+  explicit Losses(Run& run) : run_(run) {}
+  void on_step(const StepReport& report) override { run_.losses.push_back(report.loss); }
+  void on_evaluation(const Evaluation& evaluation) override {
+    run_.accuracy = static_cast<double>(evaluation.correct) / static_cast<double>(evaluation.rows);
+  }
+
+ private:
+  Run& run_;
+};
+
+Run train(JobOptions job, bool on_device) {
+  job.strategy = "single";
+  job.workers = 1;
+  job.device = on_device ? "cuda" : "cpu";
+  Registries registries;
+  register_builtins(registries);
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  const TrainSetup setup(job, registries, optimizers);
+  const std::unique_ptr<Device> device = on_device ? make_cuda_device(0) : nullptr;
+  MemoryLedger memory;
+  const SystemClock clock;
+  Trace trace(clock, false);
+  Training training(setup, {.memory = memory, .clock = clock, .trace = trace, .device = device.get(), .check = nullptr});
+  Run run;
+  Losses losses(run);
+  training.run(losses);
+  training.read([&](ConstElements values) {
+    std::vector<float> floats(values.size());
+    widen(values, floats);
+    run.parameters.insert(run.parameters.end(), floats.begin(), floats.end());
+  });
+  for (const auto& [category, bytes] : training.predict().worker_memory) {
+    run.booked += memory.peak_bytes(category);
+    run.predicted += bytes;
+  }
+  return run;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double sum = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(sum / norm);
+}
+
+JobOptions mlp() {
+  JobOptions job;
+  job.model = "mlp:20-24-7";
+  job.data = "synthetic:samples=64";
+  job.global_batch = 16;
+  job.steps = 10;
+  job.lr = 0.1;
+  job.seed = 5;
+  return job;
+}
+
+JobOptions gpt() {
+  JobOptions job = mlp();
+  job.model = "gpt:layers=2,dim=64,heads=1,context=20,vocab=50";
+  job.global_batch = 4;
+  job.steps = 6;
+  job.optimizer = "adamw";
+  job.lr = 0.003;
+  return job;
+}
+
+void check_like_host(const JobOptions& job, double tolerance) {
+  INFO(job.model << ", " << job.optimizer << ", " << job.precision);
+  const Run host = train(job, false);
+  const Run device = train(job, true);
+  REQUIRE(host.losses.size() == device.losses.size());
+  for (std::size_t i = 0; i < host.losses.size(); ++i) CHECK(device.losses[i] == Approx(host.losses[i]).epsilon(tolerance));
+  CHECK(distance(device.parameters, host.parameters) < tolerance);
+  CHECK(device.accuracy == Approx(host.accuracy).margin(tolerance < 1e-3 ? 1e-9 : 0.2));
+  CHECK(device.booked == device.predicted);
+  CHECK(train(job, true).parameters == device.parameters);
+}
+
+}  // namespace
+
+TEST_CASE("an MLP trains on a device as on the host") {
+  for (const char* optimizer : {"sgd", "momentum", "adam"}) {
+    JobOptions job = mlp();
+    job.optimizer = optimizer;
+    if (job.optimizer == "adam") job.lr = 0.003;
+    check_like_host(job, 1e-5);
+  }
+  JobOptions job = mlp();
+  job.model = "gelu-mlp:dim=24,layers=2";
+  check_like_host(job, 1e-5);
+}
+
+TEST_CASE("a GPT trains on a device as on the host") {
+  check_like_host(gpt(), 2e-5);
+  JobOptions job = gpt();
+  job.activation_checkpointing = "unit";
+  job.units = "block";
+  job.accumulate = 2;
+  job.clip_norm = 0.5;
+  check_like_host(job, 2e-5);
+}
+
+TEST_CASE("a GPT trains on a device in 16 bit, with a copy in f32 and a loss that is scaled") {
+  for (const char* precision : {"bf16", "f16"}) {
+    JobOptions job = gpt();
+    job.precision = precision;
+    check_like_host(job, 2e-2);
+    job.comm_dtype = "f32";
+    check_like_host(job, 2e-2);
+  }
+}
+
+TEST_CASE("virtual workers on a device, added up there") {
+  JobOptions job = mlp();
+  job.virtual_workers = 2;
+  check_like_host(job, 1e-5);
+}
+
+TEST_CASE("what has no form for a device is refused, and named") {
+  const auto refused = [](const char* what, auto change) {
+    JobOptions job = mlp();
+    change(job);
+    CHECK_THROWS_WITH(train(job, true), Catch::Contains("--device cuda") && Catch::Contains(what));
+  };
+  refused("norms.0", [](JobOptions& job) { job.model = "bn-mlp:20-24-7"; });
+  refused("--optimizer lamb", [](JobOptions& job) { job.optimizer = "lamb"; });
+}

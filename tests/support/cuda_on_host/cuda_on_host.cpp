@@ -1,0 +1,318 @@
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <cuda_runtime.h>
+
+namespace cuda_on_host {
+
+void die(const char* what) {
+  std::fprintf(stderr, "cuda_on_host: %s\n", what);
+  std::abort();
+}
+
+namespace {
+
+// ------------------------------------------------------------------------------------------------ device memory
+
+/// One range of addresses, which can be touched as long as somebody is inside.
+class DeviceMemory {
+ public:
+  static constexpr std::size_t kBytes = std::size_t{1} << 30;
+  static constexpr std::size_t kAlignment = 256;
+
+  DeviceMemory() {
+    base_ = static_cast<std::byte*>(
+        ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (base_ == MAP_FAILED) die("no addresses for device memory");
+  }
+
+  void* allocate(std::size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;  // and a gap
+    std::size_t begin = 0;
+    for (const auto& [offset, taken] : taken_) {
+      if (offset - begin >= size) break;
+      begin = offset + taken;
+    }
+    if (begin + size > kBytes) return nullptr;
+    taken_.emplace(begin, size);
+    enter_locked();
+    std::memset(base_ + begin, 0xff, size);  // NaN, in every type
+    leave_locked();
+    return base_ + begin;
+  }
+  bool free(void* memory) {
+    const std::scoped_lock lock(mutex_);
+    return taken_.erase(static_cast<std::size_t>(static_cast<std::byte*>(memory) - base_)) == 1;
+  }
+  std::size_t free_bytes() {
+    const std::scoped_lock lock(mutex_);
+    std::size_t bytes = kBytes;
+    for (const auto& [offset, taken] : taken_) bytes -= taken;
+    return bytes;
+  }
+  void enter() {
+    const std::scoped_lock lock(mutex_);
+    enter_locked();
+  }
+  void leave() {
+    const std::scoped_lock lock(mutex_);
+    leave_locked();
+  }
+
+ private:
+  void enter_locked() {
+    if (inside_++ == 0) ::mprotect(base_, kBytes, PROT_READ | PROT_WRITE);
+  }
+  void leave_locked() {
+    if (--inside_ == 0) ::mprotect(base_, kBytes, PROT_NONE);
+  }
+
+  std::mutex mutex_;
+  std::byte* base_ = nullptr;
+  std::size_t inside_ = 0;
+  std::map<std::size_t, std::size_t> taken_;
+};
+
+DeviceMemory& device() {
+  static auto* const memory = new DeviceMemory;  // as long as the process: whoever frees last may be static, too
+  return *memory;
+}
+
+struct Inside {
+  Inside() { device().enter(); }
+  ~Inside() { device().leave(); }
+};
+
+// ------------------------------------------------------------------------------------------------ threads of a block
+
+constexpr std::size_t kStack = 128 << 10;
+constexpr std::size_t kMostShared = 227 << 10;
+
+struct Barrier {
+  unsigned expected = 0;
+  unsigned arrived = 0;
+  std::uint64_t passed = 0;
+
+  /// A thread that ends is not waited for any more.
+  void without_one() {
+    --expected;
+    if (expected > 0 && arrived == expected) pass();
+  }
+  void pass() {
+    arrived = 0;
+    ++passed;
+  }
+};
+
+/// A block's threads as contexts of one host thread, which go on in turn.
+class Block {
+ public:
+  void run(dim3 block, const std::function<void()>& body) {
+    const unsigned threads = block.x * block.y * block.z;
+    if (threads == 0 || threads > 1024) die("a block of more than 1024 threads, or none");
+    while (fibers_.size() < threads) fibers_.push_back(std::make_unique<Fiber>());
+    body_ = &body;
+    const unsigned warps = (threads + kWarp - 1) / kWarp;
+    all_ = {threads, 0, 0};
+    warps_.assign(warps, {});
+    slots_.assign(warps * kWarp, 0);
+    for (unsigned w = 0; w < warps; ++w) warps_[w].expected = std::min(kWarp, threads - w * kWarp);
+    for (unsigned t = 0; t < threads; ++t) {
+      Fiber& fiber = *fibers_[t];
+      fiber.index = {t % block.x, t / block.x % block.y, t / (block.x * block.y)};
+      fiber.barrier = nullptr;
+      fiber.done = false;
+    }
+    for (unsigned left = threads; left > 0;) {
+      bool went_on = false;
+      for (unsigned t = 0; t < threads; ++t) {
+        Fiber& fiber = *fibers_[t];
+        if (fiber.done || (fiber.barrier != nullptr && fiber.barrier->passed == fiber.waits_for)) continue;
+        went_on = true;
+        resume(t);
+        if (!fiber.done) continue;
+        --left;
+        all_.without_one();
+        warps_[t / kWarp].without_one();
+      }
+      if (!went_on) die("threads of a block wait for each other");
+    }
+  }
+
+  void wait(Barrier& barrier) {
+    Fiber& fiber = *fibers_[running_];
+    fiber.barrier = &barrier;
+    fiber.waits_for = barrier.passed;
+    if (++barrier.arrived == barrier.expected) barrier.pass();
+    while (barrier.passed == fiber.waits_for) pause(fiber);
+    fiber.barrier = nullptr;
+  }
+  Barrier& all() { return all_; }
+  Barrier& warp() { return warps_[running_ / kWarp]; }
+  unsigned running() const { return running_; }
+  std::uint64_t* slots() { return &slots_[running_ / kWarp * kWarp]; }
+
+ private:
+  struct Fiber {
+    uint3 index{};
+    bool begun = false;
+    bool done = false;
+    Barrier* barrier = nullptr;
+    std::uint64_t waits_for = 0;
+    ucontext_t context{};
+    jmp_buf at{};
+    std::unique_ptr<std::byte[]> stack = std::make_unique<std::byte[]>(kStack);
+  };
+
+  void resume(unsigned t) {
+    Fiber& fiber = *fibers_[t];
+    running_ = t;
+    threadIdx = fiber.index;
+    if (_setjmp(scheduler_) != 0) return;
+    if (fiber.begun) _longjmp(fiber.at, 1);
+    fiber.begun = true;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack = {fiber.stack.get(), 0, kStack};
+    fiber.context.uc_link = nullptr;
+    const auto self = reinterpret_cast<std::uintptr_t>(this);
+    makecontext(&fiber.context, reinterpret_cast<void (*)()>(&Block::enter), 2, static_cast<unsigned>(self),
+                static_cast<unsigned>(self >> 32));
+    setcontext(&fiber.context);
+  }
+  void pause(Fiber& fiber) {
+    if (_setjmp(fiber.at) == 0) _longjmp(scheduler_, 1);
+  }
+  static void enter(unsigned low, unsigned high) {
+    auto* self = reinterpret_cast<Block*>(std::uintptr_t{low} | std::uintptr_t{high} << 32);
+    for (;;) {
+      Fiber& fiber = *self->fibers_[self->running_];
+      (*self->body_)();
+      fiber.done = true;
+      self->pause(fiber);
+    }
+  }
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  const std::function<void()>* body_ = nullptr;
+  Barrier all_;
+  std::vector<Barrier> warps_;
+  std::vector<std::uint64_t> slots_;
+  unsigned running_ = 0;
+  jmp_buf scheduler_{};
+};
+
+thread_local Block block;
+thread_local std::vector<std::uint64_t> shared;
+
+}  // namespace
+
+void block_barrier() { block.wait(block.all()); }
+void warp_barrier() { block.wait(block.warp()); }
+unsigned lane() { return block.running() % kWarp; }
+void* dynamic_shared() { return shared.data(); }
+
+const std::uint64_t* exchange(std::uint64_t value) {
+  std::uint64_t* const slots = block.slots();
+  slots[lane()] = value;
+  warp_barrier();
+  return slots;
+}
+
+void run(dim3 grid, dim3 of_block, std::size_t shared_bytes, const std::function<void()>& thread) {
+  if (shared_bytes > kMostShared) die("more shared memory than a block has");
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) die("a grid without blocks");
+  if (grid.y > 65535 || grid.z > 65535) die("a grid whose y or z is above 65535");
+  const Inside inside;
+  shared.assign(shared_bytes / sizeof(std::uint64_t) + 2, ~std::uint64_t{0});
+  gridDim = grid;
+  blockDim = of_block;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        block.run(of_block, thread);
+      }
+}
+
+}  // namespace cuda_on_host
+
+struct cudaOnHostStream {};
+struct cudaOnHostEvent {};
+
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaSuccess ? "cudaSuccess" : error == cudaErrorNoDevice ? "cudaErrorNoDevice" : "cudaErrorMemoryAllocation";
+}
+const char* cudaGetErrorString(cudaError_t error) { return error == cudaErrorMemoryAllocation ? "out of memory" : "no error"; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"CUDA on the host", cuda_on_host::DeviceMemory::kBytes, cuda_on_host::kMostShared, 9, 0, 2, 1 << 20};
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  *memory = cuda_on_host::device().allocate(bytes);
+  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  if (memory != nullptr && !cuda_on_host::device().free(memory)) cuda_on_host::die("cudaFree of what is not allocated");
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = cuda_on_host::device().free_bytes();
+  *total = cuda_on_host::DeviceMemory::kBytes;
+  return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void*, std::size_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  *memory = std::malloc(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  const cuda_on_host::Inside inside;
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
+  const cuda_on_host::Inside inside;
+  std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new cudaOnHostStream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new cudaOnHostEvent;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }

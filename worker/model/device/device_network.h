@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <psring/common/base/memory_ledger.h>
+#include <psring/common/device/buffer.h>
+#include <psring/common/device/device.h>
+#include <psring/worker/model/device/device_layer.h>
+#include <psring/worker/model/network.h>
+
+namespace psring::worker {
+
+/// A network on a device: it queues what a pass takes and does not wait, but for a batch before the last one to be on
+/// the device, and for a loss when it is asked for. The gradient by the model's output takes the output's place.
+class DeviceNetwork final : public Network {
+ public:
+  /// Throws usage where a layer, or the loss, has no form for devices. REQUIRES: model, device and ledger outlive it.
+  DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options);
+
+  void begin(std::size_t batch) override;
+  Matrix input() override { return {input_.data(), shapes_[0].rows, shapes_[0].cols}; }
+  std::span<std::int32_t> targets() override { return {targets_.data(), batch_ * model_->rows_per_sample}; }
+  ConstElements output_of(std::size_t layer) const override { return activation(layer + 1); }
+
+  void forward_layer(std::size_t layer, std::span<const ConstElements> parameters, bool training = true,
+                     std::span<const std::span<float>> buffers = {}) override;
+  LossResult evaluate() override;
+  std::optional<LossResult> loss(float scale) override;
+  LossResult loss_after() override;
+  void backward_layer(std::size_t layer, std::span<const ConstElements> parameters,
+                      std::span<const BoundGradient> gradients) override;
+
+ private:
+  /// What a batch is on the device, in bytes from the beginning of one piece of memory.
+  struct Batch {
+    std::size_t values = 0;  ///< what is read of samples: activations, or token ids as i32
+    std::size_t targets = 0;
+    std::size_t distinct = 0;  ///< as TokenRows has them, from here on
+    std::size_t begin = 0;
+    std::size_t rows = 0;
+    std::size_t bytes = 0;
+  };
+  /// Pinned memory, which the device has read once it has reached the mark.
+  struct Slot {
+    std::shared_ptr<std::byte> memory;
+    Device::Mark read = 0;
+  };
+
+  void upload();
+  void check_targets() const;
+  std::size_t sort_tokens(std::byte* to);
+  DeviceTokens tokens() const;
+  const std::int32_t* on_device(std::size_t offset) const;
+  Elements at(const Place& place) const;
+  Elements activation(std::size_t i) const { return activations_[i].subspan(0, shapes_[i].elements()); }
+  Elements gradient(std::size_t i) const;
+  float* saved(std::size_t layer) const { return reinterpret_cast<float*>(saved_[layer].data()); }
+  Elements first(const Elements& of, std::size_t count) const { return of.subspan(0, count); }
+
+  Device& device_;
+  const DType type_;  ///< of activations
+  std::vector<std::unique_ptr<DeviceLayer>> forms_;  ///< by layer
+  Loss::OnDevice loss_form_;
+  Buffer memory_;
+  std::vector<Elements> activations_;
+  std::vector<Elements> saved_;
+  std::vector<Elements> saved_activations_;
+  Elements gradients_[2];
+  Elements scratch_;
+
+  std::vector<float> input_;  ///< the host's
+  std::vector<std::int32_t> targets_;
+  Batch places_;
+  Buffer on_device_;
+  Slot slots_[2];
+  std::size_t turn_ = 0;
+  bool uploaded_ = false;
+  std::size_t distinct_ = 0;
+
+  Buffer sums_;                        ///< LossSums
+  std::shared_ptr<std::byte> result_;  ///< as the host reads it, from the mark on
+  Device::Mark told_ = 0;
+};
+
+}  // namespace psring::worker

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include <psring/worker/model/device/device_layer.h>
+#include <psring/worker/model/gpt_layers.h>
+
+namespace psring::worker {
+
+// The layers of gpt_layers.h on a device. What GELU gives is kept beside what goes into it; layer norms' outputs are
+// made again.
+
+std::unique_ptr<DeviceLayer> make_device_embedding(const GptShape& shape);
+std::unique_ptr<DeviceLayer> make_device_attention_half(const GptShape& shape);
+std::unique_ptr<DeviceLayer> make_device_mlp_half(const GptShape& shape);
+std::unique_ptr<DeviceLayer> make_device_head(const GptShape& shape);
+
+}  // namespace psring::worker
