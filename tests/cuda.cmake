@@ -14,6 +14,22 @@ target_link_libraries(psring_cuda_on_host PRIVATE psring_flags fmt::fmt)
 psring_test(cuda_test LABELS unit LINKS psring::common SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 psring_test(device_training_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 
+# The same on a GPU, with the module.
+function(psring_gpu_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE psring_flags psring_test_main ${ARG_LINKS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_dependencies(${name} psring_cuda)
+  add_test(NAME ${name} COMMAND sh -c "[ -e /dev/nvidiactl ] || { echo 'SKIPPED: there is no GPU'; exit 0; }; exec \"$0\""
+           $<TARGET_FILE:${name}>)
+  set_tests_properties(${name} PROPERTIES LABELS gpu TIMEOUT 300 SKIP_REGULAR_EXPRESSION "^SKIPPED: " RUN_SERIAL ON)
+endfunction()
+if(PSRING_CUDA_FOUND)
+  psring_gpu_test(cuda_gpu_test SOURCES cuda_test.cpp LINKS psring::common)
+  psring_gpu_test(device_training_gpu_test SOURCES device_training_test.cpp LINKS psring::worker)
+endif()
+
 # The front door as it is where there is no toolkit.
 add_executable(psring_without_cuda ${PROJECT_SOURCE_DIR}/cli/main.cpp ${PROJECT_SOURCE_DIR}/common/device/no_cuda.cpp)
 target_link_libraries(psring_without_cuda PRIVATE psring::cli psring_flags)
