@@ -8,6 +8,7 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/trace.h>
 #include <psring/common/device/device.h>
+#include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/training.h>
 
 using namespace psring;
@@ -146,6 +147,21 @@ TEST_CASE("virtual workers on a device, added up there") {
   JobOptions job = mlp();
   job.virtual_workers = 2;
   check_like_host(job, 1e-5);
+}
+
+TEST_CASE("a run on a device goes on from a checkpoint, wherever that was made, to the bits of one that was not disturbed") {
+  JobOptions job = gpt();
+  job.precision = "bf16";
+  const Run whole = train(job, true);
+  const test::TemporaryFolder folder;
+  JobOptions saving = job;
+  saving.checkpoint_every = 3;
+  saving.checkpoint_dir = folder.path();
+  CHECK(train(saving, true).parameters == whole.parameters);
+  JobOptions resumed = job;
+  resumed.resume = folder.file("step-00000003");
+  CHECK(train(resumed, true).parameters == whole.parameters);
+  CHECK(distance(train(resumed, false).parameters, whole.parameters) < 2e-2);
 }
 
 TEST_CASE("what has no form for a device is refused, and named") {
