@@ -17,8 +17,8 @@
 #include <psring/common/base/rng.h>
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/flat_parameters.h>
-#include <psring/worker/model/mlp.h>
 #include <psring/worker/model/host_network.h>
+#include <psring/worker/model/mlp.h>
 
 namespace psring::bench {
 namespace {

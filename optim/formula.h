@@ -31,11 +31,11 @@ constexpr unsigned slots_of(Rule rule) {
 struct Formula {
   Rule rule = Rule::sgd;
   float lr = 0;
-  float scale = 1;   ///< of the gradient, first
-  float decay = 0;   ///< of weights
-  float keep = 0;    ///< of the first slot: momentum; beta1; of squares
-  float take = 0;    ///< of what is added to it
-  float keep2 = 0;   ///< of Adam's second slot
+  float scale = 1;  ///< of the gradient, first
+  float decay = 0;  ///< of weights
+  float keep = 0;   ///< of the first slot: momentum; beta1; of squares
+  float take = 0;   ///< of what is added to it
+  float keep2 = 0;  ///< of Adam's second slot
   float take2 = 0;
   float eps = 0;
   float shrink = 1;  ///< 1 - lr * decay

@@ -19,10 +19,8 @@ class Sgd final : public Optimizer {
     apply_formula<Rule::sgd>(*formula(update), parameters, gradient, state, out);
   }
   std::optional<Formula> formula(const Update& update) const override {
-    return Formula{.rule = Rule::sgd,
-                   .lr = update.lr,
-                   .scale = update.gradient_scale,
-                   .decay = static_cast<float>(weight_decay_)};
+    return Formula{
+        .rule = Rule::sgd, .lr = update.lr, .scale = update.gradient_scale, .decay = static_cast<float>(weight_decay_)};
   }
 
  private:

@@ -99,7 +99,8 @@ Values product_of(const Gemm& s, const Values& a, const Values& b) {
   for (std::size_t i = 0; i < s.m; ++i)
     for (std::size_t j = 0; j < s.n; ++j)
       for (std::size_t k = 0; k < s.k; ++k)
-        c[i * s.n + j] += (s.transpose_a ? a[k * s.m + i] : a[i * s.k + k]) * (s.transpose_b ? b[j * s.k + k] : b[k * s.n + j]);
+        c[i * s.n + j] +=
+            (s.transpose_a ? a[k * s.m + i] : a[i * s.k + k]) * (s.transpose_b ? b[j * s.k + k] : b[k * s.n + j]);
   return c;
 }
 
@@ -510,6 +511,22 @@ TEST_CASE("losses on a device, whose gradients take the outputs' place") {
       CHECK(said().loss == Approx(squares).epsilon(1e-5));
       check_close(again.get(), squares_gradient, type);
     }
+}
+
+TEST_CASE("logits that overflowed downwards have no probability") {
+  Values y(600, -INFINITY);
+  y[0] = 0;
+  y[3] = 1;
+  y[500] = 2;
+  const OnDevice out(DType::f16, y);
+  const OnDevice targets(DType::f32, Values{0});  // the bits of class 0, too
+  const OnDevice sums(DType::f32, sizeof(LossSums) / sizeof(float));
+  device().kernels().loss({1, 600}, targets.as<std::int32_t>(), 1, out, sums.as<LossSums>());
+  LossSums result;
+  device().copy_bytes(sums.as<void>(), &result, sizeof(result));
+  device().wait(device().mark());
+  CHECK(result.loss == Approx(std::log(1 + std::exp(1.0) + std::exp(2.0))));
+  CHECK(out.get()[1] == 0);
 }
 
 TEST_CASE("a loss that is not a number is said to be none") {

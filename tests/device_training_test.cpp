@@ -49,7 +49,8 @@ Run train(JobOptions job, bool on_device) {
   MemoryLedger memory;
   const SystemClock clock;
   Trace trace(clock, false);
-  Training training(setup, {.memory = memory, .clock = clock, .trace = trace, .device = device.get(), .check = nullptr});
+  Training training(setup,
+                    {.memory = memory, .clock = clock, .trace = trace, .device = device.get(), .check = nullptr});
   Run run;
   Losses losses(run);
   training.run(losses);
@@ -102,7 +103,8 @@ void check_like_host(const JobOptions& job, double tolerance) {
   const Run host = train(job, false);
   const Run device = train(job, true);
   REQUIRE(host.losses.size() == device.losses.size());
-  for (std::size_t i = 0; i < host.losses.size(); ++i) CHECK(device.losses[i] == Approx(host.losses[i]).epsilon(tolerance));
+  for (std::size_t i = 0; i < host.losses.size(); ++i)
+    CHECK(device.losses[i] == Approx(host.losses[i]).epsilon(tolerance));
   CHECK(distance(device.parameters, host.parameters) < tolerance);
   CHECK(device.accuracy == Approx(host.accuracy).margin(tolerance < 1e-3 ? 1e-9 : 0.2));
   CHECK(device.booked == device.predicted);
@@ -149,7 +151,8 @@ TEST_CASE("virtual workers on a device, added up there") {
   check_like_host(job, 1e-5);
 }
 
-TEST_CASE("a run on a device goes on from a checkpoint, wherever that was made, to the bits of one that was not disturbed") {
+TEST_CASE(
+    "a run on a device goes on from a checkpoint, wherever that was made, to the bits of one that was not disturbed") {
   JobOptions job = gpt();
   job.precision = "bf16";
   const Run whole = train(job, true);

@@ -12,8 +12,8 @@
 #include <psring/worker/model/attention.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/gpt.h>
-#include <psring/worker/model/layer_norm.h>
 #include <psring/worker/model/host_network.h>
+#include <psring/worker/model/layer_norm.h>
 #include <psring/worker/model/vector_math.h>
 
 using namespace psring;

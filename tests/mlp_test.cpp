@@ -16,10 +16,10 @@
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/gelu.h>
+#include <psring/worker/model/host_network.h>
 #include <psring/worker/model/linear.h>
 #include <psring/worker/model/loss.h>
 #include <psring/worker/model/mlp.h>
-#include <psring/worker/model/host_network.h>
 
 using namespace psring;
 using namespace psring::worker;

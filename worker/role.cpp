@@ -54,7 +54,7 @@ class OwnServer {
 struct Memory {
   explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
 
-  std::optional<Trace> trace;     ///< outlives what flies in it
+  std::optional<Trace> trace;  ///< outlives what flies in it
   std::unique_ptr<Device> device;
   std::shared_ptr<Arena>& arena;  ///< shared with the group of the host
   std::optional<ring::RingLinks> links;

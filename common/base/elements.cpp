@@ -39,13 +39,13 @@ void narrow(std::span<const float> from, Elements to) {
   }
 }
 
-void round_to(DType type, Elements all) {
-  if (all.processor() != nullptr) return all.processor()->round(type, all);
+void round_to(DType type, Elements values) {
+  if (values.processor() != nullptr) return values.processor()->round(type, values);
   if (type == DType::f32) return;
-  const std::span<float> values = all.as<float>();
+  const std::span<float> all = values.as<float>();
   std::uint16_t block[kElementsBlock];
-  for (std::size_t begin = 0; begin < values.size(); begin += kElementsBlock) {
-    const std::span<float> part = values.subspan(begin, std::min(kElementsBlock, values.size() - begin));
+  for (std::size_t begin = 0; begin < all.size(); begin += kElementsBlock) {
+    const std::span<float> part = all.subspan(begin, std::min(kElementsBlock, all.size() - begin));
     const Elements rounded(reinterpret_cast<std::byte*>(block), part.size(), type);
     narrow(part, rounded);
     widen(rounded, part);

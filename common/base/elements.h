@@ -83,8 +83,8 @@ using ConstElements = BasicElements<const std::byte>;
 class Processor {
  public:
   virtual ~Processor() = default;
-  /// From the host or here, to the host or here; rounded where types differ, and both lie here. On return the host's may
-  /// be read, or written again.
+  /// From the host or here, to the host or here; rounded where types differ, and both lie here. On return the host's
+  /// may be read, or written again.
   virtual void copy(ConstElements from, Elements to) = 0;
   /// As the functions of these names; all of it here.
   virtual void multiply(Elements values, float factor) = 0;

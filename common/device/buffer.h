@@ -53,9 +53,7 @@ class Buffer {
   std::span<const T> as() const {
     return const_cast<Buffer*>(this)->as<T>();
   }
-  Elements elements(DType type) {
-    return {bytes_.data(), bytes_.size() / psring::size_bytes(type), type, processor()};
-  }
+  Elements elements(DType type) { return {bytes_.data(), bytes_.size() / psring::size_bytes(type), type, processor()}; }
 
  private:
   void swap(Buffer& other) noexcept;

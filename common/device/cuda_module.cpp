@@ -1,7 +1,7 @@
-#include <dlfcn.h>
-
 #include <filesystem>
 #include <string>
+
+#include <dlfcn.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/cuda_module.h>
@@ -34,9 +34,9 @@ void* load_module() {
 
 }  // namespace
 
-/// It is never unloaded: CUDA keeps threads.
+/// It is loaded with the first call, and never unloaded: CUDA keeps threads.
 void* cuda_symbol(const char* name) {
-  static void* const module = load_module();
+  void* const module = load_module();
   void* const found = ::dlsym(module, name);
   if (found == nullptr) fail(ErrorKind::usage, "--device cuda: {}: of another version than this program", kModule);
   return found;

@@ -9,7 +9,8 @@
 
 namespace psring {
 
-/// out = then(op(A) op(B) + added + bias), row-major as Gemm says. Sums are f32's; what is written is rounded once.
+/// out = then(op(A) op(B) + added + bias), row-major as Gemm says. Sums are f32's; what is written is rounded once, or
+/// where no kernel does all of it, once more for the product.
 struct Product {
   enum class Then : std::uint8_t {
     nothing,
@@ -61,8 +62,8 @@ struct LossSums {
 };
 
 /// What layers compute with on a device, from elements and to elements in its memory. Activations, their gradients and
-/// parameters have one type; a parameter's gradient may be f32 all the same. Calls are queued in their order and return
-/// at once. Deterministic: the same shapes and inputs give the same bits. A gradient is overwritten where `beta` is 0,
+/// parameters have one type; a parameter's gradient may be f32 all the same. Calls are queued in their order and do not
+/// wait, but where one needs more memory for its own than any before it. Deterministic: the same shapes and inputs give the same bits. A gradient is overwritten where `beta` is 0,
 /// and added to what is there where it is 1.
 class TensorKernels {
  public:
@@ -106,7 +107,7 @@ class TensorKernels {
   /// y = GELU(x).
   virtual void gelu(ConstElements x, Elements y) = 0;
 
-  /// Adds up a batch's loss over its rows into *sums. Where `scale` is not 0, y becomes the gradient of scale times
+  /// *sums = a batch's loss, summed over its rows. Where `scale` is not 0, y becomes the gradient of scale times
   /// that sum. `targets`: a class a row; null: the mean square of each row is its loss (see worker/model/loss.h).
   virtual void loss(Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums) = 0;
 };

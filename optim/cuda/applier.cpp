@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
 #include <psring/common/device/cuda/device.h>
@@ -24,7 +26,8 @@ class CudaApplier final : public DeviceApplier {
     check(sums.size() == (values.size() + kCut - 1) / kCut, "{} sums of {} elements", sums.size(), values.size());
     if (sums.empty()) return;
     if (sums.size() > room_) {
-      if (sums_ != nullptr) device_.free(sums_);
+      if (sums_ != nullptr) device_.free(std::exchange(sums_, nullptr));
+      room_ = 0;
       sums_ = device_.allocate(sums.size_bytes());
       room_ = sums.size();
     }

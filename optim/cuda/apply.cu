@@ -129,8 +129,8 @@ cudaError_t square_sums(const psring::cuda::Queue& queue, ConstElements values, 
   const std::size_t blocks = (values.size() + kCut - 1) / kCut;
   psring::cuda::with_type(values.type(), [&](auto type) {
     using T = decltype(type);
-    error = psring::cuda::launch(queue, &square_kernel<T>, psring::cuda::blocks_for(queue, blocks * kLanes, 256), 256, 0,
-                                 values.size(), blocks, reinterpret_cast<const T*>(values.data()), sums);
+    error = psring::cuda::launch(queue, &square_kernel<T>, psring::cuda::blocks_for(queue, blocks * kLanes, 256), 256,
+                                 0, values.size(), blocks, reinterpret_cast<const T*>(values.data()), sums);
   });
   return error;
 }

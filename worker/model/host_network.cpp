@@ -66,8 +66,8 @@ HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& led
     kept.push_back({layer.saved_floats(shapes[i]), layer.saved_activations(shapes[i])});
     most_scratch = std::max(most_scratch, layer.scratch_floats(shapes[i]));
     // Of backward, which is lent the most: x, dx, y, dy, what was saved, parameters and their gradients.
-    std::size_t copies = 2 * copied(shapes[i + 1].elements(), types.activations) +
-                         copied(kept[i].activations, types.activations);
+    std::size_t copies =
+        2 * copied(shapes[i + 1].elements(), types.activations) + copied(kept[i].activations, types.activations);
     if (i > 0) copies += 2 * copied(shapes[i].elements(), types.activations);
     for (const TensorSpec& tensor : layer.tensors())
       copies += copied(tensor.elements(), types.parameters) +
@@ -75,7 +75,8 @@ HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& led
     most_copies = std::max(most_copies, copies);
   }
   Places places = place_layers(kept, types.activations, DType::f32, kAlign);
-  const Place gradients[2] = {places.add(most_gradient, types.activations), places.add(most_gradient, types.activations)};
+  const Place gradients[2] = {places.add(most_gradient, types.activations),
+                              places.add(most_gradient, types.activations)};
   const Place scratch = places.add(most_scratch, DType::f32);
   const Place copies = places.add(most_copies, DType::f32);
 
@@ -115,7 +116,7 @@ ConstMatrix HostNetwork::matrix(std::span<const float> values, std::size_t i) co
 }
 
 void HostNetwork::forward_layer(std::size_t layer, std::span<const ConstElements> parameters, bool training,
-                            std::span<const std::span<float>> buffers) {
+                                std::span<const std::span<float>> buffers) {
   Loan loan(copies_);
   std::vector<std::span<const float>> lent;
   for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));
@@ -128,7 +129,9 @@ void HostNetwork::forward_layer(std::size_t layer, std::span<const ConstElements
   held_ = layer;
 }
 
-std::span<const std::int32_t> HostNetwork::wanted() const { return {targets_.data(), batch_ * model_->rows_per_sample}; }
+std::span<const std::int32_t> HostNetwork::wanted() const {
+  return {targets_.data(), batch_ * model_->rows_per_sample};
+}
 
 LossResult HostNetwork::evaluate() {
   Loan loan(copies_);
@@ -145,7 +148,7 @@ std::optional<LossResult> HostNetwork::loss(float scale) {
 }
 
 void HostNetwork::backward_layer(std::size_t layer, std::span<const ConstElements> parameters,
-                             std::span<const BoundGradient> gradients) {
+                                 std::span<const BoundGradient> gradients) {
   Loan loan(copies_);
   std::vector<std::span<const float>> lent;
   for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));

@@ -4,8 +4,8 @@
 #include <fmt/core.h>
 
 #include <psring/common/base/error.h>
-#include <psring/worker/model/gelu.h>
 #include <psring/worker/model/device/gpt_layers.h>
+#include <psring/worker/model/gelu.h>
 #include <psring/worker/model/gpt_layers.h>
 #include <psring/worker/model/layer_norm.h>
 #include <psring/worker/model/products.h>

@@ -20,9 +20,8 @@ namespace psring::worker {
 /// and for layerwise rules) they tell each other; sums are exact, so no partition changes them.
 class LocalOptimizer {
  public:
-  /// `owners`: who shares the units; null: this process has them whole. `device`: in whose memory units lie, and what is
-  /// kept here; null: the host's.
-  /// REQUIRES: a layout for as many owners; rule, layout and owners outlive it.
+  /// `owners`: who shares the units; null: this process has them whole. `device`: in whose memory units lie, and what
+  /// is kept here; null: the host's. REQUIRES: a layout for as many owners; rule, layout and owners outlive it.
   LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
                  ring::ProcessGroup* owners = nullptr, Device* device = nullptr);
 

@@ -113,7 +113,7 @@ struct Context {
   /// --shard-group: which group each worker is in, by rank; as many in each as the layout has owners. Empty: one is
   /// all.
   std::span<const std::size_t> shard_groups = {};
-  Arena* arena = nullptr;  ///< where peers of this host can read and write; null where there are none
+  Arena* arena = nullptr;    ///< where peers of this host can read and write; null where there are none
   Device* device = nullptr;  ///< that computes, and whose memory holds what the strategy makes; null: the host
   MemoryLedger& memory;
   const Clock& clock;

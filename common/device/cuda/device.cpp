@@ -42,7 +42,7 @@ class Marks {
 
   Device::Mark record(cudaStream_t stream) {
     cudaEvent_t event = nullptr;
-    if (!recorded_.empty() && cudaEventQuery(recorded_.begin()->second) == cudaSuccess) {
+    if (!recorded_.empty() && reached(recorded_.begin()->second)) {
       event = recorded_.begin()->second;
       recorded_.erase(recorded_.begin());
     } else {
@@ -60,6 +60,15 @@ class Marks {
   }
 
  private:
+  static bool reached(cudaEvent_t event) {
+    const cudaError_t error = cudaEventQuery(event);
+    if (error == cudaErrorNotReady)
+      cudaGetLastError();  // it is not an error of the next call
+    else
+      check_call(error, "cudaEventQuery");
+    return error == cudaSuccess;
+  }
+
   std::map<Device::Mark, cudaEvent_t> recorded_;
   Device::Mark last_ = 0;
 };
@@ -93,8 +102,7 @@ class CudaDevice final : public Device, public TensorKernels {
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess)
       fail(ErrorKind::usage, "--device cuda: no GPU: {} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
-    if (index >= static_cast<std::size_t>(count))
-      fail(ErrorKind::usage, "--device cuda: GPU {} of {}", index, count);
+    if (index >= static_cast<std::size_t>(count)) fail(ErrorKind::usage, "--device cuda: GPU {} of {}", index, count);
     check_call(cudaSetDevice(static_cast<int>(index)), "cudaSetDevice");
     cudaDeviceProp properties{};
     check_call(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "cudaGetDeviceProperties");
@@ -159,7 +167,9 @@ class CudaDevice final : public Device, public TensorKernels {
     copy_bytes(from.data(), to.data(), from.size_bytes());
     check_call(cudaStreamSynchronize(queue_.stream), "cudaStreamSynchronize");
   }
-  void multiply(Elements values, float factor) override { launched(cuda::multiply(queue_, values, factor), "multiply"); }
+  void multiply(Elements values, float factor) override {
+    launched(cuda::multiply(queue_, values, factor), "multiply");
+  }
   void add(Elements sum, ConstElements values) override { launched(cuda::add(queue_, sum, values), "add"); }
   void round(DType type, Elements values) override {
     if (type != values.type()) launched(round_values(queue_, type, values), "round");

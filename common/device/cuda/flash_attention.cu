@@ -94,9 +94,9 @@ __device__ void add_rows(const float (&weights)[kRows / 8][4], const T* rows, fl
   const unsigned lane = threadIdx.x % kLanes;
 #pragma unroll
   for (unsigned j = 0; j < kRows / 8; j += 2) {
-    const std::uint32_t left[4] = {
-        pair_of<T>(weights[j][0], weights[j][1]), pair_of<T>(weights[j][2], weights[j][3]),
-        pair_of<T>(weights[j + 1][0], weights[j + 1][1]), pair_of<T>(weights[j + 1][2], weights[j + 1][3])};
+    const std::uint32_t left[4] = {pair_of<T>(weights[j][0], weights[j][1]), pair_of<T>(weights[j][2], weights[j][3]),
+                                   pair_of<T>(weights[j + 1][0], weights[j + 1][1]),
+                                   pair_of<T>(weights[j + 1][2], weights[j + 1][3])};
 #pragma unroll
     for (unsigned n = 0; n < kDim / 8; n += 2) {
       std::uint32_t right[4];
@@ -119,7 +119,7 @@ __device__ void store_rows(const float (&sums)[kDim / 8][4], const float (&facto
     if (row >= to.rows) continue;
     for (unsigned n = 0; n < kDim / 8; ++n) {
       const std::uint32_t pair = pair_of<T>(sums[n][2 * half] * factor[half], sums[n][2 * half + 1] * factor[half]);
-      memcpy(to.base + row * to.stride + n * 8 + lane % 4 * 2, &pair, sizeof(pair));
+      *reinterpret_cast<std::uint32_t*>(to.base + row * to.stride + n * 8 + lane % 4 * 2) = pair;
     }
   }
 }
@@ -155,7 +155,7 @@ struct Tiles {
 };
 
 template <unsigned kDim>
-constexpr std::size_t kSharedElements = 2 * kOwn * kStride<kDim> + 4 * kOther<kDim> * kStride<kDim>;
+constexpr std::size_t kSharedElements = 2 * kOwn* kStride<kDim> + 4 * kOther<kDim>* kStride<kDim>;
 
 template <unsigned kDim, class T>
 __global__ void __launch_bounds__(kThreads)

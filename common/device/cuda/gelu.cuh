@@ -11,9 +11,7 @@ namespace psring::cuda {
 inline constexpr float kGeluScale = 0.7978845608028654F;  ///< sqrt(2 / pi)
 inline constexpr float kGeluCube = 0.044715F;
 
-__device__ inline float gelu_of(float x) {
-  return 0.5F * x * (1.0F + tanhf(kGeluScale * (x + kGeluCube * x * x * x)));
-}
+__device__ inline float gelu_of(float x) { return 0.5F * x * (1.0F + tanhf(kGeluScale * (x + kGeluCube * x * x * x))); }
 
 __device__ inline float gelu_slope(float x) {
   const float t = tanhf(kGeluScale * (x + kGeluCube * x * x * x));

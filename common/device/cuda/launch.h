@@ -15,7 +15,7 @@ namespace psring::cuda {
 
 inline constexpr auto kNoKernel = static_cast<cudaError_t>(98);  // cudaErrorInvalidDeviceFunction
 
-/// 8 blocks' worth of threads hide memory's latency on a multiprocessor; loops with a stride do the rest.
+/// Where work is queued, and on how many multiprocessors it runs.
 struct Queue {
   cudaStream_t stream = nullptr;
   unsigned multiprocessors = 1;

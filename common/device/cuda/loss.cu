@@ -52,7 +52,7 @@ __global__ void cross_entropy_kernel(std::size_t cols, bool wide, const std::int
     nan = nan || x != x;
     if (x > part.largest) {
       part = {x, part.sum * expf(part.largest - x) + 1, static_cast<unsigned>(j)};
-    } else {
+    } else if (x != -INFINITY) {
       part.sum += expf(x - part.largest);
     }
   };
@@ -133,10 +133,10 @@ cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, fl
     using T = decltype(type);
     T* const values = reinterpret_cast<T*>(y.data());
     const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(values);
-    error = targets == nullptr ? launch(queue, &mean_square_kernel<T>, rows, kThreads, 0, shape.cols, scale, values,
-                                        scratch)
-                               : launch(queue, &cross_entropy_kernel<T>, rows, kThreads, 0, shape.cols, wide, targets,
-                                        scale, values, scratch);
+    error = targets == nullptr
+                ? launch(queue, &mean_square_kernel<T>, rows, kThreads, 0, shape.cols, scale, values, scratch)
+                : launch(queue, &cross_entropy_kernel<T>, rows, kThreads, 0, shape.cols, wide, targets, scale, values,
+                         scratch);
   });
   return error != cudaSuccess ? error : launch(queue, &total_kernel, 1, kThreads, 0, shape.rows, scratch, sums);
 }

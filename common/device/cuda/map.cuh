@@ -49,6 +49,7 @@ __global__ void map_kernel(std::size_t size, bool wide, const A* a, const B* b, 
 /// `b` may be empty. REQUIRES: equal sizes.
 template <class F>
 cudaError_t map(const Queue& queue, ConstElements a, ConstElements b, Elements out, F f) {
+  if (a.size() != out.size() || (!b.empty() && b.size() != out.size())) return cudaErrorInvalidValue;
   if (out.empty()) return cudaSuccess;
   cudaError_t error = kNoKernel;
   const bool wide = aligned(a.data()) && aligned(b.data()) && aligned(out.data());

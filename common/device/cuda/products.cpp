@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -47,21 +48,23 @@ class Layout {
 };
 
 /// Fused with the product?
-bool wants_epilogue(const Product& product) {
-  return !product.bias.empty() || product.then != Product::Then::nothing;
-}
+bool wants_epilogue(const Product& product) { return !product.bias.empty() || product.then != Product::Then::nothing; }
 
+/// Nothing: no kernel is asked for. Those with GELU are for 16 bit alone, as how exact their tanh is is not said, and
+/// `kept` has to have rows of a multiple of 8.
 std::optional<cublasLtEpilogue_t> epilogue_of(const Product& product) {
   const bool bias = !product.bias.empty();
+  const bool gelu = product.out.type() != DType::f32 && product.shape.n % 8 == 0;
   switch (product.then) {
     case Product::Then::nothing:
       return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     case Product::Then::relu:
       return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case Product::Then::gelu:
+      if (!gelu) return std::nullopt;
       return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     case Product::Then::times_gelu_gradient:
-      if (bias) return std::nullopt;
+      if (!gelu || bias) return std::nullopt;
       return CUBLASLT_EPILOGUE_DGELU;
   }
   return std::nullopt;
@@ -88,13 +91,14 @@ class Plan {
     if (!p.bias.empty()) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.bias.type()));
     if (!p.kept.empty()) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(p.shape.n));
     point(p);
-    found_ = find(handle, p);
+    find(handle, p);
   }
   ~Plan() { cublasLtMatmulDescDestroy(description_); }
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  bool found() const { return found_; }
+  /// CUBLAS_STATUS_SUCCESS, or why there is no kernel for it.
+  cublasStatus_t status() const { return status_; }
 
   void run(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
     point(p);
@@ -119,7 +123,7 @@ class Plan {
     if (kept != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, kept);
   }
 
-  bool find(cublasLtHandle_t handle, const Product& p) {
+  void find(cublasLtHandle_t handle, const Product& p) {
     cublasLtMatmulPreference_t preference = nullptr;
     check_lt(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -132,14 +136,14 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
            p.added.empty() ? alignment_of(p.out.data()) : alignment_of(p.added.data()));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.out.data()));
+    // Sums that are split are added up in f32.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     cublasLtMatmulHeuristicResult_t result{};
     int count = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle, description_, b_, a_, out_, out_, preference, 1, &result, &count);
+    status_ = cublasLtMatmulAlgoGetHeuristic(handle, description_, b_, a_, out_, out_, preference, 1, &result, &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0) return false;
+    if (status_ == CUBLAS_STATUS_SUCCESS && count == 0) status_ = CUBLAS_STATUS_NOT_SUPPORTED;
     algorithm_ = result.algo;
-    return true;
   }
 
   Layout a_;
@@ -147,14 +151,14 @@ class Plan {
   Layout out_;
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_{};
-  bool found_ = false;
+  cublasStatus_t status_ = CUBLAS_STATUS_NOT_SUPPORTED;
 };
 
 }  // namespace
 
 struct Products::Plans {
   using Key = std::tuple<std::size_t, std::size_t, std::size_t, bool, bool, DType, DType, cublasLtEpilogue_t,
-                         std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+                         std::array<std::uint32_t, 6>>;
 
   Plans() { check_lt(cublasLtCreate(&handle), "cublasLtCreate"); }
   ~Plans() {
@@ -171,12 +175,10 @@ struct Products::Plans {
                   p.a.type(),
                   p.out.type(),
                   epilogue,
-                  alignment_of(p.a.data()),
-                  alignment_of(p.b.data()),
-                  alignment_of(p.out.data()),
-                  alignment_of(p.added.data())};
-    const auto [at, fresh] = by_key.try_emplace(key);
-    if (fresh) at->second = std::make_unique<Plan>(handle, p, epilogue);
+                  {alignment_of(p.a.data()), alignment_of(p.b.data()), alignment_of(p.out.data()),
+                   alignment_of(p.added.data()), alignment_of(p.bias.data()), alignment_of(p.kept.data())}};
+    auto at = by_key.find(key);
+    if (at == by_key.end()) at = by_key.emplace(key, std::make_unique<Plan>(handle, p, epilogue)).first;
     return *at->second;
   }
 
@@ -191,19 +193,22 @@ bool Products::run(const Product& product, void* workspace, cudaStream_t stream)
   check(product.shape.lda == 0 && product.shape.ldb == 0 && product.shape.ldc == 0, "matrices with gaps on a device");
   if (const auto epilogue = epilogue_of(product)) {
     Plan& plan = plans_->plan(product, *epilogue);
-    if (plan.found()) {
+    if (plan.status() == CUBLAS_STATUS_SUCCESS) {
       plan.run(plans_->handle, product, workspace, stream);
       return false;
     }
+    if (plan.status() != CUBLAS_STATUS_NOT_SUPPORTED && plan.status() != CUBLAS_STATUS_INVALID_VALUE)
+      check_lt(plan.status(), "cublasLtMatmulAlgoGetHeuristic");
   }
   Product plain = product;
   plain.bias = {};
   plain.then = Product::Then::nothing;
   plain.kept = {};
   Plan& plan = plans_->plan(plain, CUBLASLT_EPILOGUE_DEFAULT);
-  if (!plan.found())
-    fail(ErrorKind::bug, "cublasLtMatmulAlgoGetHeuristic: no product of {} x {} x {} in {}", product.shape.m,
-         product.shape.n, product.shape.k, name_of(product.a.type()));
+  if (plan.status() != CUBLAS_STATUS_SUCCESS)
+    fail(ErrorKind::bug, "cublasLtMatmulAlgoGetHeuristic: {}: a product of {} x {} x {} in {}",
+         cublasLtGetStatusString(plan.status()), product.shape.m, product.shape.n, product.shape.k,
+         name_of(product.a.type()));
   plan.run(plans_->handle, plain, workspace, stream);
   return wants_epilogue(product);
 }

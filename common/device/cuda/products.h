@@ -15,7 +15,7 @@ class Products {
   Products();
   ~Products();
 
-  /// `workspace`: of workspace_bytes, on the device. What of `product` is left undone (bias and `then`, after a product
+  /// `workspace`: of kWorkspaceBytes, on the device. What of `product` is left undone (bias and `then`, after a product
   /// that no fused kernel serves): true.
   bool run(const Product& product, void* workspace, cudaStream_t stream);
 

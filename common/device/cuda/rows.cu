@@ -13,43 +13,53 @@ constexpr unsigned kRowThreads = 256;
 constexpr unsigned kRowsAtOnce = kRowThreads / kWarp;  ///< of a block
 constexpr float kEpsilon = 1e-5F;
 
-constexpr unsigned kColumns = 32;    ///< of a block that sums over rows
-constexpr unsigned kLines = 8;       ///< of its threads
+constexpr unsigned kColumns = 32;     ///< of a block that sums over rows
+constexpr unsigned kLines = 8;        ///< of its threads
 constexpr std::size_t kChunks = 256;  ///< at most
 constexpr std::size_t kLeastChunk = 64;
 
-std::size_t rows_of_chunk(std::size_t rows) {
-  return std::max(kLeastChunk, (rows + kChunks - 1) / kChunks);
-}
+std::size_t rows_of_chunk(std::size_t rows) { return std::max(kLeastChunk, (rows + kChunks - 1) / kChunks); }
 std::size_t chunks_of(std::size_t rows) { return (rows + rows_of_chunk(rows) - 1) / rows_of_chunk(rows); }
 
-/// Calls body(column, value) for each column that this lane has; 16 bytes at a time where `wide`.
-template <class T, class Body>
-__device__ void for_columns(const T* row, std::size_t cols, bool wide, Body body) {
+/// Calls body(column, place, values) for each column that this lane has, with what is there of each input; 0 where that
+/// is null. 16 bytes at a time where `wide`, and the place is that among them, known when it is compiled.
+template <unsigned kInputs, class T, class Body>
+__device__ void for_columns(const T* const (&inputs)[kInputs], std::size_t cols, bool wide, Body body) {
   const unsigned lane = threadIdx.x % kWarp;
+  float values[kInputs] = {};
   if (!wide) {
-    for (std::size_t j = lane; j < cols; j += kWarp) body(j, to_float(row[j]));
+    for (std::size_t j = lane; j < cols; j += kWarp) {
+      for (unsigned n = 0; n < kInputs; ++n)
+        if (inputs[n] != nullptr) values[n] = to_float(inputs[n][j]);
+      body(j, 0U, values);
+    }
     return;
   }
   for (std::size_t j = std::size_t{lane} * Pack<T>::kSize; j < cols; j += kWarp * Pack<T>::kSize) {
-    const auto pack = Pack<T>::load(row + j);
-    for (unsigned i = 0; i < Pack<T>::kSize; ++i) body(j + i, to_float(pack.values[i]));
+    Pack<T> packs[kInputs];
+    for (unsigned n = 0; n < kInputs; ++n)
+      if (inputs[n] != nullptr) packs[n] = Pack<T>::load(inputs[n] + j);
+#pragma unroll
+    for (unsigned i = 0; i < Pack<T>::kSize; ++i) {
+      for (unsigned n = 0; n < kInputs; ++n)
+        if (inputs[n] != nullptr) values[n] = to_float(packs[n].values[i]);
+      body(j + i, i, values);
+    }
   }
 }
 
-/// Writes f(column) to each column.
-template <class T, class F>
-__device__ void write_columns(T* row, std::size_t cols, bool wide, F f) {
-  const unsigned lane = threadIdx.x % kWarp;
-  if (!wide) {
-    for (std::size_t j = lane; j < cols; j += kWarp) row[j] = from_float<T>(f(j));
-    return;
-  }
-  for (std::size_t j = std::size_t{lane} * Pack<T>::kSize; j < cols; j += kWarp * Pack<T>::kSize) {
-    Pack<T> pack;
-    for (unsigned i = 0; i < Pack<T>::kSize; ++i) pack.values[i] = from_float<T>(f(j + i));
-    pack.store(row + j);
-  }
+/// Writes f(values) to each column.
+template <unsigned kInputs, class T, class F>
+__device__ void map_columns(const T* const (&inputs)[kInputs], T* to, std::size_t cols, bool wide, F f) {
+  Pack<T> pack;
+  for_columns(inputs, cols, wide, [&](std::size_t j, unsigned place, const float(&values)[kInputs]) {
+    if (!wide) {
+      to[j] = from_float<T>(f(values));
+      return;
+    }
+    pack.values[place] = from_float<T>(f(values));
+    if (place == Pack<T>::kSize - 1) pack.store(to + j - place);
+  });
 }
 
 template <class T>
@@ -65,19 +75,20 @@ __global__ void norm_kernel(std::size_t rows, std::size_t cols, bool wide, const
       scale = saved[2 * r + 1];
     } else {
       float sum = 0;
-      for_columns(row, cols, wide, [&](std::size_t, float value) { sum += value; });
+      for_columns<1, T>({row}, cols, wide, [&](std::size_t, unsigned, const float(&value)[1]) { sum += value[0]; });
       mean = warp_sum(sum) / static_cast<float>(cols);
       float squares = 0;
-      for_columns(row, cols, wide, [&](std::size_t, float value) { squares += (value - mean) * (value - mean); });
+      for_columns<1, T>({row}, cols, wide, [&](std::size_t, unsigned, const float(&value)[1]) {
+        squares += (value[0] - mean) * (value[0] - mean);
+      });
       scale = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(cols) + kEpsilon);
       if (threadIdx.x % kWarp == 0) {
         saved[2 * r] = mean;
         saved[2 * r + 1] = scale;
       }
     }
-    write_columns(y + r * cols, cols, wide, [&](std::size_t j) {
-      return (to_float(row[j]) - mean) * scale * to_float(weight[j]) + to_float(bias[j]);
-    });
+    map_columns<3, T>({row, weight, bias}, y + r * cols, cols, wide,
+                      [&](const float(&of)[3]) { return (of[0] - mean) * scale * of[1] + of[2]; });
   }
 }
 
@@ -93,17 +104,17 @@ __global__ void norm_inputs_kernel(std::size_t rows, std::size_t cols, bool wide
     const float scale = saved[2 * r + 1];
     float sum_g = 0;
     float sum_gz = 0;
-    for_columns(d, cols, wide, [&](std::size_t j, float value) {
-      const float g = value * to_float(weight[j]);
+    for_columns<3, T>({d, weight, row}, cols, wide, [&](std::size_t, unsigned, const float(&of)[3]) {
+      const float g = of[0] * of[1];
       sum_g += g;
-      sum_gz += g * ((to_float(row[j]) - mean) * scale);
+      sum_gz += g * ((of[2] - mean) * scale);
     });
     const float mean_g = warp_sum(sum_g) / static_cast<float>(cols);
     const float mean_gz = warp_sum(sum_gz) / static_cast<float>(cols);
-    write_columns(dx + r * cols, cols, wide, [&](std::size_t j) {
-      const float z = (to_float(row[j]) - mean) * scale;
-      const float gradient = scale * (to_float(d[j]) * to_float(weight[j]) - mean_g - z * mean_gz);
-      return residual == nullptr ? gradient : to_float(residual[r * cols + j]) + gradient;
+    const T* const kept = residual == nullptr ? nullptr : residual + r * cols;
+    map_columns<4, T>({d, weight, row, kept}, dx + r * cols, cols, wide, [&](const float(&of)[4]) {
+      const float z = (of[2] - mean) * scale;
+      return of[3] + scale * (of[0] * of[1] - mean_g - z * mean_gz);
     });
   }
 }
@@ -193,7 +204,8 @@ cudaError_t layer_norm(const Queue& queue, Rows shape, ConstElements x, ConstEle
   cudaError_t error = kNoKernel;
   with_type(x.type(), [&](auto type) {
     using T = decltype(type);
-    const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(x.data()) && aligned(y.data());
+    const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(x.data()) && aligned(weight.data()) &&
+                      aligned(bias.data()) && aligned(y.data());
     error = launch(queue, &norm_kernel<T>, row_blocks(queue, shape.rows), kRowThreads, 0, shape.rows, shape.cols, wide,
                    as<T>(x), as<T>(weight), as<T>(bias), saved, reinterpret_cast<T*>(y.data()), again);
   });
@@ -205,7 +217,8 @@ cudaError_t layer_norm_inputs(const Queue& queue, Rows shape, ConstElements x, C
   cudaError_t error = kNoKernel;
   with_type(x.type(), [&](auto type) {
     using T = decltype(type);
-    const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(dy.data()) && aligned(dx.data());
+    const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(x.data()) && aligned(weight.data()) &&
+                      aligned(dy.data()) && aligned(residual.data()) && aligned(dx.data());
     error = launch(queue, &norm_inputs_kernel<T>, row_blocks(queue, shape.rows), kRowThreads, 0, shape.rows, shape.cols,
                    wide, as<T>(x), as<T>(weight), saved, as<T>(dy), residual.empty() ? nullptr : as<T>(residual),
                    reinterpret_cast<T*>(dx.data()));

@@ -190,10 +190,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   return *found == 1 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
-                              cublasLtMatrixLayout_t of_a, const void* b, cublasLtMatrixLayout_t of_b,
-                              const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
-                              cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t*, void*, std::size_t,
-                              cudaStream_t) {
+                              cublasLtMatrixLayout_t of_a, const void* b, cublasLtMatrixLayout_t of_b, const void* beta,
+                              const void* c, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
+                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
   if (*static_cast<const float*>(alpha) != 1) cuda_on_host::die("a product times something");
   const Call call{*desc, a, *of_a, b, *of_b, static_cast<double>(*static_cast<const float*>(beta)), c, d, *of_d};
   cuda_on_host::run(dim3(1), dim3(1), 0, [&] { call.run(); });

@@ -2,9 +2,9 @@
 
 // The toolkit's 16-bit types, as far as they are used; see cuda_runtime.h.
 
-#include <psring/common/base/half.h>
-
 #include <cuda_runtime.h>
+
+#include <psring/common/base/half.h>
 
 struct __nv_bfloat16 {
   std::uint16_t bits;

@@ -6,10 +6,9 @@
 #include <mutex>
 #include <vector>
 
+#include <cuda_runtime.h>
 #include <sys/mman.h>
 #include <ucontext.h>
-
-#include <cuda_runtime.h>
 
 namespace cuda_on_host {
 
@@ -29,8 +28,8 @@ class DeviceMemory {
   static constexpr std::size_t kAlignment = 256;
 
   DeviceMemory() {
-    base_ = static_cast<std::byte*>(
-        ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    base_ =
+        static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (base_ == MAP_FAILED) die("no addresses for device memory");
   }
 
@@ -249,9 +248,13 @@ struct cudaOnHostStream {};
 struct cudaOnHostEvent {};
 
 const char* cudaGetErrorName(cudaError_t error) {
-  return error == cudaSuccess ? "cudaSuccess" : error == cudaErrorNoDevice ? "cudaErrorNoDevice" : "cudaErrorMemoryAllocation";
+  return error == cudaSuccess         ? "cudaSuccess"
+         : error == cudaErrorNoDevice ? "cudaErrorNoDevice"
+                                      : "cudaErrorMemoryAllocation";
 }
-const char* cudaGetErrorString(cudaError_t error) { return error == cudaErrorMemoryAllocation ? "out of memory" : "no error"; }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "out of memory" : "no error";
+}
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;

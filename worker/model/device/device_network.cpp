@@ -153,8 +153,7 @@ std::size_t DeviceNetwork::sort_tokens(std::byte* to) {
   }
   begin[found] = static_cast<std::int32_t>(count);
   std::int32_t* const rows = part(places_.rows);
-  for (std::size_t i = 0; i < count; ++i)
-    rows[next[static_cast<std::size_t>(ids[i])]++] = static_cast<std::int32_t>(i);
+  for (std::size_t i = 0; i < count; ++i) rows[next[static_cast<std::size_t>(ids[i])]++] = static_cast<std::int32_t>(i);
   return found;
 }
 

@@ -60,7 +60,7 @@ class DeviceNetwork final : public Network {
   Elements first(const Elements& of, std::size_t count) const { return of.subspan(0, count); }
 
   Device& device_;
-  const DType type_;  ///< of activations
+  const DType type_;                                 ///< of activations
   std::vector<std::unique_ptr<DeviceLayer>> forms_;  ///< by layer
   Loss::OnDevice loss_form_;
   Buffer memory_;

@@ -54,9 +54,7 @@ class AttentionHalf final : public DeviceLayer {
     return matrix_piece(3 * in.elements()) + matrix_piece(in.elements());
   }
   /// Backward's: the gradient of the heads' output (then ln_1's output, then its gradient), and that of qkv.
-  std::size_t scratch(Shape in) const override {
-    return matrix_piece(in.elements()) + matrix_piece(3 * in.elements());
-  }
+  std::size_t scratch(Shape in) const override { return matrix_piece(in.elements()) + matrix_piece(3 * in.elements()); }
 
   void forward(const DeviceForward& pass) const override {
     const std::size_t dim = shape_.dim;
@@ -99,10 +97,8 @@ class AttentionHalf final : public DeviceLayer {
       add_product(pass.kernels, weight_product(rows, dim, dim), mixed, pass.dy, pass.gradients[kOutWeight]);
       add_column_sums(pass, {rows, dim}, pass.dy, kOutBias);
     }
-    pass.kernels.product({.shape = input_product(rows, dim, dim),
-                          .a = pass.dy,
-                          .b = pass.parameters[kOutWeight],
-                          .out = d_mixed});
+    pass.kernels.product(
+        {.shape = input_product(rows, dim, dim), .a = pass.dy, .b = pass.parameters[kOutWeight], .out = d_mixed});
     pass.kernels.attention_backward(attention(pass.in), qkv, mixed, log_sums, d_mixed, d_qkv);
 
     // From the heads to ln_1's output, which takes the place of d_mixed, and to x.
@@ -114,10 +110,8 @@ class AttentionHalf final : public DeviceLayer {
       add_column_sums(pass, {rows, 3 * dim}, d_qkv, kQkvBias);
     }
     const Elements d_normal = normal;
-    pass.kernels.product({.shape = input_product(rows, dim, 3 * dim),
-                          .a = d_qkv,
-                          .b = pass.parameters[kQkvWeight],
-                          .out = d_normal});
+    pass.kernels.product(
+        {.shape = input_product(rows, dim, 3 * dim), .a = d_qkv, .b = pass.parameters[kQkvWeight], .out = d_normal});
     pass.kernels.layer_norm_backward(rows_of(pass.in), pass.x, pass.parameters[kNormWeight], pass.saved, d_normal,
                                      pass.dy, pass.dx, norm_gradients(pass, kNormWeight, kNormBias));
   }
@@ -143,9 +137,7 @@ class MlpHalf final : public DeviceLayer {
   /// What goes into the GELU, and what comes out of it.
   std::size_t saved_activations(Shape in) const override { return 2 * matrix_piece(4 * in.elements()); }
   /// Backward's: ln_2's output (then its gradient), and that of what goes into the GELU.
-  std::size_t scratch(Shape in) const override {
-    return matrix_piece(in.elements()) + matrix_piece(4 * in.elements());
-  }
+  std::size_t scratch(Shape in) const override { return matrix_piece(in.elements()) + matrix_piece(4 * in.elements()); }
 
   void forward(const DeviceForward& pass) const override {
     const std::size_t dim = shape_.dim;
@@ -199,10 +191,8 @@ class MlpHalf final : public DeviceLayer {
       add_product(pass.kernels, weight_product(rows, dim, 4 * dim), normal, d_hidden, pass.gradients[kFcWeight]);
     }
     const Elements d_normal = normal;
-    pass.kernels.product({.shape = input_product(rows, dim, 4 * dim),
-                          .a = d_hidden,
-                          .b = pass.parameters[kFcWeight],
-                          .out = d_normal});
+    pass.kernels.product(
+        {.shape = input_product(rows, dim, 4 * dim), .a = d_hidden, .b = pass.parameters[kFcWeight], .out = d_normal});
     pass.kernels.layer_norm_backward(rows_of(pass.in), pass.x, pass.parameters[kNormWeight], pass.saved, d_normal,
                                      pass.dy, pass.dx, norm_gradients(pass, kNormWeight, kNormBias));
   }
