@@ -2,6 +2,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include <CLI/CLI.hpp>
@@ -29,7 +30,7 @@ struct CompareFlags {
   std::optional<Sweep> sweep;
 };
 
-/// A run has failed, and all of it with it.
+/// A run has failed, and all of it with it, but where its model is no longer finite: that is of its row alone.
 struct RunFailed {
   int status;
   std::string cause;
@@ -40,7 +41,7 @@ class Comparison {
   Comparison(CompareFlags& flags, const Invocation& invocation, SignalWatch& signals)
       : flags_(flags), invocation_(invocation), signals_(signals) {}
 
-  /// Throws check_failed where a row is not as it should be, and RunFailed.
+  /// Throws check_failed where a row is not as it should be, and RunFailed; after a report where others are left.
   void run() {
     check_count("--runs", flags_.runs, kMostRuns);
     if (!flags_.job.job.checkpoint_dir.empty())
@@ -60,6 +61,7 @@ class Comparison {
       throw;
     }
     report();
+    if (!ended_.empty()) throw ended_.front();
     if (!std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.ok(); }))
       fail(ErrorKind::check_failed, "bytes, memory or equality are not as predicted: see ✗ in the table");
   }
@@ -71,15 +73,27 @@ class Comparison {
 
   /// By turns, forwards and backwards: what drifts over time favours none.
   void make_runs() {
+    std::set<std::size_t> left_out;
     for (std::size_t r = 0; r < flags_.runs; ++r) {
       const std::string number = flags_.runs > 1 ? fmt::format(" run {}", r + 1) : "";
       for (std::size_t i = 0; i < rows_.size(); ++i) {
-        Row& row = rows_[r % 2 == 0 ? i : rows_.size() - 1 - i];
+        const std::size_t turn = r % 2 == 0 ? i : rows_.size() - 1 - i;
+        if (left_out.contains(turn)) continue;
+        Row& row = rows_[turn];
         const OtherLoad others;
-        row.runs.push_back(run_job(row.entry.job, folder_of(row, r), row.entry.label + number));
+        try {
+          row.runs.push_back(run_job(row.entry.job, folder_of(row, r), row.entry.label + number));
+        } catch (const RunFailed& failed) {
+          if (failed.status != exit_status(ErrorKind::data)) throw;
+          left_out.insert(turn);
+          ended_.push_back(failed);
+        }
         row.others.push_back(others.processors());
       }
     }
+    for (auto turn = left_out.rbegin(); turn != left_out.rend(); ++turn)
+      rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(*turn));
+    if (rows_.empty()) throw ended_.front();
     for (Row& row : rows_)
       if (row.entry.exact()) compare(row);
     for (Row& row : rows_)
@@ -139,6 +153,7 @@ class Comparison {
   void report() const {
     fmt::print("\n{}{}", main_table(rows_).plain(kTableColumns), legend(rows_));
     for (const std::string& line : failures(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
+    for (const RunFailed& failed : ended_) fmt::print("{}", wrapped("ended early: " + failed.cause, kTableColumns, 2));
     fmt::print("\nWhat bounds each, and what to try next:\n");
     for (const std::string& line : bound_lines(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
     if (flags_.wide)
@@ -155,6 +170,7 @@ class Comparison {
   const std::size_t processors_ = std::max(1U, std::thread::hardware_concurrency());
   std::filesystem::path out_;
   std::vector<Row> rows_;
+  std::vector<RunFailed> ended_;  ///< of rows that are left out
   std::map<std::string, std::filesystem::path> references_;
   std::map<std::size_t, MemoryBandwidth> bandwidths_;  ///< by threads
 };

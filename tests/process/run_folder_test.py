@@ -330,13 +330,21 @@ class Sweep(ProgramTest):
         rows = json.loads((self.folder / "cmp" / "compare.json").read_text())["rows"]
         self.assertEqual(rows[0]["step_s"], {"median": sorted(steps)[1], "least": min(steps), "most": max(steps)})
 
+    def test_a_way_that_diverges_is_left_out_of_the_table_and_the_others_go_on(self):
+        result = self.run_program("psring", "compare", "--strategies", "single", *TINY, "--steps", 5, "--lr", "1e30,0.1", "--out", "cmp")
+        self.assert_refused(result, 3, "lr=1e30", "not finite")
+        self.assertIn("ended early: single lr=1e30", result.out)
+        self.assertTrue((self.folder / "cmp" / "single-lr-0.1" / "summary.json").exists())
+        self.assertIn("single lr=0.1", (self.folder / "cmp" / "compare.md").read_text())
+        self.assertNotIn("1e30", (self.folder / "cmp" / "compare.md").read_text())
+
     def test_a_run_that_fails(self):
-        """What was measured before is shown, and what failed is named."""
+        """What the others measured is shown, and what failed is named."""
         result = self.run_program(os.environ["PSRING_WRONG_STRATEGIES"], "compare", *TINY, "--strategies", "ddp,breaks",
                                   "--steps", 3, "--workers", 2, "--out", "cmp")
         self.assert_refused(result, 3, "breaks: ", "broken in step 1")
-        self.assertRegex(result.out, r"(?m)^ddp .* ✓ .* —")
-        self.assertIn("not all of it", result.out)
+        self.assertRegex(result.out, r"(?m)^ddp .* ✓ .* =")
+        self.assertIn("ended early: breaks", result.out)
 
     def test_lists_that_are_none(self):
         for words in (["--workers", "2,,3"], ["--workers", "2,2"], ["--servers", "1,x"], ["--steps", "2,3x"]):
