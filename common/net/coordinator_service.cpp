@@ -38,7 +38,16 @@ class RunFolder {
     if (!goes_on) return;
     std::ifstream book(folder_ / kBook);
     std::string process;
-    for (std::uint64_t number = 0; book >> process >> number;) last_[process] = number;
+    std::string name;
+    std::uint64_t number = 0;
+    std::uintmax_t begin = 0;
+    std::uintmax_t size = 0;
+    std::uint64_t before = 0;
+    while (book >> process >> number >> name >> begin >> size) before = std::exchange(last_[process], number);
+    // The one before may have ended in the middle of its last append: then that is undone, and comes again.
+    if (process.empty() || written(name) >= begin + size) return;
+    if (written(name) > begin) std::filesystem::resize_file(folder_ / name, begin);
+    last_[process] = before;
   }
 
   /// Of a process's appends each is written once, however often it comes.
@@ -46,11 +55,12 @@ class RunFolder {
               std::span<const std::byte> bytes) {
     std::uint64_t& last = last_[process];
     if (number != 0 && number <= last) return;
+    if (!process.empty()) {
+      const std::string line = fmt::format("{} {} {} {} {}\n", process, number, name, written(name), bytes.size());
+      append(kBook, std::as_bytes(std::span(line)));
+    }
     append(name, bytes);
     last = number;
-    if (process.empty()) return;
-    const std::string line = fmt::format("{} {}\n", process, number);
-    append(kBook, std::as_bytes(std::span(line)));
   }
   void append(const std::string& name, std::span<const std::byte> bytes) {
     auto found = files_.find(name);
@@ -64,12 +74,18 @@ class RunFolder {
 
  private:
   static constexpr std::size_t kOpenFiles = 256;
-  static constexpr const char* kBook = "reports/appends";  ///< a line of each: the process and its number
+  /// A line of each append, before it is made: the process, its number, the file, its size and how much is added.
+  static constexpr const char* kBook = "reports/appends";
 
   static void make_folder(const std::filesystem::path& folder) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", folder.string(), error.message());
+  }
+  std::uintmax_t written(const std::string& name) const {
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(folder_ / name, error);
+    return error ? 0 : size;
   }
   Fd open(const std::string& name, int how) const {
     const std::filesystem::path path = folder_ / name;
