@@ -63,8 +63,8 @@ struct LossSums {
 
 /// What layers compute with on a device, from elements and to elements in its memory. Activations, their gradients and
 /// parameters have one type; a parameter's gradient may be f32 all the same. Calls are queued in their order and do not
-/// wait, but where one needs more memory for its own than any before it. Deterministic: the same shapes and inputs give the same bits. A gradient is overwritten where `beta` is 0,
-/// and added to what is there where it is 1.
+/// wait, but where one needs more memory for its own than any before it. Deterministic: the same shapes and inputs give
+/// the same bits. A gradient is overwritten where `beta` is 0, and added to what is there where it is 1.
 class TensorKernels {
  public:
   virtual ~TensorKernels() = default;

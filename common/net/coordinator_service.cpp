@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <variant>
@@ -37,17 +39,24 @@ class RunFolder {
     make_folder(folder_);
     if (!goes_on) return;
     std::ifstream book(folder_ / kBook);
-    std::string process;
-    std::string name;
-    std::uint64_t number = 0;
-    std::uintmax_t begin = 0;
-    std::uintmax_t size = 0;
+    struct Entry {
+      std::string process;
+      std::uint64_t number = 0;
+      std::string name;
+      std::uintmax_t begin = 0;
+      std::uintmax_t size = 0;
+    } newest;
     std::uint64_t before = 0;
-    while (book >> process >> number >> name >> begin >> size) before = std::exchange(last_[process], number);
+    std::uintmax_t whole = 0;  // bytes of lines that were completed
+    for (std::string line; std::getline(book, line) && !book.eof(); whole += line.size() + 1) {
+      std::istringstream(line) >> newest.process >> newest.number >> newest.name >> newest.begin >> newest.size;
+      before = std::exchange(last_[newest.process], newest.number);
+    }
     // The one before may have ended in the middle of its last append: then that is undone, and comes again.
-    if (process.empty() || written(name) >= begin + size) return;
-    if (written(name) > begin) std::filesystem::resize_file(folder_ / name, begin);
-    last_[process] = before;
+    if (written(kBook) > whole) std::filesystem::resize_file(folder_ / kBook, whole);
+    if (newest.process.empty() || written(newest.name) >= newest.begin + newest.size) return;
+    if (written(newest.name) > newest.begin) std::filesystem::resize_file(folder_ / newest.name, newest.begin);
+    last_[newest.process] = before;
   }
 
   /// Of a process's appends each is written once, however often it comes.

@@ -97,7 +97,7 @@ class Scratch {
 
 class CudaDevice final : public Device, public TensorKernels {
  public:
-  explicit CudaDevice(std::size_t index) : index_(index) {
+  explicit CudaDevice(std::size_t index) {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess)
@@ -236,7 +236,6 @@ class CudaDevice final : public Device, public TensorKernels {
  private:
   float* scratch(std::size_t floats) { return scratch_.floats(floats, queue_.stream); }
 
-  const std::size_t index_;
   std::string name_;
   std::unique_ptr<Stream> stream_;
   Queue queue_;
