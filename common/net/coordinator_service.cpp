@@ -1,25 +1,20 @@
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zmq.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/base/poll.h>
 #include <psring/common/net/address.h>
+#include <psring/common/net/appended_files.h>
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/net/refusals.h>
 #include <psring/common/net/zap.h>
@@ -30,92 +25,6 @@ namespace psring::net {
 namespace {
 
 constexpr std::string_view kScheme = "tcp://";
-
-/// The files that members write to. Every write reaches the kernel at once, so that it survives this process.
-class RunFolder {
- public:
-  /// `goes_on`: a coordinator before this one has written to it.
-  RunFolder(std::filesystem::path folder, bool goes_on) : folder_(std::move(folder)) {
-    make_folder(folder_);
-    if (!goes_on) return;
-    std::ifstream book(folder_ / kBook);
-    struct Entry {
-      std::string process;
-      std::uint64_t number = 0;
-      std::string name;
-      std::uintmax_t begin = 0;
-      std::uintmax_t size = 0;
-    } newest;
-    std::uint64_t before = 0;
-    std::uintmax_t whole = 0;  // bytes of lines that were completed
-    for (std::string line; std::getline(book, line) && !book.eof(); whole += line.size() + 1) {
-      std::istringstream(line) >> newest.process >> newest.number >> newest.name >> newest.begin >> newest.size;
-      before = std::exchange(last_[newest.process], newest.number);
-    }
-    // The one before may have ended in the middle of its last append: then that is undone, and comes again.
-    if (written(kBook) > whole) std::filesystem::resize_file(folder_ / kBook, whole);
-    if (newest.process.empty() || written(newest.name) >= newest.begin + newest.size) return;
-    if (written(newest.name) > newest.begin) std::filesystem::resize_file(folder_ / newest.name, newest.begin);
-    last_[newest.process] = before;
-  }
-
-  /// Of a process's appends each is written once, however often it comes.
-  void append(const std::string& process, std::uint64_t number, const std::string& name,
-              std::span<const std::byte> bytes) {
-    std::uint64_t& last = last_[process];
-    if (number != 0 && number <= last) return;
-    if (!process.empty()) {
-      const std::string line = fmt::format("{} {} {} {} {}\n", process, number, name, written(name), bytes.size());
-      append(kBook, std::as_bytes(std::span(line)));
-    }
-    append(name, bytes);
-    last = number;
-  }
-  void append(const std::string& name, std::span<const std::byte> bytes) {
-    auto found = files_.find(name);
-    if (found == files_.end()) found = files_.emplace(name, open(name, O_APPEND)).first;
-    write(name, found->second, bytes);
-    if (files_.size() > kOpenFiles) files_.clear();
-  }
-  void replace(const std::string& name, std::string_view text) {
-    write(name, open(name, O_TRUNC), std::as_bytes(std::span(text.data(), text.size())));
-  }
-
- private:
-  static constexpr std::size_t kOpenFiles = 256;
-  /// A line of each append, before it is made: the process, its number, the file, its size and how much is added.
-  static constexpr const char* kBook = "reports/appends";
-
-  static void make_folder(const std::filesystem::path& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", folder.string(), error.message());
-  }
-  std::uintmax_t written(const std::string& name) const {
-    std::error_code error;
-    const std::uintmax_t size = std::filesystem::file_size(folder_ / name, error);
-    return error ? 0 : size;
-  }
-  Fd open(const std::string& name, int how) const {
-    const std::filesystem::path path = folder_ / name;
-    make_folder(path.parent_path());
-    Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | how, 0644));
-    if (!file) fail(ErrorKind::data, "{}: {}", path.string(), std::strerror(errno));
-    return file;
-  }
-  void write(const std::string& name, const Fd& file, std::span<const std::byte> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
-      if (written < 0 && errno != EINTR)
-        fail(ErrorKind::data, "{}: cannot write: {}", (folder_ / name).string(), std::strerror(errno));
-      if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-  }
-
-  std::filesystem::path folder_;
-  std::map<std::string, Fd> files_;
-  std::map<std::string, std::uint64_t> last_;
-};
 
 /// What a ROUTER received. Messages are read into one buffer of the largest size and decoded in place.
 struct Received {
@@ -238,7 +147,10 @@ class CoordinatorService::Impl {
   }
 
   void store(const Coordinator::Event& event, const control::Append& append) {
-    folder_.append(keeps_book_ ? event.process : "", keeps_book_ ? append.number : 0, append.file, append.bytes);
+    if (keeps_book_)
+      folder_.append_once(event.process, append.number, append.file, append.bytes);
+    else
+      folder_.append(append.file, append.bytes);
   }
   void store(const Coordinator::Event& event, const control::Report& report) {
     folder_.replace(fmt::format("reports/{}-{}.json", to_string(event.from.role), event.from.rank), report.json);
@@ -252,7 +164,7 @@ class CoordinatorService::Impl {
   std::function<void(const std::string&)> on_notice_;
   const Clock& clock_;
   const bool keeps_book_;
-  RunFolder folder_;
+  AppendedFiles folder_;
   ZmqContext context_;
   ZapAuthenticator zap_;
   ZmqSocket router_;
