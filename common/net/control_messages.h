@@ -121,7 +121,7 @@ struct Report {  ///< M (server, worker): its figures
 struct Append {  ///< M: bytes to be appended to a file of the run folder
   std::string file;
   std::vector<std::byte> bytes;  ///< at most kMaxAppendBytes
-  std::uint64_t number = 0;      ///< of this member's, from 1: a repeated one is not written again
+  std::uint64_t number = 0;      ///< of this member's, from 1: a repeated one is not written again; 0: C's own
 };
 struct Notice {  ///< C: a line for people
   std::string text;

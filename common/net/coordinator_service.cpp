@@ -147,7 +147,7 @@ class CoordinatorService::Impl {
   }
 
   void store(const Coordinator::Event& event, const control::Append& append) {
-    if (keeps_book_)
+    if (keeps_book_ && append.number != 0)
       folder_.append_once(event.process, append.number, append.file, append.bytes);
     else
       folder_.append(append.file, append.bytes);
