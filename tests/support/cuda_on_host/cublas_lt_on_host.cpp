@@ -63,15 +63,15 @@ void assign(T& to, const void* value, std::size_t bytes) {
 }
 
 struct Call {
-  const cublasLtOnHostDesc& desc;
+  cublasLtOnHostDesc desc;
   const void* a;
-  const cublasLtOnHostLayout& of_a;
+  cublasLtOnHostLayout of_a;
   const void* b;
-  const cublasLtOnHostLayout& of_b;
+  cublasLtOnHostLayout of_b;
   double beta;
   const void* c;
   void* d;
-  const cublasLtOnHostLayout& of_d;
+  cublasLtOnHostLayout of_d;
 
   void run() const {
     const std::size_t depth = desc.a == CUBLAS_OP_N ? of_a.cols : of_a.rows;
@@ -192,9 +192,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t of_a, const void* b, cublasLtMatrixLayout_t of_b, const void* beta,
                               const void* c, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
-                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
+                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t stream) {
   if (*static_cast<const float*>(alpha) != 1) cuda_on_host::die("a product times something");
   const Call call{*desc, a, *of_a, b, *of_b, static_cast<double>(*static_cast<const float*>(beta)), c, d, *of_d};
-  cuda_on_host::run(dim3(1), dim3(1), 0, [&] { call.run(); });
+  cuda_on_host::queue(stream, [call] { call.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

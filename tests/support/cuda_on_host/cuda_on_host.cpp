@@ -1,9 +1,14 @@
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -169,7 +174,7 @@ class Block {
     std::uint64_t waits_for = 0;
     ucontext_t context{};
     jmp_buf at{};
-    std::unique_ptr<std::byte[]> stack = std::make_unique<std::byte[]>(kStack);
+    std::unique_ptr<std::byte[]> stack = std::make_unique_for_overwrite<std::byte[]>(kStack);
   };
 
   void resume(unsigned t) {
@@ -230,7 +235,6 @@ void run(dim3 grid, dim3 of_block, std::size_t shared_bytes, const std::function
   if (shared_bytes > kMostShared) die("more shared memory than a block has");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) die("a grid without blocks");
   if (grid.y > 65535 || grid.z > 65535) die("a grid whose y or z is above 65535");
-  const Inside inside;
   shared.assign(shared_bytes / sizeof(std::uint64_t) + 2, ~std::uint64_t{0});
   gridDim = grid;
   blockDim = of_block;
@@ -244,8 +248,93 @@ void run(dim3 grid, dim3 of_block, std::size_t shared_bytes, const std::function
 
 }  // namespace cuda_on_host
 
-struct cudaOnHostStream {};
-struct cudaOnHostEvent {};
+// ------------------------------------------------------------------------------------------------ streams and events
+
+struct cudaOnHostStream {
+ public:
+  cudaOnHostStream() : thread_([this] { run(); }) {}
+  ~cudaOnHostStream() {
+    {
+      const std::scoped_lock lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void queue(std::function<void()> work) {
+    {
+      const std::scoped_lock lock(mutex_);
+      queue_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return queue_.empty(); });
+  }
+  const std::thread::id owner = std::this_thread::get_id();
+
+ private:
+  /// What is under way stays in the queue until it is done.
+  void run() {
+    std::uint32_t random = 1;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return closed_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const auto& work = queue_.front();
+      lock.unlock();
+      random = random * 1664525 + 1013904223;
+      if (random >> 27 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      work();
+      lock.lock();
+      queue_.pop_front();
+      if (queue_.empty()) changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool closed_ = false;
+  std::jthread thread_;
+};
+
+/// Shared with what is queued, which may outlive the handle.
+struct cudaOnHostEvent {
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::uint64_t recorded = 0;
+    std::uint64_t reached = 0;
+    std::chrono::steady_clock::time_point when;
+
+    void wait(std::uint64_t for_record) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return reached >= for_record; });
+    }
+    std::uint64_t newest() {
+      const std::scoped_lock lock(mutex);
+      return recorded;
+    }
+  };
+  const std::shared_ptr<State> state = std::make_shared<State>();
+};
+
+namespace {
+
+std::mutex streams_mutex;
+std::vector<cudaOnHostStream*> streams;
+
+}  // namespace
+
+void cuda_on_host::queue(cudaOnHostStream* stream, std::function<void()> work) {
+  if (stream == nullptr) die("work in the null stream");
+  stream->queue([work = std::move(work)] {
+    const Inside inside;
+    work();
+  });
+}
 
 const char* cudaGetErrorName(cudaError_t error) {
   return error == cudaSuccess         ? "cudaSuccess"
@@ -270,6 +359,13 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
+  std::vector<cudaOnHostStream*> own;
+  {
+    const std::scoped_lock lock(streams_mutex);
+    for (cudaOnHostStream* stream : streams)
+      if (stream->owner == std::this_thread::get_id()) own.push_back(stream);
+  }
+  for (cudaOnHostStream* stream : own) stream->wait();
   if (memory != nullptr && !cuda_on_host::device().free(memory)) cuda_on_host::die("cudaFree of what is not allocated");
   return cudaSuccess;
 }
@@ -288,26 +384,36 @@ cudaError_t cudaFreeHost(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  const cuda_on_host::Inside inside;
-  std::memmove(to, from, bytes);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  cuda_on_host::queue(stream, [=] { std::memmove(to, from, bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
-  const cuda_on_host::Inside inside;
-  std::memset(memory, value, bytes);
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  cuda_on_host::queue(stream, [=] { std::memset(memory, value, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new cudaOnHostStream;
+  const std::scoped_lock lock(streams_mutex);
+  streams.push_back(*stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  {
+    const std::scoped_lock lock(streams_mutex);
+    std::erase(streams, stream);
+  }
   delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  stream->wait();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  stream->queue([state = event->state, record = event->state->newest()] { state->wait(record); });
+  return cudaSuccess;
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new cudaOnHostEvent;
   return cudaSuccess;
@@ -316,6 +422,32 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  std::uint64_t record = 0;
+  {
+    const std::scoped_lock lock(event->state->mutex);
+    record = ++event->state->recorded;
+  }
+  stream->queue([state = event->state, record] {
+    {
+      const std::scoped_lock lock(state->mutex);
+      state->reached = std::max(state->reached, record);
+      state->when = std::chrono::steady_clock::now();
+    }
+    state->changed.notify_all();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  event->state->wait(event->state->newest());
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::scoped_lock lock(event->state->mutex);
+  return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (cudaEventQuery(begin) != cudaSuccess || cudaEventQuery(end) != cudaSuccess) return cudaErrorNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(end->state->when - begin->state->when).count();
+  return cudaSuccess;
+}

@@ -2,8 +2,11 @@
 
 // CUDA's runtime on the host, for tests: found in place of the toolkit's header, it makes the sources of the CUDA
 // backend compile as C++, and their kernels run here, whole blocks of threads after each other. So index arithmetic,
-// barriers, shuffles and sums are tested where there is no GPU. What it does not show: races, speed, and whatever
-// depends on calls that are not done yet when they return; streams do at once what they are told.
+// barriers, shuffles and sums are tested where there is no GPU. Each stream is a thread of its own, which now and then
+// takes its time, so that work of two streams that no event orders comes in any order. What it does not show: races
+// between threads of a kernel, and speed.
+//
+// A host thread is a process with a device of its own, as far as cudaFree waits for its streams alone; memory is one.
 //
 // Device memory can be touched by kernels and copies alone: a host that reads or writes it dies of SIGSEGV.
 
@@ -53,6 +56,7 @@ void warp_barrier();
 const std::uint64_t* exchange(std::uint64_t value);
 unsigned lane();
 void* dynamic_shared();
+/// In the stream's thread.
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 [[noreturn]] void die(const char* what);
 
@@ -89,6 +93,12 @@ T __shfl_xor_sync(unsigned mask, T value, int bits) {
 inline float __expf(float x) { return std::exp(x); }
 inline float __ldg(const float* at) { return *at; }
 
+struct cudaOnHostStream;
+namespace cuda_on_host {
+/// The stream's thread does it, after all that it has been given before, with device memory open.
+void queue(cudaOnHostStream* stream, std::function<void()> work);
+}  // namespace cuda_on_host
+
 // The API, as far as it is called.
 
 enum cudaError_t {
@@ -107,9 +117,9 @@ enum cudaMemcpyKind {
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 constexpr unsigned cudaStreamNonBlocking = 1;
+constexpr unsigned cudaEventDefault = 0;
 constexpr unsigned cudaEventDisableTiming = 2;
 constexpr unsigned cudaHostRegisterDefault = 0;
-struct cudaOnHostStream;
 struct cudaOnHostEvent;
 using cudaStream_t = cudaOnHostStream*;
 using cudaEvent_t = cudaOnHostEvent*;
@@ -152,6 +162,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 template <class... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int) {
@@ -162,7 +173,10 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                Arguments&&... arguments) {
   // As the toolkit's: each argument is converted to the parameter first.
   const auto call = [kernel](Parameters... values) { return [=] { kernel(values...); }; };
-  cuda_on_host::run(config->gridDim, config->blockDim, config->dynamicSmemBytes,
-                    call(static_cast<Parameters>(std::forward<Arguments>(arguments))...));
+  cuda_on_host::queue(config->stream,
+                      [grid = config->gridDim, block = config->blockDim, shared = config->dynamicSmemBytes,
+                       thread = call(static_cast<Parameters>(std::forward<Arguments>(arguments))...)] {
+                        cuda_on_host::run(grid, block, shared, thread);
+                      });
   return cudaSuccess;
 }
