@@ -18,7 +18,10 @@ set(PSRING_CUDA_SOURCES
   common/device/cuda/products.cpp
   common/device/cuda/rows.cu
   optim/cuda/applier.cpp
-  optim/cuda/apply.cu)
+  optim/cuda/apply.cu
+  ring/cuda/communicator.cpp
+  ring/cuda/nccl_group.cpp
+  ring/cuda/watchdog.cpp)
 list(TRANSFORM PSRING_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
 
 set(PSRING_CUDA_FOUND OFF)

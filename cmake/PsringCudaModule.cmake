@@ -1,10 +1,11 @@
 # The module; see PsringCuda.cmake. Included where psring's libraries are known.
-add_library(psring_cuda MODULE ${PSRING_CUDA_SOURCES} ${PROJECT_SOURCE_DIR}/optim/cuda/module.cpp)
+add_library(psring_cuda MODULE ${PSRING_CUDA_SOURCES} ${PROJECT_SOURCE_DIR}/optim/cuda/module.cpp
+  ${PROJECT_SOURCE_DIR}/ring/cuda/module.cpp)
 set_target_properties(psring_cuda PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}
   INSTALL_RPATH_USE_LINK_PATH ON)
 target_include_directories(psring_cuda PRIVATE ${PSRING_NCCL_INCLUDE})
-target_link_libraries(psring_cuda PRIVATE psring_flags psring::optim psring::common
+target_link_libraries(psring_cuda PRIVATE psring_flags psring::optim psring::ring psring::common
   CUDA::cudart_static CUDA::cublasLt ${PSRING_NCCL_LIBRARY})
 # fmt takes nvcc for a compiler without constexpr.
 target_compile_definitions(psring_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)

@@ -82,19 +82,22 @@ struct BasicVector {
   Byte* data = nullptr;
   std::size_t count = 0;
   ElementType type;
+  Processor* processor = nullptr;  ///< in whose memory they lie; null: the host's
 
   BasicVector() = default;
-  BasicVector(Byte* bytes, std::size_t elements, ElementType element) : data(bytes), count(elements), type(element) {}
+  BasicVector(Byte* bytes, std::size_t elements, ElementType element, Processor* of = nullptr)
+      : data(bytes), count(elements), type(element), processor(of) {}
   template <class T, std::size_t Extent>
   requires(!std::is_const_v<T> || std::is_const_v<Byte>) BasicVector(std::span<T, Extent> values)
       : data(reinterpret_cast<Byte*>(values.data())),
         count(values.size()),
         type(ElementTypeOf<std::remove_const_t<T>>::kValue) {}
-  BasicVector(const BasicElements<Byte>& values) : data(values.data()), count(values.size()), type{values.type()} {}
+  BasicVector(const BasicElements<Byte>& values)
+      : data(values.data()), count(values.size()), type{values.type()}, processor(values.processor()) {}
 
   std::size_t bytes() const { return count * type.bytes(); }
-  BasicVector part(Range range) const { return {data + range.begin * type.bytes(), range.size(), type}; }
-  operator ConstVector() const requires(!std::is_const_v<Byte>) { return {data, count, type}; }
+  BasicVector part(Range range) const { return {data + range.begin * type.bytes(), range.size(), type, processor}; }
+  operator ConstVector() const requires(!std::is_const_v<Byte>) { return {data, count, type, processor}; }
 };
 
 }  // namespace psring::ring

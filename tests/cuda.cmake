@@ -3,7 +3,8 @@ add_library(psring_cuda_on_host OBJECT
   ${PSRING_CUDA_SOURCES}
   support/cuda_on_host/cublas_lt_on_host.cpp
   support/cuda_on_host/cuda_on_host.cpp
-  support/cuda_on_host/make_device.cpp)
+  support/cuda_on_host/make_device.cpp
+  support/cuda_on_host/nccl_on_host.cpp)
 set(kernels ${PSRING_CUDA_SOURCES})
 list(FILTER kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
@@ -11,7 +12,8 @@ target_include_directories(psring_cuda_on_host BEFORE PRIVATE support/cuda_on_ho
 target_include_directories(psring_cuda_on_host PRIVATE ${PSRING_LINK_DIR})
 target_link_libraries(psring_cuda_on_host PRIVATE psring_flags fmt::fmt)
 
-psring_test(cuda_test LABELS unit LINKS psring::common SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
+psring_test(cuda_test LABELS unit LINKS psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
+psring_test(nccl_group_test LABELS unit LINKS psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 psring_test(device_training_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 
 # The same on a GPU, with the module.

@@ -1,6 +1,9 @@
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -9,6 +12,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda/errors.h>
+#include <psring/common/device/cuda/handles.h>
 #include <psring/common/device/cuda/launch.h>
 #include <psring/common/device/cuda/products.h>
 
@@ -21,56 +25,80 @@ void launched(cudaError_t error, const char* kernel) {
   check_call(error, kernel);
 }
 
-class Stream {
- public:
-  Stream() { check_call(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
-  ~Stream() { cudaStreamDestroy(handle_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  operator cudaStream_t() const { return handle_; }
-
- private:
-  cudaStream_t handle_ = nullptr;
-};
-
 /// Places in the queue; an event is used again once its place has been reached.
 class Marks {
  public:
-  ~Marks() {
-    for (const auto& [mark, event] : recorded_) cudaEventDestroy(event);
-  }
-
   Device::Mark record(cudaStream_t stream) {
-    cudaEvent_t event = nullptr;
-    if (!recorded_.empty() && reached(recorded_.begin()->second)) {
-      event = recorded_.begin()->second;
-      recorded_.erase(recorded_.begin());
-    } else {
-      check_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    }
-    recorded_.emplace(++last_, event);
-    check_call(cudaEventRecord(event, stream), "cudaEventRecord");
+    Event event = take();
+    event.record(stream);
+    recorded_.emplace(++last_, std::move(event));
     return last_;
   }
 
   /// A mark whose event has been used again was reached before.
   void wait(Device::Mark mark) {
     const auto at = recorded_.find(mark);
-    if (at != recorded_.end()) check_call(cudaEventSynchronize(at->second), "cudaEventSynchronize");
+    if (at != recorded_.end()) at->second.wait();
   }
 
  private:
-  static bool reached(cudaEvent_t event) {
-    const cudaError_t error = cudaEventQuery(event);
-    if (error == cudaErrorNotReady)
-      cudaGetLastError();  // it is not an error of the next call
-    else
-      check_call(error, "cudaEventQuery");
-    return error == cudaSuccess;
+  Event take() {
+    if (recorded_.empty() || !recorded_.begin()->second.reached()) return {};
+    return std::move(recorded_.extract(recorded_.begin()).mapped());
   }
 
-  std::map<Device::Mark, cudaEvent_t> recorded_;
+  std::map<Device::Mark, Event> recorded_;
   Device::Mark last_ = 0;
+};
+
+/// The device's memory. What is freed is kept for who asks for as much: cudaMalloc and cudaFree stop the device.
+class Pool {
+ public:
+  ~Pool() {
+    for (const auto& [memory, bytes] : sizes_) cudaFree(memory);
+  }
+
+  /// Null where there is no room.
+  std::byte* allocate(std::size_t bytes) {
+    if (const auto kept = free_.find(bytes); kept != free_.end()) return free_.extract(kept).mapped();
+    void* memory = nullptr;
+    cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation && !free_.empty()) {
+      cudaGetLastError();  // not an error of the next call
+      trim();
+      error = cudaMalloc(&memory, bytes);
+    }
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check_call(error, "cudaMalloc");
+    sizes_.emplace(static_cast<std::byte*>(memory), bytes);
+    return static_cast<std::byte*>(memory);
+  }
+  /// What is queued may still be at it: whoever gets it next comes later in the queue.
+  void free(std::byte* memory) {
+    if (memory != nullptr) free_.emplace(sizes_.at(memory), memory);
+  }
+  std::span<std::byte> keep(std::byte* memory) {
+    const auto [begin, bytes] = *std::prev(sizes_.upper_bound(memory));
+    kept_.insert(begin);
+    return {begin, bytes};
+  }
+
+ private:
+  void trim() {
+    std::erase_if(free_, [this](const auto& sized) {
+      if (kept_.contains(sized.second)) return false;
+      cudaFree(sized.second);
+      sizes_.erase(sized.second);
+      return true;
+    });
+  }
+
+  std::map<std::byte*, std::size_t> sizes_;
+  std::set<std::byte*> kept_;
+  std::multimap<std::size_t, std::byte*> free_;
 };
 
 /// Memory that kernels use for the length of a call: as much as the largest has asked for.
@@ -123,19 +151,17 @@ class CudaDevice final : public Device, public TensorKernels {
   const Queue& queue() const { return queue_; }
 
   std::byte* allocate(std::size_t bytes) override {
-    void* memory = nullptr;
-    const cudaError_t error = cudaMalloc(&memory, bytes);
-    if (error == cudaErrorMemoryAllocation) {
+    std::byte* const memory = pool_.allocate(bytes);
+    if (memory == nullptr) {
       const MemoryUse use = this->memory();
-      cudaGetLastError();  // not an error of the next call
       fail(ErrorKind::data, "{}: no room for {} MiB, {} of {} MiB are free", name_, bytes >> 20, use.free_bytes >> 20,
            use.total_bytes >> 20);
     }
-    check_call(error, "cudaMalloc");
     check_call(cudaMemsetAsync(memory, 0, bytes, queue_.stream), "cudaMemsetAsync");
-    return static_cast<std::byte*>(memory);
+    return memory;
   }
-  void free(std::byte* memory) noexcept override { cudaFree(memory); }
+  void free(std::byte* memory) noexcept override { pool_.free(memory); }
+  std::span<std::byte> allocation(std::byte* memory) override { return pool_.keep(memory); }
   MemoryUse memory() const override {
     MemoryUse use;
     check_call(cudaMemGetInfo(&use.free_bytes, &use.total_bytes), "cudaMemGetInfo");
@@ -153,7 +179,11 @@ class CudaDevice final : public Device, public TensorKernels {
   }
 
   Mark mark() override { return marks_.record(queue_.stream); }
-  void wait(Mark mark) override { marks_.wait(mark); }
+  void wait(Mark mark) override {
+    marks_.wait(mark);
+    check_after_wait_();
+  }
+  void check_after_wait(std::function<void()> check) override { check_after_wait_ = std::move(check); }
   TensorKernels& kernels() override { return *this; }
 
   void copy(ConstElements from, Elements to) override {
@@ -166,6 +196,7 @@ class CudaDevice final : public Device, public TensorKernels {
           name_of(to.type()));
     copy_bytes(from.data(), to.data(), from.size_bytes());
     check_call(cudaStreamSynchronize(queue_.stream), "cudaStreamSynchronize");
+    check_after_wait_();
   }
   void multiply(Elements values, float factor) override {
     launched(cuda::multiply(queue_, values, factor), "multiply");
@@ -239,7 +270,9 @@ class CudaDevice final : public Device, public TensorKernels {
   std::string name_;
   std::unique_ptr<Stream> stream_;
   Queue queue_;
+  Pool pool_;
   Marks marks_;
+  std::function<void()> check_after_wait_ = [] {};
   Scratch scratch_;
   void* workspace_ = nullptr;
   std::unique_ptr<Products> products_;  ///< from the first product on

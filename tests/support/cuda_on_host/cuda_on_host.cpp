@@ -272,6 +272,10 @@ struct cudaOnHostStream {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return queue_.empty(); });
   }
+  bool idle() {
+    const std::scoped_lock lock(mutex_);
+    return queue_.empty();
+  }
   const std::thread::id owner = std::this_thread::get_id();
 
  private:
@@ -329,11 +333,15 @@ std::vector<cudaOnHostStream*> streams;
 }  // namespace
 
 void cuda_on_host::queue(cudaOnHostStream* stream, std::function<void()> work) {
+  queue_blocking(stream, [work = std::move(work)] { inside(work); });
+}
+void cuda_on_host::queue_blocking(cudaOnHostStream* stream, std::function<void()> work) {
   if (stream == nullptr) die("work in the null stream");
-  stream->queue([work = std::move(work)] {
-    const Inside inside;
-    work();
-  });
+  stream->queue(std::move(work));
+}
+void cuda_on_host::inside(const std::function<void()>& work) {
+  const Inside opened;
+  work();
 }
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -350,6 +358,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {"CUDA on the host", cuda_on_host::DeviceMemory::kBytes, cuda_on_host::kMostShared, 9, 0, 2, 1 << 20};
   return cudaSuccess;
@@ -410,6 +422,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream->wait();
   return cudaSuccess;
 }
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->idle() ? cudaSuccess : cudaErrorNotReady; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   stream->queue([state = event->state, record = event->state->newest()] { state->wait(record); });
   return cudaSuccess;

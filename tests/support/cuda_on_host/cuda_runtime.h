@@ -97,6 +97,9 @@ struct cudaOnHostStream;
 namespace cuda_on_host {
 /// The stream's thread does it, after all that it has been given before, with device memory open.
 void queue(cudaOnHostStream* stream, std::function<void()> work);
+/// The same of work that waits for other threads, with device memory closed; it is open `inside`.
+void queue_blocking(cudaOnHostStream* stream, std::function<void()> work);
+void inside(const std::function<void()>& work);
 }  // namespace cuda_on_host
 
 // The API, as far as it is called.
@@ -143,6 +146,7 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
 cudaError_t cudaFree(void* memory);
@@ -156,6 +160,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);

@@ -1,6 +1,7 @@
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda_module.h>
 #include <psring/optim/cuda/applier.h>
+#include <psring/ring/cuda/nccl_group.h>
 
 // In place of the module that programs load.
 
@@ -16,5 +17,13 @@ namespace optim {
 std::unique_ptr<DeviceApplier> make_device_applier(Device& device) { return cuda::make_applier(device); }
 
 }  // namespace optim
+
+namespace ring {
+
+std::unique_ptr<ProcessGroup> make_nccl_group(std::unique_ptr<ProcessGroup> host, Device& device, NcclOptions options) {
+  return cuda::make_group(std::move(host), device, std::move(options));
+}
+
+}  // namespace ring
 
 }  // namespace psring

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <psring/common/device/cuda/errors.h>
+
+namespace psring::cuda {
+
+/// A queue of work on the device.
+class Stream {
+ public:
+  Stream() { check_call(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  ~Stream() { cudaStreamDestroy(handle_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return handle_; }
+
+ private:
+  cudaStream_t handle_ = nullptr;
+};
+
+/// A place in a queue, which other queues and the host can wait for. Before it is first recorded it counts as reached.
+class Event {
+ public:
+  Event() { check_call(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  ~Event() {
+    if (handle_ != nullptr) cudaEventDestroy(handle_);
+  }
+  Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+
+  /// From now on it is the place that the queue ends at now.
+  void record(cudaStream_t stream) { check_call(cudaEventRecord(handle_, stream), "cudaEventRecord"); }
+  /// What is queued there from now on begins after it; the host goes on.
+  void hold(cudaStream_t stream) const { check_call(cudaStreamWaitEvent(stream, handle_, 0), "cudaStreamWaitEvent"); }
+  void wait() const { check_call(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
+  bool reached() const {
+    const cudaError_t error = cudaEventQuery(handle_);
+    if (error == cudaErrorNotReady)
+      cudaGetLastError();  // it is not an error of the next call
+    else
+      check_call(error, "cudaEventQuery");
+    return error == cudaSuccess;
+  }
+
+ private:
+  cudaEvent_t handle_ = nullptr;
+};
+
+}  // namespace psring::cuda

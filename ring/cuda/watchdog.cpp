@@ -1,0 +1,98 @@
+#include <chrono>
+#include <utility>
+
+#include <psring/ring/cuda/watchdog.h>
+
+namespace psring::ring::cuda {
+namespace {
+
+constexpr std::chrono::milliseconds kEvery{10};
+/// NCCL sees a connection that broke before the job knows whose end it was; so long it is waited for.
+constexpr std::chrono::seconds kUntilTheJobKnows{10};
+
+int current_gpu() {
+  int gpu = 0;
+  psring::cuda::check_call(cudaGetDevice(&gpu), "cudaGetDevice");
+  return gpu;
+}
+
+}  // namespace
+
+Watchdog::Watchdog(Device& device, GroupOptions options)
+    : device_(device), options_(std::move(options)), gpu_(current_gpu()) {
+  device.check_after_wait([this] { check(); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+Watchdog::~Watchdog() {
+  device_.check_after_wait([] {});
+}
+
+void Watchdog::check() const {
+  const std::scoped_lock lock(mutex_);
+  if (error_) throw Error(*error_);
+}
+
+void Watchdog::add(Communicator& communicator) {
+  const std::scoped_lock lock(mutex_);
+  communicators_.push_back(&communicator);
+}
+void Watchdog::remove(Communicator& communicator) {
+  const std::scoped_lock lock(mutex_);
+  communicators_.remove(&communicator);
+}
+
+void Watchdog::began(std::shared_ptr<const psring::cuda::Event> done, const Call& call, std::uint64_t number,
+                     std::size_t rank) {
+  const std::scoped_lock lock(mutex_);
+  under_way_.push_back({std::move(done), call, number, rank, SystemClock().now()});
+}
+
+void Watchdog::run(const std::stop_token& stop) {
+  cudaSetDevice(gpu_);
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, stop, kEvery, [&] { return stop.stop_requested(); })) {
+    if (error_) continue;
+    if (const auto error = look()) give_up(*error);
+  }
+}
+
+std::optional<Error> Watchdog::look() {
+  try {
+    while (!under_way_.empty() && under_way_.front().done->reached()) under_way_.pop_front();
+    if (options_.check) options_.check();
+  } catch (const std::exception& exception) {
+    return to_error(exception);
+  }
+  if (auto error = too_slow()) return error;
+  return of_nccl();
+}
+
+std::optional<Error> Watchdog::too_slow() {
+  if (under_way_.empty() || options_.op_timeout <= Nanoseconds{0}) return std::nullopt;
+  if (SystemClock().now() - under_way_.front().since < options_.op_timeout) return std::nullopt;
+  return Error(ErrorKind::timeout,
+               fmt::format("not complete after {:.1f} s", std::chrono::duration<double>(options_.op_timeout).count()));
+}
+
+std::optional<Error> Watchdog::of_nccl() {
+  for (Communicator* const communicator : communicators_) {
+    const auto failure = communicator->failure();
+    if (!failure) continue;
+    const Moment now = SystemClock().now();
+    if (!nccl_failed_) nccl_failed_ = now;
+    if (now - *nccl_failed_ > kUntilTheJobKnows) return Error(ErrorKind::peer_lost, "NCCL: " + *failure);
+  }
+  return std::nullopt;
+}
+
+void Watchdog::give_up(const Error& error) {
+  error_ = error;
+  if (!under_way_.empty()) {
+    const UnderWay& first = under_way_.front();
+    error_ = error.with_context(fmt::format("[ring] rank {}: {}", first.rank, name_of(first.call, first.number)));
+  }
+  for (Communicator* const communicator : communicators_) communicator->abort();
+}
+
+}  // namespace psring::ring::cuda
