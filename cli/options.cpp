@@ -178,6 +178,31 @@ void check_faults(const JobOptions& job, const worker::StrategyKind& kind) {
   }
 }
 
+/// What GPUs exchange goes through NCCL, and is not psring's to shape, to encrypt or to damage.
+void check_nccl(const JobOptions& job) {
+  const JobOptions defaults;
+  const auto refuse = [&job](bool wrong, const std::string& flag) {
+    if (wrong) fail(ErrorKind::usage, "{}: --strategy {} --device cuda goes through NCCL", flag, job.strategy);
+  };
+  refuse(!job.link.empty(), "--link " + job.link);
+  refuse(job.transport != defaults.transport, "--transport " + job.transport);
+  refuse(job.algorithm != defaults.algorithm, "--algorithm " + job.algorithm);
+  refuse(!job.tuning.empty(), "--tuning");
+  refuse(job.streams != defaults.streams, fmt::format("--streams {}", job.streams));
+  refuse(job.share_host_parameters, "--share-host-parameters");
+  refuse(frame_faults(job.fault, 0, {}).has_value(), "--fault " + job.fault);
+  if (job.encrypt)
+    fail(ErrorKind::usage,
+         "--strategy {} --device cuda: NCCL encrypts nothing; --encrypt off, where the network can be trusted",
+         job.strategy);
+}
+
+void check_device(const JobOptions& job, const worker::StrategyKind& kind) {
+  one_of("--device", job.device, "cpu", "cuda");
+  if (job.device == "cpu" && job.share_gpu) fail(ErrorKind::usage, "--share-gpu: --device cpu has no GPU");
+  if (job.device == "cuda" && kind.ring) check_nccl(job);
+}
+
 /// --share-host-parameters: the memory is there, and nothing is asked of gathers that there are none of.
 void check_in_place(const JobOptions& job) {
   const JobOptions defaults;
@@ -443,6 +468,8 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--device", job.device, "that workers compute on: cpu or cuda")
       ->group(exchange)
       ->capture_default_str();
+  command.add_flag("--share-gpu", job.share_gpu, "several workers may compute on one GPU, to teach and to test")
+      ->group(exchange);
   command.add_option("--threads", job.threads, "compute threads of each worker")
       ->group(exchange)
       ->capture_default_str();
@@ -680,6 +707,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
     fail(ErrorKind::usage, "--algorithm direct: it needs shared memory, not the frames of --fault {}", job.fault);
   if (!direct && job.algorithm != "auto" && job.transport == "shm")
     fail(ErrorKind::usage, "--algorithm {}: it sends messages; in shared memory it is direct", job.algorithm);
+  check_device(job, kind);
   parse_betas(flags.betas, job);
   resolve_checkpoints(job);
   if (job.max_restarts > 0) check_count("--max-restarts", job.max_restarts, kMostRestarts);

@@ -19,6 +19,8 @@ struct Memory {
   std::deque<Buffer> vectors;
 };
 
+}  // namespace
+
 GroupOptions group_options(Membership& member) {
   GroupOptions options;
   options.check = [&member] { member.link().check(); };
@@ -26,8 +28,6 @@ GroupOptions group_options(Membership& member) {
   options.ledger = &member.bytes();
   return options;
 }
-
-}  // namespace
 
 std::unique_ptr<ProcessGroup> make_host_group(Membership& member, RingLinks& links,
                                               const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena) {

@@ -19,6 +19,10 @@ struct Member;
 namespace psring::ring {
 
 class RingLinks;
+struct GroupOptions;
+
+/// What groups of a member's have in common: they fail as its job does.
+GroupOptions group_options(Membership& member);
 
 /// The group of all workers of a job, as the job's options say. `arena_bytes`: room for vectors in its arena.
 /// `background`: see LinkOptions. The group must not outlive the links.

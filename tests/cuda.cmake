@@ -16,6 +16,9 @@ psring_test(cuda_test LABELS unit LINKS psring::ring SOURCES $<TARGET_OBJECTS:ps
 psring_test(nccl_group_test LABELS unit LINKS psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 psring_test(device_training_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 
+psring_test(device_exchange_test LABELS exchange SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> support/in_process_job.cpp
+            support/job_shard.cpp LINKS psring::server psring::worker TIMEOUT 600)
+
 # The same on a GPU, with the module.
 function(psring_gpu_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})

@@ -208,6 +208,23 @@ TEST_CASE("operations are ordered with the device's queue, and the host waits fo
   });
 }
 
+TEST_CASE("how long a device stands still for others is known") {
+  std::latch first_waits(1);
+  run(2, [&](Rank& rank) {
+    Buffer buffer = rank.buffer(1000, DType::f32);
+    const bool first = rank.index() == 0;
+    if (!first) {
+      first_waits.wait();
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    rank.group.all_reduce(buffer.elements(DType::f32), ReduceOp::Kind::sum).wait();
+    if (first) first_waits.count_down();
+    rank.device.wait(rank.device.mark());
+    require(!first || rank.group.stalled() > Nanoseconds{0}, "the time", 0);
+    rank.group.barrier().wait();
+  });
+}
+
 TEST_CASE("broadcasts and messages over NCCL") {
   run(3, [](Rank& rank) {
     const std::size_t n = rank.group.size();

@@ -72,13 +72,16 @@ void register_builtins(Registries& registries) {
   };
   ps_zero("ps-zero2", "ps, but a gradient goes as soon as it is pushed", 2);
   ps_zero("ps-zero3", "parameters go, too: each unit is pulled when a pass needs it", 3);
-  registries.strategies.add(
-      "ddp-naive", "workers average gradients, one all-reduce a tensor after backward", [](const Spec& spec) {
-        return std::make_unique<StrategyKind>(
-            StrategyKind{.ring = true, .whole = true, .make = [spec](const Context& context, const JobOptions& job) {
-                           return make_ddp_naive(spec, context, job);
-                         }});
-      });
+  registries.strategies.add("ddp-naive", "workers average gradients, one all-reduce a tensor after backward",
+                            [](const Spec& spec) {
+                              return std::make_unique<StrategyKind>(
+                                  StrategyKind{.ring = true,
+                                               .whole = true,
+                                               .on_device = true,
+                                               .make = [spec](const Context& context, const JobOptions& job) {
+                                                 return make_ddp_naive(spec, context, job);
+                                               }});
+                            });
   const auto zero = [&](const char* name, const char* help, int stage) {
     registries.strategies.add(name, help, [stage](const Spec& spec) {
       return std::make_unique<StrategyKind>(
@@ -87,6 +90,7 @@ void register_builtins(Registries& registries) {
                        .compresses = true,
                        .gathers = stage == 3,
                        .at_owner = stage >= 2,
+                       .on_device = true,
                        .stage = stage,
                        .make = [stage, spec](const Context& context, const JobOptions& job) {
                          return make_zero(stage, spec, context, job);
@@ -104,6 +108,7 @@ void register_builtins(Registries& registries) {
             .buckets = true,
             .compresses = true,
             .whole = true,
+            .on_device = true,
             .make = [spec](const Context& context, const JobOptions& job) { return make_ddp(spec, context, job); }});
       });
 }

@@ -6,8 +6,11 @@
 #include <thread>
 #include <utility>
 
+#include <psring/common/base/error.h>
 #include <psring/common/base/trace.h>
+#include <psring/common/net/address.h>
 #include <psring/common/proc/fault.h>
+#include <psring/ring/nccl_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
 #include <psring/ring/shm_memory.h>
@@ -87,13 +90,37 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
 
 void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory,
                      const std::vector<net::Member>& workers) {
-  memory.group = ring::make_job_group(member, *memory.links, workers, lent_bytes(setup.layout()), member.job().overlap);
+  const bool on_host = memory.device == nullptr;
+  memory.group = ring::make_job_group(member, *memory.links, workers, on_host ? lent_bytes(setup.layout()) : 0,
+                                      on_host && member.job().overlap);
+  if (!on_host)
+    memory.group = ring::make_nccl_group(std::move(memory.group), *memory.device,
+                                         {.group = ring::group_options(member),
+                                          .share_gpu = member.job().share_gpu,
+                                          .interface = net::interface_of(member.link_options().bind)});
   if (memory.trace->on()) memory.group = ring::make_traced_group(std::move(memory.group), *memory.trace);
   if (member.rank() == 0 && setup.strategy().ring)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
   const std::size_t owners = setup.layout().owners;
   if (member.rank() == 0 && setup.strategy().stage > 0 && owners < workers.size())
     fmt::print("{} shard groups: each cuts units among {} workers\n", workers.size() / owners, owners);
+}
+
+/// Workers of a host have its GPUs in the order of their ranks.
+std::unique_ptr<Device> own_gpu(const Membership& member, const std::vector<net::Member>& workers) {
+  const std::string& host = member.link_options().host_id;
+  const bool one_host = !member.job().link.empty();  // that counts as several
+  const auto before = static_cast<std::size_t>(
+      std::count_if(workers.begin(), workers.begin() + member.rank(),
+                    [&](const net::Member& other) { return one_host || other.host_id == host; }));
+  const std::size_t gpus = cuda_devices();
+  if (before >= gpus && !member.job().share_gpu)
+    fail(ErrorKind::usage,
+         "--device cuda: no GPU is left for worker {}, the {}. of a host with {}; --share-gpu lets workers share one",
+         member.rank(), before + 1, gpus);
+  std::unique_ptr<Device> device = make_cuda_device(before % gpus);
+  fmt::print("worker {}: computes on {}\n", member.rank(), device->name());
+  return device;
 }
 
 /// What a worker has over all epochs of the membership.
@@ -131,10 +158,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   const auto memory = std::make_shared<Memory>(arena);  // shared with the membership, whose links close last
   member.keep(memory);
   Trace& trace = memory->trace.emplace(member.clock(), job.trace);
-  if (job.device == "cuda") {
-    memory->device = make_cuda_device(0);
-    fmt::print("worker {}: computes on {}\n", member.rank(), memory->device->name());
-  }
+  if (job.device == "cuda") cuda_devices();  // what is missing is said before anybody waits for this worker
   const bool grouped = setup.strategy().ring || setup.strategy().scatters;
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
   const std::vector<net::Member> members =
@@ -145,6 +169,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
   const std::vector<net::Member> workers = of_role(members, net::Role::worker);
+  if (job.device == "cuda") memory->device = own_gpu(member, workers);
   const std::vector<std::size_t> groups = shard_groups(job, workers);
   if (!groups.empty()) setup.cut_among(static_cast<std::size_t>(std::count(groups.begin(), groups.end(), groups[0])));
   if (grouped) link_to_workers(member, setup, *memory, workers);

@@ -134,8 +134,6 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   layout_.gradient_type =
       job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
   buffers_ = buffer_layout(*model_);
-  if (job.device != "cpu" && job.device != "cuda")
-    fail(ErrorKind::usage, "--device: expected cpu or cuda, got '{}'", job.device);
   if (job.device == "cuda") check_device(job, *strategy_);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);

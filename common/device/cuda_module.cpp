@@ -44,6 +44,8 @@ void* cuda_symbol(const char* name) {
 
 void require_cuda() {}
 
+std::size_t cuda_devices() { return reinterpret_cast<std::size_t (*)()>(cuda_symbol("psring_cuda_devices"))(); }
+
 std::unique_ptr<Device> make_cuda_device(std::size_t index) {
   using Make = Device* (*)(std::size_t);
   return std::unique_ptr<Device>(reinterpret_cast<Make>(cuda_symbol("psring_make_cuda_device"))(index));

@@ -22,8 +22,8 @@ class Device : public Processor {
   /// Memory of the device: zero, on a multiple of 256 bytes. Throws data where it has not as much.
   virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void free(std::byte* memory) noexcept = 0;
-  /// All of the device's memory that this was got with, which stays there from now on, freed or not. REQUIRES: `allocate`
-  /// returned memory that it is part of.
+  /// All of the device's memory that this was got with, which stays there from now on, freed or not. REQUIRES:
+  /// `allocate` returned memory that it is part of.
   virtual std::span<std::byte> allocation(std::byte* memory) = 0;
   /// Of the whole device, as its driver says, whoever uses it.
   struct MemoryUse {
@@ -43,8 +43,8 @@ class Device : public Processor {
   virtual Mark mark() = 0;
   /// Returns once the device has come there.
   virtual void wait(Mark mark) = 0;
-  /// From now on `check` is called whenever the host has waited for the device, and throws where what it has waited for
-  /// never came: a collective that was given up lets the queue go on.
+  /// From now on `check` is called whenever `wait` has waited, and throws where what was waited for never came: a
+  /// collective that was given up lets the queue go on.
   virtual void check_after_wait(std::function<void()> check) = 0;
 
   virtual TensorKernels& kernels() = 0;
@@ -52,6 +52,9 @@ class Device : public Processor {
 
 /// Throws usage where this build has no CUDA, and says how to get it.
 void require_cuda();
+
+/// GPUs of this host. Throws as make_cuda_device where there is none.
+std::size_t cuda_devices();
 
 /// GPU `index` of this host. Throws usage where there is none, or this build has no CUDA, and says what would help.
 std::unique_ptr<Device> make_cuda_device(std::size_t index);

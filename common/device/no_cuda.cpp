@@ -17,6 +17,11 @@ void* cuda_symbol(const char* /*name*/) {
   return nullptr;
 }
 
+std::size_t cuda_devices() {
+  require_cuda();
+  return 0;
+}
+
 std::unique_ptr<Device> make_cuda_device(std::size_t /*index*/) {
   require_cuda();
   return nullptr;

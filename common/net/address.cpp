@@ -66,6 +66,13 @@ bool is_own_ipv6(const in6_addr& wanted) {
   return false;
 }
 
+std::string digits_of(const sockaddr& address) {
+  const socklen_t bytes = address.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  char text[NI_MAXHOST] = {};
+  if (::getnameinfo(&address, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  return text;
+}
+
 /// The address of a host, in digits; nothing, with getaddrinfo's reason in `error`, where it has none.
 std::optional<std::string> digits_of(const std::string& host, int& error) {
   addrinfo hints{};
@@ -144,6 +151,20 @@ std::string bind_address(const std::string& text) {
     return *found;
   }
   fail(ErrorKind::usage, "--bind {}: expected an address, an interface or a network of this host", text);
+}
+
+std::string interface_of(const std::string& address) {
+  // All of 127.0.0.0/8 is the loopback's.
+  const std::string wanted = address.starts_with("127.") ? "127.0.0.1" : address;
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const int family = at->ifa_addr->sa_family;
+    if ((family == AF_INET || family == AF_INET6) && digits_of(*at->ifa_addr) == wanted) return at->ifa_name;
+  }
+  return "";
 }
 
 }  // namespace psring::net

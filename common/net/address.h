@@ -29,4 +29,7 @@ std::string address_towards(const std::string& host);
 /// of our addresses lies (10.0.0.0/8). Throws usage where there is none.
 std::string bind_address(const std::string& text);
 
+/// The name of the interface that has this address of ours (lo, eth0); "" where none has.
+std::string interface_of(const std::string& address);
+
 }  // namespace psring::net

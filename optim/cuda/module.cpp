@@ -2,6 +2,8 @@
 #include <psring/common/device/cuda/device.h>
 #include <psring/optim/cuda/applier.h>
 
+extern "C" std::size_t psring_cuda_devices() { return psring::cuda::devices(); }
+
 extern "C" psring::Device* psring_make_cuda_device(std::size_t index) {
   return psring::cuda::make_device(index).release();
 }

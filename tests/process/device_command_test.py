@@ -29,10 +29,23 @@ class CudaTest(ProgramTest):
                             "https://developer.nvidia.com/cuda-downloads")
 
     def test_what_has_no_form_for_gpus_is_refused(self):
-        for arguments, what in ((["--strategy", "ps"], "--strategy ps"), (["--strategy", "single", "--optimizer", "lamb"], "lamb")):
+        ring = ["--strategy", "ddp", "--workers", 2]
+        for arguments, what in (
+            (["--strategy", "ps"], "--strategy ps"),
+            (["--strategy", "single", "--optimizer", "lamb"], "lamb"),
+            ([*ring, "--link", "1gbit"], "--link 1gbit"),
+            ([*ring, "--algorithm", "ring"], "--algorithm ring"),
+            ([*ring, "--transport", "tcp"], "--transport tcp"),
+            ([*ring, "--encrypt", "on"], "NCCL encrypts nothing"),
+            ([*ring, "--fault", "drop:worker:1=1%"], "--fault drop"),
+        ):
             result = self.train(*TINY, "--steps", 4, "--device", "cuda", *arguments)
             if BUILT:
                 self.assert_refused(result, 2, "--device cuda", what)
+
+    def test_there_is_a_gpu_to_share(self):
+        self.assert_refused(self.train(*TINY, "--strategy", "ddp", "--workers", 2, "--share-gpu"), 2, "--share-gpu",
+                            "--device cpu")
 
     def test_an_unknown_device_is_named(self):
         self.assert_refused(self.train(*ON_DEVICE[:-1], "tpu"), 2, "--device", "cpu or cuda", "'tpu'")

@@ -17,6 +17,7 @@
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
 #include <psring/ring/link_group.h>
+#include <psring/ring/nccl_group.h>
 #include <psring/ring/shm_group.h>
 #include <psring/ring/shm_memory.h>
 #include <psring/server/checkpoint.h>
@@ -315,6 +316,11 @@ class Job {
     Arena& arena = host != nullptr ? *host->arena() : arenas_[rank];
     const bool linked = setup_.strategy().servers;
     const auto transport = linked ? network.join({Role::worker, rank}, bytes, arena) : nullptr;
+    const std::unique_ptr<Device> device = setup_.job().device == "cuda" ? make_cuda_device(0) : nullptr;
+    if (device != nullptr && !groups_.empty())
+      groups_[rank] =
+          ring::make_nccl_group(std::move(groups_[rank]), *device,
+                                {.group = {.check = [this] { ending_.check(); }, .ledger = &worker_bytes_[rank]}});
     ring::ProcessGroup* group = groups_.empty() ? nullptr : groups_[rank].get();
     worker::Training training(setup_, {.rank = rank,
                                        .memory = memory,
@@ -323,6 +329,7 @@ class Job {
                                        .arena = linked             ? &arena
                                                 : group != nullptr ? group->arena()
                                                                    : nullptr,
+                                       .device = device.get(),
                                        .transport = transport.get(),
                                        .host = host,
                                        .pushers = hosts_,
@@ -346,6 +353,10 @@ class Job {
       mine.peaks[category] = memory.peak_bytes(category);
     mine.activations = memory.peak_bytes(Category::activations);
     if (rank == 0) result.predicted = mine.predicted;
+    if (device != nullptr && group != nullptr) {
+      group->barrier().wait();
+      groups_[rank].reset();  // before its device
+    }
     ending_.worker_done();
   }
 

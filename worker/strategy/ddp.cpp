@@ -22,7 +22,7 @@ class DataParallel : public WorkersOnly {
       : WorkersOnly(context),
         units_(context),
         exposure_(link, one_by_one, context.clock),
-        optimizer_(context.optimizer, context.layout, context.memory) {}
+        optimizer_(context.optimizer, context.layout, context.memory, nullptr, context.device) {}
 
   void start() override {
     if (context_.rank == 0) units_.initialise(context_);
@@ -55,6 +55,8 @@ class DataParallel : public WorkersOnly {
     exposure_.end_step(backward_ended);
     if (optimizer_.whole_step() || context_.goes_on) {
       wait_all();
+      // A device's queue goes on where a reduction was given up: what is whole is not to be updated with that.
+      if (context_.goes_on && context_.device != nullptr) context_.device->wait(context_.device->mark());
       optimizer_.update_all(step, context_.units);
     } else {
       wait_and_update(step);

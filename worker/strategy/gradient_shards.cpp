@@ -14,8 +14,8 @@ GradientShards::GradientShards(const Context& context, ShardGroups& groups, Mean
       window_(context, [this](UnitId unit, ConstElements) { take_until_gone(unit); }) {
   Arena* const arena = groups.replicas() == nullptr ? nullptr : context.arena;  // where replicas reach it
   for (UnitId unit = 0; unit < context.layout.units.size(); ++unit)
-    owned_.emplace_back(context.layout.gradient_bytes(unit) / context.layout.owners, Category::gradients,
-                        context.memory, arena);
+    owned_.push_back(
+        context.buffer(context.layout.gradient_bytes(unit) / context.layout.owners, Category::gradients, arena));
 }
 
 void GradientShards::reduce(UnitId unit, Micro micro) {

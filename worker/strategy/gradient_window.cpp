@@ -13,7 +13,7 @@ GradientWindow::GradientWindow(const Context& context, std::function<void(UnitId
 void GradientWindow::open(UnitId unit) {
   if (!context_.layout.units[unit].trained) return;
   while (flights_.size() > 1 || whole_[unit].size_bytes() > 0) land_first();
-  whole_[unit] = Buffer(context_.layout.gradient_bytes(unit), Category::communication, context_.memory, context_.arena);
+  whole_[unit] = context_.buffer(context_.layout.gradient_bytes(unit), Category::communication);
   context_.units[unit].gradients = values(unit);
 }
 

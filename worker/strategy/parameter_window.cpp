@@ -31,8 +31,7 @@ std::span<const UnitId> ParameterWindow::wanted(UnitId unit, Pass pass) const {
 void ParameterWindow::acquire(UnitId unit, Pass pass) {
   for (const UnitId next : wanted(unit, pass)) {
     if (whole_[next].size_bytes() > 0) continue;
-    whole_[next] =
-        Buffer(context_.layout.parameter_bytes(next), Category::communication, context_.memory, context_.arena);
+    whole_[next] = context_.buffer(context_.layout.parameter_bytes(next), Category::communication);
     context_.units[next].parameters = whole_[next].elements(context_.layout.parameter_type);
     source_.fetch(next, context_.units[next].parameters);
   }

@@ -27,8 +27,8 @@ void Context::initialise(UnitId unit, Range range, Elements out) const {
   }
 }
 
-Buffer Context::buffer(std::size_t bytes, Category category) const {
-  return device != nullptr ? Buffer(bytes, category, memory, *device) : Buffer(bytes, category, memory, arena);
+Buffer Context::buffer(std::size_t bytes, Category category, Arena* of_host) const {
+  return device != nullptr ? Buffer(bytes, category, memory, *device) : Buffer(bytes, category, memory, of_host);
 }
 
 }  // namespace psring::worker

@@ -133,8 +133,10 @@ struct Context {
   /// Rounded to the parameters' type. out.size() == range.size().
   void initialise(UnitId unit, Range range, Elements out) const;
 
-  /// A buffer where this process computes; in `arena` where that is the host's.
-  Buffer buffer(std::size_t bytes, Category category) const;
+  /// A buffer where this process computes; where that is the host, in `arena`, or in one that is named; null: on pages
+  /// of its own.
+  Buffer buffer(std::size_t bytes, Category category) const { return buffer(bytes, category, arena); }
+  Buffer buffer(std::size_t bytes, Category category, Arena* of_host) const;
 };
 
 /// When ranges move: one way of data-parallel training. The trainer calls the hooks in the order of a

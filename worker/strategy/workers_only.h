@@ -24,7 +24,8 @@ class WorkersOnly : public Strategy {
   /// They are not read while training, so this gives what rank 0's buffers before each forward would.
   bool shares_buffers() const override { return true; }
   void wait_saved(std::uint64_t /*step*/) override { group().barrier().wait(); }
-  Nanoseconds waited() const override { return waited_; }
+  /// Of a device, it is known some steps later.
+  Nanoseconds waited() const override { return waited_ + group().stalled(); }
 
  protected:
   explicit WorkersOnly(const Context& context);

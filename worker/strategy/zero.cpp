@@ -41,7 +41,9 @@ class Zero : public WorkersOnly {
       : WorkersOnly(context),
         groups_(context),
         scatter_(context_, groups_.owners()),
-        optimizer_(context.optimizer, context.layout, context.memory, &groups_.owners()) {}
+        optimizer_(context.optimizer, context.layout, context.memory, &groups_.owners(), context.device) {}
+
+  Nanoseconds waited() const override { return WorkersOnly::waited() + groups_.stalled(); }
 
   ring::ProcessGroup& owners() const { return groups_.owners(); }
   void account() override {
@@ -260,8 +262,8 @@ class Zero3 final : public Zero {
                            for (Work& work : gathers_[unit]) wait(work);
                          }}) {
     for (UnitId unit = 0; unit < units(); ++unit)
-      shards_.emplace_back(context.layout.parameter_bytes(unit) / context.layout.owners, Category::parameters,
-                           context.memory);
+      shards_.push_back(
+          context.buffer(context.layout.parameter_bytes(unit) / context.layout.owners, Category::parameters, nullptr));
   }
 
   bool adds_up() const override { return false; }

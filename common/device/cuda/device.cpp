@@ -126,11 +126,8 @@ class Scratch {
 class CudaDevice final : public Device, public TensorKernels {
  public:
   explicit CudaDevice(std::size_t index) {
-    int count = 0;
-    const cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess)
-      fail(ErrorKind::usage, "--device cuda: no GPU: {} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
-    if (index >= static_cast<std::size_t>(count)) fail(ErrorKind::usage, "--device cuda: GPU {} of {}", index, count);
+    const std::size_t count = devices();
+    if (index >= count) fail(ErrorKind::usage, "--device cuda: GPU {} of {}", index, count);
     check_call(cudaSetDevice(static_cast<int>(index)), "cudaSetDevice");
     cudaDeviceProp properties{};
     check_call(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "cudaGetDeviceProperties");
@@ -196,7 +193,6 @@ class CudaDevice final : public Device, public TensorKernels {
           name_of(to.type()));
     copy_bytes(from.data(), to.data(), from.size_bytes());
     check_call(cudaStreamSynchronize(queue_.stream), "cudaStreamSynchronize");
-    check_after_wait_();
   }
   void multiply(Elements values, float factor) override {
     launched(cuda::multiply(queue_, values, factor), "multiply");
@@ -281,6 +277,14 @@ class CudaDevice final : public Device, public TensorKernels {
 }  // namespace
 
 const Queue& queue_of(Device& device) { return static_cast<CudaDevice&>(device).queue(); }
+
+std::size_t devices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess)
+    fail(ErrorKind::usage, "--device cuda: no GPU: {} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
+  return static_cast<std::size_t>(count);
+}
 
 std::unique_ptr<Device> make_device(std::size_t index) { return std::make_unique<CudaDevice>(index); }
 

@@ -8,6 +8,9 @@
 
 namespace psring::cuda {
 
+/// As cuda_devices says.
+std::size_t devices();
+
 /// As make_cuda_device says: here is where it is made.
 std::unique_ptr<Device> make_device(std::size_t index);
 

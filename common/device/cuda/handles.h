@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <psring/common/base/clock.h>
 #include <psring/common/device/cuda/errors.h>
 
 namespace psring::cuda {
@@ -24,7 +25,10 @@ class Stream {
 /// A place in a queue, which other queues and the host can wait for. Before it is first recorded it counts as reached.
 class Event {
  public:
-  Event() { check_call(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  /// `flags`: cudaEventDefault where it is to know when it was reached.
+  explicit Event(unsigned flags = cudaEventDisableTiming) {
+    check_call(cudaEventCreateWithFlags(&handle_, flags), "cudaEventCreateWithFlags");
+  }
   ~Event() {
     if (handle_ != nullptr) cudaEventDestroy(handle_);
   }
@@ -39,6 +43,12 @@ class Event {
   /// What is queued there from now on begins after it; the host goes on.
   void hold(cudaStream_t stream) const { check_call(cudaStreamWaitEvent(stream, handle_, 0), "cudaStreamWaitEvent"); }
   void wait() const { check_call(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
+  /// REQUIRES: both are reached, and know when.
+  Nanoseconds since(const Event& before) const {
+    float milliseconds = 0;
+    check_call(cudaEventElapsedTime(&milliseconds, before.handle_, handle_), "cudaEventElapsedTime");
+    return from_seconds(static_cast<double>(milliseconds) / 1000);
+  }
   bool reached() const {
     const cudaError_t error = cudaEventQuery(handle_);
     if (error == cudaErrorNotReady)

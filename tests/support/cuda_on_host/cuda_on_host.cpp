@@ -279,21 +279,25 @@ struct cudaOnHostStream {
   const std::thread::id owner = std::this_thread::get_id();
 
  private:
-  /// What is under way stays in the queue until it is done.
+  /// What is under way stays in the queue until it is done. Device memory is open until the queue is empty.
   void run() {
     std::uint32_t random = 1;
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return closed_ || !queue_.empty(); });
       if (queue_.empty()) return;
-      const auto& work = queue_.front();
-      lock.unlock();
-      random = random * 1664525 + 1013904223;
-      if (random >> 27 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
-      work();
-      lock.lock();
-      queue_.pop_front();
-      if (queue_.empty()) changed_.notify_all();
+      {
+        const cuda_on_host::Inside inside;
+        for (; !queue_.empty(); queue_.pop_front()) {
+          const auto& work = queue_.front();
+          lock.unlock();
+          random = random * 1664525 + 1013904223;
+          if (random >> 27 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+          work();
+          lock.lock();
+        }
+      }
+      changed_.notify_all();
     }
   }
 

@@ -10,6 +10,7 @@ namespace psring {
 void require_cuda() {}
 void* cuda_symbol(const char* /*name*/) { return nullptr; }
 
+std::size_t cuda_devices() { return cuda::devices(); }
 std::unique_ptr<Device> make_cuda_device(std::size_t index) { return cuda::make_device(index); }
 
 namespace optim {

@@ -1,0 +1,144 @@
+// Ways of training whose workers compute on devices, as the host plays them (support/cuda_on_host): what they learn is
+// what `single` learns on the host, and they move and hold what is predicted.
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/tests/support/in_process_job.h>
+#include <psring/tests/support/temporary_folder.h>
+#include <psring/tests/support/values.h>
+
+using namespace psring;
+using test::JobRun;
+using test::Links;
+using test::run_job;
+
+namespace {
+
+constexpr const char* kMlp = "mlp:20-33-17-5";
+constexpr const char* kGpt = "gpt:layers=3,dim=16,heads=2,context=8,vocab=31";
+
+JobOptions small_job(const char* model, std::size_t workers) {
+  JobOptions job;
+  job.model = model;
+  job.data = "synthetic:samples=70";
+  job.workers = workers;
+  job.servers = 0;
+  job.global_batch = 12;
+  job.steps = 6;
+  job.seed = 5;
+  job.optimizer = "adamw";
+  job.lr = 0.003;
+  return job;
+}
+
+JobRun on_host(JobOptions job) {
+  job.strategy = "single";
+  job.virtual_workers = job.workers;
+  job.workers = 1;
+  return run_job(job);
+}
+
+JobRun on_devices(JobOptions job, const std::string& strategy) {
+  job.strategy = strategy;
+  job.device = "cuda";
+  return run_job(job, Links::shm);
+}
+
+/// The mean over the workers.
+std::vector<double> losses(const JobRun& run) {
+  std::vector<double> sums(run.steps);
+  std::vector<double> rows(run.steps);
+  for (const test::WorkerRun& worker : run.workers)
+    for (std::size_t i = 0; i < worker.steps.size(); ++i) {
+      sums[i] += worker.steps[i].loss * static_cast<double>(worker.steps[i].samples);
+      rows[i] += static_cast<double>(worker.steps[i].samples);
+    }
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] /= rows[i];
+  return sums;
+}
+
+void check_like(const JobRun& host, const JobRun& devices, double tolerance) {
+  const std::vector<double> expected = losses(host);
+  const std::vector<double> got = losses(devices);
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(tolerance));
+  for (const test::WorkerRun& worker : devices.workers) {
+    CHECK(worker.model == devices.workers[0].model);  // all hold the same bits
+    CHECK(worker.sent == devices.steps * worker.predicted.worker_sends.value());
+    CHECK(worker.received == devices.steps * worker.predicted.worker_receives.value());
+    CHECK(worker.peaks == worker.predicted.worker_memory);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("workers on devices learn what one worker on the host does") {
+  struct Case {
+    const char* model;
+    std::size_t workers;
+    double clip;
+  };
+  const auto [model, workers, clip] = GENERATE(values<Case>({{kMlp, 3, 0}, {kMlp, 1, 0.05}, {kGpt, 2, 0.05}}));
+  JobOptions job = small_job(model, workers);
+  job.clip_norm = clip;
+  const JobRun host = on_host(job);
+  for (const char* strategy : {"ddp-naive", "ddp", "zero1", "zero2", "zero3"}) {
+    CAPTURE(model, workers, clip, strategy);
+    check_like(host, on_devices(job, strategy), 1e-5);
+  }
+  CHECK(on_devices(job, "zero2").workers[0].model == on_devices(job, "zero2").workers[0].model);
+}
+
+TEST_CASE("micro-batches, small buckets, no overlap, prefetch and shard groups on devices") {
+  JobOptions job = small_job(kGpt, 4);
+  job.steps = 3;
+  job.units = "layer";
+  job.accumulate = 2;
+  job.global_batch = 16;
+  const JobRun host = on_host(job);
+  const auto check = [&](const char* strategy, auto change) {
+    JobOptions changed = job;
+    change(changed);
+    INFO(strategy);
+    check_like(host, on_devices(changed, strategy), 1e-5);
+  };
+  check("ddp", [](JobOptions& changed) { changed.bucket_bytes = 4096; });
+  check("ddp", [](JobOptions& changed) { changed.overlap = false; });
+  check("zero1", [](JobOptions& changed) { changed.bucket_bytes = 4096; });
+  check("zero2", [](JobOptions&) {});
+  for (const std::size_t prefetch : {0, 2}) check("zero3", [&](JobOptions& changed) { changed.prefetch = prefetch; });
+  check("zero3", [](JobOptions& changed) { changed.reshard_after_forward = false; });
+  for (const char* strategy : {"zero1", "zero3"})
+    check(strategy, [](JobOptions& changed) { changed.shard_group = "2"; });
+}
+
+TEST_CASE("in 16 bit on devices") {
+  for (const char* precision : {"bf16", "f16"}) {
+    JobOptions job = small_job(kGpt, 2);
+    job.precision = precision;
+    const JobRun host = on_host(job);
+    for (const char* strategy : {"ddp", "zero3"}) check_like(host, on_devices(job, strategy), 2e-2);
+    job.comm_dtype = "f32";
+    check_like(on_host(job), on_devices(job, "zero2"), 2e-2);
+  }
+}
+
+TEST_CASE("shards on devices go on from a checkpoint that another number of workers made on the host") {
+  JobOptions job = small_job(kMlp, 2);
+  const test::TemporaryFolder folder;
+  JobOptions saving = job;
+  saving.strategy = "zero3";
+  saving.checkpoint_every = 3;
+  saving.checkpoint_dir = folder.path();
+  const JobRun whole = on_devices(saving, "zero3");
+  JobOptions resumed = job;
+  resumed.workers = 1;
+  resumed.resume = folder.file("step-00000003");
+  const JobRun rest = on_devices(resumed, "zero1");
+  for (std::size_t i = 0; i < rest.workers[0].steps.size(); ++i)
+    CHECK(rest.workers[0].steps[i].loss == Approx(losses(whole)[i + 3]).epsilon(1e-5));
+}
