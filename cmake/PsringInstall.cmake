@@ -25,6 +25,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/trace.h
   common/device/arena.h
   common/device/buffer.h
+  common/device/copy_queue.h
   common/device/device.h
   common/device/kernels.h
   common/device/mapping.h

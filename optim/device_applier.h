@@ -9,6 +9,8 @@
 
 namespace psring::optim {
 
+class ExactSum;
+
 /// As MixedRange, in a device's memory. Empty: master, and slots that the rule has not.
 struct DeviceRange {
   ConstElements parameters;
@@ -28,6 +30,9 @@ class DeviceApplier {
   /// block_square_sum (norm.h) of each block of kCut elements, the last perhaps shorter; waits for them.
   virtual void square_sums(ConstElements values, std::span<double> sums) = 0;
 };
+
+/// add_square_sum (mixed.h) of elements that lie where `applier` updates; null: on the host. The bits are the same.
+void add_square_sum(ConstElements values, ExactSum& sum, DeviceApplier* applier);
 
 /// REQUIRES: the device outlives it.
 std::unique_ptr<DeviceApplier> make_device_applier(Device& device);

@@ -120,8 +120,6 @@ class ProcessGroup {
   virtual bool sums_in_rank_order(Collective reduction, ElementType type) const = 0;
   /// What this rank has moved so far, as its transport counted.
   virtual Moved moved() const = 0;
-  /// How long a device has stood still so far until operations of this group were complete, as far as is known now.
-  virtual Nanoseconds stalled() { return Nanoseconds{0}; }
   /// Adds to the group's byte ledger what was moved since the last call; nothing where its transport does that.
   virtual void account() {}
 };

@@ -72,7 +72,6 @@ class TracedGroup final : public ProcessGroup {
     return group_->sums_in_rank_order(reduction, type);
   }
   Moved moved() const override { return group_->moved(); }
-  Nanoseconds stalled() override { return group_->stalled(); }
   void account() override { group_->account(); }
 
  private:

@@ -93,6 +93,70 @@ TEST_CASE("workers on devices learn what one worker on the host does") {
   CHECK(on_devices(job, "zero2").workers[0].model == on_devices(job, "zero2").workers[0].model);
 }
 
+TEST_CASE("workers on devices train with servers as workers on the host do") {
+  struct Case {
+    const char* strategy;
+    const char* model;
+    Links links;
+    void (*change)(JobOptions&);
+  };
+  const auto [strategy, model, links, change] = GENERATE(values<Case>({
+      {"ps", kMlp, Links::shm, [](JobOptions& job) { job.clip_norm = 0.05; }},
+      {"ps", kGpt, Links::tcp, [](JobOptions& job) { job.accumulate = 2; }},
+      {"ps", kGpt, Links::shm, [](JobOptions& job) { job.optimizer_on = "worker"; }},
+      {"ps", kGpt, Links::shm, [](JobOptions& job) { job.precision = "bf16"; }},
+      {"ps", kGpt, Links::shm, [](JobOptions& job) { job.precision = "f16"; }},
+      {"ps-zero2", kGpt, Links::shm, [](JobOptions& job) { job.accumulate = 2; }},
+      {"ps-zero2", kMlp, Links::tcp, [](JobOptions&) {}},
+      {"ps-zero3", kGpt, Links::shm, [](JobOptions& job) { job.accumulate = 2; }},
+      {"ps-zero3", kMlp, Links::tcp, [](JobOptions& job) { job.clip_norm = 0.05; }},
+      {"ps-colocated", kGpt, Links::shm, [](JobOptions& job) { job.placement = "colocated"; }},
+  }));
+  JobOptions job = small_job(model, 2);
+  job.strategy = strategy;
+  job.servers = 2;
+  change(job);
+  CAPTURE(strategy, model, job.precision, job.accumulate, job.optimizer_on);
+  const JobRun host = run_job(job, links);
+  job.device = "cuda";
+  const JobRun devices = run_job(job, links);
+  check_like(host, devices, job.precision == "f32" ? 1e-5 : 2e-2);
+  CHECK(devices.servers_received == host.servers_received);
+  CHECK(devices.servers_sent == host.servers_sent);
+  CHECK(devices.server_peaks == host.server_peaks);
+  CHECK(run_job(job, links).workers[0].model == devices.workers[0].model);
+}
+
+TEST_CASE("a device holds what its strategy keeps there, and the host as much again on the way to servers") {
+  JobOptions job = small_job(kGpt, 2);
+  job.servers = 2;
+  for (const char* strategy : {"ps", "ps-zero2", "ps-zero3"}) {
+    job.strategy = strategy;
+    job.device = "cpu";
+    auto host = run_job(job, Links::shm).workers[0].peaks;
+    job.device = "cuda";
+    auto device = run_job(job, Links::shm).workers[0].peaks;
+    INFO(strategy);
+    CHECK(device[Category::staging] ==
+          host[Category::parameters] + host[Category::gradients] + host[Category::communication]);
+    device.erase(Category::staging);
+    CHECK(device == host);
+  }
+}
+
+TEST_CASE("workers on devices that wait for nobody") {
+  JobOptions job = small_job(kMlp, 2);
+  job.strategy = "ps-async";
+  job.consistency = "asp";
+  job.servers = 2;
+  job.clip_norm = 0.05;
+  job.device = "cuda";
+  job.steps = 20;
+  const JobRun run = run_job(job, Links::shm);
+  const std::vector<double> all = losses(run);
+  CHECK(all.back() < all.front());
+}
+
 TEST_CASE("micro-batches, small buckets, no overlap, prefetch and shard groups on devices") {
   JobOptions job = small_job(kGpt, 4);
   job.steps = 3;

@@ -33,6 +33,7 @@ void register_builtins(Registries& registries) {
       return std::make_unique<StrategyKind>(StrategyKind{.servers = true,
                                                          .colocated = colocated,
                                                          .compresses = true,
+                                                         .on_device = true,
                                                          .consistency = consistency,
                                                          .make = [spec](const Context& context, const JobOptions& job) {
                                                            return make_ps(spec, context, job.optimizer_on == "server");
@@ -52,6 +53,7 @@ void register_builtins(Registries& registries) {
                          .one_server = true,
                          .scatters = true,
                          .compresses = true,
+                         .on_device = true,
                          .optimizer_on = "worker",
                          .make = [spec](const Context& context, const JobOptions& job) {
                            return make_ps(spec, context, job.optimizer_on == "server");
@@ -64,6 +66,7 @@ void register_builtins(Registries& registries) {
                        .compresses = true,
                        .gathers = stage == 3,
                        .at_owner = true,
+                       .on_device = true,
                        .stage = stage,
                        .make = [stage, spec](const Context& context, const JobOptions& job) {
                          return make_ps_zero(stage, spec, context, job);

@@ -90,7 +90,7 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
 
 void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory,
                      const std::vector<net::Member>& workers) {
-  const bool on_host = memory.device == nullptr;
+  const bool on_host = memory.device == nullptr || !setup.strategy().ring;  // samples that are scattered lie there
   memory.group = ring::make_job_group(member, *memory.links, workers, on_host ? lent_bytes(setup.layout()) : 0,
                                       on_host && member.job().overlap);
   if (!on_host)

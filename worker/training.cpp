@@ -97,6 +97,7 @@ void check_device(const JobOptions& job, const StrategyKind& strategy) {
   };
   refuse(!strategy.on_device, "--strategy " + job.strategy);
   refuse(job.optimizer == "lamb", "--optimizer lamb");
+  refuse(job.local_reduce, "--local-reduce");
   refuse(!job.compress.empty() && job.compress != "none", "--compress " + job.compress);
 }
 

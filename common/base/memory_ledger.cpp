@@ -14,6 +14,8 @@ std::string_view to_string(Category category) {
       return "activations";
     case Category::communication:
       return "communication";
+    case Category::staging:
+      return "staging";
   }
   return "?";
 }

@@ -9,9 +9,10 @@
 namespace psring {
 
 /// What memory is held for; the categories of the memory formulas.
-enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, communication };
+/// Where a device computes, its memory holds all but `staging`: what the host has of it on the way to others and back.
+enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, communication, staging };
 
-inline constexpr std::size_t kCategories = 5;
+inline constexpr std::size_t kCategories = 6;
 
 std::string_view to_string(Category category);
 

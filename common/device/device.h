@@ -7,7 +7,9 @@
 #include <span>
 #include <string>
 
+#include <psring/common/base/clock.h>
 #include <psring/common/base/elements.h>
+#include <psring/common/device/copy_queue.h>
 #include <psring/common/device/tensor_kernels.h>
 
 namespace psring {
@@ -34,6 +36,9 @@ class Device : public Processor {
 
   /// Memory of the host that the device copies from and to while the host goes on: zero, pinned.
   virtual std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) = 0;
+  /// Memory of the host is pinned, too, for as long as what is returned lives.
+  virtual std::shared_ptr<void> pin(std::span<std::byte> memory) = 0;
+  virtual std::unique_ptr<CopyQueue> make_copy_queue() = 0;
   /// Queues a copy between pinned memory, or the device's, and the device's, or pinned. The host leaves the pinned side
   /// alone until `wait` for a later mark has returned.
   virtual void copy_bytes(const void* from, void* to, std::size_t bytes) = 0;
@@ -46,6 +51,11 @@ class Device : public Processor {
   /// From now on `check` is called whenever `wait` has waited, and throws where what was waited for never came: a
   /// collective that was given up lets the queue go on.
   virtual void check_after_wait(std::function<void()> check) = 0;
+
+  /// Around what makes the queue stand still for others; `stalled`: how long it has so far, as far as is known now.
+  virtual void stall_begins() = 0;
+  virtual void stall_ends() = 0;
+  virtual Nanoseconds stalled() = 0;
 
   virtual TensorKernels& kernels() = 0;
 };

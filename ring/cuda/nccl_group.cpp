@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -249,11 +248,6 @@ class NcclGroup final : public ProcessGroup {
     const Moved of_host = host_->moved();
     return {moved_.sent + of_host.sent, moved_.received + of_host.received};
   }
-  Nanoseconds stalled() override {
-    for (; !stalls_.empty() && stalls_.front().end.reached(); stalls_.pop_front())
-      stalled_ += stalls_.front().end.since(stalls_.front().begin);
-    return stalled_ + host_->stalled();
-  }
   void account() override { host_->account(); }
 
   /// Has the operation of this number come to its end?
@@ -271,19 +265,12 @@ class NcclGroup final : public ProcessGroup {
     watchdog_->check();
     const auto under_way = events_.find(number);
     if (under_way == events_.end() || under_way->second->reached()) return;
-    cudaStream_t const queue = psring::cuda::queue_of(device_).stream;
-    Stall& stall = stalls_.emplace_back();
-    stall.begin.record(queue);
-    under_way->second->hold(queue);
-    stall.end.record(queue);
+    device_.stall_begins();
+    under_way->second->hold(psring::cuda::queue_of(device_).stream);
+    device_.stall_ends();
   }
 
  private:
-  /// Of the device's queue.
-  struct Stall {
-    Event begin{cudaEventDefault};
-    Event end{cudaEventDefault};
-  };
   struct Message {
     Collective kind;
     std::byte* data;
@@ -421,8 +408,6 @@ class NcclGroup final : public ProcessGroup {
   std::uint64_t next_ = 0;
   std::map<std::uint64_t, std::shared_ptr<Event>> events_;  ///< by operation: where it ends; not of all that have
   std::shared_ptr<Event> newest_;
-  std::deque<Stall> stalls_;  ///< that are not over, or not counted
-  Nanoseconds stalled_{0};
   Moved moved_;
 };
 

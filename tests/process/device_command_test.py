@@ -31,7 +31,7 @@ class CudaTest(ProgramTest):
     def test_what_has_no_form_for_gpus_is_refused(self):
         ring = ["--strategy", "ddp", "--workers", 2]
         for arguments, what in (
-            (["--strategy", "ps"], "--strategy ps"),
+            (["--strategy", "ps", "--local-reduce"], "--local-reduce"),
             (["--strategy", "single", "--optimizer", "lamb"], "lamb"),
             ([*ring, "--link", "1gbit"], "--link 1gbit"),
             ([*ring, "--algorithm", "ring"], "--algorithm ring"),

@@ -19,7 +19,7 @@ STEPS = 30
 METRICS = ["step", "epoch", "worker", "time_s", "loss", "lr", "samples", "step_s", "compute_s", "comm_s",
            "exposed_comm_s", "bytes_sent", "bytes_received", "staleness"]
 BOUND = r"(compute|memory|latency)"  # of processes that share memory
-CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication"]
+CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "staging"]
 
 
 class Compare(ProgramTest):

@@ -317,7 +317,8 @@ class Job {
     const bool linked = setup_.strategy().servers;
     const auto transport = linked ? network.join({Role::worker, rank}, bytes, arena) : nullptr;
     const std::unique_ptr<Device> device = setup_.job().device == "cuda" ? make_cuda_device(0) : nullptr;
-    if (device != nullptr && !groups_.empty())
+    const bool over_nccl = device != nullptr && setup_.strategy().ring;
+    if (over_nccl)
       groups_[rank] =
           ring::make_nccl_group(std::move(groups_[rank]), *device,
                                 {.group = {.check = [this] { ending_.check(); }, .ledger = &worker_bytes_[rank]}});
@@ -353,7 +354,7 @@ class Job {
       mine.peaks[category] = memory.peak_bytes(category);
     mine.activations = memory.peak_bytes(Category::activations);
     if (rank == 0) result.predicted = mine.predicted;
-    if (device != nullptr && group != nullptr) {
+    if (over_nccl) {
       group->barrier().wait();
       groups_[rank].reset();  // before its device
     }

@@ -7,7 +7,10 @@
 namespace psring::worker {
 
 GradientWindow::GradientWindow(const Context& context, std::function<void(UnitId, ConstElements)> land)
-    : context_(context), land_(std::move(land)), whole_(context.layout.units.size()) {}
+    : context_(context),
+      land_(std::move(land)),
+      whole_(context.layout.units.size()),
+      staged_(context.layout.units.size()) {}
 
 /// What a unit had in the micro-batch before has to be gone, too.
 void GradientWindow::open(UnitId unit) {
@@ -15,6 +18,8 @@ void GradientWindow::open(UnitId unit) {
   while (flights_.size() > 1 || whole_[unit].size_bytes() > 0) land_first();
   whole_[unit] = context_.buffer(context_.layout.gradient_bytes(unit), Category::communication);
   context_.units[unit].gradients = values(unit);
+  staged_[unit] = context_.staged_buffer(whole_[unit].size_bytes());
+  if (context_.stages()) context_.units[unit].staged_gradients = staged_[unit].elements(context_.layout.gradient_type);
 }
 
 Elements GradientWindow::depart(UnitId unit) {
@@ -27,6 +32,7 @@ void GradientWindow::land_first() {
   const UnitId unit = flights_.front();
   land_(unit, values(unit));
   whole_[unit] = Buffer();
+  staged_[unit] = Buffer();
   flights_.pop_front();
 }
 

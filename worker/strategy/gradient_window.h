@@ -50,7 +50,8 @@ class GradientWindow {
 
   const Context& context_;
   const std::function<void(UnitId, ConstElements)> land_;
-  std::vector<Buffer> whole_;  ///< by unit; empty where it has none now
+  std::vector<Buffer> whole_;   ///< by unit; empty where it has none now
+  std::vector<Buffer> staged_;  ///< alike
   std::deque<UnitId> flights_;
 };
 

@@ -81,19 +81,11 @@ void LocalOptimizer::apply(const optim::Update& update, UnitId unit, UnitBuffers
                 .out = plan_.rule->layerwise() ? owned.gradients : owned.parameters});
 }
 
-/// The bits are the same, whoever adds up a block.
-void LocalOptimizer::add_square_sums(ConstElements values, ExactSum& sum) {
-  if (!applier_) return optim::add_square_sum(values, sum);
-  block_sums_.resize((values.size() + kCut - 1) / kCut);
-  applier_->square_sums(values, block_sums_);
-  for (const double block : block_sums_) sum.add(block);
-}
-
 void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   float scale = 1;
   if (by_sum()) {
     ExactSum sum;
-    for (const UnitId unit : trained_) add_square_sums(units[unit].gradients, sum);
+    for (const UnitId unit : trained_) optim::add_square_sum(units[unit].gradients, sum, applier_.get());
     merge(std::span(&sum, 1));
     const bool finite = std::isfinite(sum.value());
     if (scaler_.active() && !finite) return scaler_.finished(false);

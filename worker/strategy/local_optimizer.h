@@ -49,7 +49,6 @@ class LocalOptimizer {
   optim::Update told(Step step, float gradient_scale) const;
   optim::Optimizer::State state(UnitId unit);
   Elements master(UnitId unit) { return masters_.empty() ? Elements() : masters_[unit].elements(DType::f32); }
-  void add_square_sums(ConstElements values, optim::ExactSum& sum);
   ConstElements kept(ConstElements values);
   void apply(const optim::Update& update, UnitId unit, UnitBuffers owned);
   void update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned);
@@ -63,8 +62,7 @@ class LocalOptimizer {
   std::vector<std::array<Buffer, optim::Optimizer::kMaxSlots>> state_;  ///< by unit
   std::vector<Buffer> masters_;                                         ///< by unit; see optim::MixedRange
   std::unique_ptr<optim::DeviceApplier> applier_;                       ///< null: the host updates
-  std::vector<double> block_sums_;
-  std::deque<OnHost> saved_;  ///< what of a device was saved last
+  std::deque<OnHost> saved_;                                            ///< what of a device was saved last
 };
 
 }  // namespace psring::worker

@@ -15,6 +15,8 @@ std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares 
 
 std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication) {
   std::map<Category, std::uint64_t> memory = memory_formula(context, shares);
+  if (context.stages())
+    memory[Category::staging] = memory[Category::parameters] + memory[Category::gradients] + communication;
   memory[Category::parameters] += context.buffers.size_bytes();
   memory[Category::communication] = communication;
   if (context.compressor != nullptr) {

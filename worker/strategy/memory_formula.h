@@ -21,6 +21,7 @@ struct Shares {
 std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares shares);
 
 /// The same of a worker: layers' buffers, of which each has all, count as parameters; and `communication`.
+/// Where a device computes and servers are, the host has as much again of parameters, gradients and that, staged.
 std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication = 0);
 
 }  // namespace psring::worker

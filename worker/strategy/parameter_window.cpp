@@ -14,7 +14,8 @@ ParameterWindow::ParameterWindow(const Context& context, const JobOptions& job, 
       prefetch_(job.prefetch),
       reshard_(job.reshard_after_forward),
       source_(std::move(source)),
-      whole_(context.layout.units.size()) {
+      whole_(context.layout.units.size()),
+      staged_(context.layout.units.size()) {
   for (const auto& [unit, begins] : forward_events(context.unit_layers))
     if (begins) order_[0].push_back(unit);
   for (const auto& [unit, begins] : backward_events(context.backward_layers))
@@ -33,6 +34,9 @@ void ParameterWindow::acquire(UnitId unit, Pass pass) {
     if (whole_[next].size_bytes() > 0) continue;
     whole_[next] = context_.buffer(context_.layout.parameter_bytes(next), Category::communication);
     context_.units[next].parameters = whole_[next].elements(context_.layout.parameter_type);
+    staged_[next] = context_.staged_buffer(whole_[next].size_bytes());
+    if (context_.stages())
+      context_.units[next].staged_parameters = staged_[next].elements(context_.layout.parameter_type);
     source_.fetch(next, context_.units[next].parameters);
   }
   source_.wait(unit);
@@ -50,7 +54,9 @@ void ParameterWindow::release(UnitId unit, Pass pass, bool training) {
 void ParameterWindow::drop(UnitId unit) {
   if (whole_[unit].size_bytes() == 0) return;
   source_.wait(unit);
+  if (source_.leave) source_.leave(unit);
   whole_[unit] = Buffer();
+  staged_[unit] = Buffer();
   context_.units[unit].parameters = {};
 }
 

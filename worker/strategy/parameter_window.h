@@ -23,6 +23,8 @@ class ParameterWindow {
     std::function<void(UnitId, Elements)> fetch;
     /// On return they are there, and others need them no longer.
     std::function<void(UnitId)> wait;
+    /// On return nothing is at their memory but what a device's queue has. Empty: that is so after `wait`.
+    std::function<void(UnitId)> leave = {};
   };
 
   ParameterWindow(const Context& context, const JobOptions& job, Source source);
@@ -49,6 +51,7 @@ class ParameterWindow {
   const bool reshard_;
   const Source source_;
   std::vector<Buffer> whole_;                 ///< by unit; empty where it is not here
+  std::vector<Buffer> staged_;                ///< alike
   std::array<std::vector<UnitId>, 2> order_;  ///< in which a pass, forward or backward, acquires
 };
 

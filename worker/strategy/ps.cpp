@@ -1,6 +1,6 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
-#include <psring/optim/mixed.h>
+#include <psring/optim/device_applier.h>
 #include <psring/optim/updater.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/strategy/local_optimizer.h>
@@ -15,7 +15,9 @@ namespace {
 /// What both kinds share: parameters and gradients are whole; gradients leave when they are complete.
 class ParameterServer : public WithServers {
  public:
-  explicit ParameterServer(const Context& context) : WithServers(context), units_(context) {}
+  explicit ParameterServer(const Context& context) : WithServers(context), units_(context) {
+    if (clips() && context.device != nullptr) applier_ = optim::make_device_applier(*context.device);
+  }
 
   void acquire(UnitId unit, Pass pass) override {
     if (pass == Pass::forward) bring_up_to_date(unit, step_.index);
@@ -32,7 +34,7 @@ class ParameterServer : public WithServers {
     if (clips()) clip_and_exchange();
     host_sum_.wait_all();
     step_ = {step.index + 1};
-    client().progress();
+    progress();
   }
 
   void quiesce() override {
@@ -45,7 +47,8 @@ class ParameterServer : public WithServers {
   bool clips() const { return context_.consistency.each_push_updates && context_.optimizer.clip_norm > 0; }
   void clip_and_exchange() {
     optim::ExactSum sum;
-    for (const UnitId unit : context_.layout.trained()) optim::add_square_sum(buffers(unit).gradients, sum);
+    for (const UnitId unit : context_.layout.trained())
+      optim::add_square_sum(buffers(unit).gradients, sum, applier_.get());
     const float scale = optim::clip_scale(sum, context_.optimizer.clip_norm, 1);
     for (const UnitId unit : context_.layout.trained()) {
       if (scale < 1) multiply(buffers(unit).gradients, scale);
@@ -61,17 +64,22 @@ class ParameterServer : public WithServers {
   /// The unit's gradient is complete.
   virtual void exchange(UnitId unit) = 0;
   /// It goes, for this worker or its host, and what it leads to comes.
-  void push_pull(UnitId unit, Elements into) {
-    host_sum_.add(unit, buffers(unit).gradients, [this, unit, into, step = step_.index] {
+  void push_pull(UnitId unit, Staging::Values values) {
+    const UnitBuffers& of = buffers(unit);
+    const Elements into = values == Staging::Values::parameters ? of.parameters : of.gradients;
+    host_sum_.add(unit, of.gradients, [this, unit, into, values, step = step_.index] {
       if (host_sum_.this_one_pushes())
-        client().push_pull(unit, step, buffers(unit).gradients, into);
+        WithServers::push_pull(unit, step, buffers(unit).gradients, into, values);
       else
-        client().pull(unit, step + 1, into);
+        pull(unit, step + 1, into);
     });
   }
   virtual void bring_up_to_date(UnitId unit, std::uint64_t version) = 0;
 
   WholeUnits units_;
+
+ private:
+  std::unique_ptr<optim::DeviceApplier> applier_;  ///< where a device has the gradients that are clipped
 };
 
 class OptimizerOnServer final : public ParameterServer {
@@ -92,7 +100,7 @@ class OptimizerOnServer final : public ParameterServer {
   }
 
  private:
-  void exchange(UnitId unit) override { push_pull(unit, buffers(unit).parameters); }
+  void exchange(UnitId unit) override { push_pull(unit, Staging::Values::parameters); }
   void bring_up_to_date(UnitId unit, std::uint64_t version) override { wait(unit, version_of(unit, version)); }
 };
 
@@ -101,7 +109,7 @@ class OptimizerOnWorker final : public ParameterServer {
  public:
   explicit OptimizerOnWorker(const Context& context)
       : ParameterServer(context),
-        optimizer_(context.optimizer, context.layout, context.memory),
+        optimizer_(context.optimizer, context.layout, context.memory, nullptr, context.device),
         versions_(context.units.size(), context.first_step) {}
 
   void start() override {
@@ -128,7 +136,7 @@ class OptimizerOnWorker final : public ParameterServer {
   }
 
  private:
-  void exchange(UnitId unit) override { push_pull(unit, buffers(unit).gradients); }
+  void exchange(UnitId unit) override { push_pull(unit, Staging::Values::gradients); }
   void bring_up_to_date(UnitId unit, std::uint64_t version) override {
     if (versions_[unit] == version || !context_.layout.units[unit].trained) return;
     if (optimizer_.whole_step()) {

@@ -20,7 +20,7 @@ class PushedGradients : public WithServers {
     if (micro.last) ready_.add(unit);
     const Elements gradient = gradients_.depart(unit);
     host_sum_.add(unit, gradient, [this, unit, micro, gradient, step = step_.index] {
-      if (host_sum_.this_one_pushes()) client().push(unit, step, gradient, micro.index);
+      if (host_sum_.this_one_pushes()) push(unit, step, gradient, micro.index);
       if (micro.last) pushed(unit);
     });
   }
@@ -77,7 +77,7 @@ class PsZero2 final : public PushedGradients {
   }
 
  private:
-  void pushed(UnitId unit) override { client().pull(unit, step_.index + 1, buffers(unit).parameters); }
+  void pushed(UnitId unit) override { pull(unit, step_.index + 1, buffers(unit).parameters); }
 
   WholeUnits units_;
 };
@@ -87,11 +87,11 @@ class PsZero3 final : public PushedGradients {
  public:
   PsZero3(const Context& context, const JobOptions& job)
       : PushedGradients(context),
-        parameters_(
-            context_, job,
-            {.fetch = [this](UnitId unit,
-                             Elements whole) { client().pull(unit, version_of(unit, step_.index), whole, !training_); },
-             .wait = [this](UnitId unit) { wait(unit, version_of(unit, step_.index)); }}) {}
+        parameters_(context_, job,
+                    {.fetch = [this](UnitId unit,
+                                     Elements whole) { pull(unit, version_of(unit, step_.index), whole, !training_); },
+                     .wait = [this](UnitId unit) { wait(unit, version_of(unit, step_.index)); },
+                     .leave = [this](UnitId unit) { wait_copied(unit); }}) {}
 
   void start() override { open(); }
 

@@ -33,10 +33,6 @@ void ShardGroups::drain(const std::function<void(ring::Work&)>& wait) {
   works_.clear();
 }
 
-Nanoseconds ShardGroups::stalled() const {
-  return replicas_ == nullptr ? Nanoseconds{0} : own_->stalled() + replicas_->stalled();
-}
-
 void ShardGroups::account() const {
   if (replicas_ == nullptr) return;
   own_->account();

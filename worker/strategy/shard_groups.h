@@ -31,8 +31,6 @@ class ShardGroups {
   /// On return all of it is there; `wait`: how the owner waits.
   void drain(const std::function<void(ring::Work&)>& wait);
 
-  /// As ProcessGroup::stalled, of both; none where one group is all.
-  Nanoseconds stalled() const;
   /// As ProcessGroup::account.
   void account() const;
   /// Are sums over all groups in rank order? `added_up`: gradients of several micro-batches are, before replicas

@@ -31,4 +31,8 @@ Buffer Context::buffer(std::size_t bytes, Category category, Arena* of_host) con
   return device != nullptr ? Buffer(bytes, category, memory, *device) : Buffer(bytes, category, memory, of_host);
 }
 
+Buffer Context::staged_buffer(std::size_t bytes) const {
+  return stages() ? Buffer(bytes, Category::staging, memory, arena) : Buffer();
+}
+
 }  // namespace psring::worker

@@ -50,6 +50,9 @@ struct Micro {
 struct UnitBuffers {
   Elements parameters;
   Elements gradients;
+  /// Of a device's, where servers are: as they come from them, and go to them.
+  Elements staged_parameters = {};
+  Elements staged_gradients = {};
 };
 
 /// The optimizer of a run, wherever it is applied.
@@ -137,6 +140,10 @@ struct Context {
   /// of its own.
   Buffer buffer(std::size_t bytes, Category category) const { return buffer(bytes, category, arena); }
   Buffer buffer(std::size_t bytes, Category category, Arena* of_host) const;
+  /// Do what servers send and get go through the host's memory, beside a device's?
+  bool stages() const { return device != nullptr && client != nullptr; }
+  /// Memory for that; empty where there is no need.
+  Buffer staged_buffer(std::size_t bytes) const;
 };
 
 /// When ranges move: one way of data-parallel training. The trainer calls the hooks in the order of a

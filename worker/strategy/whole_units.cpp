@@ -8,12 +8,19 @@ WholeUnits::WholeUnits(const Context& context, Gradients gradients)
       parameters_(context.buffer(layout_.parameter_bytes(), Category::parameters)),
       gradients_(context.buffer(gradients == Gradients::none ? 0 : layout_.gradient_bytes(), Category::gradients)),
       parameter_values_(parameters_.elements(layout_.parameter_type)),
-      gradient_values_(gradients_.elements(layout_.gradient_type)) {
+      gradient_values_(gradients_.elements(layout_.gradient_type)),
+      staged_parameters_(context.staged_buffer(parameters_.size_bytes())),
+      staged_gradients_(context.staged_buffer(gradients_.size_bytes())) {
+  const Elements staged_parameters = staged_parameters_.elements(layout_.parameter_type);
+  const Elements staged_gradients = staged_gradients_.elements(layout_.gradient_type);
   for (UnitId unit = 0; unit < context.units.size(); ++unit) {
     const UnitLayout& of = layout_.units[unit];
-    context.units[unit].parameters = parameter_values_.subspan(offsets_[unit], of.elements);
-    if (gradients == Gradients::whole && of.trained)
-      context.units[unit].gradients = gradient_values_.subspan(offsets_[unit], of.elements);
+    UnitBuffers& buffers = context.units[unit];
+    buffers.parameters = parameter_values_.subspan(offsets_[unit], of.elements);
+    if (context.stages()) buffers.staged_parameters = staged_parameters.subspan(offsets_[unit], of.elements);
+    if (gradients == Gradients::none || !of.trained) continue;
+    buffers.gradients = gradient_values_.subspan(offsets_[unit], of.elements);
+    if (context.stages()) buffers.staged_gradients = staged_gradients.subspan(offsets_[unit], of.elements);
   }
 }
 

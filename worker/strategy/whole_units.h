@@ -28,6 +28,8 @@ class WholeUnits {
   Buffer gradients_;
   Elements parameter_values_;
   Elements gradient_values_;
+  Buffer staged_parameters_;
+  Buffer staged_gradients_;
 };
 
 }  // namespace psring::worker

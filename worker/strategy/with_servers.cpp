@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <psring/common/base/error.h>
+#include <psring/common/device/device.h>
 #include <psring/worker/compressor.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/strategy/memory_formula.h>
@@ -17,7 +18,35 @@ WithServers::WithServers(const Context& context)
       scaler_(context.optimizer.loss_scaler),
       steps_told_(context.first_step) {
   check(context.client != nullptr, "ps needs servers");
+  if (context_.stages()) staging_ = std::make_unique<Staging>(context_);
 }
+
+void WithServers::push(UnitId unit, std::uint64_t step, ConstElements gradient, std::size_t micro) {
+  if (staging_) return staging_->push(unit, step, gradient, micro);
+  client().push(unit, step, gradient, micro);
+}
+
+void WithServers::push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into,
+                            Staging::Values values) {
+  if (staging_) return staging_->push_pull(unit, step, gradient, into, values);
+  client().push_pull(unit, step, gradient, into);
+}
+
+void WithServers::pull(UnitId unit, std::uint64_t version, Elements into, bool start_up) {
+  if (staging_) return staging_->pull(unit, version, into, start_up);
+  client().pull(unit, version, into, start_up);
+}
+
+void WithServers::progress() {
+  if (staging_) return staging_->progress();
+  client().progress();
+}
+
+void WithServers::wait_copied(UnitId unit) {
+  if (staging_) staging_->wait_copied(unit);
+}
+
+Nanoseconds WithServers::waited() const { return staging_ ? context_.device->stalled() : waited_ + host_sum_.waited(); }
 
 /// What the first step pulled proves that initial values were taken.
 void WithServers::begin_step(Step step) {
@@ -70,6 +99,7 @@ optim::LossScaler WithServers::loss_scaler() {
 }
 
 void WithServers::wait(UnitId unit, std::uint64_t version) {
+  if (staging_) return staging_->wait(unit, version);
   if (client().has(unit, version)) return;
   const Moment start = context_.clock.now();
   client().wait(unit, version);
@@ -77,6 +107,7 @@ void WithServers::wait(UnitId unit, std::uint64_t version) {
 }
 
 void WithServers::wait_acknowledged(UnitId unit) {
+  if (staging_) return staging_->wait_acknowledged(unit);
   const Moment start = context_.clock.now();
   client().wait_acknowledged(unit);
   waited_ += context_.clock.now() - start;

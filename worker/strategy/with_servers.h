@@ -2,6 +2,7 @@
 
 #include <psring/worker/strategy/host_sum.h>
 #include <psring/worker/strategy/ready_units.h>
+#include <psring/worker/strategy/staging.h>
 #include <psring/worker/strategy/strategy.h>
 
 namespace psring::worker {
@@ -18,7 +19,7 @@ class WithServers : public Strategy {
   /// The servers have it all.
   std::optional<std::vector<optim::StatePart>> state() override { return std::vector<optim::StatePart>(); }
   void wait_saved(std::uint64_t step) override;
-  Nanoseconds waited() const override { return waited_ + host_sum_.waited(); }
+  Nanoseconds waited() const override;
   /// The servers' own scale: their answers say of each step whether it was skipped.
   optim::LossScaler loss_scaler() override;
 
@@ -26,6 +27,15 @@ class WithServers : public Strategy {
   explicit WithServers(const Context& context);
 
   PsClient& client() const { return *context_.client; }
+
+  // The client's, from and to where this worker computes.
+  void push(UnitId unit, std::uint64_t step, ConstElements gradient, std::size_t micro);
+  void push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into, Staging::Values values);
+  void pull(UnitId unit, std::uint64_t version, Elements into, bool start_up = false);
+  void progress();
+  /// See Staging::wait_copied.
+  void wait_copied(UnitId unit);
+
   UnitBuffers& buffers(UnitId unit) const { return context_.units[unit]; }
   /// Of a unit, when so many steps were made: what is not trained stays in the version that the run starts from.
   std::uint64_t version_of(UnitId unit, std::uint64_t step) const {
@@ -35,7 +45,7 @@ class WithServers : public Strategy {
   /// Pulls what is whole here.
   void pull_all() {
     for (UnitId unit = 0; unit < context_.units.size(); ++unit)
-      client().pull(unit, version_of(unit, step_.index), buffers(unit).parameters, true);
+      pull(unit, version_of(unit, step_.index), buffers(unit).parameters, true);
   }
   /// On return servers have told of the step that has ended: with their values, or as they took its gradients.
   virtual void hear_of_updates() {}
@@ -66,6 +76,7 @@ class WithServers : public Strategy {
   std::vector<std::vector<float>> initial_;  ///< of a file, while they may be on their way
   Nanoseconds waited_{0};
   bool left_ = false;
+  std::unique_ptr<Staging> staging_;  ///< null: the client reads and writes where this worker computes
   optim::LossScaler scaler_;
   std::uint64_t steps_told_ = 0;  ///< to scaler_
 };

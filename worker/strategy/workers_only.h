@@ -25,7 +25,7 @@ class WorkersOnly : public Strategy {
   bool shares_buffers() const override { return true; }
   void wait_saved(std::uint64_t /*step*/) override { group().barrier().wait(); }
   /// Of a device, it is known some steps later.
-  Nanoseconds waited() const override { return waited_ + group().stalled(); }
+  Nanoseconds waited() const override { return context_.device != nullptr ? context_.device->stalled() : waited_; }
 
  protected:
   explicit WorkersOnly(const Context& context);

@@ -43,8 +43,6 @@ class Zero : public WorkersOnly {
         scatter_(context_, groups_.owners()),
         optimizer_(context.optimizer, context.layout, context.memory, &groups_.owners(), context.device) {}
 
-  Nanoseconds waited() const override { return WorkersOnly::waited() + groups_.stalled(); }
-
   ring::ProcessGroup& owners() const { return groups_.owners(); }
   void account() override {
     WorkersOnly::account();

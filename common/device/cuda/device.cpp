@@ -1,4 +1,5 @@
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -14,6 +15,7 @@
 #include <psring/common/device/cuda/errors.h>
 #include <psring/common/device/cuda/handles.h>
 #include <psring/common/device/cuda/launch.h>
+#include <psring/common/device/cuda/marks.h>
 #include <psring/common/device/cuda/products.h>
 
 namespace psring::cuda {
@@ -24,32 +26,6 @@ void launched(cudaError_t error, const char* kernel) {
   if (error == kNoKernel) fail(ErrorKind::bug, "{}: no kernel for such types or sizes", kernel);
   check_call(error, kernel);
 }
-
-/// Places in the queue; an event is used again once its place has been reached.
-class Marks {
- public:
-  Device::Mark record(cudaStream_t stream) {
-    Event event = take();
-    event.record(stream);
-    recorded_.emplace(++last_, std::move(event));
-    return last_;
-  }
-
-  /// A mark whose event has been used again was reached before.
-  void wait(Device::Mark mark) {
-    const auto at = recorded_.find(mark);
-    if (at != recorded_.end()) at->second.wait();
-  }
-
- private:
-  Event take() {
-    if (recorded_.empty() || !recorded_.begin()->second.reached()) return {};
-    return std::move(recorded_.extract(recorded_.begin()).mapped());
-  }
-
-  std::map<Device::Mark, Event> recorded_;
-  Device::Mark last_ = 0;
-};
 
 /// The device's memory. What is freed is kept for who asks for as much: cudaMalloc and cudaFree stop the device.
 class Pool {
@@ -123,6 +99,34 @@ class Scratch {
   std::size_t bytes_ = 0;
 };
 
+class CudaCopyQueue final : public CopyQueue {
+ public:
+  explicit CudaCopyQueue(cudaStream_t device) : device_(device) {}
+
+  void begin_after_device() override {
+    Event before;
+    before.record(device_);
+    before.hold(stream_);
+  }
+  void hold_device(Mark mark) override { marks_.hold(mark, device_); }
+  void copy(const void* from, void* to, std::size_t bytes) override {
+    if (bytes > 0) check_call(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
+  }
+  Mark mark() override { return marks_.record(stream_); }
+  bool reached(Mark mark) override { return marks_.reached(mark); }
+
+ private:
+  const cudaStream_t device_;
+  Stream stream_;
+  Marks marks_;
+};
+
+/// Of the queue, between two places.
+struct Stall {
+  Event begin{cudaEventDefault};
+  Event end{cudaEventDefault};
+};
+
 class CudaDevice final : public Device, public TensorKernels {
  public:
   explicit CudaDevice(std::size_t index) {
@@ -171,6 +175,11 @@ class CudaDevice final : public Device, public TensorKernels {
     std::memset(memory, 0, bytes);
     return {static_cast<std::byte*>(memory), [](std::byte* at) { cudaFreeHost(at); }};
   }
+  std::shared_ptr<void> pin(std::span<std::byte> memory) override {
+    check_call(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault), "cudaHostRegister");
+    return {memory.data(), [](void* at) { cudaHostUnregister(at); }};
+  }
+  std::unique_ptr<CopyQueue> make_copy_queue() override { return std::make_unique<CudaCopyQueue>(queue_.stream); }
   void copy_bytes(const void* from, void* to, std::size_t bytes) override {
     if (bytes > 0) check_call(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream), "cudaMemcpyAsync");
   }
@@ -181,6 +190,13 @@ class CudaDevice final : public Device, public TensorKernels {
     check_after_wait_();
   }
   void check_after_wait(std::function<void()> check) override { check_after_wait_ = std::move(check); }
+  void stall_begins() override { stalls_.emplace_back().begin.record(queue_.stream); }
+  void stall_ends() override { stalls_.back().end.record(queue_.stream); }
+  Nanoseconds stalled() override {
+    for (; !stalls_.empty() && stalls_.front().end.reached(); stalls_.pop_front())
+      stalled_ += stalls_.front().end.since(stalls_.front().begin);
+    return stalled_;
+  }
   TensorKernels& kernels() override { return *this; }
 
   void copy(ConstElements from, Elements to) override {
@@ -269,6 +285,8 @@ class CudaDevice final : public Device, public TensorKernels {
   Pool pool_;
   Marks marks_;
   std::function<void()> check_after_wait_ = [] {};
+  std::deque<Stall> stalls_;  ///< that are not over, or not counted
+  Nanoseconds stalled_{0};
   Scratch scratch_;
   void* workspace_ = nullptr;
   std::unique_ptr<Products> products_;  ///< from the first product on

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/common/device/device.h>
+#include <psring/worker/ps_client.h>
+#include <psring/worker/strategy/staging.h>
+
+namespace psring::worker {
+namespace {
+
+/// How long a look at what a device has come to may be late: a copy of 64 KiB takes as long.
+constexpr std::chrono::microseconds kPause{5};
+
+}  // namespace
+
+Staging::Staging(const Context& context)
+    : context_(context),
+      pinned_(context.device->pin({context.arena->base(), context.arena->capacity()})),
+      to_host_(context.device->make_copy_queue()),
+      to_device_(context.device->make_copy_queue()) {}
+
+/// Of a gradient that is complete once the device's queue has come to where it ends now.
+void Staging::depart(UnitId unit, ConstElements gradient, std::function<void()> send) {
+  to_host_->begin_after_device();
+  to_host_->copy(gradient.data(), buffers(unit).staged_gradients.data(), gradient.size_bytes());
+  departures_.push_back({unit, to_host_->mark(), std::move(send)});
+  progress();
+}
+
+void Staging::push(UnitId unit, std::uint64_t step, ConstElements gradient, std::size_t micro) {
+  depart(unit, gradient, [this, unit, step, micro, staged = buffers(unit).staged_gradients] {
+    context_.client->push(unit, step, staged, micro);
+  });
+}
+
+/// An answer comes after the unit's backward pass, and its buffers are not read again before that was waited for.
+void Staging::push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into, Values values) {
+  const UnitBuffers& of = buffers(unit);
+  const Elements answer = values == Values::parameters ? of.staged_parameters : of.staged_gradients;
+  depart(unit, gradient, [this, unit, step, into, answer, staged = of.staged_gradients] {
+    arrivals_.insert_or_assign(unit, Arrival{step + 1, answer, into});
+    context_.client->push_pull(unit, step, staged, answer);
+  });
+}
+
+/// Into memory that the device's queue may still be at.
+void Staging::pull(UnitId unit, std::uint64_t version, Elements into, bool start_up) {
+  to_device_->begin_after_device();
+  const Elements staged = buffers(unit).staged_parameters;
+  arrivals_.insert_or_assign(unit, Arrival{version, staged, into});
+  context_.client->pull(unit, version, staged, start_up);
+  progress();
+}
+
+void Staging::wait(UnitId unit, std::uint64_t version) {
+  PsClient& client = *context_.client;
+  const auto copied = [&] { return !copied_.contains(unit) || to_device_->reached(copied_.at(unit)); };
+  if (client.has(unit, version) && !departs(unit) && !arrivals_.contains(unit) && copied()) return;
+  context_.device->stall_begins();
+  while (departs(unit)) send_first();  // what it is answered with is asked for
+  while (!client.has(unit, version))
+    if (departures_.empty())
+      client.wait(unit, version);
+    else
+      send_first();
+  if (arrivals_.contains(unit)) land(unit);
+  if (copied_.contains(unit)) to_device_->hold_device(copied_.at(unit));
+  context_.device->stall_ends();
+  land_those_that_came();
+}
+
+bool Staging::departs(UnitId unit) const {
+  return std::ranges::any_of(departures_, [unit](const Departure& each) { return each.unit == unit; });
+}
+
+void Staging::wait_acknowledged(UnitId unit) {
+  while (departs(unit)) send_first();
+  context_.client->wait_acknowledged(unit);
+}
+
+void Staging::wait_copied(UnitId unit) {
+  check(!arrivals_.contains(unit), "values that were never waited for");
+  while (copied_.contains(unit) && !to_device_->reached(copied_.at(unit))) std::this_thread::sleep_for(kPause);
+}
+
+void Staging::progress() {
+  send_those_that_are_copied();
+  context_.client->progress();
+  land_those_that_came();
+}
+
+/// They are copied in the order in which they left.
+void Staging::send_first() {
+  while (!to_host_->reached(departures_.front().copied)) {
+    context_.client->progress();
+    land_those_that_came();
+    std::this_thread::sleep_for(kPause);
+  }
+  const Departure first = std::move(departures_.front());
+  departures_.pop_front();
+  first.send();
+}
+
+void Staging::send_those_that_are_copied() {
+  while (!departures_.empty() && to_host_->reached(departures_.front().copied)) send_first();
+}
+
+void Staging::land(UnitId unit) {
+  const Arrival arrival = arrivals_.at(unit);
+  arrivals_.erase(unit);
+  to_device_->copy(arrival.from.data(), arrival.into.data(), arrival.from.size_bytes());
+  copied_.insert_or_assign(unit, to_device_->mark());
+}
+
+void Staging::land_those_that_came() {
+  for (auto next = arrivals_.begin(); next != arrivals_.end();) {
+    const auto [unit, arrival] = *next++;
+    if (context_.client->has(unit, arrival.version)) land(unit);
+  }
+}
+
+}  // namespace psring::worker
