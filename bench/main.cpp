@@ -5,6 +5,7 @@
 
 #include <psring/bench/collectives_flags.h>
 #include <psring/bench/exchange.h>
+#include <psring/bench/gpu_step.h>
 #include <psring/bench/push_pull.h>
 #include <psring/bench/ring_training.h>
 #include <psring/bench/training.h>
@@ -158,6 +159,16 @@ void add_train(CLI::App& root, TrainFlags& flags) {
   command->add_option("--json", options.json, "write all samples to this file");
 }
 
+void add_gpu(CLI::App& root, bench::GpuStepOptions& options) {
+  CLI::App* command = root.add_subcommand("gpu", "a step on a GPU, kernel by kernel, beside what each takes at least");
+  command->add_option("--model", options.model, "gpt:layers=12,... (GPT-2 124M)")->capture_default_str();
+  command->add_option("--batch", options.batch, "samples of a step")->capture_default_str();
+  command->add_option("--precision", options.precision, "f32, bf16 or f16")->capture_default_str();
+  command->add_option("--optimizer", options.optimizer, "what updates")->capture_default_str();
+  command->add_option("--steps", options.steps, "that are timed")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("-w,--warm-up", options.warm_up, "steps before those")->capture_default_str();
+}
+
 void add_serve(CLI::App& root, bench::ServerPlan& plan, std::string& kind) {
   CLI::App* command = root.add_subcommand("serve", "");
   command->group("");  // started by the others
@@ -192,17 +203,20 @@ int run(int argc, char** argv) {
   PushPullFlags push_pull;
   TrainFlags train;
   bench::CollectivesFlags collectives;
+  bench::GpuStepOptions gpu;
   bench::ServerPlan plan;
   bench::TrainingRank training_rank;
   std::string kind;
   collectives.add(root);
   add_push_pull(root, push_pull);
   add_train(root, train);
+  add_gpu(root, gpu);
   add_serve(root, plan, kind);
   add_train_rank(root, training_rank);
   return cli::parse_and_run(root, std::vector<std::string>(argv, argv + argc), [&] {
     if (root.got_subcommand("push_pull")) return push_pull.run();
     if (root.got_subcommand("train")) return train.run();
+    if (root.got_subcommand("gpu")) return bench::bench_gpu_step(gpu), 0;
     if (root.got_subcommand("train-rank")) return bench::run_training_rank(training_rank);
     if (const auto status = collectives.run(root)) return *status;
     plan.kind = bench::parse_kind(kind);

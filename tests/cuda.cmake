@@ -19,6 +19,8 @@ psring_test(device_training_test LABELS unit LINKS psring::worker SOURCES $<TARG
 psring_test(device_exchange_test LABELS exchange SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> support/in_process_job.cpp
             support/job_shard.cpp LINKS psring::server psring::worker TIMEOUT 600)
 
+psring_test(gpu_step_test LABELS unit SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> LINKS psring::bench)
+
 # The same on a GPU, with the module.
 function(psring_gpu_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})

@@ -290,7 +290,8 @@ void Training::run(TrainObserver& observer) {
       .wanted = setup_.flat().wanted()};
   std::unique_ptr<Network> network;
   if (surroundings_.device != nullptr)
-    network = std::make_unique<DeviceNetwork>(setup_.model(), *surroundings_.device, surroundings_.memory, options);
+    network = std::make_unique<DeviceNetwork>(setup_.model(), *surroundings_.device, surroundings_.memory, options,
+                                              surroundings_.kernels);
   else
     network = std::make_unique<HostNetwork>(setup_.model(), *kernels_, surroundings_.memory, options);
   Sampler samples = sampler();

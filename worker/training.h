@@ -76,6 +76,7 @@ class Training {
     Trace& trace;
     Arena* arena = nullptr;               ///< shared with peers; at least lent_bytes
     Device* device = nullptr;             ///< that computes; null: the host
+    TensorKernels* kernels = nullptr;     ///< in place of the device's; null: its own
     net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
     ring::ProcessGroup* host = nullptr;   ///< as Context has it, with `pushers`
     std::vector<std::size_t> pushers = {};

@@ -28,9 +28,11 @@ std::vector<std::unique_ptr<DeviceLayer>> forms_of(const Model& model) {
 
 }  // namespace
 
-DeviceNetwork::DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options)
+DeviceNetwork::DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options,
+                             TensorKernels* kernels)
     : Network(model, options),
       device_(device),
+      kernels_(kernels != nullptr ? *kernels : device.kernels()),
       type_(options.types.activations),
       forms_(forms_of(model)),
       loss_form_(model.loss->on_device()) {
@@ -164,7 +166,7 @@ void DeviceNetwork::forward_layer(std::size_t layer, std::span<const ConstElemen
   const DeviceLayer& form = *forms_[layer];
   const Shape in = shapes_[layer];
   const bool reads_tokens = layer == 0 && model_->tokens;
-  form.forward({.kernels = device_.kernels(),
+  form.forward({.kernels = kernels_,
                 .parameters = parameters,
                 .in = in,
                 .x = reads_tokens ? Elements() : activation(layer),
@@ -179,9 +181,9 @@ void DeviceNetwork::forward_layer(std::size_t layer, std::span<const ConstElemen
 std::optional<LossResult> DeviceNetwork::loss(float scale) {
   const Shape out = shapes_.back();
   auto* const sums = reinterpret_cast<LossSums*>(sums_.address());
-  device_.kernels().loss({out.rows, out.cols},
-                         loss_form_ == Loss::OnDevice::cross_entropy ? on_device(places_.targets) : nullptr, scale,
-                         activation(layers()), sums);
+  kernels_.loss({out.rows, out.cols},
+                loss_form_ == Loss::OnDevice::cross_entropy ? on_device(places_.targets) : nullptr, scale,
+                activation(layers()), sums);
   device_.copy_bytes(sums, result_.get(), sizeof(LossSums));
   told_ = device_.mark();
   return std::nullopt;
@@ -206,7 +208,7 @@ void DeviceNetwork::backward_layer(std::size_t layer, std::span<const ConstEleme
   const DeviceLayer& form = *forms_[layer];
   const Shape in = shapes_[layer];
   const bool reads_tokens = layer == 0 && model_->tokens;
-  form.backward({.kernels = device_.kernels(),
+  form.backward({.kernels = kernels_,
                  .parameters = parameters,
                  .gradients = gradients,
                  .in = in,

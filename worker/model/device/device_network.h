@@ -16,8 +16,10 @@ namespace psring::worker {
 /// the device, and for a loss when it is asked for. The gradient by the model's output takes the output's place.
 class DeviceNetwork final : public Network {
  public:
-  /// Throws usage where a layer, or the loss, has no form for devices. REQUIRES: model, device and ledger outlive it.
-  DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options);
+  /// `kernels`: what layers compute with; null: the device's. Throws usage where a layer, or the loss, has no form for
+  /// devices. REQUIRES: model, device, ledger and kernels outlive it.
+  DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options,
+                TensorKernels* kernels = nullptr);
 
   void begin(std::size_t batch) override;
   Matrix input() override { return {input_.data(), shapes_[0].rows, shapes_[0].cols}; }
@@ -60,6 +62,7 @@ class DeviceNetwork final : public Network {
   Elements first(const Elements& of, std::size_t count) const { return of.subspan(0, count); }
 
   Device& device_;
+  TensorKernels& kernels_;
   const DType type_;                                 ///< of activations
   std::vector<std::unique_ptr<DeviceLayer>> forms_;  ///< by layer
   Loss::OnDevice loss_form_;

@@ -1,0 +1,207 @@
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include <psring/bench/gpu_step.h>
+#include <psring/bench/report.h>
+#include <psring/bench/step_observer.h>
+#include <psring/bench/timed_kernels.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/rng.h>
+#include <psring/common/base/trace.h>
+#include <psring/common/device/buffer.h>
+#include <psring/optim/device_applier.h>
+#include <psring/worker/registries.h>
+#include <psring/worker/training.h>
+
+namespace psring::bench {
+namespace {
+
+constexpr std::size_t kRounds = 7;
+
+/// Seconds on the device of one of many calls; the median over the rounds.
+double seconds_of(Device& device, std::size_t calls, const std::function<void()>& call) {
+  call();
+  Samples samples;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    device.wait(device.mark());
+    const Nanoseconds before = device.stalled();
+    device.stall_begins();
+    for (std::size_t i = 0; i < calls; ++i) call();
+    device.stall_ends();
+    device.wait(device.mark());
+    samples.values.push_back(std::chrono::duration<double>(device.stalled() - before).count() /
+                             static_cast<double>(calls));
+  }
+  return samples.median();
+}
+
+double copy_rate(Device& device, std::size_t elements) {
+  MemoryLedger memory;
+  Buffer from(elements * sizeof(float), Category::communication, memory, device);
+  Buffer to(elements * sizeof(float), Category::communication, memory, device);
+  const double seconds =
+      seconds_of(device, 10, [&] { device.copy(ConstElements(from.elements(DType::f32)), to.elements(DType::f32)); });
+  return 2 * static_cast<double>(from.size_bytes()) / seconds;
+}
+
+/// Of random values: a product of zeros takes less power, and is faster.
+double matrix_rate(Device& device, std::size_t side, DType type) {
+  MemoryLedger memory;
+  const auto buffer = [&] { return Buffer(side * side * size_bytes(type), Category::communication, memory, device); };
+  Buffer a = buffer();
+  Buffer b = buffer();
+  Buffer c = buffer();
+  std::vector<float> row(side * side);
+  const CounterRng rng({.seed = 11});
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = rng.uniform(i) - 0.5F;
+  std::vector<std::byte> bytes(a.size_bytes());
+  const Elements host(bytes.data(), row.size(), type);
+  narrow(row, host);
+  for (Buffer* each : {&a, &b}) device.copy(ConstElements(host), each->elements(type));
+  const double seconds = seconds_of(device, 10, [&] {
+    device.kernels().product({.shape = {.m = side, .n = side, .k = side},
+                              .a = a.elements(type),
+                              .b = b.elements(type),
+                              .out = c.elements(type)});
+  });
+  return 2 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side) / seconds;
+}
+
+/// What kernels take in the steps that count: after those that warm up, before the evaluation at the end.
+class KernelObserver final : public worker::TrainObserver {
+ public:
+  KernelObserver(TimedKernels& kernels, const GpuStepOptions& options) : kernels_(kernels), options_(options) {}
+  void on_step(const worker::StepReport& report) override {
+    if (report.step + 1 == options_.warm_up) kernels_.clear();
+    if (report.step + 1 == options_.warm_up + options_.steps) times = kernels_.times();
+  }
+  void on_evaluation(const worker::Evaluation&) override {}
+
+  std::map<std::string, KernelTime> times;
+
+ private:
+  TimedKernels& kernels_;
+  const GpuStepOptions& options_;
+};
+
+class Steps {
+ public:
+  Steps(const GpuStepOptions& options, Device& device) : options_(options), device_(device) {
+    worker::register_builtins(registries_);
+    optim::register_builtin_optimizers(optimizers_);
+    JobOptions job{.model = options.model, .data = "synthetic", .workers = 1, .global_batch = options.batch};
+    job.strategy = "single";
+    job.device = "cuda";
+    job.precision = options.precision;
+    job.optimizer = options.optimizer;
+    job.lr = 1e-4;
+    job.steps = options.warm_up + options.steps;
+    job.seed = 7;
+    setup_.emplace(job, registries_, optimizers_);
+  }
+
+  const worker::TrainSetup& setup() const { return *setup_; }
+
+  void run(TensorKernels* kernels, worker::TrainObserver& observer) {
+    MemoryLedger memory;
+    const SystemClock clock;
+    Trace trace(clock, false);
+    worker::Training training(
+        *setup_,
+        {.memory = memory, .clock = clock, .trace = trace, .device = &device_, .kernels = kernels, .check = nullptr});
+    training.run(observer);
+  }
+
+ private:
+  const GpuStepOptions& options_;
+  Device& device_;
+  worker::Registries registries_;
+  optim::OptimizerRegistry optimizers_;
+  std::optional<worker::TrainSetup> setup_;
+};
+
+/// All of the model's parameters at once.
+KernelTime update_time(const worker::TrainSetup& setup, Device& device) {
+  const Layout& layout = setup.layout();
+  const std::size_t elements = layout.trained_elements();
+  MemoryLedger memory;
+  double bytes = 0;
+  std::vector<Buffer> buffers;
+  const auto values = [&](DType type, std::size_t passes) {
+    buffers.emplace_back(elements * size_bytes(type), Category::optimizer, memory, device);
+    bytes += static_cast<double>(passes * buffers.back().size_bytes());
+    return buffers.back().elements(type);
+  };
+  buffers.reserve(3 + optim::Optimizer::kMaxSlots);
+  const optim::Optimizer& rule = *setup.optimizer().rule;
+  const auto formula = rule.formula({1, 1e-4F, 1});
+  if (!formula) return {};
+  const bool narrow = layout.parameter_type != DType::f32;
+  const Elements parameters = values(layout.parameter_type, narrow ? 1 : 2);
+  optim::DeviceRange range{.parameters = parameters,
+                           .gradient = values(layout.gradient_type, 1),
+                           .master = narrow ? values(DType::f32, 2) : Elements(),
+                           .out = parameters};
+  for (std::size_t slot = 0; slot < rule.slots(); ++slot) range.slot[slot] = values(DType::f32, 2);
+  const auto applier = optim::make_device_applier(device);
+  return {1, seconds_of(device, 5, [&] { applier->apply(*formula, range); }), bytes, 0};
+}
+
+}  // namespace
+
+GpuStep measure_gpu_step(const GpuStepOptions& options, Device& device, std::size_t elements) {
+  GpuStep step{.device = device.name()};
+  const DType type = parse_dtype("--precision", options.precision);
+  step.copy_rate = copy_rate(device, elements != 0 ? elements : std::size_t{1} << 28);
+  step.matrix_rate = matrix_rate(device, elements != 0 ? elements : 8192, type);
+  Steps steps(options, device);
+  StepObserver whole(options.warm_up);
+  steps.run(nullptr, whole);
+  step.step_s = whole.steps.median();
+  step.spread = whole.steps.spread();
+  step.samples_per_s = static_cast<double>(options.batch) / step.step_s;
+  if (steps.setup().model().tokens)
+    step.tokens_per_s = step.samples_per_s * static_cast<double>(steps.setup().model().rows_per_sample);
+  TimedKernels timed(device);
+  KernelObserver taken(timed, options);
+  steps.run(&timed, taken);
+  const auto per_step = [&](double sum) { return sum / static_cast<double>(options.steps); };
+  for (const auto& [name, time] : taken.times)
+    step.kernels[name] = {time.calls / options.steps, per_step(time.seconds), per_step(time.bytes),
+                          per_step(time.flops)};
+  step.kernels["update"] = update_time(steps.setup(), device);
+  return step;
+}
+
+void bench_gpu_step(const GpuStepOptions& options) {
+  const std::unique_ptr<Device> device = make_cuda_device(0);
+  const GpuStep step = measure_gpu_step(options, *device);
+  fmt::print("{}: copies {:.0f} GB/s (read and written), {} products {:.0f} TFLOP/s\n", step.device,
+             1e-9 * step.copy_rate, options.precision, 1e-12 * step.matrix_rate);
+  fmt::print("{}, batch {}, {}, {}: {:.2f} ms a step (median of {}, spread {:.0f} %), {:.0f} samples/s", options.model,
+             options.batch, options.precision, options.optimizer, 1e3 * step.step_s, options.steps, 100 * step.spread,
+             step.samples_per_s);
+  if (step.tokens_per_s > 0) fmt::print(", {:.0f} tokens/s", step.tokens_per_s);
+  double flops = 0;
+  double seconds = 0;
+  for (const auto& [name, time] : step.kernels) {
+    flops += time.flops;
+    seconds += time.seconds;
+  }
+  fmt::print("; {:.0f} TFLOP/s, {:.1f} % of the products' rate\n\n", 1e-12 * flops / step.step_s,
+             100 * flops / step.step_s / step.matrix_rate);
+  fmt::print("{:<22} {:>6} {:>10} {:>10} {:>8} {:>9} {:>9}\n", "kernel", "calls", "ms a step", "floor ms", "floor %",
+             "GB/s", "TFLOP/s");
+  for (const auto& [name, time] : step.kernels)
+    fmt::print("{:<22} {:>6} {:>10.3f} {:>10.3f} {:>8.0f} {:>9.0f} {:>9.1f}\n", name, time.calls, 1e3 * time.seconds,
+               1e3 * step.floor_s(time), 100 * step.floor_s(time) / time.seconds, 1e-9 * time.bytes / time.seconds,
+               1e-12 * time.flops / time.seconds);
+  fmt::print("{:<22} {:>6} {:>10.3f}\n", "together", "", 1e3 * seconds);
+}
+
+}  // namespace psring::bench
