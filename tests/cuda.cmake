@@ -35,6 +35,8 @@ endfunction()
 if(PSRING_CUDA_FOUND)
   psring_gpu_test(cuda_gpu_test SOURCES cuda_test.cpp LINKS psring::common)
   psring_gpu_test(device_training_gpu_test SOURCES device_training_test.cpp LINKS psring::worker)
+  psring_process_test(gpu_job_test LABELS gpu)
+  set_tests_properties(gpu_job_test PROPERTIES TIMEOUT 900 RUN_SERIAL ON)
 endif()
 
 # The front door as it is where there is no toolkit.
