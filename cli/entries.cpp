@@ -88,6 +88,7 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   job.trace = false;
   job.checkpoint_every = defaults.checkpoint_every;
   job.checkpoint_keep = defaults.checkpoint_keep;
+  job.server_device = defaults.server_device;
   job.share_gpu = defaults.share_gpu;
   job.transport = defaults.transport;
   job.algorithm = defaults.algorithm;

@@ -10,6 +10,7 @@
 #include <psring/cli/parse.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
+#include <psring/common/device/device.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/net/tcp_handshake.h>
 #include <psring/common/proc/fault.h>
@@ -201,6 +202,16 @@ void check_device(const JobOptions& job, const worker::StrategyKind& kind) {
   one_of("--device", job.device, "cpu", "cuda");
   if (job.device == "cpu" && job.share_gpu) fail(ErrorKind::usage, "--share-gpu: --device cpu has no GPU");
   if (job.device == "cuda" && kind.ring) check_nccl(job);
+  one_of("--server-device", job.server_device, "cpu", "cuda");
+  const auto refuse = [](bool wrong, const std::string& what) {
+    if (wrong) fail(ErrorKind::usage, "--server-device cuda: {} is the host's alone", what);
+  };
+  if (job.server_device == "cpu") return;
+  refuse(!kind.servers, "--strategy " + job.strategy);
+  refuse(job.optimizer == "lamb", "--optimizer lamb");
+  refuse(job.optimizer_on == "worker", "--optimizer-on worker");
+  refuse(job.remedy.starts_with("dc-asgd"), "--remedy " + job.remedy);
+  refuse(job.replicas > 0, "--replicas");
 }
 
 /// --share-host-parameters: the memory is there, and nothing is asked of gathers that there are none of.
@@ -468,6 +479,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--device", job.device, "that workers compute on: cpu or cuda")
       ->group(exchange)
       ->capture_default_str();
+  command.add_option("--server-device", job.server_device, "that servers add up and update on: cpu or cuda")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_flag("--share-gpu", job.share_gpu, "several workers may compute on one GPU, to teach and to test")
       ->group(exchange);
   command.add_option("--threads", job.threads, "compute threads of each worker")
@@ -731,6 +745,9 @@ void fill_in(JobOptions& job, const App& app, const worker::TrainSetup* setup) {
 
 void check_servers_part(const JobOptions& job, const App& app) {
   const auto rule = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
+  if (job.server_device == "cuda" && !rule->sum_times(job.workers))
+    fail(ErrorKind::usage, "--server-device cuda: --aggregate {} is the host's alone", job.aggregate);
+  if (job.server_device == "cuda") require_cuda();
   // A rule says what it needs of the workers once it has their gradients: one element of each will do.
   const std::vector<float> gradient(1);
   const std::vector<const float*> inputs(job.workers, gradient.data());

@@ -36,7 +36,10 @@ class Mean final : public Aggregator {
   /// 0: of as many as there are inputs.
   explicit Mean(std::size_t workers = 0) : workers_(workers) {}
   void aggregate(std::span<const float* const> inputs, std::span<float> out) const override {
-    add_up(inputs, 1.0F / static_cast<float>(workers_ > 0 ? workers_ : inputs.size()), out);
+    add_up(inputs, *sum_times(inputs.size()), out);
+  }
+  std::optional<float> sum_times(std::size_t inputs) const override {
+    return 1.0F / static_cast<float>(workers_ > 0 ? workers_ : inputs);
   }
 
  private:
@@ -48,6 +51,7 @@ class Sum final : public Aggregator {
   void aggregate(std::span<const float* const> inputs, std::span<float> out) const override {
     add_up(inputs, 1.0F, out);
   }
+  std::optional<float> sum_times(std::size_t /*inputs*/) const override { return 1.0F; }
 };
 
 /// The mean of what is left when `trim` values are cut off at both ends of the sorted workers' values.

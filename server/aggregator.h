@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -19,6 +20,9 @@ class Aggregator {
   /// out[i] from inputs[0][i], inputs[1][i] ... in worker order. `out` overlaps no input.
   /// REQUIRES: at least one input; each has out.size() elements.
   virtual void aggregate(std::span<const float* const> inputs, std::span<float> out) const = 0;
+  /// Where the rule is the sum of so many inputs in their order, in f32, times a number: that number. Then a device can
+  /// do it.
+  virtual std::optional<float> sum_times(std::size_t /*inputs*/) const { return std::nullopt; }
 };
 
 /// The sum in worker order, in f32, times 1/n: the rounding that every strategy shares.

@@ -7,6 +7,7 @@
 #include <psring/common/base/parallel.h>
 #include <psring/common/base/trace.h>
 #include <psring/common/device/arena.h>
+#include <psring/common/device/device.h>
 #include <psring/common/proc/fault.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
@@ -51,7 +52,11 @@ class ServerLife {
         schedule_(optim::make_schedule(Spec::parse("--schedule", job_.schedule), job_.steps.value_or(1))),
         parallel_(job_.server_threads),
         trace_(member.clock(), job_.trace),
-        fault_(job_.fault, member.self()) {}
+        fault_(job_.fault, member.self()) {
+    if (job_.server_device == "cpu") return;
+    device_ = make_cuda_device(member.rank() % cuda_devices());
+    fmt::print("server {}: updates on {}\n", member.rank(), device_->name());
+  }
 
   /// As far as a loss of a peer, or to the end of the job.
   void serve_epoch() {
@@ -99,9 +104,11 @@ class ServerLife {
         .consistency = parse_consistency(job_.consistency, job_.backup_workers),
         .remedy = parse_remedy(job_.remedy),
         .memory_bytes = host_memory_bytes(),
-        .saves = !job_.checkpoint_folder().empty()};
+        .saves = !job_.checkpoint_folder().empty(),
+        .device = device_.get()};
     begin_from_checkpoint(job_, options);
-    return std::make_shared<Shard>(options, parallel_, member_.memory());
+    // Shared as make_shard says; its device goes after it.
+    return {new Shard(options, parallel_, member_.memory()), [device = device_](Shard* shard) { delete shard; }};
   }
 
   bool finished() {
@@ -152,9 +159,10 @@ class ServerLife {
   const std::unique_ptr<optim::Schedule> schedule_;
   Parallel parallel_;
   Trace trace_;
-  const FaultTrigger fault_;      ///< of its place, whatever its rank becomes
-  std::shared_ptr<Shard> shard_;  ///< shared with the membership
-  bool whole_ = false;            ///< it has all that a server has at its place
+  const FaultTrigger fault_;        ///< of its place, whatever its rank becomes
+  std::shared_ptr<Device> device_;  ///< shared with the shard; null: the host updates
+  std::shared_ptr<Shard> shard_;    ///< shared with the membership
+  bool whole_ = false;              ///< it has all that a server has at its place
 };
 
 MakeLife life_of(const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {

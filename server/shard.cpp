@@ -108,6 +108,9 @@ Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledg
       scaler_(options.loss_scaler) {
   check(options.aggregator != nullptr, "a shard needs its rule");
   check((options.optimizer == nullptr) == (options.schedule == nullptr), "an optimizer and its schedule go together");
+  check(options.device == nullptr ||
+            (options.optimizer != nullptr && options.aggregator->sum_times(1) && !options.remedy.keeps_given()),
+        "what no device does");
 }
 
 void Shard::on_message(Message message, std::vector<net::Outgoing>& replies) {
@@ -265,10 +268,23 @@ void Shard::take_layout(net::LayoutMessage layout) {
     const std::size_t parameter = size_bytes(layout_.layout.parameter_type);
     parameters_[0] = Buffer(elements_ * parameter, Category::parameters, ledger_);
     parameters_[1] = Buffer(trained * parameter, Category::parameters, ledger_);
-    if (keeps_master(layout_.layout)) master_ = Buffer(trained * sizeof(float), Category::optimizer, ledger_);
-    for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
-      state_[s] = Buffer(trained * sizeof(float), Category::optimizer, ledger_);
-    if (keeps_mean(layout_.layout)) mean_ = Buffer(gradient_bytes, Category::gradients, ledger_);
+    if (options_.device != nullptr) {
+      std::size_t largest = 0;
+      for (const Slot& slot : slots_) largest = std::max(largest, slot.piece.range.size());
+      device_ = std::make_unique<DeviceUpdates>(*options_.device, ledger_,
+                                                DeviceUpdates::Options{.rule = options_.optimizer,
+                                                                       .parameter_type = layout_.layout.parameter_type,
+                                                                       .gradient_type = layout_.layout.gradient_type,
+                                                                       .master_copy = keeps_master(layout_.layout),
+                                                                       .elements = trained,
+                                                                       .largest = largest,
+                                                                       .keeps_gradients = keeps_mean(layout_.layout)});
+    } else {
+      if (keeps_master(layout_.layout)) master_ = Buffer(trained * sizeof(float), Category::optimizer, ledger_);
+      for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
+        state_[s] = Buffer(trained * sizeof(float), Category::optimizer, ledger_);
+      if (keeps_mean(layout_.layout)) mean_ = Buffer(gradient_bytes, Category::gradients, ledger_);
+    }
     if (options_.consistency.each_push_updates) given_.resize(options_.workers);
     if (options_.remedy.keeps_given())
       for (Buffer& kept : given_) kept = Buffer(trained * parameter, Category::optimizer, ledger_);
@@ -287,6 +303,7 @@ void Shard::take_layout(net::LayoutMessage layout) {
 void Shard::begin_with(const Slot& slot, std::span<const float> start) {
   narrow(start, values(slot, slot.version));
   if (!trained(slot)) return;
+  if (device_) device_->begin_with(on_device(slot), start);
   if (master_.size_bytes() > 0) copy(start, Elements(master(slot, {0, start.size()})));
   for (std::size_t w = 0; w < given_.size(); ++w)
     if (given_[w].size_bytes() > 0) narrow(start, given(slot, w));
@@ -299,10 +316,14 @@ void Shard::load_saved() {
     std::vector<float> start(slot.piece.range.size());
     options_.saved(unit, slot.piece.range, optim::kValues, start);
     begin_with(slot, start);
-    if (!trained(slot)) continue;
-    const optim::Optimizer::State of_slot = state(slot, {0, slot.piece.range.size()});
-    for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
-      options_.saved(unit, slot.piece.range, optim::slot_array(s), of_slot.slot[s]);
+    for (std::size_t s = 0; trained(slot) && s < options_.optimizer->slots(); ++s) {
+      if (!device_) {
+        options_.saved(unit, slot.piece.range, optim::slot_array(s), state(slot, {0, start.size()}).slot[s]);
+        continue;
+      }
+      options_.saved(unit, slot.piece.range, optim::slot_array(s), start);
+      device_->begin_with_state(s, on_device(slot), start);
+    }
   }
 }
 
@@ -600,6 +621,14 @@ void Shard::complete(Slot& slot, std::vector<net::Outgoing>& replies) {
   contribute(square_sums(), replies);
 }
 
+/// The pushes of one micro-batch.
+void Shard::aggregate_on_device(const Slot& slot, std::size_t micro) {
+  std::vector<ConstElements> pushed;
+  for (const auto& push : slot.pushes[micro].by_worker)
+    if (push) pushed.emplace_back(push->payload.data(), slot.piece.range.size(), layout_.layout.gradient_type);
+  device_->aggregate(pushed, *options_.aggregator->sum_times(pushed.size()), on_device(slot), micro > 0);
+}
+
 /// Aggregates, updates and stores a block at a time, while it is in cache.
 void Shard::update_now(Slot& slot) {
   const Elements next = values(slot, slot.version + 1);
@@ -608,6 +637,12 @@ void Shard::update_now(Slot& slot) {
   for (Waiter& waiter : slot.waiters) {
     waiter.stored = !waiter.space.empty() && options_.consistency.answers(slowest, waiter.header.version);
     if (waiter.stored) stores.push_back(waiter.space.data());
+  }
+  if (device_) {
+    if (!keeps_mean(layout_.layout)) aggregate_on_device(slot, 0);
+    device_->apply(update_for(slot), on_device(slot), next);
+    for (std::byte* store : stores) std::memcpy(store, next.data(), next.size_bytes());
+    return;
   }
   parallel_.for_slices(slot.piece.range.size(), kBlock, [&](Range slice) {
     Pushes pushes(*options_.aggregator, slot.pushes[0].by_worker, slot.piece.range.size(),
@@ -649,6 +684,11 @@ void Shard::compensate(const Slot& slot, Range part, Elements gradient) {
 /// The mean of the workers' gradients of slot.micro, rounded once; with those before it the sum is rounded again.
 void Shard::add_to_mean(Slot& slot) {
   Slot::Pushed& pushed = slot.pushes[slot.micro];
+  if (device_) {
+    aggregate_on_device(slot, slot.micro);
+    for (auto& push : pushed.by_worker) push.reset();
+    return;
+  }
   const Elements out = mean(slot);
   parallel_.for_slices(out.size(), kBlock, [&](Range slice) {
     Pushes pushes(*options_.aggregator, pushed.by_worker, out.size(), out.type());
@@ -666,7 +706,9 @@ void Shard::add_to_mean(Slot& slot) {
 
 Verdict::Sums Shard::square_sums() {
   Verdict::Sums sums(1);
-  for_each_trained([&](const Slot& slot) { optim::add_square_sum(mean(slot), sums[0]); });
+  for_each_trained([&](const Slot& slot) {
+    device_ ? device_->add_square_sum(on_device(slot), sums[0]) : optim::add_square_sum(mean(slot), sums[0]);
+  });
   return sums;
 }
 
@@ -714,6 +756,7 @@ void Shard::skip_all(std::vector<net::Outgoing>& replies) {
 
 void Shard::apply_all(std::vector<net::Outgoing>& replies) {
   for_each_trained([&](const Slot& slot) {
+    if (device_) return device_->apply(update_for(slot), on_device(slot), values(slot, slot.version + 1));
     const Elements out = options_.optimizer->layerwise() ? mean(slot) : values(slot, slot.version + 1);
     parallel_.for_slices(slot.piece.range.size(), kBlock,
                          [&](Range slice) { apply(slot, slice, mean(slot).part(slice), out.part(slice)); });

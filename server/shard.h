@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/aggregator.h>
+#include <psring/server/device_updates.h>
 #include <psring/server/staleness.h>
 #include <psring/server/verdict.h>
 
@@ -49,7 +51,8 @@ struct ShardOptions {
   std::uint64_t first_version = 0;                  ///< that the job begins with
   /// What it begins with, of an array (optim/checkpoint_shard.h) of a unit's range; null: as the layout says.
   std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
-  bool saves = false;  ///< it may be asked for its part of checkpoints
+  bool saves = false;        ///< it may be asked for its part of checkpoints
+  Device* device = nullptr;  ///< that adds up and updates (DeviceUpdates); null: the host
 };
 
 /// One server's ranges of all units: parameters in two versions, optimizer state, clocks, and the
@@ -200,6 +203,9 @@ class Shard {
   std::span<float> weights(const Slot& slot);
   optim::Optimizer::State state(const Slot& slot, Range part);
   void apply(const Slot& slot, Range part, ConstElements gradient, Elements out);
+  /// Of what is trained here, as the device has it.
+  static Range on_device(const Slot& slot) { return {slot.piece.offset, slot.piece.offset + slot.piece.range.size()}; }
+  void aggregate_on_device(const Slot& slot, std::size_t micro);
 
   ShardOptions options_;
   Parallel& parallel_;
@@ -216,7 +222,8 @@ class Shard {
   /// Version v is in parameters_[v % 2], but all of what is not trained in [0], after the rest; with the optimizer
   /// elsewhere, [0] is the mean. Places are those of pieces, in what only trained units have, too.
   Buffer parameters_[2];
-  Buffer master_;  ///< of parameters narrower than f32
+  std::unique_ptr<DeviceUpdates> device_;  ///< has master_, state_ and mean_, where there is one
+  Buffer master_;                          ///< of parameters narrower than f32
   Buffer state_[optim::Optimizer::kMaxSlots];
   /// Where each push is an update, by worker: the values that it was given last, of trained units. For a remedy that
   /// asks for them, and for answers that leave late: a version's memory is written again two updates later, and who
@@ -225,6 +232,7 @@ class Shard {
   std::vector<bool> left_;         ///< by worker
   std::optional<std::size_t> of_;  ///< whose gradient the update under way takes, where it takes one
   std::vector<StalenessRecord> staleness_;
+  std::deque<OnHost> saved_;  ///< what of a device `state` gave last
   Buffer mean_;  ///< with several micro-batches, or a verdict: the step's mean gradient, then a layerwise direction
   std::size_t aggregated_ = 0;  ///< slots whose mean is there
   Verdict verdict_;

@@ -20,10 +20,20 @@ constexpr std::size_t kTotalAt = kRoundAt + sizeof(std::uint64_t);
 
 std::vector<optim::StatePart> Shard::state() {
   std::vector<optim::StatePart> parts;
+  saved_.clear();
   if (options_.optimizer == nullptr) return parts;
   for (const Slot& slot : slots_) {
     const UnitLayout& unit = layout_.layout.units[slot.piece.unit];
     const Range whole{0, slot.piece.range.size()};
+    if (device_ && unit.trained) {
+      const auto kept = [&](const std::string& array, ConstElements values) {
+        parts.push_back({&unit, slot.piece.range, array, saved_.emplace_back(values).values()});
+      };
+      kept(optim::kValues, device_->values(on_device(slot)));
+      for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
+        kept(optim::slot_array(s), device_->state(s, on_device(slot)));
+      continue;
+    }
     const bool copied = unit.trained && master_.size_bytes() > 0;
     parts.push_back({&unit, slot.piece.range, optim::kValues,
                      copied ? ConstElements(master(slot, whole)) : ConstElements(values(slot, slot.version))});

@@ -127,6 +127,70 @@ TEST_CASE("workers on devices train with servers as workers on the host do") {
   CHECK(run_job(job, links).workers[0].model == devices.workers[0].model);
 }
 
+TEST_CASE("servers on devices have the bits of servers on the host") {
+  struct Case {
+    const char* strategy;
+    void (*change)(JobOptions&);
+  };
+  const auto [strategy, change] = GENERATE(values<Case>({
+      {"ps", [](JobOptions&) {}},
+      {"ps", [](JobOptions& job) { job.clip_norm = 0.05; }},
+      {"ps", [](JobOptions& job) { job.optimizer = "sgd"; }},
+      {"ps", [](JobOptions& job) { job.precision = "bf16"; }},
+      {"ps", [](JobOptions& job) { job.precision = "f16"; }},
+      {"ps", [](JobOptions& job) { job.aggregate = "sum"; }},
+      {"ps", [](JobOptions& job) { job.compress = "top-k"; }},
+      {"ps-zero2", [](JobOptions& job) { job.accumulate = 2; }},
+      {"ps-zero3",
+       [](JobOptions& job) {
+         job.precision = "bf16";
+         job.master_copy = false;
+         job.accumulate = 2;
+       }},
+  }));
+  JobOptions job = small_job(kMlp, 3);
+  job.strategy = strategy;
+  job.servers = 2;
+  change(job);
+  CAPTURE(strategy, job.precision, job.optimizer, job.accumulate, job.compress);
+  const JobRun host = run_job(job, Links::shm);
+  job.server_device = "cuda";
+  const JobRun device = run_job(job, Links::shm);
+  for (std::size_t worker = 0; worker < 3; ++worker)
+    CHECK((device.workers[worker].model == host.workers[worker].model));
+  CHECK(device.servers_received == host.servers_received);
+  for (const auto& peaks : device.server_peaks)
+    for (const auto& [category, predicted] : device.predicted.server_memory) CHECK(peaks.at(category) == predicted);
+}
+
+TEST_CASE("a server on a device saves, and another goes on from there") {
+  JobOptions job = small_job(kMlp, 2);
+  job.strategy = "ps";
+  job.servers = 2;
+  const test::TemporaryFolder folder;
+  JobOptions saving = job;
+  saving.server_device = "cuda";
+  saving.checkpoint_every = 3;
+  saving.checkpoint_dir = folder.path();
+  const JobRun whole = run_job(saving, Links::shm);
+  for (const char* device : {"cpu", "cuda"}) {
+    JobOptions resumed = job;
+    resumed.server_device = device;
+    resumed.resume = folder.file("step-00000003");
+    CHECK((run_job(resumed, Links::shm).workers[0].model == whole.workers[0].model));
+  }
+}
+
+TEST_CASE("workers and servers on devices") {
+  JobOptions job = small_job(kGpt, 2);
+  job.strategy = "ps";
+  job.servers = 1;
+  job.device = "cuda";
+  const JobRun on_host = run_job(job, Links::shm);
+  job.server_device = "cuda";
+  CHECK((run_job(job, Links::shm).workers[0].model == on_host.workers[0].model));
+}
+
 TEST_CASE("a device holds what its strategy keeps there, and the host as much again on the way to servers") {
   JobOptions job = small_job(kGpt, 2);
   job.servers = 2;

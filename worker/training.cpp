@@ -215,6 +215,7 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
                   .keepers = keepers_,
                   .replicas = s.replicas,
                   .colocated = job.placement == "colocated",
+                  .servers_on_device = job.server_device == "cuda",
                   .host = s.host,
                   .pushers = s.pushers,
                   .group = s.group,

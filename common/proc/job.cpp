@@ -57,6 +57,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("local_reduce", o.local_reduce);
   visit("server_threads", o.server_threads);
   visit("device", o.device);
+  visit("server_device", o.server_device);
   visit("share_gpu", o.share_gpu);
   visit("threads", o.threads);
   visit("algorithm", o.algorithm);

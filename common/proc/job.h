@@ -58,6 +58,7 @@ struct JobOptions {
   bool local_reduce = false;             ///< workers of a host add up before one of them pushes
   std::size_t server_threads = 1;
   std::string device = "cpu";  ///< that workers compute on: or cuda
+  std::string server_device = "cpu";  ///< that servers add up and update on: or cuda
   bool share_gpu = false;      ///< several workers may compute on one GPU
   std::size_t threads = 1;     ///< compute threads of a worker
 

@@ -43,6 +43,19 @@ class CudaTest(ProgramTest):
             if BUILT:
                 self.assert_refused(result, 2, "--device cuda", what)
 
+    def test_servers_on_gpus(self):
+        for arguments, what in (
+            (["--strategy", "ddp", "--workers", 2], "--strategy ddp"),
+            (["--strategy", "ps", "--optimizer", "lamb"], "lamb"),
+            (["--strategy", "ps", "--aggregate", "median"], "--aggregate median"),
+            (["--strategy", "ps", "--replicas", 1], "--replicas"),
+            (["--strategy", "ps"], "--device cuda" if not BUILT else "no GPU"),
+        ):
+            if BUILT and what == "no GPU" and pathlib.Path("/dev/nvidiactl").exists():
+                continue
+            result = self.train(*TINY, "--steps", 4, "--server-device", "cuda", *arguments)
+            self.assert_refused(result, 2, what)
+
     def test_there_is_a_gpu_to_share(self):
         self.assert_refused(self.train(*TINY, "--strategy", "ddp", "--workers", 2, "--share-gpu"), 2, "--share-gpu",
                             "--device cpu")

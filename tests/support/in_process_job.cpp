@@ -272,7 +272,9 @@ class Job {
 
   void serve(std::uint32_t rank, Network& network, ByteLedger& bytes, JobRun& result) {
     const JobOptions& job = setup_.job();
-    const JobShard made(setup_, rules_.aggregators, rank, hosts_.size());
+    const std::unique_ptr<Device> device = job.server_device == "cuda" ? make_cuda_device(0) : nullptr;
+    JobShard made(setup_, rules_.aggregators, rank, hosts_.size());
+    made.options.device = device.get();
     const auto servers = static_cast<std::uint32_t>(job.servers);
     const SystemClock clock;
     MemoryLedger memory;

@@ -106,8 +106,9 @@ struct Context {
   Compressor* compressor = nullptr;  ///< that this worker's gradients leave through; null: they go as they are
   /// Ranks of the workers whose compressors keep what they lose: state of their own, that they save.
   std::span<const std::size_t> keepers = {};
-  std::size_t replicas = 0;  ///< followers of each server
-  bool colocated = false;    ///< server r of the job lives in worker r's process
+  std::size_t replicas = 0;        ///< followers of each server
+  bool colocated = false;          ///< server r of the job lives in worker r's process
+  bool servers_on_device = false;  ///< --server-device: they update there
   /// --local-reduce: of this host's workers, who add gradients up before the first of them pushes, and the ranks of
   /// all who do. Null, empty: every worker pushes its own.
   ring::ProcessGroup* host = nullptr;

@@ -162,6 +162,8 @@ std::map<Category, std::uint64_t> WithServers::server_memory() const {
       context_.layout.pushes > 1 || plan.clip_norm > 0 || plan.loss_scaler.active() || plan.rule->layerwise();
   std::map<Category, std::uint64_t> memory = memory_formula(context_, {servers, whole ? servers : 0, servers});
   memory[Category::parameters] += trained_parameter_bytes() / servers;
+  const bool apart = context_.layout.parameter_type != DType::f32 && plan.master_copy;
+  if (context_.servers_on_device && !apart) memory[Category::parameters] += trained_parameter_bytes() / servers;
   if (context_.remedy.keeps_given())
     memory[Category::optimizer] += context_.workers * trained_parameter_bytes() / servers;
   return memory;
