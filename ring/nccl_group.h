@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,8 @@ struct NcclOptions {
   bool share_gpu = false;
   /// The network interface of NCCL's sockets; "": as NCCL chooses.
   std::string interface = {};
+  /// With connections that NCCL makes: at first, and for the first operation of a kind.
+  Nanoseconds patience = std::chrono::seconds(60);
 };
 
 /// A group whose vectors may lie in the memory of `device`: those travel through NCCL, in the order of the device's

@@ -18,7 +18,7 @@ class TracedOperation final : public Operation {
   }
   void wait() override {
     work_.wait();
-    flight_.land();
+    if (work_.done()) flight_.land();  // a device may still wait for it
   }
   std::size_t awaited() const override { return work_.awaited(); }
 

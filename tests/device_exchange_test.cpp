@@ -209,16 +209,35 @@ TEST_CASE("a device holds what its strategy keeps there, and the host as much ag
 }
 
 TEST_CASE("workers on devices that wait for nobody") {
+  const auto strategy = GENERATE(values({"ps-async", "ps-zero2", "ps-zero3"}));
+  const auto consistency = GENERATE(values({"asp", "ssp:2"}));
+  const std::size_t servers = GENERATE(1, 2);
   JobOptions job = small_job(kMlp, 2);
-  job.strategy = "ps-async";
-  job.consistency = "asp";
-  job.servers = 2;
-  job.clip_norm = 0.05;
+  job.strategy = strategy;
+  job.consistency = consistency;
+  job.servers = servers;
+  if (job.strategy == "ps-async") job.clip_norm = 0.05;
   job.device = "cuda";
   job.steps = 20;
+  CAPTURE(strategy, consistency, servers);
   const JobRun run = run_job(job, Links::shm);
   const std::vector<double> all = losses(run);
   CHECK(all.back() < all.front());
+}
+
+TEST_CASE("workers on devices that may be left out") {
+  for (const char* strategy : {"ps", "ps-zero2"}) {
+    JobOptions job = small_job(kMlp, 3);
+    job.strategy = strategy;
+    job.servers = 2;
+    job.backup_workers = 1;
+    job.device = "cuda";
+    job.steps = 20;
+    INFO(strategy);
+    const JobRun run = run_job(job, Links::shm);
+    const auto& steps = run.workers[0].steps;
+    CHECK(steps.back().loss < steps.front().loss);
+  }
 }
 
 TEST_CASE("micro-batches, small buckets, no overlap, prefetch and shard groups on devices") {

@@ -312,8 +312,51 @@ TEST_CASE("where a rank is lost, the device's queue goes on, and everybody hears
       },
       options);
   CHECK(errors[1] == "");
-  CHECK_THAT(errors[0], Catch::Contains("[ring] rank 0: all_reduce #1 (3.9 KiB): worker 1 (here:7) was ended"));
-  CHECK_THAT(errors[2], Catch::Contains("[ring] rank 2: all_reduce #1 (3.9 KiB): worker 1 (here:7) was ended"));
+  CHECK_THAT(errors[0], Catch::Contains("[ring] rank 0: all_reduce #") &&
+                            Catch::Contains("(3.9 KiB): worker 1 (here:7) was ended"));
+  CHECK_THAT(errors[2], Catch::Contains("[ring] rank 2: all_reduce #") &&
+                            Catch::Contains("(3.9 KiB): worker 1 (here:7) was ended"));
+}
+
+TEST_CASE("a lost rank ends what several groups have under way, each of which waits for another") {
+  std::atomic<bool> lost{false};
+  std::latch all_queued(3);
+  GroupOptions options;
+  options.check = [&] {
+    if (lost) fail(ErrorKind::peer_lost, "worker 3 is lost");
+  };
+  const auto errors = run_ranks(
+      4,
+      [&](Rank& rank) {
+        const auto own = rank.group.split(static_cast<std::uint32_t>(rank.index() / 2), 0);
+        const auto replicas = rank.group.split(static_cast<std::uint32_t>(rank.index() % 2), 0);
+        Buffer buffer = rank.buffer(1000, DType::f32);
+        const Elements data = buffer.elements(DType::f32);
+        if (rank.index() == 3) {
+          all_queued.wait();
+          lost = true;
+          return;
+        }
+        for (int i = 0; i < 3; ++i) {
+          own->all_reduce(data, ReduceOp::Kind::sum).wait();
+          multiply(data, 0.5F);
+          replicas->all_reduce(data, ReduceOp::Kind::sum).wait();
+        }
+        all_queued.count_down();
+        rank.device.wait(rank.device.mark());
+      },
+      options);
+  for (const std::size_t r : {0, 1, 2}) CHECK_THAT(errors[r], Catch::Contains("worker 3 is lost"));
+}
+
+TEST_CASE("a rank that leaves in the middle gives up what it has under way") {
+  const auto errors = run_ranks(2, [&](Rank& rank) {
+    Buffer buffer = rank.buffer(1000, DType::f32);
+    if (rank.index() == 1) return;
+    rank.group.all_reduce(buffer.elements(DType::f32), ReduceOp::Kind::sum);
+    fail(ErrorKind::data, "something else");
+  });
+  CHECK(errors[0] == "something else");
 }
 
 TEST_CASE("an operation that takes longer than it may is an error") {

@@ -97,7 +97,8 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
     memory.group = ring::make_nccl_group(std::move(memory.group), *memory.device,
                                          {.group = ring::group_options(member),
                                           .share_gpu = member.job().share_gpu,
-                                          .interface = net::interface_of(member.link_options().bind)});
+                                          .interface = net::interface_of(member.link_options().bind),
+                                          .patience = from_seconds(member.job().join_timeout)});
   if (memory.trace->on()) memory.group = ring::make_traced_group(std::move(memory.group), *memory.trace);
   if (member.rank() == 0 && setup.strategy().ring)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
@@ -145,8 +146,12 @@ struct WorkerLife {
 void run_or_keep(Training& training, WorkerLife& life, const std::function<void()>& run) {
   try {
     run();
-  } catch (const Error&) {
-    if (auto kept = training.keep()) life.kept = std::move(kept);
+  } catch (const Error& error) {
+    try {
+      if (auto kept = training.keep()) life.kept = std::move(kept);
+    } catch (const Error&) {
+      throw error;  // the first
+    }
     throw;
   }
 }

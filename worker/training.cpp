@@ -366,7 +366,9 @@ void Training::read(const std::function<void(ConstElements)>& take) {
       if (left[unit] == setup_.layout().units[unit].tensors.size()) strategy_->acquire(unit, Pass::forward);
       values = units_[unit].parameters;
     }
-    take(OnHost(values.subspan(slot->offset, slot->spec.elements())).values());
+    const OnHost host(values.subspan(slot->offset, slot->spec.elements()));
+    if (surroundings_.device != nullptr) surroundings_.device->wait(surroundings_.device->mark());  // all of it came
+    take(host.values());
     if (unit != kNoUnit && --left[unit] == 0) strategy_->release(unit, Pass::forward);
   }
 }

@@ -24,9 +24,6 @@ class Device : public Processor {
   /// Memory of the device: zero, on a multiple of 256 bytes. Throws data where it has not as much.
   virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void free(std::byte* memory) noexcept = 0;
-  /// All of the device's memory that this was got with, which stays there from now on, freed or not. REQUIRES:
-  /// `allocate` returned memory that it is part of.
-  virtual std::span<std::byte> allocation(std::byte* memory) = 0;
   /// Of the whole device, as its driver says, whoever uses it.
   struct MemoryUse {
     std::size_t free_bytes = 0;

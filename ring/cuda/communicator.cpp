@@ -1,6 +1,7 @@
 #include <chrono>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <psring/common/base/error.h>
 #include <psring/ring/cuda/communicator.h>
@@ -8,60 +9,70 @@
 namespace psring::ring::cuda {
 namespace {
 
-constexpr std::chrono::seconds kPatience{2};  // at the end, with ranks that do not come to it
-constexpr std::chrono::microseconds kPause{20};
+using std::chrono::steady_clock;
 
-[[noreturn]] void fail_call(ncclResult_t result, std::string_view name, ncclComm_t handle) {
-  const char* const more = handle == nullptr ? "" : ncclGetLastError(handle);
-  const bool of_peer = result == ncclRemoteError || result == ncclSystemError;
-  fail(of_peer ? ErrorKind::peer_lost : ErrorKind::bug, "NCCL: {}: {}{}{}", name, ncclGetErrorString(result),
-       *more == '\0' ? "" : ": ", more);
+constexpr std::chrono::seconds kUntilTheEnd{2};  // with ranks that do not come to it
+/// NCCL sees a connection that broke before the job knows whose end it was; so long it is waited for.
+constexpr std::chrono::seconds kUntilTheJobKnows{10};
+
+/// Most of what NCCL does in the background takes as long as starting a thread.
+void pause(steady_clock::time_point since) {
+  if (steady_clock::now() - since < std::chrono::microseconds(200))
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
+
+bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
 
 ncclUniqueId agree_on_id(ProcessGroup& bootstrap) {
   ncclUniqueId id{};
-  if (bootstrap.rank() == 0) {
-    const ncclResult_t result = ncclGetUniqueId(&id);
-    if (result != ncclSuccess) fail_call(result, "ncclGetUniqueId", nullptr);
-  }
+  if (bootstrap.rank() == 0) require(ncclGetUniqueId(&id), "ncclGetUniqueId");
   bootstrap.broadcast({reinterpret_cast<std::byte*>(&id), sizeof id, {DType::u8}}, 0).wait();
   return id;
 }
 
 }  // namespace
 
-Communicator::Communicator(ProcessGroup& bootstrap, const std::function<void()>& check) {
+/// A call that NCCL does not take as it is, is this build's or this machine's fault; whatever else goes wrong is taken
+/// for a peer's end, unless the job knows better.
+void require(ncclResult_t result, std::string_view call, ncclComm_t communicator) {
+  if (!failed(result)) return;
+  const char* const more = communicator == nullptr ? "" : ncclGetLastError(communicator);
+  const bool refused = result == ncclInvalidUsage || result == ncclInvalidArgument;
+  fail(refused ? ErrorKind::usage : ErrorKind::peer_lost, "NCCL: {}: {}{}{}", call, ncclGetErrorString(result),
+       *more == '\0' ? "" : ": ", more);
+}
+
+Communicator::Communicator(ProcessGroup& bootstrap, Options options) : options_(std::move(options)) {
   const ncclUniqueId id = agree_on_id(bootstrap);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   const ncclResult_t result = ncclCommInitRankConfig(&handle_, static_cast<int>(bootstrap.size()), id,
                                                      static_cast<int>(bootstrap.rank()), &config);
   try {
-    require(result, "ncclCommInitRankConfig");
-    settle("ncclCommInitRankConfig", check);
+    require(result, "ncclCommInitRankConfig", handle_);
+    settle("ncclCommInitRankConfig");
   } catch (...) {
-    abort();
+    Communicator* const self = this;
+    abort(std::span(&self, 1));
     throw;
   }
 }
 
 Communicator::~Communicator() {
   if (aborted_ || handle_ == nullptr) return;
-  for (void* const handle : memory_) ncclCommDeregister(handle_, handle);
   ncclResult_t result = ncclCommFinalize(handle_);
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (result == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kPause);
+  const auto start = steady_clock::now();
+  while (result == ncclInProgress && steady_clock::now() - start < kUntilTheEnd) {
+    pause(start);
     result = state();
   }
+  Communicator* const self = this;
   if (result == ncclSuccess)
     ncclCommDestroy(handle_);
   else
-    abort();
-}
-
-void Communicator::require(ncclResult_t result, std::string_view name) {
-  if (result != ncclSuccess && result != ncclInProgress) fail_call(result, name, handle_);
+    abort(std::span(&self, 1));
 }
 
 ncclResult_t Communicator::state() {
@@ -72,18 +83,22 @@ ncclResult_t Communicator::state() {
   return asked == ncclSuccess ? result : asked;
 }
 
-void Communicator::settle(std::string_view name, const std::function<void()>& check) {
-  for (;;) {
+/// Where NCCL failed the job is asked for a while why: it knows the peer.
+void Communicator::settle(std::string_view name) {
+  const auto start = steady_clock::now();
+  for (;; pause(start)) {
     const ncclResult_t result = state();
     if (result == ncclSuccess) return;
-    check();  // who aborted it knows why
-    require(result, name);
-    std::this_thread::sleep_for(kPause);
+    options_.check();
+    const auto waited = steady_clock::now() - start;
+    if (failed(result) && (result == ncclInvalidUsage || waited > kUntilTheJobKnows)) require(result, name, handle_);
+    if (!failed(result) && waited > options_.patience)
+      fail(ErrorKind::timeout, "NCCL: {}: no connections to all ranks within {:.0f} s", name,
+           std::chrono::duration<double>(options_.patience).count());
   }
 }
 
-void Communicator::call(std::string_view name, const std::function<void(ncclComm_t)>& body,
-                        const std::function<void()>& check) {
+void Communicator::call(std::string_view name, const std::function<void(ncclComm_t)>& body) {
   {
     const std::scoped_lock lock(mutex_);
     if (!aborted_) {
@@ -94,29 +109,25 @@ void Communicator::call(std::string_view name, const std::function<void(ncclComm
         ncclGroupEnd();
         throw;
       }
-      require(ncclGroupEnd(), name);
+      ncclGroupEnd();  // what it says, the state says, too
     }
   }
-  settle(name, check);
-}
-
-void Communicator::add_memory(std::span<std::byte> memory) {
-  const std::scoped_lock lock(mutex_);
-  if (aborted_) return;
-  void* handle = nullptr;
-  require(ncclCommRegister(handle_, memory.data(), memory.size(), &handle), "ncclCommRegister");
-  if (handle != nullptr) memory_.push_back(handle);
+  settle(name);
 }
 
 std::optional<std::string> Communicator::failure() {
   const ncclResult_t result = state();
-  if (result == ncclSuccess || result == ncclInProgress) return std::nullopt;
+  if (!failed(result)) return std::nullopt;
   return ncclGetErrorString(result);
 }
 
-void Communicator::abort() {
-  const std::scoped_lock lock(mutex_);
-  if (handle_ != nullptr && !std::exchange(aborted_, true)) ncclCommAbort(handle_);
+void Communicator::abort(std::span<Communicator* const> communicators) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (Communicator* const each : communicators) locks.emplace_back(each->mutex_);
+  ncclGroupStart();
+  for (Communicator* const each : communicators)
+    if (each->handle_ != nullptr && !std::exchange(each->aborted_, true)) ncclCommAbort(each->handle_);
+  ncclGroupEnd();
 }
 
 }  // namespace psring::ring::cuda

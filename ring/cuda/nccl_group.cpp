@@ -2,11 +2,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/cuda/device.h>
@@ -70,13 +71,17 @@ std::string version() {
 }
 
 /// NCCL is told by its environment, which it reads when it is first used. What is set already stays.
-void prepare(const NcclOptions& options, std::size_t rank) {
+void prepare(const NcclOptions& options) {
   const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 0); };
-  if (!options.interface.empty()) set("NCCL_SOCKET_IFNAME", "=" + options.interface);
-  if (!options.share_gpu) return;
   int code = 0;
   ncclGetVersion(&code);
-  set("NCCL_HOSTID", fmt::format("psring-{}", rank));
+  if (code < 22200) fail(ErrorKind::usage, "--device cuda: NCCL {}: 2.22 or later is needed", version());
+  if (!options.interface.empty()) set("NCCL_SOCKET_IFNAME", "=" + options.interface);
+  set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");  // of several groups: the order in which they are called
+  if (!options.share_gpu) return;
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  set("NCCL_HOSTID", fmt::format("psring-{}-{}", host, ::getpid()));
   set("NCCL_P2P_DISABLE", "1");
   set("NCCL_SHM_DISABLE", "1");
   set("NCCL_NET", "Socket");
@@ -118,13 +123,14 @@ class NcclGroup final : public ProcessGroup {
  public:
   /// `worker`: this rank among all workers.
   NcclGroup(std::unique_ptr<ProcessGroup> host, Device& device, std::shared_ptr<Watchdog> watchdog, ByteLedger* ledger,
-            std::size_t worker)
+            std::size_t worker, Nanoseconds patience)
       : host_(std::move(host)),
         workers_(told(*host_, worker)),
         device_(device),
         watchdog_(std::move(watchdog)),
         ledger_(ledger),
-        communicator_(*host_, [this] { watchdog_->check(); }) {
+        patience_(patience),
+        communicator_(*host_, {[this] { watchdog_->check(); }, patience}) {
     watchdog_->add(communicator_);
   }
   /// What is under way ends before the memory that it works on goes; what others do not come to is given up.
@@ -132,7 +138,7 @@ class NcclGroup final : public ProcessGroup {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (cudaStreamQuery(stream_) == cudaErrorNotReady && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::microseconds(100));
-    if (cudaStreamQuery(stream_) != cudaSuccess) communicator_.abort();
+    if (cudaStreamQuery(stream_) != cudaSuccess) watchdog_->give_up();
     cudaStreamSynchronize(stream_);
     watchdog_->remove(communicator_);
   }
@@ -213,7 +219,7 @@ class NcclGroup final : public ProcessGroup {
 
   std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key) override {
     return std::make_unique<NcclGroup>(host_->split(colour, key), device_, watchdog_, ledger_,
-                                       static_cast<std::size_t>(workers_[rank()]));
+                                       static_cast<std::size_t>(workers_[rank()]), patience_);
   }
 
   std::string describe(Collective /*collective*/, std::size_t /*count*/, ElementType /*type*/) const override {
@@ -279,11 +285,6 @@ class NcclGroup final : public ProcessGroup {
     std::size_t peer;
   };
 
-  static void require(ncclResult_t result, const char* call) {
-    if (result != ncclSuccess && result != ncclInProgress)
-      fail(ErrorKind::bug, "NCCL: {}: {}", call, ncclGetErrorString(result));
-  }
-
   static Call call_of(Collective collective, Vector data, const ReduceOp& op) {
     return {.collective = collective, .op = op.kind(), .type = data.type, .count = data.count};
   }
@@ -308,13 +309,13 @@ class NcclGroup final : public ProcessGroup {
   Work queue(const Call& call, Vector data, const Parts& parts, const Body& body) {
     flush();
     begin(data);
-    communicator_.call(to_string(call.collective), body, [this] { watchdog_->check(); });
+    communicator_.call(to_string(call.collective), body);
     count(call.collective, predict(call.collective, data.count, data.type, parts, call.root));
     return work(end(call));
   }
   void begin(Vector data) {
     watchdog_->check();
-    check_memory(data);
+    check(data.processor == &device_, "a vector of another device");
     Event before;
     before.record(psring::cuda::queue_of(device_).stream);
     before.hold(stream_);
@@ -342,26 +343,15 @@ class NcclGroup final : public ProcessGroup {
       call.type = message.type;
       call.count += message.count;
     }
-    communicator_.call(
-        "send and recv",
-        [&](ncclComm_t comm) {
-          for (const Message& m : messages)
-            require(m.kind == Collective::send
-                        ? ncclSend(m.data, m.count, type_of(m.type), static_cast<int>(m.peer), comm, stream_)
-                        : ncclRecv(m.data, m.count, type_of(m.type), static_cast<int>(m.peer), comm, stream_),
-                    "ncclSend");
-        },
-        [this] { watchdog_->check(); });
+    communicator_.call("send and recv", [&](ncclComm_t comm) {
+      for (const Message& m : messages)
+        require(m.kind == Collective::send
+                    ? ncclSend(m.data, m.count, type_of(m.type), static_cast<int>(m.peer), comm, stream_)
+                    : ncclRecv(m.data, m.count, type_of(m.type), static_cast<int>(m.peer), comm, stream_),
+                "ncclSend");
+    });
     for (const Message& message : messages) count_message(message);
     end(call);
-  }
-
-  /// Memory that NCCL sees for the first time is shown to it as a whole.
-  void check_memory(Vector data) {
-    check(data.processor == &device_, "a vector of another device");
-    if (data.count == 0) return;
-    const std::span<std::byte> whole = device_.allocation(data.data);
-    if (whole.size() >= kRegisteredBytes && registered_.insert(whole.data()).second) communicator_.add_memory(whole);
   }
 
   void count(Collective collective, const Moved& moved) {
@@ -393,17 +383,14 @@ class NcclGroup final : public ProcessGroup {
   }
 
   static constexpr std::chrono::seconds kPatience{2};
-  /// Smaller memory is copied by NCCL as fast.
-  static constexpr std::size_t kRegisteredBytes = std::size_t{1} << 20;
-
   const std::unique_ptr<ProcessGroup> host_;
   const std::vector<std::int64_t> workers_;  ///< by rank: its rank among all workers
   Device& device_;
   const std::shared_ptr<Watchdog> watchdog_;  ///< shared with the groups that were split off
   ByteLedger* const ledger_;
-  Stream stream_;
+  const Nanoseconds patience_;
+  Stream stream_{Stream::Urgency::high};  // few blocks, for which many of what computes would not make room
   Communicator communicator_;
-  std::set<const std::byte*> registered_;
   std::vector<Message> messages_;  ///< that were asked for, and have not left
   std::uint64_t next_ = 0;
   std::map<std::uint64_t, std::shared_ptr<Event>> events_;  ///< by operation: where it ends; not of all that have
@@ -418,11 +405,11 @@ std::size_t NcclOperation::awaited() const { return (group_.rank() + group_.size
 }  // namespace
 
 std::unique_ptr<ProcessGroup> make_group(std::unique_ptr<ProcessGroup> host, Device& device, NcclOptions options) {
-  prepare(options, host->rank());
+  prepare(options);
   ByteLedger* const ledger = options.group.ledger;
   auto watchdog = std::make_shared<Watchdog>(device, std::move(options.group));  // shared by a rank's groups
   const std::size_t worker = host->rank();
-  return std::make_unique<NcclGroup>(std::move(host), device, std::move(watchdog), ledger, worker);
+  return std::make_unique<NcclGroup>(std::move(host), device, std::move(watchdog), ledger, worker, options.patience);
 }
 
 }  // namespace psring::ring::cuda

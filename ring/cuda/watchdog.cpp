@@ -28,9 +28,9 @@ Watchdog::~Watchdog() {
   device_.check_after_wait([] {});
 }
 
-void Watchdog::check() const {
+void Watchdog::rethrow() const {
   const std::scoped_lock lock(mutex_);
-  if (error_) throw Error(*error_);
+  throw Error(*error_);
 }
 
 void Watchdog::add(Communicator& communicator) {
@@ -39,7 +39,7 @@ void Watchdog::add(Communicator& communicator) {
 }
 void Watchdog::remove(Communicator& communicator) {
   const std::scoped_lock lock(mutex_);
-  communicators_.remove(&communicator);
+  std::erase(communicators_, &communicator);
 }
 
 void Watchdog::began(std::shared_ptr<const psring::cuda::Event> done, const Call& call, std::uint64_t number,
@@ -57,15 +57,16 @@ void Watchdog::run(const std::stop_token& stop) {
   }
 }
 
+/// CUDA is asked last: a call of it may wait for another, which waits for the device.
 std::optional<Error> Watchdog::look() {
   try {
-    while (!under_way_.empty() && under_way_.front().done->reached()) under_way_.pop_front();
     if (options_.check) options_.check();
+    if (auto error = of_nccl()) return error;
+    while (!under_way_.empty() && under_way_.front().done->reached()) under_way_.pop_front();
   } catch (const std::exception& exception) {
     return to_error(exception);
   }
-  if (auto error = too_slow()) return error;
-  return of_nccl();
+  return too_slow();
 }
 
 std::optional<Error> Watchdog::too_slow() {
@@ -92,7 +93,13 @@ void Watchdog::give_up(const Error& error) {
     const UnderWay& first = under_way_.front();
     error_ = error.with_context(fmt::format("[ring] rank {}: {}", first.rank, name_of(first.call, first.number)));
   }
-  for (Communicator* const communicator : communicators_) communicator->abort();
+  failed_ = true;
+  Communicator::abort(communicators_);
+}
+
+void Watchdog::give_up() {
+  const std::scoped_lock lock(mutex_);
+  if (!error_) give_up(Error(ErrorKind::peer_lost, "a group of GPUs that was left before its end"));
 }
 
 }  // namespace psring::ring::cuda

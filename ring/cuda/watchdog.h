@@ -1,13 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
@@ -31,7 +31,11 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   /// Throws what has gone wrong.
-  void check() const;
+  void check() const {
+    if (failed_) rethrow();
+  }
+  /// What is under way ends, in all groups: this rank does not go on.
+  void give_up();
 
   void add(Communicator& communicator);
   void remove(Communicator& communicator);
@@ -53,6 +57,7 @@ class Watchdog {
   std::optional<Error> too_slow();
   std::optional<Error> of_nccl();
   void give_up(const Error& error);
+  [[noreturn]] void rethrow() const;
 
   Device& device_;
   const GroupOptions options_;
@@ -60,7 +65,8 @@ class Watchdog {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<Error> error_;
-  std::list<Communicator*> communicators_;
+  std::atomic<bool> failed_{false};  ///< error_ is there
+  std::vector<Communicator*> communicators_;
   std::deque<UnderWay> under_way_;  ///< in the order in which they began
   std::optional<Moment> nccl_failed_;
   std::jthread thread_;

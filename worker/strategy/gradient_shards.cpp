@@ -21,7 +21,7 @@ GradientShards::GradientShards(const Context& context, ShardGroups& groups, Mean
 void GradientShards::reduce(UnitId unit, Micro micro) {
   const Elements whole = window_.depart(unit);
   reductions_.push_back({unit, micro, whole, scatter_.start({unit, unit + 1}, whole, micro.index)});
-  while (!reductions_.empty() && reductions_.front().work.done()) take_first();
+  while (!reductions_.empty() && groups_.comes_next(reductions_.front().work, reductions_.size())) take_first();
   groups_.advance();
 }
 

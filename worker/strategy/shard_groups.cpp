@@ -6,7 +6,7 @@
 namespace psring::worker {
 
 ShardGroups::ShardGroups(const Context& context)
-    : gradient_type_(context.layout.gradient_type), owners_(context.group) {
+    : gradient_type_(context.layout.gradient_type), on_device_(context.device != nullptr), owners_(context.group) {
   const std::span<const std::size_t> of = context.shard_groups;
   if (of.empty()) return;
   const auto rank = static_cast<std::uint32_t>(context.rank);

@@ -23,6 +23,11 @@ class ShardGroups {
   /// Does this rank save what it owns? Of replicas the first does.
   bool saves() const { return replicas_ == nullptr || replicas_->rank() == 0; }
 
+  /// May what was reduced within the group go on? Once that is done; but where devices have one queue for both groups,
+  /// when so many have begun after it, as all ranks have to call them in one order. `under_way`: counted from it.
+  bool comes_next(ring::Work& work, std::size_t under_way) const {
+    return on_device_ && replicas_ != nullptr ? under_way > 2 : work.done();
+  }
   /// What this rank owns is reduced within its group: on its way to be the mean of all groups'. Never waits. Owners of
   /// the same ranges call it for them in the same order.
   void average(Elements owned);
@@ -39,6 +44,7 @@ class ShardGroups {
 
  private:
   const DType gradient_type_;
+  const bool on_device_;
   std::unique_ptr<ring::ProcessGroup> own_;  ///< null where one group is all
   std::unique_ptr<ring::ProcessGroup> replicas_;
   ring::ProcessGroup* owners_;

@@ -46,12 +46,22 @@ void Staging::push_pull(UnitId unit, std::uint64_t step, ConstElements gradient,
   });
 }
 
-/// Into memory that the device's queue may still be at.
+/// Into memory that the device's queue may still be at. What the unit has on its way to servers leaves first.
 void Staging::pull(UnitId unit, std::uint64_t version, Elements into, bool start_up) {
-  to_device_->begin_after_device();
-  const Elements staged = buffers(unit).staged_parameters;
-  arrivals_.insert_or_assign(unit, Arrival{version, staged, into});
-  context_.client->pull(unit, version, staged, start_up);
+  auto ask = [=, this, staged = buffers(unit).staged_parameters] {
+    to_device_->begin_after_device();
+    arrivals_.insert_or_assign(unit, Arrival{version, staged, into});
+    context_.client->pull(unit, version, staged, start_up);
+  };
+  const auto last = std::find_if(departures_.rbegin(), departures_.rend(),
+                                 [unit](const Departure& each) { return each.unit == unit; });
+  if (last == departures_.rend())
+    ask();
+  else
+    last->send = [push = std::move(last->send), ask = std::move(ask)] {
+      push();
+      ask();
+    };
   progress();
 }
 

@@ -155,7 +155,11 @@ class Zero1 final : public WholeParameters {
     const std::size_t ready = bucketer_.ready(unit);
     if (!overlap_) return;
     launch(ready);
-    while (averaged_ < reductions_.size() && reductions_[averaged_].done()) average_next();
+    while (averaged_ < reductions_.size() &&
+           groups_.comes_next(reductions_[averaged_], reductions_.size() - averaged_)) {
+      wait(reductions_[averaged_]);
+      average_next();
+    }
     groups_.advance();
   }
 

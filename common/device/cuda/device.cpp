@@ -1,10 +1,8 @@
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -56,24 +54,17 @@ class Pool {
   void free(std::byte* memory) {
     if (memory != nullptr) free_.emplace(sizes_.at(memory), memory);
   }
-  std::span<std::byte> keep(std::byte* memory) {
-    const auto [begin, bytes] = *std::prev(sizes_.upper_bound(memory));
-    kept_.insert(begin);
-    return {begin, bytes};
-  }
 
  private:
   void trim() {
-    std::erase_if(free_, [this](const auto& sized) {
-      if (kept_.contains(sized.second)) return false;
-      cudaFree(sized.second);
-      sizes_.erase(sized.second);
-      return true;
-    });
+    for (const auto& [bytes, memory] : free_) {
+      cudaFree(memory);
+      sizes_.erase(memory);
+    }
+    free_.clear();
   }
 
   std::map<std::byte*, std::size_t> sizes_;
-  std::set<std::byte*> kept_;
   std::multimap<std::size_t, std::byte*> free_;
 };
 
@@ -102,6 +93,8 @@ class Scratch {
 class CudaCopyQueue final : public CopyQueue {
  public:
   explicit CudaCopyQueue(cudaStream_t device) : device_(device) {}
+  /// What is copied ends before the memory goes.
+  ~CudaCopyQueue() override { cudaStreamSynchronize(stream_); }
 
   void begin_after_device() override {
     Event before;
@@ -162,7 +155,6 @@ class CudaDevice final : public Device, public TensorKernels {
     return memory;
   }
   void free(std::byte* memory) noexcept override { pool_.free(memory); }
-  std::span<std::byte> allocation(std::byte* memory) override { return pool_.keep(memory); }
   MemoryUse memory() const override {
     MemoryUse use;
     check_call(cudaMemGetInfo(&use.free_bytes, &use.total_bytes), "cudaMemGetInfo");

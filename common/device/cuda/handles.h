@@ -12,7 +12,15 @@ namespace psring::cuda {
 /// A queue of work on the device.
 class Stream {
  public:
-  Stream() { check_call(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  enum class Urgency { normal, high };
+  explicit Stream(Urgency urgency = Urgency::normal) {
+    int least = 0;
+    int greatest = 0;
+    check_call(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    check_call(
+        cudaStreamCreateWithPriority(&handle_, cudaStreamNonBlocking, urgency == Urgency::high ? greatest : least),
+        "cudaStreamCreateWithPriority");
+  }
   ~Stream() { cudaStreamDestroy(handle_); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

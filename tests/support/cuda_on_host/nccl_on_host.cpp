@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -156,6 +157,7 @@ struct ncclOnHost {
   std::shared_ptr<World> world;
   int rank = 0;
   std::atomic<bool> aborted{false};
+  std::atomic<int> queued{0};
   std::mutex mutex;
   std::vector<std::function<void()>> later;  ///< told, and not queued yet
   int asked = 0;                             ///< since then
@@ -167,6 +169,7 @@ namespace {
 
 thread_local int group_depth = 0;
 thread_local std::vector<Op> group;
+thread_local std::vector<ncclComm_t> aborted;
 
 bool is_message(const Op& op) { return op.kind == Op::Kind::send || op.kind == Op::Kind::recv; }
 
@@ -216,8 +219,13 @@ void queue(const std::vector<Op>& ops) {
   }
   const std::scoped_lock lock(comm->mutex);
   comm->asked = 0;
-  comm->later.emplace_back(
-      [comm, stream, keyed] { cuda_on_host::queue_blocking(stream, [comm, keyed] { run(comm, *keyed); }); });
+  comm->later.emplace_back([comm, stream, keyed] {
+    ++comm->queued;
+    cuda_on_host::queue_blocking(stream, [comm, keyed] {
+      run(comm, *keyed);
+      --comm->queued;
+    });
+  });
 }
 
 ncclResult_t tell(const Op& op) {
@@ -276,26 +284,28 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
-/// The handle stays: streams may still be at it.
+/// As the library, it waits until what is queued with a communicator has ended. The handle stays.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  comm->aborted = true;
-  { const std::scoped_lock lock(comm->world->mutex); }
-  comm->world->changed.notify_all();
-  return ncclSuccess;
+  if (group_depth == 0) die("an abort outside of a group");
+  aborted.push_back(comm);
+  return ncclInProgress;
 }
 const char* ncclGetErrorString(ncclResult_t result) { return result == ncclRemoteError ? "remote error" : "an error"; }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
-ncclResult_t ncclCommRegister(ncclComm_t, void* memory, std::size_t, void** handle) {
-  *handle = memory;
-  return ncclSuccess;
-}
-ncclResult_t ncclCommDeregister(ncclComm_t, void*) { return ncclSuccess; }
 ncclResult_t ncclGroupStart() {
   ++group_depth;
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
-  if (--group_depth == 0) queue(std::exchange(group, {}));
+  if (--group_depth > 0) return ncclInProgress;
+  queue(std::exchange(group, {}));
+  for (ncclComm_t comm : aborted) {
+    comm->aborted = true;
+    { const std::scoped_lock lock(comm->world->mutex); }
+    comm->world->changed.notify_all();
+  }
+  for (ncclComm_t comm : std::exchange(aborted, {}))
+    while (comm->queued > 0) std::this_thread::yield();
   return ncclInProgress;
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
