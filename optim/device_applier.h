@@ -2,14 +2,14 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <psring/common/base/elements.h>
 #include <psring/common/device/device.h>
 #include <psring/optim/optimizer.h>
+#include <psring/optim/updater.h>
 
 namespace psring::optim {
-
-class ExactSum;
 
 /// As MixedRange, in a device's memory. Empty: master, and slots that the rule has not.
 struct DeviceRange {
@@ -33,6 +33,13 @@ class DeviceApplier {
 
 /// add_square_sum (mixed.h) of elements that lie where `applier` updates; null: on the host. The bits are the same.
 void add_square_sum(ConstElements values, ExactSum& sum, DeviceApplier* applier);
+
+/// layerwise_sums and scale_layerwise (updater.h) of elements in f32 that lie there; `out` may be narrower, then `kept`
+/// gets what it is rounded from. The bits are the host's, but that padding stays what it is.
+std::vector<TensorSums> layerwise_sums(DeviceApplier& applier, std::span<const TensorSlot> tensors, Range range,
+                                       ConstElements parameters, ConstElements direction);
+void scale_layerwise(DeviceApplier& applier, float lr, std::span<const TensorSlot> tensors, Range range,
+                     std::span<const float> ratios, ConstElements direction, Elements kept, Elements out);
 
 /// REQUIRES: the device outlives it.
 std::unique_ptr<DeviceApplier> make_device_applier(Device& device);

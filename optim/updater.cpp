@@ -6,8 +6,6 @@
 namespace psring::optim {
 namespace {
 
-Range elements_of(const TensorSlot& tensor) { return {tensor.offset, tensor.offset + tensor.spec.elements()}; }
-
 void check_sizes(Range range, std::size_t parameters, std::size_t direction) {
   check(range.begin % kCut == 0, "a range that starts at {}, not on a multiple of {}", range.begin, kCut);
   check(parameters == range.size() && direction == range.size(),

@@ -27,6 +27,9 @@ namespace psring::optim {
 /// `loss_scale`: what gradients were multiplied by before; the result divides by it, too.
 float clip_scale(const ExactSum& square_sum, double max_norm, float loss_scale = 1);
 
+/// Where the tensor lies in its unit, without padding.
+inline Range elements_of(const TensorSlot& tensor) { return {tensor.offset, tensor.offset + tensor.spec.elements()}; }
+
 /// The sums of squares of one tensor's parameters and of its direction.
 struct TensorSums {
   ExactSum parameters;

@@ -274,6 +274,17 @@ TEST_CASE("in 16 bit on devices") {
   }
 }
 
+TEST_CASE("rates of whole tensors on devices") {
+  JobOptions job = small_job(kMlp, 3);
+  job.optimizer = "lamb";
+  const JobRun host = on_host(job);
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"}) check_like(host, on_devices(job, strategy), 1e-5);
+  job.precision = "bf16";
+  job.comm_dtype = "f32";
+  job.clip_norm = 0.05;
+  check_like(on_host(job), on_devices(job, "zero3"), 2e-2);
+}
+
 TEST_CASE("shards on devices go on from a checkpoint that another number of workers made on the host") {
   JobOptions job = small_job(kMlp, 2);
   const test::TemporaryFolder folder;

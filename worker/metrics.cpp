@@ -117,7 +117,8 @@ void MetricsWriter::flush() {
   lines_.clear();
 }
 
-std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint64_t skipped_steps) const {
+std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint64_t skipped_steps,
+                                        const std::optional<GpuMemory>& gpu) const {
   Json predicted = Json::object();
   const auto predict = [&](const char* name, const std::optional<std::uint64_t>& bytes) {
     if (bytes) predicted[name] = *bytes;
@@ -139,19 +140,23 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
     predicted["server_memory"][std::string(to_string(category))] = bytes;
   Json test{{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}};
   if (run_.classes) test["correct"] = evaluation_.correct;
-  return Json{{"predicted", predicted},
-              {"steps", steps_},
-              {"skipped_steps", skipped_steps},
-              {"samples", samples_},
-              {"seconds", seconds(training_time_)},
-              {"exposed_comm_s", seconds(exposed_)},
-              {"step_s", quantiles(step_seconds_.values())},
-              {"exposed_step_s", quantiles(exposed_seconds_.values())},
-              {"first_loss", first_loss_},
-              {"final_loss", last_loss_},
-              {"final_samples", last_samples_},
-              {"test", test}}
-      .dump();
+  Json json{{"predicted", predicted},
+            {"steps", steps_},
+            {"skipped_steps", skipped_steps},
+            {"samples", samples_},
+            {"seconds", seconds(training_time_)},
+            {"exposed_comm_s", seconds(exposed_)},
+            {"step_s", quantiles(step_seconds_.values())},
+            {"exposed_step_s", quantiles(exposed_seconds_.values())},
+            {"first_loss", first_loss_},
+            {"final_loss", last_loss_},
+            {"final_samples", last_samples_},
+            {"test", test}};
+  if (gpu) {
+    json["gpu"] = {{"name", gpu->name}, {"booked_peak", gpu->booked}};
+    if (gpu->driver) json["gpu"]["driver"] = *gpu->driver;
+  }
+  return json.dump();
 }
 
 }  // namespace psring::worker

@@ -25,6 +25,14 @@ class Thinned {
   std::size_t passed_ = 0;  ///< since the last that was taken
 };
 
+/// A worker's GPU at the end of its run.
+struct GpuMemory {
+  std::string name;
+  std::uint64_t booked = 0;  ///< the ledger's peaks of all that lies there
+  std::optional<std::uint64_t>
+      driver;  ///< what the driver says of it, without CUDA's own; none where others use the GPU
+};
+
 /// Writes a worker's metrics.jsonl lines (a line a step, and one an evaluation) to the run folder, and tells
 /// whoever watches how far the run is. Lines are collected and sent twice a second, so that a short step is
 /// not made longer by it.
@@ -48,7 +56,8 @@ class MetricsWriter final : public TrainObserver {
   void flush();
 
   /// The run's figures so far, and what the strategy predicts for a step, as a JSON object.
-  std::string summary_json(const Prediction& prediction, std::uint64_t skipped_steps) const;
+  std::string summary_json(const Prediction& prediction, std::uint64_t skipped_steps,
+                           const std::optional<GpuMemory>& gpu) const;
 
  private:
   void line(std::string text);

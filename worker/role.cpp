@@ -108,7 +108,7 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
 }
 
 /// Workers of a host have its GPUs in the order of their ranks.
-std::unique_ptr<Device> own_gpu(const Membership& member, const std::vector<net::Member>& workers) {
+std::unique_ptr<Device> own_gpu(Membership& member, const std::vector<net::Member>& workers) {
   const std::string& host = member.link_options().host_id;
   const bool one_host = !member.job().link.empty();  // that counts as several
   const auto before = static_cast<std::size_t>(
@@ -120,8 +120,22 @@ std::unique_ptr<Device> own_gpu(const Membership& member, const std::vector<net:
          "--device cuda: no GPU is left for worker {}, the {}. of a host with {}; --share-gpu lets workers share one",
          member.rank(), before + 1, gpus);
   std::unique_ptr<Device> device = make_cuda_device(before % gpus);
+  device->book(member.memory());
   fmt::print("worker {}: computes on {}\n", member.rank(), device->name());
   return device;
+}
+
+std::optional<GpuMemory> gpu_memory(Membership& member, const Device* device) {
+  if (device == nullptr) return std::nullopt;
+  GpuMemory gpu{.name = device->name()};
+  for (const Category category :
+       {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::communication})
+    gpu.booked += member.memory().peak_bytes(category);
+  if (!member.job().share_gpu) gpu.driver = device->memory().held_bytes;
+  fmt::print("worker {}: GPU memory: {} MiB booked at most", member.rank(), gpu.booked >> 20);
+  if (gpu.driver) fmt::print(", {} MiB as the driver says, without CUDA's own", *gpu.driver >> 20);
+  fmt::print("\n");
+  return gpu;
 }
 
 /// What a worker has over all epochs of the membership.
@@ -217,7 +231,8 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
     if (!job.out.empty()) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
     member.send_trace(trace);
     member.link().on_change({});
-    member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps())));
+    member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps(),
+                                                                      gpu_memory(member, memory->device.get()))));
     member.link().done();
     // A link that closes looks like a lost peer to workers that still wait for others; and what others lose they may
     // only get back with this one.

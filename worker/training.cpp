@@ -96,7 +96,6 @@ void check_device(const JobOptions& job, const StrategyKind& strategy) {
     if (wrong) fail(ErrorKind::usage, "--device cuda: {} computes on the host alone", what);
   };
   refuse(!strategy.on_device, "--strategy " + job.strategy);
-  refuse(job.optimizer == "lamb", "--optimizer lamb");
   refuse(job.local_reduce, "--local-reduce");
   refuse(!job.compress.empty() && job.compress != "none", "--compress " + job.compress);
 }

@@ -9,6 +9,7 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/elements.h>
+#include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/copy_queue.h>
 #include <psring/common/device/tensor_kernels.h>
 
@@ -28,8 +29,11 @@ class Device : public Processor {
   struct MemoryUse {
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
+    std::size_t held_bytes = 0;  ///< what was free when this was made, less what is now: this process's, if it is alone
   };
   virtual MemoryUse memory() const = 0;
+  /// What kernels need of their own, now and later, is booked there, as activations. REQUIRES: the ledger outlives it.
+  virtual void book(MemoryLedger& ledger) = 0;
 
   /// Memory of the host that the device copies from and to while the host goes on: zero, pinned.
   virtual std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) = 0;

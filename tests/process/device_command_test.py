@@ -32,7 +32,6 @@ class CudaTest(ProgramTest):
         ring = ["--strategy", "ddp", "--workers", 2]
         for arguments, what in (
             (["--strategy", "ps", "--local-reduce"], "--local-reduce"),
-            (["--strategy", "single", "--optimizer", "lamb"], "lamb"),
             ([*ring, "--link", "1gbit"], "--link 1gbit"),
             ([*ring, "--algorithm", "ring"], "--algorithm ring"),
             ([*ring, "--transport", "tcp"], "--transport tcp"),

@@ -66,9 +66,11 @@ void LocalOptimizer::update(UnitId unit, Step step, UnitBuffers owned) {
 void LocalOptimizer::apply(const optim::Update& update, UnitId unit, UnitBuffers owned) {
   if (applier_) {
     const auto formula = plan_.rule->formula(update);
-    check(formula.has_value() && !plan_.rule->layerwise(), "an optimizer that no device applies");
+    check(formula.has_value(), "an optimizer that no device applies");
     optim::DeviceRange range{
         .parameters = owned.parameters, .gradient = owned.gradients, .master = master(unit), .out = owned.parameters};
+    if (plan_.rule->layerwise())
+      range = {.parameters = weights(unit, owned), .gradient = owned.gradients, .master = {}, .out = owned.gradients};
     for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
       range.slot[slot] = state_[unit][slot].elements(DType::f32);
     return applier_->apply(*formula, range);
@@ -99,18 +101,14 @@ void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
 
 /// Directions take the gradients' place; the sums of all units travel together. `owned` has the units of the range.
 void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned) {
-  const auto weights = [&](UnitId unit) {
-    return masters_.empty() ? owned[unit - units.begin].parameters.as<float>() : master(unit).as<float>();
-  };
-  const auto direction = [&](UnitId unit) { return owned[unit - units.begin].gradients.as<float>(); };
+  const auto of = [&](UnitId unit) { return owned[unit - units.begin]; };
   std::vector<UnitId> trained;
   for (const UnitId unit : trained_)
     if (units.contains({unit, unit + 1})) trained.push_back(unit);
   std::vector<ExactSum> flat;
   for (const UnitId unit : trained) {
-    apply(update, unit, owned[unit - units.begin]);
-    for (const optim::TensorSums& sums :
-         optim::layerwise_sums(layout_.units[unit].tensors, this->owned(unit), weights(unit), direction(unit)))
+    apply(update, unit, of(unit));
+    for (const optim::TensorSums& sums : layerwise_sums(unit, of(unit)))
       flat.insert(flat.end(), {sums.parameters, sums.direction});
   }
   merge(flat);
@@ -122,10 +120,26 @@ void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, 
       each.parameters = flat[next++];
       each.direction = flat[next++];
     }
-    optim::scale_layerwise(update.lr, tensors, this->owned(unit), optim::trust_ratios(sums), weights(unit),
-                           direction(unit), weights(unit));
-    if (!masters_.empty()) narrow(master(unit).as<float>(), owned[unit - units.begin].parameters);
+    scale_layerwise(update.lr, unit, optim::trust_ratios(sums), of(unit));
   }
+}
+
+std::vector<optim::TensorSums> LocalOptimizer::layerwise_sums(UnitId unit, UnitBuffers of) {
+  const auto& tensors = layout_.units[unit].tensors;
+  const Elements w = weights(unit, of);
+  if (applier_) return optim::layerwise_sums(*applier_, tensors, owned(unit), w, of.gradients);
+  return optim::layerwise_sums(tensors, owned(unit), w.as<float>(), of.gradients.as<float>());
+}
+
+/// By its direction, which is where its gradient was.
+void LocalOptimizer::scale_layerwise(float lr, UnitId unit, std::span<const float> ratios, UnitBuffers of) {
+  const auto& tensors = layout_.units[unit].tensors;
+  if (applier_)
+    return optim::scale_layerwise(*applier_, lr, tensors, owned(unit), ratios, of.gradients, master(unit),
+                                  of.parameters);
+  const std::span<float> w = weights(unit, of).as<float>();
+  optim::scale_layerwise(lr, tensors, owned(unit), ratios, w, of.gradients.as<float>(), w);
+  if (!masters_.empty()) narrow(w, of.parameters);
 }
 
 std::vector<optim::StatePart> LocalOptimizer::save(std::size_t rank, std::size_t ranks,

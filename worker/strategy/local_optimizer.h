@@ -52,6 +52,10 @@ class LocalOptimizer {
   ConstElements kept(ConstElements values);
   void apply(const optim::Update& update, UnitId unit, UnitBuffers owned);
   void update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned);
+  /// The parameters in f32, wherever they are kept so.
+  Elements weights(UnitId unit, UnitBuffers owned) { return masters_.empty() ? owned.parameters : master(unit); }
+  std::vector<optim::TensorSums> layerwise_sums(UnitId unit, UnitBuffers owned);
+  void scale_layerwise(float lr, UnitId unit, std::span<const float> ratios, UnitBuffers owned);
   void merge(std::span<optim::ExactSum> sums) const;
 
   const OptimizerPlan plan_;

@@ -84,6 +84,7 @@ class Scratch {
     }
     return static_cast<float*>(memory_);
   }
+  std::size_t size_bytes() const { return bytes_; }
 
  private:
   void* memory_ = nullptr;
@@ -134,11 +135,13 @@ class CudaDevice final : public Device, public TensorKernels {
            properties.major, properties.minor);
     stream_ = std::make_unique<Stream>();
     queue_ = {*stream_, static_cast<unsigned>(properties.multiProcessorCount)};
+    free_at_first_ = memory().free_bytes;
   }
 
   ~CudaDevice() override {
     cudaStreamSynchronize(queue_.stream);
     cudaFree(workspace_);
+    if (ledger_ != nullptr) ledger_->release(Category::activations, own_bytes_);
   }
 
   std::string name() const override { return name_; }
@@ -158,7 +161,13 @@ class CudaDevice final : public Device, public TensorKernels {
   MemoryUse memory() const override {
     MemoryUse use;
     check_call(cudaMemGetInfo(&use.free_bytes, &use.total_bytes), "cudaMemGetInfo");
+    if (free_at_first_ > use.free_bytes) use.held_bytes = free_at_first_ - use.free_bytes;
     return use;
+  }
+  void book(MemoryLedger& ledger) override {
+    check(ledger_ == nullptr, "a device with two ledgers");
+    ledger_ = &ledger;
+    ledger.book(Category::activations, own_bytes_);
   }
 
   std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) override {
@@ -215,7 +224,10 @@ class CudaDevice final : public Device, public TensorKernels {
   }
 
   void product(const Product& product) override {
-    if (workspace_ == nullptr) check_call(cudaMalloc(&workspace_, Products::kWorkspaceBytes), "cudaMalloc");
+    if (workspace_ == nullptr) {
+      check_call(cudaMalloc(&workspace_, Products::kWorkspaceBytes), "cudaMalloc");
+      book_own(Products::kWorkspaceBytes);
+    }
     if (!products_) products_ = std::make_unique<Products>();
     if (!products_->run(product, workspace_, queue_.stream)) return;
     Product rest = product;
@@ -269,7 +281,16 @@ class CudaDevice final : public Device, public TensorKernels {
   }
 
  private:
-  float* scratch(std::size_t floats) { return scratch_.floats(floats, queue_.stream); }
+  float* scratch(std::size_t floats) {
+    const std::size_t before = scratch_.size_bytes();
+    float* const memory = scratch_.floats(floats, queue_.stream);
+    book_own(scratch_.size_bytes() - before);
+    return memory;
+  }
+  void book_own(std::size_t bytes) {
+    own_bytes_ += bytes;
+    if (ledger_ != nullptr && bytes > 0) ledger_->book(Category::activations, bytes);
+  }
 
   std::string name_;
   std::unique_ptr<Stream> stream_;
@@ -281,6 +302,9 @@ class CudaDevice final : public Device, public TensorKernels {
   Nanoseconds stalled_{0};
   Scratch scratch_;
   void* workspace_ = nullptr;
+  std::size_t own_bytes_ = 0;  ///< of scratch and workspace
+  MemoryLedger* ledger_ = nullptr;
+  std::size_t free_at_first_ = 0;
   std::unique_ptr<Products> products_;  ///< from the first product on
 };
 
