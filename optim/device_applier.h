@@ -27,12 +27,13 @@ class DeviceApplier {
 
   /// As optim::apply (mixed.h); queued.
   virtual void apply(const Formula& formula, const DeviceRange& range) = 0;
-  /// block_square_sum (norm.h) of each block of kCut elements, the last perhaps shorter; waits for them.
-  virtual void square_sums(ConstElements values, std::span<double> sums) = 0;
+  /// block_square_sum (norm.h) of each block of kCut elements, the last of each vector perhaps shorter, one vector
+  /// after the other; waits for them. They stay until the next call.
+  virtual std::span<const double> square_sums(std::span<const ConstElements> vectors) = 0;
 };
 
-/// add_square_sum (mixed.h) of elements that lie where `applier` updates; null: on the host. The bits are the same.
-void add_square_sum(ConstElements values, ExactSum& sum, DeviceApplier* applier);
+/// add_square_sum (mixed.h) of all these, which lie where `applier` updates; null: on the host. The bits are the same.
+void add_square_sums(std::span<const ConstElements> vectors, ExactSum& sum, DeviceApplier* applier);
 
 /// layerwise_sums and scale_layerwise (updater.h) of elements in f32 that lie there; `out` may be narrower, then `kept`
 /// gets what it is rounded from. The bits are the host's, but that padding stays what it is.

@@ -6,20 +6,20 @@
 
 namespace psring::optim {
 
-void add_square_sum(ConstElements values, ExactSum& sum, DeviceApplier* applier) {
-  if (applier == nullptr) return add_square_sum(values, sum);
-  std::vector<double> blocks((values.size() + kCut - 1) / kCut);
-  applier->square_sums(values, blocks);
-  for (const double block : blocks) sum.add(block);
+void add_square_sums(std::span<const ConstElements> vectors, ExactSum& sum, DeviceApplier* applier) {
+  if (applier == nullptr)
+    for (const ConstElements values : vectors) add_square_sum(values, sum);
+  else
+    for (const double block : applier->square_sums(vectors)) sum.add(block);
 }
 
 /// Tensors start at blocks, and padding is zero: a block is one tensor's.
 std::vector<TensorSums> layerwise_sums(DeviceApplier& applier, std::span<const TensorSlot> tensors, Range range,
                                        ConstElements parameters, ConstElements direction) {
-  std::vector<double> of_parameters((range.size() + kCut - 1) / kCut);
-  std::vector<double> of_direction(of_parameters.size());
-  applier.square_sums(parameters, of_parameters);
-  applier.square_sums(direction, of_direction);
+  const ConstElements vectors[] = {parameters, direction};
+  const std::span<const double> blocks = applier.square_sums(vectors);
+  const std::span<const double> of_parameters = blocks.first(blocks.size() / 2);
+  const std::span<const double> of_direction = blocks.subspan(blocks.size() / 2);
   std::vector<TensorSums> sums(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Range part = elements_of(tensors[i]).intersect(range);

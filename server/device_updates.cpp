@@ -54,8 +54,10 @@ void DeviceUpdates::aggregate(std::span<const ConstElements> pushes, float scale
   add(gradient(at), pushed);
 }
 
-void DeviceUpdates::add_square_sum(Range at, optim::ExactSum& sum) {
-  optim::add_square_sum(gradient(at), sum, applier_.get());
+void DeviceUpdates::add_square_sums(optim::ExactSum& sum) {
+  check(options_.keeps_gradients, "a sum over gradients that are not kept");
+  const ConstElements all = gradients_.elements(options_.gradient_type);
+  optim::add_square_sums(std::span(&all, 1), sum, applier_.get());
 }
 
 void DeviceUpdates::apply(const optim::Update& update, Range at, Elements out) {

@@ -39,8 +39,8 @@ class DeviceUpdates {
   /// The range's gradient becomes the sum of these, of the host, in their order, times `scale`, rounded once; or with
   /// `added` that is added to it, rounded once more.
   void aggregate(std::span<const ConstElements> pushes, float scale, Range at, bool added);
-  /// Of the range's gradient.
-  void add_square_sum(Range at, optim::ExactSum& sum);
+  /// Of all gradients. REQUIRES: it keeps them.
+  void add_square_sums(optim::ExactSum& sum);
   /// The update of the range by its gradient; `out`, of the host, gets the parameters.
   void apply(const optim::Update& update, Range at, Elements out);
 

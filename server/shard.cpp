@@ -706,9 +706,10 @@ void Shard::add_to_mean(Slot& slot) {
 
 Verdict::Sums Shard::square_sums() {
   Verdict::Sums sums(1);
-  for_each_trained([&](const Slot& slot) {
-    device_ ? device_->add_square_sum(on_device(slot), sums[0]) : optim::add_square_sum(mean(slot), sums[0]);
-  });
+  if (device_)
+    device_->add_square_sums(sums[0]);
+  else
+    for_each_trained([&](const Slot& slot) { optim::add_square_sum(mean(slot), sums[0]); });
   return sums;
 }
 

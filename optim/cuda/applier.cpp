@@ -22,25 +22,38 @@ class CudaApplier final : public DeviceApplier {
     psring::cuda::check_call(cuda::apply(psring::cuda::queue_of(device_), formula, range), "apply");
   }
 
-  void square_sums(ConstElements values, std::span<double> sums) override {
-    check(sums.size() == (values.size() + kCut - 1) / kCut, "{} sums of {} elements", sums.size(), values.size());
-    if (sums.empty()) return;
-    if (sums.size() > room_) {
-      if (sums_ != nullptr) device_.free(std::exchange(sums_, nullptr));
-      room_ = 0;
-      sums_ = device_.allocate(sums.size_bytes());
-      room_ = sums.size();
+  std::span<const double> square_sums(std::span<const ConstElements> vectors) override {
+    std::size_t blocks = 0;
+    for (const ConstElements& values : vectors) blocks += blocks_of(values);
+    reserve(blocks);
+    auto* const sums = reinterpret_cast<double*>(sums_);
+    std::size_t done = 0;
+    for (const ConstElements& values : vectors) {
+      if (!values.empty())
+        psring::cuda::check_call(cuda::square_sums(psring::cuda::queue_of(device_), values, sums + done),
+                                 "square_sums");
+      done += blocks_of(values);
     }
-    psring::cuda::check_call(
-        cuda::square_sums(psring::cuda::queue_of(device_), values, reinterpret_cast<double*>(sums_)), "square_sums");
-    device_.copy_bytes(sums_, sums.data(), sums.size_bytes());
+    device_.copy_bytes(sums_, on_host_.get(), blocks * sizeof(double));
     device_.wait(device_.mark());
+    return {reinterpret_cast<const double*>(on_host_.get()), blocks};
   }
 
  private:
+  static std::size_t blocks_of(const ConstElements& values) { return (values.size() + kCut - 1) / kCut; }
+  void reserve(std::size_t blocks) {
+    if (blocks <= room_) return;
+    if (sums_ != nullptr) device_.free(std::exchange(sums_, nullptr));
+    room_ = 0;
+    sums_ = device_.allocate(blocks * sizeof(double));
+    on_host_ = device_.allocate_pinned(blocks * sizeof(double));
+    room_ = blocks;
+  }
+
   Device& device_;
   std::byte* sums_ = nullptr;
-  std::size_t room_ = 0;
+  std::shared_ptr<std::byte> on_host_;  ///< pinned
+  std::size_t room_ = 0;                ///< in both
 };
 
 }  // namespace

@@ -87,7 +87,9 @@ void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   float scale = 1;
   if (by_sum()) {
     ExactSum sum;
-    for (const UnitId unit : trained_) optim::add_square_sum(units[unit].gradients, sum, applier_.get());
+    std::vector<ConstElements> gradients;
+    for (const UnitId unit : trained_) gradients.push_back(units[unit].gradients);
+    optim::add_square_sums(gradients, sum, applier_.get());
     merge(std::span(&sum, 1));
     const bool finite = std::isfinite(sum.value());
     if (scaler_.active() && !finite) return scaler_.finished(false);

@@ -47,8 +47,9 @@ class ParameterServer : public WithServers {
   bool clips() const { return context_.consistency.each_push_updates && context_.optimizer.clip_norm > 0; }
   void clip_and_exchange() {
     optim::ExactSum sum;
-    for (const UnitId unit : context_.layout.trained())
-      optim::add_square_sum(buffers(unit).gradients, sum, applier_.get());
+    std::vector<ConstElements> gradients;
+    for (const UnitId unit : context_.layout.trained()) gradients.push_back(buffers(unit).gradients);
+    optim::add_square_sums(gradients, sum, applier_.get());
     const float scale = optim::clip_scale(sum, context_.optimizer.clip_norm, 1);
     for (const UnitId unit : context_.layout.trained()) {
       if (scale < 1) multiply(buffers(unit).gradients, scale);
