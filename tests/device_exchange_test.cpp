@@ -68,8 +68,9 @@ void check_like(const JobRun& host, const JobRun& devices, double tolerance) {
   for (std::size_t i = 0; i < expected.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(tolerance));
   for (const test::WorkerRun& worker : devices.workers) {
     CHECK(worker.model == devices.workers[0].model);  // all hold the same bits
-    CHECK(worker.sent == devices.steps * worker.predicted.worker_sends.value());
-    CHECK(worker.received == devices.steps * worker.predicted.worker_receives.value());
+    const worker::Prediction& predicted = worker.predicted;
+    CHECK(worker.sent == devices.steps * predicted.worker_sends.value() + predicted.run_sends);
+    CHECK(worker.received == devices.steps * predicted.worker_receives.value() + predicted.run_receives);
     CHECK(worker.peaks == worker.predicted.worker_memory);
   }
 }
@@ -119,6 +120,12 @@ TEST_CASE("workers on devices train with servers as workers on the host do") {
       {"ps-zero3", kGpt, Links::shm, [](JobOptions& job) { job.accumulate = 2; }},
       {"ps-zero3", kMlp, Links::tcp, [](JobOptions& job) { job.clip_norm = 0.05; }},
       {"ps-colocated", kGpt, Links::shm, [](JobOptions& job) { job.placement = "colocated"; }},
+      {"dp", kMlp, Links::shm,
+       [](JobOptions& job) {
+         job.placement = "colocated";
+         job.servers = 1;
+         job.optimizer_on = "worker";
+       }},
   }));
   JobOptions job = small_job(model, 2);
   job.strategy = strategy;
