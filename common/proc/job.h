@@ -57,10 +57,10 @@ struct JobOptions {
   std::string placement = "standalone";  ///< or colocated: server r in worker r's process
   bool local_reduce = false;             ///< workers of a host add up before one of them pushes
   std::size_t server_threads = 1;
-  std::string device = "cpu";  ///< that workers compute on: or cuda
+  std::string device = "cpu";         ///< that workers compute on: or cuda
   std::string server_device = "cpu";  ///< that servers add up and update on: or cuda
-  bool share_gpu = false;      ///< several workers may compute on one GPU
-  std::size_t threads = 1;     ///< compute threads of a worker
+  bool share_gpu = false;             ///< several workers may compute on one GPU
+  std::size_t threads = 1;            ///< compute threads of a worker
 
   std::string algorithm = "auto";  ///< of all-reduces: auto, or a ring::Algorithm
   std::string tuning;              ///< a ring::Tuning as JSON, for auto; "": the built-in one

@@ -12,8 +12,6 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kUntilTheEnd{2};  // with ranks that do not come to it
-/// NCCL sees a connection that broke before the job knows whose end it was; so long it is waited for.
-constexpr std::chrono::seconds kUntilTheJobKnows{10};
 
 /// Most of what NCCL does in the background takes as long as starting a thread.
 void pause(steady_clock::time_point since) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,9 @@
 #include <psring/ring/process_group.h>
 
 namespace psring::ring::cuda {
+
+/// NCCL sees a connection that broke before the job knows whose end it was; so long it is waited for.
+inline constexpr std::chrono::seconds kUntilTheJobKnows{10};
 
 /// Throws where a call of NCCL failed; the line names it. `communicator`: may be null.
 void require(ncclResult_t result, std::string_view call, ncclComm_t communicator = nullptr);

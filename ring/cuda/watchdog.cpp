@@ -7,8 +7,6 @@ namespace psring::ring::cuda {
 namespace {
 
 constexpr std::chrono::milliseconds kEvery{10};
-/// NCCL sees a connection that broke before the job knows whose end it was; so long it is waited for.
-constexpr std::chrono::seconds kUntilTheJobKnows{10};
 
 int current_gpu() {
   int gpu = 0;
