@@ -167,6 +167,11 @@ GpuStep measure_gpu_step(const GpuStepOptions& options, Device& device, std::siz
   step.samples_per_s = static_cast<double>(options.batch) / step.step_s;
   if (steps.setup().model().tokens)
     step.tokens_per_s = step.samples_per_s * static_cast<double>(steps.setup().model().rows_per_sample);
+  StepObserver one_by_one(options.warm_up);
+  device.use_graphs(false);
+  steps.run(nullptr, one_by_one);
+  device.use_graphs(true);
+  step.one_by_one_s = one_by_one.steps.median();
   TimedKernels timed(device);
   KernelObserver taken(timed, options);
   steps.run(&timed, taken);
@@ -187,6 +192,8 @@ void bench_gpu_step(const GpuStepOptions& options) {
              options.batch, options.precision, options.optimizer, 1e3 * step.step_s, options.steps, 100 * step.spread,
              step.samples_per_s);
   if (step.tokens_per_s > 0) fmt::print(", {:.0f} tokens/s", step.tokens_per_s);
+  fmt::print("; with CUDA graphs, without {:.2f} ms ({:.2f} x)", 1e3 * step.one_by_one_s,
+             step.one_by_one_s / step.step_s);
   double flops = 0;
   double seconds = 0;
   for (const auto& [name, time] : step.kernels) {

@@ -29,10 +29,11 @@ struct KernelTime {
 
 struct GpuStep {
   std::string device;
-  double copy_rate = 0;    ///< bytes read and written a second by a copy
-  double matrix_rate = 0;  ///< floating-point operations a second of a large product
-  double step_s = 0;       ///< median of whole steps
-  double spread = 0;       ///< (largest - least) / median
+  double copy_rate = 0;     ///< bytes read and written a second by a copy
+  double matrix_rate = 0;   ///< floating-point operations a second of a large product
+  double step_s = 0;        ///< median of whole steps
+  double one_by_one_s = 0;  ///< of steps without CUDA graphs
+  double spread = 0;        ///< (largest - least) / median
   double samples_per_s = 0;
   double tokens_per_s = 0;                    ///< 0 where the model reads none
   std::map<std::string, KernelTime> kernels;  ///< of a step, the optimizer's update as "update"

@@ -90,6 +90,7 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   job.checkpoint_keep = defaults.checkpoint_keep;
   job.server_device = defaults.server_device;
   job.share_gpu = defaults.share_gpu;
+  job.cuda_graphs = defaults.cuda_graphs;
   job.transport = defaults.transport;
   job.algorithm = defaults.algorithm;
   job.tuning.clear();

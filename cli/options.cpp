@@ -201,6 +201,7 @@ void check_nccl(const JobOptions& job) {
 void check_device(const JobOptions& job, const worker::StrategyKind& kind) {
   one_of("--device", job.device, "cpu", "cuda");
   if (job.device == "cpu" && job.share_gpu) fail(ErrorKind::usage, "--share-gpu: --device cpu has no GPU");
+  if (job.device == "cpu" && !job.cuda_graphs) fail(ErrorKind::usage, "--cuda-graphs off: --device cpu has none");
   if (job.device == "cuda" && kind.ring) check_nccl(job);
   one_of("--server-device", job.server_device, "cpu", "cuda");
   const auto refuse = [](bool wrong, const std::string& what) {
@@ -484,6 +485,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->capture_default_str();
   command.add_flag("--share-gpu", job.share_gpu, "several workers may compute on one GPU, to teach and to test")
       ->group(exchange);
+  command
+      .add_option("--cuda-graphs", flags.cuda_graphs,
+                  "on: kernels that come again leave for a GPU together; off: one by one")
+      ->group(exchange)
+      ->capture_default_str();
   command.add_option("--threads", job.threads, "compute threads of each worker")
       ->group(exchange)
       ->capture_default_str();
@@ -663,6 +669,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
     fail(ErrorKind::usage, "--backup-workers {}: of {} workers", job.backup_workers, job.workers);
   if (job.backup_workers > 0 && job.local_reduce)
     fail(ErrorKind::usage, "--backup-workers: with --local-reduce one worker pushes for all of a host");
+  job.cuda_graphs = parse_switch("--cuda-graphs", flags.cuda_graphs, "on or off");
   job.error_feedback = parse_switch("--error-feedback", flags.error_feedback, "on or off");
   fit(job, "--compress", &JobOptions::compress, kind.compresses, "sends no gradients that it could compress");
   check_compression(job);

@@ -46,6 +46,7 @@ struct JobFlags {
   std::string tuning;
   std::string overlap = "on";
   std::string error_feedback = "on";
+  std::string cuda_graphs = "on";
   std::string master_copy = "on";
   std::string reshard_after_forward = "on";
 };

@@ -14,6 +14,7 @@ set(PSRING_CUDA_SOURCES
   common/device/cuda/embedding.cu
   common/device/cuda/errors.cpp
   common/device/cuda/flash_attention.cu
+  common/device/cuda/launches.cpp
   common/device/cuda/loss.cu
   common/device/cuda/products.cpp
   common/device/cuda/rows.cu

@@ -392,8 +392,9 @@ TEST_CASE("embedding on a device, and its tables' gradients") {
   const auto on_distinct = upload(distinct);
   const auto on_begin = upload(begin);
   const auto on_rows = upload(rows);
+  const auto on_count = upload({static_cast<std::int32_t>(distinct.size())});
   const TokenRows tokens{on_distinct->as<std::int32_t>(), on_begin->as<std::int32_t>(), on_rows->as<std::int32_t>(),
-                         distinct.size()};
+                         on_count->as<std::int32_t>()};
   for (const DType type : kTypes) {
     const Values table = noise(type, kVocabulary * kCols, 1);
     const Values places = noise(type, kContext * kCols, 2);
@@ -540,6 +541,39 @@ TEST_CASE("a loss that is not a number is said to be none") {
   device().copy_bytes(sums.as<void>(), &result, sizeof(result));
   device().wait(device().mark());
   CHECK(std::isnan(result.loss));
+}
+
+TEST_CASE("a sequence of kernels that comes again does the same, as a graph or one by one") {
+  constexpr std::size_t kSize = 1000;
+  const Values x = noise(DType::f32, kSize, 1);
+  for (const bool graphs : {true, false}) {
+    device().use_graphs(graphs);
+    const std::size_t before_all = device().graphs_launched();
+    const OnDevice sum(DType::f32, x);
+    const OnDevice other(DType::f32, Values(kSize, 1));
+    Values expected = x;
+    for (std::size_t round = 0; round < 6; ++round) {
+      const float factor = round == 4 ? 0.25F : 0.5F;  // what changes is not that sequence
+      multiply(sum, factor);
+      add(sum, ConstElements(other));
+      round_to(DType::bf16, sum);
+      copy(ConstElements(other), other);  // what is no kernel ends a sequence
+      clear(other);
+      add(other, ConstElements(sum));
+      multiply(other, 2);
+      std::vector<float> bits(kSize);
+      for (std::size_t i = 0; i < kSize; ++i) {
+        const double before = round == 0 ? 1 : 2 * expected[i];
+        bits[i] = static_cast<float>(static_cast<float>(expected[i]) * factor + static_cast<float>(before));
+      }
+      round_to(DType::bf16, bits);
+      expected.assign(bits.begin(), bits.end());
+      CHECK(sum.get() == expected);
+    }
+    // Of two sequences a round: the second one from its second time on, the first one too, but where it is another.
+    CHECK(device().graphs_launched() - before_all == (graphs ? 9 : 0));
+  }
+  device().use_graphs(true);
 }
 
 TEST_CASE("more memory than a device has is an error that says how much there is") {

@@ -1,9 +1,11 @@
 // Whole runs on a device beside the same on the host: the loss of every step, and the parameters at the end.
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/trace.h>
@@ -36,7 +38,7 @@ class Losses final : public TrainObserver {
   Run& run_;
 };
 
-Run train(JobOptions job, bool on_device) {
+Run train(JobOptions job, bool on_device, std::string* shown = nullptr) {
   job.strategy = "single";
   job.workers = 1;
   job.device = on_device ? "cuda" : "cpu";
@@ -48,7 +50,8 @@ Run train(JobOptions job, bool on_device) {
   const std::unique_ptr<Device> device = on_device ? make_cuda_device(0) : nullptr;
   MemoryLedger memory;
   const SystemClock clock;
-  Trace trace(clock, false);
+  Trace trace(clock, shown != nullptr);
+  if (device != nullptr && shown != nullptr) device->show_in(trace);
   Training training(setup,
                     {.memory = memory, .clock = clock, .trace = trace, .device = device.get(), .check = nullptr});
   Run run;
@@ -59,6 +62,8 @@ Run train(JobOptions job, bool on_device) {
     widen(values, floats);
     run.parameters.insert(run.parameters.end(), floats.begin(), floats.end());
   });
+  if (device != nullptr) device->finish();
+  if (shown != nullptr) *shown = trace.take_json("worker 0", 1, Nanoseconds{0});
   for (const auto& [category, bytes] : training.predict().worker_memory) {
     run.booked += memory.peak_bytes(category);
     run.predicted += bytes;
@@ -195,4 +200,32 @@ TEST_CASE("what has no form for a device is refused, and named") {
     CHECK_THROWS_WITH(train(job, true), Catch::Contains("--device cuda") && Catch::Contains(what));
   };
   refused("norms.0", [](JobOptions& job) { job.model = "bn-mlp:20-24-7"; });
+}
+
+TEST_CASE("a trace shows what the device did, beside what the host did") {
+  const JobOptions job = mlp();
+  std::string shown;
+  const Run run = train(job, true, &shown);
+  CHECK(run.losses == train(job, true).losses);
+  std::map<std::string, std::size_t> names;
+  double last = 0;
+  double first_of_host = -1;
+  for (const nlohmann::json& event : nlohmann::json::parse("[" + shown + "]")) {
+    if (event["ph"] != "X") continue;
+    if (first_of_host < 0 && event["tid"] == 0) first_of_host = event["ts"];
+    if (event["tid"] != 1) continue;
+    ++names[event["name"]];
+    CHECK(event["ts"].get<double>() >= last - 1);  // of one queue: one after the other
+    last = event["ts"].get<double>() + event["dur"].get<double>();
+  }
+  // Of two layers, in ten steps and an evaluation.
+  const std::size_t steps = *job.steps;
+  CHECK(names["forward 0"] > steps);
+  CHECK(names["forward 1"] == names["forward 0"]);
+  CHECK(names["backward 0"] == steps);
+  CHECK(names["backward 1"] == steps);
+  CHECK(last > first_of_host);
+  std::size_t updates = 0;
+  for (const auto& [name, count] : names) updates += name.starts_with("update ") ? count : 0;
+  CHECK(updates >= steps);
 }

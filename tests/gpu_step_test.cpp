@@ -16,6 +16,8 @@ TEST_CASE("a step's kernels are counted, with what they read, write and compute"
   const bench::GpuStep step = bench::measure_gpu_step(options, *device, 64);
   CHECK(step.copy_rate > 0);
   CHECK(step.matrix_rate > 0);
+  CHECK(step.one_by_one_s > 0);
+  CHECK(device->graphs_launched() > 0);
   CHECK(step.tokens_per_s == Approx(16 * step.samples_per_s));
   // Of each layer 4 products, each of which backward has two of, and of the head.
   CHECK(step.kernels.at("product").calls == 3 * (2 * 4 + 1));

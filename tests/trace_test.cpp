@@ -67,11 +67,28 @@ TEST_CASE("what flies overlaps with what the thread does, and lands once") {
   CHECK(events[5]["name"] == "backward");
 }
 
+TEST_CASE("what a device did has a track of its own") {
+  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
+  Trace trace(clock, true);
+  { const Trace::Span step(trace, "step"); }
+  trace.add_device("forward 3", clock.at - std::chrono::microseconds(20), std::chrono::microseconds(5));
+  const json events = json::parse(fmt::format("[{}]", trace.take_json("worker 0", 1, Nanoseconds{0})));
+  REQUIRE(events.size() == 4);
+  CHECK(events[1]["name"] == "thread_name");
+  CHECK(events[1]["tid"] == 1);
+  CHECK(events[2]["tid"] == 0);
+  CHECK(events[3]["name"] == "forward 3");
+  CHECK(events[3]["tid"] == 1);
+  CHECK(events[3]["ts"] == 980.0);
+  CHECK(events[3]["dur"] == 5.0);
+}
+
 TEST_CASE("what is switched off records nothing") {
   test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
   Trace trace(clock, false);
   { const Trace::Span span(trace, "step"); }
   { const Trace::Flight flight(trace, "push"); }
+  trace.add_device("forward 3", clock.at, std::chrono::microseconds(5));
   CHECK_FALSE(trace.on());
   CHECK(trace.take_json("worker 0", 1, Nanoseconds{0}).empty());
 }

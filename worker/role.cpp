@@ -188,7 +188,11 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   if (setup.strategy().servers)
     transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
   const std::vector<net::Member> workers = of_role(members, net::Role::worker);
-  if (job.device == "cuda") memory->device = own_gpu(member, workers);
+  if (job.device == "cuda") {
+    memory->device = own_gpu(member, workers);
+    memory->device->use_graphs(job.cuda_graphs);
+    if (trace.on()) memory->device->show_in(trace);
+  }
   const std::vector<std::size_t> groups = shard_groups(job, workers);
   if (!groups.empty()) setup.cut_among(static_cast<std::size_t>(std::count(groups.begin(), groups.end(), groups[0])));
   if (grouped) link_to_workers(member, setup, *memory, workers);
@@ -229,6 +233,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
     resume(setup.steps());  // where none was left
     life.metrics.flush();
     if (!job.out.empty()) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
+    if (memory->device) memory->device->finish();
     member.send_trace(trace);
     member.link().on_change({});
     member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps(),

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -41,23 +42,28 @@ void Trace::Flight::land() {
   if (trace_ == nullptr) return;
   Trace& trace = *std::exchange(trace_, nullptr);
   const auto& [name, start] = flying_;
-  trace.events_.push_back({name, start, trace.clock_.now() - start, true});
+  trace.events_.push_back({name, start, trace.clock_.now() - start, Kind::flight});
 }
 
 std::string Trace::take_json(std::string_view process, int pid, Nanoseconds offset) {
   if (events_.empty()) return "";
   std::string json =
       fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, quoted(process));
+  if (std::ranges::any_of(events_, [](const Event& event) { return event.kind == Kind::device; }))
+    json += fmt::format(
+        ",\n"
+        R"({{"name":"thread_name","ph":"M","pid":{},"tid":1,"args":{{"name":"GPU"}}}})",
+        pid);
   std::size_t flights = 0;
   for (const Event& event : events_) {
     const double start_us = static_cast<double>((event.start.time_since_epoch() + offset).count()) / 1e3;
     const double duration_us = static_cast<double>(event.duration.count()) / 1e3;
     const std::string name = quoted(event.name);
-    if (!event.flight) {
+    if (event.kind != Kind::flight) {
       json += fmt::format(
           ",\n"
-          R"({{"name":{},"ph":"X","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f}}})",
-          name, pid, start_us, duration_us);
+          R"({{"name":{},"ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+          name, pid, event.kind == Kind::device ? 1 : 0, start_us, duration_us);
       continue;
     }
     ++flights;

@@ -61,16 +61,23 @@ class Trace {
     std::pair<std::string, Moment> flying_;
   };
 
+  Moment now() const { return clock_.now(); }
+  /// What a device of this process did meanwhile, as is known afterwards: on a track of its own.
+  void add_device(std::string name, Moment start, Nanoseconds duration) {
+    if (on_) events_.push_back({std::move(name), start, duration, Kind::device});
+  }
+
   /// The events as a comma-separated list of JSON objects ("" where there are none), for `process` with
   /// the number `pid`; what is returned is forgotten.
   std::string take_json(std::string_view process, int pid, Nanoseconds offset);
 
  private:
+  enum class Kind : std::uint8_t { span, flight, device };
   struct Event {
     std::string name;
     Moment start;
     Nanoseconds duration;
-    bool flight = false;
+    Kind kind = Kind::span;
   };
   const Clock& clock_;
   bool on_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/elements.h>
@@ -15,8 +16,12 @@
 
 namespace psring {
 
+class Trace;
+
 /// A GPU of this host, and one queue of work on it, in which everything that it is told happens in order. Belongs to
-/// one thread. Errors of what was queued are thrown by a later call, and name the call that saw them first.
+/// one thread. Kernels may leave for the device no sooner than something else is told, or asked: sequences of them that
+/// come again leave as one. Errors of what was queued are thrown by a later call, and name the call that saw them
+/// first.
 class Device : public Processor {
  public:
   /// "NVIDIA H200 (GPU 0)"
@@ -58,7 +63,36 @@ class Device : public Processor {
   virtual void stall_ends() = 0;
   virtual Nanoseconds stalled() = 0;
 
+  /// From now on the trace shows stalls and sections, once they are over and `stalled`, or `finish`, was called.
+  /// REQUIRES: it outlives all other calls.
+  virtual void show_in(Trace& trace) = 0;
+  /// On return all that was told is done.
+  virtual void finish() = 0;
+  /// A part of the queue, from its making to its end, under a name such as "forward 3". Neither stalls nor other
+  /// sections begin meanwhile. Costs a branch where no trace shows it.
+  class Section {
+   public:
+    Section(Device& device, std::string_view name, std::size_t number) : device_(device) {
+      device.section_begins(name, number);
+    }
+    ~Section() { device_.section_ends(); }
+    Section(const Section&) = delete;
+    Section& operator=(const Section&) = delete;
+
+   private:
+    Device& device_;
+  };
+
+  /// Whether sequences that come again leave as CUDA graphs: so they do unless told otherwise.
+  virtual void use_graphs(bool use) = 0;
+  /// How often one has.
+  virtual std::size_t graphs_launched() const = 0;
+
   virtual TensorKernels& kernels() = 0;
+
+ protected:
+  virtual void section_begins(std::string_view name, std::size_t number) = 0;
+  virtual void section_ends() = 0;
 };
 
 /// Throws usage where this build has no CUDA, and says how to get it.

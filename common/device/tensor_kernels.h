@@ -47,12 +47,12 @@ struct AttentionShape {
 };
 
 /// Which rows of a batch hold which token, for a gradient whose sums have one order: entry i of `ids`, ascending, is
-/// that of rows[begin[i]] to rows[begin[i + 1]]. On the device, as i32.
+/// that of rows[begin[i]] to rows[begin[i + 1]], for i < *distinct. On the device, as i32.
 struct TokenRows {
   const std::int32_t* ids = nullptr;
   const std::int32_t* begin = nullptr;
   const std::int32_t* rows = nullptr;
-  std::size_t distinct = 0;
+  const std::int32_t* distinct = nullptr;
 };
 
 /// What a loss says of a batch, on the device.

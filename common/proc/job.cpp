@@ -59,6 +59,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("device", o.device);
   visit("server_device", o.server_device);
   visit("share_gpu", o.share_gpu);
+  visit("cuda_graphs", o.cuda_graphs);
   visit("threads", o.threads);
   visit("algorithm", o.algorithm);
   visit("tuning", o.tuning);

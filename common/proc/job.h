@@ -60,6 +60,7 @@ struct JobOptions {
   std::string device = "cpu";         ///< that workers compute on: or cuda
   std::string server_device = "cpu";  ///< that servers add up and update on: or cuda
   bool share_gpu = false;             ///< several workers may compute on one GPU
+  bool cuda_graphs = true;            ///< kernels that come again leave for a GPU as one
   std::size_t threads = 1;            ///< compute threads of a worker
 
   std::string algorithm = "auto";  ///< of all-reduces: auto, or a ring::Algorithm

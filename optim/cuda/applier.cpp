@@ -19,6 +19,7 @@ class CudaApplier final : public DeviceApplier {
 
   void apply(const Formula& formula, const DeviceRange& range) override {
     if (range.gradient.empty()) return;
+    const Device::Section section(device_, "update", range.gradient.size());
     psring::cuda::check_call(cuda::apply(psring::cuda::queue_of(device_), formula, range), "apply");
   }
 

@@ -3,16 +3,20 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <cuda_runtime.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/trace.h>
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda/errors.h>
 #include <psring/common/device/cuda/handles.h>
 #include <psring/common/device/cuda/launch.h>
+#include <psring/common/device/cuda/launches.h>
 #include <psring/common/device/cuda/marks.h>
 #include <psring/common/device/cuda/products.h>
 
@@ -73,16 +77,13 @@ class Scratch {
  public:
   ~Scratch() { cudaFree(memory_); }
 
-  float* floats(std::size_t count, cudaStream_t stream) {
-    const std::size_t bytes = count * sizeof(float);
-    if (bytes > bytes_) {
-      check_call(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // kernels may be at it
-      check_call(cudaFree(std::exchange(memory_, nullptr)), "cudaFree");
-      bytes_ = 0;
-      check_call(cudaMalloc(&memory_, bytes), "cudaMalloc");
-      bytes_ = bytes;
-    }
-    return static_cast<float*>(memory_);
+  float* floats() const { return static_cast<float*>(memory_); }
+  /// REQUIRES: no kernel is at it.
+  void reserve(std::size_t bytes) {
+    check_call(cudaFree(std::exchange(memory_, nullptr)), "cudaFree");
+    bytes_ = 0;
+    check_call(cudaMalloc(&memory_, bytes), "cudaMalloc");
+    bytes_ = bytes;
   }
   std::size_t size_bytes() const { return bytes_; }
 
@@ -93,16 +94,17 @@ class Scratch {
 
 class CudaCopyQueue final : public CopyQueue {
  public:
-  explicit CudaCopyQueue(cudaStream_t device) : device_(device) {}
+  /// `device`: its queue, as it is when it is asked for.
+  explicit CudaCopyQueue(std::function<cudaStream_t()> device) : device_(std::move(device)) {}
   /// What is copied ends before the memory goes.
   ~CudaCopyQueue() override { cudaStreamSynchronize(stream_); }
 
   void begin_after_device() override {
     Event before;
-    before.record(device_);
+    before.record(device_());
     before.hold(stream_);
   }
-  void hold_device(Mark mark) override { marks_.hold(mark, device_); }
+  void hold_device(Mark mark) override { marks_.hold(mark, device_()); }
   void copy(const void* from, void* to, std::size_t bytes) override {
     if (bytes > 0) check_call(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
   }
@@ -110,15 +112,23 @@ class CudaCopyQueue final : public CopyQueue {
   bool reached(Mark mark) override { return marks_.reached(mark); }
 
  private:
-  const cudaStream_t device_;
+  const std::function<cudaStream_t()> device_;
   Stream stream_;
   Marks marks_;
 };
 
-/// Of the queue, between two places.
-struct Stall {
+/// The queue between two places.
+struct Stretch {
+  std::string name;
+  bool stalled = false;
   Event begin{cudaEventDefault};
   Event end{cudaEventDefault};
+};
+
+/// A place in the queue, and when the device was there.
+struct Anchor {
+  Event place{cudaEventDefault};
+  Moment at;
 };
 
 class CudaDevice final : public Device, public TensorKernels {
@@ -134,20 +144,26 @@ class CudaDevice final : public Device, public TensorKernels {
       fail(ErrorKind::usage, "--device cuda: {} has compute capability {}.{}; at least 8.0 is needed", name_,
            properties.major, properties.minor);
     stream_ = std::make_unique<Stream>();
+    launches_ = std::make_unique<Launches>(*stream_);
     queue_ = {*stream_, static_cast<unsigned>(properties.multiProcessorCount)};
     free_at_first_ = memory().free_bytes;
   }
 
   ~CudaDevice() override {
-    cudaStreamSynchronize(queue_.stream);
+    cudaStreamSynchronize(queue_.stream);  // what has not left by now is waited for by nobody
     cudaFree(workspace_);
     if (ledger_ != nullptr) ledger_->release(Category::activations, own_bytes_);
   }
 
   std::string name() const override { return name_; }
-  const Queue& queue() const { return queue_; }
+  /// With all that it was told.
+  const Queue& queue() {
+    launches_->leave();
+    return queue_;
+  }
 
   std::byte* allocate(std::size_t bytes) override {
+    launches_->leave();  // before what they are at may be given back
     std::byte* const memory = pool_.allocate(bytes);
     if (memory == nullptr) {
       const MemoryUse use = this->memory();
@@ -180,47 +196,59 @@ class CudaDevice final : public Device, public TensorKernels {
     check_call(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault), "cudaHostRegister");
     return {memory.data(), [](void* at) { cudaHostUnregister(at); }};
   }
-  std::unique_ptr<CopyQueue> make_copy_queue() override { return std::make_unique<CudaCopyQueue>(queue_.stream); }
+  std::unique_ptr<CopyQueue> make_copy_queue() override {
+    return std::make_unique<CudaCopyQueue>([this] { return queue().stream; });
+  }
   void copy_bytes(const void* from, void* to, std::size_t bytes) override {
-    if (bytes > 0) check_call(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_.stream), "cudaMemcpyAsync");
+    if (bytes > 0) check_call(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue().stream), "cudaMemcpyAsync");
   }
 
-  Mark mark() override { return marks_.record(queue_.stream); }
+  Mark mark() override { return marks_.record(queue().stream); }
   void wait(Mark mark) override {
+    launches_->leave();  // the device goes on while the host waits
     marks_.wait(mark);
     check_after_wait_();
   }
   void check_after_wait(std::function<void()> check) override { check_after_wait_ = std::move(check); }
-  void stall_begins() override { stalls_.emplace_back().begin.record(queue_.stream); }
-  void stall_ends() override { stalls_.back().end.record(queue_.stream); }
+  void stall_begins() override { begin("waits", true); }
+  void stall_ends() override { end(); }
   Nanoseconds stalled() override {
-    for (; !stalls_.empty() && stalls_.front().end.reached(); stalls_.pop_front())
-      stalled_ += stalls_.front().end.since(stalls_.front().begin);
+    for (; !stretches_.empty() && stretches_.front().end.reached(); stretches_.pop_front()) account(stretches_.front());
     return stalled_;
   }
+  void show_in(Trace& trace) override {
+    trace_ = &trace;
+    finish();
+    anchor_.emplace().place.record(queue_.stream);
+    anchor_->place.wait();
+    anchor_->at = trace.now();
+  }
+  void finish() override {
+    check_call(cudaStreamSynchronize(queue().stream), "cudaStreamSynchronize");
+    stalled();
+  }
+  void use_graphs(bool use) override { launches_->use_graphs(use); }
+  std::size_t graphs_launched() const override { return launches_->graphs_launched(); }
   TensorKernels& kernels() override { return *this; }
 
   void copy(ConstElements from, Elements to) override {
     if (from.empty()) return;
     if (from.processor() == this && to.processor() == this) {
-      if (from.type() != to.type()) return launched(convert(queue_, from, to), "convert");
+      if (from.type() != to.type()) return call("convert", &convert, from, to);
       return copy_bytes(from.data(), to.data(), from.size_bytes());
     }
     check(from.type() == to.type(), "{} of the host into {} of a device, or back", name_of(from.type()),
           name_of(to.type()));
     copy_bytes(from.data(), to.data(), from.size_bytes());
-    check_call(cudaStreamSynchronize(queue_.stream), "cudaStreamSynchronize");
+    check_call(cudaStreamSynchronize(queue().stream), "cudaStreamSynchronize");
   }
-  void multiply(Elements values, float factor) override {
-    launched(cuda::multiply(queue_, values, factor), "multiply");
-  }
-  void add(Elements sum, ConstElements values) override { launched(cuda::add(queue_, sum, values), "add"); }
+  void multiply(Elements values, float factor) override { call("multiply", &cuda::multiply, values, factor); }
+  void add(Elements sum, ConstElements values) override { call("add", &cuda::add, sum, values); }
   void round(DType type, Elements values) override {
-    if (type != values.type()) launched(round_values(queue_, type, values), "round");
+    if (type != values.type()) call("round", &round_values, type, values);
   }
   void clear(Elements values) override {
-    if (!values.empty())
-      check_call(cudaMemsetAsync(values.data(), 0, values.size_bytes(), queue_.stream), "cudaMemsetAsync");
+    if (!values.empty()) call("cudaMemsetAsync", &to_zero, values);
   }
 
   void product(const Product& product) override {
@@ -229,63 +257,105 @@ class CudaDevice final : public Device, public TensorKernels {
       book_own(Products::kWorkspaceBytes);
     }
     if (!products_) products_ = std::make_unique<Products>();
-    if (!products_->run(product, workspace_, queue_.stream)) return;
-    Product rest = product;
-    rest.added = {};
-    launched(finish_product(queue_, {product.shape.m, product.shape.n}, rest), "finish_product");
+    CallKey key;
+    key.add(product);
+    launches_->add(std::move(key), [this, product] {
+      if (!products_->run(product, workspace_, queue_.stream)) return;
+      Product rest = product;
+      rest.added = {};
+      launched(finish_product(queue_, {product.shape.m, product.shape.n}, rest), "finish_product");
+    });
   }
 
   void layer_norm(Rows shape, ConstElements x, ConstElements weight, ConstElements bias, float* saved, Elements y,
                   bool again) override {
-    launched(cuda::layer_norm(queue_, shape, x, weight, bias, saved, y, again), "layer_norm");
+    call("layer_norm", &cuda::layer_norm, shape, x, weight, bias, saved, y, again);
   }
   void layer_norm_backward(Rows shape, ConstElements x, ConstElements weight, const float* saved, ConstElements dy,
                            ConstElements residual, Elements dx, const NormGradients& gradients) override {
     if (!gradients.weight.empty())
-      launched(layer_norm_parameters(queue_, shape, x, saved, dy, gradients, scratch(column_scratch(shape))),
-               "layer_norm_parameters");
-    if (!dx.empty())
-      launched(layer_norm_inputs(queue_, shape, x, weight, saved, dy, residual, dx), "layer_norm_inputs");
+      call("layer_norm_parameters", &layer_norm_parameters, shape, x, saved, dy, gradients,
+           scratch(column_scratch(shape)));
+    if (!dx.empty()) call("layer_norm_inputs", &layer_norm_inputs, shape, x, weight, saved, dy, residual, dx);
   }
 
   void attention(const AttentionShape& shape, ConstElements qkv, Elements out, float* log_sums) override {
-    launched(cuda::attention(queue_, shape, qkv, out, log_sums), "attention");
+    call("attention", &cuda::attention, shape, qkv, out, log_sums);
   }
   void attention_backward(const AttentionShape& shape, ConstElements qkv, ConstElements out, const float* log_sums,
                           ConstElements d_out, Elements d_qkv) override {
-    launched(cuda::attention_backward(queue_, shape, qkv, out, log_sums, d_out, d_qkv, scratch(shape.head_rows())),
-             "attention_backward");
+    call("attention_backward", &cuda::attention_backward, shape, qkv, out, log_sums, d_out, d_qkv,
+         scratch(shape.head_rows()));
   }
 
   void embedding(Rows shape, std::size_t context, const std::int32_t* ids, ConstElements tokens, ConstElements places,
                  Elements y) override {
-    launched(cuda::embedding(queue_, shape, context, ids, tokens, places, y), "embedding");
+    call("embedding", &cuda::embedding, shape, context, ids, tokens, places, y);
   }
   void embedding_backward(Rows shape, std::size_t context, const TokenRows& tokens, ConstElements dy, Elements d_tokens,
                           float tokens_beta, Elements d_places, float places_beta) override {
     if (tokens_beta == 0) clear(d_tokens);
-    launched(embedding_tokens(queue_, shape, tokens, dy, d_tokens), "embedding_tokens");
-    launched(embedding_places(queue_, shape, context, dy, d_places, places_beta), "embedding_places");
+    call("embedding_tokens", &embedding_tokens, shape, tokens, dy, d_tokens);
+    call("embedding_places", &embedding_places, shape, context, dy, d_places, places_beta);
   }
 
   void column_sums(Rows shape, ConstElements dy, float beta, Elements into) override {
-    launched(cuda::column_sums(queue_, shape, dy, beta, into, scratch(column_scratch(shape))), "column_sums");
+    call("column_sums", &cuda::column_sums, shape, dy, beta, into, scratch(column_scratch(shape)));
   }
   void slope(Slope slope, ConstElements of, ConstElements dy, Elements dx) override {
-    launched(cuda::slope(queue_, slope, of, dy, dx), "slope");
+    call("slope", &cuda::slope, slope, of, dy, dx);
   }
-  void gelu(ConstElements x, Elements y) override { launched(cuda::gelu(queue_, x, y), "gelu"); }
+  void gelu(ConstElements x, Elements y) override { call("gelu", &cuda::gelu, x, y); }
 
   void loss(Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums) override {
-    launched(cuda::loss(queue_, shape, targets, scale, y, sums, scratch(2 * shape.rows)), "loss");
+    call("loss", &cuda::loss, shape, targets, scale, y, sums, scratch(2 * shape.rows));
   }
 
  private:
+  void section_begins(std::string_view name, std::size_t number) override {
+    if (trace_ != nullptr && trace_->on()) begin(fmt::format("{} {}", name, number), false);
+  }
+  void section_ends() override {
+    if (trace_ != nullptr && trace_->on()) end();
+  }
+  void begin(std::string name, bool stalled) {
+    stretches_.push_back({.name = std::move(name), .stalled = stalled});
+    stretches_.back().begin.record(queue().stream);
+  }
+  void end() { stretches_.back().end.record(queue().stream); }
+  /// Times are told from the last one: of far places an event says them less exactly.
+  void account(Stretch& stretch) {
+    const Nanoseconds took = stretch.end.since(stretch.begin);
+    if (stretch.stalled) stalled_ += took;
+    if (!anchor_) return;
+    anchor_->at += stretch.begin.since(anchor_->place);
+    trace_->add_device(std::move(stretch.name), anchor_->at, took);
+    anchor_->place = std::move(stretch.begin);
+  }
+
+  /// A kernel of launch.h, with these arguments after the queue.
+  template <class... Parameters, class... Arguments>
+  void call(const char* name, cudaError_t (*kernel)(const Queue&, Parameters...), const Arguments&... arguments) {
+    const std::tuple<std::decay_t<Parameters>...> values(arguments...);
+    CallKey key;
+    std::apply([&](const auto&... each) { key.add(kernel, each...); }, values);
+    launches_->add(std::move(key), [this, name, kernel, values] {
+      launched(std::apply([&](const auto&... each) { return kernel(queue_, each...); }, values), name);
+    });
+  }
+  static cudaError_t to_zero(const Queue& queue, Elements values) {
+    return cudaMemsetAsync(values.data(), 0, values.size_bytes(), queue.stream);
+  }
+
   float* scratch(std::size_t floats) {
+    const std::size_t bytes = floats * sizeof(float);
     const std::size_t before = scratch_.size_bytes();
-    float* const memory = scratch_.floats(floats, queue_.stream);
-    book_own(scratch_.size_bytes() - before);
-    return memory;
+    if (bytes > before) {
+      check_call(cudaStreamSynchronize(queue().stream), "cudaStreamSynchronize");
+      scratch_.reserve(bytes);
+      book_own(bytes - before);
+    }
+    return scratch_.floats();
   }
   void book_own(std::size_t bytes) {
     own_bytes_ += bytes;
@@ -294,12 +364,15 @@ class CudaDevice final : public Device, public TensorKernels {
 
   std::string name_;
   std::unique_ptr<Stream> stream_;
-  Queue queue_;
+  std::unique_ptr<Launches> launches_;
+  Queue queue_;  ///< without what has not left
   Pool pool_;
   Marks marks_;
   std::function<void()> check_after_wait_ = [] {};
-  std::deque<Stall> stalls_;  ///< that are not over, or not counted
+  std::deque<Stretch> stretches_;  ///< that are not over, or not counted
   Nanoseconds stalled_{0};
+  Trace* trace_ = nullptr;        ///< null: none shows them
+  std::optional<Anchor> anchor_;  ///< where there is a trace
   Scratch scratch_;
   void* workspace_ = nullptr;
   std::size_t own_bytes_ = 0;  ///< of scratch and workspace

@@ -17,24 +17,26 @@ __global__ void embed_kernel(std::size_t rows, std::size_t cols, std::size_t con
   }
 }
 
-/// A thread sums a column of the rows of one token, in their order, and adds it to the gradient. Four rows are read at
+/// A thread sums a column of the rows of a token, in their order, and adds it to the gradient. Four rows are read at
 /// once: of a frequent token there are many.
 template <class T, class G>
 __global__ void tokens_kernel(std::size_t cols, TokenRows tokens, const T* dy, G* gradient) {
   const std::size_t j = std::size_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (j >= cols) return;
-  const std::size_t i = blockIdx.x;
   const auto value = [&](std::int32_t k) { return to_float(dy[static_cast<std::size_t>(tokens.rows[k]) * cols + j]); };
-  float sum = 0;
-  std::int32_t k = tokens.begin[i];
-  const std::int32_t end = tokens.begin[i + 1];
-  for (; k + 4 <= end; k += 4) {
-    const float four[4] = {value(k), value(k + 1), value(k + 2), value(k + 3)};
-    for (const float each : four) sum += each;
+  for (std::int32_t i = static_cast<std::int32_t>(blockIdx.x); i < *tokens.distinct;
+       i += static_cast<std::int32_t>(gridDim.x)) {
+    float sum = 0;
+    std::int32_t k = tokens.begin[i];
+    const std::int32_t end = tokens.begin[i + 1];
+    for (; k + 4 <= end; k += 4) {
+      const float four[4] = {value(k), value(k + 1), value(k + 2), value(k + 3)};
+      for (const float each : four) sum += each;
+    }
+    for (; k < end; ++k) sum += value(k);
+    G* const into = gradient + static_cast<std::size_t>(tokens.ids[i]) * cols + j;
+    *into = from_float<G>(to_float(*into) + sum);
   }
-  for (; k < end; ++k) sum += value(k);
-  G* const into = gradient + static_cast<std::size_t>(tokens.ids[i]) * cols + j;
-  *into = from_float<G>(to_float(*into) + sum);
 }
 
 template <class T, class G>
@@ -74,7 +76,8 @@ cudaError_t embedding_tokens(const Queue& queue, Rows shape, const TokenRows& to
     with_type(d_tokens.type(), [&](auto gradient) {
       using T = decltype(type);
       using G = decltype(gradient);
-      const dim3 grid(static_cast<unsigned>(tokens.distinct),
+      // The host does not know how many tokens there are; some have far more rows than others.
+      const dim3 grid(blocks_for(queue, shape.rows * kThreads, kThreads),
                       static_cast<unsigned>((shape.cols + kThreads - 1) / kThreads));
       error = launch(queue, &tokens_kernel<T, G>, grid, kThreads, 0, shape.cols, tokens, as<T>(dy),
                      reinterpret_cast<G*>(d_tokens.data()));

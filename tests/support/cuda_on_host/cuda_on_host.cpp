@@ -250,6 +250,11 @@ void run(dim3 grid, dim3 of_block, std::size_t shared_bytes, const std::function
 
 // ------------------------------------------------------------------------------------------------ streams and events
 
+/// What was queued while a stream was captured.
+struct cudaOnHostGraph {
+  std::vector<std::function<void()>> work;
+};
+
 struct cudaOnHostStream {
  public:
   cudaOnHostStream() : thread_([this] { run(); }) {}
@@ -262,6 +267,7 @@ struct cudaOnHostStream {
   }
 
   void queue(std::function<void()> work) {
+    if (capture != nullptr) return capture->work.push_back(std::move(work));
     {
       const std::scoped_lock lock(mutex_);
       queue_.push_back(std::move(work));
@@ -277,6 +283,7 @@ struct cudaOnHostStream {
     return queue_.empty();
   }
   const std::thread::id owner = std::this_thread::get_id();
+  std::unique_ptr<cudaOnHostGraph> capture;  ///< the owner's alone
 
  private:
   /// What is under way stays in the queue until it is done. Device memory is open until the queue is empty.
@@ -334,6 +341,13 @@ namespace {
 std::mutex streams_mutex;
 std::vector<cudaOnHostStream*> streams;
 
+/// The calling thread's, as far as CUDA forbids this while one of its streams is captured.
+void forbid_in_capture(const char* call) {
+  const std::scoped_lock lock(streams_mutex);
+  for (const cudaOnHostStream* stream : streams)
+    if (stream->owner == std::this_thread::get_id() && stream->capture != nullptr) cuda_on_host::die(call);
+}
+
 }  // namespace
 
 void cuda_on_host::queue(cudaOnHostStream* stream, std::function<void()> work) {
@@ -371,10 +385,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  forbid_in_capture("cudaMalloc while a stream is captured");
   *memory = cuda_on_host::device().allocate(bytes);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
+  forbid_in_capture("cudaFree while a stream is captured");
   std::vector<cudaOnHostStream*> own;
   {
     const std::scoped_lock lock(streams_mutex);
@@ -427,12 +443,39 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  forbid_in_capture("cudaStreamSynchronize while a stream is captured");
   stream->wait();
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->idle() ? cudaSuccess : cudaErrorNotReady; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   stream->queue([state = event->state, record = event->state->newest()] { state->wait(record); });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->owner != std::this_thread::get_id() || stream->capture != nullptr) return cudaErrorInvalidValue;
+  stream->capture = std::make_unique<cudaOnHostGraph>();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (stream->capture == nullptr) return cudaErrorInvalidValue;
+  *graph = stream->capture.release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new cudaOnHostGraph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  for (const auto& work : executable->work) stream->queue(work);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -444,6 +487,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  forbid_in_capture("cudaEventRecord while a stream is captured");
   std::uint64_t record = 0;
   {
     const std::scoped_lock lock(event->state->mutex);

@@ -66,7 +66,8 @@ DeviceNetwork::DeviceNetwork(const Model& model, Device& device, MemoryLedger& l
   const std::size_t ids = model.tokens ? input_.size() : 0;
   places_.values = place(model.tokens ? ids * sizeof(std::int32_t) : 0);
   places_.targets = place(targets_.size() * sizeof(std::int32_t));
-  places_.distinct = place(ids * sizeof(std::int32_t));
+  places_.distinct = place(sizeof(std::int32_t));
+  places_.ids = place(ids * sizeof(std::int32_t));
   places_.begin = place((ids + 1) * sizeof(std::int32_t));
   places_.rows = place(ids * sizeof(std::int32_t));
   on_device_ = Buffer(places_.bytes, Category::activations, ledger, device);
@@ -92,7 +93,7 @@ const std::int32_t* DeviceNetwork::on_device(std::size_t offset) const {
 DeviceTokens DeviceNetwork::tokens() const {
   if (!model_->tokens) return {};
   return {on_device(places_.values),
-          {on_device(places_.distinct), on_device(places_.begin), on_device(places_.rows), distinct_}};
+          {on_device(places_.ids), on_device(places_.begin), on_device(places_.rows), on_device(places_.distinct)}};
 }
 
 void DeviceNetwork::begin(std::size_t batch) {
@@ -109,7 +110,7 @@ void DeviceNetwork::upload() {
     check_targets();
     std::memcpy(memory + places_.targets, targets_.data(), targets().size_bytes());
   }
-  if (model_->tokens) distinct_ = sort_tokens(memory);
+  if (model_->tokens) sort_tokens(memory);
   device_.copy_bytes(memory, on_device_.address(), places_.bytes);
   if (!model_->tokens) {
     const Elements values(memory + places_.bytes, shapes_[0].elements(), type_);
@@ -128,8 +129,8 @@ void DeviceNetwork::check_targets() const {
            shapes_.back().cols);
 }
 
-/// Ids, and which rows hold which: a counting sort, in the order of the rows. Returns how many are distinct.
-std::size_t DeviceNetwork::sort_tokens(std::byte* to) {
+/// Ids, and which rows hold which: a counting sort, in the order of the rows.
+void DeviceNetwork::sort_tokens(std::byte* to) {
   const auto part = [&](std::size_t offset) { return reinterpret_cast<std::int32_t*>(to + offset); };
   std::int32_t* const ids = part(places_.values);
   const std::size_t count = shapes_[0].elements();
@@ -143,26 +144,27 @@ std::size_t DeviceNetwork::sort_tokens(std::byte* to) {
     ids[i] = static_cast<std::int32_t>(value);
     ++next[static_cast<std::size_t>(ids[i]) + 1];
   }
-  std::int32_t* const distinct = part(places_.distinct);
+  std::int32_t* const listed = part(places_.ids);
   std::int32_t* const begin = part(places_.begin);
-  std::size_t found = 0;
+  std::int32_t found = 0;
   for (std::size_t id = 0; id < vocabulary; ++id) {
     if (next[id + 1] > 0) {
-      distinct[found] = static_cast<std::int32_t>(id);
+      listed[found] = static_cast<std::int32_t>(id);
       begin[found++] = next[id];
     }
     next[id + 1] += next[id];
   }
   begin[found] = static_cast<std::int32_t>(count);
+  *part(places_.distinct) = found;
   std::int32_t* const rows = part(places_.rows);
   for (std::size_t i = 0; i < count; ++i) rows[next[static_cast<std::size_t>(ids[i])]++] = static_cast<std::int32_t>(i);
-  return found;
 }
 
 void DeviceNetwork::forward_layer(std::size_t layer, std::span<const ConstElements> parameters, bool /*training*/,
                                   std::span<const std::span<float>> buffers) {
   check(buffers.empty(), "layers with buffers have no form for devices");
   if (!uploaded_) upload();
+  const Device::Section section(device_, "forward", layer);
   const DeviceLayer& form = *forms_[layer];
   const Shape in = shapes_[layer];
   const bool reads_tokens = layer == 0 && model_->tokens;
@@ -205,6 +207,7 @@ void DeviceNetwork::backward_layer(std::size_t layer, std::span<const ConstEleme
                                    std::span<const BoundGradient> gradients) {
   const Wanted wanted = wanted_[layer];
   check(gradients.empty() || wanted.gradients, "gradients of layer {}, which are not wanted", layer);
+  const Device::Section section(device_, "backward", layer);
   const DeviceLayer& form = *forms_[layer];
   const Shape in = shapes_[layer];
   const bool reads_tokens = layer == 0 && model_->tokens;

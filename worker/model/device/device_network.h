@@ -40,6 +40,7 @@ class DeviceNetwork final : public Network {
     std::size_t values = 0;  ///< what is read of samples: activations, or token ids as i32
     std::size_t targets = 0;
     std::size_t distinct = 0;  ///< as TokenRows has them, from here on
+    std::size_t ids = 0;
     std::size_t begin = 0;
     std::size_t rows = 0;
     std::size_t bytes = 0;
@@ -52,7 +53,7 @@ class DeviceNetwork final : public Network {
 
   void upload();
   void check_targets() const;
-  std::size_t sort_tokens(std::byte* to);
+  void sort_tokens(std::byte* to);
   DeviceTokens tokens() const;
   const std::int32_t* on_device(std::size_t offset) const;
   Elements at(const Place& place) const;
@@ -80,7 +81,6 @@ class DeviceNetwork final : public Network {
   Slot slots_[2];
   std::size_t turn_ = 0;
   bool uploaded_ = false;
-  std::size_t distinct_ = 0;
 
   Buffer sums_;                        ///< LossSums
   std::shared_ptr<std::byte> result_;  ///< as the host reads it, from the mark on
