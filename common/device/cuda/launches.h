@@ -20,8 +20,8 @@ namespace psring::cuda {
 class CallKey {
  public:
   template <class Value>
-  requires(std::has_unique_object_representations_v<Value> || std::is_floating_point_v<Value>) void add(
-      const Value& value) {
+  requires(std::has_unique_object_representations_v<Value> ||
+           std::is_floating_point_v<Value>) void add(const Value& value) {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
   template <class Byte>

@@ -1,3 +1,4 @@
+#include <psring/common/base/range.h>
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
@@ -13,10 +14,15 @@ constexpr unsigned kRowThreads = 256;
 constexpr unsigned kRowsAtOnce = kRowThreads / kWarp;  ///< of a block
 constexpr float kEpsilon = 1e-5F;
 
-constexpr unsigned kColumns = 32;     ///< of a block that sums over rows
-constexpr unsigned kLines = 8;        ///< of its threads
+constexpr unsigned kPacks = 8;        ///< of a row, that a block of those which sum over rows reads
+constexpr unsigned kLines = 32;       ///< rows that it reads at once
 constexpr std::size_t kChunks = 256;  ///< at most
 constexpr std::size_t kLeastChunk = 64;
+
+template <class T>
+__host__ __device__ constexpr unsigned columns_of_block() {
+  return kPacks * Pack<T>::kSize;
+}
 
 std::size_t rows_of_chunk(std::size_t rows) { return std::max(kLeastChunk, (rows + kChunks - 1) / kChunks); }
 std::size_t chunks_of(std::size_t rows) { return (rows + rows_of_chunk(rows) - 1) / rows_of_chunk(rows); }
@@ -119,45 +125,75 @@ __global__ void norm_inputs_kernel(std::size_t rows, std::size_t cols, bool wide
   }
 }
 
-/// Of each column and chunk of rows: the sum of dy, and that of dy times the normalised x where there is one. `sums`
-/// holds the former, [chunks, cols], then the latter.
+/// Sixteen bytes of a row, or as many elements as are left of it.
 template <class T>
-__global__ void column_kernel(std::size_t rows, std::size_t cols, std::size_t rows_of_chunk, const T* dy, const T* x,
-                              const float* saved, float* sums) {
+__device__ Pack<T> load_columns(const T* from, std::size_t left, bool wide) {
+  if (wide) return Pack<T>::load(from);
+  Pack<T> pack;
+  for (unsigned i = 0; i < Pack<T>::kSize; ++i) pack.values[i] = i < left ? from[i] : from_float<T>(0);
+  return pack;
+}
+
+/// Of each column of the block: give(column, the sum of dy's rows, that of dy times the normalised x, 0 where there is
+/// none). Each line of threads sums rows of its own, in their order, and the lines are added in theirs.
+template <class T, class Give>
+__device__ void sum_rows(Range rows, std::size_t cols, bool wide, const T* dy, const T* x, const float* saved,
+                         Give give) {
+  constexpr unsigned kColumns = columns_of_block<T>();
   __shared__ float plain[kLines][kColumns];
   __shared__ float times[kLines][kColumns];
-  const unsigned line = threadIdx.x / kColumns;
-  const unsigned column = threadIdx.x % kColumns;
-  const std::size_t j = std::size_t{blockIdx.x} * kColumns + column;
+  const unsigned line = threadIdx.x / kPacks;
+  const unsigned first = threadIdx.x % kPacks * Pack<T>::kSize;
+  const std::size_t begin = std::size_t{blockIdx.x} * kColumns;
+  float sum[Pack<T>::kSize] = {};
+  float sum_z[Pack<T>::kSize] = {};
+  if (begin + first < cols)
+    for (std::size_t r = rows.begin + line; r < rows.end; r += kLines) {
+      const std::size_t at = r * cols + begin + first;
+      const std::size_t left = cols - begin - first;
+      const Pack<T> values = load_columns(dy + at, left, wide);
+      for (unsigned i = 0; i < Pack<T>::kSize; ++i) sum[i] += to_float(values.values[i]);
+      if (x == nullptr) continue;
+      const Pack<T> normal = load_columns(x + at, left, wide);
+      const float mean = saved[2 * r];
+      const float scale = saved[2 * r + 1];
+      for (unsigned i = 0; i < Pack<T>::kSize; ++i)
+        sum_z[i] += to_float(values.values[i]) * ((to_float(normal.values[i]) - mean) * scale);
+    }
+  for (unsigned i = 0; i < Pack<T>::kSize; ++i) {
+    plain[line][first + i] = sum[i];
+    times[line][first + i] = sum_z[i];
+  }
+  __syncthreads();
+  const unsigned column = threadIdx.x;
+  if (column >= kColumns || begin + column >= cols) return;
+  float all = 0;
+  float all_z = 0;
+  for (unsigned l = 0; l < kLines; ++l) {
+    all += plain[l][column];
+    all_z += times[l][column];
+  }
+  give(begin + column, all, all_z);
+}
+
+/// `sums` gets those of each chunk of rows: of dy, [chunks, cols], then of dy times the normalised x where there is one.
+template <class T>
+__global__ void column_kernel(std::size_t rows, std::size_t cols, std::size_t rows_of_chunk, bool wide, const T* dy,
+                              const T* x, const float* saved, float* sums) {
   const std::size_t begin = blockIdx.y * rows_of_chunk;
   const std::size_t end = begin + rows_of_chunk < rows ? begin + rows_of_chunk : rows;
-  float sum = 0;
-  float sum_z = 0;
-  if (j < cols)
-    for (std::size_t r = begin + line; r < end; r += kLines) {
-      const float value = to_float(dy[r * cols + j]);
-      sum += value;
-      if (x != nullptr) sum_z += value * ((to_float(x[r * cols + j]) - saved[2 * r]) * saved[2 * r + 1]);
-    }
-  plain[line][column] = sum;
-  times[line][column] = sum_z;
-  __syncthreads();
-  if (line != 0 || j >= cols) return;
-  for (unsigned l = 1; l < kLines; ++l) {
-    sum += plain[l][column];
-    sum_z += times[l][column];
-  }
-  sums[blockIdx.y * cols + j] = sum;
-  if (x != nullptr) sums[(std::size_t{gridDim.y} + blockIdx.y) * cols + j] = sum_z;
+  sum_rows({begin, end}, cols, wide, dy, x, saved, [&](std::size_t j, float sum, float sum_z) {
+    sums[blockIdx.y * cols + j] = sum;
+    if (x != nullptr) sums[(std::size_t{gridDim.y} + blockIdx.y) * cols + j] = sum_z;
+  });
 }
 
 template <class G>
-__global__ void chunk_kernel(std::size_t chunks, std::size_t cols, const float* sums, float beta, G* into) {
-  const std::size_t j = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (j >= cols) return;
-  float sum = 0;
-  for (std::size_t c = 0; c < chunks; ++c) sum += sums[c * cols + j];
-  into[j] = from_float<G>(beta == 0 ? sum : to_float(into[j]) + sum);
+__global__ void chunk_kernel(std::size_t chunks, std::size_t cols, bool wide, const float* sums, float beta, G* into) {
+  const float* const none = nullptr;
+  sum_rows({0, chunks}, cols, wide, sums, none, none, [&](std::size_t j, float sum, float) {
+    into[j] = from_float<G>(beta == 0 ? sum : to_float(into[j]) + sum);
+  });
 }
 
 template <class T>
@@ -171,8 +207,11 @@ cudaError_t sum_chunks(const Queue& queue, Rows shape, const float* sums, float 
   cudaError_t error = kNoKernel;
   with_type(into.type(), [&](auto type) {
     using G = decltype(type);
-    error = launch(queue, &chunk_kernel<G>, static_cast<unsigned>((shape.cols + 127) / 128), 128, 0,
-                   chunks_of(shape.rows), shape.cols, sums, beta, reinterpret_cast<G*>(into.data()));
+    constexpr unsigned kColumns = columns_of_block<float>();
+    const bool wide = shape.cols % Pack<float>::kSize == 0 && aligned(sums);
+    error = launch(queue, &chunk_kernel<G>, static_cast<unsigned>((shape.cols + kColumns - 1) / kColumns),
+                   kPacks * kLines, 0, chunks_of(shape.rows), shape.cols, wide, sums, beta,
+                   reinterpret_cast<G*>(into.data()));
   });
   return error;
 }
@@ -182,10 +221,12 @@ cudaError_t sum_columns(const Queue& queue, Rows shape, ConstElements dy, ConstE
   cudaError_t error = kNoKernel;
   with_type(dy.type(), [&](auto type) {
     using T = decltype(type);
+    constexpr unsigned kColumns = columns_of_block<T>();
+    const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(dy.data()) && aligned(x.data());
     const dim3 grid(static_cast<unsigned>((shape.cols + kColumns - 1) / kColumns),
                     static_cast<unsigned>(chunks_of(shape.rows)));
-    error = launch(queue, &column_kernel<T>, grid, kColumns * kLines, 0, shape.rows, shape.cols,
-                   rows_of_chunk(shape.rows), as<T>(dy), x.empty() ? nullptr : as<T>(x), saved, sums);
+    error = launch(queue, &column_kernel<T>, grid, kPacks * kLines, 0, shape.rows, shape.cols,
+                   rows_of_chunk(shape.rows), wide, as<T>(dy), x.empty() ? nullptr : as<T>(x), saved, sums);
   });
   return error;
 }
