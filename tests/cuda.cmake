@@ -39,6 +39,22 @@ if(PSRING_CUDA_FOUND)
   set_tests_properties(gpu_job_test PROPERTIES TIMEOUT 900 RUN_SERIAL ON)
 endif()
 
+# Whole jobs on GPUs that the host plays: the front door, and a module in the toolkit's stead, in a folder of their own.
+set(played ${CMAKE_CURRENT_BINARY_DIR}/played)
+set_target_properties(psring_cuda_on_host PROPERTIES POSITION_INDEPENDENT_CODE ON)
+add_library(psring_cuda_played MODULE $<TARGET_OBJECTS:psring_cuda_on_host> ${PROJECT_SOURCE_DIR}/optim/cuda/module.cpp
+  ${PROJECT_SOURCE_DIR}/ring/cuda/module.cpp)
+target_include_directories(psring_cuda_played BEFORE PRIVATE support/cuda_on_host)
+target_link_libraries(psring_cuda_played PRIVATE psring_flags psring::optim psring::ring)
+set_target_properties(psring_cuda_played PROPERTIES OUTPUT_NAME psring_cuda LIBRARY_OUTPUT_DIRECTORY ${played}/lib)
+add_executable(psring_played ${PROJECT_SOURCE_DIR}/cli/main.cpp ${PROJECT_SOURCE_DIR}/common/device/cuda_module.cpp)
+target_compile_definitions(psring_played PRIVATE PSRING_MODULE_FOLDER="lib" PSRING_MODULE_INSTALLED="${played}/lib")
+target_link_libraries(psring_played PRIVATE psring::cli psring_flags)
+set_target_properties(psring_played PROPERTIES OUTPUT_NAME psring RUNTIME_OUTPUT_DIRECTORY ${played}/bin)
+add_dependencies(psring_played psring_cuda_played)
+psring_process_test(played_gpu_job_test SCRIPT gpu_job_test LABELS process)
+set_property(TEST played_gpu_job_test APPEND PROPERTY ENVIRONMENT "PSRING_BIN=${played}/bin;PSRING_PLAYED=1")
+
 # The front door as it is where there is no toolkit.
 add_executable(psring_without_cuda ${PROJECT_SOURCE_DIR}/cli/main.cpp ${PROJECT_SOURCE_DIR}/common/device/no_cuda.cpp)
 target_link_libraries(psring_without_cuda PRIVATE psring::cli psring_flags)

@@ -1,11 +1,15 @@
-# psring as its users run it: Python scripts (standard library only) that start the programs, one ctest test each.
+# psring as its users run it: Python scripts (standard library only) that start the programs, one ctest test each, named
+# like its script unless that is given.
 find_package(Python3 3.9 COMPONENTS Interpreter)
 
 function(psring_process_test name)
-  cmake_parse_arguments(ARG "" "" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SCRIPT" "LABELS" ${ARGN})
+  if(NOT ARG_SCRIPT)
+    set(ARG_SCRIPT ${name})
+  endif()
   if(Python3_Interpreter_FOUND)
     # -B: no folders of compiled scripts in the source tree.
-    add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/process/${name}.py)
+    add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/process/${ARG_SCRIPT}.py)
   else()
     add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "SKIPPED: needs Python 3.9 or later")
   endif()

@@ -1,10 +1,17 @@
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,17 +23,30 @@
 namespace {
 
 using cuda_on_host::die;
+namespace fs = std::filesystem;
 
-struct Op {
+/// What ranks have to agree on.
+struct Call {
   enum class Kind { all_reduce, reduce_scatter, all_gather, reduce, broadcast, send, recv } kind;
-  const void* from;
-  void* to;
   std::size_t count;
   ncclDataType_t type;
   ncclRedOp_t op;
-  int peer;  // root
+  int root;
+  friend bool operator==(const Call&, const Call&) = default;
+};
+struct Op {
+  Call call;
+  const void* from;
+  void* to;
+  int peer;  ///< of a message
   ncclComm_t comm;
   cudaStream_t stream;
+};
+
+/// What a rank brings to an operation.
+struct Given {
+  Call call;
+  std::vector<std::byte> data;
 };
 
 std::size_t bytes_of(ncclDataType_t type) {
@@ -59,16 +79,15 @@ psring::DType float_type(ncclDataType_t type) {
 }
 
 /// The sum of some elements of all, or their mean, each step rounded to their type.
-void reduce(const std::vector<const Op*>& all, std::size_t begin, std::size_t count, void* to) {
-  const ncclDataType_t type = all[0]->type;
-  if (all[0]->op != ncclSum && all[0]->op != ncclAvg) die("a reduction that is not emulated");
+void reduce(const std::vector<Given>& all, std::size_t begin, void* to) {
+  const auto [kind, count, type, op, root] = all[0].call;
+  if (op != ncclSum && op != ncclAvg) die("a reduction that is not emulated");
   std::vector<float> sum(count);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const psring::ConstElements values(static_cast<const std::byte*>(all[r]->from) + begin * bytes_of(type), count,
-                                       float_type(type));
+    const psring::ConstElements values(all[r].data.data() + begin * bytes_of(type), count, float_type(type));
     std::vector<float> own(count);
     psring::convert(values, own);
-    if (all[0]->op == ncclAvg) psring::multiply(own, 1.0F / static_cast<float>(all.size()));
+    if (op == ncclAvg) psring::multiply(own, 1.0F / static_cast<float>(all.size()));
     psring::round_to(float_type(type), own);
     if (r == 0)
       sum = own;
@@ -79,90 +98,112 @@ void reduce(const std::vector<const Op*>& all, std::size_t begin, std::size_t co
   psring::convert(sum, {static_cast<std::byte*>(to), count, float_type(type)});
 }
 
-/// All ranks are here: what they want done.
-void perform(const std::vector<const Op*>& all) {
-  const Op& first = *all[0];
-  for (const Op* op : all)
-    if (op->kind != first.kind || op->count != first.count || op->type != first.type || op->op != first.op ||
-        op->peer != first.peer)
-      die("ranks called different collectives");
-  const std::size_t ranks = all.size();
-  const std::size_t bytes = first.count * bytes_of(first.type);
-  const auto to_all = [&](const std::vector<std::byte>& result) {
-    for (const Op* op : all) std::copy(result.begin(), result.end(), static_cast<std::byte*>(op->to));
-  };
-  switch (first.kind) {
-    case Op::Kind::all_reduce: {
-      std::vector<std::byte> result(bytes);
-      reduce(all, 0, first.count, result.data());
-      return to_all(result);
-    }
-    case Op::Kind::reduce: {
-      std::vector<std::byte> result(bytes);
-      reduce(all, 0, first.count, result.data());
-      std::copy(result.begin(), result.end(), static_cast<std::byte*>(all[static_cast<std::size_t>(first.peer)]->to));
+/// All ranks have given what they have: what one gets.
+void perform(const std::vector<Given>& all, std::size_t rank, void* to) {
+  const Call& call = all[0].call;
+  for (const Given& given : all)
+    if (given.call != call) die("ranks called different collectives");
+  const auto root = static_cast<std::size_t>(call.root);
+  auto* at = static_cast<std::byte*>(to);
+  switch (call.kind) {
+    case Call::Kind::all_reduce:
+      return reduce(all, 0, to);
+    case Call::Kind::reduce:
+      if (rank == root) reduce(all, 0, to);
       return;
-    }
-    case Op::Kind::reduce_scatter: {
-      std::vector<std::vector<std::byte>> results(ranks, std::vector<std::byte>(bytes));
-      for (std::size_t r = 0; r < ranks; ++r) reduce(all, r * first.count, first.count, results[r].data());
-      for (std::size_t r = 0; r < ranks; ++r)
-        std::copy(results[r].begin(), results[r].end(), static_cast<std::byte*>(all[r]->to));
+    case Call::Kind::reduce_scatter:
+      return reduce(all, rank * call.count, to);
+    case Call::Kind::all_gather:
+      for (const Given& given : all) at = std::copy(given.data.begin(), given.data.end(), at);
       return;
-    }
-    case Op::Kind::all_gather: {
-      std::vector<std::byte> result;
-      for (const Op* op : all) {
-        const auto* const own = static_cast<const std::byte*>(op->from);
-        result.insert(result.end(), own, own + bytes);
-      }
-      return to_all(result);
-    }
-    case Op::Kind::broadcast: {
-      const auto* const root = static_cast<const std::byte*>(all[static_cast<std::size_t>(first.peer)]->from);
-      return to_all(std::vector<std::byte>(root, root + bytes));
-    }
+    case Call::Kind::broadcast:
+      std::copy(all[root].data.begin(), all[root].data.end(), at);
+      return;
     default:
       die("not a collective");
   }
 }
 
-/// What ranks share.
-struct World {
-  /// A collective, or a message between two.
-  struct Slot {
-    std::vector<const Op*> ops;
-    std::size_t here = 0;
-    std::size_t gone = 0;
-    bool done = false;
-  };
-  /// Sender and receiver, or -1 and -1; and a number.
-  using Key = std::pair<std::pair<int, int>, std::uint64_t>;
+/// A folder in which ranks meet, threads of one process or processes: what each gives is a file.
+class World {
+ public:
+  World(std::filesystem::path folder, std::size_t ranks) : folder_(std::move(folder)), ranks_(ranks) {}
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::size_t ranks = 0;
-  std::size_t joined = 0;
-  std::size_t finalized = 0;
-  std::map<Key, Slot> slots;
+  std::size_t ranks() const { return ranks_; }
+  void tell(const std::string& what, std::size_t rank) const { write(name(what, rank), {}); }
+  bool all_told(const std::string& what) const {
+    for (std::size_t r = 0; r < ranks_; ++r)
+      if (!fs::exists(folder_ / name(what, r))) return false;
+    return true;
+  }
+
+  void give(const std::string& key, std::size_t who, const Given& given) const {
+    std::vector<std::byte> bytes(sizeof(Call) + given.data.size());
+    std::memcpy(bytes.data(), &given.call, sizeof(Call));
+    std::copy(given.data.begin(), given.data.end(), bytes.begin() + sizeof(Call));
+    write(name(key, who), bytes);
+  }
+  bool is_given(const std::string& key, std::size_t who) const { return fs::exists(folder_ / name(key, who)); }
+  Given take(const std::string& key, std::size_t who) const {
+    std::ifstream file(folder_ / name(key, who), std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    if (bytes.size() < sizeof(Call)) die("a gift without a call");
+    Given given{};
+    std::memcpy(&given.call, bytes.data(), sizeof(Call));
+    given.data.resize(bytes.size() - sizeof(Call));
+    std::memcpy(given.data.data(), bytes.data() + sizeof(Call), given.data.size());
+    return given;
+  }
+  /// The last of `all` who says so clears away what was given.
+  void gone(const std::string& key, std::size_t all) const {
+    const fs::path counter = folder_ / (key + ".gone");
+    std::ofstream(counter, std::ios::app) << '.' << std::flush;
+    std::error_code error;
+    if (fs::file_size(counter, error) < all || error) return;
+    for (std::size_t who = 0; who < all; ++who) fs::remove(folder_ / name(key, who), error);
+    fs::remove(counter, error);
+  }
+
+ private:
+  static std::string name(const std::string& key, std::size_t who) { return key + '.' + std::to_string(who); }
+  /// It is there as a whole, or not at all.
+  void write(const std::string& file, std::span<const std::byte> bytes) const {
+    const fs::path aside = folder_ / (file + ".aside");
+    std::ofstream(aside, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::error_code error;
+    fs::rename(aside, folder_ / file, error);  // who began it may have ended it
+  }
+
+  fs::path folder_;
+  std::size_t ranks_;
 };
 
-std::mutex worlds_mutex;
-std::map<std::uint64_t, std::weak_ptr<World>> worlds;
-std::uint64_t last_world = 0;
+/// Of worlds that this process began; they end with it.
+struct Folders {
+  ~Folders() {
+    std::error_code error;
+    for (const fs::path& each : all) fs::remove_all(each, error);
+  }
+  std::mutex mutex;
+  std::vector<fs::path> all;
+} folders;
 
 }  // namespace
 
 struct ncclOnHost {
-  std::shared_ptr<World> world;
-  int rank = 0;
+  ncclOnHost(const fs::path& folder, std::size_t ranks, std::size_t of) : world(folder, ranks), rank(of) {}
+
+  const World world;
+  const std::size_t rank;
   std::atomic<bool> aborted{false};
   std::atomic<int> queued{0};
   std::mutex mutex;
   std::vector<std::function<void()>> later;  ///< told, and not queued yet
   int asked = 0;                             ///< since then
+  bool joined = false;                       ///< by all
   bool finalized = false;
-  std::map<std::pair<int, int>, std::uint64_t> numbers;  ///< of the next collective, and of the next message of a pair
+  std::map<std::string, std::uint64_t> numbers;  ///< of the next collective, and of the next message of a pair
 };
 
 namespace {
@@ -171,40 +212,70 @@ thread_local int group_depth = 0;
 thread_local std::vector<Op> group;
 thread_local std::vector<ncclComm_t> aborted;
 
-bool is_message(const Op& op) { return op.kind == Op::Kind::send || op.kind == Op::Kind::recv; }
+/// An operation, and who gives what to it: all ranks, or a sender (0) and a receiver (1).
+struct Meeting {
+  Op op;
+  std::string key;
+  std::size_t who;
+  std::size_t all;
+};
 
-World::Key key_of(const Op& op) {
-  const std::pair<int, int> pair = op.kind == Op::Kind::send   ? std::pair(op.comm->rank, op.peer)
-                                   : op.kind == Op::Kind::recv ? std::pair(op.peer, op.comm->rank)
-                                                               : std::pair(-1, -1);
-  return {pair, op.comm->numbers[pair]++};
+Meeting meeting_of(const Op& op) {
+  const auto rank = static_cast<int>(op.comm->rank);
+  std::string key = "all";
+  std::size_t who = op.comm->rank;
+  std::size_t all = op.comm->world.ranks();
+  if (op.call.kind == Call::Kind::send || op.call.kind == Call::Kind::recv) {
+    const bool sends = op.call.kind == Call::Kind::send;
+    key = "from-" + std::to_string(sends ? rank : op.peer) + "-to-" + std::to_string(sends ? op.peer : rank);
+    who = sends ? 0 : 1;
+    all = 2;
+  }
+  const std::uint64_t number = op.comm->numbers[key]++;
+  return {op, key + '.' + std::to_string(number), who, all};
 }
 
-void deliver(const Op& sent, const Op& received) {
-  if (sent.count != received.count || sent.type != received.type) die("a message of another size");
-  std::memcpy(received.to, sent.from, sent.count * bytes_of(sent.type));
+std::size_t bytes_given(const Op& op) {
+  const std::size_t bytes = op.call.count * bytes_of(op.call.type);
+  switch (op.call.kind) {
+    case Call::Kind::recv:
+      return 0;
+    case Call::Kind::broadcast:
+      return op.comm->rank == static_cast<std::size_t>(op.call.root) ? bytes : 0;
+    case Call::Kind::reduce_scatter:
+      return bytes * op.comm->world.ranks();
+    default:
+      return bytes;
+  }
+}
+
+void receive(const std::vector<Given>& pair, const Op& op) {
+  if (pair[0].call.count != pair[1].call.count || pair[0].call.type != pair[1].call.type)
+    die("a message of another size");
+  if (op.call.kind == Call::Kind::recv)
+    std::copy(pair[0].data.begin(), pair[0].data.end(), static_cast<std::byte*>(op.to));
 }
 
 /// In the stream's thread: the ops of a group, whose order does not matter. What is aborted ends, undone.
-void run(ncclComm_t comm, const std::vector<std::pair<Op, World::Key>>& ops) {
-  World& world = *comm->world;
-  std::unique_lock lock(world.mutex);
-  for (const auto& [op, key] : ops) {
-    World::Slot& slot = world.slots[key];
-    slot.ops.resize(is_message(op) ? 2 : world.ranks);
-    slot.ops[is_message(op) ? (op.kind == Op::Kind::recv ? 1 : 0) : static_cast<std::size_t>(comm->rank)] = &op;
-    if (++slot.here < slot.ops.size()) continue;
-    cuda_on_host::inside([&] { is_message(op) ? deliver(*slot.ops[0], *slot.ops[1]) : perform(slot.ops); });
-    slot.done = true;
-    world.changed.notify_all();
-  }
-  for (const auto& [op, key] : ops) {
-    World::Slot& slot = world.slots[key];
-    world.changed.wait(lock, [&] { return slot.done || comm->aborted; });
-    if (!slot.done)
-      --slot.here;  // it leaves for good, and what it was waited for is never complete
-    else if (++slot.gone == slot.ops.size())
-      world.slots.erase(key);
+void run(ncclComm_t comm, const std::vector<Meeting>& meetings) {
+  const World& world = comm->world;
+  cuda_on_host::inside([&] {
+    for (const auto& [op, key, who, all] : meetings) {
+      const auto* const from = static_cast<const std::byte*>(op.from);
+      world.give(key, who, {op.call, {from, from + bytes_given(op)}});
+    }
+  });
+  for (const auto& [op, key, who, all] : meetings) {
+    for (std::size_t other = 0; other < all; ++other)
+      while (!world.is_given(key, other)) {
+        if (comm->aborted) return;
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
+    std::vector<Given> given;
+    for (std::size_t other = 0; other < all; ++other) given.push_back(world.take(key, other));
+    const bool message = op.call.kind == Call::Kind::send || op.call.kind == Call::Kind::recv;
+    cuda_on_host::inside([&, &to = op] { message ? receive(given, to) : perform(given, comm->rank, to.to); });
+    world.gone(key, all);
   }
 }
 
@@ -212,17 +283,17 @@ void queue(const std::vector<Op>& ops) {
   if (ops.empty()) return;
   ncclComm_t comm = ops[0].comm;
   cudaStream_t stream = ops[0].stream;
-  auto keyed = std::make_shared<std::vector<std::pair<Op, World::Key>>>();
+  auto meetings = std::make_shared<std::vector<Meeting>>();
   for (const Op& op : ops) {
     if (op.comm != comm || op.stream != stream) die("a group of several communicators or streams");
-    keyed->emplace_back(op, key_of(op));
+    meetings->push_back(meeting_of(op));
   }
   const std::scoped_lock lock(comm->mutex);
   comm->asked = 0;
-  comm->later.emplace_back([comm, stream, keyed] {
+  comm->later.emplace_back([comm, stream, meetings] {
     ++comm->queued;
-    cuda_on_host::queue_blocking(stream, [comm, keyed] {
-      run(comm, *keyed);
+    cuda_on_host::queue_blocking(stream, [comm, meetings] {
+      run(comm, *meetings);
       --comm->queued;
     });
   });
@@ -240,44 +311,37 @@ ncclResult_t ncclGetVersion(int* version) {
   *version = NCCL_VERSION_CODE;
   return ncclSuccess;
 }
+/// The folder's name is the id.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  const std::scoped_lock lock(worlds_mutex);
-  ++last_world;
-  std::memcpy(id->internal, &last_world, sizeof last_world);
+  const char* const place = std::getenv("PSRING_TEST_FOLDER");
+  std::string folder = fs::path(place != nullptr ? place : "/dev/shm") / "psring-nccl-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr || folder.size() >= sizeof id->internal) die("no folder to meet in");
+  std::strcpy(id->internal, folder.c_str());
+  const std::scoped_lock lock(folders.mutex);
+  folders.all.emplace_back(folder);
   return ncclSuccess;
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config->blocking != 0) die("a communicator that blocks");
-  std::uint64_t number = 0;
-  std::memcpy(&number, id.internal, sizeof number);
-  const std::scoped_lock lock(worlds_mutex);
-  auto world = worlds[number].lock();
-  if (!world) worlds[number] = world = std::make_shared<World>();
-  *comm = new ncclOnHost;
-  (*comm)->world = world;
-  (*comm)->rank = rank;
-  const std::scoped_lock of_world(world->mutex);
-  world->ranks = static_cast<std::size_t>(ranks);
-  ++world->joined;
+  *comm = new ncclOnHost(id.internal, static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank));
+  (*comm)->world.tell("joined", (*comm)->rank);
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   *error = ncclInProgress;
-  {
-    const std::scoped_lock lock(comm->world->mutex);
-    if (comm->world->joined < comm->world->ranks) return ncclSuccess;
-    if (comm->finalized && comm->world->finalized < comm->world->ranks) return ncclSuccess;
-  }
   const std::scoped_lock lock(comm->mutex);
+  comm->joined = comm->joined || comm->world.all_told("joined");
+  if (!comm->joined) return ncclSuccess;
+  if (comm->finalized && !comm->world.all_told("finalized")) return ncclSuccess;
   if (!comm->later.empty() && ++comm->asked < 2) return ncclSuccess;
   for (const auto& work : std::exchange(comm->later, {})) work();
   *error = ncclSuccess;
   return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  const std::scoped_lock lock(comm->world->mutex);
+  const std::scoped_lock lock(comm->mutex);
   comm->finalized = true;
-  ++comm->world->finalized;
+  comm->world.tell("finalized", comm->rank);
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -299,40 +363,36 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0) return ncclInProgress;
   queue(std::exchange(group, {}));
-  for (ncclComm_t comm : aborted) {
-    comm->aborted = true;
-    { const std::scoped_lock lock(comm->world->mutex); }
-    comm->world->changed.notify_all();
-  }
+  for (ncclComm_t comm : aborted) comm->aborted = true;
   for (ncclComm_t comm : std::exchange(aborted, {}))
     while (comm->queued > 0) std::this_thread::yield();
   return ncclInProgress;
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
-  return tell({Op::Kind::all_reduce, from, to, count, type, op, 0, comm, stream});
+  return tell({{Call::Kind::all_reduce, count, type, op, 0}, from, to, 0, comm, stream});
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
-  return tell({Op::Kind::reduce_scatter, from, to, count, type, op, 0, comm, stream});
+  return tell({{Call::Kind::reduce_scatter, count, type, op, 0}, from, to, 0, comm, stream});
 }
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-  return tell({Op::Kind::all_gather, from, to, count, type, ncclSum, 0, comm, stream});
+  return tell({{Call::Kind::all_gather, count, type, ncclSum, 0}, from, to, 0, comm, stream});
 }
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  return tell({Op::Kind::reduce, from, to, count, type, op, root, comm, stream});
+  return tell({{Call::Kind::reduce, count, type, op, root}, from, to, 0, comm, stream});
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
-  return tell({Op::Kind::broadcast, from, to, count, type, ncclSum, root, comm, stream});
+  return tell({{Call::Kind::broadcast, count, type, ncclSum, root}, from, to, 0, comm, stream});
 }
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return tell({Op::Kind::send, from, nullptr, count, type, ncclSum, peer, comm, stream});
+  return tell({{Call::Kind::send, count, type, ncclSum, 0}, from, nullptr, peer, comm, stream});
 }
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return tell({Op::Kind::recv, nullptr, to, count, type, ncclSum, peer, comm, stream});
+  return tell({{Call::Kind::recv, count, type, ncclSum, 0}, nullptr, to, peer, comm, stream});
 }
