@@ -98,8 +98,10 @@ void add_memory(Summary& summary, const std::string& role, const Json& report, c
   }
 }
 
+/// With backup workers a slow one makes fewer steps than others.
 void add_worker(Summary& summary, const std::string& role, const Json& report) {
-  summary.steps = std::max(summary.steps, report.at("steps").get<std::uint64_t>());
+  const auto steps = report.at("steps").get<std::uint64_t>();
+  summary.steps = std::max(summary.steps, steps);
   summary.skipped_steps = report.at("skipped_steps").get<std::uint64_t>();
   const auto& step = report.at("step_s");
   if (step.at("median").get<double>() >= summary.step_seconds) {
@@ -115,9 +117,8 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
     summary.predicted_exposed_seconds =
         std::max(summary.predicted_exposed_seconds.value_or(0), predicted["exposed_comm_s"].get<double>());
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(report));
-  summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", summary.steps)});
-  summary.bytes.push_back(
-      {role, "received", payload(report, "received"), predicted(report, "worker_receives", summary.steps)});
+  summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", steps)});
+  summary.bytes.push_back({role, "received", payload(report, "received"), predicted(report, "worker_receives", steps)});
   add_memory(summary, role, report, report, "worker_memory");
 }
 
@@ -297,8 +298,19 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   }
   if (last.contains("predicted")) summary.same_bits = last["predicted"].value("same_bits", true);
   if (summary.workers < job.workers) summary.same_bits = false;  // sums of other parts
-  ByteCheck received{"servers", "received", 0, predicted(last, "server_receives", summary.steps)};
-  ByteCheck sent{"servers", "sent", 0, predicted(last, "server_sends", summary.steps)};
+  // As many steps of all workers; or, where they made different numbers of them, what each of them sends and receives.
+  const bool alike = std::ranges::all_of(
+      roles, [&](const Json& report) { return report.at("steps").get<std::uint64_t>() == summary.steps; });
+  const auto of_servers = [&](const char* what, std::string_view workers) {
+    if (alike) return predicted(last, what, summary.steps);
+    std::optional<std::uint64_t> sum = 0;
+    for (const ByteCheck& check : summary.bytes)
+      if (check.direction == workers)
+        sum = sum && check.predicted ? std::optional(*sum + *check.predicted) : std::nullopt;
+    return sum;
+  };
+  ByteCheck received{"servers", "received", 0, of_servers("server_receives", "sent")};
+  ByteCheck sent{"servers", "sent", 0, of_servers("server_sends", "received")};
   ByteCheck replicated{"servers", "replicated", 0, predicted(last, "server_replicates", summary.steps)};
   for (std::size_t rank = 0; rank < job.servers; ++rank) {
     if (summary.losses > 0 && !fs::exists(folder / "reports" / fmt::format("server-{}.json", rank)))

@@ -190,6 +190,25 @@ class Colocated(ProgramTest):
         self.assertIn("through this process's own memory", (self.folder / "run" / "logs" / "worker-1.log").read_text())
 
 
+class Asynchrony(ProgramTest):
+    """assert_done: bytes and memory are as predicted."""
+
+    def test_who_makes_fewer_steps_moves_fewer_bytes(self):
+        for fault in ("slow:worker:2=8x", "slow:worker:0=8x"):
+            with self.subTest(fault):
+                out = self.folder / fault.replace(":", "-")
+                self.assert_done(self.train(*TINY, "--strategy", "ps", "--workers", 3, "--servers", 2, "--backup-workers", 1,
+                                            "--compute", "sleep:2ms", "--steps", 40, "--fault", fault, "--out", out))
+                roles = json.loads((out / "summary.json").read_text())["roles"]
+                made = [roles[f"worker {rank}"]["steps"] for rank in range(3)]
+                self.assertLess(min(made), max(made))
+
+    def test_workers_that_clip_what_they_push(self):
+        for strategy in ("ps-ssp", "ps-async"):
+            with self.subTest(strategy):
+                self.assert_done(self.train(*TINY, "--strategy", strategy, "--workers", 2, "--steps", 20, "--clip-norm", 1))
+
+
 class ShardGroups(ProgramTest):
     def test_groups_side_by_side(self):
         """Over links of which one ends before the other: all are waited for."""

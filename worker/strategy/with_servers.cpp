@@ -158,8 +158,8 @@ Prediction WithServers::predict_step(std::uint64_t pulled) const {
 std::map<Category, std::uint64_t> WithServers::server_memory() const {
   const std::size_t servers = context_.layout.owners;
   const OptimizerPlan& plan = context_.optimizer;
-  const bool whole =
-      context_.layout.pushes > 1 || plan.clip_norm > 0 || plan.loss_scaler.active() || plan.rule->layerwise();
+  const bool clips = plan.clip_norm > 0 && !context_.consistency.each_push_updates;
+  const bool whole = context_.layout.pushes > 1 || clips || plan.loss_scaler.active() || plan.rule->layerwise();
   std::map<Category, std::uint64_t> memory = memory_formula(context_, {servers, whole ? servers : 0, servers});
   memory[Category::parameters] += trained_parameter_bytes() / servers;
   const bool apart = context_.layout.parameter_type != DType::f32 && plan.master_copy;
