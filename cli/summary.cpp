@@ -122,14 +122,26 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
   add_memory(summary, role, report, report, "worker_memory");
 }
 
-/// A server in a worker's process: that worker's row is the process's, both roles together.
-void add_guest(Summary& summary, const std::string& worker, const Json& worker_report, const Json& report) {
+/// A server in a worker's process: that worker's row is the process's, both roles together. What it is said to move in
+/// a step is of steps of the others, each alike.
+void add_guest(Summary& summary, const std::string& worker, const Json& roles, const Json& report) {
+  std::uint64_t others = 0;
+  std::uint64_t steps = 0;
+  for (const auto& [role, of] : roles.items())
+    if (role.starts_with("worker ") && role != worker) {
+      ++others;
+      steps += of.at("steps").get<std::uint64_t>();
+    }
+  const Json& worker_report = roles.at(worker);
   for (ByteCheck& check : summary.bytes) {
     if (check.role != worker) continue;
     const bool sent = check.direction == "sent";
-    const auto more = predicted(worker_report, sent ? "own_server_sends" : "own_server_receives", summary.steps);
+    const auto a_step = predicted(worker_report, sent ? "own_server_sends" : "own_server_receives", 1);
     check.measured += payload(report, check.direction);
-    check.predicted = check.predicted && more ? std::optional(*check.predicted + *more) : std::nullopt;
+    if (!a_step)
+      check.predicted.reset();
+    else if (check.predicted && others > 0)
+      *check.predicted += *a_step * steps / others;
   }
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(worker_report) + booked_peak(report));
 }
@@ -323,7 +335,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     add_memory(summary, fmt::format("server {}", rank), report, last, "server_memory");
     add_staleness(summary, report);
     if (const std::string host = fmt::format("worker {}", rank); job.placement == "colocated")
-      add_guest(summary, host, roles.at(host), report);
+      add_guest(summary, host, roles, report);
     roles[fmt::format("server {}", rank)] = report;
   }
   summary.system_memory = read_system_memory(folder / "memory.jsonl");

@@ -104,7 +104,7 @@ class ServerLife {
         .consistency = parse_consistency(job_.consistency, job_.backup_workers),
         .remedy = parse_remedy(job_.remedy),
         .memory_bytes = host_memory_bytes(),
-        .saves = !job_.checkpoint_folder().empty(),
+        .save_every = job_.checkpoint_every,
         .device = device_.get()};
     begin_from_checkpoint(job_, options);
     // Shared as make_shard says; its device goes after it.

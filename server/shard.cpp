@@ -505,7 +505,7 @@ void Shard::on_save(const FrameHeader& header) {
   check_worker(header);
   if (header.sender_rank != 0) fail(ErrorKind::protocol, "worker 0 says when to save");
   if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
-  if (!options_.saves || (options_.optimizer == nullptr && header.version == 0))
+  if (options_.save_every == 0 || (options_.optimizer == nullptr && header.version == 0))
     fail(ErrorKind::protocol, "there is nothing to save here");
   if (header.version >= options_.workers)
     fail(ErrorKind::protocol, "a save that waits for {} other workers of {}", header.version, options_.workers);
@@ -516,7 +516,7 @@ void Shard::on_save(const FrameHeader& header) {
 
 void Shard::on_saved(const FrameHeader& header) {
   check_worker(header);
-  if (!options_.saves || header.sender_rank == 0) fail(ErrorKind::protocol, "nobody asked for what is saved");
+  if (options_.save_every == 0 || header.sender_rank == 0) fail(ErrorKind::protocol, "nobody asked for what is saved");
   written_[header.sender_rank] = header.step;
 }
 
@@ -597,8 +597,18 @@ void Shard::apply(const Slot& slot, Range part, ConstElements gradient, Elements
 }
 
 bool Shard::micro_complete(const Slot& slot) const {
+  if (slot.micro >= slot.pushes.size()) return false;
+  const Slot::Pushed& pushed = slot.pushes[slot.micro];
   const std::size_t all = options_.pushers > 0 ? options_.pushers : options_.workers;
-  return slot.micro < slot.pushes.size() && options_.consistency.update_due(slot.pushes[slot.micro].count, all);
+  if (!options_.consistency.update_due(pushed.count, all)) return false;
+  return !kept_for_checkpoint(slot.version) || pushed.by_worker[0].has_value();
+}
+
+/// Where updates do not wait for all, none is made of a version that is to be saved before worker 0 has saved it: then
+/// it pushes.
+bool Shard::kept_for_checkpoint(std::uint64_t version) const {
+  return options_.consistency.backups > 0 && options_.save_every > 0 && version > options_.first_version &&
+         version % options_.save_every == 0;
 }
 
 /// The pushes of a micro-batch are all there: takes them, and those of later ones that are all there, too. With the

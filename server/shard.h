@@ -51,8 +51,8 @@ struct ShardOptions {
   std::uint64_t first_version = 0;                  ///< that the job begins with
   /// What it begins with, of an array (optim/checkpoint_shard.h) of a unit's range; null: as the layout says.
   std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
-  bool saves = false;        ///< it may be asked for its part of checkpoints
-  Device* device = nullptr;  ///< that adds up and updates (DeviceUpdates); null: the host
+  std::uint64_t save_every = 0;  ///< steps after which it is asked for its part of a checkpoint; 0: it is not
+  Device* device = nullptr;      ///< that adds up and updates (DeviceUpdates); null: the host
 };
 
 /// One server's ranges of all units: parameters in two versions, optimizer state, clocks, and the
@@ -169,6 +169,7 @@ class Shard {
   static void wait(Slot& slot, Waiter waiter);
   static void forget_pushes(Slot& slot);
   bool micro_complete(const Slot& slot) const;
+  bool kept_for_checkpoint(std::uint64_t version) const;
   void complete(Slot& slot, std::vector<net::Outgoing>& replies);
   void count_push(Slot& slot, std::size_t worker);
   std::uint64_t slowest(const Slot& slot) const;

@@ -57,7 +57,7 @@ TEST_CASE("what was saved is where other shards begin, and they go on alike") {
   const auto clip = GENERATE(values({0.0, 0.5}));
   const auto optimizer = GENERATE(values<std::string>({"sgd", "momentum", "adamw", "lamb"}));
   CAPTURE(clip, optimizer);
-  ShardRules rules{.servers = 3, .workers = 2, .optimizer = optimizer, .clip_norm = clip, .saves = true};
+  ShardRules rules{.servers = 3, .workers = 2, .optimizer = optimizer, .clip_norm = clip, .save_every = 1};
   ShardCluster first(rules);
   const Layout layout = test::small_layout(3);
   first.open(layout);
@@ -100,7 +100,7 @@ TEST_CASE("what was saved is where other shards begin, and they go on alike") {
 }
 
 TEST_CASE("a save waits for its version, and is answered once it is on the disk") {
-  ShardCluster cluster({.servers = 2, .workers = 2, .optimizer = "momentum", .saves = true});
+  ShardCluster cluster({.servers = 2, .workers = 2, .optimizer = "momentum", .save_every = 1});
   const Layout layout = test::small_layout(2);
   cluster.open(layout);
   const auto pushed = gradients(layout, 2, 1);
@@ -130,7 +130,7 @@ TEST_CASE("a save waits for its version, and is answered once it is on the disk"
 TEST_CASE("a save waits for what so many other workers write") {
   const bool applies = GENERATE(true, false);
   CAPTURE(applies);
-  ShardCluster cluster({.workers = 3, .optimizer = applies ? "momentum" : "", .saves = true});
+  ShardCluster cluster({.workers = 3, .optimizer = applies ? "momentum" : "", .save_every = 1});
   const Layout layout = test::small_layout(1);
   cluster.open(layout);
   cluster.step(layout, 0, gradients(layout, 3, 1));
@@ -164,7 +164,7 @@ TEST_CASE("a save waits for what so many other workers write") {
 
 TEST_CASE("who may not ask, and what cannot be saved") {
   const Layout layout = test::small_layout(1);
-  ShardCluster cluster({.workers = 2, .saves = true});
+  ShardCluster cluster({.workers = 2, .save_every = 1});
   check_failed(cluster.send(0, save_frame(0, 0)), "before any layout");
   cluster.open(layout);
   check_failed(cluster.send(0, save_frame(1, 0)), "worker 0 says when to save");
@@ -175,7 +175,7 @@ TEST_CASE("who may not ask, and what cannot be saved") {
   ShardCluster without({.workers = 1});
   without.open(layout);
   check_failed(without.send(0, save_frame(0, 0)), "nothing to save here");
-  ShardCluster means({.workers = 1, .optimizer = "", .saves = true});
+  ShardCluster means({.workers = 1, .optimizer = "", .save_every = 1});
   means.open(layout);
   check_failed(means.send(0, save_frame(0, 0)), "nothing to save here");
 }

@@ -27,7 +27,7 @@ struct Consistency {
 
   /// May an update be made, now that `pushed` of `workers` have pushed for it?
   bool update_due(std::size_t pushed, std::size_t workers) const {
-    return each_push_updates ? pushed > 0 : pushed + backups == workers;
+    return each_push_updates ? pushed > 0 : pushed + backups >= workers;
   }
   /// Is a pull answered with the very version that it names, which two shards then have alike?
   bool exact() const { return !each_push_updates && backups == 0; }

@@ -16,7 +16,12 @@ test::ShardRules rules_of(std::size_t which) {
       {.servers = 1, .workers = kWorkers, .memory_bytes = 1 << 20},
       {.servers = 2, .workers = kWorkers, .optimizer = "", .memory_bytes = 1 << 20},
       {.servers = 3, .workers = kWorkers, .optimizer = "adam", .clip_norm = 1, .memory_bytes = 1 << 20},
-      {.servers = 3, .workers = kWorkers, .optimizer = "lamb", .clip_norm = 1, .memory_bytes = 1 << 20, .saves = true}};
+      {.servers = 3,
+       .workers = kWorkers,
+       .optimizer = "lamb",
+       .clip_norm = 1,
+       .memory_bytes = 1 << 20,
+       .save_every = 1}};
   return all[which % std::size(all)];
 }
 

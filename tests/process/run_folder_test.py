@@ -202,6 +202,22 @@ class Asynchrony(ProgramTest):
                 roles = json.loads((out / "summary.json").read_text())["roles"]
                 made = [roles[f"worker {rank}"]["steps"] for rank in range(3)]
                 self.assertLess(min(made), max(made))
+        for rank in (0, 2):
+            with self.subTest(colocated=rank):
+                self.assert_done(self.train(*TINY, "--strategy", "ps-colocated", "--workers", 3, "--backup-workers", 1,
+                                            "--compute", "sleep:2ms", "--steps", 40, "--fault", f"slow:worker:{rank}=8x"))
+
+    def test_the_slowest_may_be_who_saves(self):
+        out = self.folder / "saved"
+        self.assert_done(self.train(*TINY, "--strategy", "ps", "--workers", 3, "--servers", 2, "--backup-workers", 1,
+                                    "--steps", 40, "--checkpoint-every", 4, "--checkpoint-keep", 0,
+                                    "--fault", "slow:worker:0=20x", "--out", out))
+        saved = sorted(int(each.name.split("-")[-1]) for each in (out / "checkpoints").iterdir())
+        self.assertEqual(saved, list(range(4, 41, 4)))
+
+    def test_one_worker_s_residual_is_saved_without_servers_that_have_none(self):
+        self.assert_done(self.train(*TINY, "--strategy", "dp", "--workers", 1, "--compress", "top-k", "--steps", 8,
+                                    "--checkpoint-every", 4))
 
     def test_workers_that_clip_what_they_push(self):
         for strategy in ("ps-ssp", "ps-async"):

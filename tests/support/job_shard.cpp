@@ -27,7 +27,7 @@ JobShard::JobShard(const worker::TrainSetup& setup, const Registry<server::Aggre
              .seed = job.seed,
              .consistency = parse_consistency(job.consistency, job.backup_workers),
              .remedy = parse_remedy(job.remedy),
-             .saves = !job.checkpoint_folder().empty()};
+             .save_every = job.checkpoint_every};
   server::begin_from_checkpoint(job, options);
 }
 

@@ -116,7 +116,7 @@ std::unique_ptr<server::Shard> ShardCluster::make_shard(std::size_t rank) const 
                                      .memory_bytes = rules.memory_bytes,
                                      .first_version = rules.first_version,
                                      .saved = rules.saved,
-                                     .saves = rules.saves};
+                                     .save_every = rules.save_every};
   return std::make_unique<server::Shard>(options, rules_->parallel, rules_->memory);
 }
 

@@ -47,7 +47,7 @@ struct ShardRules {
   std::size_t memory_bytes = std::size_t{64} << 20;
   std::uint64_t first_version = 0;
   std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
-  bool saves = false;
+  std::uint64_t save_every = 0;
   std::string consistency = "bsp";
   std::size_t backups = 0;
   std::string remedy = "none";

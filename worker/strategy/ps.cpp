@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
 #include <psring/optim/device_applier.h>
@@ -133,7 +135,8 @@ class OptimizerOnWorker final : public ParameterServer {
     return optimizer_.save(0, 1, [this](UnitId unit, Range) { return ConstElements(buffers(unit).parameters); });
   }
   void wait_saved(std::uint64_t step) override {
-    if (!context_.keepers.empty()) WithServers::wait_saved(step);
+    const bool others = std::ranges::any_of(context_.keepers, [](std::size_t keeper) { return keeper != 0; });
+    if (others) WithServers::wait_saved(step);
   }
 
  private:
