@@ -15,6 +15,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/fd.h
   common/base/file.h
   common/base/half.h
+  common/base/host_device.h
   common/base/layout.h
   common/base/memory_ledger.h
   common/base/pieces.h

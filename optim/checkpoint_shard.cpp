@@ -54,7 +54,8 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
       if (held.empty()) continue;
       Json checksums = Json::array();
       for_each_block(held, [&](Range block) {
-        const ConstElements values = part.values.subspan(block.begin - part.range.begin, block.size());
+        const OnHost host(part.values.subspan(block.begin - part.range.begin, block.size()));
+        const ConstElements values = host.values();
         widened.resize(values.type() == DType::f32 ? 0 : values.size());
         if (!widened.empty()) widen(values, widened);
         const std::span<const std::byte> bytes = widened.empty() ? values.bytes() : std::as_bytes(std::span(widened));

@@ -3,11 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define PSRING_HOST_DEVICE __host__ __device__
-#else
-#define PSRING_HOST_DEVICE
-#endif
+#include <psring/common/base/host_device.h>
 
 namespace psring::optim {
 

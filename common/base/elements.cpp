@@ -1,4 +1,5 @@
 #include <cstring>
+#include <functional>
 
 #include <psring/common/base/elements.h>
 
@@ -6,6 +7,20 @@ namespace psring {
 namespace {
 
 void check_sizes(std::size_t from, std::size_t to) { check(from == to, "{} elements into {}", from, to); }
+
+/// into = with(into, values), in f32, rounded once.
+void combine(Elements into, ConstElements values, auto with) {
+  for_each_widened(values, [&](std::span<const float> part, Range range) {
+    for_each_widened(into.part(range), [&](std::span<const float> before, Range block) {
+      float after[kElementsBlock];
+      for (std::size_t begin = block.begin; begin < block.end; begin += kElementsBlock) {  // once, but for f32
+        const Range now{begin, std::min(begin + kElementsBlock, block.end)};
+        for (std::size_t i = now.begin; i < now.end; ++i) after[i - begin] = with(before[i - block.begin], part[i]);
+        narrow({after, now.size()}, into.part(range).part(now));
+      }
+    });
+  });
+}
 
 [[noreturn]] void fail_type(DType type) { fail(ErrorKind::bug, "no elements are of type {}", name_of(type)); }
 
@@ -85,16 +100,13 @@ void multiply(Elements values, float factor) {
 void add(Elements sum, ConstElements values) {
   check_sizes(values.size(), sum.size());
   if (sum.processor() != nullptr) return sum.processor()->add(sum, values);
-  for_each_widened(values, [&](std::span<const float> part, Range range) {
-    for_each_widened(sum.part(range), [&](std::span<const float> before, Range block) {
-      float after[kElementsBlock];
-      for (std::size_t begin = block.begin; begin < block.end; begin += kElementsBlock) {  // once, but for f32
-        const Range now{begin, std::min(begin + kElementsBlock, block.end)};
-        for (std::size_t i = now.begin; i < now.end; ++i) after[i - begin] = before[i - block.begin] + part[i];
-        narrow({after, now.size()}, sum.part(range).part(now));
-      }
-    });
-  });
+  combine(sum, values, std::plus<>());
+}
+
+void subtract(Elements from, ConstElements values) {
+  check_sizes(values.size(), from.size());
+  if (from.processor() != nullptr) return from.processor()->subtract(from, values);
+  combine(from, values, std::minus<>());
 }
 
 }  // namespace psring

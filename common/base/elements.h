@@ -23,7 +23,7 @@ inline constexpr DType kDTypeOf<BFloat16> = DType::bf16;
 class Processor;
 
 /// Numbers of f32, f16 or bf16, one after the other, borrowed: parameters and gradients, in the type that they are kept
-/// and sent in. Arithmetic happens in f32, by the processor whose memory they lie in.
+/// and sent in. Arithmetic happens in f32, by the processor whose memory they lie in. Of u8: bytes, which are copied.
 template <class Byte>
 class BasicElements {
  public:
@@ -38,6 +38,10 @@ class BasicElements {
       : data_(reinterpret_cast<Byte*>(values.data())), size_(values.size()) {}
   BasicElements(std::conditional_t<std::is_const_v<Byte>, const std::vector<float>, std::vector<float>>& values)
       : BasicElements(std::span<Float>(values)) {}
+  /// Of u8: what others make of numbers.
+  template <class T>
+  requires(std::is_convertible_v<T*, Byte*>) BasicElements(std::span<T> bytes)
+      : data_(bytes.data()), size_(bytes.size()), type_(DType::u8) {}
   operator BasicElements<const std::byte>() const { return {data_, size_, type_, processor_}; }
 
   Byte* data() const { return data_; }
@@ -89,6 +93,7 @@ class Processor {
   /// As the functions of these names; all of it here.
   virtual void multiply(Elements values, float factor) = 0;
   virtual void add(Elements sum, ConstElements values) = 0;
+  virtual void subtract(Elements from, ConstElements values) = 0;
   virtual void round(DType type, Elements values) = 0;
   virtual void clear(Elements values) = 0;
 };
@@ -108,6 +113,8 @@ void clear(Elements values);
 void multiply(Elements values, float factor);
 /// sum = sum + values, in f32, rounded once. Equal sizes.
 void add(Elements sum, ConstElements values);
+/// from = from - values, alike.
+void subtract(Elements from, ConstElements values);
 
 /// Elements where the host can read them: themselves, or a copy of a device's.
 class OnHost {

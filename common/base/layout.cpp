@@ -84,10 +84,10 @@ void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::sp
   }
 }
 
-void clear_padding(const UnitLayout& unit, Range range, std::span<float> values) {
+void clear_padding(const UnitLayout& unit, Range range, Elements values) {
   const auto clear = [&](Range gap) {
     const Range here = gap.intersect(range);
-    if (!here.empty()) std::ranges::fill(values.subspan(here.begin - range.begin, here.size()), 0.0F);
+    if (!here.empty()) psring::clear(values.subspan(here.begin - range.begin, here.size()));
   };
   std::size_t end = 0;
   for (const TensorSlot& tensor : unit.tensors) {

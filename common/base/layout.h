@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/dtype.h>
+#include <psring/common/base/elements.h>
 #include <psring/common/base/range.h>
 
 namespace psring {
@@ -88,6 +89,6 @@ Layout make_layout(std::vector<UnitSpec> units, std::size_t owners);
 void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::span<float> out);
 
 /// Makes what lies between tensors zero. `values`: elements `range` of the unit.
-void clear_padding(const UnitLayout& unit, Range range, std::span<float> values);
+void clear_padding(const UnitLayout& unit, Range range, Elements values);
 
 }  // namespace psring

@@ -20,7 +20,7 @@ enum class Purpose : std::uint32_t {
 
 /// Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel Random Numbers: As Easy as
 /// 1, 2, 3", SC 2011): the value depends on nothing but the key and the index, so any range of a
-/// tensor can be generated anywhere, in any order, with the same bits.
+/// tensor can be generated anywhere, in any order, with the same bits. What is constexpr a GPU's kernels call, too.
 class CounterRng {
  public:
   struct Key {
@@ -32,11 +32,30 @@ class CounterRng {
     std::uint16_t rank = 0;
   };
 
-  explicit CounterRng(const Key& key);
+  explicit constexpr CounterRng(const Key& key)
+      : key_{static_cast<std::uint32_t>(key.seed),
+             static_cast<std::uint32_t>(key.seed >> 32) ^ (static_cast<std::uint32_t>(key.purpose) << 24)},
+        counter_{0, key.tensor, key.step, std::uint32_t{key.micro} << 16 | key.rank} {}
 
   /// Four independent uniform 32-bit words.
-  std::array<std::uint32_t, 4> block(std::uint32_t index) const;
-  std::uint32_t bits(std::uint64_t index) const;
+  constexpr std::array<std::uint32_t, 4> block(std::uint32_t index) const {
+    std::array<std::uint32_t, 4> c = counter_;
+    c[0] = index;
+    std::uint32_t k0 = key_[0];
+    std::uint32_t k1 = key_[1];
+    for (int i = 0; i < 10; ++i) {
+      const std::uint64_t p0 = std::uint64_t{0xD2511F53} * c[0];
+      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57} * c[2];
+      c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<std::uint32_t>(p1),
+           static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<std::uint32_t>(p0)};
+      k0 += 0x9E3779B9;
+      k1 += 0xBB67AE85;
+    }
+    return c;
+  }
+  constexpr std::uint32_t bits(std::uint64_t index) const {
+    return block(static_cast<std::uint32_t>(index / 4))[index % 4];
+  }
   /// Uniform in [0, 1), a multiple of 2^-24.
   float uniform(std::uint64_t index) const;
   /// Standard normal, by Box and Muller.

@@ -244,6 +244,7 @@ class CudaDevice final : public Device, public TensorKernels {
   }
   void multiply(Elements values, float factor) override { call("multiply", &cuda::multiply, values, factor); }
   void add(Elements sum, ConstElements values) override { call("add", &cuda::add, sum, values); }
+  void subtract(Elements from, ConstElements values) override { call("subtract", &cuda::subtract, from, values); }
   void round(DType type, Elements values) override {
     if (type != values.type()) call("round", &round_values, type, values);
   }

@@ -26,6 +26,9 @@ struct Times {
 struct Plus {
   __device__ float operator()(float x, float y) const { return x + y; }
 };
+struct Minus {
+  __device__ float operator()(float x, float y) const { return x - y; }
+};
 struct Rounded {
   DType type;
   __device__ float operator()(float x, float) const { return rounded(type, x); }
@@ -75,6 +78,9 @@ cudaError_t multiply(const Queue& queue, Elements values, float factor) {
   return map(queue, values, {}, values, Times{factor});
 }
 cudaError_t add(const Queue& queue, Elements sum, ConstElements values) { return map(queue, sum, values, sum, Plus{}); }
+cudaError_t subtract(const Queue& queue, Elements from, ConstElements values) {
+  return map(queue, from, values, from, Minus{});
+}
 cudaError_t round_values(const Queue& queue, DType type, Elements values) {
   return map(queue, values, {}, values, Rounded{type});
 }

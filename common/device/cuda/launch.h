@@ -24,6 +24,7 @@ struct Queue {
 cudaError_t convert(const Queue& queue, ConstElements from, Elements to);
 cudaError_t multiply(const Queue& queue, Elements values, float factor);
 cudaError_t add(const Queue& queue, Elements sum, ConstElements values);
+cudaError_t subtract(const Queue& queue, Elements from, ConstElements values);
 cudaError_t round_values(const Queue& queue, DType type, Elements values);
 
 cudaError_t gelu(const Queue& queue, ConstElements x, Elements y);

@@ -35,4 +35,26 @@ __device__ T block_reduce(T value, T nothing, T* room, Combine combine) {
   return warp_reduce(value, combine);
 }
 
+/// What the threads before this one give, added up; `all`: what all of them do. `room`: as above, but may be used again
+/// at once.
+template <class T>
+__device__ T block_sum_before(T value, T* room, T& all) {
+  const unsigned lane = threadIdx.x % kWarp;
+  T sum = value;
+  for (unsigned below = 1; below < kWarp; below *= 2) {
+    const T of_below = __shfl_up_sync(kAllLanes, sum, below);
+    if (lane >= below) sum += of_below;
+  }
+  if (lane == kWarp - 1) room[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  T before = sum - value;
+  all = 0;
+  for (unsigned warp = 0; warp < blockDim.x / kWarp; ++warp) {
+    if (warp < threadIdx.x / kWarp) before += room[warp];
+    all += room[warp];
+  }
+  __syncthreads();
+  return before;
+}
+
 }  // namespace psring::cuda
