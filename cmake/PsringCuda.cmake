@@ -20,6 +20,8 @@ set(PSRING_CUDA_SOURCES
   common/device/cuda/rows.cu
   optim/cuda/applier.cpp
   optim/cuda/apply.cu
+  optim/cuda/codec.cpp
+  optim/cuda/compress.cu
   ring/cuda/communicator.cpp
   ring/cuda/nccl_group.cpp
   ring/cuda/watchdog.cpp)

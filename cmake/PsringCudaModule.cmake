@@ -11,6 +11,6 @@ target_link_libraries(psring_cuda PRIVATE psring_flags psring::optim psring::rin
 target_compile_definitions(psring_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 target_compile_options(psring_cuda PRIVATE 
   "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--Werror=all-warnings;-diag-suppress=554;--expt-relaxed-constexpr>")
-# Updates have the host's bits.
-set_source_files_properties(${PROJECT_SOURCE_DIR}/optim/cuda/apply.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
+# Updates and codecs have the host's bits.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/optim/cuda/apply.cu ${PROJECT_SOURCE_DIR}/optim/cuda/compress.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 install(TARGETS psring_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -3,10 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 
+#include <psring/common/base/elements.h>
 #include <psring/common/net/frame.h>
+
+namespace psring {
+class Device;
+class MemoryLedger;
+}  // namespace psring
 
 namespace psring::optim {
 
@@ -20,7 +25,8 @@ struct GradientId {
   std::size_t worker = 0;
 };
 
-/// How a range of a gradient is written in fewer bytes, and what is read of them again. Stateless.
+/// How a range of a gradient is written in fewer bytes, and what is read of them again. Stateless. Values are f32,
+/// bytes elements of u8; both lie where the codec works.
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -28,9 +34,9 @@ class Codec {
   /// That so many elements take.
   virtual std::size_t bytes(std::size_t elements) const = 0;
   /// REQUIRES: out.size() == bytes(values.size()).
-  virtual void encode(std::span<const float> values, const GradientId& id, std::span<std::byte> out) const = 0;
+  virtual void encode(ConstElements values, const GradientId& id, Elements out) const = 0;
   /// Throws protocol where no values give these bytes.
-  virtual void decode(std::span<const std::byte> bytes, const GradientId& id, std::span<float> out) const = 0;
+  virtual void decode(ConstElements bytes, const GradientId& id, Elements out) const = 0;
 };
 
 /// --compress:
@@ -44,5 +50,11 @@ class Codec {
 /// R is 0.01 where nothing is said. Without error feedback random-k's values are divided by R, so that they are right
 /// on average. Throws usage.
 std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback);
+
+/// The same in a device's memory, with the host's bits but for those of a NaN: queued there. Values begin on multiples
+/// of 16 bytes, bytes on multiples of 4. Nobody has waited for bytes that are read, so what no values give goes unseen;
+/// it is written nowhere but into `out`. What kernels need of their own is booked as activations.
+std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device,
+                                         MemoryLedger& ledger);
 
 }  // namespace psring::optim

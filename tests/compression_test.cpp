@@ -20,9 +20,9 @@ constexpr const char* kCodecs[] = {"bf16", "int8", "sign", "top-k:ratio=0.05", "
 std::vector<float> there_and_back(const optim::Codec& codec, const std::vector<float>& values,
                                   const optim::GradientId& id = {}) {
   std::vector<std::byte> bytes(codec.bytes(values.size()));
-  codec.encode(values, id, bytes);
+  codec.encode(values, id, std::span(bytes));
   std::vector<float> read(values.size(), 77);
-  codec.decode(bytes, id, read);
+  codec.decode(std::span(bytes), id, read);
   return read;
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("bytes that no values give are refused") {
   std::vector<float> out(100);
   const auto places = [&](std::uint32_t a, std::uint32_t b) {
     const std::uint32_t words[4] = {a, 0x3f800000, b, 0x3f800000};
-    return error_of([&] { codec->decode(std::as_bytes(std::span(words)), {}, out); });
+    return error_of([&] { codec->decode(std::span<const std::byte>(std::as_bytes(std::span(words))), {}, out); });
   };
   CHECK(places(3, 99) == "none");
   for (const auto& [a, b] : {std::pair{3, 100}, {3, 3}, {4, 3}, {-1, 3}})
@@ -190,7 +190,7 @@ TEST_CASE("with error feedback nothing is lost: what was sent and what is kept a
     const auto codec = optim::make_codec(text, true);
     worker::Compressor compressor(*codec, true, layout, {{0, {0, 512}}}, 1, 0, ledger);
     CHECK(ledger.peak_bytes(Category::optimizer) == 512 * 4);
-    CHECK(ledger.peak_bytes(Category::communication) == codec->bytes(512));
+    CHECK(ledger.peak_bytes(Category::communication) == codec->bytes(512) + 512 * 4);  // and what is read of it again
     std::vector<double> given(512);
     std::vector<double> sent(512);
     for (std::uint64_t step = 0; step < 200; ++step) {

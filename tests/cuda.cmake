@@ -12,8 +12,9 @@ target_include_directories(psring_cuda_on_host BEFORE PRIVATE support/cuda_on_ho
 target_include_directories(psring_cuda_on_host PRIVATE ${PSRING_LINK_DIR})
 target_link_libraries(psring_cuda_on_host PRIVATE psring_flags fmt::fmt)
 
-psring_test(cuda_test LABELS unit LINKS psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
-psring_test(nccl_group_test LABELS unit LINKS psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
+psring_test(cuda_test LABELS unit LINKS psring::optim psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
+psring_test(nccl_group_test LABELS unit LINKS psring::optim psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
+psring_test(device_codec_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 psring_test(device_training_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 
 psring_test(device_exchange_test LABELS exchange SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> support/in_process_job.cpp
@@ -34,6 +35,7 @@ function(psring_gpu_test name)
 endfunction()
 if(PSRING_CUDA_FOUND)
   psring_gpu_test(cuda_gpu_test SOURCES cuda_test.cpp LINKS psring::common)
+  psring_gpu_test(device_codec_gpu_test SOURCES device_codec_test.cpp LINKS psring::worker)
   psring_gpu_test(device_training_gpu_test SOURCES device_training_test.cpp LINKS psring::worker)
   psring_process_test(gpu_job_test LABELS gpu)
   set_tests_properties(gpu_job_test PROPERTIES TIMEOUT 900 RUN_SERIAL ON)

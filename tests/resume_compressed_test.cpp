@@ -151,7 +151,7 @@ TEST_CASE("by whichever workers a run is continued, what was left to add to thei
     for (std::size_t rank = 0; rank < now.workers; ++rank) {
       worker::Compressor compressor(*codec, true, layout, {{unit, {0, values.size()}}}, 1, rank, ledger);
       worker::restore_residual(saved, setup, now.keepers, rank, compressor);
-      const std::span<const float> residual = compressor.residual(unit);
+      const std::span<const float> residual = compressor.residual(unit).as<float>();
       const bool keeps = std::ranges::count(now.keepers, rank) > 0;
       CHECK(std::ranges::any_of(residual, [](float value) { return value != 0; }) == keeps);
       if (same && keeps) {

@@ -88,19 +88,21 @@ void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, s
   const auto part = static_cast<float>(now / (workers->second * static_cast<double>(keepers.size())));
   std::vector<float> values;
   for (const UnitId unit : setup.layout().trained()) {
-    const std::span<float> out = compressor.residual(unit);
+    const Elements out = compressor.residual(unit);
+    std::vector<float> left(out.size());
     const auto read = [&](std::size_t keeper, std::span<float> into) {
       saved.read(setup.layout().units[unit], {0, into.size()}, optim::residual_array(keeper), into);
     };
     if (own) {
-      read(rank, out);
-      continue;
+      read(rank, left);
+    } else {
+      values.resize(left.size());
+      for (const std::size_t keeper : kept) {
+        read(keeper, values);
+        for (std::size_t i = 0; i < left.size(); ++i) left[i] += part * values[i];
+      }
     }
-    values.resize(out.size());
-    for (const std::size_t keeper : kept) {
-      read(keeper, values);
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] += part * values[i];
-    }
+    copy(ConstElements(left), out);
   }
 }
 
@@ -132,7 +134,7 @@ void Checkpoints::save(std::uint64_t step) {
     parts.push_back({&setup_.buffers(), {0, buffers_.size()}, optim::kValues, buffers_});
   if (std::ranges::count(keepers_, rank_) > 0)
     for (const UnitId unit : setup_.layout().trained()) {
-      const std::span<const float> values = compressor_->residual(unit);
+      const Elements values = compressor_->residual(unit);
       parts.push_back({&setup_.layout().units[unit], {0, values.size()}, optim::residual_array(rank_), values});
     }
   if (!parts.empty())

@@ -6,22 +6,27 @@
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
+#include <psring/optim/compression.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/worker/client_protocol.h>
-#include <psring/worker/compressor.h>
 
 namespace psring::worker {
 
 using net::FrameHeader;
 using net::FrameType;
 
-ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner, Compressor* compressor)
-    : layout_(std::move(layout)), mark_(std::move(mark)), compressor_(compressor) {
+ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner, const optim::Codec* codec)
+    : layout_(std::move(layout)), mark_(std::move(mark)), codec_(codec) {
   units_.resize(layout_.units.size());
   for (const Piece& piece : make_pieces(layout_)) {
     Unit& unit = units_[piece.unit];
     if (unit.first == unit.last) unit.first = slots_.size();
-    slots_.push_back({.piece = piece});
+    Range pushed = piece.range;
+    if (codec_ != nullptr) {
+      pushed.begin = unit.first == slots_.size() ? 0 : slots_.back().pushed.end;
+      pushed.end = pushed.begin + codec_->bytes(piece.range.size());
+    }
+    slots_.push_back({.piece = piece, .pushed = pushed});
     unit.last = slots_.size();
   }
   const auto turn = [&](std::size_t s) {
@@ -86,27 +91,23 @@ void ClientProtocol::initial(std::size_t unit, std::span<const float> values, Fr
   });
 }
 
-/// The slot's part of its unit's gradient, as it is pushed.
-std::span<const std::byte> ClientProtocol::payload_of(const Slot& slot, ConstElements gradient,
-                                                      FrameHeader& header) const {
-  const ConstElements part = gradient.part(slot.piece.range);
-  if (compressor_ == nullptr) return part.bytes();
-  header.encoding = compressor_->codec().encoding();
-  return compressor_->encode(slot.piece.unit, slot.piece.range, header.step, header.micro, part.as<float>());
+FrameHeader ClientProtocol::push_header(const Slot& slot, FrameType type, std::uint64_t step) const {
+  FrameHeader header = this->header(slot, type, layout_.gradient_type);
+  header.step = step;
+  if (codec_ != nullptr) header.encoding = codec_->encoding();
+  return header;
 }
 
 void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::size_t micro, ConstElements gradient,
                           Frames& out) {
   Unit& state = units_[unit];
   for_each_slot(state, [&](Slot& slot) {
-    FrameHeader head = header(slot, FrameType::push, gradient.type());
-    head.step = step;
+    FrameHeader head = push_header(slot, FrameType::push, step);
     head.micro = static_cast<std::uint32_t>(micro);
     head.flags = FrameHeader::kWantAck;
     ++slot.unacknowledged;
     ++state.unacknowledged;
-    const auto payload = payload_of(slot, gradient, head);
-    out.push_back({owner(slot.piece), head, payload});
+    out.push_back({owner(slot.piece), head, gradient.part(slot.pushed).bytes()});
   });
 }
 
@@ -136,12 +137,10 @@ void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, ConstElemen
   Unit& state = units_[unit];
   state.into = into;
   for_each_slot(state, [&](Slot& slot) {
-    FrameHeader head = header(slot, FrameType::push_pull, gradient.type());
-    head.step = step;
+    FrameHeader head = push_header(slot, FrameType::push_pull, step);
     ask(state, slot, step + 1, head);
     slot.updates = true;
-    const auto payload = payload_of(slot, gradient, head);
-    out.push_back({owner(slot.piece), head, payload});
+    out.push_back({owner(slot.piece), head, gradient.part(slot.pushed).bytes()});
   });
 }
 

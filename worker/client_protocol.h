@@ -15,9 +15,11 @@
 #include <psring/common/net/layout_message.h>
 #include <psring/common/net/outbox.h>
 
-namespace psring::worker {
+namespace psring::optim {
+class Codec;
+}  // namespace psring::optim
 
-class Compressor;
+namespace psring::worker {
 
 /// The worker's side of push and pull: cuts units into pieces, knows which server owns each, and keeps
 /// book of what was asked for and what arrived. A pure state machine: calls and frames in, frames out.
@@ -30,8 +32,9 @@ class ClientProtocol {
 
   /// A unit's pieces leave by turns to all owners, first to `first_owner`: where that differs from worker to worker,
   /// no server has to take all of them at once while the others wait.
-  /// `compressor`: writes the gradients that are pushed; null: they go as they are.
-  ClientProtocol(Layout layout, Mark mark, std::size_t first_owner = 0, Compressor* compressor = nullptr);
+  /// `codec`: what it makes of each piece of a gradient is pushed, these bytes one after the other; null: gradients
+  /// are, as they are.
+  ClientProtocol(Layout layout, Mark mark, std::size_t first_owner = 0, const optim::Codec* codec = nullptr);
 
   const Layout& layout() const { return layout_; }
 
@@ -91,6 +94,7 @@ class ClientProtocol {
     bool waiting = false;
     bool updates = false;  ///< what it waits for tells of an update by this worker's gradient
     std::size_t unacknowledged = 0;
+    Range pushed;  ///< of what is pushed of its unit: elements, or bytes of the codec
   };
   struct Unit {
     std::size_t first = 0;  ///< its slots
@@ -101,6 +105,7 @@ class ClientProtocol {
   };
 
   net::FrameHeader header(const Slot& slot, net::FrameType type, DType dtype) const;
+  net::FrameHeader push_header(const Slot& slot, net::FrameType type, std::uint64_t step) const;
   /// Calls `body` with each slot of a unit, in the order in which their frames leave.
   void for_each_slot(const Unit& unit, auto body) {
     for (std::size_t i = unit.first; i < unit.last; ++i) body(slots_[order_[i]]);
@@ -110,11 +115,9 @@ class ClientProtocol {
   void add_staleness(const net::FrameHeader& header);
   Slot& find(const net::FrameHeader& header);
 
-  std::span<const std::byte> payload_of(const Slot& slot, ConstElements gradient, net::FrameHeader& header) const;
-
   const Layout layout_;
   const Mark mark_;
-  Compressor* const compressor_;
+  const optim::Codec* const codec_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> order_;  ///< in which the slots of each unit go
   std::vector<Unit> units_;

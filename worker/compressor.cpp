@@ -13,16 +13,28 @@ std::size_t bytes_of(const optim::Codec& codec, const std::vector<Compressor::Pa
   return bytes;
 }
 
+std::size_t most_elements(const std::vector<Compressor::Part>& parts) {
+  std::size_t most = 0;
+  for (const Compressor::Part& part : parts) most = std::max(most, part.range.size());
+  return most;
+}
+
+Buffer make_buffer(std::size_t bytes, Category category, MemoryLedger& ledger, Device* device) {
+  return device != nullptr ? Buffer(bytes, category, ledger, *device) : Buffer(bytes, category, ledger);
+}
+
 }  // namespace
 
 Compressor::Compressor(const optim::Codec& codec, bool feedback, const Layout& layout, const std::vector<Part>& parts,
-                       std::uint64_t seed, std::size_t rank, MemoryLedger& ledger)
+                       std::uint64_t seed, std::size_t rank, MemoryLedger& ledger, Device* device)
     : codec_(codec),
       layout_(layout),
       seed_(seed),
       rank_(rank),
-      residual_(feedback ? layout.trained_elements() * sizeof(float) : 0, Category::optimizer, ledger),
-      encoded_(bytes_of(codec, parts), Category::communication, ledger),
+      residual_(
+          make_buffer(feedback ? layout.trained_elements() * sizeof(float) : 0, Category::optimizer, ledger, device)),
+      encoded_(make_buffer(bytes_of(codec, parts), Category::communication, ledger, device)),
+      read_(make_buffer(most_elements(parts) * sizeof(float), Category::communication, ledger, device)),
       places_(layout.units.size()) {
   std::size_t elements = 0;
   for (const UnitLayout& unit : layout.units) {
@@ -30,43 +42,57 @@ Compressor::Compressor(const optim::Codec& codec, bool feedback, const Layout& l
     if (unit.trained) elements += unit.elements;
   }
   std::size_t offset = 0;
-  std::size_t most = 0;
   for (const Part& part : parts) {
-    places_[part.unit].push_back({part.range.begin, offset});
+    places_[part.unit].push_back({part.range, offset});
     offset += codec.bytes(part.range.size());
-    most = std::max(most, part.range.size());
   }
-  if (feedback) read_.resize(most);
 }
 
-std::size_t Compressor::offset_of(std::size_t unit, std::size_t begin) const {
+const Compressor::Place& Compressor::find(std::size_t unit, std::size_t begin) const {
   const auto at = std::lower_bound(places_[unit].begin(), places_[unit].end(), begin,
-                                   [](const Place& place, std::size_t b) { return place.begin < b; });
-  check(at != places_[unit].end() && at->begin == begin, "unit {} has no part from {}", unit, begin);
-  return at->offset;
+                                   [](const Place& place, std::size_t b) { return place.range.begin < b; });
+  check(at != places_[unit].end() && at->range.begin == begin, "unit {} has no part from {}", unit, begin);
+  return *at;
 }
 
-std::span<const std::byte> Compressor::encode(std::size_t unit, Range range, std::uint64_t step, std::size_t micro,
-                                              std::span<const float> gradient) {
+ConstElements Compressor::encode(std::size_t unit, Range range, std::uint64_t step, std::size_t micro,
+                                 ConstElements gradient) {
   const optim::GradientId id = this->id(unit, range.begin, step, micro, rank_);
-  const auto out = encoded_.bytes().subspan(offset_of(unit, range.begin), codec_.bytes(range.size()));
+  const Elements out = encoded_.elements(DType::u8).subspan(find(unit, range.begin).offset, codec_.bytes(range.size()));
   if (!feedback()) {
     codec_.encode(gradient, id, out);
     return out;
   }
-  const auto residual = residual_.as<float>().subspan(residual_offsets_[unit] + range.begin, range.size());
-  for (std::size_t i = 0; i < residual.size(); ++i) residual[i] += gradient[i];
-  codec_.encode(residual, id, out);
-  const std::span read(read_.data(), range.size());
-  codec_.decode(out, id, read);
-  clear_padding(layout_.units[unit], range, read);
-  for (std::size_t i = 0; i < residual.size(); ++i) residual[i] -= read[i];
+  const Elements kept = residual(unit).part(range);
+  add(kept, gradient);
+  codec_.encode(kept, id, out);
+  codec_.decode(out, id, read(range));
+  clear_padding(layout_.units[unit], range, read(range));
+  subtract(kept, read(range));
   return out;
 }
 
-std::span<float> Compressor::residual(std::size_t unit) {
+ConstElements Compressor::encode(std::size_t unit, std::uint64_t step, std::size_t micro, ConstElements gradient) {
+  const std::vector<Place>& places = places_[unit];
+  std::size_t bytes = 0;
+  for (const Place& place : places) bytes += encode(unit, place.range, step, micro, gradient.part(place.range)).size();
+  return encoded().subspan(places.front().offset, bytes);
+}
+
+void Compressor::mean(std::size_t unit, Range range, std::uint64_t step, std::size_t micro,
+                      std::span<const Written> all, Elements out) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Elements into = i == 0 ? out : read(range);
+    codec_.decode(all[i].bytes, id(unit, range.begin, step, micro, all[i].worker), into);
+    if (i > 0) add(out, into);
+  }
+  clear_padding(layout_.units[unit], range, out);
+  multiply(out, 1.0F / static_cast<float>(all.size()));
+}
+
+Elements Compressor::residual(std::size_t unit) {
   check(feedback() && layout_.units[unit].trained, "nothing is kept of unit {}", unit);
-  return residual_.as<float>().subspan(residual_offsets_[unit], layout_.units[unit].elements);
+  return residual_.elements(DType::f32).subspan(residual_offsets_[unit], layout_.units[unit].elements);
 }
 
 }  // namespace psring::worker

@@ -44,7 +44,7 @@ PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout,
     : transport_(transport),
       clock_(clock),
       options_(std::move(options)),
-      protocol_(std::move(layout), options_.mark, options_.first_owner, options_.compressor),
+      protocol_(std::move(layout), options_.mark, options_.first_owner, options_.codec),
       flights_(options_.trace != nullptr && options_.trace->on() ? protocol_.layout().units.size() : 0) {}
 
 /// `what` is for errors, and made only then.

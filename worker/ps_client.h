@@ -29,7 +29,7 @@ class PsClient {
     std::function<void()> check;                  ///< throws where the job has failed; asked while waiting
     Nanoseconds op_timeout = Nanoseconds::max();  ///< of one wait
     std::size_t first_owner = 0;                  ///< see ClientProtocol
-    Compressor* compressor = nullptr;             ///< see ClientProtocol
+    const optim::Codec* codec = nullptr;          ///< see ClientProtocol
     Trace* trace = nullptr;                       ///< shows what is on its way; null: nobody looks
   };
 

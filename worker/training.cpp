@@ -97,7 +97,6 @@ void check_device(const JobOptions& job, const StrategyKind& strategy) {
   };
   refuse(!strategy.on_device, "--strategy " + job.strategy);
   refuse(job.local_reduce, "--local-reduce");
-  refuse(!job.compress.empty() && job.compress != "none", "--compress " + job.compress);
 }
 
 void check_consistency(const JobOptions& job, const optim::Optimizer& optimizer) {
@@ -176,9 +175,11 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
       buffers_(setup.model(), setup.buffers(), surroundings_.memory) {
   const JobOptions& job = setup.job();
   Surroundings& s = surroundings_;
-  codec_ = optim::make_codec(job.compress, job.error_feedback);
+  codec_ = s.device != nullptr ? optim::make_device_codec(job.compress, job.error_feedback, *s.device, s.memory)
+                               : optim::make_codec(job.compress, job.error_feedback);
   if (codec_)
-    compressor_.emplace(*codec_, job.error_feedback, setup.layout(), pushed_parts(setup), job.seed, s.rank, s.memory);
+    compressor_.emplace(*codec_, job.error_feedback, setup.layout(), pushed_parts(setup), job.seed, s.rank, s.memory,
+                        s.device);
   if (compressor_ && compressor_->feedback()) {
     keepers_ = s.pushers;
     if (keepers_.empty())
@@ -188,7 +189,7 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
     PsClient::Options options;
     options.check = s.check;
     options.first_owner = s.rank;
-    options.compressor = compressor_ ? &*compressor_ : nullptr;
+    options.codec = codec_.get();
     options.trace = &s.trace;
     if (s.arena != nullptr) options.mark = [arena = s.arena](const void* at) { return arena->mark(at); };
     if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);

@@ -15,8 +15,8 @@ void psring::fuzz::run(Input in) {
   std::vector<std::byte> bytes(in.below(16) == 0 ? in.byte() : codec->bytes(values.size()));
   std::ranges::copy(in.take(bytes.size()), bytes.begin());
   refuses(ErrorKind::protocol, [&] {
-    codec->decode(bytes, id, values);
+    codec->decode(std::span(bytes), id, values);
     std::vector<std::byte> again(codec->bytes(values.size()));
-    codec->encode(values, id, again);  // of whatever values they were
+    codec->encode(values, id, std::span(again));  // of whatever values they were
   });
 }

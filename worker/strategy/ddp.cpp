@@ -188,19 +188,14 @@ class Compressed final : public Overlapped {
   Compressed(const Context& context, const JobOptions& job)
       : Overlapped(context, job),
         compressor_(*context.compressor),
-        gathered_(context.workers * compressor_.encoded_bytes(), Category::communication, context.memory,
-                  room_for(context.workers * compressor_.encoded_bytes())) {
+        gathered_(context.buffer(context.workers * compressor_.encoded_bytes(), Category::communication,
+                                 context.arena_for_codes(context.workers * compressor_.encoded_bytes()))) {
     std::size_t begin = 0;
-    std::size_t most = 0;
     for (const Range bucket : buckets()) {
       const std::size_t bytes = bytes_of(bucket);
       places_.push_back({begin, begin + context.workers * bytes});
       begin = places_.back().end;
-      for (UnitId unit = bucket.begin; unit < bucket.end; ++unit)
-        most = std::max(most, context.units[unit].gradients.size());
     }
-    read_.resize(most);
-    sum_.resize(most);
   }
 
   void begin_step(Step step) override {
@@ -221,10 +216,6 @@ class Compressed final : public Overlapped {
   }
 
  private:
-  /// What is lent to peers has room for gradients a second time (lent_bytes); more than that goes a longer way.
-  Arena* room_for(std::size_t bytes) const {
-    return bytes <= context_.layout.gradient_bytes() ? group().arena() : nullptr;
-  }
   std::size_t bytes_of(Range units) const {
     std::size_t bytes = 0;
     for_each(units, [&](UnitId /*unit*/, Elements gradient) { bytes += compressor_.codec().bytes(gradient.size()); });
@@ -242,33 +233,29 @@ class Compressed final : public Overlapped {
     return list;
   }
 
+  Elements gathered(std::size_t bucket) { return gathered_.elements(DType::u8).part(places_[bucket]); }
+
   ring::Work launch_one(std::size_t bucket) override {
-    const auto all = gathered_.bytes().subspan(places_[bucket].begin, places_[bucket].size());
-    std::byte* own = all.data() + context_.rank * (all.size() / context_.workers);
+    const Elements all = gathered(bucket);
+    std::size_t at = context_.rank * (all.size() / context_.workers);
     for_each(buckets()[bucket], [&](UnitId unit, Elements gradient) {
-      const auto bytes = compressor_.encode(unit, {0, gradient.size()}, step_, 0, gradient.as<float>());
-      own = std::copy(bytes.begin(), bytes.end(), own);
+      const ConstElements bytes = compressor_.encode(unit, step_, 0, gradient);
+      copy(bytes, all.subspan(at, bytes.size()));
+      at += bytes.size();
     });
-    return group().all_gather({all.data(), all.size(), {DType::u8}}, parts(bucket));
+    return group().all_gather(all, parts(bucket));
   }
 
   /// In rank order, as all sums.
   void landed(std::size_t bucket) override {
-    const auto all = gathered_.bytes().subspan(places_[bucket].begin, places_[bucket].size());
+    const Elements all = gathered(bucket);
     const std::size_t each = all.size() / context_.workers;
+    std::vector<Compressor::Written> written(context_.workers);
     std::size_t at = 0;
     for_each(buckets()[bucket], [&](UnitId unit, Elements gradient) {
       const std::size_t bytes = compressor_.codec().bytes(gradient.size());
-      const std::span sum(sum_.data(), gradient.size());
-      const std::span read(read_.data(), gradient.size());
-      for (std::size_t r = 0; r < context_.workers; ++r) {
-        compressor_.codec().decode(all.subspan(r * each + at, bytes), compressor_.id(unit, 0, step_, 0, r),
-                                   r == 0 ? sum : read);
-        for (std::size_t i = 0; r > 0 && i < sum.size(); ++i) sum[i] += read[i];
-      }
-      clear_padding(context_.layout.units[unit], {0, sum.size()}, sum);
-      for (float& value : sum) value *= 1.0F / static_cast<float>(context_.workers);
-      copy(ConstElements(sum), gradient);
+      for (std::size_t r = 0; r < context_.workers; ++r) written[r] = {r, all.subspan(r * each + at, bytes)};
+      compressor_.mean(unit, {0, gradient.size()}, step_, 0, written, gradient);
       at += bytes;
     });
   }
@@ -276,8 +263,6 @@ class Compressed final : public Overlapped {
   Compressor& compressor_;
   Buffer gathered_;
   std::vector<Range> places_;  ///< of each bucket, the bytes of all workers
-  std::vector<float> read_;
-  std::vector<float> sum_;
   std::uint64_t step_ = 0;
 };
 

@@ -18,8 +18,8 @@ void GradientWindow::open(UnitId unit) {
   while (flights_.size() > 1 || whole_[unit].size_bytes() > 0) land_first();
   whole_[unit] = context_.buffer(context_.layout.gradient_bytes(unit), Category::communication);
   context_.units[unit].gradients = values(unit);
-  staged_[unit] = context_.staged_buffer(whole_[unit].size_bytes());
-  if (context_.stages()) context_.units[unit].staged_gradients = staged_[unit].elements(context_.layout.gradient_type);
+  staged_[unit] = context_.staged_gradients(whole_[unit].size_bytes());
+  context_.units[unit].staged_gradients = staged_[unit].elements(context_.layout.gradient_type);
 }
 
 Elements GradientWindow::depart(UnitId unit) {

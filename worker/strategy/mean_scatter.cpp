@@ -48,7 +48,7 @@ class MeanScatter::Coded final : public ring::Operation {
   const Elements gradients;
   const std::uint64_t step;
   const std::size_t micro;
-  std::span<const std::byte> own;  ///< of this rank's ranges
+  ConstElements own;  ///< of this rank's ranges
   std::vector<ring::Work> works;
 
  private:
@@ -66,12 +66,8 @@ MeanScatter::MeanScatter(const Context& context, ring::ProcessGroup& owners) : c
   for (std::size_t rank = 0; rank < context.workers; ++rank)
     if (owners.size() == context.workers || groups[rank] == groups[context.rank]) workers_.push_back(rank);
   check(workers_.size() == owners.size(), "{} owners of {} workers", owners.size(), workers_.size());
-  const Layout& layout = context.layout;
-  std::size_t most = 0;
-  for (const UnitId unit : layout.trained()) most = std::max(most, layout.partition(unit).share());
-  received_ = Buffer((owners.size() - 1) * bytes_of({0, layout.units.size()}), Category::communication, context.memory);
-  sum_.resize(most);
-  read_.resize(most);
+  received_ = context.buffer((owners.size() - 1) * bytes_of({0, context.layout.units.size()}), Category::communication,
+                             nullptr);
 }
 
 void MeanScatter::for_each(Range units, const auto& body) const {
@@ -91,58 +87,50 @@ std::size_t MeanScatter::bytes_of(Range units) const {
   return bytes;
 }
 
-std::span<std::byte> MeanScatter::received(std::size_t rank, Range units) {
+Elements MeanScatter::received(std::size_t rank, Range units) {
   const std::size_t place = rank < owners_.rank() ? rank : rank - 1;
   const std::size_t each = received_.size_bytes() / (owners_.size() - 1);
-  return received_.bytes().subspan(place * each + bytes_of({0, units.begin}), bytes_of(units));
+  return received_.elements(DType::u8).subspan(place * each + bytes_of({0, units.begin}), bytes_of(units));
 }
 
 ring::Work MeanScatter::start(Range units, Elements gradients, std::size_t micro) {
   if (context_.compressor == nullptr)
     return owners_.reduce_scatter(gradients, owners_of(context_.layout, units), ring::ReduceOp::Kind::mean);
   auto coded = std::make_shared<Coded>(*this, units, gradients, micro);  // shared, as all operations are
-  const ring::ElementType bytes{DType::u8};
-  const std::size_t size = bytes_of(units);
   for (std::size_t rank = 0; rank < owners_.size(); ++rank) {
     if (rank == owners_.rank()) continue;
-    const auto into = received(rank, units);
-    coded->works.push_back(owners_.recv({into.data(), into.size(), bytes}, rank));
+    coded->works.push_back(owners_.recv(received(rank, units), rank));
   }
   for (std::size_t owner = 0; owner < owners_.size(); ++owner) {
     // What an owner gets lies together: see where the compressor's parts are made.
-    std::span<const std::byte> first;
+    ConstElements message;
     for_each(units, [&](UnitId unit, std::size_t begin) {
       const Range range = context_.layout.partition(unit).range(owner);
-      const auto values = gradients.part({begin + range.begin, begin + range.end}).as<float>();
-      const auto written = context_.compressor->encode(unit, range, step_, micro, values);
-      if (first.empty()) first = written;
+      const ConstElements values = gradients.part({begin + range.begin, begin + range.end});
+      const ConstElements written = context_.compressor->encode(unit, range, step_, micro, values);
+      message = message.empty() ? written : message.subspan(0, message.size() + written.size());
     });
-    const std::span message(first.data(), size);
     if (owner == owners_.rank())
       coded->own = message;
     else
-      coded->works.push_back(owners_.send({message.data(), message.size(), bytes}, owner));
+      coded->works.push_back(owners_.send(message, owner));
   }
+  if (!coded->works.empty()) coded->works.back().done();  // all that go together have been asked for: they leave
   return ring::Work(std::move(coded));
 }
 
 void MeanScatter::read_all(const Coded& coded) {
+  std::vector<Compressor::Written> written(owners_.size());
   std::size_t at = 0;
   for_each(coded.units, [&](UnitId unit, std::size_t begin) {
     const Range range = context_.layout.partition(unit).range(owners_.rank());
     const std::size_t bytes = context_.compressor->codec().bytes(range.size());
-    const std::span sum(sum_.data(), range.size());
-    const std::span read(read_.data(), range.size());
     for (std::size_t rank = 0; rank < owners_.size(); ++rank) {
-      const std::span<const std::byte> all = rank == owners_.rank() ? coded.own : received(rank, coded.units);
-      context_.compressor->codec().decode(
-          all.subspan(at, bytes), context_.compressor->id(unit, range.begin, coded.step, coded.micro, workers_[rank]),
-          rank == 0 ? sum : read);
-      for (std::size_t i = 0; rank > 0 && i < sum.size(); ++i) sum[i] += read[i];
+      const ConstElements all = rank == owners_.rank() ? coded.own : received(rank, coded.units);
+      written[rank] = {workers_[rank], all.subspan(at, bytes)};
     }
-    clear_padding(context_.layout.units[unit], range, sum);
-    for (float& value : sum) value *= 1.0F / static_cast<float>(owners_.size());
-    copy(ConstElements(sum), coded.gradients.part({begin + range.begin, begin + range.end}));
+    context_.compressor->mean(unit, range, coded.step, coded.micro, written,
+                              coded.gradients.part({begin + range.begin, begin + range.end}));
     at += bytes;
   });
 }

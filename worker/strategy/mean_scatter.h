@@ -35,15 +35,13 @@ class MeanScatter {
   /// Calls `body` with each of the units that is trained, and where its gradient begins.
   void for_each(Range units, const auto& body) const;
   std::size_t bytes_of(Range units) const;
-  std::span<std::byte> received(std::size_t rank, Range units);
+  Elements received(std::size_t rank, Range units);
   void read_all(const Coded& coded);
 
   const Context& context_;
   ring::ProcessGroup& owners_;
   std::vector<std::size_t> workers_;  ///< by owner, its rank among all workers
   Buffer received_;                   ///< of each rank, what it sent of all units; of this one nothing
-  std::vector<float> sum_;
-  std::vector<float> read_;
   std::uint64_t step_ = 0;
 };
 

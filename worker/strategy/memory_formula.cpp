@@ -13,15 +13,16 @@ std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares 
           {Category::optimizer, cut(layout.trained_elements() * sizeof(float) * state, shares.optimizer)}};
 }
 
-std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication) {
+std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication,
+                                                std::uint64_t staged) {
   std::map<Category, std::uint64_t> memory = memory_formula(context, shares);
-  if (context.stages())
-    memory[Category::staging] = memory[Category::parameters] + memory[Category::gradients] + communication;
+  if (context.stages()) memory[Category::staging] = staged;
   memory[Category::parameters] += context.buffers.size_bytes();
   memory[Category::communication] = communication;
   if (context.compressor != nullptr) {
     memory[Category::optimizer] += context.compressor->residual_bytes();
-    memory[Category::communication] += context.compressor->encoded_bytes();
+    memory[Category::communication] += context.compressor->communication_bytes();
+    if (context.stages()) memory[Category::staging] += context.compressor->encoded_bytes();
   }
   return memory;
 }

@@ -20,8 +20,10 @@ struct Shares {
 /// those of trained units.
 std::map<Category, std::uint64_t> memory_formula(const Context& context, Shares shares);
 
-/// The same of a worker: layers' buffers, of which each has all, count as parameters; and `communication`.
-/// Where a device computes and servers are, the host has as much again of parameters, gradients and that, staged.
-std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication = 0);
+/// The same of a worker: layers' buffers, of which each has all, count as parameters; and `communication`. `staged`:
+/// what of parameters and gradients the host has, too, where a device computes and servers are; a compressor's bytes
+/// are added.
+std::map<Category, std::uint64_t> worker_memory(const Context& context, Shares shares, std::uint64_t communication = 0,
+                                                std::uint64_t staged = 0);
 
 }  // namespace psring::worker

@@ -64,7 +64,7 @@ void ParameterWindow::drop_all() {
   for (UnitId unit = 0; unit < whole_.size(); ++unit) drop(unit);
 }
 
-std::uint64_t ParameterWindow::most_bytes() const {
+std::uint64_t ParameterWindow::most_bytes(bool with_gradients) const {
   GradientWindow::Replay gradients(context_.layout);
   std::vector<bool> here(whole_.size(), false);
   std::uint64_t bytes = 0;
@@ -84,7 +84,7 @@ std::uint64_t ParameterWindow::most_bytes() const {
         if (pass == Pass::backward) gradients.depart(unit);
         if (goes(unit, pass)) set(unit, false);
       }
-      most = std::max(most, bytes + gradients.bytes());
+      most = std::max(most, bytes + (with_gradients ? gradients.bytes() : 0));
     }
   };
   for (std::size_t micro = 0; micro < micros_; ++micro) {

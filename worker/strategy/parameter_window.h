@@ -35,8 +35,8 @@ class ParameterWindow {
   /// Before values change.
   void drop_all();
 
-  /// The most bytes of whole parameters and whole gradients (GradientWindow) over a step, replayed.
-  std::uint64_t most_bytes() const;
+  /// The most bytes of whole parameters, and of whole gradients (GradientWindow), over a step, replayed.
+  std::uint64_t most_bytes(bool with_gradients = true) const;
   /// The units that a step fetches, each as often as it does.
   std::vector<UnitId> fetches() const;
 

@@ -17,7 +17,8 @@ namespace {
 /// What both kinds share: parameters and gradients are whole; gradients leave when they are complete.
 class ParameterServer : public WithServers {
  public:
-  explicit ParameterServer(const Context& context) : WithServers(context), units_(context) {
+  ParameterServer(const Context& context, WholeUnits::Gradients gradients)
+      : WithServers(context), units_(context, gradients) {
     if (clips() && context.device != nullptr) applier_ = optim::make_device_applier(*context.device);
   }
 
@@ -87,7 +88,7 @@ class ParameterServer : public WithServers {
 
 class OptimizerOnServer final : public ParameterServer {
  public:
-  using ParameterServer::ParameterServer;
+  explicit OptimizerOnServer(const Context& context) : ParameterServer(context, WholeUnits::Gradients::whole) {}
 
   void start() override {
     open();
@@ -97,7 +98,9 @@ class OptimizerOnServer final : public ParameterServer {
 
   Prediction predict() const override {
     Prediction sum = predict_step(trained_parameter_bytes());
-    sum.worker_memory = worker_memory(context_, {.optimizer = 0});
+    const Layout& layout = context_.layout;
+    sum.worker_memory =
+        worker_memory(context_, {.optimizer = 0}, 0, layout.parameter_bytes() + uncompressed(layout.gradient_bytes()));
     sum.server_memory = server_memory();
     return sum;
   }
@@ -111,7 +114,7 @@ class OptimizerOnServer final : public ParameterServer {
 class OptimizerOnWorker final : public ParameterServer {
  public:
   explicit OptimizerOnWorker(const Context& context)
-      : ParameterServer(context),
+      : ParameterServer(context, WholeUnits::Gradients::answered),
         optimizer_(context.optimizer, context.layout, context.memory, nullptr, context.device),
         versions_(context.units.size(), context.first_step) {}
 
@@ -122,8 +125,9 @@ class OptimizerOnWorker final : public ParameterServer {
   }
 
   Prediction predict() const override {
-    Prediction sum = predict_step(context_.layout.gradient_bytes());
-    sum.worker_memory = worker_memory(context_, {});
+    const Layout& layout = context_.layout;
+    Prediction sum = predict_step(layout.gradient_bytes());
+    sum.worker_memory = worker_memory(context_, {}, 0, layout.parameter_bytes() + layout.gradient_bytes());
     sum.server_memory = memory_formula(context_, {0, context_.layout.owners, 0});
     return sum;
   }

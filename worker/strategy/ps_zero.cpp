@@ -69,9 +69,10 @@ class PsZero2 final : public PushedGradients {
 
   Prediction predict() const override {
     Prediction sum = predict_step(trained_parameter_bytes());
-    sum.worker_memory = worker_memory(
-        context_, {.gradients = 0, .optimizer = 0},
-        GradientWindow::Replay::most_bytes(context_.layout, context_.backward_layers, context_.layout.pushes));
+    const std::uint64_t gradients =
+        GradientWindow::Replay::most_bytes(context_.layout, context_.backward_layers, context_.layout.pushes);
+    sum.worker_memory = worker_memory(context_, {.gradients = 0, .optimizer = 0}, gradients,
+                                      context_.layout.parameter_bytes() + uncompressed(gradients));
     sum.server_memory = server_memory();
     return sum;
   }
@@ -122,7 +123,8 @@ class PsZero3 final : public PushedGradients {
     std::uint64_t pulled = 0;
     for (const UnitId unit : parameters_.fetches()) pulled += context_.layout.parameter_bytes(unit);
     Prediction sum = predict_step(pulled);
-    sum.worker_memory = worker_memory(context_, {0, 0, 0}, parameters_.most_bytes());
+    sum.worker_memory = worker_memory(context_, {0, 0, 0}, parameters_.most_bytes(),
+                                      parameters_.most_bytes(context_.compressor == nullptr));
     sum.server_memory = server_memory();
     return sum;
   }

@@ -5,6 +5,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/device.h>
+#include <psring/worker/compressor.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/strategy/staging.h>
 
@@ -14,33 +15,44 @@ namespace {
 /// How long a look at what a device has come to may be late: a copy of 64 KiB takes as long.
 constexpr std::chrono::microseconds kPause{5};
 
+Buffer room_for_codes(const Context& context) {
+  const std::size_t bytes = context.compressor != nullptr ? context.compressor->encoded_bytes() : 0;
+  return {bytes, Category::staging, context.memory, context.arena_for_codes(bytes)};
+}
+
 }  // namespace
 
 Staging::Staging(const Context& context)
     : context_(context),
+      encoded_(room_for_codes(context)),
       pinned_(context.device->pin({context.arena->base(), context.arena->capacity()})),
       to_host_(context.device->make_copy_queue()),
       to_device_(context.device->make_copy_queue()) {}
 
+Elements Staging::place_of(UnitId unit, ConstElements gradient) {
+  if (context_.compressor == nullptr) return buffers(unit).staged_gradients;
+  const auto offset = static_cast<std::size_t>(gradient.data() - context_.compressor->encoded().data());
+  return encoded_.elements(DType::u8).subspan(offset, gradient.size());
+}
+
 /// Of a gradient that is complete once the device's queue has come to where it ends now.
-void Staging::depart(UnitId unit, ConstElements gradient, std::function<void()> send) {
+void Staging::depart(UnitId unit, ConstElements gradient, const std::function<void(ConstElements)>& send) {
+  const Elements staged = place_of(unit, gradient);
   to_host_->begin_after_device();
-  to_host_->copy(gradient.data(), buffers(unit).staged_gradients.data(), gradient.size_bytes());
-  departures_.push_back({unit, to_host_->mark(), std::move(send)});
+  to_host_->copy(gradient.data(), staged.data(), gradient.size_bytes());
+  departures_.push_back({unit, to_host_->mark(), [send, staged] { send(staged); }});
   progress();
 }
 
 void Staging::push(UnitId unit, std::uint64_t step, ConstElements gradient, std::size_t micro) {
-  depart(unit, gradient, [this, unit, step, micro, staged = buffers(unit).staged_gradients] {
-    context_.client->push(unit, step, staged, micro);
-  });
+  depart(unit, gradient, [=, this](ConstElements staged) { context_.client->push(unit, step, staged, micro); });
 }
 
 /// An answer comes after the unit's backward pass, and its buffers are not read again before that was waited for.
 void Staging::push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into, Values values) {
   const UnitBuffers& of = buffers(unit);
   const Elements answer = values == Values::parameters ? of.staged_parameters : of.staged_gradients;
-  depart(unit, gradient, [this, unit, step, into, answer, staged = of.staged_gradients] {
+  depart(unit, gradient, [=, this](ConstElements staged) {
     arrivals_.insert_or_assign(unit, Arrival{step + 1, answer, into});
     context_.client->push_pull(unit, step, staged, answer);
   });

@@ -11,10 +11,11 @@
 
 namespace psring::worker {
 
-/// Between a device and the servers: a gradient is copied to the host while backward goes on, and pushed from there
-/// once it is there; values are copied to the device as soon as they have come, in the order of the units, and what
-/// computes with them is queued behind that. Where servers share the host's memory, they read and write the very bytes
-/// that are copied. The host's copies are UnitBuffers::staged_parameters and staged_gradients.
+/// Between a device and the servers: a gradient, or what a codec made of it there, is copied to the host while backward
+/// goes on, and pushed from there once it is there; values are copied to the device as soon as they have come, in the
+/// order of the units, and what computes with them is queued behind that. Where servers share the host's memory, they
+/// read and write the very bytes that are copied. The host's copies are UnitBuffers::staged_parameters and
+/// staged_gradients, and of what a codec made this one's own.
 class Staging {
  public:
   enum class Values : std::uint8_t { parameters, gradients };
@@ -22,7 +23,7 @@ class Staging {
   /// REQUIRES: Context::stages(), and an arena; the context outlives it.
   explicit Staging(const Context& context);
 
-  // As PsClient's. None of them waits.
+  // As PsClient's: what is pushed is `gradient`, or the compressor's bytes of it. None of them waits.
   void push(UnitId unit, std::uint64_t step, ConstElements gradient, std::size_t micro);
   void push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into, Values values);
   void pull(UnitId unit, std::uint64_t version, Elements into, bool start_up);
@@ -50,7 +51,8 @@ class Staging {
   };
 
   UnitBuffers& buffers(UnitId unit) const { return context_.units[unit]; }
-  void depart(UnitId unit, ConstElements gradient, std::function<void()> send);
+  Elements place_of(UnitId unit, ConstElements gradient);
+  void depart(UnitId unit, ConstElements gradient, const std::function<void(ConstElements)>& send);
   bool departs(UnitId unit) const;
   void send_first();
   void send_those_that_are_copied();
@@ -58,6 +60,7 @@ class Staging {
   void land_those_that_came();
 
   const Context& context_;
+  Buffer encoded_;                      ///< as the compressor has it
   const std::shared_ptr<void> pinned_;  ///< shared as Device::pin returns it
   const std::unique_ptr<CopyQueue> to_host_;
   const std::unique_ptr<CopyQueue> to_device_;

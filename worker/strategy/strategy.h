@@ -50,7 +50,8 @@ struct Micro {
 struct UnitBuffers {
   Elements parameters;
   Elements gradients;
-  /// Of a device's, where servers are: as they come from them, and go to them.
+  /// Of a device's, where servers are: as they come from them, and go to them. None of gradients that are compressed,
+  /// but where servers answer with their mean.
   Elements staged_parameters = {};
   Elements staged_gradients = {};
 };
@@ -145,6 +146,11 @@ struct Context {
   bool stages() const { return device != nullptr && client != nullptr; }
   /// Memory for that; empty where there is no need.
   Buffer staged_buffer(std::size_t bytes) const;
+  /// The same for gradients that leave as they are: a compressor's bytes have memory of their own.
+  Buffer staged_gradients(std::size_t bytes) const { return staged_buffer(compressor == nullptr ? bytes : 0); }
+  /// Where a codec's bytes go: what is lent to peers has room for gradients a second time (lent_bytes); more than that
+  /// goes a longer way, and is null.
+  Arena* arena_for_codes(std::size_t bytes) const { return bytes <= layout.gradient_bytes() ? arena : nullptr; }
 };
 
 /// When ranges move: one way of data-parallel training. The trainer calls the hooks in the order of a

@@ -10,7 +10,8 @@ WholeUnits::WholeUnits(const Context& context, Gradients gradients)
       parameter_values_(parameters_.elements(layout_.parameter_type)),
       gradient_values_(gradients_.elements(layout_.gradient_type)),
       staged_parameters_(context.staged_buffer(parameters_.size_bytes())),
-      staged_gradients_(context.staged_buffer(gradients_.size_bytes())) {
+      staged_gradients_(gradients == Gradients::answered ? context.staged_buffer(gradients_.size_bytes())
+                                                         : context.staged_gradients(gradients_.size_bytes())) {
   const Elements staged_parameters = staged_parameters_.elements(layout_.parameter_type);
   const Elements staged_gradients = staged_gradients_.elements(layout_.gradient_type);
   for (UnitId unit = 0; unit < context.units.size(); ++unit) {
@@ -20,7 +21,7 @@ WholeUnits::WholeUnits(const Context& context, Gradients gradients)
     if (context.stages()) buffers.staged_parameters = staged_parameters.subspan(offsets_[unit], of.elements);
     if (gradients == Gradients::none || !of.trained) continue;
     buffers.gradients = gradient_values_.subspan(offsets_[unit], of.elements);
-    if (context.stages()) buffers.staged_gradients = staged_gradients.subspan(offsets_[unit], of.elements);
+    if (!staged_gradients.empty()) buffers.staged_gradients = staged_gradients.subspan(offsets_[unit], of.elements);
   }
 }
 

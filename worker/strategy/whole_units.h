@@ -8,7 +8,8 @@ namespace psring::worker {
 /// lie one after the other, so that neighbours can move together; the others come after them.
 class WholeUnits {
  public:
-  enum class Gradients : std::uint8_t { whole, none };
+  /// `answered`: whole, and servers send the mean to where they are staged.
+  enum class Gradients : std::uint8_t { whole, answered, none };
   explicit WholeUnits(const Context& context, Gradients gradients = Gradients::whole);
 
   /// Writes the values that the run starts from.

@@ -22,14 +22,20 @@ WithServers::WithServers(const Context& context)
 }
 
 void WithServers::push(UnitId unit, std::uint64_t step, ConstElements gradient, std::size_t micro) {
-  if (staging_) return staging_->push(unit, step, gradient, micro);
-  client().push(unit, step, gradient, micro);
+  const ConstElements pushed = written(unit, step, micro, gradient);
+  if (staging_) return staging_->push(unit, step, pushed, micro);
+  client().push(unit, step, pushed, micro);
 }
 
 void WithServers::push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into,
                             Staging::Values values) {
-  if (staging_) return staging_->push_pull(unit, step, gradient, into, values);
-  client().push_pull(unit, step, gradient, into);
+  const ConstElements pushed = written(unit, step, 0, gradient);
+  if (staging_) return staging_->push_pull(unit, step, pushed, into, values);
+  client().push_pull(unit, step, pushed, into);
+}
+
+ConstElements WithServers::written(UnitId unit, std::uint64_t step, std::size_t micro, ConstElements gradient) const {
+  return context_.compressor != nullptr ? context_.compressor->encode(unit, step, micro, gradient) : gradient;
 }
 
 void WithServers::pull(UnitId unit, std::uint64_t version, Elements into, bool start_up) {

@@ -28,7 +28,7 @@ class WithServers : public Strategy {
 
   PsClient& client() const { return *context_.client; }
 
-  // The client's, from and to where this worker computes.
+  // The client's, from and to where this worker computes. What is pushed is compressed, if that is asked for.
   void push(UnitId unit, std::uint64_t step, ConstElements gradient, std::size_t micro);
   void push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into, Staging::Values values);
   void pull(UnitId unit, std::uint64_t version, Elements into, bool start_up = false);
@@ -63,6 +63,8 @@ class WithServers : public Strategy {
   std::uint64_t trained_parameter_bytes() const {
     return context_.layout.trained_elements() * size_bytes(context_.layout.parameter_type);
   }
+  /// Of gradients, what leaves as it is.
+  std::uint64_t uncompressed(std::uint64_t bytes) const { return context_.compressor == nullptr ? bytes : 0; }
   /// The bytes of servers that apply the optimizer.
   std::map<Category, std::uint64_t> server_memory() const;
 
@@ -72,6 +74,9 @@ class WithServers : public Strategy {
   ReadyUnits ready_;
 
  private:
+  /// What is pushed of a gradient.
+  ConstElements written(UnitId unit, std::uint64_t step, std::size_t micro, ConstElements gradient) const;
+
   Step first_;                               ///< that this worker makes
   std::vector<std::vector<float>> initial_;  ///< of a file, while they may be on their way
   Nanoseconds waited_{0};

@@ -90,6 +90,25 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits) {
   return cuda_on_host::shuffle(mask, value, cuda_on_host::lane() ^ static_cast<unsigned>(bits));
 }
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by) {
+  const unsigned lane = cuda_on_host::lane();
+  return cuda_on_host::shuffle(mask, value, lane < by ? lane : lane - by);
+}
+inline unsigned __ballot_sync(unsigned mask, bool here) {
+  if (mask != cuda_on_host::kAll) cuda_on_host::die("a ballot of less than a warp");
+  const std::uint64_t* const all = cuda_on_host::exchange(here ? 1 : 0);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < cuda_on_host::kWarp; ++lane) bits |= static_cast<unsigned>(all[lane]) << lane;
+  cuda_on_host::warp_barrier();
+  return bits;
+}
+/// A stream's threads take turns, and no two streams' kernels add to one place.
+inline unsigned atomicAdd(unsigned* at, unsigned value) { return std::exchange(*at, *at + value); }
+template <class T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}
 inline float __expf(float x) { return std::exp(x); }
 inline float __ldg(const float* at) { return *at; }
 

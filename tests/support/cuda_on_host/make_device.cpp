@@ -1,6 +1,7 @@
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda_module.h>
 #include <psring/optim/cuda/applier.h>
+#include <psring/optim/cuda/codec.h>
 #include <psring/ring/cuda/nccl_group.h>
 
 // In place of the module that programs load.
@@ -16,6 +17,10 @@ std::unique_ptr<Device> make_cuda_device(std::size_t index) { return cuda::make_
 namespace optim {
 
 std::unique_ptr<DeviceApplier> make_device_applier(Device& device) { return cuda::make_applier(device); }
+std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device,
+                                         MemoryLedger& ledger) {
+  return cuda::make_codec(text, error_feedback, device, ledger);
+}
 
 }  // namespace optim
 
