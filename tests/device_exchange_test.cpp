@@ -346,7 +346,7 @@ TEST_CASE("gradients compressed on devices teach what those on the host do, in t
     check_like(host, devices, 1e-5);
     CHECK(devices.servers_received == host.servers_received);
     CHECK(devices.servers_sent == host.servers_sent);
-    CHECK(run_job(job, Links::shm).workers[0].model == devices.workers[0].model);
+    if (feedback) CHECK((run_job(job, Links::shm).workers[0].model == devices.workers[0].model));
   }
 }
 
