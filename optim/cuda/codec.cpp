@@ -27,20 +27,19 @@ class CudaCodec final : public Codec {
 
   void encode(ConstElements values, const GradientId& id, Elements out) const override {
     check_sizes(out.size(), values.size());
-    const psring::cuda::Queue& queue = psring::cuda::queue_of(device_);
     if (values.empty()) return;
     switch (encoding()) {
       case Encoding::bf16:
         return copy(values, Elements(out.data(), values.size(), DType::bf16, &device_));
       case Encoding::int8:
-        return launched(int8_encode(queue, values, out.data()));
+        return launched(int8_encode(queue(), values, out.data()));
       case Encoding::sign:
-        return launched(sign_encode(queue, values, out.data()));
+        return launched(sign_encode(queue(), values, out.data()));
       case Encoding::top_k:
-        return launched(top_k_encode(queue, values, out.size() / 8, out.data(), scratch_.address()));
+        return launched(top_k_encode(queue(), values, out.size() / 8, out.data(), scratch_.address()));
       case Encoding::random_k: {
         const std::size_t kept = out.size() / 4;
-        return launched(random_k_encode(queue, values, kept, random_places(id), id.begin,
+        return launched(random_k_encode(queue(), values, kept, random_places(id), id.begin,
                                         random_factor(values.size(), kept, unbiased_), out.data()));
       }
       case Encoding::dense:
@@ -51,21 +50,20 @@ class CudaCodec final : public Codec {
 
   void decode(ConstElements in, const GradientId& id, Elements out) const override {
     check_sizes(in.size(), out.size());
-    const psring::cuda::Queue& queue = psring::cuda::queue_of(device_);
     if (out.empty()) return;
     switch (encoding()) {
       case Encoding::bf16:
         return copy(ConstElements(in.data(), out.size(), DType::bf16, &device_), out);
       case Encoding::int8:
-        return launched(int8_decode(queue, in.data(), out));
+        return launched(int8_decode(queue(), in.data(), out));
       case Encoding::sign:
-        return launched(sign_decode(queue, in.data(), out));
+        return launched(sign_decode(queue(), in.data(), out));
       case Encoding::top_k:
         clear(out);
-        return launched(top_k_decode(queue, in.data(), in.size() / 8, out));
+        return launched(top_k_decode(queue(), in.data(), in.size() / 8, out));
       case Encoding::random_k:
         clear(out);
-        return launched(random_k_decode(queue, in.data(), in.size() / 4, random_places(id), id.begin, out));
+        return launched(random_k_decode(queue(), in.data(), in.size() / 4, random_places(id), id.begin, out));
       case Encoding::dense:
         break;
     }
@@ -77,6 +75,7 @@ class CudaCodec final : public Codec {
     if (coded != bytes(elements))
       fail(ErrorKind::protocol, "{} elements in {} bytes, {} expected", elements, coded, bytes(elements));
   }
+  const psring::cuda::Queue& queue() const { return psring::cuda::queue_of(device_); }
   static void launched(cudaError_t error) { psring::cuda::check_call(error, "a codec's kernels"); }
 
   const std::unique_ptr<Codec> host_;

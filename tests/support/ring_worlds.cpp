@@ -123,7 +123,8 @@ World make_world(const std::string& world, std::size_t ranks, const ring::GroupO
         [&](std::size_t rank) { return spread ? host_of(rank) : 0; }, group);
   } else {
     const bool plain = world.starts_with("hierarchical") || world == "links" || world == "background";
-    const auto algorithm = plain ? std::nullopt : std::optional(ring::parse_algorithm("world", world));
+    std::optional<ring::Algorithm> algorithm;
+    if (!plain) algorithm = ring::parse_algorithm("world", world);
     made.links = std::make_unique<Links>(ranks, algorithm, world.ends_with("background"), group);
     if (world.starts_with("hierarchical")) made.own = make_hierarchical(*made.links, ranks, group);
   }

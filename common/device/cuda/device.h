@@ -14,7 +14,8 @@ std::size_t devices();
 /// As make_cuda_device says: here is where it is made.
 std::unique_ptr<Device> make_device(std::size_t index);
 
-/// Where its work is queued. REQUIRES: make_device made it.
+/// Where its work is queued, with all that it was told so far: to be asked for anew after each call of the device.
+/// REQUIRES: make_device made it.
 const Queue& queue_of(Device& device);
 
 }  // namespace psring::cuda

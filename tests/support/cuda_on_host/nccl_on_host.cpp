@@ -314,7 +314,7 @@ ncclResult_t ncclGetVersion(int* version) {
 /// The folder's name is the id.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const char* const place = std::getenv("PSRING_TEST_FOLDER");
-  std::string folder = fs::path(place != nullptr ? place : "/dev/shm") / "psring-nccl-XXXXXX";
+  std::string folder = (place != nullptr ? fs::path(place) : fs::temp_directory_path()) / "nccl-on-host-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr || folder.size() >= sizeof id->internal) die("no folder to meet in");
   std::strcpy(id->internal, folder.c_str());
   const std::scoped_lock lock(folders.mutex);
