@@ -57,6 +57,8 @@ add_dependencies(psring_played psring_cuda_played)
 psring_process_test(played_gpu_job_test SCRIPT gpu_job_test LABELS process)
 set_property(TEST played_gpu_job_test APPEND PROPERTY ENVIRONMENT "PSRING_BIN=${played}/bin;PSRING_PLAYED=1")
 
+psring_combinations_test(played_combinations_test 160 --device cuda --bin ${played}/bin)
+
 # The front door as it is where there is no toolkit.
 add_executable(psring_without_cuda ${PROJECT_SOURCE_DIR}/cli/main.cpp ${PROJECT_SOURCE_DIR}/common/device/no_cuda.cpp)
 target_link_libraries(psring_without_cuda PRIVATE psring::cli psring_flags)
