@@ -6,10 +6,12 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <dnnl.h>
 #include <sched.h>
@@ -25,6 +27,7 @@
 #include <psring/cli/doctor_network.h>
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
+#include <psring/common/device/device.h>
 #include <psring/common/device/kernels.h>
 #include <psring/common/device/mapping.h>
 #include <psring/common/net/stream_cipher.h>
@@ -241,11 +244,42 @@ Judgement encryption(const Examination&) {
   return judge_encryption(bytes_per_s);
 }
 
+/// Of as many copies as take a while.
+double copy_rate(Device& device, const void* from, void* to, std::size_t bytes) {
+  constexpr std::size_t kCopies = 8;
+  const SystemClock clock;
+  device.copy_bytes(from, to, bytes);
+  device.wait(device.mark());
+  const Moment start = clock.now();
+  for (std::size_t i = 0; i < kCopies; ++i) device.copy_bytes(from, to, bytes);
+  device.wait(device.mark());
+  return static_cast<double>(kCopies * bytes) / seconds(clock.now() - start);
+}
+
+GpuFigures look_at_gpu(std::size_t index) {
+  constexpr std::size_t kBytes = std::size_t{32} << 20;
+  const std::unique_ptr<Device> device = make_cuda_device(index);
+  const Device::MemoryUse use = device->memory();
+  const std::shared_ptr<std::byte> here = device->allocate_pinned(kBytes);
+  std::byte* const there = device->allocate(kBytes);
+  return {.name = device->name(),
+          .free_bytes = use.free_bytes,
+          .total_bytes = use.total_bytes,
+          .to_device_bytes_per_s = copy_rate(*device, here.get(), there, kBytes),
+          .to_host_bytes_per_s = copy_rate(*device, there, here.get(), kBytes)};
+}
+
 Judgement accelerators(const Examination&) {
-  const bool nvidia = fs::exists("/dev/nvidiactl");
-  return {.figure = nvidia
-                        ? "a driver of NVIDIA's is there, but this psring has no CUDA or NCCL: it uses processors alone"
-                        : "none; this psring has no CUDA or NCCL: it uses processors alone"};
+  std::size_t count = 0;
+  std::string why_none = "this host has none";
+  try {
+    count = cuda_devices();
+  } catch (const Error& error) {
+    why_none = error.what();
+  }
+  std::vector<GpuFigures> gpus;
+  for (std::size_t index = 0; index < count; ++index) gpus.push_back(look_at_gpu(index));
+  return judge_accelerators(gpus, why_none, fs::exists("/dev/nvidiactl"));
 }
 
 // Time.
@@ -318,7 +352,7 @@ constexpr Check kChecks[] = {
     {"libraries", libraries, "install libsodium anew; its random numbers need getrandom or /dev/urandom"},
     {"CURVE", curve, "a libzmq with libsodium, as Debian's libzmq5 is: links of control need it"},
     {"encryption", encryption, "install libsodium anew"},
-    {"accelerators", accelerators, kLinux},
+    {"accelerators", accelerators, "nvidia-smi says more; jobs without --device cuda do without"},
     {"clock", clock_looks, kLinux},
     {"memory speed", memory_speed, "free memory, and no limit of sizes"},
     {"loopback speed", loopback_speed, "allow connections to 127.0.0.1 in the packet filter"},

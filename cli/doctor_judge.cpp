@@ -41,6 +41,7 @@ constexpr double kUsualBytes = 256 * kMiB;  // so that small models fit without 
 constexpr double kSlowLook = 1e-6;          // a step looks some hundred times
 constexpr double kSlowCopy = 4e9;           // a tenth of what two processors have
 constexpr double kSlowLoopback = 5e8;       // a quarter of what TCP had on the machine of docs/results.md
+constexpr double kSlowGpuCopies = 6e9;      // eight lanes of PCIe 3
 constexpr double kSlowCipher = 2e8;
 constexpr double kSlowLink = 1.1e7;  // 100 Mbit/s, less what TCP itself takes
 constexpr double kLongRoundTrip = 0.01;
@@ -241,6 +242,30 @@ Judgement judge_encryption(double bytes_per_s) {
   if (bytes_per_s >= kSlowCipher) return judged;
   judged.level = Level::warn;
   judged.cure = "between hosts that you trust: --encrypt off";
+  return judged;
+}
+
+Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string& why_none, bool driver) {
+  if (gpus.empty()) {
+    Judgement judged{.figure = "none: " + why_none, .values = {{"gpus", 0}}};
+    if (!driver) return judged;
+    judged.level = Level::warn;
+    judged.cure = "a driver for GPUs is there: build psring with CUDA (PSRING_CUDA=ON), for a version that it knows";
+    return judged;
+  }
+  Judgement judged{.values = {{"gpus", static_cast<double>(gpus.size())}}};
+  for (const GpuFigures& gpu : gpus) {
+    const double slower = std::min(gpu.to_device_bytes_per_s, gpu.to_host_bytes_per_s);
+    judged.figure += fmt::format("{}{}: {} of {} GiB free, {} to it, {} from it", judged.figure.empty() ? "" : "; ",
+                                 gpu.name, gpu.free_bytes >> 30, gpu.total_bytes >> 30, rate(gpu.to_device_bytes_per_s),
+                                 rate(gpu.to_host_bytes_per_s));
+    double& least = judged.values.try_emplace("copy_bytes_per_s", slower).first->second;
+    least = std::min(least, slower);
+    if (slower < kSlowGpuCopies) judged.level = Level::warn;
+  }
+  if (judged.level == Level::warn)
+    judged.cure =
+        "servers of the host feed GPUs through these copies: a slot with more lanes, on this processor's side";
   return judged;
 }
 

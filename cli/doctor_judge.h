@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 
 namespace psring::cli {
@@ -18,6 +19,15 @@ struct Judgement {
   std::string figure;
   std::string cure;
   std::map<std::string, double> values;  ///< the figure's numbers, for programs
+};
+
+/// A GPU, its memory, and copies between it and pinned memory of this host.
+struct GpuFigures {
+  std::string name;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
+  double to_device_bytes_per_s = 0;
+  double to_host_bytes_per_s = 0;
 };
 
 /// From figures to judgements: pure, no figure is read here. `processes` are those of a job, all on this host.
@@ -56,6 +66,8 @@ Judgement judge_other_load(double processors);
 /// Bytes read and written a second.
 Judgement judge_memory_speed(double one_thread, double all_threads, std::size_t threads);
 Judgement judge_encryption(double bytes_per_s);
+/// `why_none`: where psring finds none; `driver`: the host has one for GPUs all the same.
+Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string& why_none, bool driver);
 
 /// What passed between two processes, or two hosts.
 struct LinkFigures {

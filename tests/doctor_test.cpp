@@ -144,6 +144,15 @@ TEST_CASE("speeds of this host") {
   CHECK(warns(judge_memory_speed(2e9, 3.9e9, 2)));
   CHECK(is_ok(judge_encryption(0.7e9)));
   CHECK(warns(judge_encryption(0.1e9)));
+  const GpuFigures gpus[] = {{"a GPU (GPU 0)", 3UL << 30, 4UL << 30, 2e10, 2.5e10},
+                             {"a GPU (GPU 1)", 4UL << 30, 4UL << 30, 2e10, 1e9}};
+  CHECK(is_ok(judge_accelerators(std::span(gpus).first(1), "", true)));
+  CHECK(judge_accelerators(std::span(gpus).first(1), "", true).figure ==
+        "a GPU (GPU 0): 3 of 4 GiB free, 20 GB/s to it, 25 GB/s from it");
+  CHECK(warns(judge_accelerators(gpus, "", true)));
+  CHECK(judge_accelerators(gpus, "", true).values.at("copy_bytes_per_s") == 1e9);
+  CHECK(is_ok(judge_accelerators({}, "no GPU", false)));
+  CHECK(warns(judge_accelerators({}, "built without CUDA", true)));
   CHECK(is_ok(judge_other_load(0.2)));
   CHECK(warns(judge_other_load(0.3)));
   CHECK(is_ok(judge_loopback(good_link())));
