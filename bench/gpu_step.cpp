@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -30,9 +31,10 @@ double seconds_of(Device& device, std::size_t calls, const std::function<void()>
   for (std::size_t round = 0; round < kRounds; ++round) {
     device.wait(device.mark());
     const Nanoseconds before = device.stalled();
-    device.stall_begins();
-    for (std::size_t i = 0; i < calls; ++i) call();
-    device.stall_ends();
+    {
+      const Device::Stall around(device);
+      for (std::size_t i = 0; i < calls; ++i) call();
+    }
     device.wait(device.mark());
     samples.values.push_back(std::chrono::duration<double>(device.stalled() - before).count() /
                              static_cast<double>(calls));
@@ -94,7 +96,11 @@ class Steps {
   Steps(const GpuStepOptions& options, Device& device) : options_(options), device_(device) {
     worker::register_builtins(registries_);
     optim::register_builtin_optimizers(optimizers_);
-    JobOptions job{.model = options.model, .data = "synthetic", .workers = 1, .global_batch = options.batch};
+    // Few samples: a run ends with a look at what is held back of them.
+    JobOptions job{.model = options.model,
+                   .data = fmt::format("synthetic:samples={}", 4 * options.batch),
+                   .workers = 1,
+                   .global_batch = options.batch};
     job.strategy = "single";
     job.device = "cuda";
     job.precision = options.precision;
@@ -157,7 +163,8 @@ KernelTime update_time(const worker::TrainSetup& setup, Device& device) {
 GpuStep measure_gpu_step(const GpuStepOptions& options, Device& device, std::size_t elements) {
   GpuStep step{.device = device.name()};
   const DType type = parse_dtype("--precision", options.precision);
-  step.copy_rate = copy_rate(device, elements != 0 ? elements : std::size_t{1} << 28);
+  const std::size_t fit = device.memory().free_bytes / 4 / sizeof(float);  // each of two vectors: a quarter
+  step.copy_rate = copy_rate(device, elements != 0 ? elements : std::min(std::size_t{1} << 28, fit));
   step.matrix_rate = matrix_rate(device, elements != 0 ? elements : 8192, type);
   Steps steps(options, device);
   StepObserver whole(options.warm_up);

@@ -18,9 +18,10 @@ double number(std::size_t value) { return static_cast<double>(value); }
 
 void TimedKernels::timed(const char* name, double bytes, double flops, const auto& call) {
   const Nanoseconds before = device_.stalled();
-  device_.stall_begins();
-  call();
-  device_.stall_ends();
+  {
+    const Device::Stall around(device_);
+    call();
+  }
   device_.wait(device_.mark());
   KernelTime& time = times_[name];
   ++time.calls;

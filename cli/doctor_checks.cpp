@@ -278,7 +278,13 @@ Judgement accelerators(const Examination&) {
     why_none = error.what();
   }
   std::vector<GpuFigures> gpus;
-  for (std::size_t index = 0; index < count; ++index) gpus.push_back(look_at_gpu(index));
+  for (std::size_t index = 0; index < count; ++index) {
+    try {
+      gpus.push_back(look_at_gpu(index));
+    } catch (const Error& error) {
+      gpus.push_back({.trouble = error.what()});
+    }
+  }
   return judge_accelerators(gpus, why_none, fs::exists("/dev/nvidiactl"));
 }
 
@@ -352,7 +358,7 @@ constexpr Check kChecks[] = {
     {"libraries", libraries, "install libsodium anew; its random numbers need getrandom or /dev/urandom"},
     {"CURVE", curve, "a libzmq with libsodium, as Debian's libzmq5 is: links of control need it"},
     {"encryption", encryption, "install libsodium anew"},
-    {"accelerators", accelerators, "nvidia-smi says more; jobs without --device cuda do without"},
+    {"accelerators", accelerators, kLinux},
     {"clock", clock_looks, kLinux},
     {"memory speed", memory_speed, "free memory, and no limit of sizes"},
     {"loopback speed", loopback_speed, "allow connections to 127.0.0.1 in the packet filter"},

@@ -246,26 +246,31 @@ Judgement judge_encryption(double bytes_per_s) {
 }
 
 Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string& why_none, bool driver) {
+  Judgement judged{.values = {{"gpus", static_cast<double>(gpus.size())}}};
   if (gpus.empty()) {
-    Judgement judged{.figure = "none: " + why_none, .values = {{"gpus", 0}}};
+    judged.figure = "none: " + why_none;
     if (!driver) return judged;
     judged.level = Level::warn;
-    judged.cure = "a driver for GPUs is there: build psring with CUDA (PSRING_CUDA=ON), for a version that it knows";
+    judged.cure = "a driver for GPUs is there: nvidia-smi says more; psring needs CUDA of a version that it knows";
     return judged;
   }
-  Judgement judged{.values = {{"gpus", static_cast<double>(gpus.size())}}};
   for (const GpuFigures& gpu : gpus) {
+    if (!judged.figure.empty()) judged.figure += "; ";
+    if (!gpu.trouble.empty()) {
+      judged.figure += gpu.trouble;
+      judged.level = Level::warn;
+      continue;
+    }
+    judged.figure += fmt::format("{}: {} of {} GiB free, {} to it, {} from it", gpu.name, gpu.free_bytes >> 30,
+                                 gpu.total_bytes >> 30, rate(gpu.to_device_bytes_per_s), rate(gpu.to_host_bytes_per_s));
     const double slower = std::min(gpu.to_device_bytes_per_s, gpu.to_host_bytes_per_s);
-    judged.figure += fmt::format("{}{}: {} of {} GiB free, {} to it, {} from it", judged.figure.empty() ? "" : "; ",
-                                 gpu.name, gpu.free_bytes >> 30, gpu.total_bytes >> 30, rate(gpu.to_device_bytes_per_s),
-                                 rate(gpu.to_host_bytes_per_s));
     double& least = judged.values.try_emplace("copy_bytes_per_s", slower).first->second;
     least = std::min(least, slower);
     if (slower < kSlowGpuCopies) judged.level = Level::warn;
   }
   if (judged.level == Level::warn)
     judged.cure =
-        "servers of the host feed GPUs through these copies: a slot with more lanes, on this processor's side";
+        "jobs on processors do without; where copies are slow: a slot with more lanes, on this processor's side";
   return judged;
 }
 

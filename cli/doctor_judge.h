@@ -28,6 +28,7 @@ struct GpuFigures {
   std::uint64_t total_bytes = 0;
   double to_device_bytes_per_s = 0;
   double to_host_bytes_per_s = 0;
+  std::string trouble = {};  ///< why it cannot be used; empty: it can
 };
 
 /// From figures to judgements: pure, no figure is read here. `processes` are those of a job, all on this host.

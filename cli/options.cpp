@@ -201,9 +201,10 @@ void check_nccl(const JobOptions& job) {
 void check_device(const JobOptions& job, const worker::StrategyKind& kind) {
   one_of("--device", job.device, "cpu", "cuda");
   if (job.device == "cpu" && job.share_gpu) fail(ErrorKind::usage, "--share-gpu: --device cpu has no GPU");
-  if (job.device == "cpu" && !job.cuda_graphs) fail(ErrorKind::usage, "--cuda-graphs off: --device cpu has none");
   if (job.device == "cuda" && kind.ring) check_nccl(job);
   one_of("--server-device", job.server_device, "cpu", "cuda");
+  if (!job.cuda_graphs && job.device == "cpu" && job.server_device == "cpu")
+    fail(ErrorKind::usage, "--cuda-graphs off: --device cpu has none");
   const auto refuse = [](bool wrong, const std::string& what) {
     if (wrong) fail(ErrorKind::usage, "--server-device cuda: {} is the host's alone", what);
   };

@@ -55,6 +55,7 @@ class ServerLife {
         fault_(job_.fault, member.self()) {
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());
+    device_->use_graphs(job_.cuda_graphs);
     fmt::print("server {}: updates on {}\n", member.rank(), device_->name());
   }
 

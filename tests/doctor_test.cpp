@@ -151,6 +151,9 @@ TEST_CASE("speeds of this host") {
         "a GPU (GPU 0): 3 of 4 GiB free, 20 GB/s to it, 25 GB/s from it");
   CHECK(warns(judge_accelerators(gpus, "", true)));
   CHECK(judge_accelerators(gpus, "", true).values.at("copy_bytes_per_s") == 1e9);
+  const GpuFigures full{.trouble = "GPU 0: no room"};
+  CHECK(warns(judge_accelerators(std::span(&full, 1), "", true)));
+  CHECK(judge_accelerators(std::span(&full, 1), "", true).figure == "GPU 0: no room");
   CHECK(is_ok(judge_accelerators({}, "no GPU", false)));
   CHECK(warns(judge_accelerators({}, "built without CUDA", true)));
   CHECK(is_ok(judge_other_load(0.2)));

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -58,30 +59,45 @@ class Device : public Processor {
   /// collective that was given up lets the queue go on.
   virtual void check_after_wait(std::function<void()> check) = 0;
 
-  /// Around what makes the queue stand still for others; `stalled`: how long it has so far, as far as is known now.
-  virtual void stall_begins() = 0;
-  virtual void stall_ends() = 0;
-  virtual Nanoseconds stalled() = 0;
-
-  /// From now on the trace shows stalls and sections, once they are over and `stalled`, or `finish`, was called.
-  /// REQUIRES: it outlives all other calls.
-  virtual void show_in(Trace& trace) = 0;
-  /// On return all that was told is done.
-  virtual void finish() = 0;
-  /// A part of the queue, from its making to its end, under a name such as "forward 3". Neither stalls nor other
-  /// sections begin meanwhile. Costs a branch where no trace shows it.
-  class Section {
+  /// A part of the queue, from its making to its end; no other begins meanwhile. One that an exception ends is none.
+  class Stretch {
    public:
-    Section(Device& device, std::string_view name, std::size_t number) : device_(device) {
-      device.section_begins(name, number);
+    ~Stretch() noexcept(false) {
+      if (!told_) return;
+      if (std::uncaught_exceptions() > exceptions_)
+        device_.drop_stretch();
+      else
+        device_.end_stretch();
     }
-    ~Section() { device_.section_ends(); }
-    Section(const Section&) = delete;
-    Section& operator=(const Section&) = delete;
+    Stretch(const Stretch&) = delete;
+    Stretch& operator=(const Stretch&) = delete;
+
+   protected:
+    Stretch(Device& device, bool told) : device_(device), told_(told) {}
 
    private:
     Device& device_;
+    const bool told_;
+    const int exceptions_ = std::uncaught_exceptions();
   };
+  /// The queue stands still for others.
+  class Stall : public Stretch {
+   public:
+    explicit Stall(Device& device) : Stretch(device, true) { device.begin_stretch("waits", true); }
+  };
+  /// It works at what is named, such as "forward 3". Costs a branch where no trace shows it.
+  class Section : public Stretch {
+   public:
+    Section(Device& device, std::string_view name, std::size_t number) : Stretch(device, device.is_shown()) {
+      if (device.is_shown()) device.begin_stretch(std::string(name) + ' ' + std::to_string(number), false);
+    }
+  };
+  /// How long it has stood still so far, as far as is known now.
+  virtual Nanoseconds stalled() = 0;
+  /// From now on the trace shows stalls and sections, once they are over. REQUIRES: it outlives all other calls.
+  virtual void show_in(Trace& trace) = 0;
+  /// On return all that was told is done.
+  virtual void finish() = 0;
 
   /// Whether sequences that come again leave as CUDA graphs: so they do unless told otherwise.
   virtual void use_graphs(bool use) = 0;
@@ -91,8 +107,10 @@ class Device : public Processor {
   virtual TensorKernels& kernels() = 0;
 
  protected:
-  virtual void section_begins(std::string_view name, std::size_t number) = 0;
-  virtual void section_ends() = 0;
+  virtual bool is_shown() const = 0;
+  virtual void begin_stretch(std::string name, bool stalls) = 0;
+  virtual void end_stretch() = 0;
+  virtual void drop_stretch() noexcept = 0;
 };
 
 /// Throws usage where this build has no CUDA, and says how to get it.

@@ -86,14 +86,14 @@ __global__ void int8_encode_kernel(std::size_t size, const float* values, float*
 __global__ void int8_decode_kernel(std::size_t size, const float* scales, const std::uint8_t* codes, float* out) {
   for (std::size_t i = thread_of_grid() * Four::kSize; i < size; i += threads_of_grid() * Four::kSize) {
     const float scale = scales[i / kInt8Block];
-    Four four{};
-    std::uint8_t four_codes[Four::kSize] = {};
+    std::uint32_t word = 0;
     if (i + Four::kSize <= size)
-      memcpy(four_codes, __builtin_assume_aligned(codes + i, 4), sizeof(four_codes));
+      word = *reinterpret_cast<const std::uint32_t*>(codes + i);
     else
-      for (unsigned j = 0; i + j < size; ++j) four_codes[j] = codes[i + j];
+      for (unsigned j = 0; i + j < size; ++j) word |= std::uint32_t{codes[i + j]} << 8 * j;
+    Four four{};
     for (unsigned j = 0; j < Four::kSize; ++j)
-      four.values[j] = scale * static_cast<float>(static_cast<std::int8_t>(four_codes[j]));
+      four.values[j] = scale * static_cast<float>(static_cast<std::int8_t>(word >> 8 * j));
     store_four(four, out, i, size);
   }
 }

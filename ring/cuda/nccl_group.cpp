@@ -271,9 +271,8 @@ class NcclGroup final : public ProcessGroup {
     watchdog_->check();
     const auto under_way = events_.find(number);
     if (under_way == events_.end() || under_way->second->reached()) return;
-    device_.stall_begins();
+    const Device::Stall stall(device_);
     under_way->second->hold(psring::cuda::queue_of(device_).stream);
-    device_.stall_ends();
   }
 
  private:

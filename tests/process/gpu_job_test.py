@@ -95,6 +95,13 @@ class GpuJobs(ProgramTest):
                 self.assert_refused(result, 4, "worker 1")
                 self.assertLess(result.seconds, 20)
 
+    def test_errors_of_kernels_are_told_with_a_trace_too(self):
+        for trace in ("off", "on"):
+            result = self.train("--strategy", "single", "--device", "cuda", "--data", "synthetic:samples=64", "--steps", 3,
+                                "--global-batch", 8, "--model", "gpt:layers=1,dim=512,heads=1,context=8,vocab=32",
+                                "--trace", trace, "--out", trace)
+            self.assert_refused(result, 1, "attention", "no kernel")
+
     def test_one_gpu_is_not_shared_unless_that_is_asked_for(self):
         result = self.train(*GPT, "--strategy", "ddp", "--workers", 2 if PLAYED else 64, "--device", "cuda")
         self.assert_refused(result, 2, "--share-gpu")

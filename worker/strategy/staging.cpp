@@ -25,6 +25,9 @@ Buffer room_for_codes(const Context& context) {
 Staging::Staging(const Context& context)
     : context_(context),
       encoded_(room_for_codes(context)),
+      codes_pinned_(encoded_.size_bytes() > 0 && !context.arena->contains(encoded_.address())
+                        ? context.device->pin(encoded_.bytes())
+                        : nullptr),
       pinned_(context.device->pin({context.arena->base(), context.arena->capacity()})),
       to_host_(context.device->make_copy_queue()),
       to_device_(context.device->make_copy_queue()) {}
@@ -81,16 +84,17 @@ void Staging::wait(UnitId unit, std::uint64_t version) {
   PsClient& client = *context_.client;
   const auto copied = [&] { return !copied_.contains(unit) || to_device_->reached(copied_.at(unit)); };
   if (client.has(unit, version) && !departs(unit) && !arrivals_.contains(unit) && copied()) return;
-  context_.device->stall_begins();
-  while (departs(unit)) send_first();  // what it is answered with is asked for
-  while (!client.has(unit, version))
-    if (departures_.empty())
-      client.wait(unit, version);
-    else
-      send_first();
-  if (arrivals_.contains(unit)) land(unit);
-  if (copied_.contains(unit)) to_device_->hold_device(copied_.at(unit));
-  context_.device->stall_ends();
+  {
+    const Device::Stall stall(*context_.device);
+    while (departs(unit)) send_first();  // what it is answered with is asked for
+    while (!client.has(unit, version))
+      if (departures_.empty())
+        client.wait(unit, version);
+      else
+        send_first();
+    if (arrivals_.contains(unit)) land(unit);
+    if (copied_.contains(unit)) to_device_->hold_device(copied_.at(unit));
+  }
   land_those_that_came();
 }
 

@@ -60,8 +60,9 @@ class Staging {
   void land_those_that_came();
 
   const Context& context_;
-  Buffer encoded_;                      ///< as the compressor has it
-  const std::shared_ptr<void> pinned_;  ///< shared as Device::pin returns it
+  Buffer encoded_;                            ///< as the compressor has it
+  const std::shared_ptr<void> codes_pinned_;  ///< as pinned_; null: they lie in the arena
+  const std::shared_ptr<void> pinned_;        ///< shared as Device::pin returns it
   const std::unique_ptr<CopyQueue> to_host_;
   const std::unique_ptr<CopyQueue> to_device_;
   std::deque<Departure> departures_;

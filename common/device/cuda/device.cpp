@@ -1,6 +1,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,9 +37,10 @@ class Pool {
     for (const auto& [memory, bytes] : sizes_) cudaFree(memory);
   }
 
-  /// Null where there is no room.
+  /// Null where there is no room. What was freed last comes first: who asks in the same order gets the same memory.
   std::byte* allocate(std::size_t bytes) {
-    if (const auto kept = free_.find(bytes); kept != free_.end()) return free_.extract(kept).mapped();
+    if (const auto [first, behind] = free_.equal_range(bytes); first != behind)
+      return free_.extract(std::prev(behind)).mapped();
     void* memory = nullptr;
     cudaError_t error = cudaMalloc(&memory, bytes);
     if (error == cudaErrorMemoryAllocation && !free_.empty()) {
@@ -118,7 +120,7 @@ class CudaCopyQueue final : public CopyQueue {
 };
 
 /// The queue between two places.
-struct Stretch {
+struct Timed {
   std::string name;
   bool stalled = false;
   Event begin{cudaEventDefault};
@@ -164,7 +166,12 @@ class CudaDevice final : public Device, public TensorKernels {
 
   std::byte* allocate(std::size_t bytes) override {
     launches_->leave();  // before what they are at may be given back
-    std::byte* const memory = pool_.allocate(bytes);
+    std::byte* memory = pool_.allocate(bytes);
+    if (memory == nullptr) {
+      check_call(cudaStreamSynchronize(queue_.stream), "cudaStreamSynchronize");
+      launches_->forget();  // graphs have memory, too
+      memory = pool_.allocate(bytes);
+    }
     if (memory == nullptr) {
       const MemoryUse use = this->memory();
       fail(ErrorKind::data, "{}: no room for {} MiB, {} of {} MiB are free", name_, bytes >> 20, use.free_bytes >> 20,
@@ -210,8 +217,6 @@ class CudaDevice final : public Device, public TensorKernels {
     check_after_wait_();
   }
   void check_after_wait(std::function<void()> check) override { check_after_wait_ = std::move(check); }
-  void stall_begins() override { begin("waits", true); }
-  void stall_ends() override { end(); }
   Nanoseconds stalled() override {
     for (; !stretches_.empty() && stretches_.front().end.reached(); stretches_.pop_front()) account(stretches_.front());
     return stalled_;
@@ -313,19 +318,16 @@ class CudaDevice final : public Device, public TensorKernels {
   }
 
  private:
-  void section_begins(std::string_view name, std::size_t number) override {
-    if (trace_ != nullptr && trace_->on()) begin(fmt::format("{} {}", name, number), false);
-  }
-  void section_ends() override {
-    if (trace_ != nullptr && trace_->on()) end();
-  }
-  void begin(std::string name, bool stalled) {
-    stretches_.push_back({.name = std::move(name), .stalled = stalled});
+  bool is_shown() const override { return trace_ != nullptr && trace_->on(); }
+  void begin_stretch(std::string name, bool stalls) override {
+    stalled();  // what is over is let go
+    stretches_.push_back({.name = std::move(name), .stalled = stalls});
     stretches_.back().begin.record(queue().stream);
   }
-  void end() { stretches_.back().end.record(queue().stream); }
+  void end_stretch() override { stretches_.back().end.record(queue().stream); }
+  void drop_stretch() noexcept override { stretches_.pop_back(); }
   /// Times are told from the last one: of far places an event says them less exactly.
-  void account(Stretch& stretch) {
+  void account(Timed& stretch) {
     const Nanoseconds took = stretch.end.since(stretch.begin);
     if (stretch.stalled) stalled_ += took;
     if (!anchor_) return;
@@ -370,7 +372,7 @@ class CudaDevice final : public Device, public TensorKernels {
   Pool pool_;
   Marks marks_;
   std::function<void()> check_after_wait_ = [] {};
-  std::deque<Stretch> stretches_;  ///< that are not over, or not counted
+  std::deque<Timed> stretches_;  ///< that are not over, or not counted
   Nanoseconds stalled_{0};
   Trace* trace_ = nullptr;        ///< null: none shows them
   std::optional<Anchor> anchor_;  ///< where there is a trace

@@ -15,9 +15,10 @@ void launch_all(const std::vector<std::function<void()>>& sequence) {
 
 }  // namespace
 
-Launches::~Launches() {
+void Launches::forget() {
   for (const auto& [key, known] : known_)
     if (known.graph != nullptr) cudaGraphExecDestroy(known.graph);
+  known_.clear();
 }
 
 void Launches::add(CallKey key, std::function<void()> launch) {

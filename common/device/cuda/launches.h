@@ -16,7 +16,7 @@
 
 namespace psring::cuda {
 
-/// What a call was called with, as bytes: equal ones do the same to the same memory.
+/// What a call was called with, as bytes, what is called first: equal ones do the same to the same memory.
 class CallKey {
  public:
   template <class Value>
@@ -28,6 +28,7 @@ class CallKey {
   void add(const BasicElements<Byte>& of) {
     add(of.data(), of.size(), of.type());
   }
+  /// Without row strides: products have none.
   void add(const Gemm& of) { add(of.m, of.n, of.k, of.transpose_a, of.transpose_b); }
   void add(const Product& of) { add(of.shape, of.a, of.b, of.out, of.added, of.bias, of.then, of.kept); }
   void add(const TensorKernels::NormGradients& of) { add(of.weight, of.bias, of.weight_beta, of.bias_beta); }
@@ -50,7 +51,7 @@ class Launches {
  public:
   /// REQUIRES: the stream outlives it.
   explicit Launches(cudaStream_t stream) : stream_(stream) {}
-  ~Launches();
+  ~Launches() { forget(); }
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
@@ -59,6 +60,8 @@ class Launches {
   /// Those that have not left do. Throws what they throw.
   void leave();
   void use_graphs(bool use) { graphs_ = use; }
+  /// Graphs go, and their memory. REQUIRES: none is under way.
+  void forget();
   /// How often a graph has left.
   std::size_t graphs_launched() const { return graphs_launched_; }
 

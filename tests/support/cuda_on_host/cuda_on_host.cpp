@@ -512,6 +512,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (begin->state->newest() == 0 || end->state->newest() == 0) return cudaErrorInvalidValue;
   if (cudaEventQuery(begin) != cudaSuccess || cudaEventQuery(end) != cudaSuccess) return cudaErrorNotReady;
   *milliseconds = std::chrono::duration<float, std::milli>(end->state->when - begin->state->when).count();
   return cudaSuccess;

@@ -151,7 +151,8 @@ class World {
     Given given{};
     std::memcpy(&given.call, bytes.data(), sizeof(Call));
     given.data.resize(bytes.size() - sizeof(Call));
-    std::memcpy(given.data.data(), bytes.data() + sizeof(Call), given.data.size());
+    std::transform(bytes.begin() + sizeof(Call), bytes.end(), given.data.begin(),
+                   [](char c) { return static_cast<std::byte>(c); });
     return given;
   }
   /// The last of `all` who says so clears away what was given.
