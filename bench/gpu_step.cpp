@@ -15,6 +15,7 @@
 #include <psring/common/base/rng.h>
 #include <psring/common/base/trace.h>
 #include <psring/common/device/buffer.h>
+#include <psring/optim/compression.h>
 #include <psring/optim/device_applier.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/training.h>
@@ -158,6 +159,31 @@ KernelTime update_time(const worker::TrainSetup& setup, Device& device) {
   return {1, seconds_of(device, 5, [&] { applier->apply(*formula, range); }), bytes, 0};
 }
 
+/// All of the model's gradients at once, of random values: how many are alike says how long top-k takes.
+std::map<std::string, KernelTime> codec_times(std::size_t elements, Device& device) {
+  MemoryLedger memory;
+  Buffer values(elements * sizeof(float), Category::gradients, memory, device);
+  {
+    std::vector<float> host(elements);
+    const CounterRng rng({.seed = 13});
+    for (std::size_t i = 0; i < elements; ++i) host[i] = rng.uniform(i) - 0.5F;
+    copy(ConstElements(host), values.elements(DType::f32));
+  }
+  std::map<std::string, KernelTime> times;
+  for (const char* name : {"bf16", "int8", "sign", "top-k", "random-k"}) {
+    const auto codec = optim::make_device_codec(name, true, device, memory);
+    Buffer bytes(codec->bytes(elements), Category::communication, memory, device);
+    Buffer read(values.size_bytes(), Category::communication, memory, device);
+    const Elements coded = bytes.elements(DType::u8);
+    const auto moved = static_cast<double>(values.size_bytes() + bytes.size_bytes());
+    times[fmt::format("{}, encode", name)] = {
+        1, seconds_of(device, 3, [&] { codec->encode(values.elements(DType::f32), {}, coded); }), moved, 0};
+    times[fmt::format("{}, decode", name)] = {
+        1, seconds_of(device, 3, [&] { codec->decode(coded, {}, read.elements(DType::f32)); }), moved, 0};
+  }
+  return times;
+}
+
 }  // namespace
 
 GpuStep measure_gpu_step(const GpuStepOptions& options, Device& device, std::size_t elements) {
@@ -187,6 +213,7 @@ GpuStep measure_gpu_step(const GpuStepOptions& options, Device& device, std::siz
     step.kernels[name] = {time.calls / options.steps, per_step(time.seconds), per_step(time.bytes),
                           per_step(time.flops)};
   step.kernels["update"] = update_time(steps.setup(), device);
+  step.codecs = codec_times(steps.setup().layout().trained_elements(), device);
   return step;
 }
 
@@ -209,13 +236,17 @@ void bench_gpu_step(const GpuStepOptions& options) {
   }
   fmt::print("; {:.0f} TFLOP/s, {:.1f} % of the products' rate\n\n", 1e-12 * flops / step.step_s,
              100 * flops / step.step_s / step.matrix_rate);
-  fmt::print("{:<22} {:>6} {:>10} {:>10} {:>8} {:>9} {:>9}\n", "kernel", "calls", "ms a step", "floor ms", "floor %",
-             "GB/s", "TFLOP/s");
-  for (const auto& [name, time] : step.kernels)
-    fmt::print("{:<22} {:>6} {:>10.3f} {:>10.3f} {:>8.0f} {:>9.0f} {:>9.1f}\n", name, time.calls, 1e3 * time.seconds,
-               1e3 * step.floor_s(time), 100 * step.floor_s(time) / time.seconds, 1e-9 * time.bytes / time.seconds,
-               1e-12 * time.flops / time.seconds);
-  fmt::print("{:<22} {:>6} {:>10.3f}\n", "together", "", 1e3 * seconds);
+  const auto table = [&](const char* of, const std::map<std::string, KernelTime>& times) {
+    fmt::print("{:<22} {:>6} {:>10} {:>10} {:>8} {:>9} {:>9}\n", of, "calls", "ms a step", "floor ms", "floor %",
+               "GB/s", "TFLOP/s");
+    for (const auto& [name, time] : times)
+      fmt::print("{:<22} {:>6} {:>10.3f} {:>10.3f} {:>8.0f} {:>9.0f} {:>9.1f}\n", name, time.calls, 1e3 * time.seconds,
+                 1e3 * step.floor_s(time), 100 * step.floor_s(time) / time.seconds, 1e-9 * time.bytes / time.seconds,
+                 1e-12 * time.flops / time.seconds);
+  };
+  table("kernel", step.kernels);
+  fmt::print("{:<22} {:>6} {:>10.3f}\n\n", "together", "", 1e3 * seconds);
+  table("--compress", step.codecs);
 }
 
 }  // namespace psring::bench

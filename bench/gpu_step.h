@@ -37,6 +37,7 @@ struct GpuStep {
   double samples_per_s = 0;
   double tokens_per_s = 0;                    ///< 0 where the model reads none
   std::map<std::string, KernelTime> kernels;  ///< of a step, the optimizer's update as "update"
+  std::map<std::string, KernelTime> codecs;   ///< --compress, once each way, of as many values as there are parameters
 
   double floor_s(const KernelTime& kernel) const {
     return std::max(kernel.bytes / copy_rate, kernel.flops / matrix_rate);

@@ -31,4 +31,6 @@ TEST_CASE("a step's kernels are counted, with what they read, write and compute"
   // A parameter of AdamW in 16 bit: gradient and copy, and the f32 copy and two moments read and written.
   CHECK(step.kernels.at("update").bytes / (2 + 2 + 3 * 8) >= 2 * 12 * 64 * 64);
   for (const auto& [name, kernel] : step.kernels) CHECK(kernel.seconds > 0);
+  CHECK(step.codecs.size() == 2 * 5);
+  for (const auto& [name, codec] : step.codecs) CHECK(codec.seconds > 0);
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-// NCCL on the host, as far as it is called: ranks are threads of one process, or processes, which meet in a folder. A
-// communicator that is not blocking is that: what it is told is queued later, when its state is asked for the second
-// time. See cuda_runtime.h.
+// NCCL on the host, as far as it is called: ranks are threads of one process, or processes, which meet in a folder
+// (PSRING_TEST_FOLDER, or where temporary files go). A communicator that is not blocking is that: what it is told is
+// queued later, when its state is asked for the second time. See cuda_runtime.h.
 
 #include <climits>
 #include <cstddef>
