@@ -41,7 +41,8 @@ class Device : public Processor {
   /// What kernels need of their own, now and later, is booked there, as activations. REQUIRES: the ledger outlives it.
   virtual void book(MemoryLedger& ledger) = 0;
 
-  /// Memory of the host that the device copies from and to while the host goes on: zero, pinned.
+  /// Memory of the host that the device copies from and to while the host goes on: zero, pinned. REQUIRES: the device
+  /// outlives it.
   virtual std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) = 0;
   /// Memory of the host is pinned, too, for as long as what is returned lives.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) = 0;

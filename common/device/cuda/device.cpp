@@ -197,7 +197,10 @@ class CudaDevice final : public Device, public TensorKernels {
     void* memory = nullptr;
     check_call(cudaMallocHost(&memory, bytes), "cudaMallocHost");
     std::memset(memory, 0, bytes);
-    return {static_cast<std::byte*>(memory), [](std::byte* at) { cudaFreeHost(at); }};
+    return {static_cast<std::byte*>(memory), [stream = queue_.stream](std::byte* at) {
+              cudaStreamSynchronize(stream);  // copies may be at it, where an error ended what they were for
+              cudaFreeHost(at);
+            }};
   }
   std::shared_ptr<void> pin(std::span<std::byte> memory) override {
     check_call(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault), "cudaHostRegister");
