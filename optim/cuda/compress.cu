@@ -334,8 +334,8 @@ cudaError_t top_k_encode(const Queue& queue, ConstElements values, std::size_t k
   for (const unsigned bits : kDigits) {
     const bool first = shift == 31;
     shift -= bits;
-    if (const cudaError_t error = launch(queue, &histogram_kernel, chunks, kThreads, 0, size, chunk, floats(values),
-                                         shift, bits, at);
+    if (const cudaError_t error =
+            launch(queue, &histogram_kernel, chunks, kThreads, 0, size, chunk, floats(values), shift, bits, at);
         error != cudaSuccess)
       return error;
     if (const cudaError_t error =

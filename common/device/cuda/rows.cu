@@ -176,7 +176,8 @@ __device__ void sum_rows(Range rows, std::size_t cols, bool wide, const T* dy, c
   give(begin + column, all, all_z);
 }
 
-/// `sums` gets those of each chunk of rows: of dy, [chunks, cols], then of dy times the normalised x where there is one.
+/// `sums` gets those of each chunk of rows: of dy, [chunks, cols], then of dy times the normalised x where there is
+/// one.
 template <class T>
 __global__ void column_kernel(std::size_t rows, std::size_t cols, std::size_t rows_of_chunk, bool wide, const T* dy,
                               const T* x, const float* saved, float* sums) {
@@ -209,9 +210,9 @@ cudaError_t sum_chunks(const Queue& queue, Rows shape, const float* sums, float 
     using G = decltype(type);
     constexpr unsigned kColumns = columns_of_block<float>();
     const bool wide = shape.cols % Pack<float>::kSize == 0 && aligned(sums);
-    error = launch(queue, &chunk_kernel<G>, static_cast<unsigned>((shape.cols + kColumns - 1) / kColumns),
-                   kPacks * kLines, 0, chunks_of(shape.rows), shape.cols, wide, sums, beta,
-                   reinterpret_cast<G*>(into.data()));
+    error =
+        launch(queue, &chunk_kernel<G>, static_cast<unsigned>((shape.cols + kColumns - 1) / kColumns), kPacks * kLines,
+               0, chunks_of(shape.rows), shape.cols, wide, sums, beta, reinterpret_cast<G*>(into.data()));
   });
   return error;
 }
