@@ -261,7 +261,7 @@ GpuFigures look_at_gpu(std::size_t index) {
   const std::unique_ptr<Device> device = make_cuda_device(index);
   const Device::MemoryUse use = device->memory();
   const std::shared_ptr<std::byte> here = device->allocate_pinned(kBytes);
-  std::byte* const there = device->allocate(kBytes);
+  std::byte* const there = device->allocate(kBytes, Category::activations);
   return {.name = device->name(),
           .free_bytes = use.free_bytes,
           .total_bytes = use.total_bytes,

@@ -48,6 +48,8 @@ void print_plan(const worker::TrainSetup& setup) {
   fmt::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
   print_frozen(setup);
+  if (job.share_gpu && setup.strategy().ring)
+    fmt::print("workers may share a GPU: what they exchange goes through NCCL's sockets\n");
   if (!setup.strategy().servers) return;
   fmt::print("{}, {}{}; each server holds {} of {} elements ({:.1f} %), padding counted\n",
              count_of(job.workers, "worker"), count_of(job.servers, "server"),

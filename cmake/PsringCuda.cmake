@@ -16,6 +16,7 @@ set(PSRING_CUDA_SOURCES
   common/device/cuda/flash_attention.cu
   common/device/cuda/launches.cpp
   common/device/cuda/loss.cu
+  common/device/cuda/pool.cpp
   common/device/cuda/products.cpp
   common/device/cuda/rows.cu
   optim/cuda/applier.cpp

@@ -13,6 +13,7 @@ target_include_directories(psring_cuda_on_host PRIVATE ${PSRING_LINK_DIR})
 target_link_libraries(psring_cuda_on_host PRIVATE psring_flags fmt::fmt)
 
 psring_test(cuda_test LABELS unit LINKS psring::optim psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
+psring_test(pool_test LABELS unit LINKS psring::optim psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 psring_test(nccl_group_test LABELS unit LINKS psring::optim psring::ring SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 psring_test(device_codec_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 psring_test(device_training_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
@@ -58,6 +59,9 @@ psring_process_test(played_gpu_job_test SCRIPT gpu_job_test LABELS process)
 set_property(TEST played_gpu_job_test APPEND PROPERTY ENVIRONMENT "PSRING_BIN=${played}/bin;PSRING_PLAYED=1")
 
 psring_combinations_test(played_combinations_test 160 --device cuda --bin ${played}/bin)
+if(TEST played_combinations_test)
+  set_property(TEST played_combinations_test APPEND PROPERTY ENVIRONMENT PSRING_TEST_GPUS=4)
+endif()
 
 # The front door as it is where there is no toolkit.
 add_executable(psring_without_cuda ${PROJECT_SOURCE_DIR}/cli/main.cpp ${PROJECT_SOURCE_DIR}/common/device/no_cuda.cpp)

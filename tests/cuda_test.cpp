@@ -30,7 +30,7 @@ Device& device() {
 class OnDevice {
  public:
   OnDevice(DType type, std::size_t size)
-      : elements_(device().allocate(size * size_bytes(type)), size, type, &device()) {}
+      : elements_(device().allocate(size * size_bytes(type), Category::activations), size, type, &device()) {}
   OnDevice(DType type, const Values& values) : OnDevice(type, values.size()) { set(values); }
   ~OnDevice() { device().free(elements_.data()); }
   OnDevice(const OnDevice&) = delete;
@@ -577,5 +577,6 @@ TEST_CASE("a sequence of kernels that comes again does the same, as a graph or o
 }
 
 TEST_CASE("more memory than a device has is an error that says how much there is") {
-  CHECK_THROWS_WITH(device().allocate(std::size_t{1} << 46), Catch::Contains("no room for 67108864 MiB"));
+  CHECK_THROWS_WITH(device().allocate(std::size_t{1} << 46, Category::activations),
+                    Catch::Contains("no room for 67108864 MiB"));
 }

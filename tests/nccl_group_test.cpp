@@ -47,7 +47,7 @@ std::vector<std::string> run_ranks(std::size_t ranks, const std::function<void(R
         try {
           const std::unique_ptr<Device> device = make_cuda_device(0);
           ByteLedger bytes;
-          NcclOptions of_nccl{.group = options};
+          NcclOptions of_nccl{.group = options, .register_from = 1};
           of_nccl.group.ledger = &bytes;
           const auto group = make_nccl_group(std::move(hosts[r]), *device, of_nccl);
           Rank rank{*group, *device, bytes, {}};

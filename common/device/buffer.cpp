@@ -16,7 +16,7 @@ Buffer::Buffer(std::size_t bytes, Category category, MemoryLedger& ledger, Arena
 
 Buffer::Buffer(std::size_t bytes, Category category, MemoryLedger& ledger, Device& device)
     : device_(&device),
-      bytes_(bytes == 0 ? nullptr : device.allocate(bytes), bytes),
+      bytes_(bytes == 0 ? nullptr : device.allocate(bytes, category), bytes),
       category_(category),
       ledger_(&ledger) {
   ledger.book(category, bytes);

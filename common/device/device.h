@@ -28,8 +28,9 @@ class Device : public Processor {
   /// "NVIDIA H200 (GPU 0)"
   virtual std::string name() const = 0;
 
-  /// Memory of the device: zero, on a multiple of 256 bytes. Throws data where it has not as much.
-  virtual std::byte* allocate(std::size_t bytes) = 0;
+  /// Memory of the device: zero, on a multiple of 256 bytes. Throws data where it has not as much. `category`: what it
+  /// is for; that is booked by who asks for it.
+  virtual std::byte* allocate(std::size_t bytes, Category category) = 0;
   virtual void free(std::byte* memory) noexcept = 0;
   /// Of the whole device, as its driver says, whoever uses it.
   struct MemoryUse {

@@ -46,7 +46,7 @@ class CudaApplier final : public DeviceApplier {
     if (blocks <= room_) return;
     if (sums_ != nullptr) device_.free(std::exchange(sums_, nullptr));
     room_ = 0;
-    sums_ = device_.allocate(blocks * sizeof(double));
+    sums_ = device_.allocate(blocks * sizeof(double), Category::optimizer);
     on_host_ = device_.allocate_pinned(blocks * sizeof(double));
     room_ = blocks;
   }

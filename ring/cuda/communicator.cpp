@@ -60,6 +60,7 @@ Communicator::Communicator(ProcessGroup& bootstrap, Options options) : options_(
 
 Communicator::~Communicator() {
   if (aborted_ || handle_ == nullptr) return;
+  for (const auto& [memory, handle] : registered_) ncclCommDeregister(handle_, handle);
   ncclResult_t result = ncclCommFinalize(handle_);
   const auto start = steady_clock::now();
   while (result == ncclInProgress && steady_clock::now() - start < kUntilTheEnd) {
@@ -94,6 +95,14 @@ void Communicator::settle(std::string_view name) {
       fail(ErrorKind::timeout, "NCCL: {}: no connections to all ranks within {:.0f} s", name,
            std::chrono::duration<double>(options_.patience).count());
   }
+}
+
+void Communicator::register_memory(std::span<std::byte> piece) {
+  const std::scoped_lock lock(mutex_);
+  if (aborted_ || registered_.contains(piece.data())) return;
+  void* handle = nullptr;
+  require(ncclCommRegister(handle_, piece.data(), piece.size(), &handle), "ncclCommRegister", handle_);
+  registered_.emplace(piece.data(), handle);
 }
 
 void Communicator::call(std::string_view name, const std::function<void(ncclComm_t)>& body) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -37,6 +39,11 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  /// NCCL may move what lies there from where it is, instead of through buffers of its own. For good; what is
+  /// registered already stays so. Of all ranks, or of none: with the same pieces of memory, in the same places of them,
+  /// they have to come to each operation. REQUIRES: it outlives this.
+  void register_memory(std::span<std::byte> piece);
+
   /// Calls `body`, whose calls of NCCL are one group. On return all of it is queued on its streams. `name`: for errors.
   void call(std::string_view name, const std::function<void(ncclComm_t)>& body);
 
@@ -56,6 +63,7 @@ class Communicator {
   std::mutex mutex_;  ///< one call of NCCL at a time
   ncclComm_t handle_ = nullptr;
   bool aborted_ = false;
+  std::map<std::byte*, void*> registered_;  ///< NCCL's handle, by where it begins
 };
 
 }  // namespace psring::ring::cuda

@@ -104,6 +104,18 @@ std::size_t most_ranges(const Parts& parts) {
   return most;
 }
 
+/// Memory that NCCL can register. Null for whatever reason: it does not say which.
+constexpr psring::cuda::MemorySource kNccl{"ncclMemAlloc",
+                                           [](std::size_t bytes) {
+                                             void* memory = nullptr;
+                                             if (ncclMemAlloc(&memory, bytes) != ncclSuccess) {
+                                               cudaGetLastError();  // not an error of the next call
+                                               memory = nullptr;
+                                             }
+                                             return static_cast<std::byte*>(memory);
+                                           },
+                                           [](std::byte* memory) { ncclMemFree(memory); }};
+
 class NcclGroup;
 
 class NcclOperation final : public Operation {
@@ -123,12 +135,13 @@ class NcclGroup final : public ProcessGroup {
  public:
   /// `worker`: this rank among all workers.
   NcclGroup(std::unique_ptr<ProcessGroup> host, Device& device, std::shared_ptr<Watchdog> watchdog, ByteLedger* ledger,
-            std::size_t worker, Nanoseconds patience)
+            std::size_t worker, bool share_gpu, Nanoseconds patience)
       : host_(std::move(host)),
         workers_(told(*host_, worker)),
         device_(device),
         watchdog_(std::move(watchdog)),
         ledger_(ledger),
+        share_gpu_(share_gpu),
         patience_(patience),
         communicator_(*host_, {[this] { watchdog_->check(); }, patience}) {
     watchdog_->add(communicator_);
@@ -219,11 +232,13 @@ class NcclGroup final : public ProcessGroup {
 
   std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key) override {
     return std::make_unique<NcclGroup>(host_->split(colour, key), device_, watchdog_, ledger_,
-                                       static_cast<std::size_t>(workers_[rank()]), patience_);
+                                       static_cast<std::size_t>(workers_[rank()]), share_gpu_, patience_);
   }
 
   std::string describe(Collective /*collective*/, std::size_t /*count*/, ElementType /*type*/) const override {
-    return fmt::format("NCCL {}, between GPUs", version());
+    return fmt::format("NCCL {}, {}", version(),
+                       share_gpu_ ? "through its sockets, as workers may share a GPU"
+                                  : "between GPUs, from memory that is registered with it");
   }
   Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                std::size_t root) const override {
@@ -318,6 +333,8 @@ class NcclGroup final : public ProcessGroup {
     Event before;
     before.record(psring::cuda::queue_of(device_).stream);
     before.hold(stream_);
+    const auto piece = psring::cuda::pool_of(device_).shared_piece(data.data);
+    if (piece && size() > 1) communicator_.register_memory(*piece);
   }
   std::uint64_t end(const Call& call) {
     newest_ = std::make_shared<Event>();
@@ -387,6 +404,7 @@ class NcclGroup final : public ProcessGroup {
   Device& device_;
   const std::shared_ptr<Watchdog> watchdog_;  ///< shared with the groups that were split off
   ByteLedger* const ledger_;
+  const bool share_gpu_;
   const Nanoseconds patience_;
   Stream stream_{Stream::Urgency::high};  // few blocks, for which many of what computes would not make room
   Communicator communicator_;
@@ -405,10 +423,13 @@ std::size_t NcclOperation::awaited() const { return (group_.rank() + group_.size
 
 std::unique_ptr<ProcessGroup> make_group(std::unique_ptr<ProcessGroup> host, Device& device, NcclOptions options) {
   prepare(options);
+  // Through sockets nothing is moved from where it is.
+  if (!options.share_gpu && host->size() > 1) psring::cuda::pool_of(device).share_through(kNccl, options.register_from);
   ByteLedger* const ledger = options.group.ledger;
   auto watchdog = std::make_shared<Watchdog>(device, std::move(options.group));  // shared by a rank's groups
   const std::size_t worker = host->rank();
-  return std::make_unique<NcclGroup>(std::move(host), device, std::move(watchdog), ledger, worker, options.patience);
+  return std::make_unique<NcclGroup>(std::move(host), device, std::move(watchdog), ledger, worker, options.share_gpu,
+                                     options.patience);
 }
 
 }  // namespace psring::ring::cuda

@@ -27,17 +27,17 @@ class GpuJobs(ProgramTest):
         super().setUp()
         self.environment["PSRING_TEST_FOLDER"] = str(self.folder)
 
-    def losses(self, name, *arguments):
+    def losses(self, name, *arguments, job=GPT):
         """The mean over the workers, by step."""
         out = self.folder / name
-        self.assert_done(self.train(*GPT, "--out", out, *arguments))
+        self.assert_done(self.train(*job, "--out", out, *arguments))
         sums = {}
         for line in (out / "metrics.jsonl").read_text().splitlines():
             row = json.loads(line)
             if "loss" in row:
                 total, samples = sums.get(row["step"], (0, 0))
                 sums[row["step"]] = (total + row["loss"] * row["samples"], samples + row["samples"])
-        self.assertEqual(len(sums), STEPS, name)
+        self.assertEqual(len(sums), job[job.index("--steps") + 1], name)
         return [total / samples for _, (total, samples) in sorted(sums.items())]
 
     def assert_alike(self, losses, expected, tolerance):
@@ -62,6 +62,22 @@ class GpuJobs(ProgramTest):
         there = self.losses("there", "--strategy", "ps", "--workers", 2, "--servers", 2, *ON_DEVICE, "--server-device",
                             "cuda")
         self.assertEqual(on_host, there, "the same bits")
+
+    def test_workers_with_a_gpu_each(self):
+        """Their memory is registered with NCCL where it is worth it, and in the same way on all of them."""
+        if not PLAYED and not pathlib.Path("/dev/nvidia1").exists():
+            self.skipTest("there is one GPU")
+        self.environment["PSRING_TEST_GPUS"] = "2"
+        job = ["--model", "mlp:784-400-10", "--data", "synthetic:samples=64", "--global-batch", 16, "--seed", 5, "--steps", 4,
+               "--workers", 2, "--device", "cuda"]
+        for strategy in ("ddp", "zero1", "zero3"):
+            with self.subTest(strategy=strategy):
+                losses = []
+                for sharing, way in (([], "from memory that is registered"), (["--share-gpu"], "through its sockets")):
+                    name = strategy + "".join(sharing)
+                    losses.append(self.losses(name, "--strategy", strategy, *sharing, job=job))
+                    self.assertIn(way, (self.folder / name / "logs" / "worker-0.log").read_text())
+                self.assertEqual(losses[0], losses[1], "the same bits")
 
     def test_what_a_run_tells(self):
         self.losses("run", "--strategy", "ps", "--workers", 2, *ON_DEVICE, "--trace", "on")

@@ -321,9 +321,9 @@ class Job {
     const std::unique_ptr<Device> device = setup_.job().device == "cuda" ? make_cuda_device(0) : nullptr;
     const bool over_nccl = device != nullptr && setup_.strategy().ring;
     if (over_nccl)
-      groups_[rank] =
-          ring::make_nccl_group(std::move(groups_[rank]), *device,
-                                {.group = {.check = [this] { ending_.check(); }, .ledger = &worker_bytes_[rank]}});
+      groups_[rank] = ring::make_nccl_group(
+          std::move(groups_[rank]), *device,
+          {.group = {.check = [this] { ending_.check(); }, .ledger = &worker_bytes_[rank]}, .register_from = 1});
     ring::ProcessGroup* group = groups_.empty() ? nullptr : groups_[rank].get();
     worker::Training training(setup_, {.rank = rank,
                                        .memory = memory,

@@ -1,8 +1,6 @@
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +17,7 @@
 #include <psring/common/device/cuda/launch.h>
 #include <psring/common/device/cuda/launches.h>
 #include <psring/common/device/cuda/marks.h>
+#include <psring/common/device/cuda/pool.h>
 #include <psring/common/device/cuda/products.h>
 
 namespace psring::cuda {
@@ -30,49 +29,17 @@ void launched(cudaError_t error, const char* kernel) {
   check_call(error, kernel);
 }
 
-/// The device's memory. What is freed is kept for who asks for as much: cudaMalloc and cudaFree stop the device.
-class Pool {
- public:
-  ~Pool() {
-    for (const auto& [memory, bytes] : sizes_) cudaFree(memory);
+/// What workers exchange is of these: values, gradients, and what is made of them to be sent.
+Pool::Kind kind_of(Category category) {
+  switch (category) {
+    case Category::parameters:
+    case Category::gradients:
+    case Category::communication:
+      return Pool::Kind::shared;
+    default:
+      return Pool::Kind::own;
   }
-
-  /// Null where there is no room. What was freed last comes first: who asks in the same order gets the same memory.
-  std::byte* allocate(std::size_t bytes) {
-    if (const auto [first, behind] = free_.equal_range(bytes); first != behind)
-      return free_.extract(std::prev(behind)).mapped();
-    void* memory = nullptr;
-    cudaError_t error = cudaMalloc(&memory, bytes);
-    if (error == cudaErrorMemoryAllocation && !free_.empty()) {
-      cudaGetLastError();  // not an error of the next call
-      trim();
-      error = cudaMalloc(&memory, bytes);
-    }
-    if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      return nullptr;
-    }
-    check_call(error, "cudaMalloc");
-    sizes_.emplace(static_cast<std::byte*>(memory), bytes);
-    return static_cast<std::byte*>(memory);
-  }
-  /// What is queued may still be at it: whoever gets it next comes later in the queue.
-  void free(std::byte* memory) {
-    if (memory != nullptr) free_.emplace(sizes_.at(memory), memory);
-  }
-
- private:
-  void trim() {
-    for (const auto& [bytes, memory] : free_) {
-      cudaFree(memory);
-      sizes_.erase(memory);
-    }
-    free_.clear();
-  }
-
-  std::map<std::byte*, std::size_t> sizes_;
-  std::multimap<std::size_t, std::byte*> free_;
-};
+}
 
 /// Memory that kernels use for the length of a call: as much as the largest has asked for.
 class Scratch {
@@ -163,14 +130,15 @@ class CudaDevice final : public Device, public TensorKernels {
     launches_->leave();
     return queue_;
   }
+  Pool& pool() { return pool_; }
 
-  std::byte* allocate(std::size_t bytes) override {
+  std::byte* allocate(std::size_t bytes, Category category) override {
     launches_->leave();  // before what they are at may be given back
-    std::byte* memory = pool_.allocate(bytes);
+    std::byte* memory = pool_.allocate(bytes, kind_of(category));
     if (memory == nullptr) {
       check_call(cudaStreamSynchronize(queue_.stream), "cudaStreamSynchronize");
       launches_->forget();  // graphs have memory, too
-      memory = pool_.allocate(bytes);
+      memory = pool_.allocate(bytes, kind_of(category));
     }
     if (memory == nullptr) {
       const MemoryUse use = this->memory();
@@ -390,6 +358,7 @@ class CudaDevice final : public Device, public TensorKernels {
 }  // namespace
 
 const Queue& queue_of(Device& device) { return static_cast<CudaDevice&>(device).queue(); }
+Pool& pool_of(Device& device) { return static_cast<CudaDevice&>(device).pool(); }
 
 std::size_t devices() {
   int count = 0;

@@ -6,7 +6,8 @@
 // takes its time, so that work of two streams that no event orders comes in any order. What it does not show: races
 // between threads of a kernel, and speed.
 //
-// A host thread is a process with a device of its own, as far as cudaFree waits for its streams alone; memory is one.
+// There is one GPU, or as many as PSRING_TEST_GPUS says. A host thread is a process with a device of its own, as far as
+// cudaFree waits for its streams alone; memory is one.
 //
 // Device memory can be touched by kernels and copies alone: a host that reads or writes it dies of SIGSEGV.
 

@@ -2,7 +2,8 @@
 
 // NCCL on the host, as far as it is called: ranks are threads of one process, or processes, which meet in a folder
 // (PSRING_TEST_FOLDER, or where temporary files go). A communicator that is not blocking is that: what it is told is
-// queued later, when its state is asked for the second time. See cuda_runtime.h.
+// queued later, when its state is asked for the second time. Whoever comes to an operation with memory that is
+// registered has to come to it as the others do, and to the same pieces of theirs as ever. See cuda_runtime.h.
 
 #include <climits>
 #include <cstddef>
@@ -53,6 +54,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes);
+ncclResult_t ncclMemFree(void* memory);
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, std::size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,

@@ -34,6 +34,11 @@ struct Call {
   int root;
   friend bool operator==(const Call&, const Call&) = default;
 };
+/// Where a vector lies in memory that is registered; all null: in none.
+struct Place {
+  const std::byte* piece = nullptr;
+  std::size_t offset = 0;
+};
 struct Op {
   Call call;
   const void* from;
@@ -46,6 +51,7 @@ struct Op {
 /// What a rank brings to an operation.
 struct Given {
   Call call;
+  Place place;
   std::vector<std::byte> data;
 };
 
@@ -138,20 +144,22 @@ class World {
   }
 
   void give(const std::string& key, std::size_t who, const Given& given) const {
-    std::vector<std::byte> bytes(sizeof(Call) + given.data.size());
+    std::vector<std::byte> bytes(kHead + given.data.size());
     std::memcpy(bytes.data(), &given.call, sizeof(Call));
-    std::copy(given.data.begin(), given.data.end(), bytes.begin() + sizeof(Call));
+    std::memcpy(bytes.data() + sizeof(Call), &given.place, sizeof(Place));
+    std::copy(given.data.begin(), given.data.end(), bytes.begin() + kHead);
     write(name(key, who), bytes);
   }
   bool is_given(const std::string& key, std::size_t who) const { return fs::exists(folder_ / name(key, who)); }
   Given take(const std::string& key, std::size_t who) const {
     std::ifstream file(folder_ / name(key, who), std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(file), {});
-    if (bytes.size() < sizeof(Call)) die("a gift without a call");
+    if (bytes.size() < kHead) die("a gift without a call");
     Given given{};
     std::memcpy(&given.call, bytes.data(), sizeof(Call));
-    given.data.resize(bytes.size() - sizeof(Call));
-    std::transform(bytes.begin() + sizeof(Call), bytes.end(), given.data.begin(),
+    std::memcpy(&given.place, bytes.data() + sizeof(Call), sizeof(Place));
+    given.data.resize(bytes.size() - kHead);
+    std::transform(bytes.begin() + kHead, bytes.end(), given.data.begin(),
                    [](char c) { return static_cast<std::byte>(c); });
     return given;
   }
@@ -166,6 +174,7 @@ class World {
   }
 
  private:
+  static constexpr std::ptrdiff_t kHead = sizeof(Call) + sizeof(Place);
   static std::string name(const std::string& key, std::size_t who) { return key + '.' + std::to_string(who); }
   /// It is there as a whole, or not at all.
   void write(const std::string& file, std::span<const std::byte> bytes) const {
@@ -204,7 +213,10 @@ struct ncclOnHost {
   int asked = 0;                             ///< since then
   bool joined = false;                       ///< by all
   bool finalized = false;
-  std::map<std::string, std::uint64_t> numbers;  ///< of the next collective, and of the next message of a pair
+  std::map<std::string, std::uint64_t> numbers;        ///< of the next collective, and of the next message of a pair
+  std::map<const std::byte*, std::size_t> registered;  ///< bytes, by where they begin
+  std::map<const std::byte*, std::vector<const std::byte*>>
+      registered_of_all;  ///< by own piece: what ranks had with it
 };
 
 namespace {
@@ -213,9 +225,64 @@ thread_local int group_depth = 0;
 thread_local std::vector<Op> group;
 thread_local std::vector<ncclComm_t> aborted;
 
+/// Memory for which ncclMemAlloc was asked, and how often each piece is registered.
+struct Pieces {
+  std::mutex mutex;
+  std::map<const std::byte*, int> registrations;
+
+  void change(const std::byte* piece, int by) {
+    const std::scoped_lock lock(mutex);
+    const auto at = registrations.find(piece);
+    if (at == registrations.end()) die("what is registered is not ncclMemAlloc's");
+    at->second += by;
+  }
+} pieces;
+
+void forget_registered(ncclComm_t comm) {
+  for (const auto& [piece, bytes] : comm->registered) pieces.change(piece, -1);
+  comm->registered.clear();
+}
+
+Place place_of(ncclComm_t comm, const void* of) {
+  const auto* const at = static_cast<const std::byte*>(of);
+  auto piece = comm->registered.upper_bound(at);
+  if (piece == comm->registered.begin()) return {};
+  --piece;
+  if (at >= piece->first + piece->second) return {};
+  return {piece->first, static_cast<std::size_t>(at - piece->first)};
+}
+
+/// Of what all ranks have: messages are two ranks' own.
+Place place_of(const Op& op) {
+  switch (op.call.kind) {
+    case Call::Kind::send:
+    case Call::Kind::recv:
+      return {};
+    case Call::Kind::reduce:
+    case Call::Kind::reduce_scatter:
+      return place_of(op.comm, op.from);
+    default:
+      return place_of(op.comm, op.to);
+  }
+}
+
+/// Registered memory is found by what it is on another rank.
+void check_places(ncclComm_t comm, const std::vector<Given>& all) {
+  const Place own = all[comm->rank].place;
+  std::vector<const std::byte*> of_all;
+  for (const Given& given : all) {
+    if (given.place.offset != own.offset || (given.place.piece == nullptr) != (own.piece == nullptr))
+      die("ranks with memory that is registered came with different places of it");
+    of_all.push_back(given.place.piece);
+  }
+  if (own.piece != nullptr && comm->registered_of_all.emplace(own.piece, of_all).first->second != of_all)
+    die("ranks with memory that is registered came with other pieces than before");
+}
+
 /// An operation, and who gives what to it: all ranks, or a sender (0) and a receiver (1).
 struct Meeting {
   Op op;
+  Place place;
   std::string key;
   std::size_t who;
   std::size_t all;
@@ -233,7 +300,7 @@ Meeting meeting_of(const Op& op) {
     all = 2;
   }
   const std::uint64_t number = op.comm->numbers[key]++;
-  return {op, key + '.' + std::to_string(number), who, all};
+  return {op, place_of(op), key + '.' + std::to_string(number), who, all};
 }
 
 std::size_t bytes_given(const Op& op) {
@@ -261,12 +328,12 @@ void receive(const std::vector<Given>& pair, const Op& op) {
 void run(ncclComm_t comm, const std::vector<Meeting>& meetings) {
   const World& world = comm->world;
   cuda_on_host::inside([&] {
-    for (const auto& [op, key, who, all] : meetings) {
+    for (const auto& [op, place, key, who, all] : meetings) {
       const auto* const from = static_cast<const std::byte*>(op.from);
-      world.give(key, who, {op.call, {from, from + bytes_given(op)}});
+      world.give(key, who, {op.call, place, {from, from + bytes_given(op)}});
     }
   });
-  for (const auto& [op, key, who, all] : meetings) {
+  for (const auto& [op, place, key, who, all] : meetings) {
     for (std::size_t other = 0; other < all; ++other)
       while (!world.is_given(key, other)) {
         if (comm->aborted) return;
@@ -275,6 +342,7 @@ void run(ncclComm_t comm, const std::vector<Meeting>& meetings) {
     std::vector<Given> given;
     for (std::size_t other = 0; other < all; ++other) given.push_back(world.take(key, other));
     const bool message = op.call.kind == Call::Kind::send || op.call.kind == Call::Kind::recv;
+    if (!message) check_places(comm, given);
     cuda_on_host::inside([&, &to = op] { message ? receive(given, to) : perform(given, comm->rank, to.to); });
     world.gone(key, all);
   }
@@ -346,6 +414,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (!comm->registered.empty()) die("the end of a communicator with memory that is registered");
   delete comm;
   return ncclSuccess;
 }
@@ -354,6 +423,34 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (group_depth == 0) die("an abort outside of a group");
   aborted.push_back(comm);
   return ncclInProgress;
+}
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
+  if (cudaMalloc(memory, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+  const std::scoped_lock lock(pieces.mutex);
+  pieces.registrations.emplace(static_cast<const std::byte*>(*memory), 0);
+  return ncclSuccess;
+}
+ncclResult_t ncclMemFree(void* memory) {
+  {
+    const std::scoped_lock lock(pieces.mutex);
+    const auto piece = pieces.registrations.extract(static_cast<const std::byte*>(memory));
+    if (!piece) die("ncclMemFree of what ncclMemAlloc did not give");
+    if (piece.mapped() != 0) die("ncclMemFree of memory that is registered");
+  }
+  return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, std::size_t bytes, void** handle) {
+  const auto* const piece = static_cast<const std::byte*>(memory);
+  pieces.change(piece, 1);
+  if (!comm->later.empty() || !comm->registered.emplace(piece, bytes).second)
+    die("memory is registered twice, or with a communicator that is not through with a call");
+  *handle = memory;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  if (comm->registered.erase(static_cast<const std::byte*>(handle)) != 1) die("what is not registered");
+  pieces.change(static_cast<const std::byte*>(handle), -1);
+  return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) { return result == ncclRemoteError ? "remote error" : "an error"; }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
@@ -365,8 +462,10 @@ ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0) return ncclInProgress;
   queue(std::exchange(group, {}));
   for (ncclComm_t comm : aborted) comm->aborted = true;
-  for (ncclComm_t comm : std::exchange(aborted, {}))
+  for (ncclComm_t comm : std::exchange(aborted, {})) {
     while (comm->queued > 0) std::this_thread::yield();
+    forget_registered(comm);
+  }
   return ncclInProgress;
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
