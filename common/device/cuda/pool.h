@@ -27,8 +27,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// From now on shared pieces of at least so many bytes come from there. They stay until the end: ranks whose memory is
-  /// registered together give up none of it alone.
+  /// From now on shared pieces of at least so many bytes come from there. They stay until the end: ranks whose memory
+  /// is registered together give up none of it alone.
   void share_through(const MemorySource& source, std::size_t least_bytes);
   /// Null where there is no room.
   std::byte* allocate(std::size_t bytes, Kind kind);

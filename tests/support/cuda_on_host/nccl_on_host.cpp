@@ -225,6 +225,14 @@ thread_local int group_depth = 0;
 thread_local std::vector<Op> group;
 thread_local std::vector<ncclComm_t> aborted;
 
+/// What was aborted stays, for who still asks for its state.
+void keep(ncclComm_t comm) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<ncclComm_t>;
+  const std::scoped_lock lock(mutex);
+  kept.push_back(comm);
+}
+
 /// Memory for which ncclMemAlloc was asked, and how often each piece is registered.
 struct Pieces {
   std::mutex mutex;
@@ -418,7 +426,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
-/// As the library, it waits until what is queued with a communicator has ended. The handle stays.
+/// As the library, it waits until what is queued with a communicator has ended.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (group_depth == 0) die("an abort outside of a group");
   aborted.push_back(comm);
@@ -465,6 +473,7 @@ ncclResult_t ncclGroupEnd() {
   for (ncclComm_t comm : std::exchange(aborted, {})) {
     while (comm->queued > 0) std::this_thread::yield();
     forget_registered(comm);
+    keep(comm);
   }
   return ncclInProgress;
 }
