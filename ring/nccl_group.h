@@ -19,7 +19,8 @@ struct NcclOptions {
   /// The network interface of NCCL's sockets; "": as NCCL chooses.
   std::string interface = {};
   /// Memory of at least so many bytes, for parameters, gradients and what is communicated, that is allocated later
-  /// comes from NCCL, and is registered with it where it is used; in pieces of 2 MiB. Not where ranks share a GPU.
+  /// comes from NCCL, and is registered with it where a collective has it; in pieces of 2 MiB. Not where ranks share a
+  /// GPU.
   std::size_t register_from = std::size_t{1} << 20;
   /// With connections that NCCL makes: at first, and for the first operation of a kind.
   Nanoseconds patience = std::chrono::seconds(60);
@@ -35,8 +36,9 @@ struct NcclOptions {
 /// reduce-scatter or all-gather, sent to the next rank and received from the one before.
 ///
 /// REQUIRES of ranks of more than one GPU: from here on they get and free memory of the device for parameters,
-/// gradients and what is communicated in the same order, by size, and vectors lie in the same places of it. NCCL finds
-/// what is registered on one rank by what it is on another.
+/// gradients and what is communicated in the same order, by size, and vectors lie in the same places of it: NCCL finds
+/// what is registered on one rank by what it is on another. Messages are of memory that no collective has: both ends of
+/// one have to be registered, or none.
 ///
 /// A thread watches: where a peer is lost, an operation is not complete in time, or NCCL reports an error, it ends what
 /// is under way, and every later call, and every wait of the host for the device, throws what it was.

@@ -238,13 +238,15 @@ TEST_CASE("broadcasts and messages over NCCL") {
       for (std::size_t i = 0; i < 300; ++i) require(got[i] == value(root, i), "what the root has", i);
     }
     // All to all: everybody receives first, which would be for ever if messages left one by one.
-    fill(data, rank.index());
+    Buffer to_others = rank.buffer(300, DType::bf16);
+    const Elements sent = to_others.elements(DType::bf16);
+    fill(sent, rank.index());
     std::vector<Work> works;
     for (std::size_t other = 0; other < n; ++other)
       if (other != rank.index())
         works.push_back(rank.group.recv(from_others.elements(DType::bf16).subspan(300 * other, 300), other));
     for (std::size_t other = 0; other < n; ++other)
-      if (other != rank.index()) works.push_back(rank.group.send(ConstElements(data), other));
+      if (other != rank.index()) works.push_back(rank.group.send(ConstElements(sent), other));
     for (Work& work : works) work.wait();
     const std::vector<float> got = floats(from_others.elements(DType::bf16));
     for (std::size_t other = 0; other < n; ++other)

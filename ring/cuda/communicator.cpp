@@ -60,6 +60,13 @@ Communicator::Communicator(ProcessGroup& bootstrap, Options options) : options_(
 
 Communicator::~Communicator() {
   if (aborted_ || handle_ == nullptr) return;
+  Communicator* const self = this;
+  try {
+    options_.check();
+  } catch (const std::exception&) {
+    abort(std::span(&self, 1));  // what follows may wait for the rank that is lost
+    return;
+  }
   for (const auto& [memory, handle] : registered_) ncclCommDeregister(handle_, handle);
   ncclResult_t result = ncclCommFinalize(handle_);
   const auto start = steady_clock::now();
@@ -67,7 +74,6 @@ Communicator::~Communicator() {
     pause(start);
     result = state();
   }
-  Communicator* const self = this;
   if (result == ncclSuccess)
     ncclCommDestroy(handle_);
   else
@@ -86,9 +92,9 @@ ncclResult_t Communicator::state() {
 void Communicator::settle(std::string_view name) {
   const auto start = steady_clock::now();
   for (;; pause(start)) {
+    options_.check();
     const ncclResult_t result = state();
     if (result == ncclSuccess) return;
-    options_.check();
     const auto waited = steady_clock::now() - start;
     if (failed(result) && (result == ncclInvalidUsage || waited > kUntilTheJobKnows)) require(result, name, handle_);
     if (!failed(result) && waited > options_.patience)

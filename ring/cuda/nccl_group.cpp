@@ -75,7 +75,8 @@ void prepare(const NcclOptions& options) {
   const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 0); };
   int code = 0;
   ncclGetVersion(&code);
-  if (code < 22200) fail(ErrorKind::usage, "--device cuda: NCCL {}: 2.22 or later is needed", version());
+  // Before, ncclMemAlloc gave pieces of up to 512 MiB, and the order of several groups was not NCCL's to keep.
+  if (code < 22600) fail(ErrorKind::usage, "--device cuda: NCCL {}: 2.26 or later is needed", version());
   if (!options.interface.empty()) set("NCCL_SOCKET_IFNAME", "=" + options.interface);
   set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");  // of several groups: the order in which they are called
   if (!options.share_gpu) return;
@@ -323,6 +324,8 @@ class NcclGroup final : public ProcessGroup {
   Work queue(const Call& call, Vector data, const Parts& parts, const Body& body) {
     flush();
     begin(data);
+    const auto piece = psring::cuda::pool_of(device_).shared_piece(data.data);
+    if (piece && size() > 1) communicator_.register_memory(*piece);
     communicator_.call(to_string(call.collective), body);
     count(call.collective, predict(call.collective, data.count, data.type, parts, call.root));
     return work(end(call));
@@ -333,8 +336,6 @@ class NcclGroup final : public ProcessGroup {
     Event before;
     before.record(psring::cuda::queue_of(device_).stream);
     before.hold(stream_);
-    const auto piece = psring::cuda::pool_of(device_).shared_piece(data.data);
-    if (piece && size() > 1) communicator_.register_memory(*piece);
   }
   std::uint64_t end(const Call& call) {
     newest_ = std::make_shared<Event>();
@@ -347,8 +348,9 @@ class NcclGroup final : public ProcessGroup {
   }
   Work work(std::uint64_t number) { return Work(std::make_shared<NcclOperation>(*this, number)); }
 
-  /// Messages between ranks wait for each other, so all that were asked for leave together, once anybody asks for one
-  /// of them or calls something else.
+  /// What messages are of is not registered: a sender's piece may be worth it where the receiver's is not, and NCCL
+  /// would wait for ever. They wait for each other, so all that were asked for leave together, once anybody asks for
+  /// one of them or calls something else.
   Work after_messages() { return work(next_); }
   void flush() {
     if (messages_.empty()) return;

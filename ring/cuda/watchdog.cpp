@@ -26,10 +26,8 @@ Watchdog::~Watchdog() {
   device_.check_after_wait([] {});
 }
 
-void Watchdog::rethrow() const {
-  const std::scoped_lock lock(mutex_);
-  throw Error(*error_);
-}
+/// Without the mutex, which whoever aborts has for as long as NCCL takes.
+void Watchdog::rethrow() const { throw Error(*error_); }
 
 void Watchdog::add(Communicator& communicator) {
   const std::scoped_lock lock(mutex_);

@@ -64,8 +64,8 @@ class Watchdog {
   const int gpu_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::optional<Error> error_;
-  std::atomic<bool> failed_{false};  ///< error_ is there
+  std::optional<Error> error_;       ///< is written once
+  std::atomic<bool> failed_{false};  ///< error_ is there, to be read by all
   std::vector<Communicator*> communicators_;
   std::deque<UnderWay> under_way_;  ///< in the order in which they began
   std::optional<Moment> nccl_failed_;

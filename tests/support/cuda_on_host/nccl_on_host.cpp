@@ -260,11 +260,14 @@ Place place_of(ncclComm_t comm, const void* of) {
   return {piece->first, static_cast<std::size_t>(at - piece->first)};
 }
 
-/// Of what all ranks have: messages are two ranks' own.
+/// Of what all ranks have. A sender's and a receiver's memory are not of one size: NCCL waits for ever where one of
+/// them is registered, and the other is not.
 Place place_of(const Op& op) {
   switch (op.call.kind) {
     case Call::Kind::send:
     case Call::Kind::recv:
+      if (place_of(op.comm, op.call.kind == Call::Kind::send ? op.from : op.to).piece != nullptr)
+        die("a message of memory that is registered");
       return {};
     case Call::Kind::reduce:
     case Call::Kind::reduce_scatter:
