@@ -1,3 +1,5 @@
+#include <bit>
+
 #include <psring/common/device/cuda/dynamic_shared.cuh>
 #include <psring/common/device/cuda/flash_attention.h>
 #include <psring/common/device/cuda/launch.cuh>
@@ -15,6 +17,8 @@ constexpr unsigned kThreads = 128;
 constexpr unsigned kWarps = kThreads / kWarp;
 constexpr unsigned kMostHeadDim = 256;
 constexpr unsigned kColumns = kMostHeadDim / kWarp;  ///< of a lane, at most
+
+unsigned row_blocks(std::size_t rows) { return static_cast<unsigned>((rows + kWarps - 1) / kWarps); }
 
 /// Where a head's rows lie: row i's values begin at base + i * stride.
 template <class T>
@@ -118,6 +122,42 @@ __global__ void delta_kernel(AttentionShape s, const T* out, const T* d_out, flo
   if (threadIdx.x % kWarp == 0) delta[index] = sum;
 }
 
+/// The same, where the lanes that read a head at once, 16 bytes each, are a power of 2: a warp takes a row of all
+/// heads.
+template <class T>
+__global__ void wide_delta_kernel(AttentionShape s, unsigned lanes_of_head, const T* out, const T* d_out,
+                                  float* delta) {
+  const std::size_t row = std::size_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (row >= s.batch * s.context) return;
+  const unsigned lane = threadIdx.x % kWarp;
+  const auto packs = static_cast<unsigned>(s.heads) * lanes_of_head;
+  const std::size_t batch = row / s.context;
+  for (unsigned first = 0; first < packs; first += kWarp) {
+    const unsigned pack = first + lane;
+    float sum = 0;
+    if (pack < packs) {
+      const std::size_t at = row * s.dim() + std::size_t{pack} * Pack<T>::kSize;
+      const auto a = Pack<T>::load(out + at);
+      const auto b = Pack<T>::load(d_out + at);
+      for (unsigned i = 0; i < Pack<T>::kSize; ++i) sum += to_float(a.values[i]) * to_float(b.values[i]);
+    }
+    for (unsigned bits = lanes_of_head / 2; bits > 0; bits /= 2)
+      sum += __shfl_xor_sync(kAllLanes, sum, static_cast<int>(bits));
+    if (pack < packs && pack % lanes_of_head == 0)
+      delta[(batch * s.heads + pack / lanes_of_head) * s.context + (row - batch * s.context)] = sum;
+  }
+}
+
+template <class T>
+cudaError_t dot_rows(const Queue& queue, const AttentionShape& s, const T* out, const T* d_out, float* delta) {
+  const std::size_t lanes = s.head_dim / Pack<T>::kSize;
+  const bool wide = s.head_dim % Pack<T>::kSize == 0 && std::has_single_bit(lanes) && lanes <= kWarp && aligned(out) &&
+                    aligned(d_out);
+  if (!wide) return launch(queue, &delta_kernel<T>, row_blocks(s.head_rows()), kThreads, 0, s, out, d_out, delta);
+  return launch(queue, &wide_delta_kernel<T>, row_blocks(s.batch * s.context), kThreads, 0, s,
+                static_cast<unsigned>(lanes), out, d_out, delta);
+}
+
 /// The warp's row is a query's; it meets the keys up to itself.
 template <class T>
 __global__ void query_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums,
@@ -187,8 +227,6 @@ const T* as(ConstElements elements) {
   return reinterpret_cast<const T*>(elements.data());
 }
 
-unsigned row_blocks(const AttentionShape& s) { return static_cast<unsigned>((s.head_rows() + kWarps - 1) / kWarps); }
-
 }  // namespace
 
 cudaError_t attention(const Queue& queue, const AttentionShape& shape, ConstElements qkv, Elements out,
@@ -199,8 +237,9 @@ cudaError_t attention(const Queue& queue, const AttentionShape& shape, ConstElem
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   with_type(qkv.type(), [&](auto type) {
     using T = decltype(type);
-    error = launch(queue, &forward_kernel<T>, row_blocks(shape), kThreads, kWarps * shape.head_dim * sizeof(float),
-                   shape, scale, as<T>(qkv), reinterpret_cast<T*>(out.data()), log_sums);
+    error = launch(queue, &forward_kernel<T>, row_blocks(shape.head_rows()), kThreads,
+                   kWarps * shape.head_dim * sizeof(float), shape, scale, as<T>(qkv), reinterpret_cast<T*>(out.data()),
+                   log_sums);
   });
   return error;
 }
@@ -212,10 +251,10 @@ cudaError_t attention_backward(const Queue& queue, const AttentionShape& shape, 
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   with_type(qkv.type(), [&](auto type) {
     using T = decltype(type);
-    const unsigned blocks = row_blocks(shape);
+    const unsigned blocks = row_blocks(shape.head_rows());
     const std::size_t shared = 2 * kWarps * shape.head_dim * sizeof(float);
     T* const gradient = reinterpret_cast<T*>(d_qkv.data());
-    error = launch(queue, &delta_kernel<T>, blocks, kThreads, 0, shape, as<T>(out), as<T>(d_out), scratch);
+    error = dot_rows(queue, shape, as<T>(out), as<T>(d_out), scratch);
     if (error != cudaSuccess) return;
     if (flash_fits(shape, qkv.type())) {
       error = flash_attention_backward(queue, shape, qkv, log_sums, d_out, scratch, d_qkv);

@@ -17,8 +17,9 @@ __global__ void embed_kernel(std::size_t rows, std::size_t cols, std::size_t con
   }
 }
 
-/// A thread sums a column of the rows of a token, in their order, and adds it to the gradient. Four rows are read at
-/// once: of a frequent token there are many.
+constexpr std::int32_t kAtOnce = 16;  ///< rows of a token that are under way: of a frequent one there are many
+
+/// A thread sums a column of the rows of a token, in their order, and adds it to the gradient.
 template <class T, class G>
 __global__ void tokens_kernel(std::size_t cols, TokenRows tokens, const T* dy, G* gradient) {
   const std::size_t j = std::size_t{blockIdx.y} * blockDim.x + threadIdx.x;
@@ -29,9 +30,12 @@ __global__ void tokens_kernel(std::size_t cols, TokenRows tokens, const T* dy, G
     float sum = 0;
     std::int32_t k = tokens.begin[i];
     const std::int32_t end = tokens.begin[i + 1];
-    for (; k + 4 <= end; k += 4) {
-      const float four[4] = {value(k), value(k + 1), value(k + 2), value(k + 3)};
-      for (const float each : four) sum += each;
+    for (; k + kAtOnce <= end; k += kAtOnce) {
+      float values[kAtOnce];
+#pragma unroll
+      for (std::int32_t n = 0; n < kAtOnce; ++n) values[n] = value(k + n);
+#pragma unroll
+      for (std::int32_t n = 0; n < kAtOnce; ++n) sum += values[n];
     }
     for (; k < end; ++k) sum += value(k);
     G* const into = gradient + static_cast<std::size_t>(tokens.ids[i]) * cols + j;

@@ -1,20 +1,44 @@
+#include <psring/common/device/cuda/dynamic_shared.cuh>
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
 
-// Losses, a block a row; the logits are read twice, and the gradient takes their place. Rows' losses are then summed in
-// f64, in one order.
+// Losses, a block a row; the gradient takes the logits' place. They are kept in shared memory in between, where a row
+// fits, and else read twice. Rows' losses are then summed in f64, in one order.
 
 namespace psring::cuda {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kThreads = 512;
+constexpr std::size_t kMostShared = std::size_t{99} << 10;  ///< of a block, wherever this runs
+constexpr std::size_t kOfKernel = 512;                      ///< that kernels have besides, at most
+constexpr float kLog2E = 1.4426950408889634F;
 
 /// The largest of a part of a row, the first place where it is, and the sum of e^(x - largest) over the part.
 struct Part {
   float largest;
   float sum;
   unsigned place;
+
+  /// e^(x - largest); 0 of -infinity, also where that is the largest.
+  __device__ float power(float x) const {
+    const float base = largest == -INFINITY ? 0.0F : largest * kLog2E;
+    return exp2f(fmaf(x, kLog2E, -base));
+  }
+  /// Numbers from `begin` on that come behind all before. NaN makes the sum one.
+  template <unsigned kSize>
+  __device__ void take(std::size_t begin, const float (&x)[kSize]) {
+    float most = x[0];
+    for (unsigned i = 1; i < kSize; ++i) most = fmaxf(most, x[i]);
+    if (most > largest) {
+      sum *= exp2f((largest - most) * kLog2E);
+      largest = most;
+#pragma unroll
+      for (unsigned i = kSize; i > 0; --i)
+        if (x[i - 1] == most) place = static_cast<unsigned>(begin) + i - 1;
+    }
+    for (const float each : x) sum += power(each);
+  }
 };
 
 __device__ Part shuffled(Part part, int bits) {
@@ -40,31 +64,30 @@ __device__ Part block_combine(Part part, Part* room) {
 }
 
 /// log softmax's loss of each row, and 1 where the target is the first largest; see worker/model/loss.h.
+/// `kept`: in shared memory, where this thread finds again what it has read; REQUIRES: then wide.
 template <class T>
-__global__ void cross_entropy_kernel(std::size_t cols, bool wide, const std::int32_t* targets, float scale, T* y,
-                                     float* losses) {
+__global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, const std::int32_t* targets, float scale,
+                                     T* y, float* losses) {
+  constexpr unsigned kSize = Pack<T>::kSize;
   __shared__ Part room[kThreads / kWarp];
   T* const row = y + blockIdx.x * cols;
+  T* const copy = kept ? dynamic_shared<T>() : row;
   const auto target = static_cast<unsigned>(targets[blockIdx.x]);
   Part part{-INFINITY, 0, 0xffffffffU};
-  bool nan = false;
-  const auto take = [&](std::size_t j, float x) {
-    nan = nan || x != x;
-    if (x > part.largest) {
-      part = {x, part.sum * expf(part.largest - x) + 1, static_cast<unsigned>(j)};
-    } else if (x != -INFINITY) {
-      part.sum += expf(x - part.largest);
-    }
-  };
   if (wide) {
-    for (std::size_t j = std::size_t{threadIdx.x} * Pack<T>::kSize; j < cols; j += kThreads * Pack<T>::kSize) {
+    for (std::size_t j = std::size_t{threadIdx.x} * kSize; j < cols; j += kThreads * kSize) {
       const auto pack = Pack<T>::load(row + j);
-      for (unsigned i = 0; i < Pack<T>::kSize; ++i) take(j + i, to_float(pack.values[i]));
+      if (kept) pack.store(copy + j);
+      float x[kSize];
+      for (unsigned i = 0; i < kSize; ++i) x[i] = to_float(pack.values[i]);
+      part.take(j, x);
     }
   } else {
-    for (std::size_t j = threadIdx.x; j < cols; j += kThreads) take(j, to_float(row[j]));
+    for (std::size_t j = threadIdx.x; j < cols; j += kThreads) {
+      const float x[1] = {to_float(row[j])};
+      part.take(j, x);
+    }
   }
-  if (nan) part.sum = NAN;
   part = block_combine(part, room);
   if (threadIdx.x == 0) {
     losses[2 * blockIdx.x] = logf(part.sum) + (part.largest - to_float(row[target]));
@@ -73,14 +96,11 @@ __global__ void cross_entropy_kernel(std::size_t cols, bool wide, const std::int
   if (scale == 0) return;
   __syncthreads();  // the target's logit has been read
   const float share = scale / part.sum;
-  const auto gradient = [&](std::size_t j, float x) {
-    return expf(x - part.largest) * share - (j == target ? scale : 0.0F);
-  };
+  const auto gradient = [&](std::size_t j, float x) { return part.power(x) * share - (j == target ? scale : 0.0F); };
   if (wide) {
-    for (std::size_t j = std::size_t{threadIdx.x} * Pack<T>::kSize; j < cols; j += kThreads * Pack<T>::kSize) {
-      auto pack = Pack<T>::load(row + j);
-      for (unsigned i = 0; i < Pack<T>::kSize; ++i)
-        pack.values[i] = from_float<T>(gradient(j + i, to_float(pack.values[i])));
+    for (std::size_t j = std::size_t{threadIdx.x} * kSize; j < cols; j += kThreads * kSize) {
+      auto pack = Pack<T>::load(copy + j);
+      for (unsigned i = 0; i < kSize; ++i) pack.values[i] = from_float<T>(gradient(j + i, to_float(pack.values[i])));
       pack.store(row + j);
     }
   } else {
@@ -133,10 +153,17 @@ cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, fl
     using T = decltype(type);
     T* const values = reinterpret_cast<T*>(y.data());
     const bool wide = shape.cols % Pack<T>::kSize == 0 && aligned(values);
-    error = targets == nullptr
-                ? launch(queue, &mean_square_kernel<T>, rows, kThreads, 0, shape.cols, scale, values, scratch)
-                : launch(queue, &cross_entropy_kernel<T>, rows, kThreads, 0, shape.cols, wide, targets, scale, values,
-                         scratch);
+    if (targets == nullptr) {
+      error = launch(queue, &mean_square_kernel<T>, rows, kThreads, 0, shape.cols, scale, values, scratch);
+      return;
+    }
+    const std::size_t bytes = shape.cols * sizeof(T);
+    const bool kept = wide && scale != 0 && bytes <= kMostShared - kOfKernel;
+    error = cudaFuncSetAttribute(&cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(kept ? bytes : 0));
+    if (error == cudaSuccess)
+      error = launch(queue, &cross_entropy_kernel<T>, rows, kThreads, kept ? bytes : 0, shape.cols, wide, kept, targets,
+                     scale, values, scratch);
   });
   return error != cudaSuccess ? error : launch(queue, &total_kernel, 1, kThreads, 0, shape.rows, scratch, sums);
 }

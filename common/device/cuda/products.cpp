@@ -2,6 +2,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 
 #include <cublasLt.h>
@@ -138,12 +139,19 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.out.data()));
     // Sums that are split are added up in f32.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-    cublasLtMatmulHeuristicResult_t result{};
+    std::array<cublasLtMatmulHeuristicResult_t, 8> results{};
     int count = 0;
-    status_ = cublasLtMatmulAlgoGetHeuristic(handle, description_, b_, a_, out_, out_, preference, 1, &result, &count);
+    status_ = cublasLtMatmulAlgoGetHeuristic(handle, description_, b_, a_, out_, out_, preference,
+                                             static_cast<int>(results.size()), results.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (status_ == CUBLAS_STATUS_SUCCESS && count == 0) status_ = CUBLAS_STATUS_NOT_SUPPORTED;
-    algorithm_ = result.algo;
+    if (status_ != CUBLAS_STATUS_SUCCESS) return;
+    status_ = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (const auto& result : std::span(results).first(static_cast<std::size_t>(count))) {
+      if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+      status_ = result.state;
+      algorithm_ = result.algo;
+      return;
+    }
   }
 
   Layout a_;

@@ -140,38 +140,41 @@ template <class T, class Give>
 __device__ void sum_rows(Range rows, std::size_t cols, bool wide, const T* dy, const T* x, const float* saved,
                          Give give) {
   constexpr unsigned kColumns = columns_of_block<T>();
-  __shared__ float plain[kLines][kColumns];
-  __shared__ float times[kLines][kColumns];
+  constexpr unsigned kSize = Pack<T>::kSize;
+  __shared__ float plain[kLines][kColumns + kPacks];  // of a pack's i-th column at i * kPacks: no two lanes in one bank
+  __shared__ float times[kLines][kColumns + kPacks];
   const unsigned line = threadIdx.x / kPacks;
-  const unsigned first = threadIdx.x % kPacks * Pack<T>::kSize;
+  const unsigned pack = threadIdx.x % kPacks;
+  const unsigned first = pack * kSize;
   const std::size_t begin = std::size_t{blockIdx.x} * kColumns;
-  float sum[Pack<T>::kSize] = {};
-  float sum_z[Pack<T>::kSize] = {};
+  float sum[kSize] = {};
+  float sum_z[kSize] = {};
   if (begin + first < cols)
     for (std::size_t r = rows.begin + line; r < rows.end; r += kLines) {
       const std::size_t at = r * cols + begin + first;
       const std::size_t left = cols - begin - first;
       const Pack<T> values = load_columns(dy + at, left, wide);
-      for (unsigned i = 0; i < Pack<T>::kSize; ++i) sum[i] += to_float(values.values[i]);
+      for (unsigned i = 0; i < kSize; ++i) sum[i] += to_float(values.values[i]);
       if (x == nullptr) continue;
       const Pack<T> normal = load_columns(x + at, left, wide);
       const float mean = saved[2 * r];
       const float scale = saved[2 * r + 1];
-      for (unsigned i = 0; i < Pack<T>::kSize; ++i)
+      for (unsigned i = 0; i < kSize; ++i)
         sum_z[i] += to_float(values.values[i]) * ((to_float(normal.values[i]) - mean) * scale);
     }
-  for (unsigned i = 0; i < Pack<T>::kSize; ++i) {
-    plain[line][first + i] = sum[i];
-    times[line][first + i] = sum_z[i];
+  for (unsigned i = 0; i < kSize; ++i) {
+    plain[line][i * kPacks + pack] = sum[i];
+    if (x != nullptr) times[line][i * kPacks + pack] = sum_z[i];
   }
   __syncthreads();
   const unsigned column = threadIdx.x;
   if (column >= kColumns || begin + column >= cols) return;
   float all = 0;
   float all_z = 0;
+  const unsigned place = column % kSize * kPacks + column / kSize;
   for (unsigned l = 0; l < kLines; ++l) {
-    all += plain[l][column];
-    all_z += times[l][column];
+    all += plain[l][place];
+    if (x != nullptr) all_z += times[l][place];
   }
   give(begin + column, all, all_z);
 }

@@ -25,6 +25,8 @@ struct cublasLtOnHostLayout {
 
 namespace {
 
+constexpr std::uint64_t kUsable = 7;
+
 double read(cudaDataType_t type, const void* from, std::size_t i) {
   switch (type) {
     case CUDA_R_16F:
@@ -184,15 +186,19 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 /// As the library, whose fused kernels want rows of 8 elements, it has none for others: callers must do without.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t*,
-                                              int* found) {
-  *found = desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->rows % 8 == 0 ? 1 : 0;
-  return *found == 1 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+                                              cublasLtMatmulPreference_t, int most,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+  *found = 0;
+  if (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->rows % 8 != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (most > 1) results[(*found)++] = {{{0}}, CUBLAS_STATUS_NOT_SUPPORTED};  // not all that are told of can be used
+  results[(*found)++] = {{{kUsable}}, CUBLAS_STATUS_SUCCESS};
+  return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t of_a, const void* b, cublasLtMatrixLayout_t of_b, const void* beta,
                               const void* c, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
-                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t stream) {
+                              const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t stream) {
+  if (algorithm->data[0] != kUsable) cuda_on_host::die("a product by an algorithm that cannot be used");
   if (*static_cast<const float*>(alpha) != 1) cuda_on_host::die("a product times something");
   const Call call{*desc, a, *of_a, b, *of_b, static_cast<double>(*static_cast<const float*>(beta)), c, d, *of_d};
   cuda_on_host::queue(stream, [call] { call.run(); });
