@@ -358,11 +358,12 @@ TEST_CASE("attention on matrix units, and its gradient") {
       check_attention({.batch = 2, .context = 150, .heads = 2, .head_dim = head_dim}, type);
       check_attention({.batch = 1, .context = 64, .heads = 1, .head_dim = head_dim}, type);
       check_attention({.batch = 1, .context = 1, .heads = 3, .head_dim = head_dim}, type);
+      check_attention({.batch = 5, .context = 70, .heads = 7, .head_dim = head_dim}, type);
     }
 }
 
 TEST_CASE("embedding on a device, and its tables' gradients") {
-  constexpr std::size_t kBatch = 3;
+  constexpr std::size_t kBatch = 13;  // so that there are tokens of more rows than are read at once
   constexpr std::size_t kContext = 7;
   constexpr std::size_t kCols = 20;
   constexpr std::size_t kVocabulary = 11;
@@ -462,7 +463,8 @@ TEST_CASE("biases' gradients, slopes, and GELU on a device") {
 
 TEST_CASE("losses on a device, whose gradients take the outputs' place") {
   for (const DType type : kTypes)
-    for (const auto& [rows, cols] : {std::array{3U, 5U}, std::array{20U, 1000U}, std::array{7U, 513U}}) {
+    for (const auto& [rows, cols] : {std::array{3U, 5U}, std::array{20U, 1000U}, std::array{7U, 513U},
+                                     std::array{2U, 52'000U}}) {  // the last is too long for shared memory
       const Values y = noise(type, rows * cols, 1, 3);
       const double scale = 0.125;
       std::vector<std::int32_t> targets(rows);

@@ -18,6 +18,8 @@ using namespace psring::worker;
 
 namespace {
 
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
 struct Run {
   std::vector<double> losses;
   std::vector<float> parameters;
@@ -80,6 +82,30 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
     norm += std::pow(static_cast<double>(b[i]), 2);
   }
   return std::sqrt(sum / norm);
+}
+
+struct DeviceUse {
+  bool played = false;
+  std::size_t booked = 0;
+  std::size_t held = 0;  ///< as the driver says
+};
+
+/// Of a device of its own: buffers, and a product.
+DeviceUse use_device() {
+  MemoryLedger memory;
+  const auto device = make_cuda_device(0);
+  device->book(memory);
+  const std::size_t before = device->memory().held_bytes;
+  const Buffer buffer(64 * kMiB, Category::parameters, memory, *device);
+  Buffer product(256 * 256 * sizeof(float), Category::parameters, memory, *device);
+  const Elements square = product.elements(DType::f32);
+  Buffer result(256 * 256 * sizeof(float), Category::parameters, memory, *device);
+  device->kernels().product(
+      {.shape = {.m = 256, .n = 256, .k = 256}, .a = square, .b = square, .out = result.elements(DType::f32)});
+  device->wait(device->mark());
+  return {.played = device->name().starts_with("CUDA on the host"),
+          .booked = memory.current_bytes(),
+          .held = device->memory().held_bytes - before};
 }
 
 JobOptions mlp() {
@@ -173,24 +199,12 @@ TEST_CASE(
 }
 
 TEST_CASE("what is booked of a device is what its driver says") {
-  MemoryLedger memory;
-  const auto device = make_cuda_device(0);
-  device->book(memory);
-  const std::size_t before = device->memory().held_bytes;
-  {
-    const Buffer buffer(std::size_t{1} << 20, Category::parameters, memory, *device);
-    Buffer product(256 * 256 * sizeof(float), Category::parameters, memory, *device);
-    const Elements square = product.elements(DType::f32);
-    Buffer result(256 * 256 * sizeof(float), Category::parameters, memory, *device);
-    device->kernels().product(
-        {.shape = {.m = 256, .n = 256, .k = 256}, .a = square, .b = square, .out = result.elements(DType::f32)});
-    device->wait(device->mark());
-    const std::size_t held = device->memory().held_bytes - before;
-    const std::size_t booked = memory.current_bytes();
-    CHECK(booked > (std::size_t{1} << 20));
-    CHECK(held >= booked);
-    CHECK(static_cast<double>(held) < 1.03 * static_cast<double>(booked) + (std::size_t{4} << 20));  // whole pages
-  }
+  use_device();  // a GPU's memory holds kernels, too, from their first use on
+  const DeviceUse use = use_device();
+  CHECK(use.booked > 64 * kMiB);
+  // A GPU's driver cuts what is small from chunks of 2 MiB that it may hold already; as the host plays it, there are gaps.
+  CHECK(use.held + (use.played ? 0 : 2 * kMiB) >= use.booked);
+  CHECK(use.held <= use.booked + (use.played ? 4096 : 16 * kMiB));
 }
 
 TEST_CASE("what has no form for a device is refused, and named") {

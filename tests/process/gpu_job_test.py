@@ -14,8 +14,9 @@ if not PLAYED and not pathlib.Path("/dev/nvidiactl").exists():
     print("SKIPPED: there is no GPU")
     sys.exit(0)
 
+LIMIT = 60 if PLAYED else 240  # seconds of a run: on one GPU workers take turns by slices of milliseconds
 STEPS = 8 if PLAYED else 50
-WAYS = ("ddp-naive", "ddp", "zero1", "zero2", "zero3", "ps", "ps-zero2", "ps-zero3", "ps-colocated", "dp")
+WAYS = ("ddp", "zero1", "zero2", "zero3", "ps", "ps-zero2", "ps-zero3", "ps-colocated", "dp")
 SMALL = ["--model", "gpt:layers=2,dim=32,heads=2,context=8,vocab=64", "--data", "synthetic:samples=64"]
 GPT = [*(SMALL if PLAYED else ["--model", "gpt:layers=2,dim=64,heads=1,context=64,vocab=128", "--data", "synthetic"]),
        "--global-batch", 8, "--optimizer", "adamw", "--lr", 0.001, "--seed", 5, "--steps", STEPS]
@@ -26,6 +27,9 @@ class GpuJobs(ProgramTest):
     def setUp(self):
         super().setUp()
         self.environment["PSRING_TEST_FOLDER"] = str(self.folder)
+
+    def train(self, *arguments):
+        return super().train(*arguments, limit=LIMIT)
 
     def losses(self, name, *arguments, job=GPT):
         """The mean over the workers, by step."""
@@ -41,8 +45,12 @@ class GpuJobs(ProgramTest):
         return [total / samples for _, (total, samples) in sorted(sums.items())]
 
     def assert_alike(self, losses, expected, tolerance):
-        for i, (got, wanted) in enumerate(zip(losses, expected, strict=True)):
-            self.assertLess(abs(got - wanted), tolerance * wanted, f"step {i}")
+        apart = [abs(got - wanted) / wanted for got, wanted in zip(losses, expected, strict=True)]
+        beyond = [step for step, by in enumerate(apart) if not by < tolerance]
+        if beyond:
+            most = max(beyond, key=lambda step: apart[step])
+            self.fail(f"{tolerance:g} apart or more in {len(beyond)} of {len(apart)} steps: first {apart[beyond[0]]:.2e} "
+                      f"in step {beyond[0]}, at most {apart[most]:.2e} in step {most}")
 
     def test_all_ways_learn_alike(self):
         alone = self.losses("alone", "--strategy", "single", "--device", "cuda")
@@ -50,8 +58,9 @@ class GpuJobs(ProgramTest):
         self.assertEqual(alone, self.losses("again", "--strategy", "single", "--device", "cuda"), "the same bits")
         one_by_one = self.losses("one by one", "--strategy", "single", "--device", "cuda", "--cuda-graphs", "off")
         self.assertEqual(alone, one_by_one, "the same bits without graphs")
-        for workers in (2, 4):
-            for strategy in WAYS if workers == 2 or not PLAYED else ("ddp", "zero3", "ps"):
+        # Of 4 workers none that exchange tensor by tensor: each waits for the GPU's turns.
+        for workers, ways in ((2, ("ddp-naive", *WAYS)), (4, ("ddp", "zero3", "ps") if PLAYED else WAYS)):
+            for strategy in ways:
                 with self.subTest(strategy=strategy, workers=workers):
                     name = f"{strategy}-{workers}"
                     losses = self.losses(name, "--strategy", strategy, "--workers", workers, *ON_DEVICE)

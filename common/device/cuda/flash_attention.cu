@@ -9,9 +9,19 @@ namespace {
 
 constexpr unsigned kLanes = 32;
 constexpr unsigned kThreads = 128;
-constexpr unsigned kOwn = 64;  ///< rows of a block, 16 a warp
+constexpr unsigned kWarps = kThreads / kLanes;
+constexpr unsigned kSlice = 16;  ///< rows of a left operand
 constexpr float kLog2E = 1.4426950408889634F;
 
+/// Slices of a warp: each operand that is read from shared memory serves all of them. As many as registers hold the
+/// sums of.
+template <unsigned kDim>
+constexpr unsigned kForwardSlices = kDim == 64 ? 2 : 1;
+constexpr unsigned kBackwardSlices = 1;
+
+/// Rows of a block.
+template <unsigned kSlices>
+constexpr unsigned kOwn = kWarps* kSlices* kSlice;
 /// Of the rows that a block goes along: as many at once as registers hold the products of.
 template <unsigned kDim>
 constexpr unsigned kOther = kDim == 64 ? 64 : 32;
@@ -19,6 +29,11 @@ constexpr unsigned kOther = kDim == 64 ? 64 : 32;
 /// eight of them do not meet.
 template <unsigned kDim>
 constexpr unsigned kStride = kDim + 8;
+/// Left operands, products with rows and sums of rows, of all slices.
+template <unsigned kDim, unsigned kSlices>
+using Left = std::uint32_t[kSlices][kDim / 16][4];
+template <unsigned kColumns, unsigned kSlices>
+using Sums = float[kSlices][kColumns / 8][4];
 
 /// The rows of one head of queries, keys, values or outputs.
 template <class T>
@@ -53,63 +68,63 @@ __device__ void copy_rows(const HeadRows<const T>& from, unsigned first, T* to) 
   }
 }
 
-/// Left operands of 16 rows: of kDim / 16 products.
-template <unsigned kDim, class T>
-__device__ void load_left(const T* rows, std::uint32_t (&left)[kDim / 16][4]) {
+template <unsigned kDim, unsigned kSlices, class T>
+__device__ void load_left(const T* rows, Left<kDim, kSlices>& left) {
   const unsigned lane = threadIdx.x % kLanes;
-  for (unsigned k = 0; k < kDim / 16; ++k)
-    load_matrices(left[k], rows + lane % 16 * kStride<kDim> + k * 16 + lane / 16 * 8);
+  for (unsigned s = 0; s < kSlices; ++s)
+    for (unsigned k = 0; k < kDim / 16; ++k)
+      load_matrices(left[s][k], rows + (s * kSlice + lane % 16) * kStride<kDim> + k * 16 + lane / 16 * 8);
 }
 
-/// sums[j] = left * (rows 8j..8j+7)^T: dot products with kRows rows.
-template <unsigned kDim, unsigned kRows, class T>
-__device__ void times_rows(const std::uint32_t (&left)[kDim / 16][4], const T* rows, float (&sums)[kRows / 8][4]) {
+/// sums[s][j] = left[s] * (rows 8j..8j+7)^T: dot products with kRows rows.
+template <unsigned kDim, unsigned kRows, unsigned kSlices, class T>
+__device__ void times_rows(const Left<kDim, kSlices>& left, const T* rows, Sums<kRows, kSlices>& sums) {
   const unsigned lane = threadIdx.x % kLanes;
 #pragma unroll
   for (unsigned j = 0; j < kRows / 8; j += 2) {
-    for (unsigned i = 0; i < 4; ++i) sums[j][i] = sums[j + 1][i] = 0;
+    for (unsigned s = 0; s < kSlices; ++s)
+      for (unsigned i = 0; i < 4; ++i) sums[s][j][i] = sums[s][j + 1][i] = 0;
 #pragma unroll
     for (unsigned k = 0; k < kDim / 16; ++k) {
       std::uint32_t right[4];
       load_matrices(right, rows + (j * 8 + lane % 8 + lane / 16 * 8) * kStride<kDim> + k * 16 + lane / 8 % 2 * 8);
       const std::uint32_t first[2] = {right[0], right[1]};
       const std::uint32_t second[2] = {right[2], right[3]};
-      multiply_add(sums[j], left[k], first, T{});
-      multiply_add(sums[j + 1], left[k], second, T{});
+      for (unsigned s = 0; s < kSlices; ++s) {
+        multiply_add(sums[s][j], left[s][k], first, T{});
+        multiply_add(sums[s][j + 1], left[s][k], second, T{});
+      }
     }
   }
 }
 
-template <class T>
-__device__ std::uint32_t pair_of(float first, float second) {
-  const T values[2] = {from_float<T>(first), from_float<T>(second)};
-  std::uint32_t bits;
-  memcpy(&bits, values, sizeof(bits));
-  return bits;
-}
-
-/// sums += weights * rows: 16 x kRows weights, as sums of products leave them, rounded to T.
-template <unsigned kDim, unsigned kRows, class T>
-__device__ void add_rows(const float (&weights)[kRows / 8][4], const T* rows, float (&sums)[kDim / 8][4]) {
+/// sums += weights * rows: kRows weights a row, as sums of products leave them, rounded to T.
+template <unsigned kDim, unsigned kRows, unsigned kSlices, class T>
+__device__ void add_rows(const Sums<kRows, kSlices>& weights, const T* rows, Sums<kDim, kSlices>& sums) {
   const unsigned lane = threadIdx.x % kLanes;
 #pragma unroll
   for (unsigned j = 0; j < kRows / 8; j += 2) {
-    const std::uint32_t left[4] = {pair_of<T>(weights[j][0], weights[j][1]), pair_of<T>(weights[j][2], weights[j][3]),
-                                   pair_of<T>(weights[j + 1][0], weights[j + 1][1]),
-                                   pair_of<T>(weights[j + 1][2], weights[j + 1][3])};
+    std::uint32_t left[kSlices][4];
+    for (unsigned s = 0; s < kSlices; ++s)
+      for (unsigned i = 0; i < 4; ++i) {
+        const float* const of = weights[s][j + i / 2] + i % 2 * 2;
+        left[s][i] = pair_of(of[0], of[1], T{});
+      }
 #pragma unroll
     for (unsigned n = 0; n < kDim / 8; n += 2) {
       std::uint32_t right[4];
       load_transposed(right, rows + (j * 8 + lane % 16) * kStride<kDim> + n * 8 + lane / 16 * 8);
       const std::uint32_t first[2] = {right[0], right[1]};
       const std::uint32_t second[2] = {right[2], right[3]};
-      multiply_add(sums[n], left, first, T{});
-      multiply_add(sums[n + 1], left, second, T{});
+      for (unsigned s = 0; s < kSlices; ++s) {
+        multiply_add(sums[s][n], left[s], first, T{});
+        multiply_add(sums[s][n + 1], left[s], second, T{});
+      }
     }
   }
 }
 
-/// Writes 16 rows from `first` on, times a factor each (of rows g and g + 8).
+/// Writes a slice's rows from `first` on, times a factor each (of rows g and g + 8).
 template <unsigned kDim, class T>
 __device__ void store_rows(const float (&sums)[kDim / 8][4], const float (&factor)[2], unsigned first,
                            const HeadRows<T>& to) {
@@ -118,7 +133,7 @@ __device__ void store_rows(const float (&sums)[kDim / 8][4], const float (&facto
     const unsigned row = first + lane / 4 + half * 8;
     if (row >= to.rows) continue;
     for (unsigned n = 0; n < kDim / 8; ++n) {
-      const std::uint32_t pair = pair_of<T>(sums[n][2 * half] * factor[half], sums[n][2 * half + 1] * factor[half]);
+      const std::uint32_t pair = pair_of(sums[n][2 * half] * factor[half], sums[n][2 * half + 1] * factor[half], T{});
       *reinterpret_cast<std::uint32_t*>(to.base + row * to.stride + n * 8 + lane % 4 * 2) = pair;
     }
   }
@@ -133,16 +148,23 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 2);
 }
 
-/// Which block of rows of which head: those that have most to do first.
+/// Heads whose blocks run together, so that what they share of the other side stays in the second-level cache.
+constexpr unsigned kHeadsTogether = 32;
+
+/// Which block of rows of which head: of heads that run together those that have most to do first.
 struct BlockPlace {
   unsigned head;
   unsigned first;
 };
-__device__ inline BlockPlace longest_first(const AttentionShape& s, bool later_is_longer) {
-  const auto heads = static_cast<unsigned>(s.batch * s.heads);
-  const unsigned blocks = gridDim.x / heads;
-  const unsigned block = blockIdx.x / heads;
-  return {blockIdx.x % heads, (later_is_longer ? blocks - 1 - block : block) * kOwn};
+template <unsigned kRows>
+__device__ BlockPlace longest_first(const AttentionShape& s, bool later_is_longer) {
+  const auto all = static_cast<unsigned>(s.batch * s.heads);
+  const unsigned blocks = gridDim.x / all;
+  const unsigned begin = blockIdx.x / (kHeadsTogether * blocks) * kHeadsTogether;
+  const unsigned heads = all - begin < kHeadsTogether ? all - begin : kHeadsTogether;
+  const unsigned index = blockIdx.x - begin * blocks;
+  const unsigned block = index / heads;
+  return {begin + index % heads, (later_is_longer ? blocks - 1 - block : block) * kRows};
 }
 
 /// Two tiles of the other side's rows, in turn: one is copied while the other is computed with.
@@ -154,34 +176,39 @@ struct Tiles {
   __device__ T* second(unsigned turn) const { return first(turn) + kElements; }
 };
 
-template <unsigned kDim>
-constexpr std::size_t kSharedElements = 2 * kOwn* kStride<kDim> + 4 * kOther<kDim>* kStride<kDim>;
+/// With `kOperands` of the block's own.
+template <unsigned kDim, unsigned kSlices, unsigned kOperands>
+constexpr std::size_t kSharedElements = kOperands* kOwn<kSlices>* kStride<kDim> + 4 * kOther<kDim>* kStride<kDim>;
 
 template <unsigned kDim, class T>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionShape s, float scale, const T* qkv, T* out, float* log_sums) {
   constexpr unsigned kRows = kOther<kDim>;
-  const BlockPlace at = longest_first(s, true);
+  constexpr unsigned kSlices = kForwardSlices<kDim>;
+  constexpr unsigned kBlock = kOwn<kSlices>;
+  const BlockPlace at = longest_first<kBlock>(s, true);
   const unsigned lane = threadIdx.x % kLanes;
-  const unsigned warp = threadIdx.x / kLanes;
+  const unsigned of_warp = threadIdx.x / kLanes * kSlices * kSlice;  // its first row
   T* const own = dynamic_shared<T>();
-  const Tiles<kDim, T> tiles{own + 2 * kOwn * kStride<kDim>};
+  const Tiles<kDim, T> tiles{own + kBlock * kStride<kDim>};
   const auto keys = part_of(s, qkv, at.head, kKey);
   const auto values = part_of(s, qkv, at.head, kValue);
-  const unsigned end = at.first + kOwn < keys.rows ? at.first + kOwn : keys.rows;  // of the keys that are met
+  const unsigned end = at.first + kBlock < keys.rows ? at.first + kBlock : keys.rows;  // of the keys that are met
   const unsigned turns = (end + kRows - 1) / kRows;
 
-  copy_rows<kDim, kOwn>(part_of(s, qkv, at.head, kQuery), at.first, own);
+  copy_rows<kDim, kBlock>(part_of(s, qkv, at.head, kQuery), at.first, own);
   copy_rows<kDim, kRows>(keys, 0, tiles.first(0));
   copy_rows<kDim, kRows>(values, 0, tiles.second(0));
   end_copies();
 
   const float scale2 = scale * kLog2E;
-  const unsigned row = at.first + warp * 16 + lane / 4;  // and row + 8
-  std::uint32_t query[kDim / 16][4];
-  float sums[kDim / 8][4] = {};
-  float largest[2] = {-INFINITY, -INFINITY};
-  float total[2] = {};
+  const unsigned first = at.first + of_warp;
+  const auto row_of = [&](unsigned slice, unsigned half) { return first + slice * kSlice + lane / 4 + half * 8; };
+  Left<kDim, kSlices> query;
+  Sums<kDim, kSlices> sums = {};
+  float largest[kSlices][2];  // of what products are, without the scale
+  float total[kSlices][2] = {};
+  for (unsigned slice = 0; slice < kSlices; ++slice) largest[slice][0] = largest[slice][1] = -INFINITY;
   for (unsigned turn = 0; turn < turns; ++turn) {
     if (turn + 1 < turns) {
       copy_rows<kDim, kRows>(keys, (turn + 1) * kRows, tiles.first(turn + 1));
@@ -190,41 +217,50 @@ __global__ void __launch_bounds__(kThreads)
     end_copies();
     copies_done<1>();
     __syncthreads();
-    if (turn == 0) load_left<kDim>(own + warp * 16 * kStride<kDim>, query);
-    float scores[kRows / 8][4];
-    times_rows<kDim, kRows>(query, tiles.first(turn), scores);
-    float now[2] = {largest[0], largest[1]};
-    for (unsigned j = 0; j < kRows / 8; ++j)
-      for (unsigned i = 0; i < 4; ++i) {
-        const unsigned key = turn * kRows + j * 8 + lane % 4 * 2 + i % 2;
-        scores[j][i] = key <= row + i / 2 * 8 ? scores[j][i] * scale2 : -INFINITY;
-        now[i / 2] = fmaxf(now[i / 2], scores[j][i]);
-      }
-    float before[2];
-    for (unsigned h = 0; h < 2; ++h) {
-      now[h] = quad_reduce_max(now[h]);  // finite: key 0 is met first
-      before[h] = exp2f(largest[h] - now[h]);
-      largest[h] = now[h];
-      total[h] *= before[h];
+    if (turn == 0) load_left<kDim, kSlices>(own + of_warp * kStride<kDim>, query);
+    if (turn * kRows < first + kSlices * kSlice) {  // else all these keys come after the warp's rows
+      Sums<kRows, kSlices> scores;
+      times_rows<kDim, kRows, kSlices>(query, tiles.first(turn), scores);
+      if ((turn + 1) * kRows > first + 1)  // some come after some of them
+        for (unsigned slice = 0; slice < kSlices; ++slice)
+          for (unsigned j = 0; j < kRows / 8; ++j)
+            for (unsigned i = 0; i < 4; ++i)
+              if (turn * kRows + j * 8 + lane % 4 * 2 + i % 2 > row_of(slice, i / 2)) scores[slice][j][i] = -INFINITY;
+      for (unsigned slice = 0; slice < kSlices; ++slice)
+        for (unsigned h = 0; h < 2; ++h) {
+          float now = largest[slice][h];
+          for (unsigned j = 0; j < kRows / 8; ++j)
+            now = fmaxf(now, fmaxf(scores[slice][j][2 * h], scores[slice][j][2 * h + 1]));
+          now = quad_reduce_max(now);  // finite: key 0 is met first
+          const float before = exp2f((largest[slice][h] - now) * scale2);
+          largest[slice][h] = now;
+          total[slice][h] *= before;
+          for (unsigned j = 0; j < kRows / 8; ++j)
+            for (unsigned i = 2 * h; i < 2 * h + 2; ++i) {
+              scores[slice][j][i] = exp2f(fmaf(scores[slice][j][i], scale2, -now * scale2));
+              total[slice][h] += scores[slice][j][i];
+            }
+          for (unsigned n = 0; n < kDim / 8; ++n) {
+            sums[slice][n][2 * h] *= before;
+            sums[slice][n][2 * h + 1] *= before;
+          }
+        }
+      add_rows<kDim, kRows, kSlices>(scores, tiles.second(turn), sums);
     }
-    for (unsigned j = 0; j < kRows / 8; ++j)
-      for (unsigned i = 0; i < 4; ++i) {
-        scores[j][i] = exp2f(scores[j][i] - now[i / 2]);
-        total[i / 2] += scores[j][i];
-      }
-    for (unsigned n = 0; n < kDim / 8; ++n)
-      for (unsigned i = 0; i < 4; ++i) sums[n][i] *= before[i / 2];
-    add_rows<kDim, kRows>(scores, tiles.second(turn), sums);
     __syncthreads();  // the tile may be overwritten
   }
-  float factor[2];
-  for (unsigned h = 0; h < 2; ++h) {
-    total[h] = quad_sum(total[h]);
-    factor[h] = 1 / total[h];
-    if (lane % 4 == 0 && row + h * 8 < keys.rows)
-      log_sums[std::size_t{at.head} * keys.rows + row + h * 8] = (largest[h] + log2f(total[h])) / kLog2E;
+  const auto to = whole_of(s, out, at.head);
+  for (unsigned slice = 0; slice < kSlices; ++slice) {
+    float factor[2];
+    for (unsigned h = 0; h < 2; ++h) {
+      const float sum = quad_sum(total[slice][h]);
+      factor[h] = 1 / sum;
+      if (lane % 4 == 0 && row_of(slice, h) < keys.rows)
+        log_sums[std::size_t{at.head} * keys.rows + row_of(slice, h)] =
+            (largest[slice][h] * scale2 + log2f(sum)) / kLog2E;
+    }
+    store_rows<kDim>(sums[slice], factor, first + slice * kSlice, to);
   }
-  store_rows<kDim>(sums, factor, at.first + warp * 16, whole_of(s, out, at.head));
 }
 
 /// The gradient of a block of queries, along the keys up to them.
@@ -233,36 +269,40 @@ __global__ void __launch_bounds__(kThreads)
     query_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums, const T* d_out,
                           const float* delta, T* d_qkv) {
   constexpr unsigned kRows = kOther<kDim>;
-  const BlockPlace at = longest_first(s, true);
+  constexpr unsigned kSlices = kBackwardSlices;
+  constexpr unsigned kBlock = kOwn<kSlices>;
+  const BlockPlace at = longest_first<kBlock>(s, true);
   const unsigned lane = threadIdx.x % kLanes;
-  const unsigned warp = threadIdx.x / kLanes;
+  const unsigned of_warp = threadIdx.x / kLanes * kSlices * kSlice;
   T* const own = dynamic_shared<T>();
-  T* const own_d = own + kOwn * kStride<kDim>;
-  const Tiles<kDim, T> tiles{own + 2 * kOwn * kStride<kDim>};
+  T* const own_d = own + kBlock * kStride<kDim>;
+  const Tiles<kDim, T> tiles{own + 2 * kBlock * kStride<kDim>};
   const auto keys = part_of(s, qkv, at.head, kKey);
   const auto values = part_of(s, qkv, at.head, kValue);
-  const unsigned end = at.first + kOwn < keys.rows ? at.first + kOwn : keys.rows;
+  const unsigned end = at.first + kBlock < keys.rows ? at.first + kBlock : keys.rows;
   const unsigned turns = (end + kRows - 1) / kRows;
 
-  copy_rows<kDim, kOwn>(part_of(s, qkv, at.head, kQuery), at.first, own);
-  copy_rows<kDim, kOwn>(whole_of(s, d_out, at.head), at.first, own_d);
+  copy_rows<kDim, kBlock>(part_of(s, qkv, at.head, kQuery), at.first, own);
+  copy_rows<kDim, kBlock>(whole_of(s, d_out, at.head), at.first, own_d);
   copy_rows<kDim, kRows>(keys, 0, tiles.first(0));
   copy_rows<kDim, kRows>(values, 0, tiles.second(0));
   end_copies();
 
-  const unsigned row = at.first + warp * 16 + lane / 4;
-  float log_sum[2];
-  float of_row[2];
-  for (unsigned h = 0; h < 2; ++h) {
-    const bool there = row + h * 8 < keys.rows;
-    const std::size_t index = std::size_t{at.head} * keys.rows + row + h * 8;
-    log_sum[h] = there ? log_sums[index] * kLog2E : INFINITY;
-    of_row[h] = there ? delta[index] : 0;
-  }
+  const unsigned first = at.first + of_warp;
+  const auto row_of = [&](unsigned slice, unsigned half) { return first + slice * kSlice + lane / 4 + half * 8; };
+  float log_sum[kSlices][2];
+  float of_row[kSlices][2];
+  for (unsigned slice = 0; slice < kSlices; ++slice)
+    for (unsigned h = 0; h < 2; ++h) {
+      const bool there = row_of(slice, h) < keys.rows;
+      const std::size_t index = std::size_t{at.head} * keys.rows + row_of(slice, h);
+      log_sum[slice][h] = there ? log_sums[index] * kLog2E : INFINITY;
+      of_row[slice][h] = there ? delta[index] : 0;
+    }
   const float scale2 = scale * kLog2E;
-  std::uint32_t query[kDim / 16][4];
-  std::uint32_t d[kDim / 16][4];
-  float sums[kDim / 8][4] = {};
+  Left<kDim, kSlices> query;
+  Left<kDim, kSlices> d;
+  Sums<kDim, kSlices> sums = {};
   for (unsigned turn = 0; turn < turns; ++turn) {
     if (turn + 1 < turns) {
       copy_rows<kDim, kRows>(keys, (turn + 1) * kRows, tiles.first(turn + 1));
@@ -272,91 +312,130 @@ __global__ void __launch_bounds__(kThreads)
     copies_done<1>();
     __syncthreads();
     if (turn == 0) {
-      load_left<kDim>(own + warp * 16 * kStride<kDim>, query);
-      load_left<kDim>(own_d + warp * 16 * kStride<kDim>, d);
+      load_left<kDim, kSlices>(own + of_warp * kStride<kDim>, query);
+      load_left<kDim, kSlices>(own_d + of_warp * kStride<kDim>, d);
     }
-    float scores[kRows / 8][4];
-    float d_scores[kRows / 8][4];
-    times_rows<kDim, kRows>(query, tiles.first(turn), scores);
-    times_rows<kDim, kRows>(d, tiles.second(turn), d_scores);
-    for (unsigned j = 0; j < kRows / 8; ++j)
-      for (unsigned i = 0; i < 4; ++i) {
-        const unsigned key = turn * kRows + j * 8 + lane % 4 * 2 + i % 2;
-        const float p = key <= row + i / 2 * 8 ? exp2f(scores[j][i] * scale2 - log_sum[i / 2]) : 0.0F;
-        d_scores[j][i] = scale * p * (d_scores[j][i] - of_row[i / 2]);
-      }
-    add_rows<kDim, kRows>(d_scores, tiles.first(turn), sums);
+    if (turn * kRows < first + kSlices * kSlice) {
+      Sums<kRows, kSlices> scores;
+      Sums<kRows, kSlices> d_scores;
+      times_rows<kDim, kRows, kSlices>(query, tiles.first(turn), scores);
+      times_rows<kDim, kRows, kSlices>(d, tiles.second(turn), d_scores);
+      const bool cut = (turn + 1) * kRows > first + 1;
+      for (unsigned slice = 0; slice < kSlices; ++slice)
+        for (unsigned j = 0; j < kRows / 8; ++j)
+          for (unsigned i = 0; i < 4; ++i) {
+            const unsigned key = turn * kRows + j * 8 + lane % 4 * 2 + i % 2;
+            const float p = exp2f(fmaf(scores[slice][j][i], scale2, -log_sum[slice][i / 2]));
+            const float d_score = scale * p * (d_scores[slice][j][i] - of_row[slice][i / 2]);
+            d_scores[slice][j][i] = cut && key > row_of(slice, i / 2) ? 0.0F : d_score;
+          }
+      add_rows<kDim, kRows, kSlices>(d_scores, tiles.first(turn), sums);
+    }
     __syncthreads();
   }
   const float one[2] = {1, 1};
-  store_rows<kDim>(sums, one, at.first + warp * 16, part_of(s, d_qkv, at.head, kQuery));
+  const auto to = part_of(s, d_qkv, at.head, kQuery);
+  for (unsigned slice = 0; slice < kSlices; ++slice) store_rows<kDim>(sums[slice], one, first + slice * kSlice, to);
 }
 
+/// Of a tile of queries: what is known of each row, beside its values in shared memory.
+template <unsigned kRows>
+struct RowTiles {
+  float* memory;
+  __device__ float* log_sums(unsigned turn) const { return memory + turn % 2 * 2 * kRows; }
+  __device__ float* delta(unsigned turn) const { return log_sums(turn) + kRows; }
+  /// Starts to copy those of rows [first, first + kRows) of `from`; 0 behind the last.
+  __device__ void copy(unsigned turn, const float* log_sums_from, const float* delta_from, unsigned rows) const {
+    const unsigned first = turn * kRows;
+    for (unsigned i = threadIdx.x; i < kRows; i += kThreads) {
+      const bool there = first + i < rows;
+      copy_float_async(log_sums(turn) + i, log_sums_from + (there ? first + i : 0), there);
+      copy_float_async(delta(turn) + i, delta_from + (there ? first + i : 0), there);
+    }
+  }
+};
+
 /// The gradients of a block of keys and their values, along the queries from them on. Products are transposed: a row
-/// is a key, a column a query.
+/// is a key, a column a query. Queries behind the last are zeros, and add nothing.
 template <unsigned kDim, class T>
 __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums, const T* d_out,
                         const float* delta, T* d_qkv) {
   constexpr unsigned kRows = kOther<kDim>;
-  const BlockPlace at = longest_first(s, false);
+  constexpr unsigned kSlices = kBackwardSlices;
+  constexpr unsigned kBlock = kOwn<kSlices>;
+  const BlockPlace at = longest_first<kBlock>(s, false);
   const unsigned lane = threadIdx.x % kLanes;
-  const unsigned warp = threadIdx.x / kLanes;
+  const unsigned of_warp = threadIdx.x / kLanes * kSlices * kSlice;
   T* const own = dynamic_shared<T>();
-  T* const own_values = own + kOwn * kStride<kDim>;
-  const Tiles<kDim, T> tiles{own + 2 * kOwn * kStride<kDim>};
+  T* const own_values = own + kBlock * kStride<kDim>;
+  const Tiles<kDim, T> tiles{own + 2 * kBlock * kStride<kDim>};
+  const RowTiles<kRows> rows{reinterpret_cast<float*>(own + kSharedElements<kDim, kSlices, 2>)};
   const auto queries = part_of(s, qkv, at.head, kQuery);
   const auto d = whole_of(s, d_out, at.head);
+  log_sums += std::size_t{at.head} * queries.rows;
+  delta += std::size_t{at.head} * queries.rows;
   const unsigned begin = at.first / kRows;  // the first tile of queries that sees the first key
   const unsigned end = (queries.rows + kRows - 1) / kRows;
 
-  copy_rows<kDim, kOwn>(part_of(s, qkv, at.head, kKey), at.first, own);
-  copy_rows<kDim, kOwn>(part_of(s, qkv, at.head, kValue), at.first, own_values);
+  copy_rows<kDim, kBlock>(part_of(s, qkv, at.head, kKey), at.first, own);
+  copy_rows<kDim, kBlock>(part_of(s, qkv, at.head, kValue), at.first, own_values);
   copy_rows<kDim, kRows>(queries, begin * kRows, tiles.first(begin));
   copy_rows<kDim, kRows>(d, begin * kRows, tiles.second(begin));
+  rows.copy(begin, log_sums, delta, queries.rows);
   end_copies();
 
   const float scale2 = scale * kLog2E;
-  const unsigned row = at.first + warp * 16 + lane / 4;
-  float d_keys[kDim / 8][4] = {};
-  float d_values[kDim / 8][4] = {};
+  const unsigned first = at.first + of_warp;
+  const auto row_of = [&](unsigned slice, unsigned half) { return first + slice * kSlice + lane / 4 + half * 8; };
+  Sums<kDim, kSlices> d_keys = {};
+  Sums<kDim, kSlices> d_values = {};
   for (unsigned turn = begin; turn < end; ++turn) {
     if (turn + 1 < end) {
       copy_rows<kDim, kRows>(queries, (turn + 1) * kRows, tiles.first(turn + 1));
       copy_rows<kDim, kRows>(d, (turn + 1) * kRows, tiles.second(turn + 1));
+      rows.copy(turn + 1, log_sums, delta, queries.rows);
     }
     end_copies();
     copies_done<1>();
     __syncthreads();
-    float scores[kRows / 8][4];
-    float d_scores[kRows / 8][4];
-    {
-      std::uint32_t left[kDim / 16][4];
-      load_left<kDim>(own + warp * 16 * kStride<kDim>, left);
-      times_rows<kDim, kRows>(left, tiles.first(turn), scores);
-      load_left<kDim>(own_values + warp * 16 * kStride<kDim>, left);
-      times_rows<kDim, kRows>(left, tiles.second(turn), d_scores);
-    }
-    for (unsigned j = 0; j < kRows / 8; ++j)
-      for (unsigned i = 0; i < 2; ++i) {
-        const unsigned query = turn * kRows + j * 8 + lane % 4 * 2 + i;
-        const bool there = query < queries.rows;
-        const std::size_t index = std::size_t{at.head} * queries.rows + query;
-        const float log_sum = there ? log_sums[index] * kLog2E : INFINITY;
-        const float of_row = there ? delta[index] : 0.0F;
-        for (unsigned h = 0; h < 2; ++h) {
-          float& p = scores[j][2 * h + i];
-          p = row + h * 8 <= query ? exp2f(p * scale2 - log_sum) : 0.0F;
-          d_scores[j][2 * h + i] = scale * p * (d_scores[j][2 * h + i] - of_row);
-        }
+    if ((turn + 1) * kRows > first) {  // else all these queries come before the warp's rows
+      Sums<kRows, kSlices> scores;
+      Sums<kRows, kSlices> d_scores;
+      {
+        Left<kDim, kSlices> left;
+        load_left<kDim, kSlices>(own + of_warp * kStride<kDim>, left);
+        times_rows<kDim, kRows, kSlices>(left, tiles.first(turn), scores);
+        load_left<kDim, kSlices>(own_values + of_warp * kStride<kDim>, left);
+        times_rows<kDim, kRows, kSlices>(left, tiles.second(turn), d_scores);
       }
-    add_rows<kDim, kRows>(scores, tiles.second(turn), d_values);
-    add_rows<kDim, kRows>(d_scores, tiles.first(turn), d_keys);
+      const bool cut = turn * kRows < first + kSlices * kSlice;
+      for (unsigned j = 0; j < kRows / 8; ++j)
+        for (unsigned i = 0; i < 2; ++i) {
+          const unsigned column = j * 8 + lane % 4 * 2 + i;
+          const float log_sum = rows.log_sums(turn)[column] * kLog2E;
+          const float of_row = rows.delta(turn)[column];
+          for (unsigned slice = 0; slice < kSlices; ++slice)
+            for (unsigned h = 0; h < 2; ++h) {
+              float& p = scores[slice][j][2 * h + i];
+              float& d_score = d_scores[slice][j][2 * h + i];
+              p = exp2f(fmaf(p, scale2, -log_sum));
+              if (cut && row_of(slice, h) > turn * kRows + column) p = 0;
+              d_score = scale * p * (d_score - of_row);
+            }
+        }
+      add_rows<kDim, kRows, kSlices>(scores, tiles.second(turn), d_values);
+      add_rows<kDim, kRows, kSlices>(d_scores, tiles.first(turn), d_keys);
+    }
     __syncthreads();
   }
   const float one[2] = {1, 1};
-  store_rows<kDim>(d_keys, one, at.first + warp * 16, part_of(s, d_qkv, at.head, kKey));
-  store_rows<kDim>(d_values, one, at.first + warp * 16, part_of(s, d_qkv, at.head, kValue));
+  const auto to_keys = part_of(s, d_qkv, at.head, kKey);
+  const auto to_values = part_of(s, d_qkv, at.head, kValue);
+  for (unsigned slice = 0; slice < kSlices; ++slice) {
+    store_rows<kDim>(d_keys[slice], one, first + slice * kSlice, to_keys);
+    store_rows<kDim>(d_values[slice], one, first + slice * kSlice, to_values);
+  }
 }
 
 template <class T>
@@ -364,13 +443,14 @@ const T* as(ConstElements elements) {
   return reinterpret_cast<const T*>(elements.data());
 }
 
+/// `rows`: of a block.
 template <class Kernel, class... Arguments>
-cudaError_t launch_flash(const Queue& queue, const AttentionShape& shape, std::size_t shared_bytes, Kernel kernel,
-                         Arguments... arguments) {
+cudaError_t launch_flash(const Queue& queue, const AttentionShape& shape, unsigned rows, std::size_t shared_bytes,
+                         Kernel kernel, Arguments... arguments) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
   if (error != cudaSuccess) return error;
-  const std::size_t blocks = (shape.context + kOwn - 1) / kOwn * shape.batch * shape.heads;
+  const std::size_t blocks = (shape.context + rows - 1) / rows * shape.batch * shape.heads;
   return launch(queue, kernel, static_cast<unsigned>(blocks), kThreads, shared_bytes, shape,
                 1 / std::sqrt(static_cast<float>(shape.head_dim)), arguments...);
 }
@@ -395,8 +475,9 @@ cudaError_t flash_attention(const Queue& queue, const AttentionShape& shape, Con
                             float* log_sums) {
   return with_shape(shape, qkv.type(), [&](auto type, auto dim) {
     using T = decltype(type);
-    return launch_flash(queue, shape, kSharedElements<dim> * sizeof(T), &forward_kernel<dim, T>, as<T>(qkv),
-                        reinterpret_cast<T*>(out.data()), log_sums);
+    constexpr unsigned kSlices = kForwardSlices<dim>;
+    return launch_flash(queue, shape, kOwn<kSlices>, kSharedElements<dim, kSlices, 1> * sizeof(T),
+                        &forward_kernel<dim, T>, as<T>(qkv), reinterpret_cast<T*>(out.data()), log_sums);
   });
 }
 
@@ -405,12 +486,13 @@ cudaError_t flash_attention_backward(const Queue& queue, const AttentionShape& s
   return with_shape(shape, qkv.type(), [&](auto type, auto dim) {
     using T = decltype(type);
     T* const gradient = reinterpret_cast<T*>(d_qkv.data());
-    const std::size_t shared = kSharedElements<dim> * sizeof(T);
-    const cudaError_t error = launch_flash(queue, shape, shared, &query_gradient_kernel<dim, T>, as<T>(qkv), log_sums,
-                                           as<T>(d_out), delta, gradient);
+    constexpr unsigned kRows = kOwn<kBackwardSlices>;
+    constexpr std::size_t kShared = kSharedElements<dim, kBackwardSlices, 2> * sizeof(T);
+    const cudaError_t error = launch_flash(queue, shape, kRows, kShared, &query_gradient_kernel<dim, T>, as<T>(qkv),
+                                           log_sums, as<T>(d_out), delta, gradient);
     if (error != cudaSuccess) return error;
-    return launch_flash(queue, shape, shared, &key_gradient_kernel<dim, T>, as<T>(qkv), log_sums, as<T>(d_out), delta,
-                        gradient);
+    return launch_flash(queue, shape, kRows, kShared + 4 * kOther<dim> * sizeof(float), &key_gradient_kernel<dim, T>,
+                        as<T>(qkv), log_sums, as<T>(d_out), delta, gradient);
   });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -47,11 +48,30 @@ __device__ inline void load_transposed(std::uint32_t (&to)[4], const void* row) 
                : "memory");
 }
 
-/// Copies 16 bytes to shared memory, or zeros where not `there`; done once copies_done has returned.
+/// Two numbers of the type, rounded to the nearest, as operands have them.
+__device__ inline std::uint32_t pair_of(float first, float second, __nv_bfloat16 /*type*/) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  std::uint32_t bits;
+  memcpy(&bits, &pair, sizeof(bits));
+  return bits;
+}
+__device__ inline std::uint32_t pair_of(float first, float second, __half /*type*/) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  std::uint32_t bits;
+  memcpy(&bits, &pair, sizeof(bits));
+  return bits;
+}
+
+/// Copies 16 bytes, or a float, to shared memory, or zeros where not `there`; done once copies_done has returned.
 __device__ inline void copy_async(void* to, const void* from, bool there) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = there ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+}
+__device__ inline void copy_float_async(float* to, const float* from, bool there) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  const int bytes = there ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(at), "l"(from), "r"(bytes) : "memory");
 }
 /// Ends a group of this thread's copies.
 __device__ inline void end_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }

@@ -60,6 +60,12 @@ inline void load_transposed(std::uint32_t (&to)[4], const void* row) {
   cuda_on_host::warp_barrier();
 }
 
+template <class T>
+std::uint32_t pair_of(float first, float second, T) {
+  return from_float<T>(first).bits | std::uint32_t{from_float<T>(second).bits} << 16;
+}
+
+inline void copy_float_async(float* to, const float* from, bool there) { *to = there ? *from : 0.0F; }
 inline void copy_async(void* to, const void* from, bool there) {
   if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0) cuda_on_host::die("a copy to shared memory that is not aligned");
   if (there && reinterpret_cast<std::uintptr_t>(from) % 16 != 0) cuda_on_host::die("a copy of what is not aligned");
