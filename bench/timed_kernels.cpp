@@ -1,10 +1,15 @@
+#include <algorithm>
 #include <chrono>
 #include <initializer_list>
 
 #include <psring/bench/timed_kernels.h>
+#include <psring/common/device/buffer.h>
 
 namespace psring::bench {
 namespace {
+
+constexpr std::size_t kWarmUp = 3;  // calls, after which it leaves as a graph, as a step's kernels do
+constexpr std::size_t kLaunches = 20;
 
 double total(std::initializer_list<ConstElements> operands) {
   double bytes = 0;
@@ -16,16 +21,29 @@ double number(std::size_t value) { return static_cast<double>(value); }
 
 }  // namespace
 
-void TimedKernels::timed(const char* name, double bytes, double flops, const auto& call) {
+TimedKernels::TimedKernels(Device& device) : device_(device), kernels_(device.kernels()) {
+  MemoryLedger memory;
+  Buffer one(sizeof(float), Category::communication, memory, device);
+  const auto clear = [&] { device_.clear(one.elements(DType::f32)); };
+  for (std::size_t i = 0; i < kWarmUp; ++i) launch_s_ = seconds_of(clear);
+  for (std::size_t i = 0; i < kLaunches; ++i) launch_s_ = std::min(launch_s_, seconds_of(clear));
+}
+
+double TimedKernels::seconds_of(const auto& call) {
   const Nanoseconds before = device_.stalled();
   {
     const Device::Stall around(device_);
     call();
   }
   device_.wait(device_.mark());
+  return std::chrono::duration<double>(device_.stalled() - before).count();
+}
+
+void TimedKernels::timed(const char* name, double bytes, double flops, const auto& call) {
+  const double seconds = seconds_of(call);
   KernelTime& time = times_[name];
   ++time.calls;
-  time.seconds += std::chrono::duration<double>(device_.stalled() - before).count();
+  time.seconds += std::max(0.0, seconds - launch_s_);
   time.bytes += bytes;
   time.flops += flops;
 }

@@ -8,10 +8,11 @@
 
 namespace psring::bench {
 
-/// A device's kernels, each call of which is waited for and timed on the device.
+/// A device's kernels, each call of which is waited for and timed on the device. What launching one takes, where
+/// nothing else is queued, is no part of it: the least time of the clearing of one float.
 class TimedKernels final : public TensorKernels {
  public:
-  explicit TimedKernels(Device& device) : device_(device), kernels_(device.kernels()) {}
+  explicit TimedKernels(Device& device);
 
   /// Since the last `clear`, by kernel.
   const std::map<std::string, KernelTime>& times() const { return times_; }
@@ -36,9 +37,11 @@ class TimedKernels final : public TensorKernels {
 
  private:
   void timed(const char* name, double bytes, double flops, const auto& call);
+  double seconds_of(const auto& call);
 
   Device& device_;
   TensorKernels& kernels_;
+  double launch_s_ = 0;
   std::map<std::string, KernelTime> times_;
 };
 

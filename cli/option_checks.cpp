@@ -136,8 +136,8 @@ void check_elastic(const JobOptions& job, const std::string& range) {
   const auto refuse = [&](bool given, const std::string& flag, const char* why) {
     if (given) fail(ErrorKind::usage, "--elastic {}: {}: {}", range, flag, why);
   };
-  refuse(range.substr(range.find(':') + 1) != std::to_string(job.workers),
-         fmt::format("--workers {}", job.workers), "it begins with MAX workers");
+  refuse(range.substr(range.find(':') + 1) != std::to_string(job.workers), fmt::format("--workers {}", job.workers),
+         "it begins with MAX workers");
   refuse(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
          "each worker counts its own steps");
   refuse(job.placement != "standalone", "--placement " + job.placement, "a server goes with its worker");

@@ -578,6 +578,12 @@ TEST_CASE("a sequence of kernels that comes again does the same, as a graph or o
   device().use_graphs(true);
 }
 
+TEST_CASE("memory that cannot be pinned is said to be none") {
+  std::vector<std::byte> memory(4096);
+  CHECK(device().pin(memory) != nullptr);
+  CHECK(device().pin({}) == nullptr);
+}
+
 TEST_CASE("more memory than a device has is an error that says how much there is") {
   CHECK_THROWS_WITH(device().allocate(std::size_t{1} << 46, Category::activations),
                     Catch::Contains("no room for 67108864 MiB"));

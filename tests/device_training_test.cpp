@@ -202,7 +202,7 @@ TEST_CASE("what is booked of a device is what its driver says") {
   use_device();  // a GPU's memory holds kernels, too, from their first use on
   const DeviceUse use = use_device();
   CHECK(use.booked > 64 * kMiB);
-  // A GPU's driver cuts what is small from chunks of 2 MiB that it may hold already; as the host plays it, there are gaps.
+  // A GPU's driver cuts what is small from chunks of 2 MiB that it may hold already; the host's has gaps.
   CHECK(use.held + (use.played ? 0 : 2 * kMiB) >= use.booked);
   CHECK(use.held <= use.booked + (use.played ? 4096 : 16 * kMiB));
 }

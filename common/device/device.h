@@ -45,7 +45,8 @@ class Device : public Processor {
   /// Memory of the host that the device copies from and to while the host goes on: zero, pinned. REQUIRES: the device
   /// outlives it.
   virtual std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) = 0;
-  /// Memory of the host is pinned, too, for as long as what is returned lives.
+  /// Memory of the host is pinned, too, for as long as what is returned lives; null where the driver does not pin it (a
+  /// sandbox may not let it). Then copies of it are slower, and the host waits for them.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) = 0;
   virtual std::unique_ptr<CopyQueue> make_copy_queue() = 0;
   /// Queues a copy between pinned memory, or the device's, and the device's, or pinned. The host leaves the pinned side

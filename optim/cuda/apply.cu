@@ -26,27 +26,29 @@ struct Operands {
 /// All begin on multiples of 16 bytes, as a unit's ranges do.
 template <Rule kRule, class P, class G>
 __global__ void apply_kernel(Formula f, Operands<P, G> at) {
-  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * kGroup;
-  for (std::size_t i = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * kGroup; i < at.size; i += stride) {
-    float w[kGroup];
-    float g[kGroup];
-    float first[kGroup] = {};
-    float second[kGroup] = {};
-    if (i + kGroup <= at.size) {
+  auto group = psring::cuda::Group<psring::cuda::kRun<P, G, float>>::of_thread();
+  for (; group.begin < at.size; group.next()) {
+    if (group.is_whole(at.size)) {
+      float w[kGroup];
+      float g[kGroup];
+      float first[kGroup] = {};
+      float second[kGroup] = {};
       if (at.master != nullptr)
-        psring::cuda::load_group(at.master + i, w);
+        group.load(at.master, w);
       else
-        psring::cuda::load_group(at.parameters + i, w);
-      psring::cuda::load_group(at.gradient + i, g);
-      if constexpr (slots_of(kRule) > 0) psring::cuda::load_group(at.first + i, first);
-      if constexpr (slots_of(kRule) > 1) psring::cuda::load_group(at.second + i, second);
+        group.load(at.parameters, w);
+      group.load(at.gradient, g);
+      if constexpr (slots_of(kRule) > 0) group.load(at.first, first);
+      if constexpr (slots_of(kRule) > 1) group.load(at.second, second);
       for (unsigned j = 0; j < kGroup; ++j) w[j] = updated<kRule>(f, w[j], g[j], first[j], second[j]);
-      if constexpr (slots_of(kRule) > 0) psring::cuda::store_group(first, at.first + i);
-      if constexpr (slots_of(kRule) > 1) psring::cuda::store_group(second, at.second + i);
-      if (at.master != nullptr) psring::cuda::store_group(w, at.master + i);
-      psring::cuda::store_group(w, at.out + i);
+      if constexpr (slots_of(kRule) > 0) group.store(first, at.first);
+      if constexpr (slots_of(kRule) > 1) group.store(second, at.second);
+      if (at.master != nullptr) group.store(w, at.master);
+      group.store(w, at.out);
     } else {
-      for (std::size_t j = i; j < at.size; ++j) {
+      for (unsigned n = 0; n < kGroup; ++n) {
+        const std::size_t j = group.place(n);
+        if (j >= at.size) continue;
         float a = slots_of(kRule) > 0 ? at.first[j] : 0;
         float b = slots_of(kRule) > 1 ? at.second[j] : 0;
         const float before = at.master != nullptr ? at.master[j] : to_float(at.parameters[j]);

@@ -50,7 +50,7 @@ class GpuJobs(ProgramTest):
         if beyond:
             most = max(beyond, key=lambda step: apart[step])
             self.fail(f"{tolerance:g} apart or more in {len(beyond)} of {len(apart)} steps: first {apart[beyond[0]]:.2e} "
-                      f"in step {beyond[0]}, at most {apart[most]:.2e} in step {most}")
+                      f"in step {beyond[0]}, most {apart[most]:.2e} in step {most}")
 
     def test_all_ways_learn_alike(self):
         alone = self.losses("alone", "--strategy", "single", "--device", "cuda")

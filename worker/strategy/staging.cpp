@@ -30,7 +30,11 @@ Staging::Staging(const Context& context)
                         : nullptr),
       pinned_(context.device->pin({context.arena->base(), context.arena->capacity()})),
       to_host_(context.device->make_copy_queue()),
-      to_device_(context.device->make_copy_queue()) {}
+      to_device_(context.device->make_copy_queue()) {
+  if (pinned_ == nullptr)
+    fmt::print("worker {}: its driver does not pin shared memory: copies between it and the GPU are slow\n",
+               context.rank);
+}
 
 Elements Staging::place_of(UnitId unit, ConstElements gradient) {
   if (context_.compressor == nullptr) return buffers(unit).staged_gradients;

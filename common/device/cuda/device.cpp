@@ -171,7 +171,10 @@ class CudaDevice final : public Device, public TensorKernels {
             }};
   }
   std::shared_ptr<void> pin(std::span<std::byte> memory) override {
-    check_call(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault), "cudaHostRegister");
+    if (cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault) != cudaSuccess) {
+      cudaGetLastError();  // not an error of the next call
+      return nullptr;
+    }
     return {memory.data(), [](void* at) { cudaHostUnregister(at); }};
   }
   std::unique_ptr<CopyQueue> make_copy_queue() override {

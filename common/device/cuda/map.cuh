@@ -1,47 +1,87 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 
 namespace psring::cuda {
 
-inline constexpr unsigned kGroup = 8;  ///< elements that a thread takes at once: 16 bytes of a 16-bit type
+inline constexpr unsigned kGroup = 8;  ///< elements that a thread takes at once
 inline constexpr unsigned kMapThreads = 256;
 
-template <class T>
-__device__ void load_group(const T* at, float (&values)[kGroup]) {
-  for (unsigned i = 0; i < kGroup; i += Pack<T>::kSize) {
-    const auto pack = Pack<T>::load(at + i);
-    for (unsigned j = 0; j < Pack<T>::kSize; ++j) values[i + j] = to_float(pack.values[j]);
+/// Elements of a run that a thread reads of such arrays: 16 bytes of the widest.
+template <class... Ts>
+constexpr unsigned kRun = ((sizeof(Ts) == 2) && ...) ? 8 : 4;
+
+/// Which elements a thread takes at once: runs, each beside those of the other lanes, so that a warp's reads and writes
+/// are of whole stretches of memory.
+template <unsigned kSize>
+struct Group {
+  std::size_t begin;
+
+  __device__ static Group of_thread() {
+    const std::size_t thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    return {thread / kLanes * kLanes * kGroup + thread % kLanes * kSize};
   }
-}
-template <class T>
-__device__ void store_group(const float (&values)[kGroup], T* at) {
-  for (unsigned i = 0; i < kGroup; i += Pack<T>::kSize) {
-    Pack<T> pack;
-    for (unsigned j = 0; j < Pack<T>::kSize; ++j) pack.values[j] = from_float<T>(values[i + j]);
-    pack.store(at + i);
+  __device__ void next() { begin += std::size_t{gridDim.x} * blockDim.x * kGroup; }
+  __device__ std::size_t place(unsigned i) const { return begin + i / kSize * kLanes * kSize + i % kSize; }
+  /// Are all of them there, of so many?
+  __device__ bool is_whole(std::size_t size) const { return place(kGroup - 1) < size; }
+
+  /// REQUIRES: whole, and the array begins on a multiple of 16 bytes.
+  template <class T>
+  __device__ void load(const T* from, float (&values)[kGroup]) const {
+#pragma unroll
+    for (unsigned i = 0; i < kGroup; i += kSize) {
+      const auto bits = *reinterpret_cast<const Bits<T>*>(from + place(i));
+      T run[kSize];
+      memcpy(run, &bits, sizeof(run));
+      for (unsigned j = 0; j < kSize; ++j) values[i + j] = to_float(run[j]);
+    }
   }
-}
+  template <class T>
+  __device__ void store(const float (&values)[kGroup], T* to) const {
+#pragma unroll
+    for (unsigned i = 0; i < kGroup; i += kSize) {
+      T run[kSize];
+      for (unsigned j = 0; j < kSize; ++j) run[j] = from_float<T>(values[i + j]);
+      Bits<T> bits;
+      memcpy(&bits, run, sizeof(run));
+      *reinterpret_cast<Bits<T>*>(to + place(i)) = bits;
+    }
+  }
+
+ private:
+  static constexpr unsigned kLanes = 32;
+  template <class T>
+  struct BitsOf {
+    static_assert(kSize * sizeof(T) == 16 || kSize * sizeof(T) == 8);
+    using Type = std::conditional_t<kSize * sizeof(T) == 16, int4, int2>;
+  };
+  template <class T>
+  using Bits = typename BitsOf<T>::Type;
+};
 
 /// out[i] = f(a[i], b[i]) for i < size. `wide`: all begin on multiples of 16 bytes. A null b reads as 0.
 template <class A, class B, class Out, class F>
 __global__ void map_kernel(std::size_t size, bool wide, const A* a, const B* b, Out* out, F f) {
-  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * kGroup;
-  for (std::size_t begin = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * kGroup; begin < size;
-       begin += stride) {
-    if (wide && begin + kGroup <= size) {
+  auto group = Group<kRun<A, B, Out>>::of_thread();
+  for (; group.begin < size; group.next()) {
+    if (wide && group.is_whole(size)) {
       float x[kGroup];
       float y[kGroup] = {};
-      load_group(a + begin, x);
-      if (b != nullptr) load_group(b + begin, y);
+      group.load(a, x);
+      if (b != nullptr) group.load(b, y);
       for (unsigned i = 0; i < kGroup; ++i) x[i] = f(x[i], y[i]);
-      store_group(x, out + begin);
+      group.store(x, out);
     } else {
-      for (std::size_t i = begin; i < begin + kGroup && i < size; ++i)
-        out[i] = from_float<Out>(f(to_float(a[i]), b != nullptr ? to_float(b[i]) : 0.0F));
+      for (unsigned n = 0; n < kGroup; ++n) {
+        const std::size_t i = group.place(n);
+        if (i < size) out[i] = from_float<Out>(f(to_float(a[i]), b != nullptr ? to_float(b[i]) : 0.0F));
+      }
     }
   }
 }

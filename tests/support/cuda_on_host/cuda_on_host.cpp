@@ -407,7 +407,9 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = cuda_on_host::DeviceMemory::kBytes;
   return cudaSuccess;
 }
-cudaError_t cudaHostRegister(void*, std::size_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaHostRegister(void*, std::size_t bytes, unsigned) {
+  return bytes > 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
 cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
   *memory = std::malloc(bytes);

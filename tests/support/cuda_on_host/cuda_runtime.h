@@ -33,6 +33,9 @@ struct dim3 {
   unsigned x, y, z;
   dim3(unsigned of_x = 1, unsigned of_y = 1, unsigned of_z = 1) : x(of_x), y(of_y), z(of_z) {}
 };
+struct alignas(8) int2 {
+  int x, y;
+};
 struct alignas(16) int4 {
   int x, y, z, w;
 };
