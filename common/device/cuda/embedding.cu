@@ -17,7 +17,17 @@ __global__ void embed_kernel(std::size_t rows, std::size_t cols, std::size_t con
   }
 }
 
-constexpr std::int32_t kAtOnce = 16;  ///< rows of a token that are under way: of a frequent one there are many
+/// sum += value(k), value(k + 1)…, as long as there are kAtOnce, which are under way at once.
+template <std::int32_t kAtOnce, class Value>
+__device__ void add_rows(Value value, std::int32_t& k, std::int32_t end, float& sum) {
+  for (; k + kAtOnce <= end; k += kAtOnce) {
+    float values[kAtOnce];
+#pragma unroll
+    for (std::int32_t n = 0; n < kAtOnce; ++n) values[n] = value(k + n);
+#pragma unroll
+    for (std::int32_t n = 0; n < kAtOnce; ++n) sum += values[n];
+  }
+}
 
 /// A thread sums a column of the rows of a token, in their order, and adds it to the gradient.
 template <class T, class G>
@@ -30,14 +40,9 @@ __global__ void tokens_kernel(std::size_t cols, TokenRows tokens, const T* dy, G
     float sum = 0;
     std::int32_t k = tokens.begin[i];
     const std::int32_t end = tokens.begin[i + 1];
-    for (; k + kAtOnce <= end; k += kAtOnce) {
-      float values[kAtOnce];
-#pragma unroll
-      for (std::int32_t n = 0; n < kAtOnce; ++n) values[n] = value(k + n);
-#pragma unroll
-      for (std::int32_t n = 0; n < kAtOnce; ++n) sum += values[n];
-    }
-    for (; k < end; ++k) sum += value(k);
+    add_rows<16>(value, k, end, sum);  // of a frequent token there are many
+    add_rows<4>(value, k, end, sum);
+    add_rows<1>(value, k, end, sum);
     G* const into = gradient + static_cast<std::size_t>(tokens.ids[i]) * cols + j;
     *into = from_float<G>(to_float(*into) + sum);
   }

@@ -148,7 +148,7 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 2);
 }
 
-/// Heads whose blocks run together, so that what they share of the other side stays in the second-level cache.
+/// Heads whose blocks run together, at most, so that what they share of the other side stays in the second-level cache.
 constexpr unsigned kHeadsTogether = 32;
 
 /// Which block of rows of which head: of heads that run together those that have most to do first.
@@ -160,8 +160,10 @@ template <unsigned kRows>
 __device__ BlockPlace longest_first(const AttentionShape& s, bool later_is_longer) {
   const auto all = static_cast<unsigned>(s.batch * s.heads);
   const unsigned blocks = gridDim.x / all;
-  const unsigned begin = blockIdx.x / (kHeadsTogether * blocks) * kHeadsTogether;
-  const unsigned heads = all - begin < kHeadsTogether ? all - begin : kHeadsTogether;
+  const unsigned groups = (all + kHeadsTogether - 1) / kHeadsTogether;
+  const unsigned most = (all + groups - 1) / groups;  // heads of a group: a small one last would end late
+  const unsigned begin = blockIdx.x / (most * blocks) * most;
+  const unsigned heads = all - begin < most ? all - begin : most;
   const unsigned index = blockIdx.x - begin * blocks;
   const unsigned block = index / heads;
   return {begin + index % heads, (later_is_longer ? blocks - 1 - block : block) * kRows};
@@ -218,7 +220,8 @@ __global__ void __launch_bounds__(kThreads)
     copies_done<1>();
     __syncthreads();
     if (turn == 0) load_left<kDim, kSlices>(own + of_warp * kStride<kDim>, query);
-    if (turn * kRows < first + kSlices * kSlice) {  // else all these keys come after the warp's rows
+    // Else all these keys come after the warp's rows, or it has none.
+    if (turn * kRows < first + kSlices * kSlice && first < keys.rows) {
       Sums<kRows, kSlices> scores;
       times_rows<kDim, kRows, kSlices>(query, tiles.first(turn), scores);
       if ((turn + 1) * kRows > first + 1)  // some come after some of them
@@ -315,7 +318,7 @@ __global__ void __launch_bounds__(kThreads)
       load_left<kDim, kSlices>(own + of_warp * kStride<kDim>, query);
       load_left<kDim, kSlices>(own_d + of_warp * kStride<kDim>, d);
     }
-    if (turn * kRows < first + kSlices * kSlice) {
+    if (turn * kRows < first + kSlices * kSlice && first < keys.rows) {
       Sums<kRows, kSlices> scores;
       Sums<kRows, kSlices> d_scores;
       times_rows<kDim, kRows, kSlices>(query, tiles.first(turn), scores);
@@ -399,7 +402,8 @@ __global__ void __launch_bounds__(kThreads)
     end_copies();
     copies_done<1>();
     __syncthreads();
-    if ((turn + 1) * kRows > first) {  // else all these queries come before the warp's rows
+    // Else all these queries come before the warp's rows, or it has none.
+    if ((turn + 1) * kRows > first && first < queries.rows) {
       Sums<kRows, kSlices> scores;
       Sums<kRows, kSlices> d_scores;
       {

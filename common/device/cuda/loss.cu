@@ -1,5 +1,6 @@
 #include <psring/common/device/cuda/dynamic_shared.cuh>
 #include <psring/common/device/cuda/launch.cuh>
+#include <psring/common/device/cuda/matrix_unit.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
 
@@ -21,10 +22,7 @@ struct Part {
   unsigned place;
 
   /// e^(x - largest); 0 of -infinity, also where that is the largest.
-  __device__ float power(float x) const {
-    const float base = largest == -INFINITY ? 0.0F : largest * kLog2E;
-    return exp2f(fmaf(x, kLog2E, -base));
-  }
+  __device__ float power(float x) const { return exp2f((x - (largest == -INFINITY ? 0.0F : largest)) * kLog2E); }
   /// Numbers from `begin` on that come behind all before. NaN makes the sum one.
   template <unsigned kSize>
   __device__ void take(std::size_t begin, const float (&x)[kSize]) {
@@ -64,7 +62,7 @@ __device__ Part block_combine(Part part, Part* room) {
 }
 
 /// log softmax's loss of each row, and 1 where the target is the first largest; see worker/model/loss.h.
-/// `kept`: in shared memory, where this thread finds again what it has read; REQUIRES: then wide.
+/// `kept`: in shared memory, where each thread finds what it has copied; REQUIRES: then wide.
 template <class T>
 __global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, const std::int32_t* targets, float scale,
                                      T* y, float* losses) {
@@ -72,12 +70,17 @@ __global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, con
   __shared__ Part room[kThreads / kWarp];
   T* const row = y + blockIdx.x * cols;
   T* const copy = kept ? dynamic_shared<T>() : row;
+  if (kept) {  // all at once
+    for (std::size_t j = std::size_t{threadIdx.x} * kSize; j < cols; j += kThreads * kSize)
+      copy_async(copy + j, row + j, true);
+    end_copies();
+    copies_done<0>();
+  }
   const auto target = static_cast<unsigned>(targets[blockIdx.x]);
   Part part{-INFINITY, 0, 0xffffffffU};
   if (wide) {
     for (std::size_t j = std::size_t{threadIdx.x} * kSize; j < cols; j += kThreads * kSize) {
-      const auto pack = Pack<T>::load(row + j);
-      if (kept) pack.store(copy + j);
+      const auto pack = Pack<T>::load(copy + j);
       float x[kSize];
       for (unsigned i = 0; i < kSize; ++i) x[i] = to_float(pack.values[i]);
       part.take(j, x);
@@ -160,7 +163,7 @@ cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, fl
     const std::size_t bytes = shape.cols * sizeof(T);
     const bool kept = wide && scale != 0 && bytes <= kMostShared - kOfKernel;
     error = cudaFuncSetAttribute(&cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(kept ? bytes : 0));
+                                 static_cast<int>(kMostShared - kOfKernel));
     if (error == cudaSuccess)
       error = launch(queue, &cross_entropy_kernel<T>, rows, kThreads, kept ? bytes : 0, shape.cols, wide, kept, targets,
                      scale, values, scratch);

@@ -141,7 +141,7 @@ __device__ void sum_rows(Range rows, std::size_t cols, bool wide, const T* dy, c
                          Give give) {
   constexpr unsigned kColumns = columns_of_block<T>();
   constexpr unsigned kSize = Pack<T>::kSize;
-  __shared__ float plain[kLines][kColumns + kPacks];  // of a pack's i-th column at i * kPacks: no two lanes in one bank
+  __shared__ float plain[kLines][kColumns + kPacks];  // of a pack's i-th column at i * kPacks: writes meet in no bank
   __shared__ float times[kLines][kColumns + kPacks];
   const unsigned line = threadIdx.x / kPacks;
   const unsigned pack = threadIdx.x % kPacks;

@@ -231,6 +231,25 @@ const std::uint64_t* exchange(std::uint64_t value) {
   return slots;
 }
 
+namespace {
+
+constexpr std::size_t kSharedUnlessAllowed = 48 << 10;
+std::mutex allowed_mutex;
+std::map<const void*, std::size_t> allowed;
+
+}  // namespace
+
+bool allow_shared(const void* kernel, std::size_t bytes) {
+  const std::scoped_lock lock(allowed_mutex);
+  allowed[kernel] = bytes;
+  return bytes <= kMostShared;
+}
+bool shared_is_allowed(const void* kernel, std::size_t bytes) {
+  const std::scoped_lock lock(allowed_mutex);
+  const auto at = allowed.find(kernel);
+  return bytes <= (at == allowed.end() ? kSharedUnlessAllowed : at->second);
+}
+
 void run(dim3 grid, dim3 of_block, std::size_t shared_bytes, const std::function<void()>& thread) {
   if (shared_bytes > kMostShared) die("more shared memory than a block has");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) die("a grid without blocks");

@@ -62,6 +62,9 @@ unsigned lane();
 void* dynamic_shared();
 /// In the stream's thread.
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+/// How much dynamic shared memory a kernel may be launched with: as was said last, 48 KiB else.
+bool allow_shared(const void* kernel, std::size_t bytes);
+bool shared_is_allowed(const void* kernel, std::size_t bytes);
 [[noreturn]] void die(const char* what);
 
 template <class T>
@@ -204,12 +207,16 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 template <class... Parameters>
-cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int) {
-  return cudaSuccess;
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute, int bytes) {
+  const bool allowed =
+      cuda_on_host::allow_shared(reinterpret_cast<const void*>(kernel), static_cast<std::size_t>(bytes));
+  return allowed ? cudaSuccess : cudaErrorInvalidValue;
 }
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
+  if (!cuda_on_host::shared_is_allowed(reinterpret_cast<const void*>(kernel), config->dynamicSmemBytes))
+    return cudaErrorInvalidValue;
   // As the toolkit's: each argument is converted to the parameter first.
   const auto call = [kernel](Parameters... values) { return [=] { kernel(values...); }; };
   cuda_on_host::queue(config->stream,
