@@ -245,7 +245,7 @@ void bench_gpu_step(const GpuStepOptions& options) {
                  1e-12 * time.flops / time.seconds);
   };
   table("kernel", step.kernels);
-  fmt::print("{:<22} {:>6} {:>10.3f}\n\n", "together", "", 1e3 * seconds);
+  fmt::print("{:<22} {:>6} {:>10.3f}, each alone, without its launch\n\n", "together", "", 1e3 * seconds);
   table("--compress", step.codecs);
 }
 
