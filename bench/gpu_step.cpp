@@ -239,10 +239,13 @@ void bench_gpu_step(const GpuStepOptions& options) {
   const auto table = [&](const char* of, const std::map<std::string, KernelTime>& times) {
     fmt::print("{:<22} {:>6} {:>10} {:>10} {:>8} {:>9} {:>9}\n", of, "calls", "ms a step", "floor ms", "floor %",
                "GB/s", "TFLOP/s");
-    for (const auto& [name, time] : times)
-      fmt::print("{:<22} {:>6} {:>10.3f} {:>10.3f} {:>8.0f} {:>9.0f} {:>9.1f}\n", name, time.calls, 1e3 * time.seconds,
-                 1e3 * step.floor_s(time), 100 * step.floor_s(time) / time.seconds, 1e-9 * time.bytes / time.seconds,
-                 1e-12 * time.flops / time.seconds);
+    for (const auto& [name, time] : times) {
+      fmt::print("{:<22} {:>6} {:>10.3f} {:>10.3f}", name, time.calls, 1e3 * time.seconds, 1e3 * step.floor_s(time));
+      if (time.seconds > 0)  // what takes no longer than a launch has no rate
+        fmt::print(" {:>8.0f} {:>9.0f} {:>9.1f}", 100 * step.floor_s(time) / time.seconds,
+                   1e-9 * time.bytes / time.seconds, 1e-12 * time.flops / time.seconds);
+      fmt::print("\n");
+    }
   };
   table("kernel", step.kernels);
   fmt::print("{:<22} {:>6} {:>10.3f}, each alone, without its launch\n\n", "together", "", 1e3 * seconds);
