@@ -586,5 +586,5 @@ TEST_CASE("memory that cannot be pinned is said to be none") {
 
 TEST_CASE("more memory than a device has is an error that says how much there is") {
   CHECK_THROWS_WITH(device().allocate(std::size_t{1} << 46, Category::activations),
-                    Catch::Contains("no room for 67108864 MiB"));
+                    Catch::Contains("cudaMalloc: no room for 67108864 MiB"));
 }

@@ -142,8 +142,8 @@ class CudaDevice final : public Device, public TensorKernels {
     }
     if (memory == nullptr) {
       const MemoryUse use = this->memory();
-      fail(ErrorKind::data, "{}: no room for {} MiB, {} of {} MiB are free", name_, bytes >> 20, use.free_bytes >> 20,
-           use.total_bytes >> 20);
+      fail(ErrorKind::data, "{}: {}: no room for {} MiB, {} of {} MiB are free", name_,
+           pool_.source(bytes, kind_of(category)).name, bytes >> 20, use.free_bytes >> 20, use.total_bytes >> 20);
     }
     check_call(cudaMemsetAsync(memory, 0, bytes, queue_.stream), "cudaMemsetAsync");
     return memory;

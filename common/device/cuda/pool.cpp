@@ -34,11 +34,19 @@ void Pool::share_through(const MemorySource& source, std::size_t least_bytes) {
   least_shared_bytes_ = least_bytes;
 }
 
+bool Pool::is_shared(std::size_t bytes, Kind kind) const {
+  return kind == Kind::shared && shared_source_ && bytes >= least_shared_bytes_;
+}
+
+const MemorySource& Pool::source(std::size_t bytes, Kind kind) const {
+  return is_shared(bytes, kind) ? *shared_source_ : kCuda;
+}
+
 std::byte* Pool::allocate(std::size_t bytes, Kind kind) {
-  if (!shared_source_ || bytes < least_shared_bytes_) kind = Kind::own;
+  const MemorySource& source = this->source(bytes, kind);
+  if (!is_shared(bytes, kind)) kind = Kind::own;
   if (const auto [first, behind] = free_.equal_range({kind, bytes}); first != behind)
     return free_.extract(std::prev(behind)).mapped();
-  const MemorySource& source = kind == Kind::shared ? *shared_source_ : kCuda;
   std::byte* memory = source.allocate(bytes);
   if (memory == nullptr) {
     trim();

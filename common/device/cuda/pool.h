@@ -30,8 +30,9 @@ class Pool {
   /// From now on shared pieces of at least so many bytes come from there. They stay until the end: ranks whose memory
   /// is registered together give up none of it alone.
   void share_through(const MemorySource& source, std::size_t least_bytes);
-  /// Null where there is no room.
+  /// Null where its source gives none.
   std::byte* allocate(std::size_t bytes, Kind kind);
+  const MemorySource& source(std::size_t bytes, Kind kind) const;
   /// What is queued may still be at it: whoever gets it next comes later in the queue.
   void free(std::byte* memory);
 
@@ -45,6 +46,7 @@ class Pool {
     const MemorySource* source;
   };
 
+  bool is_shared(std::size_t bytes, Kind kind) const;
   void trim();
 
   std::optional<MemorySource> shared_source_;
