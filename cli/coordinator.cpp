@@ -72,7 +72,12 @@ net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const st
   if (!folder.empty())
     if (const auto saved = optim::CheckpointFolder(folder).complete(); !saved.empty())
       job.resume = saved.back().path.string();
-  const std::uint64_t step = job.resume.empty() ? 0 : optim::Checkpoint(job.resume).step();
+  std::uint64_t step = 0;
+  try {
+    if (!job.resume.empty()) step = optim::Checkpoint(job.resume).step();
+  } catch (const Error& error) {
+    throw error.with_context("no checkpoint is left from which the job could begin again");
+  }
   // For a coordinator that takes this one's place, and knows itself how many workers are left.
   const std::filesystem::path partial = file.string() + ".partial";
   std::ofstream(partial) << to_json(job) << "\n";
@@ -103,6 +108,11 @@ net::RecoveryPlan recovery_of(const JobOptions& job, bool second) {
                  : job.recovery == "workers" ? Keepers::workers
                                              : Keepers::nobody,
       .begin_anew = [job](std::uint32_t workers) { return begin_anew(job, workers, job.out + "/" + kAnewFile); },
+      .beginning_exists =
+          [](const std::string& text) {
+            const std::string resume = job_from_json(text).resume;
+            return resume.empty() || optim::CheckpointFolder::is_complete(resume);
+          },
       .patience = from_seconds(job.max_restarts > 0 ? job.join_timeout : 0),
       .is_second = second};
   if (second) read_losses(job.out, plan);

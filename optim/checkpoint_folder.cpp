@@ -63,10 +63,15 @@ std::vector<CheckpointFolder::Entry> CheckpointFolder::complete() const {
   std::vector<Entry> entries;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error))
-    if (const auto step = step_of(entry.path()); step && fs::exists(entry.path() / kManifest, error))
+    if (const auto step = step_of(entry.path()); step && is_complete(entry.path()))
       entries.push_back({*step, entry.path()});
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.step < b.step; });
   return entries;
+}
+
+bool CheckpointFolder::is_complete(const fs::path& checkpoint) {
+  std::error_code none;  // then it is not
+  return fs::exists(checkpoint / kManifest, none);
 }
 
 void CheckpointFolder::prepare() const {
@@ -92,11 +97,13 @@ void CheckpointFolder::commit(std::uint64_t step) const {
   sync_folder(folder_.string());
 }
 
-void CheckpointFolder::keep(std::size_t count) const {
+void CheckpointFolder::keep(std::size_t count, const fs::path& in_use) const {
   std::vector<Entry> entries = complete();
   if (entries.size() <= count) return;
   entries.resize(entries.size() - count);
   for (const Entry& entry : entries) {
+    std::error_code none;  // then it is not the same
+    if (!in_use.empty() && fs::equivalent(entry.path, in_use, none)) continue;
     move_folder(entry.path, partial(entry.step));
     remove_folder(partial(entry.step));
   }
@@ -104,7 +111,7 @@ void CheckpointFolder::keep(std::size_t count) const {
 
 fs::path find_checkpoint(const fs::path& given) {
   std::error_code none;  // then nothing is found there
-  const bool one = fs::exists(given / kManifest, none);
+  const bool one = CheckpointFolder::is_complete(given);
   const fs::path canonical = fs::weakly_canonical(given, none);
   const auto entries = CheckpointFolder(one ? canonical.parent_path() : canonical).complete();
   if (!one && entries.empty()) fail(ErrorKind::data, "{}: no complete checkpoint is there", given.string());

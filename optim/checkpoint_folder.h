@@ -24,14 +24,18 @@ class CheckpointFolder {
   /// Those that were committed, oldest first; none where there is no such folder.
   std::vector<Entry> complete() const;
 
+  /// Is this a checkpoint that was committed, and not removed since?
+  static bool is_complete(const std::filesystem::path& checkpoint);
+
   /// Makes the folder, and removes what runs before left unfinished. One process, before any writes.
   void prepare() const;
   /// Where the shards and the manifest of a step are written; it is there on return.
   std::filesystem::path aside(std::uint64_t step) const;
   /// Gives what stands aside its name. One process, once all is written. REQUIRES: no checkpoint of this step.
   void commit(std::uint64_t step) const;
-  /// Removes all but the newest `count`; what it removes is first called unfinished. REQUIRES: count > 0.
-  void keep(std::size_t count) const;
+  /// Removes all but the newest `count` and `in_use` (a path, which may be empty or lie elsewhere); what it removes is
+  /// first called unfinished. REQUIRES: count > 0.
+  void keep(std::size_t count, const std::filesystem::path& in_use = {}) const;
 
  private:
   std::filesystem::path partial(std::uint64_t step) const;

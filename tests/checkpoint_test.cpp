@@ -87,6 +87,19 @@ TEST_CASE("the oldest go") {
   CHECK(std::distance(fs::directory_iterator(saved.path()), fs::directory_iterator()) == 2);
 }
 
+TEST_CASE("the checkpoint in use stays, however old it is") {
+  const Saved saved({1, 2, 3, 4});
+  fs::create_directory_symlink(saved.path(), saved.path().string() + "-link");
+  const fs::path in_use = saved.path().string() + "-link/step-00000002";
+  saved.folder().keep(1, in_use);
+  const auto left = saved.folder().complete();
+  REQUIRE(left.size() == 2);
+  CHECK(left[0].step == 2);
+  CHECK(left[1].step == 4);
+  saved.folder().keep(1, saved.path() / "step-00000099");
+  CHECK(saved.folder().complete().size() == 1);
+}
+
 TEST_CASE("any flipped bit is found, and the line names the file and an older one that is whole") {
   const Saved saved({1, 2});
   for (const char* name : {"server-0.shard", "server-1.shard", "manifest.json"}) {

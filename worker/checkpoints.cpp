@@ -143,7 +143,10 @@ void Checkpoints::save(std::uint64_t step) {
   if (rank_ != 0) return;
   optim::write_manifest(folder_.aside(step), manifest(step));
   folder_.commit(step);
-  if (setup_.job().checkpoint_keep > 0) folder_.keep(setup_.job().checkpoint_keep);
+  const JobOptions& job = setup_.job();
+  if (job.checkpoint_keep == 0) return;
+  // A process that is started again reads the checkpoint that this epoch of the job began with.
+  folder_.keep(job.checkpoint_keep, job.goes_on() ? job.resume : "");
 }
 
 bool Checkpoints::is_saved(std::uint64_t step) const {

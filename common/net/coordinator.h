@@ -34,6 +34,8 @@ struct RecoveryPlan {
   Keepers keepers = Keepers::nobody;
   /// The job with so many workers, as it begins from what was saved last.
   std::function<Anew(std::uint32_t workers)> begin_anew = {};
+  /// Can a process that is started now still read what the job (as JobPlan::job) begins from? Null: it reads nothing.
+  std::function<bool(const std::string& job)> beginning_exists = {};
   Nanoseconds patience{0};  ///< of members for a coordinator that is lost
 
   // Of a job's second coordinator, and those after it: its members come back by themselves, and it goes on where the
@@ -188,6 +190,7 @@ class Coordinator {
   bool may_start(Peer place) const;
   void regroup(const std::string& text);
   bool survivors_are_ready() const;
+  bool beginning_exists() const;
   bool state_is_kept() const;
   void settle_epoch();
   void assign_servers();

@@ -165,6 +165,7 @@ void Coordinator::start_absent() {
 
 /// Where all begin anew, a role that was started before that is known would be ended again.
 bool Coordinator::may_start(Peer place) const {
+  if (!beginning_exists()) return settled_;
   switch (plan_.recovery.keepers) {
     case RecoveryPlan::Keepers::workers:
       return true;
@@ -222,7 +223,13 @@ bool Coordinator::survivors_are_ready() const {
                      [](const auto& m) { return !is_role(m.first.role) || m.second.ready; });
 }
 
+/// Without it a process that is started again cannot join those who are left, whatever these have kept.
+bool Coordinator::beginning_exists() const {
+  return !plan_.recovery.beginning_exists || plan_.recovery.beginning_exists(plan_.job);
+}
+
 bool Coordinator::state_is_kept() const {
+  if (!to_start_.empty() && !beginning_exists()) return false;
   const auto has = [&](Role role, std::uint32_t rank) {
     const auto found = members_.find({role, rank});
     return found != members_.end() && found->second.has_state;

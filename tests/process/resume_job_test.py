@@ -20,11 +20,11 @@ class Resume(ProgramTest):
     def checkpoints(self, folder="ck"):
         return sorted(path.name for path in (self.folder / folder).iterdir())
 
-    def newest(self):
+    def newest(self, folder="ck"):
         """The step of the newest complete one, as the names say."""
-        if not (self.folder / "ck").exists():
+        if not (self.folder / folder).exists():
             return 0
-        return max((int(name[5:]) for name in self.checkpoints() if "partial" not in name), default=0)
+        return max((int(name[5:]) for name in self.checkpoints(folder) if "partial" not in name), default=0)
 
     def model(self, run):
         return (self.folder / run / "model.safetensors").read_bytes()
@@ -63,6 +63,41 @@ class Resume(ProgramTest):
                 self.assert_done(result)
                 self.assertIn("the job begins again with step 30", result.out)
                 self.assertEqual(self.model(lost), self.model(whole))
+
+    def test_restarts_after_the_first_checkpoint_has_gone(self):
+        """Retention keeps what a restarted process reads; a checkpoint that somebody else removed is not asked for."""
+        self.assert_done(self.train(*JOB, *PS, "--steps", 10, "--checkpoint-every", 10, "--checkpoint-dir", "first",
+                                    "--out", "saved"))
+        fault = ["--fault", "kill:worker:1@step=33"]
+        ways = [(PS, fault), (["--strategy", "ddp", "--workers", 2], fault), (ZERO3, fault), (COLOCATED, fault),
+                ([*PS, "--replicas", 1], ["--fault", "kill:server:0@step=33"])]
+        for number, (way, fault) in enumerate(ways):
+            with self.subTest(way=way):
+                shutil.copytree(self.folder / "first", self.folder / f"ck{number}")
+                saving = ["--checkpoint-every", 5, "--checkpoint-keep", 1, "--checkpoint-dir", f"ck{number}"]
+                steps = ["--steps", 60, "--resume", f"ck{number}"]
+                self.assert_done(self.train(*JOB, *way, "--steps", 60, "--out", f"whole{number}"))
+                self.assert_done(self.train(*JOB, *way, *steps, *saving, *fault, "--max-restarts", 1, "--out", f"run{number}"))
+                self.assertEqual(self.model(f"run{number}"), self.model(f"whole{number}"))
+
+    def test_restarts_after_the_first_checkpoint_was_removed(self):
+        for number, way in enumerate((PS, ["--strategy", "ddp", "--workers", 2])):
+            with self.subTest(way=way):
+                first, later = f"first{number}", f"later{number}"
+                self.assert_done(self.train(*JOB, *way, "--steps", 10, "--checkpoint-every", 10, "--checkpoint-dir", first,
+                                            "--out", f"saved{number}"))
+                job = self.start("psring", "train", *JOB, *way, "--steps", 1500, "--resume", first, "--checkpoint-every", 5,
+                                 "--checkpoint-dir", later, "--checkpoint-keep", 2, "--max-restarts", 1,
+                                 "--out", f"run{number}")
+                until(lambda: self.newest(later) > 20 or job.poll() is not None, "no checkpoint")
+                shutil.rmtree(self.folder / first)
+                os.kill(self.process_of("role-worker", 1), signal.SIGKILL)
+                result = self.finish(job)
+                self.assert_done(result)
+                self.assertRegex(result.out, r"the job begins again with step \d+")
+                self.assertNotIn("begins again with step 10,", result.out)
+                self.assert_done(self.train(*JOB, *way, "--steps", 1500, "--out", f"whole{number}"))
+                self.assertEqual(self.model(f"run{number}"), self.model(f"whole{number}"))
 
     def test_compare_continues_all_ways(self):
         self.assert_done(self.train(*JOB, *PS, "--steps", 10, "--checkpoint-every", 10, "--out", "saved"))
