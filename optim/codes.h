@@ -54,7 +54,12 @@ constexpr std::size_t random_place(const CounterRng& rng, std::size_t begin, std
                                    std::size_t kept) {
   const std::size_t first = i * elements / kept;
   const std::size_t run = (i + 1) * elements / kept - first;
-  return first + rng.bits(begin + i) % run;
+  // rng.bits(begin + i), without an index that is known at run time only: a GPU would keep the block in memory for it.
+  const auto words = rng.block(static_cast<std::uint32_t>((begin + i) / 4));
+  const std::size_t word = (begin + i) % 4;
+  const std::uint32_t low = word == 0 ? words[0] : words[1];
+  const std::uint32_t high = word == 2 ? words[2] : words[3];
+  return first + (word < 2 ? low : high) % run;
 }
 /// What `begin` in the one above, the range's in its unit, draws from.
 constexpr CounterRng random_places(const GradientId& id) {

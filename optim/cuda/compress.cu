@@ -36,12 +36,16 @@ __device__ std::size_t threads_of_grid() { return std::size_t{gridDim.x} * block
 __device__ Four load_four(const float* at, std::size_t i, std::size_t size) {
   if (i + Four::kSize <= size) return Four::load(at + i);
   Four four{};
-  for (unsigned j = 0; i + j < size; ++j) four.values[j] = at[i + j];
+#pragma unroll
+  for (unsigned j = 0; j < Four::kSize; ++j)
+    if (i + j < size) four.values[j] = at[i + j];
   return four;
 }
 __device__ void store_four(const Four& four, float* at, std::size_t i, std::size_t size) {
   if (i + Four::kSize <= size) return four.store(at + i);
-  for (unsigned j = 0; i + j < size; ++j) at[i + j] = four.values[j];
+#pragma unroll
+  for (unsigned j = 0; j < Four::kSize; ++j)
+    if (i + j < size) at[i + j] = four.values[j];
 }
 
 /// A word of bytes that begin on multiples of 4, as far as there are any.
@@ -256,7 +260,9 @@ __global__ void compact_kernel(std::size_t size, std::size_t chunk, const float*
     const Found in_tile = psring::cuda::block_sum_before(found(four, i, size, threshold), room, all);
     auto above = static_cast<std::uint32_t>(before + in_tile);
     auto equal = static_cast<std::uint32_t>((before + in_tile) / kEqual);
-    for (unsigned j = 0; j < Four::kSize && i + j < size; ++j) {
+#pragma unroll
+    for (unsigned j = 0; j < Four::kSize; ++j) {
+      if (i + j >= size) break;
       const std::uint32_t of = magnitude(four.values[j]);
       if (of > threshold || (of == threshold && equal < ties)) {
         const std::size_t at = std::size_t{above} + min(equal, ties);

@@ -1,143 +1,12 @@
 #include <psring/common/device/cuda/dynamic_shared.cuh>
 #include <psring/common/device/cuda/flash_attention.h>
+#include <psring/common/device/cuda/flash_tiles.cuh>
 #include <psring/common/device/cuda/launch.cuh>
-#include <psring/common/device/cuda/matrix_unit.cuh>
-#include <psring/common/device/cuda/numbers.cuh>
 
 namespace psring::cuda {
 namespace {
 
-constexpr unsigned kLanes = 32;
-constexpr unsigned kThreads = 128;
-constexpr unsigned kWarps = kThreads / kLanes;
-constexpr unsigned kSlice = 16;  ///< rows of a left operand
-constexpr float kLog2E = 1.4426950408889634F;
-
-/// Slices of a warp: each operand that is read from shared memory serves all of them. As many as registers hold the
-/// sums of.
-template <unsigned kDim>
-constexpr unsigned kForwardSlices = kDim == 64 ? 2 : 1;
-constexpr unsigned kBackwardSlices = 1;
-
-/// Rows of a block.
-template <unsigned kSlices>
-constexpr unsigned kOwn = kWarps* kSlices* kSlice;
-/// Of the rows that a block goes along: as many at once as registers hold the products of.
-template <unsigned kDim>
-constexpr unsigned kOther = kDim == 64 ? 64 : 32;
-/// Elements from one row to the next in shared memory: rows that lie 16 bytes apart in the banks, so that loads of
-/// eight of them do not meet.
-template <unsigned kDim>
-constexpr unsigned kStride = kDim + 8;
-/// Left operands, products with rows and sums of rows, of all slices.
-template <unsigned kDim, unsigned kSlices>
-using Left = std::uint32_t[kSlices][kDim / 16][4];
-template <unsigned kColumns, unsigned kSlices>
-using Sums = float[kSlices][kColumns / 8][4];
-
-/// The rows of one head of queries, keys, values or outputs.
-template <class T>
-struct HeadRows {
-  T* base;
-  std::size_t stride;
-  unsigned rows;
-};
-
-enum Part : unsigned { kQuery, kKey, kValue };
-
-template <class T>
-__device__ HeadRows<T> part_of(const AttentionShape& s, T* qkv, unsigned head, Part part) {
-  return {qkv + head / s.heads * s.context * 3 * s.dim() + part * s.dim() + head % s.heads * s.head_dim, 3 * s.dim(),
-          static_cast<unsigned>(s.context)};
-}
-template <class T>
-__device__ HeadRows<T> whole_of(const AttentionShape& s, T* out, unsigned head) {
-  return {out + head / s.heads * s.context * s.dim() + head % s.heads * s.head_dim, s.dim(),
-          static_cast<unsigned>(s.context)};
-}
-
-/// Starts to copy rows [first, first + kRows); zeros behind the last.
-template <unsigned kDim, unsigned kRows, class T>
-__device__ void copy_rows(const HeadRows<const T>& from, unsigned first, T* to) {
-  constexpr unsigned kChunks = kDim / 8;
-  for (unsigned i = threadIdx.x; i < kRows * kChunks; i += kThreads) {
-    const unsigned row = i / kChunks;
-    const unsigned column = i % kChunks * 8;
-    const bool there = first + row < from.rows;
-    copy_async(to + row * kStride<kDim> + column, from.base + (there ? first + row : 0) * from.stride + column, there);
-  }
-}
-
-template <unsigned kDim, unsigned kSlices, class T>
-__device__ void load_left(const T* rows, Left<kDim, kSlices>& left) {
-  const unsigned lane = threadIdx.x % kLanes;
-  for (unsigned s = 0; s < kSlices; ++s)
-    for (unsigned k = 0; k < kDim / 16; ++k)
-      load_matrices(left[s][k], rows + (s * kSlice + lane % 16) * kStride<kDim> + k * 16 + lane / 16 * 8);
-}
-
-/// sums[s][j] = left[s] * (rows 8j..8j+7)^T: dot products with kRows rows.
-template <unsigned kDim, unsigned kRows, unsigned kSlices, class T>
-__device__ void times_rows(const Left<kDim, kSlices>& left, const T* rows, Sums<kRows, kSlices>& sums) {
-  const unsigned lane = threadIdx.x % kLanes;
-#pragma unroll
-  for (unsigned j = 0; j < kRows / 8; j += 2) {
-    for (unsigned s = 0; s < kSlices; ++s)
-      for (unsigned i = 0; i < 4; ++i) sums[s][j][i] = sums[s][j + 1][i] = 0;
-#pragma unroll
-    for (unsigned k = 0; k < kDim / 16; ++k) {
-      std::uint32_t right[4];
-      load_matrices(right, rows + (j * 8 + lane % 8 + lane / 16 * 8) * kStride<kDim> + k * 16 + lane / 8 % 2 * 8);
-      const std::uint32_t first[2] = {right[0], right[1]};
-      const std::uint32_t second[2] = {right[2], right[3]};
-      for (unsigned s = 0; s < kSlices; ++s) {
-        multiply_add(sums[s][j], left[s][k], first, T{});
-        multiply_add(sums[s][j + 1], left[s][k], second, T{});
-      }
-    }
-  }
-}
-
-/// sums += weights * rows: kRows weights a row, as sums of products leave them, rounded to T.
-template <unsigned kDim, unsigned kRows, unsigned kSlices, class T>
-__device__ void add_rows(const Sums<kRows, kSlices>& weights, const T* rows, Sums<kDim, kSlices>& sums) {
-  const unsigned lane = threadIdx.x % kLanes;
-#pragma unroll
-  for (unsigned j = 0; j < kRows / 8; j += 2) {
-    std::uint32_t left[kSlices][4];
-    for (unsigned s = 0; s < kSlices; ++s)
-      for (unsigned i = 0; i < 4; ++i) {
-        const float* const of = weights[s][j + i / 2] + i % 2 * 2;
-        left[s][i] = pair_of(of[0], of[1], T{});
-      }
-#pragma unroll
-    for (unsigned n = 0; n < kDim / 8; n += 2) {
-      std::uint32_t right[4];
-      load_transposed(right, rows + (j * 8 + lane % 16) * kStride<kDim> + n * 8 + lane / 16 * 8);
-      const std::uint32_t first[2] = {right[0], right[1]};
-      const std::uint32_t second[2] = {right[2], right[3]};
-      for (unsigned s = 0; s < kSlices; ++s) {
-        multiply_add(sums[s][n], left[s], first, T{});
-        multiply_add(sums[s][n + 1], left[s], second, T{});
-      }
-    }
-  }
-}
-
-/// Writes a slice's rows from `first` on, times a factor each (of rows g and g + 8).
-template <unsigned kDim, class T>
-__device__ void store_rows(const float (&sums)[kDim / 8][4], const float (&factor)[2], unsigned first,
-                           const HeadRows<T>& to) {
-  const unsigned lane = threadIdx.x % kLanes;
-  for (unsigned half = 0; half < 2; ++half) {
-    const unsigned row = first + lane / 4 + half * 8;
-    if (row >= to.rows) continue;
-    for (unsigned n = 0; n < kDim / 8; ++n) {
-      const std::uint32_t pair = pair_of(sums[n][2 * half] * factor[half], sums[n][2 * half + 1] * factor[half], T{});
-      *reinterpret_cast<std::uint32_t*>(to.base + row * to.stride + n * 8 + lane % 4 * 2) = pair;
-    }
-  }
-}
+using namespace flash;
 
 __device__ inline float quad_reduce_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffU, x, 1));
@@ -210,6 +79,7 @@ __global__ void __launch_bounds__(kThreads)
   Sums<kDim, kSlices> sums = {};
   float largest[kSlices][2];  // of what products are, without the scale
   float total[kSlices][2] = {};
+#pragma unroll
   for (unsigned slice = 0; slice < kSlices; ++slice) largest[slice][0] = largest[slice][1] = -INFINITY;
   for (unsigned turn = 0; turn < turns; ++turn) {
     if (turn + 1 < turns) {
@@ -224,25 +94,35 @@ __global__ void __launch_bounds__(kThreads)
     if (turn * kRows < first + kSlices * kSlice && first < keys.rows) {
       Sums<kRows, kSlices> scores;
       times_rows<kDim, kRows, kSlices>(query, tiles.first(turn), scores);
-      if ((turn + 1) * kRows > first + 1)  // some come after some of them
+      if ((turn + 1) * kRows > first + 1) {  // some come after some of them
+#pragma unroll
         for (unsigned slice = 0; slice < kSlices; ++slice)
+#pragma unroll
           for (unsigned j = 0; j < kRows / 8; ++j)
+#pragma unroll
             for (unsigned i = 0; i < 4; ++i)
               if (turn * kRows + j * 8 + lane % 4 * 2 + i % 2 > row_of(slice, i / 2)) scores[slice][j][i] = -INFINITY;
+      }
+#pragma unroll
       for (unsigned slice = 0; slice < kSlices; ++slice)
+#pragma unroll
         for (unsigned h = 0; h < 2; ++h) {
           float now = largest[slice][h];
+#pragma unroll
           for (unsigned j = 0; j < kRows / 8; ++j)
             now = fmaxf(now, fmaxf(scores[slice][j][2 * h], scores[slice][j][2 * h + 1]));
           now = quad_reduce_max(now);  // finite: key 0 is met first
           const float before = exp2f((largest[slice][h] - now) * scale2);
           largest[slice][h] = now;
           total[slice][h] *= before;
+#pragma unroll
           for (unsigned j = 0; j < kRows / 8; ++j)
+#pragma unroll
             for (unsigned i = 2 * h; i < 2 * h + 2; ++i) {
               scores[slice][j][i] = exp2f(fmaf(scores[slice][j][i], scale2, -now * scale2));
               total[slice][h] += scores[slice][j][i];
             }
+#pragma unroll
           for (unsigned n = 0; n < kDim / 8; ++n) {
             sums[slice][n][2 * h] *= before;
             sums[slice][n][2 * h + 1] *= before;
@@ -253,8 +133,10 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();  // the tile may be overwritten
   }
   const auto to = whole_of(s, out, at.head);
+#pragma unroll
   for (unsigned slice = 0; slice < kSlices; ++slice) {
     float factor[2];
+#pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
       const float sum = quad_sum(total[slice][h]);
       factor[h] = 1 / sum;
@@ -295,7 +177,9 @@ __global__ void __launch_bounds__(kThreads)
   const auto row_of = [&](unsigned slice, unsigned half) { return first + slice * kSlice + lane / 4 + half * 8; };
   float log_sum[kSlices][2];
   float of_row[kSlices][2];
+#pragma unroll
   for (unsigned slice = 0; slice < kSlices; ++slice)
+#pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
       const bool there = row_of(slice, h) < keys.rows;
       const std::size_t index = std::size_t{at.head} * keys.rows + row_of(slice, h);
@@ -324,8 +208,11 @@ __global__ void __launch_bounds__(kThreads)
       times_rows<kDim, kRows, kSlices>(query, tiles.first(turn), scores);
       times_rows<kDim, kRows, kSlices>(d, tiles.second(turn), d_scores);
       const bool cut = (turn + 1) * kRows > first + 1;
+#pragma unroll
       for (unsigned slice = 0; slice < kSlices; ++slice)
+#pragma unroll
         for (unsigned j = 0; j < kRows / 8; ++j)
+#pragma unroll
           for (unsigned i = 0; i < 4; ++i) {
             const unsigned key = turn * kRows + j * 8 + lane % 4 * 2 + i % 2;
             const float p = exp2f(fmaf(scores[slice][j][i], scale2, -log_sum[slice][i / 2]));
@@ -338,6 +225,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const float one[2] = {1, 1};
   const auto to = part_of(s, d_qkv, at.head, kQuery);
+#pragma unroll
   for (unsigned slice = 0; slice < kSlices; ++slice) store_rows<kDim>(sums[slice], one, first + slice * kSlice, to);
 }
 
@@ -414,12 +302,16 @@ __global__ void __launch_bounds__(kThreads)
         times_rows<kDim, kRows, kSlices>(left, tiles.second(turn), d_scores);
       }
       const bool cut = turn * kRows < first + kSlices * kSlice;
+#pragma unroll
       for (unsigned j = 0; j < kRows / 8; ++j)
+#pragma unroll
         for (unsigned i = 0; i < 2; ++i) {
           const unsigned column = j * 8 + lane % 4 * 2 + i;
           const float log_sum = rows.log_sums(turn)[column] * kLog2E;
           const float of_row = rows.delta(turn)[column];
+#pragma unroll
           for (unsigned slice = 0; slice < kSlices; ++slice)
+#pragma unroll
             for (unsigned h = 0; h < 2; ++h) {
               float& p = scores[slice][j][2 * h + i];
               float& d_score = d_scores[slice][j][2 * h + i];
@@ -436,6 +328,7 @@ __global__ void __launch_bounds__(kThreads)
   const float one[2] = {1, 1};
   const auto to_keys = part_of(s, d_qkv, at.head, kKey);
   const auto to_values = part_of(s, d_qkv, at.head, kValue);
+#pragma unroll
   for (unsigned slice = 0; slice < kSlices; ++slice) {
     store_rows<kDim>(d_keys[slice], one, first + slice * kSlice, to_keys);
     store_rows<kDim>(d_values[slice], one, first + slice * kSlice, to_values);
