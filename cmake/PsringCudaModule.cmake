@@ -10,7 +10,10 @@ target_link_libraries(psring_cuda PRIVATE psring_flags psring::optim psring::rin
 # fmt takes nvcc for a compiler without constexpr.
 target_compile_definitions(psring_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 target_compile_options(psring_cuda PRIVATE 
-  "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--Werror=all-warnings;-diag-suppress=554;--expt-relaxed-constexpr>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--Werror=all-warnings;-diag-suppress=554;--expt-relaxed-constexpr;-Xptxas=-v>")
+# Each object's kernels, with their registers, stack and spills, in OBJECT.ptxas.
+set_target_properties(psring_cuda PROPERTIES CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh)
+set_property(TARGET psring_cuda APPEND PROPERTY CUDA_COMPILER_LAUNCHER ${CMAKE_CUDA_COMPILER_LAUNCHER})
 # Updates and codecs have the host's bits.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/optim/cuda/apply.cu ${PROJECT_SOURCE_DIR}/optim/cuda/compress.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 install(TARGETS psring_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -40,6 +40,9 @@ if(PSRING_CUDA_FOUND)
   psring_gpu_test(device_training_gpu_test SOURCES device_training_test.cpp LINKS psring::worker)
   psring_process_test(gpu_job_test LABELS gpu)
   set_tests_properties(gpu_job_test PROPERTIES TIMEOUT 900 RUN_SERIAL ON)
+  psring_process_test(kernel_resources_test LABELS unit)
+  set_property(TEST kernel_resources_test APPEND PROPERTY ENVIRONMENT
+    "PSRING_CUDA_OBJECTS=$<JOIN:$<FILTER:$<TARGET_OBJECTS:psring_cuda>,INCLUDE,\\.cu\\.o$>,:>")
 endif()
 
 # Whole jobs on GPUs that the host plays: the front door, and a module in the toolkit's stead, in a folder of their own.
