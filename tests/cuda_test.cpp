@@ -148,7 +148,7 @@ TEST_CASE("products on a device, with what follows them") {
   for (const DType type : kTypes)
     for (const bool transpose_a : {false, true})
       for (const bool transpose_b : {false, true})
-        for (const auto& [m, n, k] : {std::array{5U, 16U, 9U}, std::array{33U, 7U, 20U}}) {
+        for (const auto& [m, n, k] : {std::array{5U, 16U, 9U}, std::array{33U, 7U, 20U}, std::array{4U, 24U, 9U}}) {
           const Gemm shape{.m = m, .n = n, .k = k, .transpose_a = transpose_a, .transpose_b = transpose_b};
           const Values a = noise(type, m * k, 3);
           const Values b = noise(type, k * n, 4);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <tuple>
+#include <vector>
 
 #include <cublasLt.h>
 
@@ -77,6 +78,13 @@ std::uint32_t alignment_of(const void* at) {
   return address == 0 ? 256 : static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 256));
 }
 
+/// Whether the library has no kernel for what it was asked, so that another one may do.
+bool refuses(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH || status == CUBLAS_STATUS_INTERNAL_ERROR ||
+         status == CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
 /// How a product of one shape and kind is called.
 class Plan {
  public:
@@ -98,17 +106,21 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// CUBLAS_STATUS_SUCCESS, or why there is no kernel for it.
-  cublasStatus_t status() const { return status_; }
-
-  void run(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
+  /// Queues the product by the first algorithm that the library takes, and keeps to that one. Returns why it takes
+  /// none.
+  cublasStatus_t run(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
     point(p);
     const float one = 1;
     const float beta = p.added.empty() ? 0 : 1;
     const void* added = p.added.empty() ? p.out.data() : p.added.data();
-    check_lt(cublasLtMatmul(handle, description_, &one, p.b.data(), b_, p.a.data(), a_, &beta, added, out_,
-                            p.out.data(), out_, &algorithm_, workspace, Products::kWorkspaceBytes, stream),
-             "cublasLtMatmul");
+    while (!algorithms_.empty()) {
+      status_ = cublasLtMatmul(handle, description_, &one, p.b.data(), b_, p.a.data(), a_, &beta, added, out_,
+                               p.out.data(), out_, &algorithms_.front(), workspace, Products::kWorkspaceBytes, stream);
+      if (status_ == CUBLAS_STATUS_SUCCESS) break;
+      if (!refuses(status_)) check_lt(status_, "cublasLtMatmul");
+      algorithms_.erase(algorithms_.begin());
+    }
+    return status_;
   }
 
  private:
@@ -144,22 +156,21 @@ class Plan {
     status_ = cublasLtMatmulAlgoGetHeuristic(handle, description_, b_, a_, out_, out_, preference,
                                              static_cast<int>(results.size()), results.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (status_ != CUBLAS_STATUS_SUCCESS) return;
-    status_ = CUBLAS_STATUS_NOT_SUPPORTED;
-    for (const auto& result : std::span(results).first(static_cast<std::size_t>(count))) {
-      if (result.state != CUBLAS_STATUS_SUCCESS) continue;
-      status_ = result.state;
-      algorithm_ = result.algo;
+    if (status_ != CUBLAS_STATUS_SUCCESS) {
+      if (!refuses(status_)) check_lt(status_, "cublasLtMatmulAlgoGetHeuristic");
       return;
     }
+    status_ = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (const auto& result : std::span(results).first(static_cast<std::size_t>(count)))
+      if (result.state == CUBLAS_STATUS_SUCCESS) algorithms_.push_back(result.algo);
   }
 
   Layout a_;
   Layout b_;
   Layout out_;
   cublasLtMatmulDesc_t description_ = nullptr;
-  cublasLtMatmulAlgo_t algorithm_{};
-  cublasStatus_t status_ = CUBLAS_STATUS_NOT_SUPPORTED;
+  std::vector<cublasLtMatmulAlgo_t> algorithms_;         ///< those not refused yet, in the heuristic's order
+  cublasStatus_t status_ = CUBLAS_STATUS_NOT_SUPPORTED;  ///< of the last call
 };
 
 }  // namespace
@@ -201,23 +212,17 @@ bool Products::run(const Product& product, void* workspace, cudaStream_t stream)
   check(product.shape.lda == 0 && product.shape.ldb == 0 && product.shape.ldc == 0, "matrices with gaps on a device");
   if (const auto epilogue = epilogue_of(product)) {
     Plan& plan = plans_->plan(product, *epilogue);
-    if (plan.status() == CUBLAS_STATUS_SUCCESS) {
-      plan.run(plans_->handle, product, workspace, stream);
-      return false;
-    }
-    if (plan.status() != CUBLAS_STATUS_NOT_SUPPORTED && plan.status() != CUBLAS_STATUS_INVALID_VALUE)
-      check_lt(plan.status(), "cublasLtMatmulAlgoGetHeuristic");
+    if (plan.run(plans_->handle, product, workspace, stream) == CUBLAS_STATUS_SUCCESS) return false;
   }
   Product plain = product;
   plain.bias = {};
   plain.then = Product::Then::nothing;
   plain.kept = {};
-  Plan& plan = plans_->plan(plain, CUBLASLT_EPILOGUE_DEFAULT);
-  if (plan.status() != CUBLAS_STATUS_SUCCESS)
-    fail(ErrorKind::bug, "cublasLtMatmulAlgoGetHeuristic: {}: a product of {} x {} x {} in {}",
-         cublasLtGetStatusString(plan.status()), product.shape.m, product.shape.n, product.shape.k,
-         name_of(product.a.type()));
-  plan.run(plans_->handle, plain, workspace, stream);
+  const cublasStatus_t status =
+      plans_->plan(plain, CUBLASLT_EPILOGUE_DEFAULT).run(plans_->handle, plain, workspace, stream);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(ErrorKind::bug, "cuBLASLt: {}: a product of {} x {} x {} in {}", cublasLtGetStatusString(status),
+         product.shape.m, product.shape.n, product.shape.k, name_of(product.a.type()));
   return wants_epilogue(product);
 }
 

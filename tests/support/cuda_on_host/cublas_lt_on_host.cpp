@@ -26,6 +26,7 @@ struct cublasLtOnHostLayout {
 namespace {
 
 constexpr std::uint64_t kUsable = 7;
+constexpr std::uint64_t kRefused = 8;  ///< the heuristic gives it, and the product does not take it
 
 double read(cudaDataType_t type, const void* from, std::size_t i) {
   switch (type) {
@@ -183,7 +184,9 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
   delete preference;
   return CUBLAS_STATUS_SUCCESS;
 }
-/// As the library, whose fused kernels want rows of 8 elements, it has none for others: callers must do without.
+/// As the library, whose fused kernels want rows of 8 elements, it has none for others: callers must do without. The
+/// first algorithm of the list is refused by the product, and where rows are no multiples of 16 elements, every
+/// algorithm of a fused one.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t, int most,
@@ -191,13 +194,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   if (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->rows % 8 != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (most > 1) results[(*found)++] = {{{0}}, CUBLAS_STATUS_NOT_SUPPORTED};  // not all that are told of can be used
-  results[(*found)++] = {{{kUsable}}, CUBLAS_STATUS_SUCCESS};
+  if (*found < most) results[(*found)++] = {{{kRefused}}, CUBLAS_STATUS_SUCCESS};
+  if (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->rows % 16 != 0) return CUBLAS_STATUS_SUCCESS;
+  if (*found < most) results[(*found)++] = {{{kUsable}}, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t of_a, const void* b, cublasLtMatrixLayout_t of_b, const void* beta,
                               const void* c, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
                               const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t stream) {
+  if (algorithm->data[0] == kRefused) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (algorithm->data[0] != kUsable) cuda_on_host::die("a product by an algorithm that cannot be used");
   if (*static_cast<const float*>(alpha) != 1) cuda_on_host::die("a product times something");
   const Call call{*desc, a, *of_a, b, *of_b, static_cast<double>(*static_cast<const float*>(beta)), c, d, *of_d};
