@@ -43,6 +43,14 @@ double seconds_of(Device& device, std::size_t calls, const std::function<void()>
   return samples.median();
 }
 
+/// Uniform in [least, least + 1).
+std::vector<float> random_values(std::size_t size, std::uint64_t seed, float least) {
+  std::vector<float> values(size);
+  const CounterRng rng({.seed = seed});
+  for (std::size_t i = 0; i < size; ++i) values[i] = least + rng.uniform(i);
+  return values;
+}
+
 double copy_rate(Device& device, std::size_t elements) {
   MemoryLedger memory;
   Buffer from(elements * sizeof(float), Category::communication, memory, device);
@@ -59,12 +67,10 @@ double matrix_rate(Device& device, std::size_t side, DType type) {
   Buffer a = buffer();
   Buffer b = buffer();
   Buffer c = buffer();
-  std::vector<float> row(side * side);
-  const CounterRng rng({.seed = 11});
-  for (std::size_t i = 0; i < row.size(); ++i) row[i] = rng.uniform(i) - 0.5F;
+  const std::vector<float> values = random_values(side * side, 11, -0.5F);
   std::vector<std::byte> bytes(a.size_bytes());
-  const Elements host(bytes.data(), row.size(), type);
-  narrow(row, host);
+  const Elements host(bytes.data(), values.size(), type);
+  narrow(values, host);
   for (Buffer* each : {&a, &b}) device.copy(ConstElements(host), each->elements(type));
   const double seconds = seconds_of(device, 10, [&] {
     device.kernels().product({.shape = {.m = side, .n = side, .k = side},
@@ -132,17 +138,24 @@ class Steps {
   std::optional<worker::TrainSetup> setup_;
 };
 
-/// All of the model's parameters at once.
+/// All of the model's parameters at once. Every operand is random, and above 0 as second moments are: what the square
+/// root and the division of zeros take is not what they take in training.
 KernelTime update_time(const worker::TrainSetup& setup, Device& device) {
   const Layout& layout = setup.layout();
   const std::size_t elements = layout.trained_elements();
   MemoryLedger memory;
   double bytes = 0;
   std::vector<Buffer> buffers;
+  const std::vector<float> host = random_values(elements, 17, 0.25F);
   const auto values = [&](DType type, std::size_t passes) {
     buffers.emplace_back(elements * size_bytes(type), Category::optimizer, memory, device);
     bytes += static_cast<double>(passes * buffers.back().size_bytes());
-    return buffers.back().elements(type);
+    const Elements filled = buffers.back().elements(type);
+    std::vector<std::byte> narrowed(filled.size_bytes());
+    const Elements rounded(narrowed.data(), elements, type);
+    narrow(host, rounded);
+    copy(ConstElements(rounded), filled);
+    return filled;
   };
   buffers.reserve(3 + optim::Optimizer::kMaxSlots);
   const optim::Optimizer& rule = *setup.optimizer().rule;
@@ -163,12 +176,7 @@ KernelTime update_time(const worker::TrainSetup& setup, Device& device) {
 std::map<std::string, KernelTime> codec_times(std::size_t elements, Device& device) {
   MemoryLedger memory;
   Buffer values(elements * sizeof(float), Category::gradients, memory, device);
-  {
-    std::vector<float> host(elements);
-    const CounterRng rng({.seed = 13});
-    for (std::size_t i = 0; i < elements; ++i) host[i] = rng.uniform(i) - 0.5F;
-    copy(ConstElements(host), values.elements(DType::f32));
-  }
+  copy(ConstElements(random_values(elements, 13, -0.5F)), values.elements(DType::f32));
   std::map<std::string, KernelTime> times;
   for (const char* name : {"bf16", "int8", "sign", "top-k", "random-k"}) {
     const auto codec = optim::make_device_codec(name, true, device, memory);
