@@ -70,8 +70,7 @@ void write_line(int fd, const std::string& line) {
 net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const std::filesystem::path& file) {
   const std::string folder = job.checkpoint_folder();
   if (!folder.empty())
-    if (const auto saved = optim::CheckpointFolder(folder).complete(); !saved.empty())
-      job.resume = saved.back().path.string();
+    if (const auto saved = optim::CheckpointFolder(folder, job.run_id).newest_own()) job.resume = saved->path.string();
   std::uint64_t step = 0;
   try {
     if (!job.resume.empty()) step = optim::Checkpoint(job.resume).step();
@@ -150,6 +149,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   JobOptions job = job_of(flags, invocation.app);
   const net::JobKey key = net::JobKey::load(flags.key);
   job.out = (by_launcher ? std::filesystem::path(flags.out) : make_run_folder(flags.out, "job")).string();
+  if (!by_launcher) job.run_id = new_run_id();
   net::CoordinatorService::Options options;
   options.listen = flags.listen;
   options.run_folder = job.out;

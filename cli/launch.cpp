@@ -2,9 +2,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <random>
 #include <system_error>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -145,7 +146,7 @@ class CoordinatorKeeper {
 
 }  // namespace
 
-LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const Invocation& invocation,
+LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, const Invocation& invocation,
                     SignalWatch& signals) {
   const SystemClock clock;
   std::optional<PrivateKey> private_key;
@@ -154,6 +155,8 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const I
   const std::filesystem::path key = options.key_file.value_or(private_key ? private_key->file() : "");
 
   const std::string self = std::filesystem::read_symlink(kSelf).string();
+  JobOptions job = wanted;
+  job.run_id = new_run_id();
   begin_run(options.out, job, invocation);
   std::optional<Progress> progress;
   if (options.show_progress) progress.emplace(options.label);
@@ -193,12 +196,18 @@ LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const I
   return {result.status, result.cause};
 }
 
+std::string new_run_id() {
+  std::random_device source;
+  return fmt::format("{:08x}{:08x}", source(), source());
+}
+
 void begin_run(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation) {
-  const std::filesystem::path file = folder / kJobFile;
-  std::ofstream out(file);
-  out << to_json(job) << "\n";
-  out.close();
-  if (!out) fail(ErrorKind::data, "{}: cannot write", file.string());
+  const std::string file = folder / kJobFile;
+  const Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!out && errno == EEXIST) check_no_run(folder);
+  const std::string text = to_json(job) + "\n";
+  if (!out || ::write(out.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    fail(ErrorKind::data, "{}: cannot write: {}", file, std::strerror(errno));
   write_manifest(folder, job, invocation);
 }
 
@@ -213,14 +222,18 @@ void check_no_run(const std::filesystem::path& folder) {
 
 std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name) {
   namespace fs = std::filesystem;
-  fs::path folder = wanted;
-  if (wanted.empty())
-    for (int number = 1; folder.empty() || fs::exists(folder); ++number)
-      folder = fs::path("runs") / fmt::format("{}-{:03}", name, number);
+  const fs::path runs = "runs";
   std::error_code error;
-  check_no_run(folder);
-  fs::create_directories(folder, error);
+  fs::create_directories(wanted.empty() ? runs : fs::path(wanted), error);
+  fs::path folder = wanted;
+  // A folder that is made here is this run's alone: of two processes that ask for a number, one makes its folder.
+  for (int number = 1; wanted.empty() && !error; ++number) {
+    folder = runs / fmt::format("{}-{:03}", name, number);
+    if (fs::create_directory(folder, error)) break;
+    if (error && fs::exists(folder)) error.clear();  // a file of that name
+  }
   if (error) fail(ErrorKind::data, "--out {}: {}", folder.string(), error.message());
+  check_no_run(folder);
   return fs::canonical(folder);
 }
 

@@ -38,7 +38,11 @@ void check_no_run(const std::filesystem::path& folder);
 /// where there is a run in it already.
 std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name);
 
-/// Makes it a folder that holds a run, and writes down of what job: job.json and run.json.
+/// An identity for a run, which no other has.
+std::string new_run_id();
+
+/// Makes it a folder that holds a run, and writes down of what job: job.json and run.json. Throws as check_no_run if
+/// the folder holds a run, also if another process has just begun it.
 void begin_run(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation);
 
 }  // namespace psring::cli

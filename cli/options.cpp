@@ -11,6 +11,7 @@
 #include <psring/cli/parse.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/folder_lock.h>
 #include <psring/common/device/device.h>
 #include <psring/common/net/data_links.h>
 #include <psring/common/net/tcp_handshake.h>
@@ -141,6 +142,10 @@ void resolve_checkpoints(JobOptions& job) {
   }
   if (job.checkpoint_dir.empty()) return;
   job.checkpoint_dir = fs::absolute(job.checkpoint_dir).string();
+  std::error_code none;  // then it is not there
+  if (fs::exists(job.checkpoint_dir, none) &&
+      FolderLock(job.checkpoint_dir, SystemClock().now()).outcome() == FolderLock::Outcome::in_use)
+    fail(ErrorKind::usage, "--checkpoint-dir {}: another run saves there; choose another folder", job.checkpoint_dir);
   const auto there = optim::CheckpointFolder(job.checkpoint_dir).complete();
   if (!there.empty() && there.back().step > first_step)
     fail(ErrorKind::usage, "--checkpoint-dir {}: has a checkpoint of step {}; --resume it, or choose another folder",

@@ -61,6 +61,7 @@ std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) 
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat)
       fail(ErrorKind::data, "{}: format {}, this psring reads {}", path.string(), json["format"].dump(), kFormat);
+    manifest.run = json.value("run", "");  // checkpoints of earlier versions say none
     manifest.step = whole_number_at<std::uint64_t>(json, where, "step");
     manifest.facts = json.at("facts");
     manifest.scalars = json.at("scalars");
@@ -123,14 +124,26 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
     entries.push_back({{"file", fs::path(shard.path()).filename().string()},
                        {"bytes", shard.size_bytes()},
                        {"crc32c", shard.index_crc()}});
-  const Json json = {{"format", kFormat},           {"step", manifest.step}, {"facts", manifest.facts},
-                     {"scalars", manifest.scalars}, {"tensors", tensors},    {"shards", entries}};
+  const Json json = {{"format", kFormat},       {"run", manifest.run},         {"step", manifest.step},
+                     {"facts", manifest.facts}, {"scalars", manifest.scalars}, {"tensors", tensors},
+                     {"shards", entries}};
   const std::string rest = json.dump(1).substr(1) + "\n";  // without its brace
   const std::string head = checksum_of(rest);
   OutputFile out((folder / kManifest).string());
   out.write(std::as_bytes(std::span(head)));
   out.write(std::as_bytes(std::span(rest)));
   out.commit();
+}
+
+std::optional<std::string> run_of(const fs::path& checkpoint) {
+  try {
+    Manifest manifest;
+    read_manifest(checkpoint / kManifest, manifest);
+    if (!manifest.run.empty()) return manifest.run;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::data) throw;
+  }
+  return std::nullopt;
 }
 
 Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {

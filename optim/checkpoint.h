@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -27,6 +28,7 @@ struct SavedTensor {
 };
 
 struct Manifest {
+  std::string run;                           ///< the identity of the run that saved it
   std::uint64_t step = 0;                    ///< updates made; the next step's index, and the sampler's position
   std::map<std::string, std::string> facts;  ///< of the run, which who resumes has to have, too
   std::map<std::string, double> scalars;     ///< of the run's state
@@ -39,6 +41,9 @@ inline constexpr const char* kShardSuffix = ".shard";
 /// Writes the manifest of the shards that lie in the folder. Throws data where together they do not have each element
 /// of each array of each tensor once, of this step; or cannot be read.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
+
+/// The identity of the run that saved a checkpoint; none if its manifest cannot be read or says none.
+std::optional<std::string> run_of(const std::filesystem::path& checkpoint);
 
 struct SavedPlace {
   const ShardFile* shard = nullptr;

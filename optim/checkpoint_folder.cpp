@@ -18,6 +18,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kName = "step-";
 constexpr const char* kPartial = ".partial";
 
+/// The name of what a run, "" for one without an identity, writes aside, after that of the whole checkpoint.
+std::string partial_suffix(const std::string& run) { return run.empty() ? kPartial : "." + run + kPartial; }
+
 std::optional<std::uint64_t> step_of(const fs::path& path) {
   const std::string name = path.filename().string();
   if (!name.starts_with(kName)) return std::nullopt;
@@ -57,7 +60,7 @@ std::optional<std::string> damage_of(const fs::path& checkpoint) {
 }  // namespace
 
 fs::path CheckpointFolder::whole(std::uint64_t step) const { return folder_ / fmt::format("{}{:08}", kName, step); }
-fs::path CheckpointFolder::partial(std::uint64_t step) const { return whole(step).string() + kPartial; }
+fs::path CheckpointFolder::partial(std::uint64_t step) const { return whole(step).string() + partial_suffix(run_); }
 
 std::vector<CheckpointFolder::Entry> CheckpointFolder::complete() const {
   std::vector<Entry> entries;
@@ -74,13 +77,37 @@ bool CheckpointFolder::is_complete(const fs::path& checkpoint) {
   return fs::exists(checkpoint / kManifest, none);
 }
 
-void CheckpointFolder::prepare() const {
+bool CheckpointFolder::is_own(const Entry& entry) const { return run_of(entry.path).value_or("") == run_; }
+
+std::optional<CheckpointFolder::Entry> CheckpointFolder::newest_own() const {
+  const auto entries = complete();
+  const auto own = std::find_if(entries.rbegin(), entries.rend(), [this](const Entry& entry) { return is_own(entry); });
+  return own == entries.rend() ? std::nullopt : std::optional(*own);
+}
+
+bool CheckpointFolder::has_own(std::uint64_t step) const {
+  return is_complete(whole(step)) && is_own({step, whole(step)});
+}
+
+std::optional<CheckpointFolder::Entry> CheckpointFolder::newer_of_another_run(std::uint64_t step) const {
+  const auto entries = complete();
+  if (entries.empty() || entries.back().step <= step || is_own(entries.back())) return std::nullopt;
+  return entries.back();
+}
+
+void CheckpointFolder::create() const {
   do_with(folder_, "create", [&](auto& error) { fs::create_directories(folder_, error); });
   sync_folder((folder_ / "..").string());
+}
+
+void CheckpointFolder::clear(Leftovers which) const {
+  const std::string suffix = which == Leftovers::own ? partial_suffix(run_) : kPartial;
   std::vector<fs::path> left;
   do_with(folder_, "read", [&](auto& error) {
-    for (const auto& entry : fs::directory_iterator(folder_, error))
-      if (entry.path().extension() == kPartial && step_of(entry.path().stem())) left.push_back(entry.path());
+    for (const auto& entry : fs::directory_iterator(folder_, error)) {
+      const std::string name = entry.path().filename().string();
+      if (name.ends_with(suffix) && step_of(name.substr(0, name.find('.')))) left.push_back(entry.path());
+    }
   });
   for (const fs::path& path : left) remove_folder(path);
 }
@@ -93,6 +120,8 @@ fs::path CheckpointFolder::aside(std::uint64_t step) const {
 
 void CheckpointFolder::commit(std::uint64_t step) const {
   sync_folder(partial(step).string());
+  if (is_complete(whole(step)))
+    fail(ErrorKind::data, "{}: is there already: does another run save into this folder?", whole(step).string());
   move_folder(partial(step), whole(step));
   sync_folder(folder_.string());
 }

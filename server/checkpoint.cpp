@@ -24,7 +24,7 @@ void begin_from_checkpoint(const JobOptions& job, ShardOptions& options) {
 void write_part(const JobOptions& job, std::uint32_t rank, Shard& shard, std::uint64_t step) {
   const std::vector<optim::StatePart> parts = shard.state();
   if (parts.empty()) return;
-  const std::filesystem::path aside = optim::CheckpointFolder(job.checkpoint_folder()).aside(step);
+  const std::filesystem::path aside = optim::CheckpointFolder(job.checkpoint_folder(), job.run_id).aside(step);
   optim::write_shard(aside / fmt::format("server-{}{}", rank, optim::kShardSuffix), step, parts);
 }
 

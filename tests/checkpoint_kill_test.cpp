@@ -31,7 +31,8 @@ void save_two(const std::string& path, int told) {
   const CheckpointFolder folder(path);
   const auto found = folder.complete();
   const std::uint64_t first = found.empty() ? 0 : found.back().step;
-  folder.prepare();
+  folder.create();
+  folder.clear(CheckpointFolder::Leftovers::all);
   for (std::uint64_t step = first + 1; step <= first + 2; ++step) {
     test::save_checkpoint(folder, small_layout(), step);
     if (::write(told, &step, sizeof step) != sizeof step) ::_exit(3);

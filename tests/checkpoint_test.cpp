@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/folder_lock.h>
 #include <psring/common/net/frame.h>
 #include <psring/tests/support/checkpoints.h>
 #include <psring/tests/support/temporary_folder.h>
@@ -23,7 +24,7 @@ namespace {
 class Saved {
  public:
   explicit Saved(const std::vector<std::uint64_t>& steps, std::size_t owners = 2) : folder_(path()) {
-    folder_.prepare();
+    folder_.create();
     for (const std::uint64_t step : steps) test::save_checkpoint(folder_, saved_layout(owners), step);
   }
   fs::path path() const { return temporary_.file("checkpoints"); }
@@ -69,7 +70,7 @@ TEST_CASE("the newest complete one is found, however it is asked for") {
   test::write_file((saved.path() / "step-x").string(), "");
   CHECK(find_checkpoint(saved.path()) == fs::canonical(saved.of(200)));
   CHECK(find_checkpoint(saved.of(9)) == fs::canonical(saved.of(9)));
-  saved.folder().prepare();
+  saved.folder().clear(CheckpointFolder::Leftovers::all);
   CHECK_FALSE(fs::exists(saved.path() / "step-00000300.partial"));
   for (const fs::path& none : {saved.path() / "step-00000400", saved.path() / "nothing", saved.path() / "step-x"})
     CHECK_THAT(damage(none), Contains("no complete checkpoint") && Contains(none.string()));
@@ -98,6 +99,58 @@ TEST_CASE("the checkpoint in use stays, however old it is") {
   CHECK(left[1].step == 4);
   saved.folder().keep(1, saved.path() / "step-00000099");
   CHECK(saved.folder().complete().size() == 1);
+}
+
+TEST_CASE("two runs that save into one folder do not mix their shards") {
+  const test::TemporaryFolder temporary;
+  const fs::path path = temporary.file("checkpoints");
+  const CheckpointFolder first(path, "a");
+  const CheckpointFolder second(path, "b");
+  const Layout layout = saved_layout(2);
+  first.create();
+  for (const auto& [folder, run] : {std::pair(&first, "a"), std::pair(&second, "b")})
+    for (std::size_t owner = 0; owner < layout.owners; ++owner) test::save_share(folder->aside(1), layout, owner, 1);
+  Manifest manifest = test::manifest_of(layout, 1);
+  manifest.run = "a";
+  write_manifest(first.aside(1), manifest);
+  manifest.run = "b";
+  write_manifest(second.aside(1), manifest);
+  first.commit(1);
+  CHECK_THAT(error_of(ErrorKind::data, [&] { second.commit(1); }), Contains("step-00000001: is there already"));
+  CHECK(run_of(path / "step-00000001") == "a");
+  CHECK(first.has_own(1));
+  CHECK_FALSE(second.has_own(1));
+  CHECK(first.newest_own()->step == 1);
+  CHECK_FALSE(second.newest_own());
+  CHECK_FALSE(first.newer_of_another_run(0));
+  CHECK(second.newer_of_another_run(0)->step == 1);
+  CHECK_FALSE(second.newer_of_another_run(1));
+  first.clear(CheckpointFolder::Leftovers::own);  // the other's stays
+  second.aside(2);
+  first.aside(2);
+  const auto entries = [&] { return std::distance(fs::directory_iterator(path), fs::directory_iterator()); };
+  CHECK(entries() == 4);
+  first.clear(CheckpointFolder::Leftovers::own);
+  CHECK(entries() == 3);
+  first.clear(CheckpointFolder::Leftovers::all);
+  CHECK(entries() == 1);
+}
+
+TEST_CASE("a folder's lock has one holder") {
+  const test::TemporaryFolder temporary;
+  const auto take = [&] { return FolderLock(temporary.path(), SystemClock().now()); };
+  {
+    const FolderLock held = take();
+    REQUIRE(held.outcome() == FolderLock::Outcome::taken);
+    CHECK(take().outcome() == FolderLock::Outcome::in_use);
+    std::size_t checks = 0;
+    const auto end = [&] {
+      if (++checks == 3) fail(ErrorKind::peer_lost, "enough");
+    };
+    error_of(ErrorKind::peer_lost, [&] { FolderLock(temporary.path(), Deadline(kNever, end)); });
+  }
+  CHECK(take().outcome() == FolderLock::Outcome::taken);
+  CHECK_THAT(error_of(ErrorKind::data, [&] { FolderLock(temporary.file("none"), kNever); }), Contains("none: cannot"));
 }
 
 TEST_CASE("any flipped bit is found, and the line names the file and an older one that is whole") {

@@ -114,18 +114,40 @@ Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& st
       buffers_(buffers),
       keepers_(keepers),
       compressor_(compressor),
-      folder_(setup.job().checkpoint_folder()) {
+      folder_(setup.job().checkpoint_folder(), setup.job().run_id) {
   if (!strategy.state())
     fail(ErrorKind::usage, "--checkpoint-every {}: --strategy {} does not say what it has to save",
          setup.job().checkpoint_every, setup.job().strategy);
-  if (rank == 0) folder_.prepare();
+  if (rank == 0) take_folder();
+}
+
+/// After this no other run saves there, as far as its file system knows.
+void Checkpoints::take_folder() {
+  const JobOptions& job = setup_.job();
+  folder_.create();
+  // A launcher holds the lock for the moment of a look; a worker 0 that was lost, until its process has ended.
+  const Nanoseconds patience = job.goes_on() ? from_seconds(job.heartbeat_timeout) : std::chrono::seconds(1);
+  lock_.emplace(job.checkpoint_folder(), Deadline(SystemClock().now() + patience));
+  if (lock_->outcome() == FolderLock::Outcome::in_use)
+    fail(ErrorKind::usage, "--checkpoint-dir {}: another run saves there; choose another folder",
+         job.checkpoint_folder());
+  // It may have done so since the launcher looked.
+  const std::uint64_t first_step = setup_.saved() ? setup_.saved()->step() : 0;
+  if (const auto newer = folder_.newer_of_another_run(first_step))
+    fail(ErrorKind::usage, "--checkpoint-dir {}: another run saved a checkpoint of step {}; choose another folder",
+         job.checkpoint_folder(), newer->step);
+  using Leftovers = optim::CheckpointFolder::Leftovers;
+  folder_.clear(lock_->outcome() == FolderLock::Outcome::taken ? Leftovers::all : Leftovers::own);
 }
 
 optim::Manifest Checkpoints::manifest(std::uint64_t step) const {
   std::map<std::string, double> scalars = strategy_.loss_scaler().state();
   if (!keepers_.empty()) scalars[kWorkers] = static_cast<double>(setup_.job().workers);
-  return {
-      .step = step, .facts = facts_of(setup_), .scalars = std::move(scalars), .tensors = tensors_of(setup_, keepers_)};
+  return {.run = setup_.job().run_id,
+          .step = step,
+          .facts = facts_of(setup_),
+          .scalars = std::move(scalars),
+          .tensors = tensors_of(setup_, keepers_)};
 }
 
 void Checkpoints::save(std::uint64_t step) {
@@ -149,9 +171,6 @@ void Checkpoints::save(std::uint64_t step) {
   folder_.keep(job.checkpoint_keep, job.goes_on() ? job.resume : "");
 }
 
-bool Checkpoints::is_saved(std::uint64_t step) const {
-  const auto complete = folder_.complete();
-  return std::any_of(complete.begin(), complete.end(), [&](const auto& entry) { return entry.step == step; });
-}
+bool Checkpoints::is_saved(std::uint64_t step) const { return folder_.has_own(step); }
 
 }  // namespace psring::worker

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <psring/common/base/folder_lock.h>
 #include <psring/optim/checkpoint.h>
 #include <psring/optim/checkpoint_folder.h>
 #include <psring/worker/strategy/strategy.h>
@@ -46,6 +48,7 @@ class Checkpoints {
   bool is_saved(std::uint64_t step) const;
 
  private:
+  void take_folder();
   optim::Manifest manifest(std::uint64_t step) const;
 
   const TrainSetup& setup_;
@@ -55,6 +58,7 @@ class Checkpoints {
   const std::span<const std::size_t> keepers_;
   Compressor* const compressor_;
   const optim::CheckpointFolder folder_;
+  std::optional<FolderLock> lock_;  ///< worker 0's
 };
 
 }  // namespace psring::worker

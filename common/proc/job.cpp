@@ -81,6 +81,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("min_workers", o.min_workers);
   visit("recovery", o.recovery);
   visit("replicas", o.replicas);
+  visit("run_id", o.run_id);
   visit("resume", o.resume);
   visit("checkpoint_every", o.checkpoint_every);
   visit("checkpoint_dir", o.checkpoint_dir);

@@ -86,6 +86,7 @@ struct JobOptions {
   std::string recovery = "auto";
   std::size_t replicas = 0;  ///< of each server
 
+  std::string run_id;                ///< tells this run's checkpoints from another's; "": none are saved
   std::string resume;                ///< a checkpoint to continue from, or ""
   std::size_t checkpoint_every = 0;  ///< steps; 0: none are saved
   std::string checkpoint_dir;        ///< "": checkpoints/ in the run folder

@@ -1,0 +1,32 @@
+#include <cerrno>
+#include <system_error>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/folder_lock.h>
+
+namespace psring {
+namespace {
+
+constexpr int kRetryMs = 10;
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder, const Deadline& deadline)
+    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (!folder_) fail(ErrorKind::data, "{}: cannot open: {}", folder, std::generic_category().message(errno));
+  // flock has no deadline of its own, and a signal that ends its wait would be the whole process's.
+  for (const SystemClock clock; ::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0; ::poll(nullptr, 0, kRetryMs)) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return;
+    outcome_ = Outcome::in_use;
+    deadline.check();
+    if (clock.now() >= deadline.moment()) return;
+  }
+  outcome_ = Outcome::taken;
+}
+
+}  // namespace psring
