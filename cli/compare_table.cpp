@@ -323,6 +323,9 @@ std::vector<std::string> failures(const std::vector<Row>& rows) {
       lines.push_back(fmt::format("{}: {}", row.entry.label, skipped_line(run)));
     if (const Summary& run = row.runs.front(); run.losses > 0)
       lines.push_back(fmt::format("{}: {}", row.entry.label, losses_line(run)));
+    if (row.runs.front().mixed_processors())
+      lines.push_back(
+          fmt::format("{}: workers had different processors, so equal bits are not promised", row.entry.label));
     for (std::size_t r = 0; r < row.runs.size(); ++r) {
       const std::string who = row.runs.size() > 1 ? fmt::format("{}, run {}", row.entry.label, r + 1) : row.entry.label;
       for (const ByteCheck& check : row.runs[r].bytes)

@@ -305,11 +305,13 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     if (const Json& test = report.at("test"); test.contains("correct"))
       correct = correct.value_or(0) + test.at("correct").get<double>();
     test_loss += report.at("test").at("loss_sum").get<double>();
+    summary.processors[fmt::format("worker {}", rank)] = report.value("processor", "");
     roles[fmt::format("worker {}", rank)] = report;
     last = report;
   }
   if (last.contains("predicted")) summary.same_bits = last["predicted"].value("same_bits", true);
   if (summary.workers < job.workers) summary.same_bits = false;  // sums of other parts
+  if (summary.mixed_processors()) summary.same_bits = false;
   // As many steps of all workers; or, where they made different numbers of them, what each of them sends and receives.
   const bool alike = std::ranges::all_of(
       roles, [&](const Json& report) { return report.at("steps").get<std::uint64_t>() == summary.steps; });
@@ -359,17 +361,27 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   write_json(folder / "summary.json", json);
   std::map<std::string, std::string> hosts;
   for (const auto& [role, report] : roles.items()) hosts[role] = report.value("host", "");
-  write_manifest(folder, job, invocation, hosts);
+  write_manifest(folder, job, invocation, hosts, summary.processors);
   return summary;
 }
 
+bool are_mixed(const std::map<std::string, std::string>& processors) {
+  return std::any_of(processors.begin(), processors.end(),
+                     [&](const auto& of) { return of.second != processors.begin()->second; });
+}
+
+bool Summary::mixed_processors() const { return are_mixed(processors); }
+
 void write_manifest(const fs::path& folder, const JobOptions& job, const Invocation& invocation,
-                    const std::map<std::string, std::string>& hosts) {
+                    const std::map<std::string, std::string>& hosts,
+                    const std::map<std::string, std::string>& processors) {
   write_json(folder / kManifestFile, {{"version", kVersion},
                                       {"commit", kCommit},
                                       {"command", invocation.words},
                                       {"seed", job.seed},
                                       {"hosts", hosts},
+                                      {"processors", processors},
+                                      {"mixed_processors", are_mixed(processors)},
                                       {"link", job.link.empty() ? Json() : Json(job.link)},
                                       {"job", Json::parse(psring::to_json(job))}});
 }

@@ -70,13 +70,16 @@ struct Summary {
   std::vector<ByteCheck> bytes;
   std::vector<MemoryCheck> memory;
   SystemMemory system_memory;
-  std::size_t losses = 0;                   ///< of processes, after which the job went on
-  std::size_t begun_with = 0;               ///< workers
-  std::size_t workers = 0;                  ///< at the end
-  std::vector<double> recovery_seconds;     ///< from when one was noticed until all workers went on
-  std::vector<StalenessSummary> staleness;  ///< by worker; empty where there is nothing to say of it
+  std::size_t losses = 0;                         ///< of processes, after which the job went on
+  std::size_t begun_with = 0;                     ///< workers
+  std::size_t workers = 0;                        ///< at the end
+  std::vector<double> recovery_seconds;           ///< from when one was noticed until all workers went on
+  std::vector<StalenessSummary> staleness;        ///< by worker; empty where there is nothing to say of it
+  std::map<std::string, std::string> processors;  ///< of the workers: control::Hello::processor
   bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding
 
+  /// Equal bits are not promised then: kernels are chosen for the processor.
+  bool mixed_processors() const;
   /// Bytes and memory are as predicted.
   bool ok() const;
   /// Is anything predicted of the memory of "worker" or "server" roles, and all of that so? Nothing: as predicted.
@@ -85,9 +88,13 @@ struct Summary {
 
 inline constexpr const char* kManifestFile = "run.json";
 
-/// Writes the manifest: what is run, by which program. `hosts` says where each role ran, once that is known.
+/// Writes the manifest: what is run, by which program; and once the roles have reported, on which hosts and processors.
 void write_manifest(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation,
-                    const std::map<std::string, std::string>& hosts = {});
+                    const std::map<std::string, std::string>& hosts = {},
+                    const std::map<std::string, std::string>& processors = {});
+
+/// Are there different ones among them?
+bool are_mixed(const std::map<std::string, std::string>& processors);
 
 /// Reads the reports in a run folder and writes summary.json, metrics' companion, and the manifest with its hosts.
 /// Throws data where a report is missing or broken.

@@ -58,6 +58,28 @@ TEST_CASE("a surplus, a rank that is taken and one that does not exist are refus
   CHECK_FALSE(scene.coordinator.result().failure);
 }
 
+TEST_CASE("workers with different processors are told of once, servers' processors do not matter") {
+  const auto notices = [](const std::string& a, const std::string& b, const std::string& server) {
+    Scene scene(plan(2, 1));
+    const auto join = [&](const std::string& name, Role role, const std::string& processor) {
+      scene.say(name, control::Hello{.role = role, .hostname = "host-" + name, .pid = 1, .processor = processor});
+    };
+    join("a", Role::worker, a);
+    join("b", Role::worker, b);
+    join("s", Role::server, server);
+    for (const char* name : {"a", "b", "s"}) scene.say(name, control::Ready{{{"tcp", "address"}}});
+    REQUIRE(scene.has<control::Members>("a"));
+    std::vector<std::string> texts;
+    for (const auto& event : scene.events)
+      if (const auto* notice = std::get_if<control::Notice>(&event.what)) texts.push_back(notice->text);
+    return texts;
+  };
+  CHECK(notices("wide", "wide", "").empty());
+  const std::vector<std::string> mixed = notices("wide", "narrow", "");
+  REQUIRE(mixed.size() == 1);
+  CHECK_THAT(mixed[0], Contains("worker 0 (host-a:1) has wide") && Contains("worker 1 (host-b:1) has narrow"));
+}
+
 TEST_CASE("roles are cut evenly over agents, in order") {
   const JobPlan p = plan(5, 2, 3);
   CHECK(roles_of_agent(p, 0) == std::vector<Peer>{{Role::server, 0}, {Role::worker, 0}, {Role::worker, 1}});

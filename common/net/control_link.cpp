@@ -186,7 +186,12 @@ class ControlLink::Impl {
     queue(std::move(bytes));
   }
   control::Hello hello() const {
-    return {options_.role, options_.rank, options_.host_id, host_name(), static_cast<std::uint32_t>(::getpid())};
+    return {.role = options_.role,
+            .rank = options_.rank,
+            .host_id = options_.host_id,
+            .hostname = host_name(),
+            .pid = static_cast<std::uint32_t>(::getpid()),
+            .processor = options_.processor};
   }
   bool broken() const { return error_ || told_epoch_ > epoch_; }
   void throw_if_broken() const {

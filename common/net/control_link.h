@@ -29,6 +29,7 @@ class ControlLink {
     Role role = Role::worker;
     std::optional<std::uint32_t> rank = {};  ///< a wish
     std::string host_id = {};
+    std::string processor = {};  ///< as control::Hello has it
     Nanoseconds join_timeout = std::chrono::seconds(30);
     /// Is a coordinator that is lost before it has answered waited for, too? Afterwards Welcome::patience says so.
     bool patient = false;

@@ -44,6 +44,8 @@ struct Hello {  ///< M: wants to join
   std::optional<std::uint32_t> epoch = {};
   Peer duty = {};
   bool running = false;  ///< it has been told of the members of that epoch
+  /// The processor and the kernels chosen for it: results have equal bits only where these are equal.
+  std::string processor = {};
 };
 struct Welcome {  ///< C: has joined
   std::uint32_t rank = 0;

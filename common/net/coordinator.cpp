@@ -130,6 +130,7 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
   if (is_role(place.role) && ending_.contains(plan_.colocated ? Peer{Role::worker, place.rank} : place)) return;
   State& state = members_[place];
   state.member = {place, message.host_id, message.hostname, message.pid, {}};
+  state.processor = message.processor;
   state.connection = from;
   state.heard = now_;
   connections_[from] = place;
@@ -333,6 +334,7 @@ void Coordinator::advance() {
       list.self = state.member.peer;
       send(state, list);
     }
+    compare_processors();
     enter(Phase::running, kNever);
   }
   const auto workers_done = [&] {

@@ -136,6 +136,7 @@ class Coordinator {
   struct State {
     Member member;  ///< its peer is the duty
     Connection connection;
+    std::string processor;
     Moment heard;
     std::uint32_t epoch = 0;  ///< that it was told of
     std::uint64_t step = 0;   ///< that it had come to when it got ready
@@ -200,6 +201,7 @@ class Coordinator {
   void end_returns();
   void note_loss(const std::string& text);
   void notice(std::string text);
+  void compare_processors();
   void record(std::string line);
   void send_to_agents(const std::set<Peer>& places, auto make_message);
   std::vector<Peer> places() const;
@@ -238,6 +240,7 @@ class Coordinator {
   bool settled_ = true;            ///< it is known from what this epoch goes on
   bool anew_ = false;              ///< it goes on from what was saved, all roles being new
   bool returning_ = false;         ///< the members of the coordinator before this one are coming back
+  std::string processors_;         ///< what was last said of workers' different processors
   std::optional<Moment> lost_at_;  ///< the first loss that the job has not gone on after yet
   std::set<Peer> running_;         ///< places whose processes run, as far as agents told
   std::set<Peer> ending_;          ///< places whose processes have to end before they are started again

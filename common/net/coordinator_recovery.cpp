@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <psring/common/net/coordinator.h>
@@ -337,6 +339,7 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
                                plan_.recovery.patience});
   if (known) return tell_again(state, message);
   state.member = {message.duty, message.host_id, message.hostname, message.pid, {}};
+  state.processor = message.processor;
   state.epoch = *message.epoch;
   state.ready = state.running = message.running;
   epoch_ = std::max(epoch_, state.epoch);
@@ -413,6 +416,22 @@ void Coordinator::note_loss(const std::string& text) {
   if (!lost_at_) lost_at_ = now_;
   record(to_line({{"lost", text}, {"epoch", epoch_}, {"restarts", restarts_}}));
   notice(text);
+}
+
+/// Workers compute gradients with kernels that are chosen for their processor, and these add up in different orders.
+void Coordinator::compare_processors() {
+  std::map<std::string, const Member*> first_with;
+  for (const auto& [place, state] : members_)
+    if (place.role == Role::worker) first_with.try_emplace(state.processor, &state.member);
+  if (first_with.size() < 2) return;
+  std::vector<std::string> parts;
+  for (const auto& [processor, member] : first_with)
+    parts.push_back(fmt::format("{} has {}", to_string(*member), processor));
+  std::string text = fmt::format(
+      "workers have different processors, so another placement of the same job may give other "
+      "bits: {}",
+      fmt::join(parts, "; "));
+  if (text != processors_) notice(processors_ = std::move(text));
 }
 
 void Coordinator::notice(std::string text) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/device/processor.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
 #include <psring/common/proc/fault.h>
@@ -21,7 +22,10 @@
 
 namespace psring {
 Membership::Membership(const RoleOptions& options, net::Role role)
-    : role_(role), guest_(options.host != nullptr), key_(net::JobKey::load(options.key_file)) {
+    : role_(role),
+      guest_(options.host != nullptr),
+      processor_(role == net::Role::worker ? describe_processor() : ""),
+      key_(net::JobKey::load(options.key_file)) {
   const std::string host = net::host_id();
   // Before it joins: what is wrong here is no failure of the job.
   const net::Endpoint endpoint = net::resolve_endpoint("--rdzv-endpoint", options.endpoint);
@@ -31,6 +35,7 @@ Membership::Membership(const RoleOptions& options, net::Role role)
                                                                    .role = role,
                                                                    .rank = options.rank,
                                                                    .host_id = host,
+                                                                   .processor = processor_,
                                                                    .join_timeout = from_seconds(options.join_timeout),
                                                                    .patient = options.patient},
                                          key_, clock_);
@@ -156,6 +161,7 @@ std::string Membership::report_json(const std::string& extra) const {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   json["host"] = host;
+  if (!processor_.empty()) json["processor"] = processor_;
   json["refused"] = refusals_->total();
   for (const auto& [key, count] : bytes_.snapshot()) {
     auto& entry =

@@ -78,6 +78,7 @@ class Membership {
   const SystemClock clock_;
   net::Role role_;
   const bool guest_;
+  const std::string processor_;  ///< as control::Hello has it; a server's bits do not depend on it
   const net::JobKey key_;
   net::DataLinks::Options link_options_;
   ByteLedger bytes_;

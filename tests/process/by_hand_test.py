@@ -42,6 +42,26 @@ class ByHand(ProgramTest):
                 self.assertEqual((job["lr"], job["beta1"], job["eps"], job["steps"]), (0.01, 0.9, 1e-8, 20))
                 (self.folder / "by-hand").rename(self.folder / f"by-hand-{transport}")
 
+    def test_processors(self):
+        """Workers whose kernels differ: said once at joining, and marked in the manifest."""
+        for narrow in ("AVX2", "SSE41"):
+            with self.subTest(narrow):
+                coordinator, endpoint = self.coordinator(*JOB)
+                common = ["--rdzv-endpoint", endpoint, "--key", "job.key"]
+                servers = [self.start("psring-server", *common) for _ in "12"]
+                workers = [self.start("psring-worker", *common, "--rank", i, env={"ONEDNN_MAX_CPU_ISA": isa})
+                           for i, isa in enumerate(("AVX2", narrow))]
+                out, *others = (self.finish(process) for process in (coordinator, *servers, *workers))
+                for result in (out, *others):
+                    self.assert_done(result)
+                mixed = narrow != "AVX2"
+                self.assertEqual(len(re.findall(r"workers have different processors.*worker 0 \(.*with AVX2.*"
+                                                r"worker 1 \(.*with SSE4.1", out.out)), int(mixed), out.out)
+                manifest = json.loads((self.folder / "by-hand" / "run.json").read_text())
+                self.assertEqual(manifest["mixed_processors"], mixed)
+                self.assertRegex(manifest["processors"]["worker 0"], r"\S, oneDNN [\d.]+ with AVX2$")
+                (self.folder / "by-hand").rename(self.folder / f"by-hand-{narrow}")
+
     def test_ipv6(self):
         with open("/proc/net/if_inet6", encoding="ascii") as interfaces:
             if not any(line.split()[-1] == "lo" for line in interfaces):
