@@ -1,5 +1,6 @@
 """--elastic: jobs that go on with fewer workers train on the same samples, and end where one process does."""
 
+import collections
 import json
 import os
 import re
@@ -34,6 +35,15 @@ class Elastic(ProgramTest):
             self.assertLessEqual(max(parts.values()) - min(parts.values()), 1, f"step {step}")
         self.assertEqual(sum(last.values()), BATCH)
 
+    def losses_by_step(self, run):
+        """The mean over each step's samples of all workers, by step; of a step whose lines were lost with a worker, none."""
+        sums = collections.defaultdict(lambda: [0, 0])
+        for line in (self.folder / run / "metrics.jsonl").read_text().splitlines():
+            if "loss" in (entry := json.loads(line)):
+                sums[entry["step"]][0] += entry["loss"] * entry["samples"]
+                sums[entry["step"]][1] += entry["samples"]
+        return {step: loss / samples for step, (loss, samples) in sums.items() if samples == BATCH}
+
     def coordinator(self, *arguments):
         self.key()
         process = self.start("psring", "coordinator", "--listen", "127.0.0.1:0", "--key", "job.key", "--out", "run",
@@ -42,7 +52,7 @@ class Elastic(ProgramTest):
 
     def test_fewer_workers(self):
         self.assert_done(self.train(*JOB, "--strategy", "single", "--out", "single"))
-        wanted = self.summary("single")["final_loss"]
+        wanted = self.losses_by_step("single")
         saving = ["--checkpoint-every", 50]
         both = "kill:worker:1@step=100 kill:worker:3@step=200"
         for number, (arguments, fault, left) in enumerate((
@@ -61,8 +71,14 @@ class Elastic(ProgramTest):
                 self.check_metrics(run, left)
                 summary = self.summary(run)
                 self.assertEqual((summary["workers"], summary["losses"]), (left, 4 - left))
-                delta = 0.02 if "--compress" in arguments else 1e-5
-                self.assertAlmostEqual(summary["final_loss"], wanted, delta=delta * wanted)
+                # Sums in another order, or with bf16 what error feedback has not added yet: at most one rounding of a
+                # gradient, 2^-8 of it. Training makes small differences grow, so only the steps soon after the last
+                # loss tell whether each worker's share has its right weight: a wrong one moves them by per cent.
+                bound = 2**-8 if "--compress" in arguments else 1e-5
+                lost = max(int(step) for step in re.findall(r"@step=(\d+)", fault))
+                got = self.losses_by_step(run)
+                for step in range(lost + 1, lost + 50):
+                    self.assertAlmostEqual(got[step], wanted[step], delta=bound * wanted[step], msg=f"step {step}")
 
     def test_too_few(self):
         result = self.train(*JOB, "--elastic", "2:2", "--fault", "kill:worker:1@step=100", "--out", "run")
