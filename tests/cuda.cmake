@@ -19,7 +19,7 @@ psring_test(device_codec_test LABELS unit LINKS psring::worker SOURCES $<TARGET_
 psring_test(device_training_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 
 psring_test(device_exchange_test LABELS exchange SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> support/in_process_job.cpp
-            support/job_shard.cpp LINKS psring::server psring::worker TIMEOUT 600)
+            support/job_shard.cpp LINKS psring::server psring::worker)
 
 psring_test(gpu_step_test LABELS unit SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> LINKS psring::bench)
 
@@ -32,14 +32,14 @@ function(psring_gpu_test name)
   add_dependencies(${name} psring_cuda)
   add_test(NAME ${name} COMMAND sh -c "[ -e /dev/nvidiactl ] || { echo 'SKIPPED: there is no GPU'; exit 0; }; exec \"$0\""
            $<TARGET_FILE:${name}>)
-  set_tests_properties(${name} PROPERTIES LABELS gpu TIMEOUT 300 SKIP_REGULAR_EXPRESSION "^SKIPPED: " RUN_SERIAL ON)
+  set_tests_properties(${name} PROPERTIES LABELS gpu SKIP_REGULAR_EXPRESSION "^SKIPPED: " RUN_SERIAL ON)
 endfunction()
 if(PSRING_CUDA_FOUND)
   psring_gpu_test(cuda_gpu_test SOURCES cuda_test.cpp LINKS psring::common)
   psring_gpu_test(device_codec_gpu_test SOURCES device_codec_test.cpp LINKS psring::worker)
   psring_gpu_test(device_training_gpu_test SOURCES device_training_test.cpp LINKS psring::worker)
   psring_process_test(gpu_job_test LABELS gpu)
-  set_tests_properties(gpu_job_test PROPERTIES TIMEOUT 900 RUN_SERIAL ON)
+  set_tests_properties(gpu_job_test PROPERTIES RUN_SERIAL ON)
   psring_process_test(kernel_resources_test LABELS unit)
   set_property(TEST kernel_resources_test APPEND PROPERTY ENVIRONMENT
     "PSRING_CUDA_OBJECTS=$<JOIN:$<FILTER:$<TARGET_OBJECTS:psring_cuda>,INCLUDE,\\.cu\\.o$>,:>")
@@ -72,3 +72,10 @@ target_link_libraries(psring_without_cuda PRIVATE psring::cli psring_flags)
 set_target_properties(psring_without_cuda PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
 psring_process_test(device_command_test LABELS process)
 set_property(TEST device_command_test APPEND PROPERTY ENVIRONMENT "PSRING_WITHOUT_CUDA=$<TARGET_FILE:psring_without_cuda>")
+
+# The programs of a whole build without CUDA, which scripts/test makes beside this one.
+if(PSRING_CUDA_FOUND)
+  set(without ${PROJECT_SOURCE_DIR}/build/without-cuda/bin)
+  psring_process_test(without_cuda_test SCRIPT device_command_test LABELS process)
+  set_property(TEST without_cuda_test APPEND PROPERTY ENVIRONMENT "PSRING_BIN=${without};PSRING_WITHOUT_CUDA=${without}/psring")
+endif()

@@ -14,7 +14,7 @@ function(psring_fuzz name)
   else()
     target_sources(fuzz_${name} PRIVATE fuzz/replay.cpp)
     add_test(NAME fuzz_${name} COMMAND fuzz_${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
-    set_tests_properties(fuzz_${name} PROPERTIES LABELS unit TIMEOUT 120 ENVIRONMENT "${PSRING_TEST_ENVIRONMENT}")
+    set_tests_properties(fuzz_${name} PROPERTIES LABELS unit ENVIRONMENT "${PSRING_TEST_ENVIRONMENT}")
   endif()
 endfunction()
 

@@ -9,5 +9,5 @@ if(NOT PSRING_SANITIZE STREQUAL "thread")
   endif()
   add_test(NAME install_test COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/install/install_test.sh ${PROJECT_SOURCE_DIR}
            ${PROJECT_BINARY_DIR} ${CMAKE_BUILD_TYPE} ${CMAKE_CXX_COMPILER} "${flags}")
-  set_tests_properties(install_test PROPERTIES LABELS process TIMEOUT 600)
+  set_tests_properties(install_test PROPERTIES LABELS process)
 endif()

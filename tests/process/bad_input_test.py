@@ -7,7 +7,7 @@ import socket
 import struct
 import unittest
 
-from support import TINY, ProgramTest
+from support import LIMIT, TINY, ProgramTest
 
 USAGE, DATA, LOST, UNAUTHORISED = 2, 3, 4, 5
 
@@ -363,7 +363,7 @@ class Connections(ProgramTest):
         common = ["--rdzv-endpoint", "127.0.0.1:1", "--key", "job.key", "--join-timeout", "0.5"]
         for program in (["psring-worker"], ["psring-server"], ["psring", "agent"]):
             with self.subTest(program):
-                self.assert_refused(self.run_program(*program, *common, limit=10), LOST, "127.0.0.1:1", "0.5 s")
+                self.assert_refused(self.run_program(*program, *common, limit=LIMIT / 10), LOST, "127.0.0.1:1", "0.5 s")
         for endpoint in ("banana", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:99999", "nobody.invalid:80"):
             common[1] = endpoint
             for program in (["psring-worker"], ["psring", "agent"]):
@@ -372,7 +372,7 @@ class Connections(ProgramTest):
 
     def test_nobody_comes(self):
         process, _ = self.coordinator("--join-timeout", "0.5")
-        self.assert_refused(self.finish(process, 10), LOST, "0.5 s (--join-timeout)", "1 worker and 1 server")
+        self.assert_refused(self.finish(process, LIMIT / 10), LOST, "0.5 s (--join-timeout)", "1 worker and 1 server")
 
     def test_bind(self):
         process, endpoint = self.coordinator()
