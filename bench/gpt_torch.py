@@ -4,11 +4,13 @@
     bench/gpt_torch.py [--compile] [--parameters f32|bf16] [--layers 12 --dim 768 --heads 12 --context 1024
                         --vocab 50304] [--batch 32] [--steps 20] [--warm-up 5]
 
-`--parameters f32`: autocast, the usual way; bf16: all in bf16, which is faster and learns less well.
+`--parameters f32`: autocast, the usual way; bf16: all in bf16, which is faster and learns less well. `attention` is the
+backend that scaled_dot_product_attention chose.
 """
 
 import argparse
 import json
+import re
 import statistics
 import time
 
@@ -57,6 +59,18 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
+def attention_of(step):
+    """Which of its attentions PyTorch chose, as its operators are named; from one step that is not timed."""
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            step()
+        names = [event.key for event in profile.key_averages()]
+    except Exception as error:  # what is timed does not depend on it
+        return f"unknown ({type(error).__name__})"
+    found = sorted({match[1] for name in names if (match := re.search(r"_scaled_dot_product_(\w+?)_attention", name))})
+    return " ".join(found) or "math"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("layers", 12), ("dim", 768), ("heads", 12), ("context", 1024), ("vocab", 50304),
@@ -77,16 +91,20 @@ def main():
     ids = torch.randint(options.vocab, shape, device="cuda")
     targets = torch.randint(options.vocab, shape, device="cuda")
 
-    times = []
-    for step in range(options.warm_up + options.steps):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
+    def train():
         with torch.autocast("cuda", torch.bfloat16, enabled=options.parameters == "f32"):
             loss = run(ids, targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
+        return loss
+
+    times = []
+    for step in range(options.warm_up + options.steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        loss = train()
         if step >= options.warm_up:
             times.append(time.perf_counter() - start)
     median = statistics.median(times)
@@ -97,6 +115,8 @@ def main():
         "spread": round((max(times) - min(times)) / median, 3),
         "tokens_per_s": round(options.batch * options.context / median),
         "loss": round(loss.item(), 4),
+        "attention": attention_of(train),
+        "cuda": torch.version.cuda,
         "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
     }))
 

@@ -79,3 +79,9 @@ if(PSRING_CUDA_FOUND)
   psring_process_test(without_cuda_test SCRIPT device_command_test LABELS process)
   set_property(TEST without_cuda_test APPEND PROPERTY ENVIRONMENT "PSRING_BIN=${without};PSRING_WITHOUT_CUDA=${without}/psring")
 endif()
+
+# What drives all of it on a GPU machine; the build that it packs is this one.
+psring_process_test(gpu_check_test LABELS process)
+if(PSRING_CUDA_FOUND)
+  set_property(TEST gpu_check_test APPEND PROPERTY ENVIRONMENT "PSRING_CUDA_BUILD=${PROJECT_BINARY_DIR}")
+endif()
