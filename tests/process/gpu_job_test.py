@@ -22,6 +22,21 @@ GPT = [*(SMALL if PLAYED else ["--model", "gpt:layers=2,dim=64,heads=1,context=6
        "--global-batch", 8, "--optimizer", "adamw", "--lr", 0.001, "--seed", 5, "--steps", STEPS]
 ON_DEVICE = ["--device", "cuda", "--share-gpu"]
 
+# How far losses of one job may be apart whose sums of f32 run in different orders: on n workers a product has fewer
+# rows, so cuBLASLt may choose another kernel, and gradients are added up by rank.
+# - A sum of K terms is off by about sqrt(K) roundings of 2^-24; with K at most 256 (4 x dim), 1e-6 of its size. The
+#   loss comes after 4 products a layer and the head's, 9 in all, whose errors at worst add up: 9e-6. It is the loss's
+#   own, so it does not grow with steps.
+# - Gradients are off by as much, 1e-6, and so is each of AdamW's updates of lr a step, in a direction that at worst
+#   adds up: the loss changes by lr x sum |g| x 1e-6. These jobs lose less than 0.1 a step, which is lr x sum |g| as
+#   far as AdamW's updates go downhill, and the loss is above 1: 1e-7 a step.
+# The same jobs on two processors with different kernels (AVX-512, SSE4.1), 1, 2 and 4 workers, are 1e-7 apart after 50
+# steps, since errors do not all add up. A GPU's exponentials and tanh are other functions than the host's, some
+# roundings off where a sum is sqrt(K): ten times as far is allowed there.
+OWN_SUM = 9e-6
+A_STEP = 1e-7
+OTHER_FUNCTIONS = 10
+
 
 class GpuJobs(ProgramTest):
     def setUp(self):
@@ -44,17 +59,17 @@ class GpuJobs(ProgramTest):
         self.assertEqual(len(sums), job[job.index("--steps") + 1], name)
         return [total / samples for _, (total, samples) in sorted(sums.items())]
 
-    def assert_alike(self, losses, expected, tolerance):
+    def assert_alike(self, losses, expected, factor=1):
         apart = [abs(got - wanted) / wanted for got, wanted in zip(losses, expected, strict=True)]
-        beyond = [step for step, by in enumerate(apart) if not by < tolerance]
+        beyond = [step for step, by in enumerate(apart) if not by < factor * (OWN_SUM + step * A_STEP)]
         if beyond:
             most = max(beyond, key=lambda step: apart[step])
-            self.fail(f"{tolerance:g} apart or more in {len(beyond)} of {len(apart)} steps: first {apart[beyond[0]]:.2e} "
-                      f"in step {beyond[0]}, most {apart[most]:.2e} in step {most}")
+            self.fail(f"{factor} x ({OWN_SUM:g} + {A_STEP:g} a step) apart or more in {len(beyond)} of {len(apart)} steps: "
+                      f"first {apart[beyond[0]]:.2e} in step {beyond[0]}, most {apart[most]:.2e} in step {most}")
 
     def test_all_ways_learn_alike(self):
         alone = self.losses("alone", "--strategy", "single", "--device", "cuda")
-        self.assert_alike(alone, self.losses("host", "--strategy", "single"), 1e-3)
+        self.assert_alike(alone, self.losses("host", "--strategy", "single"), OTHER_FUNCTIONS)
         self.assertEqual(alone, self.losses("again", "--strategy", "single", "--device", "cuda"), "the same bits")
         one_by_one = self.losses("one by one", "--strategy", "single", "--device", "cuda", "--cuda-graphs", "off")
         self.assertEqual(alone, one_by_one, "the same bits without graphs")
@@ -64,7 +79,7 @@ class GpuJobs(ProgramTest):
                 with self.subTest(strategy=strategy, workers=workers):
                     name = f"{strategy}-{workers}"
                     losses = self.losses(name, "--strategy", strategy, "--workers", workers, *ON_DEVICE)
-                    self.assert_alike(losses, alone, 1e-5)
+                    self.assert_alike(losses, alone)
 
     def test_servers_on_a_gpu(self):
         on_host = self.losses("host", "--strategy", "ps", "--workers", 2, "--servers", 2, *ON_DEVICE)
@@ -118,7 +133,7 @@ class GpuJobs(ProgramTest):
                 result = self.train(*GPT[:-1], 100000, "--strategy", strategy, "--workers", 2, *ON_DEVICE,
                                     "--fault", "kill:worker:1@step=5", "--heartbeat-timeout", 3)
                 self.assert_refused(result, 4, "worker 1")
-                self.assertLess(result.seconds, 20)
+                self.assertLess(result.seconds, 20 if PLAYED else 60)  # of it, the contexts of a GPU and NCCL
 
     def test_errors_of_kernels_are_told_with_a_trace_too(self):
         for trace in ("off", "on"):
