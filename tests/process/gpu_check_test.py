@@ -14,7 +14,7 @@ import tarfile
 import time
 import unittest
 
-from support import LIMIT, ProgramTest, Result, arguments_of, until
+from support import LIMIT, ProgramTest, Result, until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts" / "gpu-check"
@@ -237,7 +237,7 @@ class GpuCheck(ProgramTest):
                     until(lambda: not self.hanging(), "what it started has ended")
 
     def hanging(self):
-        return [pid for pid in self.processes() if arguments_of(pid)[:1] == ["sleep"]]
+        return [arguments for arguments in self.processes().values() if arguments[0] == "sleep"]
 
 
 if __name__ == "__main__":
