@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include <psring/common/base/error.h>
@@ -54,13 +55,16 @@ class Sum final : public Aggregator {
   std::optional<float> sum_times(std::size_t /*inputs*/) const override { return 1.0F; }
 };
 
+/// Ascending, and NaN last: with `<` alone the order of values among which there is a NaN is undefined.
+bool comes_before(float a, float b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
+
 /// The mean of what is left when `trim` values are cut off at both ends of the sorted workers' values.
 void trimmed(std::span<const float* const> inputs, std::size_t trim, std::span<float> out) {
   std::vector<float> values(inputs.size());
   const std::size_t left = inputs.size() - 2 * trim;
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (std::size_t k = 0; k < inputs.size(); ++k) values[k] = inputs[k][i];
-    std::sort(values.begin(), values.end());
+    std::sort(values.begin(), values.end(), comes_before);
     float sum = values[trim];
     for (std::size_t k = 1; k < left; ++k) sum += values[trim + k];
     out[i] = sum / static_cast<float>(left);

@@ -32,10 +32,11 @@ std::unique_ptr<Aggregator> make_mean_of(std::size_t workers);
 /// The sum in worker order, without 1/n.
 std::unique_ptr<Aggregator> make_sum(const Spec& spec);
 /// The median of the workers' values; of an even count, the mean of the two in the middle. Resists up to
-/// (n-1)/2 workers that send anything (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018).
+/// (n-1)/2 workers that send anything (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018), infinities and
+/// NaN too: a NaN is ordered after +infinity, as the largest value.
 std::unique_ptr<Aggregator> make_median(const Spec& spec);
-/// `trimmed-mean:k=1`: the mean without the k largest and k smallest values (same paper).
-/// Throws usage, in `aggregate`, where 2k is not below the number of workers.
+/// `trimmed-mean:k=1`: the mean without the k largest and k smallest values (same paper); NaN is ordered as by the
+/// median, so up to k workers may send it. Throws usage, in `aggregate`, where 2k is not below the number of workers.
 std::unique_ptr<Aggregator> make_trimmed_mean(const Spec& spec);
 
 /// Calls add(name, help, factory) for each rule above: `mean`, `sum`, `median`, `trimmed-mean`.

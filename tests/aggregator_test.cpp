@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <catch2/catch.hpp>
@@ -98,6 +100,24 @@ TEST_CASE("the robust rules are not moved by workers who send anything") {
   for (float& value : inputs[3]) value = -1e30F;
   for (const char* rule : {"median", "trimmed-mean:k=2"})
     for (const float value : aggregate(*make(rule), inputs)) CHECK(std::abs(value) < 10);
+}
+
+TEST_CASE("the robust rules take NaN for the largest value, wherever it stands") {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> values{5, 4, kNaN, 1, 2, -kNaN, 3};
+  std::vector<std::size_t> order{0, 1, 2, 3, 4, 5, 6};
+  do {
+    Inputs inputs;
+    for (const std::size_t i : order) inputs.push_back({values[i]});
+    REQUIRE(aggregate(*make("median"), inputs) == std::vector<float>{4});            // of 1 2 3 4 5 and two NaN
+    REQUIRE(aggregate(*make("trimmed-mean:k=2"), inputs) == std::vector<float>{4});  // of 3 4 5
+  } while (std::next_permutation(order.begin(), order.end()));
+  CHECK(aggregate(*make("median"), {{5}, {4}, {kNaN}, {1}, {2}}) == std::vector<float>{4});
+  CHECK(aggregate(*make("median"), {{kNaN}, {kInfinity}, {1}, {-kInfinity}, {2}}) == std::vector<float>{2});
+  // More than a rule resists.
+  CHECK(std::isnan(aggregate(*make("trimmed-mean"), {{kNaN}, {kNaN}, {1}, {2}})[0]));
+  CHECK(std::isnan(aggregate(*make("median"), {{kNaN}, {kNaN}, {1}})[0]));
 }
 
 TEST_CASE("aggregation in slices has the bits of the whole") {
