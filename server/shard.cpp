@@ -227,7 +227,7 @@ std::size_t Shard::bytes_for(const Layout& layout) const {
   if (options_.optimizer == nullptr) return gradient * trained + book_bytes(layout);
   const std::size_t bytes = parameter + (options_.optimizer->slots() + (keeps_master(layout) ? 1 : 0)) * sizeof(float) +
                             (keeps_mean(layout) ? gradient : 0) +
-                            (options_.consistency.each_push_updates ? options_.workers * parameter : 0);
+                            (options_.consistency.exact() ? 0 : options_.workers * parameter);
   return bytes * trained + parameter * (layout.elements() / layout.owners) + book_bytes(layout);
 }
 
@@ -285,7 +285,7 @@ void Shard::take_layout(net::LayoutMessage layout) {
         state_[s] = Buffer(trained * sizeof(float), Category::optimizer, ledger_);
       if (keeps_mean(layout_.layout)) mean_ = Buffer(gradient_bytes, Category::gradients, ledger_);
     }
-    if (options_.consistency.each_push_updates) given_.resize(options_.workers);
+    if (!options_.consistency.exact()) given_.resize(options_.workers);
     if (options_.remedy.keeps_given())
       for (Buffer& kept : given_) kept = Buffer(trained * parameter, Category::optimizer, ledger_);
   } else {
@@ -835,9 +835,12 @@ void Shard::answer_waiters(Slot& slot, std::vector<net::Outgoing>& replies) {
       Slot::Progress& progress = slot.workers[waiter.peer.rank];
       progress.given = slot.version;
       tell(progress.last, reply.header);
-      if (Buffer& kept = given_[waiter.peer.rank]; kept.size_bytes() == 0 && waiter.space.empty())
+    }
+    if (!given_.empty() && trained(slot)) {
+      Buffer& kept = given_[waiter.peer.rank];
+      if (kept.size_bytes() == 0 && waiter.space.empty())
         kept = Buffer(parameters_[1].size_bytes(), Category::communication, ledger_);
-      if (given_[waiter.peer.rank].size_bytes() > 0) copy(current, given(slot, waiter.peer.rank));
+      if (kept.size_bytes() > 0) copy(current, given(slot, waiter.peer.rank));
       if (waiter.space.empty()) reply.payload = given(slot, waiter.peer.rank).bytes();
     }
     replies.push_back(std::move(reply));

@@ -226,9 +226,9 @@ class Shard {
   std::unique_ptr<DeviceUpdates> device_;  ///< has master_, state_ and mean_, where there is one
   Buffer master_;                          ///< of parameters narrower than f32
   Buffer state_[optim::Optimizer::kMaxSlots];
-  /// Where each push is an update, by worker: the values that it was given last, of trained units. For a remedy that
-  /// asks for them, and for answers that leave late: a version's memory is written again two updates later, and who
-  /// asks again has what it was sent. Empty of a worker for whom neither is the case.
+  /// Where updates do not wait for all workers, by worker: the values that it was given last, of trained units. For a
+  /// remedy that asks for them, and for answers that leave late: a version's memory is written again two updates later,
+  /// and who asks again has what it was sent. Empty of a worker for whom neither is the case.
   std::vector<Buffer> given_;
   std::vector<bool> left_;         ///< by worker
   std::optional<std::size_t> of_;  ///< whose gradient the update under way takes, where it takes one

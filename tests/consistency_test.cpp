@@ -200,6 +200,20 @@ TEST_CASE("backup workers: an update takes the first gradients, and drops those 
   CHECK(cluster.shard(0).staleness()[0].updates == 2);
 }
 
+TEST_CASE("backup workers: an answer that leaves late is still of the version that it names") {
+  OpenCluster cluster({.workers = 3, .backups = 1});
+  CHECK(cluster.send(0, push_pull(2, 0, gradient(2))).empty());
+  const auto replies = cluster.send(0, push_pull(0, 0, gradient(1)));
+  REQUIRE(replies.size() == 2);
+  for (const Reply& reply : replies) CHECK(reply.header.version == 1);
+  // Worker 2 does not read what it was sent; the others go on without it.
+  for (std::uint64_t s = 1; s < 6; ++s)
+    for (std::uint32_t worker : {0, 1}) cluster.send(0, push_frame(worker, kPiece, s, gradient(20 * s + worker)));
+  CHECK(cluster.shard(0).version() == 6);
+  for (const Reply& reply : replies)
+    CHECK(std::memcmp(reply.stood_at, reply.payload.data(), reply.payload.size()) == 0);
+}
+
 namespace {
 
 JobOptions small_job(const std::string& strategy, const std::string& consistency, std::size_t workers) {
