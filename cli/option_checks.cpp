@@ -3,6 +3,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/data_links.h>
 #include <psring/optim/compression.h>
+#include <psring/optim/job_optimizer.h>
 
 namespace psring::cli {
 namespace {
@@ -26,6 +27,12 @@ void check_nccl(const JobOptions& job) {
          job.strategy);
 }
 
+/// What asks for it.
+std::string flag_of_scaling(const JobOptions& job) {
+  if (job.loss_scale != "auto") return "--loss-scale " + job.loss_scale;
+  return job.precision == "f16" ? "--precision f16" : "--comm-dtype " + job.comm_dtype;
+}
+
 }  // namespace
 
 void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind) {
@@ -43,8 +50,22 @@ void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind)
   refuse(kind.at_owner && job.clip_norm > 0, "--clip-norm with --strategy " + job.strategy,
          "a worker has to have its whole gradient to clip it");
   refuse(job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint is of one step of all");
-  refuse(job.loss_scale == "dynamic" || (job.loss_scale == "auto" && job.precision == "f16"),
-         job.precision == "f16" ? "--precision f16" : "--loss-scale dynamic", "workers share one scale");
+  refuse(optim::loss_scaler(job).active(), flag_of_scaling(job), "a step that is skipped is one of all workers");
+}
+
+/// A worker that is late goes on where the servers are: what they did in the updates between, it does not hear.
+void check_backup_workers(const JobOptions& job) {
+  if (job.backup_workers == 0) return;
+  const std::string flag = fmt::format("--backup-workers {}", job.backup_workers);
+  if (job.backup_workers >= job.workers) fail(ErrorKind::usage, "{}: of {} workers", flag, job.workers);
+  const auto refuse = [&](bool given, const std::string& other, const char* why) {
+    if (given) fail(ErrorKind::usage, "{} with {}: {}", flag, other, why);
+  };
+  refuse(job.local_reduce, "--local-reduce", "one worker pushes for all of a host");
+  refuse(job.optimizer_on == "worker", "--optimizer-on worker",
+         "a late worker would miss updates, which servers do not keep: --optimizer-on server");
+  refuse(optim::loss_scaler(job).active(), flag_of_scaling(job),
+         "a late worker would not hear which steps were skipped: --precision bf16, or --loss-scale off");
 }
 
 void check_compression(const JobOptions& job) {

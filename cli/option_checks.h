@@ -14,6 +14,9 @@ namespace psring::cli {
 /// where they are made.
 void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind);
 
+/// --backup-workers: a late worker has to be able to go on with what the servers have.
+void check_backup_workers(const JobOptions& job);
+
 /// --compress: gradients are f32, and what each worker keeps of them is saved at the step of all.
 void check_compression(const JobOptions& job);
 

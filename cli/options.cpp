@@ -527,10 +527,7 @@ JobOptions resolve(const JobFlags& flags, const std::string& strategy, const wor
   if (job.local_reduce && job.aggregate != "mean" && job.aggregate != "sum")
     fail(ErrorKind::usage, "--local-reduce: servers get sums; --aggregate: expected mean or sum, got '{}'",
          job.aggregate);
-  if (job.backup_workers >= job.workers)
-    fail(ErrorKind::usage, "--backup-workers {}: of {} workers", job.backup_workers, job.workers);
-  if (job.backup_workers > 0 && job.local_reduce)
-    fail(ErrorKind::usage, "--backup-workers: with --local-reduce one worker pushes for all of a host");
+  check_backup_workers(job);
   job.cuda_graphs = parse_switch("--cuda-graphs", flags.cuda_graphs, "on or off");
   job.error_feedback = parse_switch("--error-feedback", flags.error_feedback, "on or off");
   fit(job, "--compress", &JobOptions::compress, kind.compresses, "sends no gradients that it could compress");

@@ -53,12 +53,17 @@ class Flags(ProgramTest):
         self.refuse(["--remedy", "scale-lr"], "--remedy scale-lr", "no stale gradients")
         self.refuse([*asp, "--optimizer", "lamb"], "--optimizer lamb", "--consistency bsp")
         for flag in (["--optimizer-on", "worker"], ["--aggregate", "median"], ["--local-reduce"],
-                     ["--backup-workers", "1"], ["--checkpoint-every", "1"], ["--precision", "f16"]):
+                     ["--backup-workers", "1"], ["--checkpoint-every", "1"], ["--precision", "f16"],
+                     ["--comm-dtype", "f16"], ["--loss-scale", "1024"]):
             self.refuse([*asp, *flag], flag[0], "--consistency asp")
         for flag in (["--accumulate", "2"], ["--clip-norm", "1"]):
             self.refuse(["--strategy", "ps-zero2", "--consistency", "asp", *flag], flag[0], "--consistency asp")
         self.refuse(["--backup-workers", "2"], "--backup-workers 2", "2 workers")
         self.refuse(["--strategy", "ddp", "--backup-workers", "1"], "--backup-workers 1", "no servers")
+        for flags, why in ((["--local-reduce"], "all of a host"), (["--optimizer-on", "worker"], "miss updates"),
+                           (["--precision", "f16"], "skipped"), (["--comm-dtype", "f16"], "skipped"),
+                           (["--loss-scale", "dynamic"], "skipped"), (["--loss-scale", "64"], "skipped")):
+            self.refuse(["--backup-workers", "1", *flags], "--backup-workers 1", " ".join(flags), why)
 
     def test_compression(self):
         self.refuse(["--compress", "int4"], "--compress", "int8", "'int4'")
@@ -300,6 +305,18 @@ class NotFinite(ProgramTest):
             with self.subTest(strategy):
                 result = self.train(*TINY, "--steps", 50, "--lr", "1e10", "--strategy", strategy)
                 self.assert_refused(result, DATA, "step ", "unit 'layers.", "not finite")
+
+    def test_a_model_that_is_not_finite_is_not_saved(self):
+        last = ["--steps", 1, "--lr", "1e39"]  # no later step would show it
+        for strategy in ("single", "ps", "ps-zero3", "ddp"):
+            with self.subTest(strategy):
+                result = self.train(*TINY, *last, "--strategy", strategy, "--out", f"last-{strategy}")
+                self.assert_refused(result, DATA, "after step 0, the last", "NaN or infinity", "not saved")
+                self.assertFalse((self.folder / f"last-{strategy}" / "model.safetensors").exists())
+
+    def test_a_run_that_skips_all_steps(self):
+        result = self.train(*TINY, "--steps", 150, "--precision", "f16", "--loss-scale", "16777216")
+        self.assert_refused(result, DATA, "step 100", "of the last 100 steps were skipped")
 
 
 class Connections(ProgramTest):
