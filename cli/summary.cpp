@@ -304,7 +304,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     rows += report.at("test").at("rows").get<double>();
     if (const Json& test = report.at("test"); test.contains("correct"))
       correct = correct.value_or(0) + test.at("correct").get<double>();
-    test_loss += report.at("test").at("loss_sum").get<double>();
+    test_loss += number_of(report.at("test").at("loss_sum"));
     summary.processors[fmt::format("worker {}", rank)] = report.value("processor", "");
     roles[fmt::format("worker {}", rank)] = report;
     last = report;

@@ -116,6 +116,13 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
   std::vector<ShardFile> shards;
   for (const fs::path& file : shard_files(folder)) shards.emplace_back(file.string());
   find_places(folder, manifest, shards);
+  for (const ShardFile& shard : shards)
+    for (const Segment& segment : shard.segments())
+      if (!segment.finite)
+        fail(ErrorKind::data,
+             "step {}: {} of '{}' holds NaN or infinity: no checkpoint is made, and those before it stay; a lower --lr "
+             "or --clip-norm may help",
+             manifest.step, segment.array, segment.tensor);
   Json tensors = Json::array();
   for (const SavedTensor& tensor : manifest.tensors)
     tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"arrays", tensor.arrays}});

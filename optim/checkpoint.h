@@ -39,7 +39,7 @@ inline constexpr const char* kManifest = "manifest.json";
 inline constexpr const char* kShardSuffix = ".shard";
 
 /// Writes the manifest of the shards that lie in the folder. Throws data where together they do not have each element
-/// of each array of each tensor once, of this step; or cannot be read.
+/// of each array of each tensor once, of this step; cannot be read; or hold elements that are not finite.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// The identity of the run that saved a checkpoint; none if its manifest cannot be read or says none.

@@ -8,6 +8,7 @@
 #include <psring/common/base/json_number.h>
 #include <psring/common/net/frame.h>
 #include <psring/optim/checkpoint_shard.h>
+#include <psring/optim/norm.h>
 
 namespace psring::optim {
 namespace {
@@ -53,6 +54,7 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
       const Range held = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(part.range);
       if (held.empty()) continue;
       Json checksums = Json::array();
+      bool finite = true;
       for_each_block(held, [&](Range block) {
         const OnHost host(part.values.subspan(block.begin - part.range.begin, block.size()));
         const ConstElements values = host.values();
@@ -60,6 +62,7 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
         if (!widened.empty()) widen(values, widened);
         const std::span<const std::byte> bytes = widened.empty() ? values.bytes() : std::as_bytes(std::span(widened));
         checksums.push_back(net::crc32c(bytes));
+        finite = finite && all_finite(widened.empty() ? values.as<float>() : std::span<const float>(widened));
         out.write(bytes);
       });
       segments.push_back({{"tensor", tensor.spec.name},
@@ -69,6 +72,7 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
                           {"end", held.end - tensor.offset},
                           {"offset", offset},
                           {"crc32c", std::move(checksums)}});
+      if (!finite) segments.back()["finite"] = false;
       offset += held.size() * sizeof(float);
     }
   }
@@ -111,7 +115,8 @@ void ShardFile::read_index() {
                       .range = {whole_number_at<std::size_t>(entry, where, "begin"),
                                 whole_number_at<std::size_t>(entry, where, "end")},
                       .offset_bytes = whole_number_at<std::uint64_t>(entry, where, "offset"),
-                      .crc = whole_numbers_at<std::uint32_t>(entry, where, "crc32c")};
+                      .crc = whole_numbers_at<std::uint32_t>(entry, where, "crc32c"),
+                      .finite = entry.value("finite", true)};
       if (segment.range.empty() || segment.offset_bytes > data_bytes ||
           segment.range.size() > (data_bytes - segment.offset_bytes) / sizeof(float) ||
           segment.crc.size() != (segment.range.size() + kSegmentBlock - 1) / kSegmentBlock)
@@ -141,6 +146,8 @@ void ShardFile::read(const Segment& segment, Range range, std::span<float> out) 
     std::memcpy(out.data() + (wanted.begin - range.begin), values.data() + (wanted.begin - block.begin),
                 wanted.size() * sizeof(float));
   });
+  if (!all_finite(out))
+    fail(ErrorKind::data, "{}: {} of '{}' holds NaN or infinity", file_.path(), segment.array, segment.tensor);
 }
 
 }  // namespace psring::optim

@@ -40,12 +40,14 @@ struct Segment {
   Range range;
   std::uint64_t offset_bytes = 0;  ///< from the start of the file
   std::vector<std::uint32_t> crc;  ///< of each block of kSegmentBlock elements, the last one less
+  bool finite = true;              ///< none of its elements is NaN or infinite
 };
 
 inline constexpr std::size_t kSegmentBlock = std::size_t{256} << 10;
 
 /// A shard to read from. Opening reads and checks its index; elements are read on demand, and checked block by block.
-/// Errors are data errors that name the file. Safe for use from several threads.
+/// Errors are data errors that name the file; reading elements that are NaN or infinite is one. Safe for use from
+/// several threads.
 class ShardFile {
  public:
   explicit ShardFile(const std::string& path);

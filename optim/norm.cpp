@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 
 #include <psring/common/base/range.h>
 #include <psring/optim/norm.h>
@@ -34,6 +36,18 @@ double block_square_sum(std::span<const float> values) {
 void add_square_sum(std::span<const float> values, ExactSum& sum) {
   for (std::size_t begin = 0; begin < values.size(); begin += kCut)
     sum.add(block_square_sum(values.subspan(begin, std::min(kCut, values.size() - begin))));
+}
+
+bool all_finite(std::span<const float> values) {
+  constexpr std::uint32_t kExponent = 0x7f800000;
+  constexpr std::size_t kBlock = 4096;  // without a way out of the inner loop, which is then done in vectors
+  for (; !values.empty(); values = values.subspan(std::min(kBlock, values.size()))) {
+    bool all = true;
+    for (const float value : values.first(std::min(kBlock, values.size())))
+      all &= (std::bit_cast<std::uint32_t>(value) & kExponent) != kExponent;
+    if (!all) return false;
+  }
+  return true;
 }
 
 }  // namespace psring::optim

@@ -16,4 +16,7 @@ double block_square_sum(std::span<const float> values);
 /// NaN where an element is not finite.
 void add_square_sum(std::span<const float> values, ExactSum& sum);
 
+/// Is none of them NaN or infinite?
+bool all_finite(std::span<const float> values);
+
 }  // namespace psring::optim

@@ -8,6 +8,7 @@
 #include <psring/common/base/pieces.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/optim/job_optimizer.h>
+#include <psring/optim/norm.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/host_network.h>
@@ -181,6 +182,7 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
     compressor_.emplace(*codec_, job.error_feedback, setup.layout(), pushed_parts(setup), job.seed, s.rank, s.memory,
                         s.device);
   if (compressor_ && compressor_->feedback()) {
+    compressor_->follow([this] { return strategy_->loss_scaler(); }, setup.optimizer().loss_scaler.active());
     keepers_ = s.pushers;
     if (keepers_.empty())
       for (std::size_t rank = 0; rank < job.workers; ++rank) keepers_.push_back(rank);
@@ -344,15 +346,29 @@ std::vector<Training::Tensor> Training::tensors() const {
 }
 
 void Training::save(const std::filesystem::path& file) {
+  const std::vector<Tensor> all = tensors();
   std::optional<TensorWriter> writer;
   if (!file.empty()) {
     std::vector<TensorSpec> specs;
-    for (const Tensor& tensor : tensors()) specs.push_back(tensor.slot->spec);
+    for (const Tensor& tensor : all) specs.push_back(tensor.slot->spec);
     writer.emplace(file.string(), specs);
   }
+  std::optional<std::string> wrong;
+  auto next = all.begin();
   read([&](ConstElements values) {
-    if (writer) for_each_widened(values, [&](std::span<const float> part, Range) { writer->append(part); });
+    bool finite = true;
+    for_each_widened(values, [&](std::span<const float> part, Range) {
+      finite = finite && optim::all_finite(part);
+      if (writer) writer->append(part);
+    });
+    if (!finite && !wrong) wrong = next->slot->spec.name;
+    ++next;
   });
+  if (wrong)
+    fail(ErrorKind::data,
+         "after step {}, the last: '{}' holds NaN or infinity: the model is not saved; a lower --lr or --clip-norm may "
+         "help",
+         setup_.steps() - 1, *wrong);
   if (writer) writer->commit();
 }
 

@@ -97,7 +97,7 @@ class Training {
   /// What this worker can go on with after an error in `run`; nothing where others have some of it.
   std::optional<KeptState> keep() { return KeptState::of(*strategy_, setup_.layout()); }
   /// Writes the parameters, and the layers' buffers; a collective of all workers, each of which may name a file, or
-  /// "" for none. REQUIRES: run() has returned.
+  /// "" for none. Throws data, in all workers, if any of them are not finite. REQUIRES: run() has returned.
   void save(const std::filesystem::path& file);
   /// Hands out the same, tensor after tensor in the model's own order; a collective, too. REQUIRES: run() has returned.
   void read(const std::function<void(ConstElements)>& take);
