@@ -164,7 +164,8 @@ TEST_CASE("bytes of another size are refused") {
 TEST_CASE("what error feedback keeps on a device has the host's bits, and so has the mean of all workers") {
   const auto* const text = GENERATE("bf16", "int8", "sign", "top-k:ratio=0.05", "random-k:ratio=0.05");
   const bool feedback = GENERATE(true, false);
-  CAPTURE(text, feedback);
+  const bool scaled = GENERATE(true, false);
+  CAPTURE(text, feedback, scaled);
   // Padding between tensors, and at the end.
   const Layout layout = make_layout({{"u",
                                       {{{"a", {300}, {Init::Kind::normal, 1}}, 0},
@@ -179,6 +180,8 @@ TEST_CASE("what error feedback keeps on a device has the host's bits, and so has
   const auto codec = optim::make_device_codec(text, feedback, device(), ledger);
   worker::Compressor host(*host_codec, feedback, layout, parts, 1, 0, host_ledger);
   worker::Compressor there(*codec, feedback, layout, parts, 1, 0, ledger, &device());
+  optim::LossScaler scaler = scaled ? optim::LossScaler::dynamic() : optim::LossScaler();
+  for (worker::Compressor* each : {&host, &there}) each->follow([&scaler] { return scaler; }, scaled);
   for (const Category category : {Category::optimizer, Category::communication})
     CHECK(ledger.current_bytes(category) == host_ledger.current_bytes(category));
   for (std::uint32_t step = 0; step < 3; ++step) {
@@ -204,7 +207,9 @@ TEST_CASE("what error feedback keeps on a device has the host's bits, and so has
     std::vector<float> mean(size);
     copy(ConstElements(mean_there), mean);
     CHECK(mean == gradient);
+    if (scaled) scaler.finished(step != 1);  // which is skipped
     if (!feedback) continue;
+    for (worker::Compressor* each : {&host, &there}) each->settle();
     std::vector<float> kept(size);
     copy(ConstElements(there.residual(0)), kept);
     CHECK(std::ranges::equal(kept, host.residual(0).as<float>()));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
 }
 
 constexpr const char* kWorkers = "workers";
+constexpr const char* kResidualScale = "residual_scale";
 
 std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup, std::span<const std::size_t> keepers = {}) {
   std::vector<optim::SavedTensor> tensors;
@@ -86,6 +88,11 @@ void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, s
   const auto now = static_cast<double>(setup.job().workers);
   const bool own = std::ranges::equal(kept, keepers) && workers->second == now;
   const auto part = static_cast<float>(now / (workers->second * static_cast<double>(keepers.size())));
+  if (const auto scale = scalars.find(kResidualScale); scale != scalars.end()) {
+    if (!(scale->second > 0 && std::isfinite(scale->second)))
+      fail(ErrorKind::data, "{}: {} is {:g}", saved.folder().string(), kResidualScale, scale->second);
+    compressor.loaded(static_cast<float>(scale->second));
+  }
   std::vector<float> values;
   for (const UnitId unit : setup.layout().trained()) {
     const Elements out = compressor.residual(unit);
@@ -142,7 +149,10 @@ void Checkpoints::take_folder() {
 
 optim::Manifest Checkpoints::manifest(std::uint64_t step) const {
   std::map<std::string, double> scalars = strategy_.loss_scaler().state();
-  if (!keepers_.empty()) scalars[kWorkers] = static_cast<double>(setup_.job().workers);
+  if (!keepers_.empty()) {
+    scalars[kWorkers] = static_cast<double>(setup_.job().workers);
+    scalars[kResidualScale] = strategy_.loss_scaler().scale();
+  }
   return {.run = setup_.job().run_id,
           .step = step,
           .facts = facts_of(setup_),
@@ -154,11 +164,13 @@ void Checkpoints::save(std::uint64_t step) {
   std::vector<optim::StatePart> parts = strategy_.state().value();
   if (rank_ == 0 && !buffers_.empty())
     parts.push_back({&setup_.buffers(), {0, buffers_.size()}, optim::kValues, buffers_});
-  if (std::ranges::count(keepers_, rank_) > 0)
+  if (std::ranges::count(keepers_, rank_) > 0) {
+    compressor_->settle();
     for (const UnitId unit : setup_.layout().trained()) {
       const Elements values = compressor_->residual(unit);
       parts.push_back({&setup_.layout().units[unit], {0, values.size()}, optim::residual_array(rank_), values});
     }
+  }
   if (!parts.empty())
     optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts);
   strategy_.wait_saved(step);

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/worker/compressor.h>
@@ -31,11 +33,13 @@ Compressor::Compressor(const optim::Codec& codec, bool feedback, const Layout& l
       layout_(layout),
       seed_(seed),
       rank_(rank),
-      residual_(
-          make_buffer(feedback ? layout.trained_elements() * sizeof(float) : 0, Category::optimizer, ledger, device)),
+      ledger_(ledger),
+      device_(device),
       encoded_(make_buffer(bytes_of(codec, parts), Category::communication, ledger, device)),
       read_(make_buffer(most_elements(parts) * sizeof(float), Category::communication, ledger, device)),
       places_(layout.units.size()) {
+  if (feedback)
+    residual_[0] = make_buffer(layout.trained_elements() * sizeof(float), Category::optimizer, ledger, device);
   std::size_t elements = 0;
   for (const UnitLayout& unit : layout.units) {
     residual_offsets_.push_back(elements);
@@ -46,6 +50,31 @@ Compressor::Compressor(const optim::Codec& codec, bool feedback, const Layout& l
     places_[part.unit].push_back({part.range, offset});
     offset += codec.bytes(part.range.size());
   }
+}
+
+void Compressor::follow(std::function<optim::LossScaler()> scaler, bool skips) {
+  scaler_ = std::move(scaler);
+  if (!feedback() || !skips) return;
+  residual_[1] = make_buffer(residual_[0].size_bytes(), Category::optimizer, ledger_, device_);
+  if (device_ != nullptr) applier_ = optim::make_device_applier(*device_);
+}
+
+void Compressor::settle() {
+  if (!feedback() || !scaler_) return;
+  const optim::LossScaler scaler = scaler_();
+  const bool ended = std::exchange(under_way_, false);
+  if (ended && skips() && scaler.skipped() == steps_skipped_ && pending_is_finite()) settled_ = pending();
+  steps_skipped_ = scaler.skipped();
+  const float before = std::exchange(loss_scale_, scaler.scale());
+  // Both are powers of two: the quotient is exact.
+  if (before != 0 && before != loss_scale_) multiply(residual_[settled_].elements(DType::f32), loss_scale_ / before);
+}
+
+bool Compressor::pending_is_finite() {
+  optim::ExactSum sum;
+  const ConstElements values = residual_[pending()].elements(DType::f32);
+  optim::add_square_sums(std::span(&values, 1), sum, applier_.get());
+  return std::isfinite(sum.value());
 }
 
 const Compressor::Place& Compressor::find(std::size_t unit, std::size_t begin) const {
@@ -63,7 +92,11 @@ ConstElements Compressor::encode(std::size_t unit, Range range, std::uint64_t st
     codec_.encode(gradient, id, out);
     return out;
   }
-  const Elements kept = residual(unit).part(range);
+  if (!under_way_ || step != step_) settle();
+  under_way_ = true;
+  step_ = step;
+  const Elements kept = residual(unit, pending()).part(range);
+  if (skips() && micro == 0) copy(residual(unit).part(range), kept);
   add(kept, gradient);
   codec_.encode(kept, id, out);
   codec_.decode(out, id, read(range));
@@ -90,9 +123,9 @@ void Compressor::mean(std::size_t unit, Range range, std::uint64_t step, std::si
   multiply(out, 1.0F / static_cast<float>(all.size()));
 }
 
-Elements Compressor::residual(std::size_t unit) {
+Elements Compressor::residual(std::size_t unit, std::size_t which) {
   check(feedback() && layout_.units[unit].trained, "nothing is kept of unit {}", unit);
-  return residual_.elements(DType::f32).subspan(residual_offsets_[unit], layout_.units[unit].elements);
+  return residual_[which].elements(DType::f32).subspan(residual_offsets_[unit], layout_.units[unit].elements);
 }
 
 }  // namespace psring::worker

@@ -92,8 +92,10 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
   }
   load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
+  const optim::LossScaler scaler = parts_.strategy.loss_scaler();
+  skips_.look(step.index, scaler);
   // Known at once, it is looked at before gradients leave; of a device it is not waited for.
-  const std::optional<LossResult> known = parts_.network.loss(scale * parts_.strategy.loss_scaler().scale());
+  const std::optional<LossResult> known = parts_.network.loss(scale * scaler.scale());
   if (known && !std::isfinite(known->loss_sum)) fail_not_finite(step);
   backward(micro);
   if (known) return *known;

@@ -14,6 +14,7 @@
 #include <psring/worker/model/network.h>
 #include <psring/worker/pace.h>
 #include <psring/worker/scatter.h>
+#include <psring/worker/skip_watch.h>
 #include <psring/worker/strategy/strategy.h>
 
 namespace psring::worker {
@@ -91,7 +92,7 @@ class Trainer {
 
   /// Trains, evaluates, and leaves the parameters current. Where a failure ended the job's processes between two steps
   /// (Strategy::first), what comes between them comes again. Throws data, naming the step and the unit,
-  /// where the loss is not finite.
+  /// where the loss is not finite; and where nearly all of many steps were skipped (SkipWatch).
   void run();
 
  private:
@@ -119,6 +120,7 @@ class Trainer {
   const TrainPlan plan_;
   const TrainParts parts_;
   Binding binding_;
+  SkipWatch skips_;
 };
 
 }  // namespace psring::worker

@@ -1,5 +1,6 @@
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/compressor.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/strategy/gradient_window.h>
 #include <psring/worker/strategy/memory_formula.h>
@@ -114,8 +115,14 @@ class PsZero3 final : public PushedGradients {
     training_ = false;
   }
 
+  /// Whether the last step was skipped is known once any of its values are here: a residual that is saved depends on
+  /// it.
   void quiesce() override {
     parameters_.drop_all();
+    if (context_.compressor != nullptr && context_.compressor->feedback() && context_.optimizer.loss_scaler.active()) {
+      parameters_.acquire(context_.layout.trained().front(), Pass::forward);
+      parameters_.drop_all();
+    }
     WithServers::quiesce();
   }
 

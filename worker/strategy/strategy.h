@@ -184,7 +184,7 @@ class Strategy {
   virtual bool shares_buffers() const { return false; }
 
   /// By what the loss of the step under way is multiplied before backward. Asked after its forward passes, and after
-  /// wait_saved; see optim::LossScaler.
+  /// quiesce if gradients are compressed with error feedback, else after wait_saved; see optim::LossScaler.
   virtual optim::LossScaler loss_scaler() { return {}; }
 
   /// What this process has of the state that a checkpoint keeps: all processes together have each element once, those

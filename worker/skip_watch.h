@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include <psring/optim/loss_scaler.h>
+
+namespace psring::worker {
+
+/// Ends a run that does not learn: one of whose last steps nearly all were skipped, as their gradients were not finite.
+/// A dynamic loss scale that begins too high is halved in a few steps (at most 48 lead from the largest to the least),
+/// and is given twice as many.
+class SkipWatch {
+ public:
+  static constexpr std::size_t kSteps = 100;
+  static constexpr std::uint64_t kMostSkipped = 95;
+
+  /// `step` begins, and `scaler` has heard of all before; any number of times a step. Throws data if more than
+  /// kMostSkipped of the last kSteps steps were skipped.
+  void look(std::uint64_t step, const optim::LossScaler& scaler);
+
+ private:
+  std::uint64_t next_ = 0;             ///< the first step that is not looked at yet
+  std::deque<std::uint64_t> skipped_;  ///< when each of the last steps began, the number of those skipped before
+};
+
+}  // namespace psring::worker
