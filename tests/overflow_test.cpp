@@ -182,9 +182,9 @@ Residuals residuals_of(const optim::Checkpoint& saved) {
 }
 
 /// The checkpoint says that losses are to be multiplied by 2^24, by which gradients in f16 overflow.
-void raise_loss_scale(const std::string& folder) {
+void raise_loss_scale(const std::string& folder, double scale = 0x1p24) {
   optim::Manifest manifest = optim::Checkpoint(folder).manifest();
-  manifest.scalars["loss_scale"] = 0x1p24;
+  manifest.scalars["loss_scale"] = scale;
   optim::write_manifest(folder, manifest);
 }
 
@@ -261,6 +261,30 @@ TEST_CASE("residuals follow the loss scale of the run that continues") {
     job.loss_scale = scale;
     job.resume = checkpoint_of(folder, 4);
     CHECK((run(job, way).workers[0].model == model));
+  }
+}
+
+TEST_CASE("a worker without samples in a step hears whether the step before was skipped") {
+  const auto model = [](const char* strategy, double scale) {
+    const Way way{strategy, 3, std::string(strategy).starts_with("ps") ? std::size_t{2} : 0};
+    JobOptions job = small_job(way, "none");
+    job.data = "synthetic:samples=61";  // of step 5 there is one
+    job.pad = "none";
+    job.accumulate = 1;
+    const TemporaryFolder folder;
+    job.checkpoint_every = 3;
+    job.checkpoint_dir = folder.path();
+    job.steps = 3;
+    run(job, way);
+    raise_loss_scale(checkpoint_of(folder, 3), scale);
+    job.resume = checkpoint_of(folder, 3);
+    job.steps = 18;
+    return run(job, way).workers[0].model;
+  };
+  const auto* const strategy = GENERATE("ps", "ps-zero2", "ps-zero3");
+  for (double scale = 0x1p16; scale <= 0x1p24; scale *= 2) {  // with one of them step 4 is the last that is skipped
+    CAPTURE(strategy, scale);
+    CHECK((model(strategy, scale) == model("ddp", scale)));
   }
 }
 

@@ -83,11 +83,11 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
 
 LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro) {
   if (samples.empty()) {
-    hooks_of_pass(micro, [] {});
+    hooks_of_pass(step, micro, [] {});
     return {};
   }
   if (parts_.pace.stands_in()) {
-    hooks_of_pass(micro, [this] { parts_.pace.pass([] {}); });
+    hooks_of_pass(step, micro, [this] { parts_.pace.pass([] {}); });
     return {.loss_sum = std::numeric_limits<double>::quiet_NaN(), .rows = samples.size(), .correct = 0};
   }
   load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples);
@@ -197,12 +197,13 @@ void Trainer::forward_without_samples() {
 }
 
 /// The same of both, and gradients of zero.
-void Trainer::hooks_of_pass(Micro micro, const std::function<void()>& in_place_of_layer) {
+void Trainer::hooks_of_pass(Step step, Micro micro, const std::function<void()>& in_place_of_layer) {
   for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
     acquire(layer, Pass::forward);
     in_place_of_layer();
     release(layer, Pass::forward);
   }
+  skips_.look(step.index, parts_.strategy.loss_scaler());
   for (std::size_t layer = parts_.flat.layers(); layer-- > parts_.flat.first_trained_layer();) {
     acquire(layer, Pass::backward);
     in_place_of_layer();

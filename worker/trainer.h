@@ -102,7 +102,7 @@ class Trainer {
   void between_steps(std::uint64_t step);
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
   void forward_without_samples();
-  void hooks_of_pass(Micro micro, const std::function<void()>& in_place_of_layer);
+  void hooks_of_pass(Step step, Micro micro, const std::function<void()>& in_place_of_layer);
   void forward_again(Range layers);
   void hand_over(std::size_t layer, Micro micro);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);

@@ -183,8 +183,9 @@ class Strategy {
   /// Does quiesce bring worker 0's Context::buffers to all? Else worker 0 alone evaluates a model that has any.
   virtual bool shares_buffers() const { return false; }
 
-  /// By what the loss of the step under way is multiplied before backward. Asked after its forward passes, and after
-  /// quiesce if gradients are compressed with error feedback, else after wait_saved; see optim::LossScaler.
+  /// By what the loss of the step under way is multiplied before backward. Asked in every step, after its first forward
+  /// pass; and before a checkpoint: after quiesce if error feedback keeps anything, else after wait_saved. See
+  /// optim::LossScaler.
   virtual optim::LossScaler loss_scaler() { return {}; }
 
   /// What this process has of the state that a checkpoint keeps: all processes together have each element once, those
