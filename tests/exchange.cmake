@@ -9,7 +9,7 @@ psring_test(shared_parameters_test LABELS exchange SOURCES support/in_process_jo
 psring_test(precision_test LABELS exchange SOURCES support/in_process_job.cpp support/job_shard.cpp LINKS psring::server psring::worker)
 psring_test(freeze_test LABELS exchange SOURCES support/in_process_job.cpp support/job_shard.cpp LINKS psring::server psring::worker)
 psring_test(resume_compressed_test LABELS exchange SOURCES support/in_process_job.cpp support/job_shard.cpp LINKS psring::server psring::worker)
-psring_test(overflow_test LABELS exchange SOURCES support/in_process_job.cpp support/job_shard.cpp LINKS psring::server psring::worker TIMEOUT 600)
+psring_test(overflow_test LABELS exchange SOURCES support/in_process_job.cpp support/job_shard.cpp LINKS psring::server psring::worker)
 psring_test(resume_test LABELS exchange SOURCES support/in_process_job.cpp support/job_shard.cpp LINKS psring::server psring::worker)
 psring_test(shard_save_test LABELS exchange SOURCES support/shard_cluster.cpp LINKS psring::server)
 psring_test(missing_gradients_test LABELS exchange SOURCES support/in_process_job.cpp support/job_shard.cpp
