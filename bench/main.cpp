@@ -14,6 +14,7 @@
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/base/standard_files.h>
 
 using namespace psring;
 
@@ -196,6 +197,7 @@ void add_train_rank(CLI::App& root, bench::TrainingRank& rank) {
 }
 
 int run(int argc, char** argv) {
+  open_standard_files();
   tune_allocator();
   CLI::App root("psring-bench: how fast psring is on this machine, beside what it is measured against");
   root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));

@@ -7,6 +7,7 @@
 
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 
 namespace psring::bench {
 namespace {
@@ -55,7 +56,7 @@ std::string short_bytes(std::size_t bytes) {
 void write_json_file(const std::string& file, const std::string& text) {
   std::ofstream out(file);
   out << text << "\n";
-  if (!out.flush()) fail(ErrorKind::data, "--json {}: cannot write", file);
+  flush(out, "--json " + file);
 }
 
 }  // namespace psring::bench

@@ -12,6 +12,7 @@
 #include <psring/bench/measure.h>
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/ring/tuning.h>
 
 namespace psring::bench {
@@ -97,7 +98,7 @@ void tune_all_reduce(const CollectivesOptions& options) {
                    [](const ring::Tuning::Row& a, const ring::Tuning::Row& b) { return a.ranks < b.ranks; });
   std::ofstream file(options.tune);
   file << tuning.to_json() << "\n";
-  if (!file.flush()) fail(ErrorKind::data, "--tune {}: cannot write", options.tune);
+  flush(file, "--tune " + options.tune);
 }
 
 }  // namespace psring::bench

@@ -9,6 +9,7 @@
 #include <psring/cli/parse.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 
 namespace psring {
 namespace {
@@ -45,6 +46,7 @@ App::App() {
 
 int App::run(int argc, char** argv) const noexcept {
   return guard([&] {
+    open_standard_files();
     tune_allocator();
     return run_command_line(*this, argc, argv);
   });

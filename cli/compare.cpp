@@ -13,6 +13,7 @@
 #include <psring/cli/compare_table.h>
 #include <psring/cli/comparison.h>
 #include <psring/cli/launch.h>
+#include <psring/cli/launch_checks.h>
 #include <psring/cli/other_load.h>
 #include <psring/common/base/error.h>
 
@@ -48,6 +49,7 @@ class Comparison {
       fail(ErrorKind::usage, "--checkpoint-dir: each run of a comparison has its own, in its run folder");
     for (Entry& entry : make_entries(flags_.job, flags_.strategies, *flags_.sweep, invocation_.app))
       rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_});
+    for (const Row& row : rows_) check_host(row.entry.job, 1, LaunchOptions().listen);
     out_ = make_run_folder(flags_.out, "compare");
     for (const Row& row : rows_)
       for (std::size_t r = 0; r < flags_.runs; ++r) check_no_run(folder_of(row, r));

@@ -8,6 +8,7 @@
 #include <psring/cli/compare_table.h>
 #include <psring/cli/text_table.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 
 namespace psring::cli {
 namespace {
@@ -17,7 +18,7 @@ using Json = nlohmann::ordered_json;
 void write_text(const std::filesystem::path& file, const std::string& text) {
   std::ofstream out(file);
   out << text;
-  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", file.string());
+  flush(out, file.string());
 }
 
 template <class T>
@@ -222,7 +223,7 @@ void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Ro
         out << csv_line(cells);
       }
     }
-  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", (folder / "compare.csv").string());
+  flush(out, (folder / "compare.csv").string());
 }
 
 }  // namespace psring::cli

@@ -15,6 +15,7 @@
 #include <psring/cli/options.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 
 namespace psring::cli {
 namespace {
@@ -61,7 +62,7 @@ class Report {
     const nlohmann::ordered_json all = {{"version", kVersion}, {"status", status()}, {"checks", checks_}};
     std::ofstream out(file);
     out << all.dump(2) << '\n';
-    if (!out.flush()) fail(ErrorKind::data, "--json {}: cannot write", file);
+    flush(out, "--json " + file);
   }
 
  private:
@@ -69,14 +70,6 @@ class Report {
   std::size_t failed_ = 0;
   std::size_t warned_ = 0;
 };
-
-Judgement judge(const Check& check, const Examination& examination) {
-  try {
-    return check.look(examination);
-  } catch (const std::exception& exception) {
-    return {.level = Level::fail, .figure = to_error(exception).what(), .cure = check.cure};
-  }
-}
 
 void check_flags(const DoctorFlags& flags) {
   check_count("--processes", flags.processes, kMostProcesses);

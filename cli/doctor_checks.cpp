@@ -341,17 +341,18 @@ constexpr const char* kLinux = "psring runs on Linux, with /proc and /sys mounte
 
 constexpr Check kChecks[] = {
     {"interfaces", check_interfaces, "ip link set lo up; ip addr"},
-    {"loopback port", check_loopback_port, "ip link set lo up; allow 127.0.0.1 in the packet filter"},
+    {"loopback port", check_loopback_port, "ip link set lo up; allow 127.0.0.1 in the packet filter",
+     AtLaunch::if_loopback},
     {"outward port", check_outward_port,
      "a route to the other host (ip route), and its address on an interface (ip addr)"},
     {"port range", check_port_range, kLinux},
     {"congestion control", check_congestion_control, kLinux},
     {"shared memory", shared_memory, "allow memfd_create and fcntl seals (seccomp), free memory; or --transport tcp"},
     {"huge pages", huge_pages, "see shared memory"},
-    {"memory size", memory_size, kLinux},
-    {"size limits", size_limits, kLinux},
-    {"open files", open_files, kLinux},
-    {"threads", tasks, kLinux},
+    {"memory size", memory_size, kLinux, AtLaunch::always},
+    {"size limits", size_limits, kLinux, AtLaunch::always},
+    {"open files", open_files, kLinux, AtLaunch::always},
+    {"threads", tasks, kLinux, AtLaunch::always},
     {"processors", processors, kLinux},
     {"vector units", vector_units, kLinux},
     {"matrix products", products, "another build of oneDNN (libdnnl)"},
@@ -375,5 +376,13 @@ timespec Examination::now_of(clockid_t clock) {
 }
 
 std::span<const Check> doctor_checks() { return kChecks; }
+
+Judgement judge(const Check& check, const Examination& examination) {
+  try {
+    return check.look(examination);
+  } catch (const std::exception& exception) {
+    return {.level = Level::fail, .figure = to_error(exception).what(), .cure = check.cure};
+  }
+}
 
 }  // namespace psring::cli

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -22,15 +23,22 @@ struct Examination {
   static timespec now_of(clockid_t clock);
 };
 
+/// Does a launch look at it as well?
+enum class AtLaunch : std::uint8_t { never, always, if_loopback };
+
 /// A named look at one thing of this host: it really reads or tries it. Where it throws, the thing is missing, and
 /// `cure` is what helps.
 struct Check {
   const char* name;
   Judgement (*look)(const Examination& examination);
   const char* cure;
+  AtLaunch at_launch = AtLaunch::never;
 };
 
 /// All of them, in the order in which they are shown; together some 1.5 s.
 std::span<const Check> doctor_checks();
+
+/// What a check finds; where it throws, that is what fails.
+Judgement judge(const Check& check, const Examination& examination);
 
 }  // namespace psring::cli

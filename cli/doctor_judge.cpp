@@ -36,12 +36,13 @@ std::uint64_t threads_of(std::size_t processes) { return 8 * (processes + 2); }
 /// A port at one end of a link of each two, and three where each listens.
 std::uint64_t ports_of(std::size_t processes) { return processes * (processes - 1) / 2 + 3 * processes; }
 
-constexpr double kLeastBytes = 32 * kMiB;   // of a process with a tiny model
-constexpr double kUsualBytes = 256 * kMiB;  // so that small models fit without a thought
-constexpr double kSlowLook = 1e-6;          // a step looks some hundred times
-constexpr double kSlowCopy = 4e9;           // a tenth of what two processors have
-constexpr double kSlowLoopback = 5e8;       // a quarter of what TCP had on the machine of docs/results.md
-constexpr double kSlowGpuCopies = 6e9;      // eight lanes of PCIe 3
+constexpr double kLeastBytes = 32 * kMiB;          // of a process with a tiny model
+constexpr double kUsualBytes = 256 * kMiB;         // so that small models fit without a thought
+constexpr double kLeastAddressSpace = 512 * kMiB;  // a process with a tiny model takes up to 480 MiB (measured)
+constexpr double kSlowLook = 1e-6;                 // a step looks some hundred times
+constexpr double kSlowCopy = 4e9;                  // a tenth of what two processors have
+constexpr double kSlowLoopback = 5e8;              // a quarter of what TCP had on the machine of docs/results.md
+constexpr double kSlowGpuCopies = 6e9;             // eight lanes of PCIe 3
 constexpr double kSlowCipher = 2e8;
 constexpr double kSlowLink = 1.1e7;  // 100 Mbit/s, less what TCP itself takes
 constexpr double kLongRoundTrip = 0.01;
@@ -84,7 +85,9 @@ Judgement judge_size_limits(std::optional<std::uint64_t> address_space_bytes, st
   if (file_bytes) judged.figure += (judged.figure.empty() ? "" : ", ") + ("files up to " + size(*file_bytes));
   const std::uint64_t least = std::min(address_space_bytes.value_or(UINT64_MAX), file_bytes.value_or(UINT64_MAX));
   judged.values = {{"bytes", static_cast<double>(least)}};
-  if (static_cast<double>(least) < kUsualBytes) judged.level = Level::fail;
+  if (static_cast<double>(address_space_bytes.value_or(UINT64_MAX)) < kLeastAddressSpace ||
+      static_cast<double>(file_bytes.value_or(UINT64_MAX)) < kUsualBytes)
+    judged.level = Level::fail;
   return judged;
 }
 

@@ -206,9 +206,17 @@ void begin_run(const std::filesystem::path& folder, const JobOptions& job, const
   const Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!out && errno == EEXIST) check_no_run(folder);
   const std::string text = to_json(job) + "\n";
-  if (!out || ::write(out.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    fail(ErrorKind::data, "{}: cannot write: {}", file, std::strerror(errno));
-  write_manifest(folder, job, invocation);
+  if (!out) fail(ErrorKind::data, "{}: cannot write: {}", file, std::strerror(errno));
+  try {
+    const ssize_t written = ::write(out.get(), text.data(), text.size());
+    if (written != static_cast<ssize_t>(text.size()))
+      fail(ErrorKind::data, "{}: cannot write: {}", file, std::strerror(written < 0 ? errno : ENOSPC));
+    write_manifest(folder, job, invocation);
+  } catch (const Error&) {  // no run has begun here
+    std::error_code ignored;
+    for (const char* name : {kJobFile, kManifestFile}) std::filesystem::remove(folder / name, ignored);
+    throw;
+  }
 }
 
 void check_no_run(const std::filesystem::path& folder) {

@@ -6,11 +6,13 @@
 #include <psring/cli/role_main.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 
 namespace psring::cli {
 
 int role_main(const App& app, net::Role role, int argc, char** argv) {
   return App::guard([&] {
+    open_standard_files();
     tune_allocator();
     CLI::App root(fmt::format("psring-{0}: a {0} of a job", to_string(role)));
     root.set_version_flag("--version", fmt::format("psring {} ({})", kVersion, kCommit));

@@ -15,6 +15,7 @@
 #include <psring/cli/summary.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 
 namespace psring::cli {
 namespace {
@@ -53,7 +54,7 @@ std::uint64_t refused(const fs::path& folder, const Json& roles) {
 void write_json(const fs::path& file, const Json& json) {
   std::ofstream out(file);
   out << json.dump(2) << "\n";
-  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", file.string());
+  flush(out, file.string());
 }
 
 constexpr std::string_view kExchange[] = {"push",       "pull",           "push_pull",  "values",
@@ -275,7 +276,7 @@ std::uint64_t keep_last_metrics(const fs::path& file, bool by_all) {
   for (const auto& [key, found] : last) kept.insert(found.second.begin(), found.second.end());
   std::ofstream out(file);
   for (const std::size_t at : kept) out << lines[at] << "\n";
-  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", file.string());
+  flush(out, file.string());
   return first;
 }
 
@@ -402,7 +403,7 @@ void join_traces(const fs::path& folder) {
   std::string events;  // each with a comma behind
   for (const auto& entry : fs::directory_iterator(folder / "trace")) events += read_text(entry.path());
   out << events.substr(0, events.rfind(',')) << "\n]}\n";
-  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", (folder / "trace.json").string());
+  flush(out, (folder / "trace.json").string());
   fs::remove_all(folder / "trace", error);
 }
 

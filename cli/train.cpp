@@ -5,6 +5,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/cli/launch.h>
+#include <psring/cli/launch_checks.h>
 #include <psring/cli/options.h>
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
@@ -69,6 +70,7 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   const worker::TrainSetup setup = set_up(job, invocation.app);
   fill_in(job, invocation.app, &setup);
   if (!flags.key.empty()) net::JobKey::load(flags.key);  // what is wrong with it is said before anything is made
+  check_host(job, flags.nodes, flags.listen);
   LaunchOptions options{.out = make_run_folder(flags.out, Spec::parse("--strategy", flags.strategy).name()),
                         .nodes = flags.nodes,
                         .listen = flags.listen,

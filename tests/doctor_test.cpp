@@ -66,7 +66,8 @@ TEST_CASE("limits of sizes") {
   CHECK(warns(judge_size_limits(std::nullopt, 256 * kMiB)));
   CHECK(warns(judge_size_limits(8 * kGiB, std::nullopt)));
   CHECK(fails(judge_size_limits(8 * kGiB, 256 * kMiB - 1)));
-  CHECK(fails(judge_size_limits(1 * kMiB, std::nullopt)));
+  CHECK(warns(judge_size_limits(512 * kMiB, std::nullopt)));
+  CHECK(fails(judge_size_limits(512 * kMiB - 1, std::nullopt)));
   CHECK_THAT(judge_size_limits(8 * kGiB, 256 * kMiB).figure, Contains("8.0 GiB") && Contains("256 MiB"));
 }
 

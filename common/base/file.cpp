@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -85,6 +86,14 @@ void OutputFile::commit() {
 
 void OutputFile::fail_errno(const char* doing) const {
   fail(ErrorKind::data, "{}: cannot {}: {}", path_, doing, reason(errno));
+}
+
+void flush(std::ofstream& out, const std::string& path) {
+  const int earlier = errno;  // of a write or of the opening that failed before
+  errno = 0;
+  if (out.good() && out.flush()) return;
+  const int error = errno != 0 ? errno : earlier;
+  fail(ErrorKind::data, "{}: cannot write{}", path, error != 0 ? ": " + reason(error) : "");
 }
 
 void sync_folder(const std::string& path) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <span>
 #include <string>
 
@@ -50,6 +51,10 @@ class OutputFile {
   std::string aside_;
   int fd_ = -1;
 };
+
+/// Throws data, naming the file and the cause, unless all that was written into `out`, which was opened for the file,
+/// is there.
+void flush(std::ofstream& out, const std::string& path);
 
 /// Brings a folder's entries to the disk: files in it have their names after a power failure, too.
 void sync_folder(const std::string& path);

@@ -89,8 +89,12 @@ HandshakeFrame ClientHandshake::start() const {
 }
 
 std::optional<HandshakeFrame> ClientHandshake::on_frame(const FrameHeader& header, std::span<const std::byte> payload) {
-  if (header.type == FrameType::refused)
-    fail(ErrorKind::unauthorised, "{} at {} refused the link: {}", to_string(server_), where_, one_line(payload));
+  if (header.type == FrameType::refused) {
+    // A server that lacks something itself says so by the status that its error has: see refusal().
+    const bool data = header.step == static_cast<std::uint64_t>(exit_status(ErrorKind::data));
+    fail(data ? ErrorKind::data : ErrorKind::unauthorised, "{} at {} refused the link: {}", to_string(server_), where_,
+         one_line(payload));
+  }
   if (state_ == State::helloed && header.type == FrameType::challenge) return on_challenge(header, payload);
   if (state_ == State::proved && header.type == FrameType::accepted && payload.empty() && header.sender() == server_) {
     state_ = State::open;

@@ -27,6 +27,7 @@ HandshakeFrame refusal(Peer self, const Error& error) {
   frame.header.sender_role = self.role;
   frame.header.sender_rank = self.rank;
   frame.header.payload_bytes = text.size();
+  frame.header.step = static_cast<std::uint64_t>(exit_status(error.kind()));
   return frame;
 }
 

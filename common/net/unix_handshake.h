@@ -16,7 +16,7 @@ namespace psring::net {
 void send_frame(const Fd& socket, const HandshakeFrame& frame, std::span<const int> files = {});
 /// A packet's header and payload, which points into it. Throws protocol.
 std::pair<FrameHeader, std::span<const std::byte>> parse_frame(const Packet& packet);
-/// What a client that cannot be taken is sent.
+/// What a client that cannot be taken is sent: the line, and as `step` the exit status of its kind.
 HandshakeFrame refusal(Peer self, const Error& error);
 
 /// The connecting side, to its end; `files` go with the proof, once the server has proved the key.

@@ -149,6 +149,8 @@ std::optional<Packet> receive_packet(const Fd& socket) {
   }
   Packet packet{{bytes, bytes + size}, take_fds(message)};
   if (size == 0) fail(ErrorKind::peer_lost, "local socket closed by the other end");
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && packet.fds.size() < kMaxPacketFds)
+    fail(ErrorKind::data, "this process has no descriptors left for those that it was sent (ulimit -n)");
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
     fail(ErrorKind::protocol, "packet of more than {} bytes or {} descriptors", kMaxPacketBytes, kMaxPacketFds);
   return packet;

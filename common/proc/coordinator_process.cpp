@@ -38,7 +38,7 @@ std::string read_line(int fd, const std::string& name, Moment deadline, const Cl
 std::string start_listening(LocalCluster& cluster, const std::string& name, std::vector<std::string> argv,
                             Moment deadline, const Clock& clock, std::span<const int> inherited) {
   std::array<int, 2> ends{};
-  check(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe: {}", std::strerror(errno));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot make a pipe: {}", std::strerror(errno));
   const Fd read_end(ends[0]);
   Fd write_end(ends[1]);
   argv.insert(argv.end(), {"--endpoint-fd", std::to_string(write_end.get())});

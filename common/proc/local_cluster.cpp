@@ -30,7 +30,7 @@ struct Pipe {
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};
-  check(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe: {}", std::strerror(errno));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot make a pipe: {}", std::strerror(errno));
   return {Fd(ends[0]), Fd(ends[1])};
 }
 

@@ -1,0 +1,27 @@
+#include <psring/cli/doctor_checks.h>
+#include <psring/cli/launch_checks.h>
+#include <psring/common/base/error.h>
+
+namespace psring::cli {
+namespace {
+
+/// The processes of the job that this host has, the coordinator's among them.
+std::size_t processes_here(const JobOptions& job, std::size_t nodes) {
+  const std::size_t servers = job.placement == "colocated" ? 0 : job.servers * (1 + job.replicas);
+  return 1 + (job.workers + servers + nodes - 1) / nodes;
+}
+
+}  // namespace
+
+void check_host(const JobOptions& job, std::size_t nodes, const std::string& listen) {
+  const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", listen, 0));
+  const Examination examination{.processes = processes_here(job, nodes)};
+  for (const Check& check : doctor_checks()) {
+    if (check.at_launch == AtLaunch::never || (check.at_launch == AtLaunch::if_loopback && !loopback)) continue;
+    const Judgement judged = judge(check, examination);
+    if (judged.level == Level::fail)
+      fail(ErrorKind::data, "this host cannot run the job: {}: {} -> {}", check.name, judged.figure, judged.cure);
+  }
+}
+
+}  // namespace psring::cli

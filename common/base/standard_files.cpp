@@ -1,0 +1,16 @@
+#include <cerrno>
+#include <initializer_list>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <psring/common/base/standard_files.h>
+
+namespace psring {
+
+void open_standard_files() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) ::open("/dev/null", O_RDWR);  // takes the lowest number, this one
+}
+
+}  // namespace psring
