@@ -327,9 +327,10 @@ TEST_CASE("strangers' bytes do nothing") {
     REQUIRE(zmq_send(dealer.handle(), part.data(), part.size(), more ? ZMQ_SNDMORE : 0) >= 0);
   };
   say({}, false);
-  say(std::span(garbage).first(128), true);
-  say(garbage, false);
-  for (int i = 0; i < 20; ++i) say(garbage, i < 19);
+  const auto some = std::span(garbage).first(128);
+  for (int i = 0; i < 20; ++i) say(some, i < 19);
+  say(some, true);
+  say(std::span(garbage).first(5000), false);
   // A whole and valid push in the worker's name, from someone who has proved nothing, is refused aloud.
   const auto push = encode(header_of(key, kWorker, FrameType::push, 5));
   say(push, true);
@@ -338,6 +339,7 @@ TEST_CASE("strangers' bytes do nothing") {
   const int size = zmq_recv(dealer.handle(), answer.data(), answer.size(), 0);
   REQUIRE(size > static_cast<int>(kHeaderBytes));
   CHECK(decode(std::span(answer).first(kHeaderBytes)).type == FrameType::refused);
+  for (int i = 0; i < 20; ++i) say(garbage, i < 19);  // it is hung up on
 
   require_echo(*channel, key, 50'000);
   const auto late = client(echo.context, key, false, {{Role::worker, 1}, 0});

@@ -127,7 +127,7 @@ std::string ZmqChannelImpl::listen(const std::string& address) {
     check(options_.authenticator != nullptr, "an encrypted channel listens only behind an authenticator");
     use_curve_server(router.handle(), options_.key.server_keys(), *options_.authenticator);
   }
-  gate_.emplace(context_, router, options_.refusals);
+  gate_.emplace(context_, router, options_.refusals, ZmqGate::kPatience, ZmqGate::kHandshakeBytes);
   if (zmq_bind(router.handle(), address.c_str()) != 0)
     fail(ErrorKind::data, "cannot listen on {}: {}; choose another address with --bind", address, zmq_strerror(errno));
   router_ = std::move(router);

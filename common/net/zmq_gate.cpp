@@ -6,6 +6,9 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <zmq.h>
@@ -23,15 +26,25 @@ constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
 /// A second descriptor of the socket; none where it has gone meanwhile, or descriptors have run out.
 Fd hold(int connection) { return Fd(::fcntl(connection, F_DUPFD_CLOEXEC, 0)); }
 
+/// Ends the connection and drops what has arrived and ZeroMQ has not read; it may not read on before its owner looks.
+void reset(const Fd& socket) {
+  sockaddr nowhere{};
+  nowhere.sa_family = AF_UNSPEC;
+  ::connect(socket.get(), &nowhere, sizeof nowhere);
+}
+
 }  // namespace
 
-ZmqGate::ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refusals, Nanoseconds patience)
+ZmqGate::ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refusals, Nanoseconds patience,
+                 std::uint64_t most_bytes)
     : refusals_(refusals),
       patience_(patience),
+      most_bytes_(most_bytes),
       listener_(listener.handle()),
       monitor_(context.handle(), ZMQ_PAIR),
-      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      arrivals_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!wake_ || !arrivals_) fail(ErrorKind::data, "cannot watch a socket: {}", std::strerror(errno));
   const std::string address = fmt::format("inproc://gate-{}", listener_);
   monitor_.set(ZMQ_LINGER, 0);
   monitor_.set(ZMQ_RCVHWM, 0);  // ZeroMQ's I/O thread would wait for room
@@ -55,11 +68,14 @@ void ZmqGate::trust(int connection) {
 
 void ZmqGate::serve(const std::stop_token& stop) {
   const SystemClock clock;
-  zmq_pollitem_t items[] = {{monitor_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, wake_.get(), ZMQ_POLLIN, 0}};
+  zmq_pollitem_t items[] = {{monitor_.handle(), 0, ZMQ_POLLIN, 0},
+                            {nullptr, wake_.get(), ZMQ_POLLIN, 0},
+                            {nullptr, arrivals_.get(), ZMQ_POLLIN, 0}};
   while (!stop.stop_requested()) {
     const Moment next = strangers_.empty() ? kNever : strangers_.front().deadline;
-    zmq_poll(items, 2, poll_milliseconds(clock.now(), next));
+    zmq_poll(items, 3, poll_milliseconds(clock.now(), next));
     const Moment now = clock.now();
+    look_at_arrivals();  // before `trusted_`: who may send more is in there before it has been told so
     // Before the events are read: ZeroMQ has told of the acceptance of each of them by now.
     std::set<int> trusted;
     {
@@ -97,22 +113,69 @@ void ZmqGate::on_accepted(int connection, Moment now) {
     held = hold(connection);
   }
   if (!held) return count_refusal(refusals_);  // it has gone
-  strangers_.push_back({connection, std::move(held), now + patience_});
+  const Stranger& stranger = strangers_.emplace_back(++accepted_, connection, std::move(held), now + patience_);
+  if (most_bytes_ == UINT64_MAX) return;
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;  // each arrival, though ZeroMQ reads what came
+  event.data.u64 = stranger.number;
+  ::epoll_ctl(arrivals_.get(), EPOLL_CTL_ADD, stranger.held.get(), &event);
+  if (sent_too_much(stranger)) flooding_.insert(stranger.number);
+}
+
+void ZmqGate::look_at_arrivals() {
+  epoll_event events[kMost];
+  const int count = ::epoll_wait(arrivals_.get(), events, kMost, 0);
+  for (int i = 0; i < count; ++i) {
+    const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
+                                       [&](const Stranger& other) { return other.number == events[i].data.u64; });
+    if (stranger != strangers_.end() && sent_too_much(*stranger)) flooding_.insert(stranger->number);
+  }
+}
+
+bool ZmqGate::sent_too_much(const Stranger& stranger) const {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(stranger.held.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         info.tcpi_bytes_received > most_bytes_;
 }
 
 bool ZmqGate::forget(int connection) {
-  return std::erase_if(strangers_, [&](const Stranger& stranger) { return stranger.connection == connection; }) > 0;
+  return std::erase_if(strangers_, [&](const Stranger& stranger) {
+           if (stranger.connection != connection) return false;
+           unwatch(stranger);
+           return true;
+         }) > 0;
+}
+
+/// Our second descriptor's end alone would not end the watch, as ZeroMQ still has the socket.
+void ZmqGate::unwatch(const Stranger& stranger) const {
+  ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, stranger.held.get(), nullptr);
 }
 
 /// Who is hung up on is forgotten at once, and so not counted a second time when ZeroMQ tells of its end.
 void ZmqGate::turn_away_oldest() {
-  count_refusal(refusals_);  // before anybody sees it
-  ::shutdown(strangers_.front().held.get(), SHUT_RDWR);
+  hang_up(strangers_.front());
   strangers_.pop_front();
 }
 
+void ZmqGate::hang_up(const Stranger& stranger) {
+  count_refusal(refusals_);  // before anybody sees it
+  unwatch(stranger);
+  ::shutdown(stranger.held.get(), SHUT_RDWR);
+}
+
 void ZmqGate::turn_away(const std::set<int>& trusted, Moment now) {
-  std::erase_if(strangers_, [&](const Stranger& stranger) { return trusted.contains(stranger.connection); });
+  std::erase_if(strangers_, [&](const Stranger& stranger) {
+    if (trusted.contains(stranger.connection)) {
+      unwatch(stranger);
+      return true;
+    }
+    if (!flooding_.contains(stranger.number)) return false;
+    hang_up(stranger);
+    reset(stranger.held);
+    return true;
+  });
+  flooding_.clear();
   while (!strangers_.empty() && (strangers_.size() > kMost || strangers_.front().deadline <= now)) turn_away_oldest();
 }
 
