@@ -9,6 +9,18 @@ namespace psring::worker {
 
 Trainer::Trainer(const TrainPlan& plan, const TrainParts& parts) : plan_(plan), parts_(parts), binding_(parts.flat) {}
 
+namespace {
+
+/// Those of `every` above `after`, up to `last`.
+std::vector<std::uint64_t> multiples(std::uint64_t every, std::uint64_t after, std::uint64_t last) {
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t multiple = (after / every + 1) * every; multiple <= last; multiple += every)
+    all.push_back(multiple);
+  return all;
+}
+
+}  // namespace
+
 void Trainer::run() {
   parts_.strategy.start();
   const std::uint64_t first = parts_.strategy.first({plan_.first_step}).index;
@@ -43,19 +55,19 @@ void Trainer::run() {
     parts_.observer.on_step({index, epoch, loss, samples, parts_.clock.now() - start, waited() - waited_before,
                              parts_.strategy.staleness()});
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
-    if (passes(plan_.eval_every) && next < plan_.steps) evaluate(next);
+    if (passes(plan_.eval_every)) evaluate(multiples(plan_.eval_every, index, std::min(next, plan_.steps - 1)));
     if (passes(plan_.save_every) || (plan_.save_every != 0 && next == plan_.steps)) save(next);
   }
   parts_.strategy.leave();
   parts_.strategy.quiesce();
   if (parts_.scatter != nullptr) parts_.scatter->finish();
-  evaluate(plan_.steps);
+  evaluate({plan_.steps});
 }
 
 /// What was to be done before the step, and may not have been.
 void Trainer::between_steps(std::uint64_t step) {
   const auto due = [&](std::uint64_t every) { return every != 0 && step % every == 0; };
-  if (due(plan_.eval_every) && step < plan_.steps) evaluate(step);
+  if (due(plan_.eval_every) && step < plan_.steps) evaluate({step});
   if (!due(plan_.save_every) && (plan_.save_every == 0 || step != plan_.steps)) return;
   parts_.strategy.quiesce();
   if (!parts_.is_saved(step)) save(step);
@@ -218,15 +230,16 @@ void Trainer::save(std::uint64_t step) {
   parts_.save(step);
 }
 
-void Trainer::evaluate(std::uint64_t step) {
-  if (parts_.data.test == nullptr || parts_.pace.stands_in()) return;
+/// Once for all of the steps: a late worker goes from one update to a later one, and has the values of that.
+void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
+  if (steps.empty() || parts_.data.test == nullptr || parts_.pace.stands_in()) return;
   const Trace::Span span(parts_.trace, "evaluate");
   parts_.strategy.quiesce();
   const bool alone = !parts_.buffers.empty() && !parts_.strategy.shares_buffers();
   if (alone && plan_.rank != 0) return;  // only worker 0's buffers count
   const std::size_t workers = alone ? 1 : plan_.workers;
   const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.rank, workers);
-  Evaluation result{.step = step};
+  Evaluation result;
   std::vector<std::uint32_t> samples;
   const std::size_t chunk = (plan_.batch + plan_.accumulate - 1) / plan_.accumulate;  // what the network has room for
   const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
@@ -245,7 +258,10 @@ void Trainer::evaluate(std::uint64_t step) {
     result.rows += loss.rows;
     result.correct += loss.correct;
   }
-  parts_.observer.on_evaluation(result);
+  for (const std::uint64_t step : steps) {
+    result.step = step;
+    parts_.observer.on_evaluation(result);
+  }
 }
 
 void Trainer::fail_not_finite(Step step) const {

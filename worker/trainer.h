@@ -110,7 +110,7 @@ class Trainer {
   void load(const Dataset& data, std::span<const std::uint32_t> samples);
   void forward(BufferUse use);
   void backward(Micro micro);
-  void evaluate(std::uint64_t step);
+  void evaluate(const std::vector<std::uint64_t>& steps);
   void save(std::uint64_t step);
   Range layers_of(std::size_t unit, Pass pass) const;
   void acquire(std::size_t layer, Pass pass);

@@ -423,5 +423,23 @@ class WrongStrategies(ProgramTest):
         self.assertEqual(rows[1]["largest_difference"], 0)
 
 
+class LateWorkers(ProgramTest):
+    def test_evaluations(self):
+        """A worker that passes over updates has its rows of every evaluation all the same."""
+        self.assert_done(self.train(*TINY, "--strategy", "ps", "--workers", 3, "--servers", 1, "--backup-workers", 1,
+                                    "--steps", 60, "--eval-every", 3, "--fault", "slow:worker:2=20x", "--out", "run"))
+        lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        made = {line["step"] for line in lines if line["worker"] == 2 and "loss" in line}
+        self.assertLess(len(made), 60, "worker 2 was never late")
+        rows = {}
+        for line in lines:
+            if "test_rows" in line:
+                rows.setdefault(line["step"], []).append((line["worker"], line["test_rows"]))
+        self.assertEqual(sorted(rows), list(range(3, 61, 3)))
+        for step, of in rows.items():
+            self.assertEqual(sorted(of), sorted(rows[60]), step)
+        self.assertEqual([worker for worker, _ in sorted(rows[60])], [0, 1, 2])
+
+
 if __name__ == "__main__":
     unittest.main()
