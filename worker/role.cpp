@@ -156,13 +156,15 @@ struct WorkerLife {
   std::optional<KeptState> kept;  ///< of the epoch before
 };
 
-/// To the end of the job; where a peer is lost before that, what the training has is kept.
-void run_or_keep(Training& training, WorkerLife& life, const std::function<void()>& run) {
+/// To the end of the job. What the training has is kept if the job goes on without a lost peer; else the metrics of the
+/// steps that were made are.
+void run_or_keep(const Membership& member, Training& training, WorkerLife& life, const std::function<void()>& run) {
   try {
     run();
   } catch (const Error& error) {
     try {
       if (auto kept = training.keep()) life.kept = std::move(kept);
+      if (!member.outlives(error)) life.metrics.flush();  // lines of the last half second
     } catch (const Error&) {
       throw error;  // the first
     }
@@ -228,7 +230,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
           }};
   Training& training = memory->training.emplace(setup, std::move(surroundings));
   life.metrics.measure(training);
-  run_or_keep(training, life, [&] {
+  run_or_keep(member, training, life, [&] {
     training.run(life.metrics);
     resume(setup.steps());  // where none was left
     life.metrics.flush();

@@ -1,13 +1,15 @@
 """Lost processes and signals: the job ends in bounded time, one line names who was lost, and nothing is left over."""
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import unittest
 
-from support import ENDLESS, ProgramTest, until
+from support import ENDLESS, TINY, ProgramTest, until
 
 LOST, INTERRUPTED = 4, 130
 SILENCE = 2.0  # seconds of --heartbeat-timeout
@@ -116,6 +118,21 @@ class Life(ProgramTest):
                 self.assert_refused(self.finish(worker, BOUND), LOST, *words)
                 self.assert_refused(self.finish(coordinator, BOUND), LOST, "worker 0 (", *words)
                 self.finish(server)
+
+    def test_metrics_of_a_run_that_fails(self):
+        """The lines of the last half second, which had not left yet, are in the run folder as well."""
+        for number, (fault, status) in enumerate(((["--lr", "1e30"], 3), (["--fault", "kill:worker:1@step=40"], 4))):
+            for strategy in ("ps", "ddp"):
+                with self.subTest(fault=fault, strategy=strategy):
+                    out = f"{strategy}{number}"
+                    result = self.train(*TINY, "--steps", 50, "--strategy", strategy, "--workers", 2, *fault, "--out", out)
+                    self.assert_refused(result, status)
+                    lines = [json.loads(line) for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
+                    # Who tells of a NaN had made all steps before; a survivor may be stopped before it tells of its last.
+                    told = re.search(r"worker (\d) .*step (\d+):", result.err)
+                    worker, made = (int(told[1]), int(told[2])) if status == 3 else (0, 38)
+                    steps = [line["step"] for line in lines if line["worker"] == worker]
+                    self.assertEqual(steps[:made], list(range(made)))
 
     def test_faults_on_purpose(self):
         for fault, words in (("kill:worker:1@step=20", ["worker 1", "was ended by signal 9 (Killed)"]),
