@@ -54,6 +54,9 @@ ShmWorld gather_files(const net::JobKey& key, net::Identity self, const std::vec
       net::send_packet(sockets[r], {&more, 1},
                        std::span(files).subspan(begin, std::min(kFilesAtATime, files.size() - begin)));
     }
+    // One after the other: of what a user has sent and nobody received, the kernel allows as many descriptors as a
+    // process may open, and n ranks get n each.
+    net::receive_packet(sockets[r], deadline);
   }
   return world;
 }
@@ -69,6 +72,8 @@ ShmWorld fetch_files(const net::JobKey& key, net::Identity self, const std::vect
     if (packet.fds.empty()) fail(ErrorKind::protocol, "{} sent no memory", to_string(peers.front()));
     for (Fd& file : packet.fds) files.push_back(std::move(file));
   }
+  const std::byte all_came{0};
+  net::send_packet(socket, {&all_came, 1});
   if (files.size() != peers.size() || checked_size(files.front()) != ShmControl::file_bytes(peers.size()))
     fail(ErrorKind::protocol, "{} sent other memory than is due", to_string(peers.front()));
   world.control = map(files.front());
