@@ -80,13 +80,13 @@ struct ShmMailbox {
 /// another; whoever comes late to one finds nothing left of it.
 class ShmShares {
  public:
-  static constexpr std::uint64_t kMost = 0xffff;
+  static constexpr std::uint64_t kMost = 0x7ff;
 
   /// A slice of operation `number`'s `slices` that nobody has claimed, or nothing.
   std::optional<std::uint64_t> claim(std::uint64_t number, std::uint64_t slices) {
     std::uint64_t seen = word_.load(std::memory_order_acquire);
     for (;;) {
-      const std::uint64_t now = seen >> 32 == tag(number) ? seen : tag(number) << 32;
+      const std::uint64_t now = seen >> kCountBits == tag_of(number) ? seen : tag_of(number) << kCountBits;
       if (behind(seen, number) || claimed(now) == slices) return std::nullopt;
       if (word_.compare_exchange_weak(seen, now + kClaimed, std::memory_order_acq_rel)) return claimed(now);
     }
@@ -96,16 +96,19 @@ class ShmShares {
   /// Are all of them done?
   bool done(std::uint64_t number, std::uint64_t slices) const {
     const std::uint64_t seen = word_.load(std::memory_order_acquire);
-    return behind(seen, number) || (seen >> 32 == tag(number) && (seen & kMost) == slices);
+    return behind(seen, number) || (seen >> kCountBits == tag_of(number) && (seen & kMost) == slices);
   }
 
  private:
   static constexpr std::uint64_t kClaimed = kMost + 1;
-  static std::uint64_t tag(std::uint64_t number) { return (number + 1) & 0xffffffff; }
+  static constexpr int kCountBits = 22;  ///< of both counts, below the operation
+  static_assert(kClaimed * kClaimed == std::uint64_t{1} << kCountBits);
+  static std::uint64_t tag_of(std::uint64_t number) { return (number + 1) & (~std::uint64_t{0} >> kCountBits); }
   static std::uint64_t claimed(std::uint64_t word) { return word / kClaimed & kMost; }
-  /// Is a later operation's share out?
+  /// Is a later operation's share out? Operations of other kinds, which have none, may lie between: at a million a
+  /// second those of 25 days, before the order of two numbers of 42 bits is lost.
   static bool behind(std::uint64_t word, std::uint64_t number) {
-    return static_cast<std::int32_t>((word >> 32) - tag(number)) > 0;
+    return static_cast<std::int64_t>(((word >> kCountBits) - tag_of(number)) << kCountBits) > 0;
   }
 
   std::atomic<std::uint64_t> word_{0};  ///< the operation, slices that are claimed, slices that are done
