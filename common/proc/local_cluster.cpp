@@ -21,6 +21,7 @@
 namespace psring {
 namespace {
 
+constexpr const char* kSelf = "/proc/self/exe";
 constexpr std::size_t kLineBytes = 4096;  // of a last line that is kept
 
 struct Pipe {
@@ -36,6 +37,7 @@ Pipe make_pipe() {
 
 /// Everything that the child needs, made before the fork: other threads may hold locks then, malloc's too.
 struct Launch {
+  const char* program = nullptr;
   std::vector<char*> argv;
   std::span<const int> inherited;
   pid_t parent = 0;
@@ -65,7 +67,7 @@ struct Launch {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execvp(launch.argv.front(), launch.argv.data());
+  ::execvp(launch.program, launch.argv.data());
   fail_child(launch);
 }
 
@@ -89,6 +91,7 @@ std::string message_of(const ProcessExit& exit) {
 LocalCluster::LocalCluster(std::filesystem::path log_folder, const Clock& clock)
     : log_folder_(std::move(log_folder)), clock_(clock) {
   std::error_code error;
+  own_path_ = std::filesystem::read_symlink(kSelf, error).string();
   std::filesystem::create_directories(log_folder_, error);
   if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", log_folder_.string(), error.message());
 }
@@ -109,7 +112,11 @@ pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv
   Pipe failure = make_pipe();
   ::fcntl(errors.read_end.get(), F_SETFL, O_NONBLOCK);
 
-  Launch launch{{}, inherited, ::getpid(), input.get(), log.get(), errors.write_end.get(), failure.write_end.get()};
+  // This program itself is executed as the file that runs here, which its path may no longer name: a job whose program
+  // is built anew goes on with the one that it began with.
+  const char* program = argv.front() == own_path_ ? kSelf : argv.front().c_str();
+  Launch launch{
+      program, {}, inherited, ::getpid(), input.get(), log.get(), errors.write_end.get(), failure.write_end.get()};
   for (std::string& argument : argv) launch.argv.push_back(argument.data());
   launch.argv.push_back(nullptr);
   const pid_t pid = ::fork();

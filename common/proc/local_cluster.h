@@ -42,7 +42,8 @@ class LocalCluster {
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;
 
-  /// Starts argv[0] (found as execvp finds it). `inherited` stay open in it under their own numbers, all other
+  /// Starts argv[0] (found as execvp finds it; this process's own program as the file that it was started from, though
+  /// another may have taken its path since). `inherited` stay open in it under their own numbers, all other
   /// descriptors but the standard ones should be CLOEXEC. Throws data, naming the program, where it cannot be
   /// executed.
   /// Where one of that name was started before, the log goes on.
@@ -83,6 +84,7 @@ class LocalCluster {
   void signal_all(int signal);
 
   std::filesystem::path log_folder_;
+  std::string own_path_;  ///< of the program that this process runs
   const Clock& clock_;
   std::list<Process> processes_;
   std::set<std::string> started_;

@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import shutil
 import signal
 import unittest
 
-from support import TINY, ProgramTest, until
+from support import BIN, TINY, ProgramTest, until
 
 STEPS = 400
 SILENCE = 2.0  # seconds of --heartbeat-timeout
@@ -112,6 +113,25 @@ class Recovery(ProgramTest):
                 made = [(line["worker"], line["step"]) for line in steps if "loss" in line]
                 self.assertEqual(sorted(made), [(worker, step) for worker in (0, 1) for step in range(30000)],
                                  "lines of metrics are lost, or there twice")
+
+    def test_program_that_is_built_anew(self):
+        """Who is started again is the program that the job began with, whatever has its path by then."""
+        programs = self.folder / "programs"
+        programs.mkdir()
+        shutil.copy2(BIN / "psring", programs)
+        run = self.start(programs / "psring", "train", *TINY, "--steps", 20000, "--workers", 2, *PS, "--max-restarts", 2,
+                         "--out", "run")
+        self.until_trains(run, "run")
+        other = self.file("other", b"#!/bin/sh\nexit 9\n")
+        other.chmod(0o755)
+        os.replace(other, programs / "psring")
+        for role in ("role-worker", "coordinator"):
+            first = until(lambda: self.process_of(role), f"no {role}")
+            os.kill(first, signal.SIGKILL)
+            until(lambda: self.process_of(role) not in (None, first) or run.poll() is not None, f"no {role} again")
+        result = self.finish(run)
+        self.assert_done(result)
+        self.assertIn("the coordinator was ended by signal 9 (Killed): started again", result.out)
 
     def test_enough_is_enough(self):
         result = self.train(*JOB, *PS, "--max-restarts", 1, "--fault", "kill:worker:0@step=100 kill:worker:1@step=200",
