@@ -30,8 +30,9 @@ TEST_CASE("slices are claimed once, in order") {
 }
 
 TEST_CASE("an operation is not done before its slices are, whatever number it has") {
-  for (const std::uint64_t apart : {std::uint64_t{1}, (std::uint64_t{1} << 31) - 1, std::uint64_t{1} << 31,
-                                    std::uint64_t{1} << 32, (std::uint64_t{1} << 32) + 1, std::uint64_t{1} << 40}) {
+  for (const std::uint64_t apart :
+       {std::uint64_t{1}, (std::uint64_t{1} << 31) - 1, std::uint64_t{1} << 31, (std::uint64_t{1} << 31) + 1,
+        std::uint64_t{1} << 32, (std::uint64_t{1} << 32) + 1, std::uint64_t{1} << 40}) {
     CAPTURE(apart);
     ShmShares shares;
     std::uint64_t number = 3;
