@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/extension.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/spec.h>
@@ -78,6 +79,20 @@ TEST_CASE("what is asked of the system in vain is no bug") {
   CHECK(to_error(std::length_error("vector")).what() == std::string("out of memory"));
   CHECK(to_error(std::system_error(EAGAIN, std::generic_category())).kind() == ErrorKind::data);
   CHECK(to_error(std::logic_error("x")).what() == std::string("internal error: x"));
+}
+
+TEST_CASE("an exception of a part that a program adds names the part") {
+  const auto call = [](auto thrown) { call_extension([] { return "layer 1"; }, [&] { throw thrown; }); };
+  CHECK_THROWS_WITH(call(std::invalid_argument("odd")), "layer 1 threw std::invalid_argument: odd");
+  CHECK_THROWS_WITH(call(42), "layer 1 threw int, which is no std::exception");
+  try {
+    call(std::runtime_error("x"));
+  } catch (const Error& error) {
+    CHECK(exit_status(error.kind()) == 1);
+  }
+  CHECK_THROWS_WITH(call(Error(ErrorKind::data, "x")), "x");
+  CHECK_THROWS_AS(call(std::bad_alloc()), std::bad_alloc);
+  CHECK(call_extension([] { return "layer 1"; }, [] { return 3; }) == 3);
 }
 
 TEST_CASE("specs name the flag and the key that is wrong") {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/extension.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::worker {
@@ -107,7 +108,8 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
   const optim::LossScaler scaler = parts_.strategy.loss_scaler();
   skips_.look(step.index, scaler);
   // Known at once, it is looked at before gradients leave; of a device it is not waited for.
-  const std::optional<LossResult> known = parts_.network.loss(scale * scaler.scale());
+  const std::optional<LossResult> known =
+      call_extension([] { return "the model's loss"; }, [&] { return parts_.network.loss(scale * scaler.scale()); });
   if (known && !std::isfinite(known->loss_sum)) fail_not_finite(step);
   backward(micro);
   if (known) return *known;
@@ -126,8 +128,28 @@ void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) 
   const Matrix input = parts_.network.input();
   const std::span<std::int32_t> targets = parts_.network.targets();
   const std::size_t each = data.targets_per_sample();
-  for (std::size_t i = 0; i < samples.size(); ++i)
-    data.read(samples[i], {input.row(i), input.cols}, targets.subspan(i * each, each));
+  std::size_t i = 0;
+  call_extension([&] { return fmt::format("the data set, reading sample {},", samples[i]); },
+                 [&] {
+                   for (; i < samples.size(); ++i)
+                     data.read(samples[i], {input.row(i), input.cols}, targets.subspan(i * each, each));
+                 });
+}
+
+std::string Trainer::layer_in(std::size_t layer, const char* pass) const {
+  const UnitId unit = parts_.flat.unit_of(layer);
+  const std::string of = unit == kNoUnit ? "" : fmt::format(" (unit '{}')", parts_.layout.units[unit].name);
+  return fmt::format("layer {}{} in {}", layer, of, pass);
+}
+
+void Trainer::forward_layer(std::size_t layer, bool training, std::span<const std::span<float>> buffers) {
+  call_extension([&] { return layer_in(layer, "forward"); },
+                 [&] { parts_.network.forward_layer(layer, binding_.parameters(layer), training, buffers); });
+}
+
+void Trainer::backward_layer(std::size_t layer) {
+  call_extension([&] { return layer_in(layer, "backward"); },
+                 [&] { parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer)); });
 }
 
 /// From the unit's first layer that the pass goes through to its last.
@@ -164,7 +186,7 @@ void Trainer::forward(BufferUse use) {
       const Trace::Span span(parts_.trace, "forward", parts_.trace.on() ? std::to_string(layer) : "");
       const auto buffers = use == BufferUse::leave ? LayerBuffers::List() : parts_.buffers.of(layer);
       const bool training = use != BufferUse::read;
-      const auto compute = [&] { parts_.network.forward_layer(layer, binding_.parameters(layer), training, buffers); };
+      const auto compute = [&] { forward_layer(layer, training, buffers); };
       training ? parts_.pace.pass(compute) : compute();
     }
     release(layer, Pass::forward);
@@ -177,8 +199,7 @@ void Trainer::backward(Micro micro) {
     forward_again(parts_.network.to_recompute(layer));
     {
       const Trace::Span span(parts_.trace, "backward", parts_.trace.on() ? std::to_string(layer) : "");
-      parts_.pace.pass(
-          [&] { parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer)); });
+      parts_.pace.pass([&] { backward_layer(layer); });
     }
     release(layer, Pass::backward);
     hand_over(layer, micro);
@@ -189,7 +210,7 @@ void Trainer::backward(Micro micro) {
 void Trainer::forward_again(Range layers) {
   for (std::size_t layer = layers.begin; layer < layers.end; ++layer) {
     const Trace::Span span(parts_.trace, "forward again", parts_.trace.on() ? std::to_string(layer) : "");
-    parts_.network.forward_layer(layer, binding_.parameters(layer));
+    forward_layer(layer, true, {});
   }
 }
 
@@ -253,7 +274,8 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
       samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.rank, workers));
     load(*parts_.data.test, samples);
     forward(BufferUse::read);
-    const LossResult loss = parts_.network.evaluate();
+    const LossResult loss =
+        call_extension([] { return "the model's loss"; }, [&] { return parts_.network.evaluate(); });
     result.loss_sum += loss.loss_sum;
     result.rows += loss.rows;
     result.correct += loss.correct;

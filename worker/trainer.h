@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <psring/common/base/clock.h>
@@ -110,6 +111,10 @@ class Trainer {
   void load(const Dataset& data, std::span<const std::uint32_t> samples);
   void forward(BufferUse use);
   void backward(Micro micro);
+  /// One layer's pass; an exception of the layer's own names the layer.
+  void forward_layer(std::size_t layer, bool training, std::span<const std::span<float>> buffers);
+  void backward_layer(std::size_t layer);
+  std::string layer_in(std::size_t layer, const char* pass) const;
   void evaluate(const std::vector<std::uint64_t>& steps);
   void save(std::uint64_t step);
   Range layers_of(std::size_t unit, Pass pass) const;

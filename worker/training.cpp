@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/extension.h>
 #include <psring/common/base/pieces.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/optim/job_optimizer.h>
@@ -17,6 +18,8 @@
 
 namespace psring::worker {
 namespace {
+
+std::string strategy_name(const JobOptions& job) { return fmt::format("strategy {}", job.strategy); }
 
 DataNeeds needs_of(const Model& model, const JobOptions& job) {
   return {.input_cols = model.input_cols,
@@ -243,7 +246,7 @@ Training::Training(const TrainSetup& setup, Surroundings surroundings)
     share_newest(*s.group, setup.layout(), context.optimizer.rule->slots(), context.optimizer.loss_scaler.state(),
                  *s.kept);
   if (s.kept != nullptr && *s.kept) (*s.kept)->restore(context);
-  strategy_ = setup.strategy().make(context, job);
+  strategy_ = call_extension([&] { return strategy_name(job); }, [&] { return setup.strategy().make(context, job); });
   if (setup.strategy().scatters && job.workers > 1)
     scatter_.emplace(*setup.data().train, *s.group, job.batch_per_worker(), s.memory, s.clock);
   kernels_ = make_cpu_kernels(job.threads, setup.layout().parameter_type);
@@ -301,6 +304,7 @@ void Training::run(TrainObserver& observer) {
   const std::size_t layers = setup_.flat().layers();
   Pace pace(job, surroundings_.rank, surroundings_.clock,
             job.accumulate * (layers + layers - setup_.flat().first_trained_layer()));
+  std::optional<std::uint64_t> reached;
   std::optional<Checkpoints> checkpoints;
   if (job.checkpoint_every > 0) {
     checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values(), keepers_,
@@ -329,10 +333,16 @@ void Training::run(TrainObserver& observer) {
                    .clock = surroundings_.clock,
                    .trace = surroundings_.trace,
                    .observer = observer,
-                   .begins = [&](std::uint64_t step) { surroundings_.begins(step); },
+                   .begins =
+                       [&](std::uint64_t step) {
+                         surroundings_.begins(step);
+                         reached = step;
+                       },
                    .save = [&](std::uint64_t step) { checkpoints->save(step); },
                    .is_saved = [&](std::uint64_t step) { return checkpoints->is_saved(step); }});
-  trainer.run();
+  call_extension(
+      [&] { return fmt::format("{}{}", strategy_name(job), reached ? fmt::format(", step {},", *reached) : ""); },
+      [&] { trainer.run(); });
 }
 
 /// In the model's own order, whatever the units are.

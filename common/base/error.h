@@ -12,7 +12,7 @@ namespace psring {
 
 /// What went wrong, as far as a caller can act on it; each kind has one exit status.
 enum class ErrorKind {
-  bug,           ///< 1: an invariant of psring itself does not hold
+  bug,           ///< 1: a defect of psring, or of a layer, strategy or data set that a program adds
   usage,         ///< 2: a flag or an argument is wrong
   data,          ///< 3: bad data, file or configuration
   peer_lost,     ///< 4: a peer died or fell silent

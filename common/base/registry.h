@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/extension.h>
 #include <psring/common/base/spec.h>
 
 namespace psring {
@@ -32,7 +33,8 @@ class Registry {
     const auto found = entries_.find(spec.name());
     if (found == entries_.end())
       fail(ErrorKind::usage, "{}: unknown name '{}'; known: {}", spec.flag(), spec.name(), names());
-    return found->second.factory(spec, std::forward<Args>(args)...);
+    return call_extension([&] { return fmt::format("{} {}", spec.flag(), spec.text()); },
+                          [&] { return found->second.factory(spec, std::forward<Args>(args)...); });
   }
 
   /// "adam, adamw, sgd": sorted.

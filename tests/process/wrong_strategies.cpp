@@ -1,10 +1,13 @@
-// psring with strategies that say what is not so: `psring compare` has to find both out.
+// psring with strategies that say what is not so, which `psring compare` has to find out, and with parts that throw
+// exceptions of their own.
 #include <memory>
+#include <stdexcept>
 
 #include <psring/cli/app.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/model/loss.h>
 #include <psring/worker/strategy/strategies.h>
 
 using namespace psring;
@@ -44,6 +47,63 @@ void add(App& app, const char* name, bool exact, const Prediction& predicted, bo
   });
 }
 
+struct ThrowingStrategy final : Strategy {
+  void finish_step(Step step) override {
+    if (step.index == 1) throw std::runtime_error("mine broke");
+  }
+  void acquire(UnitId unit, Pass /*pass*/) override {
+    units[unit].parameters = std::span<float>(parameters).first(context.layout.units[unit].elements);
+    units[unit].gradients = std::span<float>(gradients).first(context.layout.units[unit].elements);
+  }
+  explicit ThrowingStrategy(const Context& c)
+      : context(c), units(c.units), parameters(c.layout.elements()), gradients(c.layout.elements()) {}
+  const Context context;
+  std::span<UnitBuffers> units;
+  std::vector<float> parameters;
+  std::vector<float> gradients;
+};
+
+struct ThrowingLayer final : Layer {
+  std::vector<TensorSpec> tensors() const override { return {{.name = "mine", .shape = {4}, .init = {}}}; }
+  Shape output(Shape input) const override { return {input.rows, 4}; }
+  void forward(const Forward& /*pass*/) const override { throw std::out_of_range("my row"); }
+  void backward(const Backward& /*pass*/) const override {}
+};
+
+struct ThrowingData final : Dataset {
+  std::size_t size() const override { return 64; }
+  std::size_t input_cols() const override { return 16; }
+  std::size_t targets_per_sample() const override { return 1; }
+  std::size_t classes() const override { return 4; }
+  bool tokens() const override { return false; }
+  void read(std::size_t /*index*/, std::span<float> /*input*/, std::span<std::int32_t> /*targets*/) const override {
+    throw std::runtime_error("my file");
+  }
+};
+
+void add_throwing(App& app) {
+  app.strategies().add("throws", "breaks in step 1", [](const Spec&) {
+    return std::make_unique<StrategyKind>(StrategyKind{
+        .exact = false,
+        .make = [](const Context& context, const JobOptions&) { return std::make_unique<ThrowingStrategy>(context); }});
+  });
+  app.models().add("throws", "throws:in=factory, throws:in=layer", [](const Spec& spec) {
+    if (spec.string("in", "") == "factory") throw 42;
+    auto model = std::make_unique<Model>();
+    model->name = spec.text();
+    model->input_cols = 16;
+    model->classes = 4;
+    model->loss = make_cross_entropy();
+    model->layers.push_back(std::make_unique<ThrowingLayer>());
+    return model;
+  });
+  app.datasets().add("throws", "its samples cannot be read", [](const Spec&, const DataNeeds&) {
+    auto split = std::make_unique<DataSplit>();
+    split->train = std::make_unique<ThrowingData>();
+    return split;
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -53,5 +113,6 @@ int main(int argc, char** argv) {
   add(app, "claims-memory", false, {.worker_memory = {{Category::gradients, 4}}});
   add(app, "claims-nothing", false, {});
   add(app, "breaks", true, {}, true);
+  add_throwing(app);
   return app.run(argc, argv);
 }
