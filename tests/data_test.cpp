@@ -235,6 +235,8 @@ TEST_CASE("bad IDX files are refused by name") {
     write_file(folder.test_labels, labels({1, 3}));
     refuses(load, folder.test_labels, "label 3 of sample 1 is not below 3");
     refuses([&] { load_idx(folder.path(), 2); }, folder.train_labels, "label 2 of sample 0");
+    refuses([&] { load_idx(folder.path(), 0, 2, "m"); }, folder.train_labels,
+            "label 2 of sample 0 does not fit --model m, whose 2 classes are 0 to 1");
   }
   SECTION("test images of another size") {
     write_file(folder.test_images, images(2, 3, 3));
@@ -402,7 +404,8 @@ TEST_CASE("data that do not fit the model name both flags") {
     CHECK_THAT(e.what(), Contains("--data idx:") && Contains("--model some-model") && Contains(why));
   };
   misfit({.input_cols = 100, .classes = 3}, "6 inputs a sample, 100 expected");
-  misfit({.input_cols = 6, .classes = 2}, "3 classes, at most 2");
+  refuses([&] { make(idx, {.input_cols = 6, .classes = 2, .model = "mlp:6-2"}); }, folder.train_labels,
+          "label 2 of sample 0 does not fit --model mlp:6-2, whose 2 classes are 0 to 1");
   misfit({.input_cols = 6, .rows_per_sample = 6, .classes = 3}, "1 targets a sample, 6 expected");
   misfit({.input_cols = 6, .classes = 3, .tokens = true}, "real numbers, tokens expected");
   CHECK(make(idx, {.input_cols = 6, .targets = false}).train->size() == 4);

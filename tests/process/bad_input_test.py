@@ -251,7 +251,8 @@ class Files(ProgramTest):
                 self.assert_refused(self.train_on("idx:data"), DATA, name)
         with self.subTest("labels that the model has not"):
             self.dataset(train_labels_idx1_ubyte=gzip.compress(idx([0, 1, 2, 9] * 2, 8)))
-            self.assert_refused(self.train_on("idx:data"), DATA, "--data idx:data", "10 classes", "4")
+            self.assert_refused(self.train_on("idx:data"), DATA, "data/train-labels-idx1-ubyte.gz: label 9 of sample 3",
+                                "--model mlp:16-8-4, whose 4 classes are 0 to 3")
 
     def test_missing(self):
         self.assert_refused(self.train_on("idx:nowhere"), DATA, "nowhere")

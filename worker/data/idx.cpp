@@ -121,7 +121,7 @@ std::string plain_or_gz(const std::string& folder, const std::string& name) {
 
 /// A split's two files. `cols`: pixels that an image must have, 0: any.
 std::unique_ptr<Dataset> load_split(const std::string& folder, const std::string& split, std::size_t cols,
-                                    std::size_t classes) {
+                                    std::size_t classes, std::size_t most_classes, const std::string& model) {
   IdxFile images(plain_or_gz(folder, split + "-images-idx3-ubyte"));
   const auto [count, rows, columns] = images.header<3>();
   const std::uint64_t each = std::uint64_t{rows} * columns;
@@ -134,7 +134,13 @@ std::unique_ptr<Dataset> load_split(const std::string& folder, const std::string
   if (label_count != count)
     fail(ErrorKind::data, "{}: {} labels for the {} images of {}", names.path(), label_count, count, images.path());
   std::vector<std::uint8_t> labels = names.body(label_count, 1);
-  if (classes == 0) classes = std::size_t{*std::max_element(labels.begin(), labels.end())} + 1;
+  if (classes == 0) {
+    const auto largest = std::max_element(labels.begin(), labels.end());
+    classes = std::size_t{*largest} + 1;
+    if (most_classes != 0 && classes > most_classes)
+      fail(ErrorKind::data, "{}: label {} of sample {} does not fit --model {}, whose {} classes are 0 to {}",
+           names.path(), *largest, largest - labels.begin(), model, most_classes, most_classes - 1);
+  }
   const auto bad = std::find_if(labels.begin(), labels.end(), [&](std::uint8_t label) { return label >= classes; });
   if (bad != labels.end())
     fail(ErrorKind::data, "{}: label {} of sample {} is not below {}, the number of classes", names.path(), *bad,
@@ -144,10 +150,10 @@ std::unique_ptr<Dataset> load_split(const std::string& folder, const std::string
 
 }  // namespace
 
-DataSplit load_idx(const std::string& folder, std::size_t classes) {
+DataSplit load_idx(const std::string& folder, std::size_t classes, std::size_t most_classes, const std::string& model) {
   DataSplit split;
-  split.train = load_split(folder, "train", 0, classes);
-  split.test = load_split(folder, "t10k", split.train->input_cols(), split.train->classes());
+  split.train = load_split(folder, "train", 0, classes, most_classes, model);
+  split.test = load_split(folder, "t10k", split.train->input_cols(), split.train->classes(), 0, model);
   return split;
 }
 

@@ -16,8 +16,10 @@ namespace psring::worker {
 /// split, each with or without .gz (where both are there, the one without). A sample is an image's
 /// rows * columns pixels divided by 255, and its label. Pixels stay bytes in memory.
 ///
-/// `classes`: labels must lie below it; 0 takes the largest training label + 1. Throws data, naming the
-/// file, where one is missing, truncated, corrupt, longer than its header says, or does not fit the others.
-DataSplit load_idx(const std::string& folder, std::size_t classes);
+/// `classes`: labels must lie below it; 0 takes the largest training label + 1, which may be `most_classes` at most
+/// where that is not 0. Throws data, naming the file, where one is missing, truncated, corrupt, longer than its header
+/// says, or does not fit the others; for a label that is too large also the label, its sample and `model`.
+DataSplit load_idx(const std::string& folder, std::size_t classes, std::size_t most_classes = 0,
+                   const std::string& model = "");
 
 }  // namespace psring::worker

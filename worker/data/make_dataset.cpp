@@ -32,7 +32,7 @@ void check_fit(const Dataset& data, const Spec& spec, const DataNeeds& needs) {
   if (data.targets_per_sample() != needs.rows_per_sample)
     misfit(spec, needs, "{} targets a sample, {} expected", data.targets_per_sample(), needs.rows_per_sample);
   if (data.classes() > needs.classes)
-    misfit(spec, needs, "{} classes, at most {} expected", data.classes(), needs.classes);
+    misfit(spec, needs, "its labels are 0 to {}, the model's classes 0 to {}", data.classes() - 1, needs.classes - 1);
 }
 
 const std::string& path_of(const Spec& spec, const char* expected) {
@@ -78,7 +78,10 @@ DataSplit make_fashion_mnist(const Spec& spec, const DataNeeds& /*needs*/) {
   return load_idx(folder, 10);
 }
 
-DataSplit make_idx(const Spec& spec, const DataNeeds& /*needs*/) { return load_idx(path_of(spec, "idx:DIR"), 0); }
+DataSplit make_idx(const Spec& spec, const DataNeeds& needs) {
+  // The label that does not fit is named with its file, where there are too many classes for the model.
+  return load_idx(path_of(spec, "idx:DIR"), 0, needs.targets ? needs.classes : 0, needs.model);
+}
 
 DataSplit make_text(const Spec& spec, const DataNeeds& needs) {
   return load_text(spec, needs, "text:FILE", TokenFormat::bytes);
