@@ -9,9 +9,9 @@
 namespace psring::cli {
 namespace {
 
-/// What may hold a comma, or is no value of a job.
-const std::set<std::string> kNoLists = {"help", "config", "strategies", "out",      "runs",      "model", "freeze",
-                                        "data", "init",   "betas",      "schedule", "aggregate", "link"};
+/// Options whose values may hold a comma, and options that do not describe a job.
+const std::set<std::string> kNoLists = {"help",   "config", "strategies", "out",   "runs",     "model",
+                                        "freeze", "data",   "init",       "betas", "schedule", "aggregate"};
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> values;
@@ -21,6 +21,20 @@ std::vector<std::string> split(const std::string& text) {
     begin = end + 1;
   }
   return values;
+}
+
+/// The links of a list: a delay belongs to the rate before it, so that 1gbit,0.2ms,10gbit has two links.
+std::vector<std::string> split_links(const std::string& text) {
+  std::vector<std::string> links;
+  for (std::string& part : split(text)) {
+    const char last = part.empty() ? ' ' : part.back();
+    const bool is_delay = last == 's' || last == 'S';  // of s, ms and us; rates end in a t
+    if (is_delay && !links.empty() && links.back().find(',') == std::string::npos)
+      links.back() += "," + part;
+    else
+      links.push_back(std::move(part));
+  }
+  return links;
 }
 
 }  // namespace
@@ -40,7 +54,8 @@ struct Sweep::State {
     const bool sets = option->get_single_name() == "units" && text.find('+') != std::string::npos;  // 0+3,1+2 is one
     const bool list = text.find(',') != std::string::npos && !sets;
     if (!list && !(counts_workers && text == "n")) return text;
-    std::vector<std::string> values = split(text);
+    std::vector<std::string> values = option->get_single_name() == "link" ? split_links(text) : split(text);
+    if (values.size() == 1 && !counts_workers) return text;  // a link with its delay
     for (const std::string& value : values)
       if (value.empty() || std::count(values.begin(), values.end(), value) > 1)
         fail(ErrorKind::usage, "--{} {}: expected different values between commas", option->get_single_name(), text);

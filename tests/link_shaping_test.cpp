@@ -60,6 +60,8 @@ TEST_CASE("what --link means") {
                                                                                      {"2.5gbit", 2.5e9, 0ns},
                                                                                      {"1gbit,200us", 1e9, 200us},
                                                                                      {"1gbit,0.2ms", 1e9, 200us},
+                                                                                     {"1Gbit,0.2MS", 1e9, 200us},
+                                                                                     {"100MBIT", 1e8, 0ns},
                                                                                      {"512kbit,1s", 512e3, 1s}}));
   const LinkSpec link = parse_link(text);
   CHECK(link.bits_per_second == rate);
@@ -81,6 +83,12 @@ TEST_CASE("what --link does not mean is told in one line") {
     CHECK(std::string(error.what()) ==
           "--link: expected RATE[,DELAY] such as 1gbit,0.2ms or 100mbit, got '" + text + "'");
   }
+}
+
+TEST_CASE("a list of rates is told from a rate with a delay") {
+  for (const char* text : {"1gbit,10gbit", "1Gbit,10GBIT,1ms"})
+    CHECK_THROWS_WITH(parse_link(text), "--link: expected one rate, got '" + std::string(text) +
+                                            "'; psring compare runs each rate of a list");
 }
 
 TEST_CASE("one flow alone runs at the link's rate, after one delay") {

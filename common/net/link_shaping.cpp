@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -29,13 +30,18 @@ struct Unit {
 constexpr Unit kRates[] = {{"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}};
 constexpr Unit kTimes[] = {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
 
-/// A number with one of the units behind it, in the smallest one.
+bool same_word(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+/// A number with one of the units behind it, in any case, as a number of the smallest unit.
 std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (error != std::errc{}) return std::nullopt;
   const std::string_view name(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == name; });
+  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return same_word(u.name, name); });
   if (unit == units.end()) return std::nullopt;
   return value * unit->scale;
 }
@@ -264,8 +270,10 @@ LinkSpec parse_link(const std::string& text) {
   const std::string_view all = text;
   const std::size_t comma = all.find(',');
   const auto rate = parse_quantity(all.substr(0, comma), kRates);
-  const auto delay =
-      comma == std::string_view::npos ? std::optional<double>(0) : parse_quantity(all.substr(comma + 1), kTimes);
+  const std::string_view behind = comma == std::string_view::npos ? "0s" : all.substr(comma + 1);
+  if (rate && parse_quantity(behind.substr(0, behind.find(',')), kRates))
+    fail(ErrorKind::usage, "--link: expected one rate, got '{}'; psring compare runs each rate of a list", text);
+  const auto delay = parse_quantity(behind, kTimes);
   if (!rate || !delay || !(*rate >= kLeastRate && *rate <= kMostRate) || !(*delay >= 0 && *delay <= kMostDelay))
     fail(ErrorKind::usage, "--link: expected RATE[,DELAY] such as 1gbit,0.2ms or 100mbit, got '{}'", text);
   return {*rate, Nanoseconds(std::llround(*delay))};

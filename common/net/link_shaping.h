@@ -16,7 +16,9 @@ struct LinkSpec {
   Nanoseconds delay{0};        ///< one-way
 };
 
-/// RATE[,DELAY]: "1gbit,5ms", "100mbit", "2.5gbit,200us"; a gbit is 10^9 bits a second. Throws usage, naming --link.
+/// RATE[,DELAY]: "1gbit,5ms", "100mbit", "2.5Gbit,200us", in any case; a gbit is 10^9 bits a second. Throws usage,
+/// naming
+/// --link.
 LinkSpec parse_link(const std::string& text);
 
 /// "100 Mbit/s", "1 Gbit/s, 5 ms"
