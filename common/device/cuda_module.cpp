@@ -1,3 +1,4 @@
+#include <array>
 #include <filesystem>
 #include <string>
 
@@ -15,21 +16,28 @@ namespace {
 
 constexpr const char* kModule = "libpsring_cuda.so";
 
-/// Beside this program's folder, as built and as installed; then where it was to be installed; then where the system
-/// looks for libraries.
-void* load_module() {
+/// Where the module may lie: beside this program's folder, as built and as installed; then where it was to be
+/// installed.
+std::array<std::filesystem::path, 2> module_paths() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto beside = program.parent_path().parent_path() / PSRING_MODULE_FOLDER / kModule;
-  const auto installed = std::filesystem::path(PSRING_MODULE_INSTALLED) / kModule;
-  for (const auto& path : {beside, installed})
+  return {program.parent_path().parent_path() / PSRING_MODULE_FOLDER / kModule,
+          std::filesystem::path(PSRING_MODULE_INSTALLED) / kModule};
+}
+
+/// Throws usage where it is in neither place, nor where the system looks for libraries.
+void* load_module() {
+  std::error_code error;
+  const auto paths = module_paths();
+  for (const auto& path : paths)
     if (std::filesystem::exists(path, error)) {
       if (void* const module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return module;
       fail(ErrorKind::usage, "--device cuda: {}", ::dlerror());
     }
   if (void* const module = ::dlopen(kModule, RTLD_NOW | RTLD_LOCAL)) return module;
-  fail(ErrorKind::usage, "--device cuda: {} is not in {}, nor in {}, nor where libraries are looked for", kModule,
-       beside.parent_path().string(), installed.parent_path().string());
+  fail(ErrorKind::usage,
+       "--device cuda: built without CUDA; use --device cpu (no {} in {} or {}; cmake -DPSRING_CUDA=ON builds it)",
+       kModule, paths[0].parent_path().string(), paths[1].parent_path().string());
 }
 
 }  // namespace
@@ -42,7 +50,13 @@ void* cuda_symbol(const char* name) {
   return found;
 }
 
-void require_cuda() {}
+/// A module that is there is not loaded: that takes memory and time, which a launcher does not need.
+void require_cuda() {
+  std::error_code error;
+  for (const auto& path : module_paths())
+    if (std::filesystem::exists(path, error)) return;
+  load_module();
+}
 
 std::size_t cuda_devices() { return reinterpret_cast<std::size_t (*)()>(cuda_symbol("psring_cuda_devices"))(); }
 

@@ -8,8 +8,8 @@ namespace psring {
 
 void require_cuda() {
   fail(ErrorKind::usage,
-       "--device cuda: this psring was built without CUDA; install the CUDA toolkit with cuBLAS and NCCL "
-       "(https://developer.nvidia.com/cuda-downloads), then build it again with cmake -DPSRING_CUDA=ON");
+       "--device cuda: built without CUDA; use --device cpu, or install the CUDA toolkit with cuBLAS and NCCL "
+       "(https://developer.nvidia.com/cuda-downloads) and build psring again with cmake -DPSRING_CUDA=ON");
 }
 
 void* cuda_symbol(const char* /*name*/) {
