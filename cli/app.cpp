@@ -6,6 +6,7 @@
 
 #include <psring/cli/app.h>
 #include <psring/cli/commands.h>
+#include <psring/cli/help.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
@@ -18,7 +19,6 @@ int run_command_line(const App& app, int argc, char** argv) {
   CLI::App root("psring: data-parallel training through parameter servers, to run, measure and teach");
   root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
   root.require_subcommand(1);
-  root.get_formatter()->column_width(40);
   std::map<CLI::App*, cli::Command> commands;
   for (const auto add :
        {cli::add_train, cli::add_compare, cli::add_keygen, cli::add_doctor, cli::add_coordinator, cli::add_agent}) {
@@ -31,6 +31,10 @@ int run_command_line(const App& app, int argc, char** argv) {
     command->group("");  // started by agents
     commands[command] = cli::add_role(*command, role);
   }
+  for (const char* const name : {"train", "compare", "coordinator"})
+    cli::add_footer(*root.get_subcommand(name), cli::names_help(app) + "\n" + cli::exit_status_help());
+  cli::add_footer(root, "psring COMMAND --help lists the options of a command.\n\n" + cli::exit_status_help());
+  cli::set_help_format(root);
   const std::vector<std::string> words(argv, argv + argc);
   return cli::parse_and_run(root, words, [&] { return commands.at(root.get_subcommands().front())({app, words}); });
 }

@@ -7,14 +7,31 @@
 namespace psring::cli {
 namespace {
 
-constexpr double kNoise = 0.25;  // of a processor, that a quiet host takes for itself
+constexpr double kNoise = 0.25;       // of a processor, that a quiet host takes for itself
+constexpr double kStraggler = 1.5;    // times as long as the others, that a worker computes
+constexpr double kDelayed = 0.1;      // of a worker's time without a processor, that makes processors its bound
+constexpr double kComparable = 0.05;  // the same, that makes a time wrong by more than runs differ anyway
 
-bool is_link(Bound bound) { return bound == Bound::worker_link || bound == Bound::server_link; }
-
-/// Who waits may well wait for a processor.
-bool crowded(const StepFigures& step) {
+/// More threads than processors, by their number.
+bool oversubscribed(const StepFigures& step) {
   return static_cast<double>(step.threads) + step.others > static_cast<double>(step.processors) + kNoise;
 }
+
+/// Does a worker that waits, or that computes, wait for a processor? Measured where the kernel says it.
+bool crowded(const StepFigures& step) { return step.run_delay ? *step.run_delay >= kDelayed : oversubscribed(step); }
+
+/// Does one worker compute for longer than the others, for another reason than that it has no processor?
+bool has_straggler(const StepFigures& step) {
+  const double longer = step.slowest_busy_s - step.others_busy_s;
+  const bool delayed = step.run_delay ? step.slowest_delay_s >= longer / 2 : !step.sleeps && oversubscribed(step);
+  return step.others_busy_s > 0 && step.slowest_busy_s >= kStraggler * step.others_busy_s && !delayed;
+}
+
+bool others_wait(const StepFigures& step) {
+  return step.others_exposed_s >= (step.slowest_busy_s - step.others_busy_s) / 2;
+}
+
+bool is_link(Bound bound) { return bound == Bound::worker_link || bound == Bound::server_link; }
 
 std::string count(std::size_t number, std::string_view what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
@@ -28,12 +45,18 @@ std::string_view to_string(Bound bound) {
   switch (bound) {
     case Bound::compute:
       return "compute";
+    case Bound::slowest_worker:
+      return "slowest worker";
+    case Bound::processors:
+      return "processors";
     case Bound::memory:
       return "memory";
     case Bound::worker_link:
       return "worker link";
     case Bound::server_link:
       return "server link";
+    case Bound::server:
+      return "server";
     case Bound::latency:
       return "latency";
   }
@@ -45,48 +68,72 @@ Bound bound_of(const StepFigures& step) {
   const double link = std::max(step.link_s(step.worker_bytes), step.link_s(step.server_bytes));
   const Bound busier = step.server_bytes > step.worker_bytes ? Bound::server_link : Bound::worker_link;
   if (link >= half && link >= step.busy_s()) return busier;
+  if (has_straggler(step) && others_wait(step)) return Bound::slowest_worker;
   if (step.memory_s() >= half) return Bound::memory;
-  if (step.busy_s() >= half || crowded(step)) return Bound::compute;
+  if (crowded(step)) return Bound::processors;
+  if (step.busy_s() >= half) return Bound::compute;
+  if (step.server_busy_s >= half) return Bound::server;
   return step.sockets && step.link_bytes_per_s == 0 ? busier : Bound::latency;
 }
 
+std::string not_comparable(const StepFigures& step) {
+  std::string reasons;
+  const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : ", ") + reason; };
+  if (step.threads > step.processors)
+    add(fmt::format("{} on {}", count(step.threads, "thread"), count(step.processors, "processor")));
+  if (step.others > kNoise)
+    add(fmt::format("other programs took {:.1f} of {}", step.others, count(step.processors, "processor")));
+  if (step.run_delay.value_or(0) >= kComparable)
+    add(fmt::format("a worker had no processor for {:.0f} % of its time", 100 * *step.run_delay));
+  return reasons;
+}
+
 std::string because(Bound bound, const StepFigures& step) {
-  if (step.link_bytes_per_s > 0) {
+  if (has_straggler(step) && !is_link(bound))
+    return fmt::format("worker {} computes for {} ms a step, the others for {}; {}", step.slowest,
+                       ms(step.slowest_busy_s), ms(step.others_busy_s),
+                       others_wait(step) ? fmt::format("all wait for worker {}", step.slowest) : "nobody waits");
+  if (step.link_bytes_per_s > 0 && bound != Bound::processors && bound != Bound::server) {
     const double worker = step.link_s(step.worker_bytes);
     const double server = step.link_s(step.server_bytes);
-    std::string text = fmt::format("a worker's link is busy for {} ms", ms(worker));
-    if (step.server_bytes > 0) text += fmt::format(", a server's {}", ms(server));
-    text += fmt::format(" of {}", ms(step.step_s));
-    const double most = std::max(worker, server);
-    if (is_link(bound)) text += fmt::format(" ({:+.0f} %)", 100 * (step.step_s / most - 1));
-    return text;
+    if (step.server_bytes == 0)
+      return fmt::format("the link alone needs {} ms; the step took {}", ms(worker), ms(step.step_s));
+    return fmt::format("a worker's link alone needs {} ms, a server's {}; the step took {}", ms(worker), ms(server),
+                       ms(step.step_s));
   }
   if (bound == Bound::memory)
     return fmt::format("moves {:.3g} MB through memory, {} of {} ms at {:.0f} GB/s", step.memory_bytes / 1e6,
                        ms(step.memory_s()), ms(step.step_s), step.memory_bytes_per_s / 1e9);
-  std::string text = step.busy_s() >= step.step_s / 2
-                         ? fmt::format("computes for {} of {} ms", ms(step.busy_s()), ms(step.step_s))
-                         : fmt::format("waits for {} of {} ms", ms(step.exposed_s), ms(step.step_s));
-  if (step.threads > step.processors)
-    text += fmt::format(", {} on {}", count(step.threads, "thread"), count(step.processors, "processor"));
-  if (step.others > kNoise) text += fmt::format(", other programs take {:.1f}", step.others);
-  return text;
+  if (bound == Bound::server)
+    return fmt::format("waits for {} of {} ms, a server works for {}", ms(step.exposed_s), ms(step.step_s),
+                       ms(step.server_busy_s));
+  return step.busy_s() >= step.step_s / 2 ? fmt::format("computes for {} of {} ms", ms(step.busy_s()), ms(step.step_s))
+                                          : fmt::format("waits for {} of {} ms", ms(step.exposed_s), ms(step.step_s));
 }
 
 std::string advice(Bound bound, const StepFigures& step, const Choices& choices) {
   switch (bound) {
     case Bound::compute:
-      if (step.threads > step.processors)
-        return fmt::format("fewer --workers{}, or more processors", choices.servers > 1 ? " or --servers" : "");
-      if (crowded(step)) return "end the other programs";
-      if (step.threads == step.processors) return "all processors work: more of them, or a smaller --model";
+      if (step.sleeps) return "--compute sets this time";
+      if (step.threads >= step.processors) return "all processors work: more of them, or a smaller --model";
       return fmt::format("uses {} of {} processors: more {}--threads", step.threads, step.processors,
                          choices.one_worker ? "" : "--workers or ");
+    case Bound::slowest_worker:
+      if (choices.bounded_staleness) return "ps-async does not wait for it";
+      return "ps-async, or ps with --backup-workers 1, does not wait for it";
+    case Bound::processors:
+      if (step.threads > step.processors)
+        return fmt::format("fewer --workers{}, or more processors", choices.servers > 1 ? " or --servers" : "");
+      if (step.others > kNoise) return "end the other programs";
+      return "more processors";
     case Bound::memory:
       return "a larger --global-batch: the same for more samples";
     case Bound::server_link:
       if (choices.servers < choices.workers) return "more --servers";
       return "a larger --global-batch: fewer exchanges";
+    case Bound::server:
+      return fmt::format("{}--server-threads, or a cheaper --optimizer",
+                         choices.servers < choices.workers ? "more --servers or " : "more ");
     case Bound::worker_link:
       if (choices.gathers_twice) return "--reshard-after-forward off";
       return "a larger --global-batch: fewer exchanges";

@@ -1,16 +1,27 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace psring::cli {
 
-/// What a step cannot be faster than.
-enum class Bound : std::uint8_t { compute, memory, worker_link, server_link, latency };
+/// The resource that a step cannot be faster than.
+enum class Bound : std::uint8_t {
+  compute,         ///< every worker computes for most of the step
+  slowest_worker,  ///< one worker computes for longer than the others, which wait for it
+  processors,      ///< threads wait for a processor that another thread has
+  memory,
+  worker_link,
+  server_link,
+  server,  ///< workers wait while a server works
+  latency
+};
 
-/// "compute", "memory", "worker link", "server link", "latency"
+/// "compute", "slowest worker", "processors", "memory", "worker link", "server link", "server", "latency"
 std::string_view to_string(Bound bound);
 
 /// What was measured of a step; bytes are those of one step.
@@ -24,11 +35,21 @@ struct StepFigures {
   double server_bytes = 0;      ///< through a server's
   double memory_bytes = 0;      ///< that all processes of the host read and write at least
   double memory_bytes_per_s = 0;
-  std::size_t threads = 1;  ///< of all processes
+  std::size_t threads = 1;  ///< of all processes, that compute; a worker whose compute is a sleep has none
   std::size_t processors = 1;
   double others = 0;  ///< processors that other programs took meanwhile
+  /// Share of its time for which the worker that was delayed most was ready to run, but had no processor. Nothing:
+  /// the kernel does not count it.
+  std::optional<double> run_delay;
+  bool sleeps = false;         ///< --compute sleep
+  std::size_t slowest = 0;     ///< rank of the worker that computes for the longest time in a step
+  double slowest_busy_s = 0;   ///< of a step, that this worker does not wait for communication
+  double slowest_delay_s = 0;  ///< of a step, that this worker is ready to run but has no processor
+  double others_busy_s = 0;    ///< the same as slowest_busy_s, median of the other workers; 0: there are none
+  double others_exposed_s = 0;
+  double server_busy_s = 0;  ///< of a step, that the busiest server works on frames; 0: not known
 
-  double busy_s() const { return step_s - exposed_s; }
+  double busy_s() const { return std::max(step_s - exposed_s, slowest_busy_s); }
   double memory_s() const { return memory_bytes_per_s > 0 ? memory_bytes / memory_bytes_per_s : 0; }
   /// How long a link carries the bytes of a step; 0 where its rate is not known.
   double link_s(double bytes) const { return link_bytes_per_s > 0 ? bytes / link_bytes_per_s : 0; }
@@ -37,14 +58,18 @@ struct StepFigures {
 /// The rule of docs/formulas.md, "What bounds a step".
 Bound bound_of(const StepFigures& step);
 
+/// Why the times of a run cannot be compared with the times of another: "4 threads on 2 processors". Empty: they can.
+std::string not_comparable(const StepFigures& step);
+
 /// What can be changed about a run.
 struct Choices {
   std::size_t workers = 1;
   std::size_t servers = 0;
-  bool one_worker = false;     ///< whatever --workers says
-  bool gathers_twice = false;  ///< parameters, for each of both passes
-  bool overlap = true;         ///< false: switched off
-  std::size_t prefetch = 1;    ///< 0: switched off
+  bool one_worker = false;         ///< whatever --workers says
+  bool gathers_twice = false;      ///< parameters, for each of both passes
+  bool overlap = true;             ///< false: switched off
+  std::size_t prefetch = 1;        ///< 0: switched off
+  bool bounded_staleness = false;  ///< ssp: nobody gets more than K steps ahead
 };
 
 /// Why it is this bound, in figures: "computes for 2.1 of 2.2 ms".

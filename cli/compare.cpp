@@ -126,10 +126,10 @@ class Comparison {
     const std::string key = psring::to_json(job);
     const auto found = references_.find(key);
     if (found != references_.end()) return found->second;
-    std::string label = fmt::format("single-{}-workers", job.virtual_workers);
-    if (std::filesystem::exists(out_ / label)) label += fmt::format("-{}", references_.size() + 1);
-    run_job(job, out_ / label, label);
-    return references_[key] = out_ / label;
+    std::string name = fmt::format("single-{}-workers", job.virtual_workers);
+    if (std::filesystem::exists(out_ / name)) name += fmt::format("-{}", references_.size() + 1);
+    run_job(job, out_ / name, fmt::format("checking bits: single with {} virtual workers", job.virtual_workers));
+    return references_[key] = out_ / name;
   }
 
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
@@ -148,7 +148,7 @@ class Comparison {
   void measure_memory(Row& row) {
     std::size_t booked = 0;
     for (const MemoryCheck& check : row.runs.front().memory) booked += check.peak;
-    const std::size_t threads = std::min(row.step().threads, processors_);
+    const std::size_t threads = std::clamp<std::size_t>(row.step().threads, 1, processors_);
     row.memory_bytes_per_s = bandwidths_.try_emplace(threads, threads).first->second.bytes_per_second(booked);
   }
 
@@ -180,15 +180,21 @@ class Comparison {
 }  // namespace
 
 Command add_compare(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("compare", "train the same model in several ways and set them side by side");
+  CLI::App* command =
+      root.add_subcommand("compare", "train the same model with several strategies, and show them side by side");
   auto flags = std::make_shared<CompareFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--strategies", flags->strategies, "the ways")->delimiter(',')->capture_default_str();
+  command->add_option("--strategies", flags->strategies, "the strategies to compare, separated by commas; listed below")
+      ->delimiter(',')
+      ->capture_default_str();
   command->add_option("--out", flags->out, "run folder (a new one below runs/)");
   command->add_option("--runs", flags->runs, "of each, by turns: medians and their spread")->capture_default_str();
   command->add_flag("--wide", flags->wide, "print all that was measured, of each process, below the table");
   add_job_flags(*command, flags->job);
   flags->sweep.emplace(*command);
-  command->footer("A list in an option is swept: --workers 2,4,8 --servers 1,n makes a row for each combination.");
+  command->footer(
+      "A comma-separated list in an option runs every combination, one row of the\n"
+      "table each: --workers 2,4,8 --servers 1,n. n stands for the row's number of\n"
+      "workers. --link 1gbit,0.2ms,10gbit has two links, the first with a delay.\n");
   return [flags](const Invocation& invocation) {
     SignalWatch signals;
     try {

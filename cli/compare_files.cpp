@@ -81,6 +81,7 @@ Json to_json(const Row& row) {
                {"equality", to_string(row.equality)},
                {"largest_difference", finite(row.largest_difference)},
                {"ok", row.ok()},
+               {"not_comparable", not_comparable(step)},
                {"bound_by", to_string(bound)},
                {"because", because(bound, step)},
                {"next", advice(bound, step, row.choices())},
@@ -92,7 +93,12 @@ Json to_json(const Row& row) {
                  {"link_bytes_per_s", step.link_bytes_per_s > 0 ? Json(step.link_bytes_per_s) : Json()},
                  {"threads", step.threads},
                  {"processors", step.processors},
-                 {"processors_of_others", step.others}}}};
+                 {"processors_of_others", step.others},
+                 {"run_delay", or_null(step.run_delay)},
+                 {"slowest_worker", step.slowest},
+                 {"slowest_busy_s", step.slowest_busy_s},
+                 {"others_busy_s", step.others_busy_s},
+                 {"server_busy_s", step.server_busy_s}}}};
   for (const Summary& run : row.runs) json["runs"].push_back(to_json(run));
   return json;
 }
@@ -140,7 +146,8 @@ std::string table_csv(const std::vector<Row>& rows) {
                      {"final_loss", first.final_loss},
                      {"test_loss", or_null(first.test_loss)},
                      {"test_accuracy", or_null(first.test_accuracy)},
-                     {"bound_by", to_string(bound_of(row.step()))}});
+                     {"bound_by", to_string(bound_of(row.step()))},
+                     {"not_comparable", not_comparable(row.step())}});
     if (row.entry.job.servers == 0) continue;
     Json servers = lines.back();
     for (auto& [name, value] : servers.items())

@@ -57,6 +57,11 @@ std::string memory_cell(const Row& row, std::string_view role, std::uint64_t Sum
   return marked(number(static_cast<double>(most_booked(row, figure)) / kMiB, 1), memory_ok(row, role));
 }
 
+/// A time, with a star where it cannot be compared with the times of other runs.
+std::string time_cell(const Row& row, std::string figure) {
+  return std::move(figure) + (not_comparable(row.step()).empty() ? "" : "*");
+}
+
 Section speed_section(const std::vector<Row>& rows) {
   TextTable table({"strategy", "runs", "samples/s", "least", "most", "ms/step", "least", "most", "spread", "p10", "p90",
                    "exposed", "loss", "test loss", "accuracy", "equal", "largest difference"});
@@ -64,9 +69,10 @@ Section speed_section(const std::vector<Row>& rows) {
     const Summary& first = row.runs.front();
     const Spread samples = row.of(&Summary::samples_per_second);
     const Spread step = row.of(&Summary::step_seconds);
-    table.add({row.entry.label, std::to_string(row.runs.size()), number(samples.median, 0), number(samples.least, 0),
-               number(samples.most, 0), number(1e3 * step.median, 3), number(1e3 * step.least, 3),
-               number(1e3 * step.most, 3), row.runs.size() > 1 ? percent(step.relative()) : kNothing,
+    table.add({row.entry.label, std::to_string(row.runs.size()), time_cell(row, number(samples.median, 0)),
+               number(samples.least, 0), number(samples.most, 0), time_cell(row, number(1e3 * step.median, 3)),
+               number(1e3 * step.least, 3), number(1e3 * step.most, 3),
+               row.runs.size() > 1 ? percent(step.relative()) : kNothing,
                number(1e3 * row.of(&Summary::step_p10_seconds).median, 3),
                number(1e3 * row.of(&Summary::step_p90_seconds).median, 3),
                number(1e3 * row.of(&Summary::exposed_seconds).median, 3), number(first.final_loss, 4),
@@ -252,6 +258,25 @@ std::string staleness_line(const std::vector<StalenessSummary>& workers) {
   return text;
 }
 
+std::string inexact_legend(const std::vector<Row>& rows) {
+  bool timing = false;
+  bool compressed = false;
+  bool own = false;
+  for (const Row& row : rows) {
+    if (row.equality != Equality::inexact) continue;
+    const JobOptions& job = row.entry.job;
+    const bool depends = job.consistency != "bsp" || job.backup_workers > 0;
+    timing = timing || depends;
+    compressed = compressed || (!depends && job.compress != "none");
+    own = own || (!depends && job.compress == "none");
+  }
+  std::string text;
+  if (timing) text += "inexact: the result depends on timing (which worker's gradient comes first).\n";
+  if (compressed) text += "inexact with --compress: repeatable, but compressed gradients are not the exact ones.\n";
+  if (own) text += "inexact: the strategy does not promise the bits of single.\n";
+  return text;
+}
+
 }  // namespace
 
 TextTable main_table(const std::vector<Row>& rows) {
@@ -265,11 +290,12 @@ TextTable main_table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const Summary& first = row.runs.front();
     const Spread step = row.of(&Summary::step_seconds);
-    std::vector<std::string> cells{row.entry.label, number(row.of(&Summary::samples_per_second).median, 0),
-                                   number(step.median * 1e3, 3)};
+    std::vector<std::string> cells{row.entry.label,
+                                   time_cell(row, number(row.of(&Summary::samples_per_second).median, 0)),
+                                   time_cell(row, number(step.median * 1e3, 3))};
     if (several) cells.push_back(row.runs.size() > 1 ? percent(step.relative()) : kNothing);
     for (std::string& cell :
-         std::vector<std::string>{number(row.of(&Summary::exposed_seconds).median * 1e3, 3),
+         std::vector<std::string>{time_cell(row, number(row.of(&Summary::exposed_seconds).median * 1e3, 3)),
                                   marked(count(moved_bytes(row, kWorkers)), bytes_ok(row, kWorkers)),
                                   memory_cell(row, kWorkers, &Summary::worker_peak_bytes), to_string(row.equality),
                                   accuracy ? number(first.test_accuracy, 4) : number(first.final_loss, 4),
@@ -289,11 +315,16 @@ TextTable main_table(const std::vector<Row>& rows) {
 
 std::string legend(const std::vector<Row>& rows) {
   std::string text =
-      "ms/step, exposed (of it, waiting for communication): medians over steps, of the slowest worker.\n"
+      "samples/s: training samples a second, all workers together, over the time of their steps; start-up,\n"
+      "evaluations and checkpoints do not count. ms/step: median step of the slowest worker.\n"
+      "exposed: ms of a step that the worker which waits most waits for communication, median over steps.\n"
       "bytes/step: payload sent and received by the worker that moves most, and by all servers together.\n"
       "peak: booked memory of the largest worker, the largest server. ✓ as the formulas predict, ✗ not.\n"
       "equal: = the final parameters have the bits of single --virtual-workers n, ≈ its arithmetic in\n"
-      "another order, inexact: the strategy promises nothing.\n";
+      "another order.\n" +
+      inexact_legend(rows);
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !not_comparable(row.step()).empty(); }))
+    text += "*: not comparable, as processes had to share processors; the lines below say with what.\n";
   if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.entry.job.placement == "colocated"; }))
     text += "Where servers live in workers' processes, a worker's row counts both.\n";
   if (several_runs(rows)) text += "Medians over runs; spread: of ms/step, (most − least) / median.\n";
@@ -312,6 +343,8 @@ std::vector<std::string> bound_lines(const std::vector<Row>& rows) {
       lines.back() += fmt::format("; exposed on average {:.1f} ms, predicted {:.1f}", first.mean_exposed_seconds * 1e3,
                                   *first.predicted_exposed_seconds * 1e3);
     if (!first.staleness.empty()) lines.back() += staleness_line(first.staleness);
+    if (const std::string reason = not_comparable(step); !reason.empty())
+      lines.back() += fmt::format("; times are not comparable: {}", reason);
   }
   return lines;
 }

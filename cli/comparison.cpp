@@ -10,6 +10,7 @@
 #include <psring/common/net/data_links.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/worker/model/safetensors.h>
+#include <psring/worker/pace.h>
 
 namespace psring::cli {
 namespace {
@@ -71,15 +72,21 @@ StepFigures Row::step() const {
   const Summary& run = runs.front();
   const JobOptions& job = entry.job;
   const auto steps = static_cast<double>(run.steps);
-  StepFigures step{
-      .step_s = of(&Summary::step_seconds).median,
-      .exposed_s = of(&Summary::exposed_seconds).median,
-      .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
-      .link_bytes_per_s = job.link.empty() ? 0 : net::parse_link(job.link).bits_per_second / 8,
-      .memory_bytes_per_s = memory_bytes_per_s,
-      .threads = job.workers * job.threads + (job.placement == "colocated" ? 0 : job.servers * job.server_threads),
-      .processors = processors,
-      .others = spread_of(others).median};
+  const bool sleeps = worker::parse_compute(job.compute).has_value();
+  const std::size_t server_threads = job.placement == "colocated" ? 0 : job.servers * job.server_threads;
+  StepFigures step{.step_s = of(&Summary::step_seconds).median,
+                   .exposed_s = of(&Summary::exposed_seconds).median,
+                   .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
+                   .link_bytes_per_s = job.link.empty() ? 0 : net::parse_link(job.link).bits_per_second / 8,
+                   .memory_bytes_per_s = memory_bytes_per_s,
+                   .threads = (sleeps ? 0 : job.workers * job.threads) + server_threads,
+                   .processors = processors,
+                   .others = spread_of(others).median,
+                   .sleeps = sleeps,
+                   .server_busy_s = of(&Summary::server_busy_seconds).median};
+  std::vector<std::vector<WorkerTimes>> times;
+  for (const Summary& each : runs) times.push_back(each.worker_times);
+  add_worker_times(step, times);
   double sent = 0;
   for (const ByteCheck& check : run.bytes) {
     const double bytes = static_cast<double>(check.measured) / steps;
@@ -102,7 +109,8 @@ Choices Row::choices() const {
           .one_worker = entry.kind->one_worker,
           .gathers_twice = entry.kind->gathers && job.reshard_after_forward && !job.share_host_parameters,
           .overlap = job.overlap,
-          .prefetch = job.prefetch};
+          .prefetch = job.prefetch,
+          .bounded_staleness = job.consistency.starts_with("ssp")};
 }
 
 std::optional<std::uint64_t> moved_bytes(const Row& row, std::string_view role) {

@@ -18,7 +18,7 @@ enum class Equality : std::uint8_t {
   none,       ///< nothing to compare with
   same_bits,  ///< as they should be
   rounding,   ///< the same arithmetic in another order, as the strategy declares
-  inexact,    ///< the strategy promises nothing
+  inexact,    ///< the strategy promises no bits: see Entry::exact
   differs,    ///< it promised the same bits
 };
 

@@ -185,7 +185,7 @@ void check_duration(std::string_view flag, double value, double least) {
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   JobOptions& job = flags.job;
   const char* what = "What is trained";
-  command.add_option("--model", job.model, "mlp:784-512-512-10, bn-mlp:784-512-10, gpt:layers=4,dim=128,...")
+  command.add_option("--model", job.model, "NAME:KEYS such as mlp:784-512-512-10, gpt:layers=4,dim=128; listed below")
       ->group(what)
       ->capture_default_str();
   command.add_option("--data", job.data, "fashion-mnist, idx:DIR, text:FILE, tokens:FILE, synthetic")

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <psring/cli/progress.h>
+#include <psring/cli/progress_line.h>
 #include <psring/common/base/error.h>
 
 namespace psring::cli {
@@ -55,27 +56,19 @@ void Progress::show() {
 void Progress::draw(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   if (json.is_discarded()) return;
-  const double step = json.value("step", 0.0);
-  const double steps = json.value("steps", 1.0);
+  RunProgress run{.step = json.value("step", 0.0), .steps = json.value("steps", 1.0)};
   const double took = json.value("seconds", 0.0);
-  const double done = step / steps;
-  const double made = json.value("made", step);  // by this run, which may continue another
-  const double left = made > 0 ? took / made * (steps - step) : 0;
-  const double rate = took > 0 ? json.value("samples", 0.0) / took : 0;
-  std::string text = fmt::format("step {:.0f}/{:.0f}", step, steps);
-  if (json.contains("loss") && json["loss"].is_number())
-    text += fmt::format("  loss {:.4f}", json["loss"].get<double>());
-  text += fmt::format("  {:.0f} samples/s a worker  {:.0f} s left", rate, left);
+  const double made = json.value("made", run.step);  // by this run, which may continue another
+  if (made > 0) run.seconds_left = took / made * (run.steps - run.step);
+  if (took > 0) run.samples_per_second = json.value("samples", 0.0) / took;
+  if (json.contains("loss") && json["loss"].is_number()) run.loss = json["loss"].get<double>();
   if (terminal_) {
-    constexpr int kBar = 24;
-    const int full = static_cast<int>(done * kBar);
-    // Longer than a line, "\\r" would only go back over its last part.
-    const std::string bar = fmt::format("{} [{:#<{}}{:.<{}}] {}", label_, "", full, "", kBar - full, text)
-                                .substr(0, terminal_columns() - 1);
+    // In more than one line, "\\r" would only go back over the last of them.
+    const std::string bar = terminal_line(label_, run, terminal_columns() - 1);
     fmt::print("\r{:<{}}", bar, drawn_);
     drawn_ = std::max(drawn_, bar.size());
-  } else if (done >= next_plain_) {
-    fmt::print("{} {}\n", label_, text);
+  } else if (const double done = run.step / run.steps; done >= next_plain_) {
+    fmt::print("{}\n", plain_line(label_, run));
     next_plain_ = done + 0.2;
   }
   std::fflush(stdout);

@@ -2,6 +2,7 @@
 #include <version.h>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/help.h>
 #include <psring/cli/parse.h>
 #include <psring/cli/role_main.h>
 #include <psring/common/base/allocator.h>
@@ -16,9 +17,10 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
     tune_allocator();
     CLI::App root(fmt::format("psring-{0}: a {0} of a job", to_string(role)));
     root.set_version_flag("--version", fmt::format("psring {} ({})", kVersion, kCommit));
-    root.get_formatter()->column_width(40);
     const Command command = add_role(root, role);
     add_config(root);
+    add_footer(root, exit_status_help());
+    set_help_format(root);
     const std::vector<std::string> words(argv, argv + argc);
     return parse_and_run(root, words, [&] { return command({app, words}); });
   });

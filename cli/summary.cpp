@@ -99,6 +99,15 @@ void add_memory(Summary& summary, const std::string& role, const Json& report, c
   }
 }
 
+WorkerTimes worker_times(const Json& report) {
+  WorkerTimes times{.busy_s = report.at("busy_step_s").at("median").get<double>(),
+                    .exposed_s = report.at("exposed_step_s").at("median").get<double>()};
+  if (!report.contains("run_delay")) return times;
+  times.run_delay = report["run_delay"].get<double>();
+  times.delay_s = *times.run_delay * report.at("step_s").at("median").get<double>();
+  return times;
+}
+
 /// With backup workers a slow one makes fewer steps than others.
 void add_worker(Summary& summary, const std::string& role, const Json& report) {
   const auto steps = report.at("steps").get<std::uint64_t>();
@@ -117,6 +126,7 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
   if (const Json& predicted = report.at("predicted"); predicted.contains("exposed_comm_s"))
     summary.predicted_exposed_seconds =
         std::max(summary.predicted_exposed_seconds.value_or(0), predicted["exposed_comm_s"].get<double>());
+  summary.worker_times.push_back(worker_times(report));
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(report));
   summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", steps)});
   summary.bytes.push_back({role, "received", payload(report, "received"), predicted(report, "worker_receives", steps)});
@@ -337,6 +347,8 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
     add_memory(summary, fmt::format("server {}", rank), report, last, "server_memory");
     add_staleness(summary, report);
+    summary.server_busy_seconds =
+        std::max(summary.server_busy_seconds, report.value("busy_s", 0.0) / static_cast<double>(summary.steps));
     if (const std::string host = fmt::format("worker {}", rank); job.placement == "colocated")
       add_guest(summary, host, roles, report);
     roles[fmt::format("server {}", rank)] = report;

@@ -10,6 +10,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/cli/memory_report.h>
+#include <psring/cli/step_times.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::cli {
@@ -62,7 +63,9 @@ struct Summary {
   double exposed_seconds = 0;       ///< of a step, median over steps, of the worker that waits most
   double mean_exposed_seconds = 0;  ///< the same, mean over steps: what the prediction is of
   std::optional<double> predicted_exposed_seconds;
-  double final_loss = 0;  ///< of the last step, mean over its samples
+  std::vector<WorkerTimes> worker_times;  ///< by rank
+  double server_busy_seconds = 0;         ///< of a step, the busiest server's, mean over steps
+  double final_loss = 0;                  ///< of the last step, mean over its samples
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
   std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory, with its process's server's

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <memory>
+#include <set>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -26,14 +28,28 @@ struct TrainFlags {
   std::string key;
 };
 
-void print_frozen(const worker::TrainSetup& setup) {
+/// The names of the units that are not trained. Where several units lie under one name (h.0.ln_1 and h.0.mlp under h.0)
+/// and none of them is trained, that name stands once for all of them.
+std::vector<std::string> frozen_names(const Layout& layout) {
+  std::set<std::string> trained;
+  for (const UnitLayout& unit : layout.units)
+    if (unit.trained) trained.insert(worker::common_name(unit.tensors));
   std::vector<std::string> names;
-  std::size_t parameters = 0;
-  for (const UnitLayout& unit : setup.layout().units) {
+  for (const UnitLayout& unit : layout.units) {
     if (unit.trained) continue;
-    names.push_back(unit.name);
-    for (const TensorSlot& tensor : unit.tensors) parameters += tensor.spec.elements();
+    const std::string common = worker::common_name(unit.tensors);
+    const bool all = !common.empty() && !trained.contains(common);
+    const std::string& name = all ? common : unit.name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
+  return names;
+}
+
+void print_frozen(const worker::TrainSetup& setup) {
+  const std::vector<std::string> names = frozen_names(setup.layout());
+  std::size_t parameters = 0;
+  for (const UnitLayout& unit : setup.layout().units)
+    for (const TensorSlot& tensor : unit.tensors) parameters += unit.trained ? 0 : tensor.spec.elements();
   if (!names.empty()) fmt::print("not trained: {} parameters, of {}\n", parameters, fmt::join(names, ", "));
   const std::vector<std::string> stateless = worker::units_without_state(setup);
   if (!stateless.empty())
@@ -95,9 +111,7 @@ Command add_train(CLI::App& root) {
   CLI::App* command = root.add_subcommand("train", "train a model: starts all processes, waits, sums up");
   auto flags = std::make_shared<TrainFlags>();  // shared: the parser fills it in, the command reads it
   command
-      ->add_option("--strategy", flags->strategy,
-                   "how: single, dp, ps, ps-ssp, ps-async, ps-zero2, ps-zero3, ps-colocated, ddp-naive, ddp, zero1, "
-                   "zero2, zero3 (fsdp)")
+      ->add_option("--strategy", flags->strategy, "the way of training, such as single, ps, ddp, zero3; listed below")
       ->capture_default_str();
   command->add_option("--out", flags->out, "run folder (a new one below runs/)");
   command->add_option("--nodes", flags->nodes, "hosts: this one, and those whose agents connect")

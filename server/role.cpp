@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <psring/common/base/extension.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/base/trace.h>
 #include <psring/common/device/arena.h>
@@ -124,10 +125,13 @@ class ServerLife {
     if (job_.replicas > 0)
       replication.emplace(*shard_,
                           net::Peer{net::Role::server, static_cast<std::uint32_t>(member_.rank() + job_.servers)});
-    server::serve(
-        *shard_, transport, member_.clock(), [this] { return finished(); }, &trace_,
-        [&](std::uint64_t step) { write_part(job_, member_.rank(), *shard_, step); },
-        replication ? &*replication : nullptr);
+    call_extension([this] { return fmt::format("--optimizer {} or --aggregate {}", job_.optimizer, job_.aggregate); },
+                   [&] {
+                     busy_ += server::serve(
+                         *shard_, transport, member_.clock(), [this] { return finished(); }, &trace_,
+                         [&](std::uint64_t step) { write_part(job_, member_.rank(), *shard_, step); },
+                         replication ? &*replication : nullptr);
+                   });
   }
 
   void follow(net::Transport& transport, net::Peer primary) {
@@ -148,6 +152,7 @@ class ServerLife {
         {"elements", shard_->elements()},
         {"version", shard_->version()},
         {"text", shard_->describe()},
+        {"busy_s", seconds(busy_)},
         {"staleness",
          json_of(shard_->staleness())}}.dump()));
   }
@@ -164,6 +169,7 @@ class ServerLife {
   std::shared_ptr<Device> device_;  ///< shared with the shard; null: the host updates
   std::shared_ptr<Shard> shard_;    ///< shared with the membership
   bool whole_ = false;              ///< it has all that a server has at its place
+  Nanoseconds busy_{0};             ///< spent on frames and updates
 };
 
 MakeLife life_of(const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {

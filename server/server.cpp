@@ -20,9 +20,11 @@ void tolerate_peers(Call&& call) {
   }
 }
 
-/// One loop for all: `take` is given each frame that arrives, and nothing where none did.
-void loop(net::Transport& transport, const Clock& clock, net::Outbox outbox, const std::function<bool()>& finished,
-          std::vector<net::Outgoing>& out, const std::function<void(std::optional<net::Message>)>& take) {
+/// One loop for all: `take` is given each frame that arrives, and nothing where none did. Returns the time that frames
+/// and their answers took.
+Nanoseconds loop(net::Transport& transport, const Clock& clock, net::Outbox outbox,
+                 const std::function<bool()>& finished, std::vector<net::Outgoing>& out,
+                 const std::function<void(std::optional<net::Message>)>& take) {
   constexpr std::chrono::milliseconds kLook{100};
   const auto flush = [&] {
     for (const net::Outgoing& frame : out) outbox.add(frame);
@@ -30,39 +32,43 @@ void loop(net::Transport& transport, const Clock& clock, net::Outbox outbox, con
     tolerate_peers([&] { outbox.flush(transport); });
   };
   flush();
+  Nanoseconds busy{0};
   while (!finished() || !outbox.empty()) {
     std::optional<net::Message> message;
     tolerate_peers([&] { message = transport.receive(clock.now() + kLook); });
+    const Moment start = message ? clock.now() : Moment::max();
     take(std::move(message));
     flush();
+    if (start != Moment::max()) busy += clock.now() - start;
   }
+  return busy;
 }
 
 }  // namespace
 
-void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
-           Trace* trace, const std::function<void(std::uint64_t step)>& save, Replication* replication) {
+Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
+                  Trace* trace, const std::function<void(std::uint64_t step)>& save, Replication* replication) {
   std::vector<net::Outgoing> out;
   const auto handle = [&](net::Message message) {
     replication != nullptr ? replication->on_message(std::move(message), out)
                            : shard.on_message(std::move(message), out);
   };
   const auto in_order = replication != nullptr ? std::optional(replication->follower()) : std::nullopt;
-  loop(transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
-       [&](std::optional<net::Message> message) {
-         if (message && trace != nullptr && trace->on() && !message->payload.empty()) {
-           const net::FrameHeader& header = message->header;
-           const Trace::Span span(*trace, to_string(header.type),
-                                  fmt::format("of {}, unit {}", to_string(header.sender()), header.unit));
-           handle(std::move(*message));
-         } else if (message) {
-           handle(std::move(*message));
-         }
-         const auto step = shard.save_due();
-         if (!step) return;
-         save(*step);
-         replication != nullptr ? replication->saved(out) : shard.saved(out);
-       });
+  return loop(transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
+              [&](std::optional<net::Message> message) {
+                if (message && trace != nullptr && trace->on() && !message->payload.empty()) {
+                  const net::FrameHeader& header = message->header;
+                  const Trace::Span span(*trace, to_string(header.type),
+                                         fmt::format("of {}, unit {}", to_string(header.sender()), header.unit));
+                  handle(std::move(*message));
+                } else if (message) {
+                  handle(std::move(*message));
+                }
+                const auto step = shard.save_due();
+                if (!step) return;
+                save(*step);
+                replication != nullptr ? replication->saved(out) : shard.saved(out);
+              });
 }
 
 void follow(Follower& follower, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished) {

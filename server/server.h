@@ -15,10 +15,11 @@ namespace psring::server {
 /// 100 ms; what it throws (a peer was lost) ends the loop, and so does what the shard throws. A worker
 /// whose link breaks before then is left to `finished` to judge. `trace`, where given, gets a span for each
 /// frame with a payload. `save` writes the shard's part of the checkpoint of a step. `replication`, where the server
-/// has a follower, is that of this shard and has not begun; the transport is linked to the follower.
-void serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
-           Trace* trace = nullptr, const std::function<void(std::uint64_t step)>& save = nullptr,
-           Replication* replication = nullptr);
+/// has a follower, is that of this shard and has not begun; the transport is linked to the follower. Returns the time
+/// that the server worked on frames and their answers, without waiting for them.
+Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
+                  Trace* trace = nullptr, const std::function<void(std::uint64_t step)>& save = nullptr,
+                  Replication* replication = nullptr);
 
 /// The follower's loop, until `finished`, as of serve. Where it ends, whichever way, `follower` says what it has.
 void follow(Follower& follower, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished);

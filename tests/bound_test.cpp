@@ -54,10 +54,10 @@ TEST_CASE("who waits where threads share processors waits for a processor") {
   StepFigures step = computing();
   step.exposed_s = 0.008;
   step.threads = 4;
-  CHECK(bound_of(step) == Bound::compute);
-  CHECK(line(step, {.servers = 2}) ==
-        "waits for 8.00 of 10.0 ms, 4 threads on 2 processors → fewer --workers or --servers, or more processors");
+  CHECK(bound_of(step) == Bound::processors);
+  CHECK(line(step, {.servers = 2}) == "waits for 8.00 of 10.0 ms → fewer --workers or --servers, or more processors");
   CHECK_THAT(line(step), Contains("fewer --workers, or more"));
+  CHECK(not_comparable(step) == "4 threads on 2 processors");
 }
 
 TEST_CASE("or for one that another program has") {
@@ -65,9 +65,101 @@ TEST_CASE("or for one that another program has") {
   step.exposed_s = 0.008;
   step.others = 0.2;
   CHECK(bound_of(step) == Bound::latency);
+  CHECK(not_comparable(step).empty());
   step.others = 1.3;
+  CHECK(bound_of(step) == Bound::processors);
+  CHECK(line(step) == "waits for 8.00 of 10.0 ms → end the other programs");
+  CHECK(not_comparable(step) == "other programs took 1.3 of 2 processors");
+}
+
+TEST_CASE("where the kernel counts the time without a processor, that decides") {
+  StepFigures step = computing();
+  step.threads = 4;
+  step.run_delay = 0.02;  // more threads than processors, of which few run at once
   CHECK(bound_of(step) == Bound::compute);
-  CHECK(line(step) == "waits for 8.00 of 10.0 ms, other programs take 1.3 → end the other programs");
+  CHECK(not_comparable(step) == "4 threads on 2 processors");
+  step.threads = 2;
+  CHECK(not_comparable(step).empty());
+  step.run_delay = 0.07;
+  CHECK(bound_of(step) == Bound::compute);
+  CHECK(not_comparable(step) == "a worker had no processor for 7 % of its time");
+  step.run_delay = 0.3;
+  CHECK(bound_of(step) == Bound::processors);
+  CHECK_THAT(line(step), Contains("→ more processors"));
+}
+
+TEST_CASE("a worker that computes for longer than the others is named, and what does not wait for it") {
+  // --compute sleep:50ms --fault slow:worker:1=4x, with four workers and a server on two processors
+  StepFigures step{.step_s = 0.2006,
+                   .exposed_s = 0.1502,
+                   .threads = 1,
+                   .processors = 2,
+                   .run_delay = 0.001,
+                   .sleeps = true,
+                   .slowest = 1,
+                   .slowest_busy_s = 0.2001,
+                   .others_busy_s = 0.0501,
+                   .others_exposed_s = 0.1501};
+  CHECK(bound_of(step) == Bound::slowest_worker);
+  CHECK(line(step) ==
+        "worker 1 computes for 200.1 ms a step, the others for 50.1; all wait for worker 1 → ps-async, or ps with "
+        "--backup-workers 1, does not wait for it");
+  CHECK_THAT(line(step, {.bounded_staleness = true}), Contains("→ ps-async does not wait for it"));
+  SECTION("other programs do not hide it, unless it has no processor because of them") {
+    step.others = 2;
+    step.run_delay = 0.2;
+    CHECK(bound_of(step) == Bound::slowest_worker);
+    step.slowest_delay_s = 0.1;
+    CHECK(bound_of(step) == Bound::processors);
+    step.run_delay.reset();  // not known: who sleeps needs no processor, who computes may have waited for one
+    CHECK(bound_of(step) == Bound::slowest_worker);
+    step.sleeps = false;
+    CHECK(bound_of(step) == Bound::processors);
+  }
+  SECTION("a link that takes longer") {
+    step.sockets = true;
+    step.link_bytes_per_s = 125e6;
+    step.worker_bytes = 10e6;  // 80 ms
+    CHECK(bound_of(step) == Bound::slowest_worker);
+    CHECK_THAT(line(step), Contains("worker 1 computes"));
+    step.worker_bytes = 30e6;  // 240 ms
+    step.step_s = 0.25;
+    CHECK(bound_of(step) == Bound::worker_link);
+    CHECK_THAT(line(step), Contains("the link alone needs 240.0 ms; the step took 250.0"));
+  }
+  SECTION("nobody waits for it with asp") {
+    step.exposed_s = 0.0001;
+    step.others_exposed_s = 0.0001;
+    CHECK(bound_of(step) == Bound::compute);
+    CHECK(line(step) ==
+          "worker 1 computes for 200.1 ms a step, the others for 50.1; nobody waits → --compute sets this time");
+  }
+  SECTION("half as long again is one, less is none") {
+    step.slowest_busy_s = 0.0752;
+    step.step_s = 0.0752;
+    step.others_exposed_s = 0.0251;
+    step.exposed_s = 0.0251;
+    CHECK(bound_of(step) == Bound::slowest_worker);
+    step.slowest_busy_s = 0.0750;
+    CHECK(bound_of(step) == Bound::compute);
+  }
+  SECTION("a worker alone is none") {
+    step.others_busy_s = 0;
+    CHECK(bound_of(step) == Bound::compute);
+  }
+}
+
+TEST_CASE("workers that wait while a server works are bound by the server") {
+  StepFigures step = computing();
+  step.exposed_s = 0.008;
+  step.server_busy_s = 0.005;
+  CHECK(bound_of(step) == Bound::server);
+  CHECK(line(step, {.workers = 4, .servers = 1}) ==
+        "waits for 8.00 of 10.0 ms, a server works for 5.00 → more --servers or --server-threads, or a cheaper "
+        "--optimizer");
+  CHECK_THAT(line(step, {.workers = 2, .servers = 2}), Contains("→ more --server-threads"));
+  step.server_busy_s = 0.0049;
+  CHECK(bound_of(step) == Bound::latency);
 }
 
 TEST_CASE("memory traffic that takes half of a step bounds it, whether it computes or waits") {
@@ -88,12 +180,12 @@ TEST_CASE("memory traffic that takes half of a step bounds it, whether it comput
 TEST_CASE("a link that carries longer than a worker computes bounds a step") {
   StepFigures step = linked();
   CHECK(bound_of(step) == Bound::worker_link);
-  CHECK(line(step) == "a worker's link is busy for 40.0 ms of 50.0 (+25 %) → a larger --global-batch: fewer exchanges");
+  CHECK(line(step) == "the link alone needs 40.0 ms; the step took 50.0 → a larger --global-batch: fewer exchanges");
   CHECK_THAT(line(step, {.gathers_twice = true}), Contains("--reshard-after-forward off"));
   step.exposed_s = 0.009;  // it computes for 41 ms, and what the link carries is behind that
   CHECK(bound_of(step) == Bound::compute);
   CHECK(line(step) ==
-        "a worker's link is busy for 40.0 ms of 50.0 → all processors work: more of them, or a smaller --model");
+        "the link alone needs 40.0 ms; the step took 50.0 → all processors work: more of them, or a smaller --model");
 }
 
 TEST_CASE("the server's link, where that has more to carry") {
@@ -101,7 +193,7 @@ TEST_CASE("the server's link, where that has more to carry") {
   step.server_bytes = 5.5e6;
   CHECK(bound_of(step) == Bound::server_link);
   CHECK(line(step, {.workers = 4, .servers = 2}) ==
-        "a worker's link is busy for 40.0 ms, a server's 44.0 of 50.0 (+14 %) → more --servers");
+        "a worker's link alone needs 40.0 ms, a server's 44.0; the step took 50.0 → more --servers");
   CHECK_THAT(line(step, {.workers = 2, .servers = 2}), Contains("--global-batch"));
   step.server_bytes = 5e6;
   CHECK(bound_of(step) == Bound::worker_link);
@@ -112,12 +204,12 @@ TEST_CASE("a link that has little to carry leaves delays") {
   step.worker_bytes = 3e6;  // 24 of 50 ms
   CHECK(bound_of(step) == Bound::latency);
   CHECK(line(step) ==
-        "a worker's link is busy for 24.0 ms of 50.0 → fewer, larger messages: --units block, a larger "
+        "the link alone needs 24.0 ms; the step took 50.0 → fewer, larger messages: --units block, a larger "
         "--model or --global-batch");
   CHECK_THAT(line(step, {.overlap = false}), Contains("--overlap on"));
   CHECK_THAT(line(step, {.prefetch = 0}), Contains("--prefetch 1"));
   step.threads = 3;
-  CHECK(bound_of(step) == Bound::compute);
+  CHECK(bound_of(step) == Bound::processors);
 }
 
 TEST_CASE("waiting for sockets of unknown rate counts for the busier link") {
@@ -133,7 +225,10 @@ TEST_CASE("waiting for sockets of unknown rate counts for the busier link") {
 
 TEST_CASE("each has a name") {
   CHECK(to_string(Bound::compute) == "compute");
+  CHECK(to_string(Bound::slowest_worker) == "slowest worker");
+  CHECK(to_string(Bound::processors) == "processors");
   CHECK(to_string(Bound::memory) == "memory");
+  CHECK(to_string(Bound::server) == "server");
   CHECK(to_string(Bound::worker_link) == "worker link");
   CHECK(to_string(Bound::server_link) == "server link");
   CHECK(to_string(Bound::latency) == "latency");

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <psring/common/base/run_delay.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/training.h>
 
@@ -46,6 +47,18 @@ Nanoseconds MetricsWriter::communicated() const {
   return training_ != nullptr ? training_->communicated() : Nanoseconds{0};
 }
 
+void MetricsWriter::begin_step() {
+  communicated_ = communicated();
+  if (!began_) began_ = {.at = member_.clock().now(), .delay_s = run_delay_seconds()};
+}
+
+std::optional<double> MetricsWriter::run_delay() const {
+  const std::optional<double> now = run_delay_seconds();
+  if (!began_ || !began_->delay_s || !now) return std::nullopt;
+  const double passed = seconds(member_.clock().now() - began_->at) * static_cast<double>(run_.threads);
+  return passed > 0 ? std::optional(std::clamp((*now - *began_->delay_s) / passed, 0.0, 1.0)) : std::nullopt;
+}
+
 void MetricsWriter::on_step(const StepReport& report) {
   const Nanoseconds communicated = this->communicated();
   const std::uint64_t sent = member_.bytes().sent_bytes();
@@ -79,6 +92,7 @@ void MetricsWriter::on_step(const StepReport& report) {
   exposed_ += report.exposed;
   step_seconds_.add(seconds(report.duration));
   exposed_seconds_.add(seconds(report.exposed));
+  busy_seconds_.add(seconds(report.duration - report.exposed));
   line(text_of(std::move(json), member_));
 }
 
@@ -148,10 +162,12 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
             {"exposed_comm_s", seconds(exposed_)},
             {"step_s", quantiles(step_seconds_.values())},
             {"exposed_step_s", quantiles(exposed_seconds_.values())},
+            {"busy_step_s", quantiles(busy_seconds_.values())},
             {"first_loss", first_loss_},
             {"final_loss", last_loss_},
             {"final_samples", last_samples_},
             {"test", test}};
+  if (const std::optional<double> delay = run_delay()) json["run_delay"] = *delay;
   if (gpu) {
     json["gpu"] = {{"name", gpu->name}, {"booked_peak", gpu->booked}};
     if (gpu->driver) json["gpu"]["driver"] = *gpu->driver;

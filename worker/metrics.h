@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <psring/common/proc/role.h>
@@ -42,15 +43,16 @@ class MetricsWriter final : public TrainObserver {
     std::uint64_t steps = 0;
     double lr = 0;
     const optim::Schedule* schedule = nullptr;
-    bool classes = true;  ///< does the model tell classes apart, so that it has an accuracy?
+    bool classes = true;      ///< does the model tell classes apart, so that it has an accuracy?
+    std::size_t threads = 1;  ///< that compute
   };
   MetricsWriter(const Run& run, Membership& member);
 
   /// Time spent in communication so far, for comm_s.
   void measure(const Training& training) { training_ = &training; }
 
-  /// What was communicated between two steps, for evaluations and checkpoints, is none's.
-  void begin_step() { communicated_ = communicated(); }
+  /// A step begins: communication between two steps, for evaluations and checkpoints, belongs to neither of them.
+  void begin_step();
   void on_step(const StepReport& report) override;
   void on_evaluation(const Evaluation& evaluation) override;
   void flush();
@@ -62,6 +64,14 @@ class MetricsWriter final : public TrainObserver {
  private:
   void line(std::string text);
   Nanoseconds communicated() const;
+  /// Share of the time since the first step began for which a computing thread had to wait for a processor.
+  std::optional<double> run_delay() const;
+
+  /// When the first step began, and the process's run delay until then.
+  struct Began {
+    Moment at;
+    std::optional<double> delay_s;
+  };
 
   const Run run_;
   Membership& member_;
@@ -80,6 +90,8 @@ class MetricsWriter final : public TrainObserver {
   Nanoseconds exposed_{0};
   Thinned step_seconds_;
   Thinned exposed_seconds_;
+  Thinned busy_seconds_;  ///< of each step, not waiting for communication
+  std::optional<Began> began_;
   double first_loss_ = 0;
   double last_loss_ = 0;
   std::uint64_t last_samples_ = 0;

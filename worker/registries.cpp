@@ -13,8 +13,14 @@ void register_builtins(Registries& registries) {
   };
   model("mlp", "mlp:784-512-512-10: linear layers, ReLU between them, cross-entropy", make_mlp);
   model("bn-mlp", "bn-mlp:784-512-512-10: the same with batch norm before each ReLU", make_bn_mlp);
-  model("gelu-mlp", "gelu-mlp:dim=1024,layers=4: no bias, mean square of the output as its loss", make_gelu_mlp);
-  model("gpt", "gpt:layers=6,dim=384,heads=6,context=256,vocab=256: a GPT-2", make_gpt);
+  model("gelu-mlp",
+        "gelu-mlp:dim=1024,layers=4: square linear layers without bias, GELU after each; the loss is the mean square "
+        "of the output. Keys: dim (1024), layers (4)",
+        make_gelu_mlp);
+  model("gpt",
+        "gpt:layers=6,dim=384,heads=6,context=256,vocab=256: a GPT-2. Keys, with these defaults: layers (blocks), dim "
+        "(width), heads (of attention), context (tokens of a sample), vocab (different tokens)",
+        make_gpt);
 
   register_builtin_datasets(registries.datasets);
 

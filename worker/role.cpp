@@ -145,7 +145,8 @@ struct WorkerLife {
         metrics({.steps = setup.steps(),
                  .lr = setup.optimizer().lr,
                  .schedule = setup.optimizer().schedule,
-                 .classes = setup.model().classes > 0},
+                 .classes = setup.model().classes > 0,
+                 .threads = member.job().threads},
                 member),
         fault(member.job().fault, member.self()) {}
 

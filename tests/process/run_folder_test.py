@@ -18,7 +18,7 @@ from support import BIN, ENDLESS, LIMIT, TINY, ProgramTest
 STEPS = 30
 METRICS = ["step", "epoch", "worker", "time_s", "loss", "lr", "samples", "step_s", "compute_s", "comm_s",
            "exposed_comm_s", "bytes_sent", "bytes_received", "staleness"]
-BOUND = r"(compute|memory|latency)"  # of processes that share memory
+BOUND = r"(compute|memory|latency|processors|server|slowest worker)"  # of processes that share memory
 CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "staging"]
 
 
@@ -42,7 +42,7 @@ class Compare(ProgramTest):
 
     def table(self):
         text = self.result.out
-        table = text[text.index("strategy "):text.index("ms/step, exposed")]
+        table = text[text.index("strategy "):text.index("samples/s: training")]
         self.assertLessEqual(max(map(len, text.splitlines()[:-1])), 100)  # the last is a path
         self.assertNotIn("✗", table)
         head = re.split(r" {1,}", table.splitlines()[0])
@@ -106,7 +106,8 @@ class Compare(ProgramTest):
 
     def manifest(self):
         run = json.loads((self.run_of_ps / "run.json").read_text())
-        self.assertEqual(list(run), ["version", "commit", "command", "seed", "hosts", "link", "job"])
+        self.assertEqual(list(run), ["version", "commit", "command", "seed", "hosts", "processors", "mixed_processors",
+                                     "link", "job"])
         self.assertEqual(run["command"][1:3], ["compare", "--data"])
         self.assertEqual((run["job"]["strategy"], run["job"]["steps"], run["job"]["epochs"]), ("ps", STEPS, 1))
         used = [run["job"][option] for option in ("lr", "momentum", "weight_decay", "eps")]
@@ -256,19 +257,20 @@ class Progress(ProgramTest):
     def test_plain(self):
         job = self.start("psring", *self.ARGUMENTS)
         line = next(line for line in job.stdout if line.startswith("single "))
-        self.assertRegex(line, r"^single step \d+/100000000  loss \d+\.\d+  \d+ samples/s a worker  \d+ s left\n$")
+        self.assertRegex(line, r"^single step \d+/100000000  loss \d+\.\d+  \d+ samples/s a worker  \d+ (s|min|h \d+ min) left\n$")
         self.interrupt(job)
 
     def test_terminal(self):
+        """What does not fit is left out; the time left always fits."""
         ours, terminal = pty.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         job = subprocess.Popen([BIN / "psring", *self.ARGUMENTS], cwd=self.folder, env=self.environment,
                                stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal)
         os.close(terminal)
         text = b""
-        while not (bar := re.search(rb"\r(single \[#*\.*\] step \d+/100000000 [^\r]*)\r", text)):
+        while not (bar := re.search(rb"\r(single \[#*\.*\] step \d+/100000000 [^\r]* left) *\r", text)):
             text += os.read(ours, 4096)  # fails where the job has ended
-        self.assertLess(len(bar.group(1)), 60)
+        self.assertLess(len(bar.group(1)), 80)
         self.interrupt(job)
         os.close(ours)
 
@@ -313,6 +315,12 @@ class Freeze(ProgramTest):
         result = self.train(*self.FROZEN, "--strategy", "ps", "--steps", 2, "--out", "run")
         self.assert_done(result)
         self.assertIn("not trained: 544 parameters, of layers.0, layers.1\n", result.out)
+        gpt = ["--model", "gpt:layers=3,dim=8,heads=2,context=4,vocab=8", "--data", "synthetic", "--global-batch", "4",
+               "--strategy", "ps", "--steps", 1]
+        blocks = self.train(*gpt, "--freeze", "h.0,h.1", "--out", "blocks")
+        self.assertIn(", of h.0, h.1\n", blocks.out)
+        half = self.train(*gpt, "--freeze", "unit.2", "--out", "half")  # of h.0, whose other half is trained
+        self.assertIn(", of unit.2\n", half.out)
 
 
 class Sweep(ProgramTest):
@@ -339,8 +347,51 @@ class Sweep(ProgramTest):
                                   "--link", "100kbit", "--out", "cmp")
         self.assert_done(result)
         self.assertRegex(result.out, r"(?m)^ps .* server link$")
-        self.assertRegex(result.out, r"(?m)^ps: a worker's link is busy for 327\.7 ms, a server's 655\.4 of [\d.]+ \(\+\d+ %\) → ")
-        self.assertRegex(result.out, r"(?m)^ddp: a worker's link is busy for 327\.7 ms of [\d.]+")
+        self.assertRegex(result.out, r"(?m)^ps: a worker's link alone needs 327\.7 ms, a server's 655\.4; the step took [\d.]+ → ")
+        self.assertRegex(result.out, r"(?m)^ddp: the link alone needs 327\.7 ms; the step took [\d.]+")
+
+    def test_links(self):
+        """A list of rates, each with its delay where it has any, in any case."""
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "ps", "--steps", 2, "--workers", 2,
+                                  "--link", "1Gbit,0.2ms,10GBIT", "--out", "cmp")
+        self.assert_done(result)
+        self.assertEqual(re.findall(r"(?m)^(ps\b.*?)  .* = .*$", result.out), ["ps link=1Gbit,0.2ms", "ps link=10GBIT"])
+        self.assertEqual(json.loads((self.folder / "cmp" / "ps-link-1Gbit-0.2ms" / "run.json").read_text())["link"], "1Gbit,0.2ms")
+        refused = self.train(*TINY, "--link", "1gbit,10gbit", "--steps", 2)
+        self.assert_refused(refused, 2, "--link: expected one rate, got '1gbit,10gbit'", "psring compare")
+
+    def test_a_straggler(self):
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "ddp,ps,ps-async", "--steps", 14, "--workers", 2,
+                                  "--compute", "sleep:50ms", "--fault", "slow:worker:1=4x", "--out", "cmp")
+        self.assert_done(result)
+        text = " ".join(result.out.split())
+        for way in ("ddp", "ps"):
+            self.assertRegex(result.out, rf"(?m)^{way} .* slowest worker$")
+            self.assertRegex(text, rf"{way}: worker 1 computes for \d\d\d\.\d ms a step, the others for \d+\.\d; all wait for "
+                                   r"worker 1 → ps-async, or ps with --backup-workers 1, does not wait for it")
+        self.assertRegex(text, r"ps-async: worker 1 computes for \d\d\d\.\d ms a step, the others for \d+\.\d; nobody waits → ")
+        self.assertIn("inexact: the result depends on timing", text)
+        self.assertIn("\nchecking bits: single with 2 virtual workers step ", result.out)
+
+    def test_more_processes_than_processors(self):
+        """Their times are marked, each in its row, and the line below says why."""
+        workers = 2 * len(os.sched_getaffinity(0))
+        result = self.run_program("psring", "compare", "--data", "synthetic", "--model", "mlp:64-64-4", "--strategies", "ddp",
+                                  "--workers", workers, "--global-batch", 8 * workers, "--steps", 5, "--out", "cmp")
+        self.assert_done(result)
+        self.assertRegex(result.out, r"(?m)^ddp +\d+\* +[\d.]+\* +[\d.]+\* ")
+        text = " ".join(result.out.split())
+        self.assertIn("*: not comparable", text)
+        self.assertRegex(text, rf"times are not comparable: {workers} threads on {workers // 2} processors?")
+        (row,) = json.loads((self.folder / "cmp" / "compare.json").read_text())["rows"]
+        self.assertIn(f"{workers} threads", row["not_comparable"])
+
+    def test_compressed_is_inexact_for_another_reason(self):
+        result = self.run_program("psring", "compare", *TINY, "--strategies", "ps", "--steps", 2, "--workers", 2,
+                                  "--compress", "int8", "--out", "cmp")
+        self.assert_done(result)
+        self.assertIn("inexact with --compress: repeatable", result.out)
+        self.assertNotIn("timing", result.out)
 
     def test_runs(self):
         """By turns: the second time backwards. A folder each, and all lines of all in compare.csv."""
@@ -386,6 +437,31 @@ class Sweep(ProgramTest):
             with self.subTest(words):
                 result = self.run_program("psring", "compare", *TINY, "--strategies", "ps", *words)
                 self.assert_refused(result, 2, words[0])
+
+
+class Extensions(ProgramTest):
+    """An exception of a program's own part is told as such: which worker, which part, what it said. Exit status 1."""
+
+    def run_with(self, *arguments):
+        result = self.run_program(os.environ["PSRING_WRONG_STRATEGIES"], "train", "--steps", 3, "--global-batch", 12, *arguments)
+        self.assertNotIn("internal error", result.err)
+        return result
+
+    def test_a_strategy(self):
+        result = self.run_with("--data", "synthetic", "--model", "mlp:16-4", "--strategy", "throws", "--workers", 2)
+        self.assert_refused(result, 1, "worker ", "strategy throws, step 1, threw std::runtime_error: mine broke")
+
+    def test_a_layer(self):
+        result = self.run_with("--data", "synthetic", "--model", "throws:in=layer", "--strategy", "ps", "--workers", 1)
+        self.assert_refused(result, 1, "worker 0", "layer 0 (unit 'mine') in forward threw std::out_of_range: my row")
+
+    def test_a_data_set(self):
+        result = self.run_with("--data", "throws", "--model", "mlp:16-4", "--strategy", "ps", "--workers", 1)
+        self.assert_refused(result, 1, "worker 0", "the data set, reading sample ", "threw std::runtime_error: my file")
+
+    def test_a_factory(self):
+        result = self.run_with("--data", "synthetic", "--model", "throws:in=factory", "--strategy", "ps")
+        self.assert_refused(result, 1, "--model throws:in=factory threw int, which is no std::exception")
 
 
 class WrongStrategies(ProgramTest):

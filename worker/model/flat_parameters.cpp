@@ -31,17 +31,6 @@ class Sets {
   std::vector<std::size_t> parent_;
 };
 
-/// The dotted components that all the tensors' names begin with, but never a whole name of several components:
-/// `h.3` of h.3.ln_1.weight and h.3.attn.c_attn.bias, `layers.0` of layers.0.weight.
-std::string common_name(const std::vector<TensorSlot>& tensors) {
-  std::string common = tensors.front().spec.name;
-  if (common.rfind('.') != std::string::npos) common.resize(common.rfind('.'));
-  for (const TensorSlot& tensor : tensors)
-    while (!common.empty() && !(tensor.spec.name + ".").starts_with(common + "."))
-      common.resize(common.find('.') == std::string::npos ? 0 : common.rfind('.'));
-  return common;
-}
-
 std::vector<std::size_t> group_of_each_layer(const Model& model, const std::vector<std::vector<std::size_t>>& groups) {
   std::vector<std::size_t> group_of(model.layers.size(), kNoUnit);
   for (std::size_t g = 0; g < groups.size(); ++g)
@@ -92,6 +81,15 @@ struct Tensors {
 };
 
 }  // namespace
+
+std::string common_name(const std::vector<TensorSlot>& tensors) {
+  std::string common = tensors.front().spec.name;
+  if (common.rfind('.') != std::string::npos) common.resize(common.rfind('.'));
+  for (const TensorSlot& tensor : tensors)
+    while (!common.empty() && !(tensor.spec.name + ".").starts_with(common + "."))
+      common.resize(common.find('.') == std::string::npos ? 0 : common.rfind('.'));
+  return common;
+}
 
 FlatModel::FlatModel(const Model& model, const std::vector<std::vector<std::size_t>>& groups)
     : layers_(model.layers.size()) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <deque>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +21,10 @@ inline constexpr std::size_t kNoUnit = static_cast<std::size_t>(-1);
 /// Layers in none of them get their own. N and sets count layers that have parameters, from 0. Throws usage for
 /// anything else, for a layer that the model has not, and for one that stands there twice.
 std::vector<std::vector<std::size_t>> group_layers(const Model& model, std::string_view units);
+
+/// The dotted components that all the tensors' names begin with, but never a whole name of several components:
+/// `h.3` of h.3.ln_1.weight and h.3.attn.c_attn.bias, `layers.0` of layers.0.weight. "" where there are none.
+std::string common_name(const std::vector<TensorSlot>& tensors);
 
 class FlatModel;
 
