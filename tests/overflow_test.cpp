@@ -193,8 +193,6 @@ void raise_loss_scale(const std::string& folder, double scale = 0x1p24) {
 TEST_CASE("whichever steps are skipped, error feedback loses nothing and training goes on") {
   const auto compress = GENERATE(values({"bf16", "int8", "sign", "top-k:ratio=0.05", "random-k:ratio=0.05"}));
   const auto way = GENERATE(from_range(kWays));
-  const bool all_ways = std::string(compress) == "int8";
-  if (!all_ways && way.strategy != "ddp" && way.strategy != "ps-zero3") return;  // a checkpoint a step takes its time
   CAPTURE(compress, way);
   JobOptions job = small_job(way, compress);
   const TemporaryFolder folder;
