@@ -29,7 +29,7 @@ int run_command_line(const App& app, int argc, char** argv) {
   for (const auto& [name, role] : {std::pair{"role-server", net::Role::server}, {"role-worker", net::Role::worker}}) {
     CLI::App* command = root.add_subcommand(name, "");
     command->group("");  // started by agents
-    commands[command] = cli::add_role(*command, role);
+    commands[command] = cli::add_role(*command, role, true);
   }
   for (const char* const name : {"train", "compare", "coordinator"})
     cli::add_footer(*root.get_subcommand(name), cli::names_help(app) + "\n" + cli::exit_status_help());

@@ -31,6 +31,6 @@ Command add_coordinator(CLI::App& root);
 Command add_agent(CLI::App& root);
 /// The roles, for `command` itself: psring-server, psring-worker, and the hidden subcommands by which agents
 /// start them.
-Command add_role(CLI::App& command, net::Role role);
+Command add_role(CLI::App& command, net::Role role, bool by_agent);
 
 }  // namespace psring::cli

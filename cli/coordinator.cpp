@@ -11,6 +11,7 @@
 #include <psring/cli/launch.h>
 #include <psring/cli/options.h>
 #include <psring/cli/summary.h>
+#include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/coordinator_service.h>
@@ -125,6 +126,7 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher,
           .agents = static_cast<std::uint32_t>(nodes),
           .reserve_agent_0 = by_launcher,
           .colocated = job.placement == "colocated",
+          .own_steps = parse_consistency(job.consistency).each_push_updates,
           .job = to_json(job),
           .join_timeout = from_seconds(job.join_timeout),
           .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
@@ -179,10 +181,11 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     std::fflush(stdout);
   }
   if (!flags.second) FaultTrigger(job.fault, {net::Role::coordinator, 0}).arm();
-  const net::JobResult result = service.run(signals.fd());
-  if (result.failure && signals.take()) {
-    fmt::print(stderr, "{}{}\n", kErrorPrefix, result.failure->what());
-    return kInterruptedStatus;
+  const net::JobResult result = service.run({.fd = signals.fd(), .take = [&] { return signals.take(); }});
+  if (const net::control::Interruption& how = result.interrupted; how.signal != 0 && (result.failure || !by_launcher)) {
+    const std::string what = result.failure ? result.failure->what() : "interrupted " + net::control::describe(how);
+    fmt::print(stderr, "{}{}\n", kErrorPrefix, what);
+    return interrupted_status(how.signal);
   }
   if (result.failure) throw *result.failure;
   return by_launcher ? 0 : conclude(job, invocation);

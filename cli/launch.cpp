@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <psring/cli/ending.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/progress.h>
 #include <psring/cli/summary.h>
@@ -187,13 +188,22 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
                                        signals, clock);
   // The coordinator ends by itself once its members have left; what it wrote is whole then. Of a job that has
   // failed it may be the cause.
-  const auto patience = std::chrono::seconds(result.coordinator_was_silent ? 0 : result.status == 0 ? 15 : 3);
+  const bool ended_well = !result.failed;
+  const auto patience = std::chrono::seconds(result.coordinator_was_silent ? 0 : ended_well ? 15 : 3);
   const auto exit = coordinator.end(patience);
-  if (result.status == 0 && job.max_restarts > 0) return {};  // what it was needed for is done
-  if (exit && exit->signal != 0 && result.status != kInterruptedStatus)
-    return {exit_status(ErrorKind::peer_lost),
-            fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal))};
-  return {result.status, result.cause};
+  const bool not_needed = ended_well && job.max_restarts > 0;  // what it was needed for is done
+  if (exit && exit->signal != 0 && result.interrupted.signal == 0 && !not_needed) {
+    const std::string cause =
+        fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal));
+    return {exit_status(ErrorKind::peer_lost), cause + ending(options.out, job, {}, "coordinator")};
+  }
+  if (result.status == 0) return {};
+  std::string log;
+  if (result.failed && result.culprit.role != net::Role::coordinator)
+    log = fmt::format("{}-{}", to_string(result.culprit.role), result.culprit.rank);
+  return {.status = result.status,
+          .cause = result.cause + ending(options.out, job, result.interrupted, log),
+          .interrupted = result.interrupted};
 }
 
 std::string new_run_id() {

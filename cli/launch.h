@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/cli/commands.h>
+#include <psring/common/net/control_messages.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::cli {
@@ -23,7 +24,8 @@ struct LaunchOptions {
 
 struct LaunchResult {
   int status = 0;
-  std::string cause;  ///< one line; empty where all went well
+  std::string cause;                            ///< one line; empty where all went well
+  net::control::Interruption interrupted = {};  ///< by a signal
 };
 
 /// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder

@@ -17,7 +17,7 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
     tune_allocator();
     CLI::App root(fmt::format("psring-{0}: a {0} of a job", to_string(role)));
     root.set_version_flag("--version", fmt::format("psring {} ({})", kVersion, kCommit));
-    const Command command = add_role(root, role);
+    const Command command = add_role(root, role, false);
     add_config(root);
     add_footer(root, exit_status_help());
     set_help_format(root);

@@ -181,9 +181,9 @@ MakeLife life_of(const Registry<Aggregator>& aggregators, const optim::Optimizer
 
 }  // namespace
 
-void run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
-                const optim::OptimizerRegistry& optimizers) {
-  run_role(options, net::Role::server, life_of(aggregators, optimizers));
+net::control::Interruption run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
+                                      const optim::OptimizerRegistry& optimizers) {
+  return run_role(options, net::Role::server, life_of(aggregators, optimizers));
 }
 
 void run_server(Membership& member, const Registry<Aggregator>& aggregators,

@@ -7,9 +7,10 @@
 
 namespace psring::server {
 
-/// A server's life: joins the job, holds its ranges, serves until the workers are done. Prints its balance.
-void run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
-                const optim::OptimizerRegistry& optimizers);
+/// A server's life: joins the job, holds its ranges, serves until the workers are done. Prints its balance. How the
+/// job ended, where a signal did it.
+net::control::Interruption run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
+                                      const optim::OptimizerRegistry& optimizers);
 /// The same of one that has joined: it lives in a worker's process.
 void run_server(Membership& member, const Registry<Aggregator>& aggregators,
                 const optim::OptimizerRegistry& optimizers);

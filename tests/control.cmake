@@ -2,6 +2,7 @@ psring_test(control_messages_test LABELS unit LINKS psring::common)
 psring_test(address_test LABELS unit LINKS psring::common)
 psring_test(coordinator_test LABELS unit LINKS psring::common)
 psring_test(coordinator_recovery_test LABELS unit LINKS psring::common)
+psring_test(stop_test LABELS unit LINKS psring::common)
 psring_test(appended_files_test LABELS unit LINKS psring::common)
 psring_test(control_test LABELS unit LINKS psring::common)
 

@@ -29,19 +29,23 @@ std::vector<ControlMessage> samples() {
           StartRoles{{{Role::worker, 0}, {Role::server, 0}}},
           RoleExited{{Role::worker, 2}, 3, 9, "bad", 4711, true},
           Lost{{Role::worker, 2}, "gone"},
-          Abort{ErrorKind::check_failed, "bytes differ"},
+          Abort{ErrorKind::check_failed, "bytes differ", 2, {Role::worker, 1}},
           Failed{ErrorKind::bug, std::string(5000, 'x')},
           Report{"{}"},
           Append{"metrics.jsonl", std::vector<std::byte>(kMaxAppendBytes, std::byte{7}), 12},
           Progress{"50 %"},
-          Done{},
-          Finish{},
+          Done{968, 2},
+          Finish{{15, 967, 968}},
           Bye{},
           Regroup{3, "worker 1 was ended"},
           Stuck{2, "worker 1 closed the link"},
           Resumed{3, 57},
           EndRoles{{{Role::worker, 0}}},
-          Notice{"worker 1 was ended"}};
+          Notice{"worker 1 was ended"},
+          Interrupt{15, true},
+          Pause{2, 15},
+          Paused{2, 968, 15},
+          StopBefore{2, 968}};
 }
 
 /// Decodes, or throws protocol; nothing else.

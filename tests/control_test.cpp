@@ -53,9 +53,11 @@ class Service {
  public:
   explicit Service(
       const JobPlan& p, std::function<void(Peer, const std::string&)> on_progress = [](Peer, const std::string&) {})
-      : stop_(::eventfd(0, EFD_CLOEXEC)),
+      : stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)),
         service_({.plan = p, .run_folder = folder.file("run"), .on_progress = std::move(on_progress)}, key, kClock),
-        result_(std::async(std::launch::async, [this] { return service_.run(stop_.get()); })) {}
+        result_(std::async(std::launch::async, [this] {
+          return service_.run({.fd = stop_.get(), .take = [this] { return take_signal(); }});
+        })) {}
   ~Service() {
     if (result_.valid()) stop(), result_.wait();
   }
@@ -67,7 +69,8 @@ class Service {
   std::unique_ptr<ControlLink> join(Role role, std::optional<std::uint32_t> rank = {}) const {
     return std::make_unique<ControlLink>(options(role, rank), key, kClock);
   }
-  void stop() { ::eventfd_write(stop_.get(), 1); }
+  /// As two signals do: the job ends at once.
+  void stop() { ::eventfd_write(stop_.get(), 2); }
   JobResult result() {
     REQUIRE(result_.wait_for(std::chrono::seconds(60)) == std::future_status::ready);
     return result_.get();
@@ -77,6 +80,11 @@ class Service {
   const JobKey key = JobKey::generate();
 
  private:
+  std::optional<int> take_signal() {
+    eventfd_t count = 0;
+    return ::eventfd_read(stop_.get(), &count) == 0 ? std::optional(SIGINT) : std::nullopt;
+  }
+
   const Fd stop_;
   CoordinatorService service_;
   std::future<JobResult> result_;

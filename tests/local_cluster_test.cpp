@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -258,13 +259,16 @@ struct Launch {
                                   std::to_string(servers), "--job", job, "--out", folder.file("run"), "--key", key},
                                  in(60), kClock);
   }
-  AgentResult agent(SignalWatch& signals, std::vector<std::string> command = {CONTROL_ROLE}) {
+  AgentResult agent(
+      SignalWatch& signals, std::vector<std::string> command = {CONTROL_ROLE},
+      std::function<void(const std::string&)> on_notice = [](const std::string&) {}) {
     return run_agent({.endpoint = endpoint,
                       .key_file = key,
                       .command = std::move(command),
                       .log_folder = folder.file("logs"),
                       .host_id = "here",
-                      .rank = 0},
+                      .rank = 0,
+                      .on_notice = std::move(on_notice)},
                      signals, kClock);
   }
   /// The coordinator's own exit status.
@@ -319,7 +323,8 @@ TEST_CASE("whatever happens to a role is one cause, and one status for all") {
   CHECK(seconds(kClock.now() - start) < 30);
 }
 
-TEST_CASE("Ctrl-C ends the whole job with 130") {
+TEST_CASE("a second Ctrl-C ends the whole job with 130") {
+  std::atomic<bool> told = false;  // that the first has been taken
   SignalWatch signals;
   Launch launch("worker 1: hang");
   const pid_t self = ::getpid();
@@ -327,10 +332,12 @@ TEST_CASE("Ctrl-C ends the whole job with 130") {
   std::jthread user([&](const std::stop_token& stop) {
     while (!stop.stop_requested() && text_of(launch.folder.file("logs/worker-1.log")).empty())
       std::this_thread::yield();
+    ::kill(self, SIGINT);  // its roles make no steps, and so do not end
+    while (!stop.stop_requested() && !told) std::this_thread::yield();
     ::kill(self, SIGINT);
   });
-  const AgentResult result = launch.agent(signals);
-  CHECK(result.status == kInterruptedStatus);
+  const AgentResult result = launch.agent(signals, {CONTROL_ROLE}, [&](const std::string&) { told = true; });
+  CHECK(result.status == 130);
   CHECK(result.cause == "interrupted");
   CHECK(launch.coordinator_status() == 4);
 }
@@ -360,7 +367,7 @@ TEST_CASE("an agent without a coordinator, or with another key, says so") {
   CHECK_THAT(run_agent(options, signals, kClock).cause, Contains("no coordinator answered"));
   options.join_timeout = from_seconds(60);
   ::kill(::getpid(), SIGINT);  // to the process, as a terminal does
-  CHECK(run_agent(options, signals, kClock).status == kInterruptedStatus);
+  CHECK(run_agent(options, signals, kClock).status == 130);
 }
 
 TEST_CASE("a coordinator that cannot start gives its own reason") {

@@ -18,6 +18,7 @@ endfunction()
 
 psring_process_test(bad_input_test LABELS process)
 psring_process_test(life_test LABELS process)
+psring_process_test(interrupt_test LABELS process)
 psring_process_test(by_hand_test LABELS process)
 psring_process_test(doctor_command_test LABELS process)
 psring_process_test(attack_test LABELS process)

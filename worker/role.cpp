@@ -228,20 +228,23 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
             life.kept.reset();
             resume(step);
             life.fault.at(step);
-          }};
+          },
+      .may_begin = [&](std::uint64_t step) { return member.link().may_begin(step); }};
   Training& training = memory->training.emplace(setup, std::move(surroundings));
   life.metrics.measure(training);
   run_or_keep(member, training, life, [&] {
-    training.run(life.metrics);
-    resume(setup.steps());  // where none was left
+    const std::uint64_t next = training.run(life.metrics);
+    const bool stopped = next < setup.steps();
+    resume(next);  // where none was left
     life.metrics.flush();
-    if (!job.out.empty()) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
+    if (stopped) fmt::print("worker {}: interrupted at step {}\n", member.rank(), next);
+    if (!job.out.empty() && !stopped) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
     if (memory->device) memory->device->finish();
     member.send_trace(trace);
     member.link().on_change({});
     member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps(),
                                                                       gpu_memory(member, memory->device.get()))));
-    member.link().done();
+    member.link().done(next, stopped);
     // A link that closes looks like a lost peer to workers that still wait for others; and what others lose they may
     // only get back with this one.
     if (memory->group || job.goes_on()) member.link().await_finish();
@@ -250,19 +253,21 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
 
 }  // namespace
 
-void run_worker(const RoleOptions& options, const Registries& registries, const optim::OptimizerRegistry& optimizers,
-                const std::function<void(Membership&)>& run_server) {
+net::control::Interruption run_worker(const RoleOptions& options, const Registries& registries,
+                                      const optim::OptimizerRegistry& optimizers,
+                                      const std::function<void(Membership&)>& run_server) {
   // A server in this process reads pushes where they lie, to its end; that comes once the coordinator has heard how
   // the worker's came.
   std::shared_ptr<Arena> arena;
   OwnServer server;
-  run_role(options, net::Role::worker, [&](Membership& member) -> Life {
+  const auto interruption = run_role(options, net::Role::worker, [&](Membership& member) -> Life {
     const JobOptions& job = member.job();
     if (job.placement == "colocated" && member.rank() < job.servers) server.start(member, options, run_server);
     // Shared because a std::function copies what it holds.
     return [&, life = std::make_shared<WorkerLife>(member, registries, optimizers)] { train(member, *life, arena); };
   });
   server.join();
+  return interruption;
 }
 
 }  // namespace psring::worker

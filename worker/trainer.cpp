@@ -22,13 +22,14 @@ std::vector<std::uint64_t> multiples(std::uint64_t every, std::uint64_t after, s
 
 }  // namespace
 
-void Trainer::run() {
+std::uint64_t Trainer::run() {
   parts_.strategy.start();
   const std::uint64_t first = parts_.strategy.first({plan_.first_step}).index;
   if (first > plan_.first_step) between_steps(first);
   const std::uint64_t batches = parts_.sampler.batches();
   std::uint64_t epoch = 0;
-  for (std::uint64_t index = first, next = 0; index < plan_.steps; index = next) {
+  std::uint64_t next = first;
+  for (std::uint64_t index = first; index < plan_.steps && parts_.may_begin(index); index = next) {
     const Moment start = parts_.clock.now();
     const Nanoseconds waited_before = waited();
     const Trace::Span span(parts_.trace, "step");
@@ -62,7 +63,12 @@ void Trainer::run() {
   parts_.strategy.leave();
   parts_.strategy.quiesce();
   if (parts_.scatter != nullptr) parts_.scatter->finish();
-  evaluate({plan_.steps});
+  if (next >= plan_.steps) {
+    evaluate({plan_.steps});
+  } else if (plan_.save_every != 0 && next > plan_.first_step && next % plan_.save_every != 0) {
+    save(next);
+  }
+  return next;
 }
 
 /// What was to be done before the step, and may not have been.

@@ -77,6 +77,8 @@ struct TrainParts {
   TrainObserver& observer;
   /// Told of each step before it begins.
   std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};
+  /// Asked before each step; false: the job ends early, before this step, as it does at all workers.
+  std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
   std::function<void(std::uint64_t step)> save = {};  ///< a checkpoint of so many updates; parameters are current
   /// Was it made before this process was?
   std::function<bool(std::uint64_t step)> is_saved = [](std::uint64_t) { return false; };
@@ -91,10 +93,11 @@ class Trainer {
  public:
   Trainer(const TrainPlan& plan, const TrainParts& parts);
 
-  /// Trains, evaluates, and leaves the parameters current. Where a failure ended the job's processes between two steps
-  /// (Strategy::first), what comes between them comes again. Throws data, naming the step and the unit,
-  /// where the loss is not finite; and where nearly all of many steps were skipped (SkipWatch).
-  void run();
+  /// Trains, evaluates, and leaves the parameters current. Returns the step that would come next: less than the plan's
+  /// where the job was to end early, which is saved, and not evaluated. Where a failure ended the job's processes
+  /// between two steps (Strategy::first), what comes between them comes again. Throws data, naming the step and the
+  /// unit, where the loss is not finite; and where nearly all of many steps were skipped (SkipWatch).
+  std::uint64_t run();
 
  private:
   /// Of the layers' buffers, in a forward pass.

@@ -285,7 +285,7 @@ Prediction Training::predict() const {
   return sum;
 }
 
-void Training::run(TrainObserver& observer) {
+std::uint64_t Training::run(TrainObserver& observer) {
   const JobOptions& job = setup_.job();
   const std::size_t batch = job.batch_per_worker();
   const Layout& layout = setup_.layout();
@@ -338,11 +338,14 @@ void Training::run(TrainObserver& observer) {
                          surroundings_.begins(step);
                          reached = step;
                        },
+                   .may_begin = surroundings_.may_begin,
                    .save = [&](std::uint64_t step) { checkpoints->save(step); },
                    .is_saved = [&](std::uint64_t step) { return checkpoints->is_saved(step); }});
+  std::uint64_t next = 0;
   call_extension(
       [&] { return fmt::format("{}{}", strategy_name(job), reached ? fmt::format(", step {},", *reached) : ""); },
-      [&] { trainer.run(); });
+      [&] { next = trainer.run(); });
+  return next;
 }
 
 /// In the model's own order, whatever the units are.

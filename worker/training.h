@@ -89,11 +89,14 @@ class Training {
     /// first epoch, or others keep it.
     std::optional<KeptState>* kept = nullptr;
     std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};  ///< told of each step
+    /// As TrainParts has it.
+    std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
   };
 
   Training(const TrainSetup& setup, Surroundings surroundings);
 
-  void run(TrainObserver& observer);
+  /// Returns the step that would come next: the last one's, or that before which the job was to end.
+  std::uint64_t run(TrainObserver& observer);
   /// What this worker can go on with after an error in `run`; nothing where others have some of it.
   std::optional<KeptState> keep() { return KeptState::of(*strategy_, setup_.layout()); }
   /// Writes the parameters, and the layers' buffers; a collective of all workers, each of which may name a file, or

@@ -19,6 +19,7 @@
 #include <psring/common/base/poll.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/control_link.h>
+#include <psring/common/net/stop.h>
 #include <psring/common/net/zap.h>
 #include <psring/common/net/zmq_monitor.h>
 #include <psring/common/net/zmq_socket.h>
@@ -111,6 +112,7 @@ class ControlLink::Impl {
     epoch_ = told_epoch_;
     standing_.clear();
     finished_ = false;
+    gate_ = {};
     if (members_ && members_epoch_ < epoch_) members_.reset();
   }
 
@@ -134,6 +136,33 @@ class ControlLink::Impl {
   bool silent() const {
     const std::scoped_lock lock(mutex_);
     return silent_;
+  }
+  void done(std::uint64_t step, bool stopped) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (stopped) interrupted_ = {stop_signal_, step, step};
+    }
+    tell(control::Done{step, interrupted().signal});
+  }
+  bool failed() const {
+    const std::scoped_lock lock(mutex_);
+    return error_.has_value();
+  }
+  bool may_begin(std::uint64_t step) {
+    std::unique_lock lock(mutex_);
+    auto turn = StepGate::Turn::wait;
+    wait(lock, Moment::max(), "the others, to end where they do",
+         [&] { return broken() || (turn = gate_.ask(step)) != StepGate::Turn::wait; });
+    throw_if_broken();
+    return turn == StepGate::Turn::go;
+  }
+  Peer culprit() const {
+    const std::scoped_lock lock(mutex_);
+    return culprit_;
+  }
+  control::Interruption interrupted() const {
+    const std::scoped_lock lock(mutex_);
+    return interrupted_;
   }
   void await_finish() const {
     std::unique_lock lock(mutex_);
@@ -376,10 +405,30 @@ class ControlLink::Impl {
   void on(control::Lost&& message) { latch(ErrorKind::peer_lost, message.text); }
   void on(control::Abort&& message) {
     const bool is_agent = options_.role == Role::agent;
+    change([&] {
+      interrupted_.signal = message.signal;
+      culprit_ = message.culprit;
+    });
     latch(message.kind, is_agent ? message.text : "the job has failed: " + message.text);
   }
-  void on(control::Finish&&) {
-    change([&] { finished_ = true; });
+  void on(control::Finish&& message) {
+    change([&] {
+      finished_ = true;
+      if (message.interrupted.signal != 0) interrupted_ = message.interrupted;
+    });
+  }
+  void on(control::Pause&& message) {
+    const std::scoped_lock lock(mutex_);
+    if (message.epoch != epoch_) return;  // it is over for the coordinator, or has not begun here
+    stop_signal_ = message.signal;
+    const control::Paused answer{message.epoch, gate_.pause(), message.signal};
+    standing_.push_back(encode_control(answer));
+    queue(standing_.back());
+  }
+  void on(control::StopBefore&& message) {
+    change([&] {
+      if (message.epoch == epoch_) gate_.stop_before(message.step);
+    });
   }
   void on(control::HeartbeatAck&& message) {
     const Nanoseconds now = clock_.now().time_since_epoch();
@@ -517,6 +566,10 @@ class ControlLink::Impl {
   };
   std::deque<Mark> marks_;  ///< of heartbeats that are not answered yet
   std::uint64_t appends_ = 0;
+  StepGate gate_;  ///< of the epoch
+  std::int32_t stop_signal_ = 0;
+  control::Interruption interrupted_;
+  Peer culprit_{Role::coordinator, 0};
   bool heartbeat_now_ = false;
   bool silent_ = false;
   std::optional<Error> error_;  ///< what the caller is told: the first
@@ -564,7 +617,13 @@ void ControlLink::progress(std::string text) { impl_->send(control::Progress{std
 void ControlLink::fail(const Error& error) {
   impl_->send_surely(control::Failed{error.kind(), std::string(error.what()).substr(0, kErrorBytes)});
 }
-void ControlLink::done() { impl_->tell(control::Done{}); }
+void ControlLink::done(std::uint64_t step, bool stopped) { impl_->done(step, stopped); }
+Peer ControlLink::culprit() const { return impl_->culprit(); }
+bool ControlLink::failed() const { return impl_->failed(); }
+/// Every coordinator has to know; a second signal replaces nothing.
+void ControlLink::interrupt(int signal, bool at_once) { impl_->tell(control::Interrupt{signal, at_once}); }
+bool ControlLink::may_begin(std::uint64_t step) { return impl_->may_begin(step); }
+control::Interruption ControlLink::interrupted() const { return impl_->interrupted(); }
 void ControlLink::flush(Moment deadline) { impl_->flush(deadline); }
 void ControlLink::check() const { impl_->check(); }
 bool ControlLink::finished() const { return impl_->finished(); }

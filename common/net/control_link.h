@@ -69,13 +69,25 @@ class ControlLink {
   void report(std::string json);
   void progress(std::string text);
   void fail(const Error& error);  ///< a fatal error of our own: the job ends with it, unless another was first
-  void done();                    ///< a worker has trained to the end
+  /// A worker has trained to the end, or only as far as `may_begin` let it; `step` is the one that it would do next.
+  void done(std::uint64_t step = 0, bool stopped = false);
+
+  /// This process got a signal: the job is to end after the step under way, or at once. Never waits.
+  void interrupt(int signal, bool at_once = false);
+  /// A worker asks before each step; false: it is to end before this one. While the job's workers are asked where to
+  /// end, this waits, for as long as a message takes; throws the latched error.
+  bool may_begin(std::uint64_t step);
+  /// How the job ended, where a signal did it: once it is done, finished or failed.
+  control::Interruption interrupted() const;
+  /// Whose log says more of what the job failed with; the coordinator: nobody's.
+  Peer culprit() const;
 
   /// Returns when the coordinator has handled (and written) all that was sent before: call it before the
   /// process exits. Throws timeout, and peer_lost where the coordinator has gone; an abort is no hindrance.
   void flush(Moment deadline);
 
-  void check() const;  ///< throws the latched error
+  void check() const;   ///< throws the latched error
+  bool failed() const;  ///< is there one?
   /// To a server: the workers are done. To a worker or an agent: the job has ended well.
   bool finished() const;
   void await_finish() const;  ///< returns once finished(); throws the latched error

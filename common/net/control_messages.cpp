@@ -15,7 +15,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::uint8_t kVersion = 3;
+constexpr std::uint8_t kVersion = 4;
 
 /// Reads the caller's bytes in place.
 class InputBuffer final : public std::streambuf {
@@ -174,19 +174,25 @@ void fields(auto& io, Is<control::HeartbeatAck> auto& m) { io(m.sent, m.mark, m.
 void fields(auto& io, Is<control::StartRoles> auto& m) { io(m.roles); }
 void fields(auto& io, Is<control::RoleExited> auto& m) { io(m.role, m.status, m.signal, m.last_line, m.pid, m.gone); }
 void fields(auto& io, Is<control::Lost> auto& m) { io(m.peer, m.text); }
-void fields(auto& io, Is<control::Abort> auto& m) { io(m.kind, m.text); }
+void fields(auto& io, Is<control::Abort> auto& m) { io(m.kind, m.text, m.signal, m.culprit); }
 void fields(auto& io, Is<control::Failed> auto& m) { io(m.kind, m.text); }
 void fields(auto& io, Is<control::Report> auto& m) { io(m.json); }
 void fields(auto& io, Is<control::Append> auto& m) { io(m.file, m.bytes, m.number); }
 void fields(auto& io, Is<control::Progress> auto& m) { io(m.text); }
-void fields(auto&, Is<control::Done> auto&) {}
-void fields(auto&, Is<control::Finish> auto&) {}
+void fields(auto& io, Is<control::Done> auto& m) { io(m.step, m.signal); }
+void fields(auto& io, Is<control::Finish> auto& m) {
+  io(m.interrupted.signal, m.interrupted.first, m.interrupted.last);
+}
 void fields(auto&, Is<control::Bye> auto&) {}
 void fields(auto& io, Is<control::Regroup> auto& m) { io(m.epoch, m.text); }
 void fields(auto& io, Is<control::Stuck> auto& m) { io(m.epoch, m.text); }
 void fields(auto& io, Is<control::Resumed> auto& m) { io(m.epoch, m.step); }
 void fields(auto& io, Is<control::EndRoles> auto& m) { io(m.roles); }
 void fields(auto& io, Is<control::Notice> auto& m) { io(m.text); }
+void fields(auto& io, Is<control::Interrupt> auto& m) { io(m.signal, m.at_once); }
+void fields(auto& io, Is<control::Pause> auto& m) { io(m.epoch, m.signal); }
+void fields(auto& io, Is<control::Paused> auto& m) { io(m.epoch, m.step, m.signal); }
+void fields(auto& io, Is<control::StopBefore> auto& m) { io(m.epoch, m.step); }
 
 /// An empty message of the type with this number.
 template <std::size_t Index = 0>
@@ -204,11 +210,17 @@ std::string to_string(const Member& member) {
   return fmt::format("{} ({}:{})", to_string(member.peer), member.hostname, member.pid);
 }
 
+std::string control::describe(const Interruption& interruption) {
+  if (interruption.first == interruption.last) return fmt::format("at step {}", interruption.last);
+  return fmt::format("at steps {} to {}", interruption.first, interruption.last);
+}
+
 std::string_view name_of(const ControlMessage& message) {
   static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
-      "hello",       "welcome", "refused", "ready",  "members", "heartbeat", "heartbeat_ack", "start_roles",
-      "role_exited", "lost",    "abort",   "failed", "report",  "append",    "progress",      "done",
-      "finish",      "bye",     "regroup", "stuck",  "resumed", "end_roles", "notice"};
+      "hello",       "welcome",     "refused",   "ready", "members", "heartbeat",  "heartbeat_ack",
+      "start_roles", "role_exited", "lost",      "abort", "failed",  "report",     "append",
+      "progress",    "done",        "finish",    "bye",   "regroup", "stuck",      "resumed",
+      "end_roles",   "notice",      "interrupt", "pause", "paused",  "stop_before"};
   return kNames[message.index()];
 }
 

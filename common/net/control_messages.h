@@ -109,9 +109,19 @@ struct Lost {  ///< C: a member is gone
   Peer peer;
   std::string text;
 };
+/// How a job ended that a signal interrupted.
+struct Interruption {
+  std::int32_t signal = 0;  ///< 0: the job was not interrupted
+  std::uint64_t first = 0;  ///< the steps that its workers came to, from the first of them
+  std::uint64_t last = 0;   ///< to the last: the same, but under ssp and asp
+};
+/// "at step 968", "at steps 950 to 968"
+std::string describe(const Interruption& interruption);
 struct Abort {  ///< C: the job has failed
   ErrorKind kind = ErrorKind::bug;
   std::string text;
+  std::int32_t signal = 0;                ///< that ended it at once; 0: none did
+  Peer culprit = {Role::coordinator, 0};  ///< whose log says more, as its agent knows it; the coordinator: nobody's
 };
 struct Failed {  ///< M: a fatal error of its own
   ErrorKind kind = ErrorKind::bug;
@@ -131,9 +141,31 @@ struct Notice {  ///< C: a line for people
 struct Progress {  ///< M: for whoever watches
   std::string text;
 };
-struct Done {};    ///< M (worker): has trained to the end
-struct Finish {};  ///< C: to servers: all workers are done; to workers and agents: the job has ended well
-struct Bye {};     ///< M: leaves; its last message
+struct Done {               ///< M (worker): has trained to the end, or to the step that it was to stop before
+  std::uint64_t step = 0;   ///< that it would do next
+  std::int32_t signal = 0;  ///< why it stopped there; 0: that is the end
+};
+struct Finish {  ///< C: to servers: all workers are done; to workers and agents: the job has ended well
+  Interruption interrupted;
+};
+struct Bye {};      ///< M: leaves; its last message
+struct Interrupt {  ///< M: a process of the job got this signal: the job is to end after the step under way
+  std::int32_t signal = 0;
+  bool at_once = false;  ///< or now
+};
+struct Pause {  ///< C to a worker: begin no step but the one under way until you are told where to stop
+  std::uint32_t epoch = 0;
+  std::int32_t signal = 0;
+};
+struct Paused {  ///< M (worker): the answer
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;  ///< that it does not begin; no step from there on has begun
+  std::int32_t signal = 0;
+};
+struct StopBefore {  ///< C to a worker that has paused: go on, and end before this step
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;
+};
 
 }  // namespace control
 
@@ -142,7 +174,7 @@ using ControlMessage =
                  control::Heartbeat, control::HeartbeatAck, control::StartRoles, control::RoleExited, control::Lost,
                  control::Abort, control::Failed, control::Report, control::Append, control::Progress, control::Done,
                  control::Finish, control::Bye, control::Regroup, control::Stuck, control::Resumed, control::EndRoles,
-                 control::Notice>;
+                 control::Notice, control::Interrupt, control::Pause, control::Paused, control::StopBefore>;
 
 /// The name of what it says: "hello".
 std::string_view name_of(const ControlMessage& message);

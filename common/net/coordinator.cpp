@@ -216,7 +216,9 @@ void Coordinator::mark_exited(Peer role) {
 void Coordinator::on(State& from, const control::Failed& message) {
   from.failed = true;
   const bool is_symptom = message.kind == ErrorKind::peer_lost && is_role(from.member.peer.role) && plan_.agents > 0;
-  if (!is_symptom) return fail_job(message.kind, fmt::format("{}: {}", to_string(from.member), message.text));
+  if (!is_symptom)
+    return fail_job(message.kind, fmt::format("{}: {}", to_string(from.member), message.text),
+                    connections_.at(from.connection));
   if (phase_ < Phase::closing) suspect(from, message.text);
 }
 
@@ -224,6 +226,7 @@ void Coordinator::on(State& from, const control::Failed& message) {
 void Coordinator::suspect(const State& from, std::string_view text) {
   if (symptom_) return;
   symptom_ = Error(ErrorKind::peer_lost, fmt::format("{}: {}", to_string(from.member), text));
+  symptom_of_ = connections_.at(from.connection);
   const bool names = plan_.recovery.min_workers > 0 && restarts_ == plan_.recovery.max_restarts;
   cause_due_ = now_ + plan_.cause_grace + (names ? plan_.heartbeat_timeout : Nanoseconds(0));
 }
@@ -250,13 +253,6 @@ void Coordinator::on(State& from, control::Progress&& message) {
   actions_.events.push_back({from.member.peer, {}, std::move(message)});
 }
 
-void Coordinator::on(State& from, const control::Done&) {
-  if (epoch_ > 0 && !from.ready) return;  // of an epoch that is over
-  if (from.member.peer.role != Role::worker || (phase_ == Phase::joining && !returning_))
-    return fail_job(ErrorKind::protocol, fmt::format("{} said 'done' out of turn", to_string(from.member)));
-  from.done = true;
-}
-
 void Coordinator::on(State& from, const control::Bye&) {
   from.said_bye = true;
   const bool may_leave = is_role(from.member.peer.role) && is_complete(from) && phase_ >= Phase::running;
@@ -276,15 +272,16 @@ void Coordinator::lose(Peer place, ErrorKind kind, std::string text) {
   if (kind == ErrorKind::peer_lost && found != members_.end())
     broadcast(control::Lost{found->second.member.peer, text},
               [&](const State& other) { return &other != &found->second; });
-  fail_job(kind, std::move(text));
+  fail_job(kind, std::move(text), place);
 }
 
-void Coordinator::fail_job(ErrorKind kind, std::string text) {
+void Coordinator::fail_job(ErrorKind kind, std::string text, Peer culprit) {
   if (phase_ >= Phase::closing) return;  // a consequence of the first cause, or of the end
   result_.failure = Error(kind, text);
   returning_ = false;
   cause_due_ = kNever;
-  broadcast(control::Abort{kind, std::move(text)}, [](const State&) { return true; });
+  broadcast(control::Abort{kind, std::move(text), result_.interrupted.signal, culprit},
+            [](const State&) { return true; });
   enter(Phase::closing, now_ + plan_.leave_timeout);
 }
 
@@ -306,7 +303,7 @@ void Coordinator::check_deadline(Moment now) {
     std::string text = std::exchange(symptom_, std::nullopt)->what();
     cause_due_ = kNever;
     if (!goes_on_without({Role::coordinator, 0}, ErrorKind::peer_lost, text))
-      fail_job(ErrorKind::peer_lost, std::move(text));
+      fail_job(ErrorKind::peer_lost, std::move(text), symptom_of_);
   }
   if (now < deadline_) return;
   if (returning_)
@@ -336,21 +333,23 @@ void Coordinator::advance() {
     }
     compare_processors();
     enter(Phase::running, kNever);
+    ask_where_to_stop();
   }
   const auto workers_done = [&] {
     return std::all_of(members_.begin(), members_.end(),
                        [](const auto& m) { return m.first.role != Role::worker || m.second.done; });
   };
   if (phase_ == Phase::running && workers_done()) {
-    broadcast(control::Finish{}, [](const State& s) { return s.member.peer.role == Role::server; });
+    result_.interrupted = interruption();
+    broadcast(control::Finish{result_.interrupted}, [](const State& s) { return s.member.peer.role == Role::server; });
     enter(Phase::finishing, kNever);
   }
   if (phase_ == Phase::finishing && all_roles(&Coordinator::is_complete)) {
-    broadcast(control::Finish{}, [](const State& s) { return s.member.peer.role == Role::worker; });
+    broadcast(control::Finish{result_.interrupted}, [](const State& s) { return s.member.peer.role == Role::worker; });
     enter(Phase::leaving, now_ + plan_.leave_timeout);
   }
   if (phase_ == Phase::leaving && all_roles(&Coordinator::has_left)) {
-    broadcast(control::Finish{}, [](const State& s) { return s.member.peer.role == Role::agent; });
+    broadcast(control::Finish{result_.interrupted}, [](const State& s) { return s.member.peer.role == Role::agent; });
     enter(Phase::closing, now_ + plan_.leave_timeout);
   }
   const auto gone = [&](const auto& m) {

@@ -13,6 +13,7 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/control_messages.h>
+#include <psring/common/net/stop.h>
 
 namespace psring::net {
 
@@ -56,6 +57,7 @@ struct JobPlan {
   std::uint32_t agents = 0;      ///< hosts whose agents start the roles; 0: roles are started by hand
   bool reserve_agent_0 = false;  ///< for the launcher, which asks for it: another host may come first
   bool colocated = false;        ///< server r lives in worker r's process, which starts it: agents start workers alone
+  bool own_steps = false;        ///< workers do not wait for each other (ssp, asp)
   std::string job;               ///< JSON, handed to every member
   Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all to join and be ready
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(500);
@@ -69,6 +71,8 @@ struct JobPlan {
 struct JobResult {
   std::optional<Error> failure;         ///< the first cause; what followed from it is not kept
   std::map<Peer, std::string> reports;  ///< JSON, of the servers and workers that sent one
+  /// By a signal: after a step, or at once, which is a failure, too.
+  control::Interruption interrupted = {};
 
   int status() const { return failure ? exit_status(failure->kind()) : 0; }
 };
@@ -92,6 +96,9 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
 /// state says so as it gets ready; where some of the state is with nobody, all roles are ended and started from what
 /// was saved last. A replica takes the place of a server that was lost with its state: ranks go with duties, which may
 /// change from epoch to epoch, while agents know roles by the rank that they were started with, their place.
+///
+/// A job that is interrupted ends between two steps, the same for all workers (see stop.h): they are done then, and the
+/// rest is as at its end. Before the first step, or where a member wants it, it fails at once.
 ///
 /// A worker that cannot be started again, or whose host was lost, is given up where the job may go on with fewer: those
 /// who are left have ranks from 0, in the order of their places.
@@ -125,6 +132,8 @@ class Coordinator {
   /// the heartbeat timeout shows that this process itself stood still: members' silence is then counted anew.
   Actions tick(Moment now);
   Moment next_tick() const { return next_tick_; }
+  /// This process got a signal: the job ends after the step under way, at the second call at once.
+  Actions interrupt(int signal, Moment now);
   /// The job fails for a reason of the caller's.
   Actions abort(const Error& cause, Moment now);
 
@@ -145,6 +154,8 @@ class Coordinator {
     bool repeats = false;  ///< it came back, and says again what may not have been heard
     bool ready = false;
     bool done = false;
+    std::uint64_t came_to = 0;    ///< the step that it would do next, once it is done
+    std::int32_t stopped_by = 0;  ///< a signal; 0: it came to the end
     bool reported = false;
     bool failed = false;  ///< it has said why it ends
     bool said_bye = false;
@@ -162,6 +173,8 @@ class Coordinator {
   void on(State& from, control::Progress&& message);
   void on(State& from, const control::Done& message);
   void on(State& from, const control::Bye& message);
+  void on(State& from, const control::Interrupt& message);
+  void on(State& from, const control::Paused& message);
   void on(State& from, const auto& message);  ///< what members do not say
 
   void hello(const Connection& from, const control::Hello& message);
@@ -173,8 +186,14 @@ class Coordinator {
   void had_ended(const control::RoleExited& message);
   static std::string process_of(Peer place, const State& state);
   void lose(Peer place, ErrorKind kind, std::string text);
-  void fail_job(ErrorKind kind, std::string text);
+  void fail_job(ErrorKind kind, std::string text, Peer culprit = {Role::coordinator, 0});
   void suspect(const State& from, std::string_view text);
+
+  // These, and what members say of it, are in coordinator_stop.cpp.
+  void interrupt(std::int32_t signal, bool at_once);
+  void ask_where_to_stop();
+  void tell_where_to_stop();
+  control::Interruption interruption() const;
 
   // What follows is in coordinator_recovery.cpp.
   bool goes_on_without(Peer place, ErrorKind kind, std::string& text);
@@ -211,6 +230,7 @@ class Coordinator {
   void check_deadline(Moment now);
   void advance();
   void enter(Phase phase, Moment deadline);
+  void begin_call(Moment now) { now_ = now; }
   Actions finish_call();
 
   static bool is_role(Role role) { return role == Role::server || role == Role::worker; }
@@ -231,6 +251,7 @@ class Coordinator {
   Moment deadline_;  ///< of the phase
   Moment next_tick_;
   std::optional<Error> symptom_;  ///< of a loss; the cause, unless another is told before cause_due_
+  Peer symptom_of_;               ///< the place that told of it
   Moment cause_due_ = kNever;
   std::map<Peer, State> members_;  ///< by place
   std::map<Connection, Peer> connections_;
@@ -249,6 +270,9 @@ class Coordinator {
   std::set<Peer> resumed_;                    ///< workers that have said so in this epoch
   std::map<Peer, std::uint32_t> dead_;        ///< process numbers of those that have ended last, by place
   std::map<Connection, std::string> former_;  ///< processes that were lost: what they wanted written is
+  std::int32_t interrupt_signal_ = 0;         ///< the job is to end; 0: it is not
+  bool interrupted_by_own_signal_ = false;    ///< this process got one
+  std::optional<StopVote> stop_vote_;         ///< of the epoch
   Actions actions_;                           ///< of the call that is running
   JobResult result_;
 };

@@ -190,6 +190,7 @@ void Coordinator::send_to_agents(const std::set<Peer>& places, auto make_message
 void Coordinator::regroup(const std::string& text) {
   ++epoch_;
   settled_ = anew_ = returning_ = false;
+  stop_vote_.reset();
   resumed_.clear();
   symptom_.reset();
   cause_due_ = kNever;
@@ -294,6 +295,7 @@ void Coordinator::begin_anew() {
   notice(fmt::format("the job begins again with step {}{}", anew.step,
                      again > 0 ? fmt::format(", {} steps are repeated", again) : ""));
   ++epoch_;
+  stop_vote_.reset();
   settled_ = anew_ = true;
   for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
   for (const Peer place : places()) {
@@ -357,7 +359,7 @@ void Coordinator::tell_again(State& state, const control::Hello& message) {
                  [&](Peer role) { return !members_.contains(role) && !ending_.contains(role); });
     send_to_agents(absent, [](std::vector<Peer> roles) { return control::StartRoles{std::move(roles)}; });
     send_to_agents(ending_, [](std::vector<Peer> roles) { return control::EndRoles{std::move(roles)}; });
-    if (phase_ >= Phase::closing) send(state, control::Finish{});
+    if (phase_ >= Phase::closing) send(state, control::Finish{result_.interrupted});
     return;
   }
   if (*message.epoch < epoch_) return send(state, control::Regroup{epoch_, "the coordinator was out of reach"});
@@ -367,7 +369,9 @@ void Coordinator::tell_again(State& state, const control::Hello& message) {
     list.self = state.member.peer;
     send(state, list);
   }
-  if (phase_ >= (place.role == Role::server ? Phase::finishing : Phase::leaving)) send(state, control::Finish{});
+  if (phase_ >= (place.role == Role::server ? Phase::finishing : Phase::leaving))
+    return send(state, control::Finish{result_.interrupted});
+  if (place.role == Role::worker && interrupt_signal_ != 0) ask_where_to_stop();
 }
 
 void Coordinator::await_returns() {
@@ -393,6 +397,7 @@ void Coordinator::end_returns() {
   } else if (missing().empty() &&
              static_cast<std::size_t>(running) == expected(Role::worker) + expected(Role::server)) {
     enter(Phase::running, kNever);
+    ask_where_to_stop();
   } else {
     phase_ = Phase::running;
     for (std::uint32_t rank = 0; rank < plan_.agents; ++rank)

@@ -91,14 +91,11 @@ class CoordinatorService::Impl {
 
   const std::string& endpoint() const { return endpoint_; }
 
-  JobResult run(int stop_fd) {
+  JobResult run(const Signals& signals) {
     while (!coordinator_.ended()) {
-      zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, stop_fd, ZMQ_POLLIN, 0}};
-      zmq_poll(items, stop_fd >= 0 ? 2 : 1, poll_milliseconds(clock_.now(), coordinator_.next_tick()));
-      if (stop_fd >= 0 && (items[1].revents & ZMQ_POLLIN) != 0) {
-        stop_fd = -1;
-        carry_out(coordinator_.abort(Error(ErrorKind::peer_lost, "the coordinator was interrupted"), clock_.now()));
-      }
+      zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, signals.fd, ZMQ_POLLIN, 0}};
+      zmq_poll(items, signals.fd >= 0 ? 2 : 1, poll_milliseconds(clock_.now(), coordinator_.next_tick()));
+      while (const auto signal = signals.take()) carry_out(coordinator_.interrupt(*signal, clock_.now()));
       take_messages();
       carry_out(coordinator_.tick(clock_.now()));
     }
@@ -179,6 +176,6 @@ CoordinatorService::CoordinatorService(Options options, const JobKey& key, const
     : impl_(std::make_unique<Impl>(std::move(options), key, clock)) {}
 CoordinatorService::~CoordinatorService() = default;
 const std::string& CoordinatorService::endpoint() const { return impl_->endpoint(); }
-JobResult CoordinatorService::run(int stop_fd) { return impl_->run(stop_fd); }
+JobResult CoordinatorService::run(const Signals& signals) { return impl_->run(signals); }
 
 }  // namespace psring::net

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <psring/common/base/clock.h>
@@ -35,9 +36,16 @@ class CoordinatorService {
   /// Where members connect: ADDR:PORT with the port that was bound.
   const std::string& endpoint() const;
 
-  /// Until the job has ended and its members have left, or may no longer be waited for. Once `stop_fd` is
-  /// readable the job fails as interrupted; -1: none. One thread, once.
-  JobResult run(int stop_fd = -1);
+  /// Signals that this process gets: one is there to be taken when `fd` is readable.
+  struct Signals {
+    int fd = -1;  ///< -1: none are taken
+    std::function<std::optional<int>()> take = [] { return std::optional<int>(); };
+  };
+
+  /// Until the job has ended and its members have left, or may no longer be waited for. The first signal ends the job
+  /// after the step under way, the second at once. One thread, once.
+  JobResult run() { return run(Signals()); }
+  JobResult run(const Signals& signals);
 
  private:
   class Impl;

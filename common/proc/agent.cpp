@@ -40,7 +40,12 @@ class Agent {
   AgentResult run() {
     try {
       while (!link_.finished()) {
-        if (signals_.take()) return interrupted();
+        if (const auto signal = signals_.take()) {
+          if (std::exchange(was_interrupted_, true)) return end_at_once(*signal);
+          link_.interrupt(*signal);
+          options_.on_notice(fmt::format("SIG{}: the job ends after the step under way; once more ends it at once",
+                                         ::sigabbrev_np(*signal)));
+        }
         while (const auto order = link_.next_order(Moment::min())) carry_out(*order);
         link_.check();
         // The link's thread watches the coordinator, and wakes us. The coordinator knows a role that stands still by
@@ -51,7 +56,11 @@ class Agent {
     } catch (const Error& error) {
       return failed(error);
     }
-    return {};
+    const net::control::Interruption how = link_.interrupted();
+    if (how.signal == 0) return {};
+    return {.status = interrupted_status(how.signal),
+            .cause = "interrupted " + net::control::describe(how),
+            .interrupted = how};
   }
 
  private:
@@ -99,10 +108,10 @@ class Agent {
         {roles_.at(exit.name), exit.status, exit.signal, message_of(exit), static_cast<std::uint32_t>(exit.pid)});
   }
 
-  AgentResult interrupted() {
-    link_.fail(Error(ErrorKind::peer_lost, "interrupted"));
-    end_roles();
-    return {kInterruptedStatus, "interrupted"};
+  AgentResult end_at_once(int signal) {
+    link_.interrupt(signal, true);
+    end_roles(Nanoseconds(0));
+    return {.status = interrupted_status(signal), .cause = "interrupted", .interrupted = {signal}, .failed = true};
   }
 
   AgentResult failed(const Error& error) {
@@ -111,12 +120,18 @@ class Agent {
     while (cluster_.running() > 0 && relay_next(deadline)) {
       if (signals_.take()) break;
     }
-    end_roles();
-    return {exit_status(error.kind()), error.what(), true, link_.silent()};
+    end_roles(options_.kill_grace);
+    const net::control::Interruption how = link_.interrupted();
+    return {.status = how.signal != 0 ? interrupted_status(how.signal) : exit_status(error.kind()),
+            .cause = error.what(),
+            .coordinator_was_silent = link_.silent(),
+            .interrupted = how,
+            .failed = true,
+            .culprit = link_.culprit()};
   }
 
-  void end_roles() {
-    for (const ProcessExit& exit : cluster_.terminate_all(options_.kill_grace)) relay(exit);
+  void end_roles(Nanoseconds grace) {
+    for (const ProcessExit& exit : cluster_.terminate_all(grace)) relay(exit);
     try {
       link_.flush(clock_.now() + options_.kill_grace);
     } catch (const Error&) {  // the coordinator has gone first: there is nobody left to tell
@@ -130,6 +145,7 @@ class Agent {
   LocalCluster cluster_;
   net::ControlLink link_;
   std::map<std::string, net::Peer> roles_;  ///< by their process's name
+  bool was_interrupted_ = false;
 };
 
 }  // namespace
@@ -138,8 +154,13 @@ AgentResult run_agent(const AgentOptions& options, SignalWatch& signals, const C
   try {
     return Agent(options, signals, clock).run();
   } catch (const Error& error) {
-    if (signals.take()) return {kInterruptedStatus, "interrupted", false};
-    return {exit_status(error.kind()), error.what(), false};
+    AgentResult result{.status = exit_status(error.kind()), .cause = error.what(), .joined = false, .failed = true};
+    if (const auto signal = signals.take()) {
+      result.status = interrupted_status(*signal);
+      result.cause = "interrupted";
+      result.interrupted.signal = *signal;
+    }
+    return result;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/net/control_messages.h>
 #include <psring/common/proc/signal_watch.h>
 
 namespace psring {
@@ -34,17 +35,22 @@ struct AgentOptions {
 };
 
 struct AgentResult {
-  int status = 0;     ///< the job's exit status; 130 where we were interrupted
+  int status = 0;     ///< the job's exit status; interrupted_status where a signal ended it
   std::string cause;  ///< one line, the first cause; empty where all went well
   bool joined = true;
   bool coordinator_was_silent = false;  ///< and is not waited for any more
+  /// By a signal: after a step of all workers, which have said all then, or (`failed`) at once.
+  net::control::Interruption interrupted = {};
+  bool failed = false;
+  net::Peer culprit = {net::Role::coordinator, 0};  ///< whose log says more; the coordinator: nobody's
 };
 
 /// The agent's life: joins the job, starts the roles it is told to as
 ///   <command> role-worker|role-server --rdzv-endpoint HOST:PORT --key FILE --rank R
 /// tells the coordinator how each ends, and returns with the job. On an abort the roles get a grace, then are
-/// ended; on Ctrl-C the job is aborted. None of them is left when it returns or throws. Errors of the agent
-/// itself (no coordinator, wrong key, command not found) are results too. Call it from the main thread.
+/// ended. The first signal ends the job after the step under way, the second at once. None of them is left when it
+/// returns or throws. Errors of the agent itself (no coordinator, wrong key, command not found) are results too. Call
+/// it from the main thread.
 AgentResult run_agent(const AgentOptions& options, SignalWatch& signals, const Clock& clock);
 
 }  // namespace psring

@@ -19,9 +19,10 @@
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/memory_log.h>
 #include <psring/common/proc/role.h>
+#include <psring/common/proc/signal_relay.h>
 
 namespace psring {
-Membership::Membership(const RoleOptions& options, net::Role role)
+Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd)
     : role_(role),
       guest_(options.host != nullptr),
       processor_(role == net::Role::worker ? describe_processor() : ""),
@@ -37,7 +38,8 @@ Membership::Membership(const RoleOptions& options, net::Role role)
                                                                    .host_id = host,
                                                                    .processor = processor_,
                                                                    .join_timeout = from_seconds(options.join_timeout),
-                                                                   .patient = options.patient},
+                                                                   .patient = options.patient,
+                                                                   .stop_fd = stop_fd},
                                          key_, clock_);
   try {
     prepare(host, bind, options.host);
@@ -200,14 +202,22 @@ Error explain(const std::exception& exception, const JobOptions& job) {
 
 }  // namespace
 
-void run_role(const RoleOptions& options, net::Role role, const MakeLife& make_life) {
+net::control::Interruption run_role(const RoleOptions& options, net::Role role, const MakeLife& make_life) {
   // Into a log, too, a line goes as it is printed: it must not be lost with the process, nor overtaken by its errors.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
-  Membership membership(options, role);
-  run_role(membership, make_life);
+  SignalWatch signals;
+  std::optional<Membership> membership;
+  try {
+    membership.emplace(options, role, signals.fd());
+  } catch (const Error&) {
+    if (const auto signal = signals.take()) die_of(*signal);
+    throw;
+  }
+  const SignalRelay relay(signals, membership->link(), membership->clock());
+  return run_role(*membership, make_life);
 }
 
-void run_role(Membership& membership, const MakeLife& make_life) {
+net::control::Interruption run_role(Membership& membership, const MakeLife& make_life) {
   MemoryLog memory(membership);
   try {
     const Life live = make_life(membership);
@@ -217,13 +227,14 @@ void run_role(Membership& membership, const MakeLife& make_life) {
         ended = true;
       } catch (const Error& error) {
         if (!membership.outlives(error)) throw;
-        if (membership.is_guest()) return;  // its host regroups, and all begin anew
+        if (membership.is_guest()) return {};  // its host regroups, and all begin anew
         fmt::print("{}: {}; regrouping\n", to_string(membership.self()), error.what());
         membership.regroup(error);
       }
     }
     memory.finish();
     membership.link().flush(membership.clock().now() + std::chrono::seconds(10));
+    return membership.link().interrupted();
   } catch (const std::exception& exception) {
     const Error error = explain(exception, membership.job());
     tell(membership, error);

@@ -25,7 +25,8 @@ namespace psring {
 /// and its ledgers. A user's program that pushes and pulls makes one, too.
 class Membership {
  public:
-  Membership(const RoleOptions& options, net::Role role);
+  /// Once `stop_fd` is readable, joining is given up as timed out; -1: it is not.
+  Membership(const RoleOptions& options, net::Role role, int stop_fd = -1);
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
@@ -105,9 +106,12 @@ std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<n
 using Life = std::function<void()>;
 using MakeLife = std::function<Life(Membership&)>;
 
-/// Runs a role that has joined, and sees to it that the coordinator hears of an error before it is thrown on.
-void run_role(Membership& membership, const MakeLife& make_life);
-/// The same of the role that a process is: makes its membership first.
-void run_role(const RoleOptions& options, net::Role role, const MakeLife& make_life);
+/// Runs a role that has joined, and sees to it that the coordinator hears of an error before it is thrown on. How the
+/// job ended, where a signal did it.
+net::control::Interruption run_role(Membership& membership, const MakeLife& make_life);
+/// The same of the role that a process is: makes its membership first. A signal that the process gets ends the job
+/// after the step under way; a second one ends both at once, as one does before the role has joined, or once the job
+/// has failed. Call it before the first thread.
+net::control::Interruption run_role(const RoleOptions& options, net::Role role, const MakeLife& make_life);
 
 }  // namespace psring

@@ -14,6 +14,9 @@ SignalWatch::SignalWatch() {
   ::sigemptyset(&watched);
   ::sigaddset(&watched, SIGINT);
   ::sigaddset(&watched, SIGTERM);
+  struct sigaction hang_up {};
+  ::sigaction(SIGHUP, nullptr, &hang_up);
+  if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&watched, SIGHUP);
   ::pthread_sigmask(SIG_BLOCK, &watched, &before_);
   fd_ = Fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   check(static_cast<bool>(fd_), "no signalfd: {}", std::strerror(errno));
@@ -29,6 +32,15 @@ std::optional<int> SignalWatch::take() {
   signalfd_siginfo info;
   if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
   return static_cast<int>(info.ssi_signo);
+}
+
+void die_of(int signal) {
+  sigset_t own;
+  ::sigemptyset(&own);
+  ::sigaddset(&own, signal);
+  ::signal(signal, SIG_DFL);
+  ::pthread_sigmask(SIG_UNBLOCK, &own, nullptr);
+  ::raise(signal);
 }
 
 }  // namespace psring

@@ -8,8 +8,9 @@
 
 namespace psring {
 
-/// Ctrl-C and SIGTERM as a file descriptor to poll, instead of the end of the process. Make it in main, before
-/// the first thread: threads inherit the mask. Ends by giving the signals their effect back.
+/// Ctrl-C (SIGINT), SIGTERM and a closed terminal (SIGHUP, unless it is ignored, as under nohup) as a file descriptor
+/// to poll, instead of the end of the process. Make it in main, before the first thread: threads inherit the mask. Ends
+/// by giving the signals their effect back.
 class SignalWatch {
  public:
   SignalWatch();
@@ -26,7 +27,10 @@ class SignalWatch {
   Fd fd_;
 };
 
-/// The exit status of a program that Ctrl-C ended.
-inline constexpr int kInterruptedStatus = 130;
+/// The exit status of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
+constexpr int interrupted_status(int signal) { return 128 + signal; }
+
+/// Gives a signal that was taken its own effect after all: the end of this process.
+void die_of(int signal);
 
 }  // namespace psring

@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+
+#include <psring/cli/ending.h>
+#include <psring/optim/checkpoint_folder.h>
+
+namespace psring::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path log_file(const fs::path& folder, const std::string& process) {
+  const fs::path logs = folder / "logs";
+  const fs::path file = logs / (process + ".log");
+  std::error_code ignored;
+  return !process.empty() && fs::exists(file, ignored) ? file : logs;  // that of another host's role lies there
+}
+
+}  // namespace
+
+std::optional<fs::path> newest_checkpoint(const JobOptions& job) {
+  if (job.checkpoint_every == 0) return std::nullopt;
+  const auto entries = optim::CheckpointFolder(job.checkpoint_folder()).complete();
+  if (entries.empty()) return std::nullopt;
+  return entries.back().path;
+}
+
+std::string ending(const fs::path& folder, const JobOptions& job, const net::control::Interruption& interrupted,
+                   const std::string& log) {
+  const bool between_steps = interrupted.signal != 0 && interrupted.last > 0;
+  const auto checkpoint = newest_checkpoint(job);
+  std::string text;
+  if (!between_steps) text += fmt::format("; run folder {}", folder.string());
+  if (interrupted.signal == 0) text += fmt::format("; log {}", log_file(folder, log).string());
+  if (checkpoint)
+    return text + fmt::format("; {} {}; continue with: psring resume {}",
+                              between_steps ? "checkpoint" : "newest checkpoint", checkpoint->string(),
+                              folder.string());
+  text += job.checkpoint_every == 0 ? "; no checkpoint, as --checkpoint-every was not given" : "; no checkpoint yet";
+  return between_steps ? text + fmt::format("; run folder {}", folder.string()) : text;
+}
+
+}  // namespace psring::cli

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+
+#include <psring/common/net/frame.h>
+
+namespace psring::net {
+
+/// The two sides of ending a job early, as pure state machines. All workers of a bsp job have to end before the same
+/// step, while each of them is somewhere in a step or between two. So the coordinator asks all workers to pause; each
+/// answers with the first step that it has not begun, at once, and begins no step until it is told where to stop;
+/// the latest of the answers is a step that all can reach and nobody has begun. A worker that has paused still takes
+/// part in its step under way, so nobody waits in vain.
+
+/// A worker's side.
+class StepGate {
+ public:
+  enum class Turn : std::uint8_t { go, wait, stop };
+
+  /// Asked before the worker begins a step: `go` says that it begins.
+  Turn ask(std::uint64_t step) {
+    if (stop_ && step >= *stop_) return Turn::stop;
+    if (!stop_ && paused_) return Turn::wait;
+    unbegun_ = step + 1;
+    return Turn::go;
+  }
+  /// The worker begins no step until it is told where to stop. Returns the first step that it has not begun, or the
+  /// step that it was told to stop before.
+  std::uint64_t pause() {
+    paused_ = true;
+    return stop_.value_or(unbegun_);
+  }
+  void stop_before(std::uint64_t step) { stop_ = step; }
+
+ private:
+  std::uint64_t unbegun_ = 0;  ///< 0: no step has begun
+  bool paused_ = false;
+  std::optional<std::uint64_t> stop_;
+};
+
+/// The coordinator's side: one vote.
+class StopVote {
+ public:
+  /// `own_steps`: workers do not wait for each other (ssp, asp), and each ends before its own next step.
+  StopVote(std::set<Peer> workers, bool own_steps) : open_(std::move(workers)), own_steps_(own_steps) {}
+
+  void answer(Peer worker, std::uint64_t step) {
+    if (open_.erase(worker) > 0) answers_[worker] = step;
+  }
+  bool complete() const { return open_.empty(); }
+  /// Where each worker is to stop. REQUIRES: complete.
+  std::map<Peer, std::uint64_t> result() const {
+    std::map<Peer, std::uint64_t> steps = answers_;
+    std::uint64_t last = 0;
+    for (const auto& [worker, step] : answers_) last = step > last ? step : last;
+    if (!own_steps_)
+      for (auto& [worker, step] : steps) step = last;
+    return steps;
+  }
+
+ private:
+  std::set<Peer> open_;  ///< workers that have not answered yet
+  bool own_steps_;
+  std::map<Peer, std::uint64_t> answers_;
+};
+
+}  // namespace psring::net

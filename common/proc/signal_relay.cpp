@@ -1,0 +1,45 @@
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/proc/signal_relay.h>
+
+namespace psring {
+
+SignalRelay::SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock)
+    : signals_(signals), link_(link), clock_(clock), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+SignalRelay::~SignalRelay() {
+  thread_.request_stop();
+  ::eventfd_write(wake_.get(), 1);
+}
+
+void SignalRelay::run(const std::stop_token& stop) {
+  int count = 0;
+  while (!stop.stop_requested()) {
+    pollfd polled[] = {{signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    ::poll(polled, 2, -1);
+    while (const auto signal = signals_.take()) pass_on(*signal, count++ > 0);
+  }
+}
+
+void SignalRelay::pass_on(int signal, bool again) {
+  if (!again && !link_.failed()) return link_.interrupt(signal);
+  try {
+    if (!link_.failed()) {
+      link_.interrupt(signal, true);
+      link_.flush(clock_.now() + std::chrono::milliseconds(200));
+    }
+  } catch (const Error&) {  // nobody is there to be told
+  }
+  die_of(signal);
+}
+
+}  // namespace psring

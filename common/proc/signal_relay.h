@@ -1,0 +1,35 @@
+#pragma once
+
+#include <stop_token>
+#include <thread>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/net/control_link.h>
+#include <psring/common/proc/signal_watch.h>
+
+namespace psring {
+
+/// Tells the coordinator of signals that a server's or worker's process gets, from a thread of its own: the first ends
+/// the job after the step under way, the second the job and this process at once. A job that has failed has nothing to
+/// end: then the first signal ends the process.
+class SignalRelay {
+ public:
+  /// REQUIRES: both outlive it, and the thread alone takes the signals.
+  SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock);
+  ~SignalRelay();
+  SignalRelay(const SignalRelay&) = delete;
+  SignalRelay& operator=(const SignalRelay&) = delete;
+
+ private:
+  void run(const std::stop_token& stop);
+  void pass_on(int signal, bool again);
+
+  SignalWatch& signals_;
+  net::ControlLink& link_;
+  const Clock& clock_;
+  const Fd wake_;
+  std::jthread thread_;
+};
+
+}  // namespace psring
