@@ -24,6 +24,7 @@ struct Invocation {
 /// Adds a subcommand; what it returns runs it, and gives the exit status, once the line is parsed.
 using Command = std::function<int(const Invocation&)>;
 Command add_train(CLI::App& root);
+Command add_resume(CLI::App& root);
 Command add_compare(CLI::App& root);
 Command add_keygen(CLI::App& root);
 Command add_doctor(CLI::App& root);

@@ -20,9 +20,9 @@ fs::path log_file(const fs::path& folder, const std::string& process) {
 
 std::optional<fs::path> newest_checkpoint(const JobOptions& job) {
   if (job.checkpoint_every == 0) return std::nullopt;
-  const auto entries = optim::CheckpointFolder(job.checkpoint_folder()).complete();
-  if (entries.empty()) return std::nullopt;
-  return entries.back().path;
+  const auto newest = optim::CheckpointFolder(job.checkpoint_folder(), job.run_id).newest_own();
+  if (!newest) return std::nullopt;
+  return newest->path;
 }
 
 std::string ending(const fs::path& folder, const JobOptions& job, const net::control::Interruption& interrupted,

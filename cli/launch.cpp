@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include <psring/cli/ending.h>
+#include <psring/cli/parts.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/progress.h>
 #include <psring/cli/summary.h>
@@ -55,7 +56,7 @@ class CoordinatorKeeper {
         join_timeout_(from_seconds(job.join_timeout)),
         restarts_left_(job.max_restarts),
         inherited_(std::move(inherited)),
-        cluster_(options.out / "logs", clock_),
+        cluster_(options.out / "logs", clock_, options.next_part),
         argv_{std::filesystem::read_symlink(kSelf).string(),
               "coordinator",
               "--job",
@@ -73,6 +74,7 @@ class CoordinatorKeeper {
     try {
       start(options.listen);
     } catch (const Error&) {
+      if (options.next_part) throw;
       std::error_code ignored;
       for (const char* name : {kJobFile, kManifestFile}) std::filesystem::remove(options.out / name, ignored);
       throw;
@@ -157,8 +159,9 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
 
   const std::string self = std::filesystem::read_symlink(kSelf).string();
   JobOptions job = wanted;
-  job.run_id = new_run_id();
-  begin_run(options.out, job, invocation);
+  if (!options.next_part) job.run_id = new_run_id();
+  begin_run(options.out, job, invocation, options.next_part);
+  record_launch(options.out, {options.nodes, options.listen, options.key_file.value_or("").string()});
   std::optional<Progress> progress;
   if (options.show_progress) progress.emplace(options.label);
   CoordinatorKeeper coordinator(job, options, key, inherited, progress);
@@ -173,6 +176,7 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
                                         .command = {self},
                                         .inherited = inherited,
                                         .log_folder = options.out / "logs",
+                                        .keep_logs = options.next_part,
                                         .host_id = net::host_id(),
                                         .rank = 0,
                                         .join_timeout = from_seconds(job.join_timeout),
@@ -211,9 +215,10 @@ std::string new_run_id() {
   return fmt::format("{:08x}{:08x}", source(), source());
 }
 
-void begin_run(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation) {
+void begin_run(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation,
+               bool next_part) {
   const std::string file = folder / kJobFile;
-  const Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  const Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | (next_part ? O_TRUNC : O_EXCL) | O_CLOEXEC, 0666));
   if (!out && errno == EEXIST) check_no_run(folder);
   const std::string text = to_json(job) + "\n";
   if (!out) fail(ErrorKind::data, "{}: cannot write: {}", file, std::strerror(errno));

@@ -388,15 +388,20 @@ bool Summary::mixed_processors() const { return are_mixed(processors); }
 void write_manifest(const fs::path& folder, const JobOptions& job, const Invocation& invocation,
                     const std::map<std::string, std::string>& hosts,
                     const std::map<std::string, std::string>& processors) {
-  write_json(folder / kManifestFile, {{"version", kVersion},
-                                      {"commit", kCommit},
-                                      {"command", invocation.words},
-                                      {"seed", job.seed},
-                                      {"hosts", hosts},
-                                      {"processors", processors},
-                                      {"mixed_processors", are_mixed(processors)},
-                                      {"link", job.link.empty() ? Json() : Json(job.link)},
-                                      {"job", Json::parse(psring::to_json(job))}});
+  Json manifest = {{"version", kVersion},
+                   {"commit", kCommit},
+                   {"command", invocation.words},
+                   {"seed", job.seed},
+                   {"hosts", hosts},
+                   {"processors", processors},
+                   {"mixed_processors", are_mixed(processors)},
+                   {"link", job.link.empty() ? Json() : Json(job.link)},
+                   {"job", Json::parse(psring::to_json(job))}};
+  // How it was launched stands in the manifest that is replaced.
+  std::ifstream in(folder / kManifestFile);
+  if (const Json before = Json::parse(in, nullptr, false); before.is_object() && before.contains("launch"))
+    manifest["launch"] = before["launch"];
+  write_json(folder / kManifestFile, manifest);
 }
 
 bool has_training(const fs::path& folder) {

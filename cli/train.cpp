@@ -10,6 +10,7 @@
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/options.h>
 #include <psring/cli/summary.h>
+#include <psring/cli/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
@@ -93,6 +94,13 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
                         .label = flags.strategy};
   if (!flags.key.empty()) options.key_file = std::filesystem::absolute(flags.key);
   job.out = options.out.string();
+  return run_training(setup, job, options, invocation, signals);
+}
+
+}  // namespace
+
+int run_training(const worker::TrainSetup& setup, const JobOptions& job, const LaunchOptions& options,
+                 const Invocation& invocation, SignalWatch& signals) {
   print_plan(setup);
   const LaunchResult result = launch(job, options, invocation, signals);
   if (result.status != 0) {
@@ -104,8 +112,6 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   fmt::print("{}", describe(summary, options.out));
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
-
-}  // namespace
 
 Command add_train(CLI::App& root) {
   CLI::App* command = root.add_subcommand("train", "train a model: starts all processes, waits, sums up");

@@ -341,11 +341,9 @@ std::uint64_t Training::run(TrainObserver& observer) {
                    .may_begin = surroundings_.may_begin,
                    .save = [&](std::uint64_t step) { checkpoints->save(step); },
                    .is_saved = [&](std::uint64_t step) { return checkpoints->is_saved(step); }});
-  std::uint64_t next = 0;
-  call_extension(
+  return call_extension(
       [&] { return fmt::format("{}{}", strategy_name(job), reached ? fmt::format(", step {},", *reached) : ""); },
-      [&] { next = trainer.run(); });
-  return next;
+      [&] { return trainer.run(); });
 }
 
 /// In the model's own order, whatever the units are.

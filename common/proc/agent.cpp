@@ -22,7 +22,7 @@ class Agent {
         signals_(signals),
         clock_(clock),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        cluster_(options.log_folder, clock),
+        cluster_(options.log_folder, clock, options.keep_logs),
         link_({.endpoint = options.endpoint,
                .role = net::Role::agent,
                .rank = options.rank,

@@ -20,6 +20,7 @@ struct AgentOptions {
   std::vector<std::string> command;  ///< starts a role, together with what is appended: see run_agent
   std::vector<int> inherited = {};   ///< descriptors that stay open in the roles
   std::filesystem::path log_folder;  ///< gets <role>-<rank>.log
+  bool keep_logs = false;            ///< what is there is added to
   std::string host_id = {};
   std::optional<std::uint32_t> rank = {};  ///< a wish; the launcher's own host asks for 0
   Nanoseconds join_timeout = std::chrono::seconds(30);

@@ -88,8 +88,8 @@ std::string message_of(const ProcessExit& exit) {
   return text;
 }
 
-LocalCluster::LocalCluster(std::filesystem::path log_folder, const Clock& clock)
-    : log_folder_(std::move(log_folder)), clock_(clock) {
+LocalCluster::LocalCluster(std::filesystem::path log_folder, const Clock& clock, bool keep_logs)
+    : log_folder_(std::move(log_folder)), clock_(clock), keep_logs_(keep_logs) {
   std::error_code error;
   own_path_ = std::filesystem::read_symlink(kSelf, error).string();
   std::filesystem::create_directories(log_folder_, error);
@@ -104,7 +104,7 @@ LocalCluster::~LocalCluster() {
 pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv, std::span<const int> inherited) {
   check(!argv.empty(), "a process without a program");
   const std::filesystem::path log_path = log_folder_ / (name + ".log");
-  const int anew = started_.insert(name).second ? O_TRUNC : 0;
+  const int anew = started_.insert(name).second && !keep_logs_ ? O_TRUNC : 0;
   Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | anew | O_APPEND | O_CLOEXEC, 0644));
   if (!log) fail(ErrorKind::data, "{}: {}", log_path.string(), std::strerror(errno));
   const Fd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));

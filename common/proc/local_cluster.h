@@ -35,8 +35,8 @@ std::string message_of(const ProcessExit& exit);
 /// Belongs to one thread.
 class LocalCluster {
  public:
-  /// Logs are `log_folder`/<name>.log, which is made where it is missing.
-  LocalCluster(std::filesystem::path log_folder, const Clock& clock);
+  /// Logs are `log_folder`/<name>.log, which is made where it is missing. `keep_logs`: those that are there go on.
+  LocalCluster(std::filesystem::path log_folder, const Clock& clock, bool keep_logs = false);
   /// Kills and reaps what is left.
   ~LocalCluster();
   LocalCluster(const LocalCluster&) = delete;
@@ -86,6 +86,7 @@ class LocalCluster {
   std::filesystem::path log_folder_;
   std::string own_path_;  ///< of the program that this process runs
   const Clock& clock_;
+  const bool keep_logs_;
   std::list<Process> processes_;
   std::set<std::string> started_;
 };

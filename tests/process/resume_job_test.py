@@ -128,7 +128,7 @@ class Resume(ProgramTest):
                 (["--global-batch", 24], 3, ["--resume", path, "global batch 12"]),
                 (["--model", "mlp:16-8-4"], 3, ["--resume", path, "mlp:16-16-4", "mlp:16-8-4"]),
                 (["--init", "some"], 2, ["--resume and --init"]),
-                (["--resume", "saved"], 3, ["--resume", "saved", "no complete checkpoint"]),
+                (["--resume", "saved/logs"], 3, ["--resume", "saved/logs", "no complete checkpoint"]),
                 (["--steps", 8], 3, ["--resume", path, "step 8 already"]),
                 (["--resume", "ck/step-00000004", "--checkpoint-every", 4, "--checkpoint-dir", "ck"], 2,
                  ["--checkpoint-dir", "step 8"]),
@@ -141,6 +141,71 @@ class Resume(ProgramTest):
                 flags = [word for pair in options.items() for word in pair]
                 self.assert_refused(self.train(*flags, *ZERO3, "--out", "none"), status, *said)
                 self.assertFalse((self.folder / "none").exists())
+
+    def test_run(self):
+        """A run that was interrupted, lost a process or was killed goes on in its folder, to the same bits."""
+        for number, way in enumerate((PS, ZERO3, ["--strategy", "ps", "--workers", 2, "--max-restarts", 1])):
+            whole, run = f"whole{number}", f"run{number}"
+            job = [*JOB, *way, "--checkpoint-every", 50, "--checkpoint-keep", 2]
+            job_in_folder = self.start("psring", "train", *job, "--steps", 6000, "--out", run)
+            for part, end in enumerate((signal.SIGINT, signal.SIGKILL, None)):
+                if part > 0:
+                    job_in_folder = self.start("psring", "resume", run)
+                checkpoints = f"{run}/checkpoints"
+                if end is None:
+                    break
+                before = set(self.checkpoints(checkpoints)) if part > 0 else set()
+                until(lambda: job_in_folder.poll() is not None or self.fresh(checkpoints) - before, "no checkpoint")
+                self.assertIsNone(job_in_folder.poll(), "it ended before it was to be interrupted")
+                job_in_folder.send_signal(end)
+                result = self.finish(job_in_folder)
+                self.assertEqual(result.status, 130 if end == signal.SIGINT else -end, result)
+                if end == signal.SIGINT:
+                    self.assertIn(f"; continue with: psring resume {self.folder / run}", result.err)
+                until(lambda: not self.processes(), "its processes still run")
+            result = self.finish(job_in_folder)
+            self.assert_done(result)
+            self.assertRegex(result.out, rf"^{self.folder / run}: part 2 goes on with step \d+ of 6000, from ")
+            self.assert_done(self.train(*job, "--steps", 6000, "--out", whole))
+            self.assertEqual(self.model(run), self.model(whole))
+            lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
+            self.assertEqual({line["step"] for line in lines if "loss" in line}, set(range(6000)))
+            for part in ("0", "1"):
+                self.assertTrue((self.folder / run / "parts" / part / "run.json").exists())
+            log = (self.folder / run / "logs" / "worker-0.log").read_text()
+            self.assertIn("worker 0: interrupted at step ", log, "the first part's log is lost")
+            self.assert_refused(self.run_program("psring", "resume", run), 2, "has come to its end already, step 6000")
+
+    def fresh(self, folder):
+        if not (self.folder / folder).exists():
+            return set()
+        return {name for name in self.checkpoints(folder) if "partial" not in name}
+
+    def test_run_that_cannot_go_on(self):
+        self.assert_refused(self.run_program("psring", "resume", "none"), 3, "none: holds no run")
+        self.assert_done(self.train(*JOB, *PS, "--steps", 4, "--out", "unsaved"))
+        self.assert_refused(self.run_program("psring", "resume", "unsaved"), 2, "unsaved: has no checkpoint to go on with",
+                            "--checkpoint-every")
+        job = self.start("psring", "train", *JOB, *PS, "--steps", 10000000, "--checkpoint-every", 5, "--out", "live")
+        until(lambda: self.fresh("live/checkpoints"), "no checkpoint")
+        self.assert_refused(self.run_program("psring", "resume", "live"), 2, "live: is under way")
+        job.send_signal(signal.SIGTERM)
+        self.finish(job)
+
+    def test_run_with_damaged_checkpoint(self):
+        self.assert_done(self.train(*JOB, *PS, "--steps", 8, "--checkpoint-every", 4, "--out", "run"))
+        (self.folder / "run" / "checkpoints" / "step-00000008" / "server-1.shard").write_bytes(b"")
+        result = self.run_program("psring", "resume", "run")
+        self.assert_done(result)
+        self.assertIn("it is left out", result.out)
+        self.assertIn("goes on with step 4 of 8", result.out)
+        self.assertIn("step-00000008.damaged", self.checkpoints("run/checkpoints"))
+
+    def test_resume_takes_a_run_folder(self):
+        self.assert_done(self.train(*JOB, *PS, "--steps", 8, "--checkpoint-every", 4, "--out", "run"))
+        self.assert_done(self.train(*JOB, *ZERO3, "--steps", 12, "--resume", "run", "--out", "further"))
+        self.assert_done(self.train(*JOB, *ZERO3, "--steps", 12, "--out", "whole"))
+        self.assertEqual(self.model("further"), self.model("whole"))
 
     def test_damaged(self):
         self.assert_done(self.train(*JOB, *PS, "--steps", 8, "--checkpoint-every", 4, "--checkpoint-dir", "ck",

@@ -1,0 +1,115 @@
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/cli/parts.h>
+#include <psring/cli/summary.h>
+#include <psring/common/base/error.h>
+#include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint_folder.h>
+
+namespace psring::cli {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kParts = "parts";
+constexpr const char* kLaunch = "launch";
+constexpr const char* kMetrics = "metrics.jsonl";
+
+Json manifest_of(const fs::path& folder) {
+  const fs::path file = folder / kManifestFile;
+  std::ifstream in(file);
+  std::ostringstream text;
+  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: holds no run ({} is missing)", folder.string(), kManifestFile);
+  Json json = Json::parse(text.str(), nullptr, false);
+  if (json.is_discarded() || !json.contains("job")) fail(ErrorKind::data, "{}: not a run's", file.string());
+  return json;
+}
+
+void move_if_there(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  if (!fs::exists(from, error)) return;
+  fs::rename(from, to, error);
+  if (error) fail(ErrorKind::data, "{}: cannot move to {}: {}", from.string(), to.string(), error.message());
+}
+
+/// A process that was killed may have left half a line, to which the next part's first would be added.
+void drop_half_line(const fs::path& file) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(file, error);
+  if (error || size == 0) return;
+  std::ifstream in(file, std::ios::binary);
+  for (std::uintmax_t end = size; end > 0; --end) {
+    in.seekg(static_cast<std::streamoff>(end - 1));
+    if (in.get() != '\n') continue;
+    if (end < size) fs::resize_file(file, end, error);
+    return;
+  }
+}
+
+}  // namespace
+
+JobOptions job_of_run(const fs::path& folder) {
+  JobOptions job = job_from_json(manifest_of(folder).at("job").dump());
+  job.out = folder.string();
+  return job;
+}
+
+void record_launch(const fs::path& folder, const LaunchRecord& record) {
+  Json json = manifest_of(folder);
+  json[kLaunch] = {{"nodes", record.nodes}, {"listen", record.listen}, {"key", record.key_file}};
+  std::ofstream out(folder / kManifestFile);
+  out << json.dump(2) << "\n";
+  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", (folder / kManifestFile).string());
+}
+
+LaunchRecord launch_of_run(const fs::path& folder) {
+  const Json json = manifest_of(folder);
+  if (!json.contains(kLaunch))
+    fail(ErrorKind::usage, "{}: was not started by train, but by hand: start it again as before, with --resume {}",
+         folder.string(), folder.string());
+  const Json& launch = json[kLaunch];
+  return {launch.value("nodes", std::size_t{1}), launch.value("listen", std::string("127.0.0.1:0")),
+          launch.value("key", std::string())};
+}
+
+std::size_t begin_next_part(const fs::path& folder) {
+  std::error_code error;
+  std::size_t number = 0;
+  while (fs::exists(folder / kParts / std::to_string(number), error)) ++number;
+  const fs::path before = folder / kParts / std::to_string(number);
+  fs::create_directories(before, error);
+  if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", before.string(), error.message());
+  for (const char* name : {"job-anew.json", "reports", "recoveries.jsonl", "memory.jsonl", "summary.json", "trace.json",
+                           "trace"})
+    move_if_there(folder / name, before / name);
+  fs::copy_file(folder / kManifestFile, before / kManifestFile, error);
+  drop_half_line(folder / kMetrics);
+  return number + 1;
+}
+
+fs::path newest_whole_checkpoint(const JobOptions& job) {
+  const std::string folder = job.checkpoint_folder();
+  auto entries = optim::CheckpointFolder(folder, job.run_id).complete();
+  for (; !entries.empty(); entries.pop_back()) {
+    const fs::path& path = entries.back().path;
+    try {
+      optim::Checkpoint(path).verify();
+      return path;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::data) throw;
+      fmt::print("{}; it is left out\n", error.what());
+      move_if_there(path, path.string() + ".damaged");
+    }
+  }
+  if (!job.resume.empty()) return job.resume;
+  fail(ErrorKind::data, "{}: no complete checkpoint is there", folder);
+}
+
+}  // namespace psring::cli

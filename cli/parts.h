@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+#include <psring/common/proc/job.h>
+
+namespace psring::cli {
+
+/// The job of a run folder, as its run.json says; checkpoints are where the folder is now. Throws data where there is no
+/// run.
+JobOptions job_of_run(const std::filesystem::path& folder);
+
+/// How a run's launcher was called, beside the job: kept in run.json.
+struct LaunchRecord {
+  std::size_t nodes = 1;
+  std::string listen = "127.0.0.1:0";
+  std::string key_file;  ///< "": one was made for the job alone
+};
+void record_launch(const std::filesystem::path& folder, const LaunchRecord& record);
+LaunchRecord launch_of_run(const std::filesystem::path& folder);
+
+/// Makes room for a run's next part: what the part before wrote of itself (run.json, reports, summary) lies in
+/// parts/<number> then; metrics, logs and checkpoints go on. Returns the next part's number.
+std::size_t begin_next_part(const std::filesystem::path& folder);
+
+/// The newest checkpoint of a run that can be read to the last byte; what is newer and damaged gets the name
+/// step-<K>.damaged, and a line. The checkpoint that the run itself began with, where it completed none. Throws data where
+/// there is none at all.
+std::filesystem::path newest_whole_checkpoint(const JobOptions& job);
+
+}  // namespace psring::cli

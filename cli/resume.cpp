@@ -1,0 +1,67 @@
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <psring/cli/options.h>
+#include <psring/cli/parts.h>
+#include <psring/cli/training.h>
+#include <psring/common/base/clock.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/folder_lock.h>
+#include <psring/common/proc/fault.h>
+#include <psring/optim/checkpoint.h>
+
+namespace psring::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ResumeFlags {
+  std::string run;
+  std::string listen;
+  std::string key;
+};
+
+int resume(const ResumeFlags& flags, const Invocation& invocation) {
+  SignalWatch signals;
+  std::error_code none;  // then nothing is found there
+  const fs::path folder = fs::weakly_canonical(flags.run, none);
+  JobOptions job = job_of_run(folder);
+  LaunchRecord record = launch_of_run(folder);
+  if (job.checkpoint_every == 0)
+    fail(ErrorKind::usage, "{}: has no checkpoint to go on with, as --checkpoint-every was not given", folder.string());
+  if (fs::exists(job.checkpoint_folder(), none) &&
+      FolderLock(job.checkpoint_folder(), Deadline(SystemClock().now())).outcome() == FolderLock::Outcome::in_use)
+    fail(ErrorKind::usage, "{}: is under way: another process saves its checkpoints", folder.string());
+  job.resume = newest_whole_checkpoint(job).string();
+  job.fault = without_ends(job.fault);
+  const std::uint64_t step = optim::Checkpoint(job.resume).step();
+  if (job.steps && step >= *job.steps)
+    fail(ErrorKind::usage, "{}: has come to its end already, step {}", folder.string(), step);
+  if (!flags.listen.empty()) record.listen = flags.listen;
+  if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
+  const worker::TrainSetup setup = set_up(job, invocation.app);
+  const std::size_t part = begin_next_part(folder);
+  fmt::print("{}: part {} goes on with step {} of {}, from {}\n", folder.string(), part, step, setup.steps(), job.resume);
+  LaunchOptions options{.out = folder,
+                        .nodes = record.nodes,
+                        .listen = record.listen,
+                        .label = job.strategy,
+                        .next_part = true};
+  if (!record.key_file.empty()) options.key_file = record.key_file;
+  return run_training(setup, job, options, invocation, signals);
+}
+
+}  // namespace
+
+Command add_resume(CLI::App& root) {
+  CLI::App* command = root.add_subcommand("resume", "go on with a run that has ended before its last step");
+  auto flags = std::make_shared<ResumeFlags>();  // shared: the parser fills it in, the command reads it
+  command->add_option("RUN", flags->run, "its run folder; the flags are those of its run.json")->required();
+  command->add_option("--listen", flags->listen, "ADDR:PORT of the coordinator (as before)");
+  command->add_option("--key", flags->key, "the job's key file (as before)");
+  return [flags](const Invocation& invocation) { return resume(*flags, invocation); };
+}
+
+}  // namespace psring::cli
