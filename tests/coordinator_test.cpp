@@ -201,6 +201,44 @@ TEST_CASE("the coordinator's own standstill is nobody's silence") {
   CHECK_THAT(scene.failure().what(), Contains("worker 1"));
 }
 
+TEST_CASE("deadlines wait for a coordinator that stood still") {
+  Scene scene(plan(2, 1));
+  scene.hello("a", Role::worker);
+  scene.now = 50;
+  scene.coordinator.stood_still(from_seconds(45), at(50));
+  scene.tick(50);
+  CHECK_FALSE(scene.coordinator.result().failure);
+  scene.live_until(74);
+  CHECK_FALSE(scene.coordinator.result().failure);
+  scene.live_until(75);
+  CHECK_THAT(scene.failure().what(), Contains("--join-timeout"));
+}
+
+TEST_CASE("an agent that stands still is not lost while its roles live") {
+  Scene scene(plan(2, 1, 1));
+  scene.hello("g", Role::agent);
+  scene.start();
+  scene.live_until(20, {"g"});
+  CHECK_FALSE(scene.coordinator.result().failure);
+  SECTION("it may go on") {
+    scene.live_until(30);
+    CHECK_FALSE(scene.coordinator.result().failure);
+  }
+  SECTION("the job may end meanwhile") {
+    for (const char* name : {"a", "b", "s"}) scene.say(name, control::Report{"{}"});
+    for (const char* name : {"a", "b"}) scene.say(name, control::Done{});
+    for (const char* name : {"a", "b", "s"}) scene.say(name, control::Bye{});
+    scene.live_until(40, {"g", "a", "b", "s"});
+    CHECK(scene.has<control::Finish>("g"));
+    CHECK(scene.coordinator.ended());
+    CHECK_FALSE(scene.coordinator.result().failure);
+  }
+  SECTION("a role that is lost is noticed") {
+    scene.live_until(24, {"g", "b"});
+    CHECK(scene.failure().kind() == ErrorKind::peer_lost);
+  }
+}
+
 TEST_CASE("a member's own failure is the cause, and what follows is not") {
   Scene scene(plan(2, 1));
   scene.start();

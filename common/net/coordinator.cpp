@@ -285,12 +285,32 @@ void Coordinator::fail_job(ErrorKind kind, std::string text, Peer culprit) {
   enter(Phase::closing, now_ + plan_.leave_timeout);
 }
 
+void Coordinator::stood_still(Nanoseconds late, Moment now) {
+  for (auto& [place, state] : members_) state.heard = now;
+  for (Moment* const deadline : {&deadline_, &cause_due_})
+    if (*deadline != kNever) *deadline += late;
+}
+
+/// An agent may stand still (Ctrl-Z in its terminal) while its roles go on: they would have ended with its process. It is
+/// lost once one of them is missing, as nobody would start that again or tell how it ended.
+bool Coordinator::roles_live(Peer agent) const {
+  const std::vector<Peer> roles = roles_of_agent(plan_, agent.rank);
+  return std::all_of(roles.begin(), roles.end(), [&](Peer place) {
+    if (given_up_.contains(place)) return true;
+    const auto found = members_.find(place);
+    if (found == members_.end()) return false;
+    const State& state = found->second;
+    return (state.said_bye && is_complete(state)) || (!state.exited && now_ - state.heard < plan_.heartbeat_timeout / 2);
+  });
+}
+
 void Coordinator::check_silence(Moment now) {
   std::vector<std::pair<Peer, std::string>> silent;
   for (const auto& [place, state] : members_) {
     const Nanoseconds quiet = now - state.heard;
     if (phase_ >= Phase::closing || state.said_bye || quiet < plan_.heartbeat_timeout) continue;
     if (state.exited && (state.failed || is_complete(state))) continue;
+    if (place.role == Role::agent && roles_live(place)) continue;
     silent.emplace_back(place, state.exited ? fmt::format("{} exited {}", to_string(state.member), doing())
                                             : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member),
                                                           seconds(quiet), doing()));
@@ -346,7 +366,7 @@ void Coordinator::advance() {
   }
   if (phase_ == Phase::finishing && all_roles(&Coordinator::is_complete)) {
     broadcast(control::Finish{result_.interrupted}, [](const State& s) { return s.member.peer.role == Role::worker; });
-    enter(Phase::leaving, now_ + plan_.leave_timeout);
+    enter(Phase::leaving, now_ + std::max(plan_.leave_timeout, 2 * plan_.heartbeat_timeout));
   }
   if (phase_ == Phase::leaving && all_roles(&Coordinator::has_left)) {
     broadcast(control::Finish{result_.interrupted}, [](const State& s) { return s.member.peer.role == Role::agent; });
@@ -376,7 +396,10 @@ Coordinator::Actions Coordinator::finish_call() {
   if (phase_ != Phase::ended)
     for (const auto& [peer, state] : members_)
       if (!state.said_bye && !(state.exited && (state.failed || is_complete(state) || phase_ == Phase::closing)))
-        next_tick_ = std::min(next_tick_, state.heard + plan_.heartbeat_timeout);
+        // Of an agent that stands still and is not lost: when its roles are looked at again.
+        next_tick_ = std::min(next_tick_, is_silent(state) && peer.role == Role::agent
+                                              ? now_ + plan_.heartbeat_timeout / 4
+                                              : state.heard + plan_.heartbeat_timeout);
   return std::exchange(actions_, {});
 }
 
@@ -393,7 +416,14 @@ bool Coordinator::is_complete(const State& state) const {
   return state.reported && (state.done || state.member.peer.role == Role::server);
 }
 
-bool Coordinator::has_left(const State& state) const { return plan_.agents > 0 ? state.exited : state.said_bye; }
+/// An agent that stands still does not tell that a role has exited.
+bool Coordinator::has_left(const State& state) const {
+  if (plan_.agents == 0 || state.exited) return plan_.agents == 0 ? state.said_bye : true;
+  const bool agents_stand_still = std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
+    return member.first.role == Role::agent && is_silent(member.second);
+  });
+  return state.said_bye && agents_stand_still;
+}
 
 bool Coordinator::all_roles(bool (Coordinator::*holds)(const State&) const) const {
   return std::all_of(members_.begin(), members_.end(),

@@ -67,6 +67,7 @@ class CoordinatorService::Impl {
       : on_progress_(std::move(options.on_progress)),
         on_notice_(std::move(options.on_notice)),
         clock_(clock),
+        timeout_(options.plan.heartbeat_timeout),
         keeps_book_(options.plan.recovery.possible()),
         folder_(options.run_folder, options.plan.recovery.is_second),
         zap_(context_.handle(), {key.client_keys().public_key}),
@@ -92,9 +93,15 @@ class CoordinatorService::Impl {
   const std::string& endpoint() const { return endpoint_; }
 
   JobResult run(const Signals& signals) {
+    // Between two looks at the clock there is no more than this, unless the process stands still.
+    const Nanoseconds most = timeout_ / 4;
+    Moment due = clock_.now() + most;
     while (!coordinator_.ended()) {
       zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, signals.fd, ZMQ_POLLIN, 0}};
-      zmq_poll(items, signals.fd >= 0 ? 2 : 1, poll_milliseconds(clock_.now(), coordinator_.next_tick()));
+      zmq_poll(items, signals.fd >= 0 ? 2 : 1, poll_milliseconds(clock_.now(), std::min(due, coordinator_.next_tick())));
+      const Moment now = clock_.now();
+      if (now - due > timeout_ / 2) coordinator_.stood_still(now - due, now);
+      due = now + most;
       while (const auto signal = signals.take()) carry_out(coordinator_.interrupt(*signal, clock_.now()));
       take_messages();
       carry_out(coordinator_.tick(clock_.now()));
@@ -160,6 +167,7 @@ class CoordinatorService::Impl {
   std::function<void(Peer, const std::string&)> on_progress_;
   std::function<void(const std::string&)> on_notice_;
   const Clock& clock_;
+  const Nanoseconds timeout_;
   const bool keeps_book_;
   AppendedFiles folder_;
   ZmqContext context_;

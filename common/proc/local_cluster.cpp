@@ -151,6 +151,8 @@ bool LocalCluster::kill(const std::string& name) {
 }
 
 void LocalCluster::kill_stopped(Nanoseconds patience) {
+  const Moment before = std::exchange(looked_, clock_.now());
+  const bool stood_still = before != Moment::min() && looked_ - before > patience / 2;
   for (Process& process : processes_) {
     siginfo_t info{};
     while (::waitid(P_PID, static_cast<id_t>(process.pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
@@ -159,6 +161,7 @@ void LocalCluster::kill_stopped(Nanoseconds patience) {
       if (info.si_code == CLD_STOPPED) process.stopped = clock_.now();
       info = {};
     }
+    if (process.stopped && stood_still) process.stopped = looked_;
     if (!process.stopped || clock_.now() - *process.stopped < patience) continue;
     process.line = fmt::format("stood still for {:.1f} s", seconds(clock_.now() - *process.stopped));
     ::kill(-process.pid, SIGKILL);

@@ -52,7 +52,8 @@ class LocalCluster {
   /// SIGKILL to one and all in its group, whose end is told as every other. False where none of that name runs.
   bool kill(const std::string& name);
 
-  /// SIGKILL to those that have stood still (SIGSTOP) for so long, as far as calls have seen.
+  /// SIGKILL to those that have stood still (SIGSTOP) for so long, as far as calls have seen; a time without calls, in
+  /// which this process may have stood still as well, does not count.
   void kill_stopped(Nanoseconds patience);
 
   /// The next process that has ended, with its log complete. Nothing where the deadline has passed, one of
@@ -87,6 +88,7 @@ class LocalCluster {
   std::string own_path_;  ///< of the program that this process runs
   const Clock& clock_;
   const bool keep_logs_;
+  Moment looked_ = Moment::min();  ///< when kill_stopped was called last
   std::list<Process> processes_;
   std::set<std::string> started_;
 };
