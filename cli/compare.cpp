@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <psring/cli/launch.h>
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/other_load.h>
+#include <psring/cli/parts.h>
 #include <psring/common/base/error.h>
 
 namespace psring::cli {
@@ -51,12 +53,15 @@ class Comparison {
       rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_});
     for (const Row& row : rows_) check_host(row.entry.job, 1, LaunchOptions().listen);
     out_ = make_run_folder(flags_.out, "compare");
+    goes_on_ = is_unfinished_comparison(out_);
     for (const Row& row : rows_)
-      for (std::size_t r = 0; r < flags_.runs; ++r) check_no_run(folder_of(row, r));
+      for (std::size_t r = 0; r < flags_.runs && !goes_on_; ++r) check_no_run(folder_of(row, r));
+    write_files(false);
     try {
       make_runs();
     } catch (const RunFailed&) {
       std::erase_if(rows_, [](const Row& row) { return row.runs.empty(); });
+      write_files(false);
       if (!rows_.empty())
         fmt::print("\n{}not all of it: a run has ended early\n", main_table(rows_).plain(kTableColumns));
       std::fflush(stdout);
@@ -91,6 +96,7 @@ class Comparison {
           ended_.push_back(failed);
         }
         row.others.push_back(others.processors());
+        write_files(false);  // what is finished stays, however this process ends
       }
     }
     for (auto turn = left_out.rbegin(); turn != left_out.rend(); ++turn)
@@ -127,7 +133,7 @@ class Comparison {
     const auto found = references_.find(key);
     if (found != references_.end()) return found->second;
     std::string name = fmt::format("single-{}-workers", job.virtual_workers);
-    if (std::filesystem::exists(out_ / name)) name += fmt::format("-{}", references_.size() + 1);
+    if (!goes_on_ && std::filesystem::exists(out_ / name)) name += fmt::format("-{}", references_.size() + 1);
     run_job(job, out_ / name, fmt::format("checking bits: single with {} virtual workers", job.virtual_workers));
     return references_[key] = out_ / name;
   }
@@ -135,9 +141,10 @@ class Comparison {
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
     const worker::TrainSetup setup = set_up(job, invocation_.app);
     fill_in(job, invocation_.app, &setup);
+    job.out = folder.string();
+    if (auto before = run_before(job, folder, label)) return *before;
     check_no_run(folder);
     std::filesystem::create_directories(folder);
-    job.out = folder.string();
     const LaunchResult result = launch(job, {.out = folder, .label = label}, invocation_, signals_);
     if (result.status != 0) throw RunFailed{result.status, label + ": " + result.cause};
     join_traces(folder);
@@ -152,7 +159,37 @@ class Comparison {
     row.memory_bytes_per_s = bandwidths_.try_emplace(threads, threads).first->second.bytes_per_second(booked);
   }
 
+  /// Of the rows that have a run.
+  void write_files(bool ended) const {
+    std::vector<Row> rows;
+    std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(rows), [](const Row& row) { return !row.runs.empty(); });
+    write_metrics_csv(out_, rows, flags_.runs);
+    write_comparison(out_, invocation_.words, rows, ended);
+  }
+
+  /// A run that an earlier call of this comparison finished is not made again. What it did not finish is set aside.
+  std::optional<Summary> run_before(const JobOptions& job, const std::filesystem::path& folder, const std::string& label) {
+    if (!goes_on_ || !std::filesystem::exists(folder / kManifestFile)) return std::nullopt;
+    const JobOptions was = job_of_run(folder);
+    JobOptions same = job;
+    same.run_id = was.run_id;
+    same.out = was.out;
+    if (psring::to_json(same) != psring::to_json(was))
+      fail(ErrorKind::usage, "--out {}: its run {} was made with other options; choose another --out", out_.string(),
+           label);
+    if (std::filesystem::exists(folder / "summary.json")) {
+      fmt::print("{}: was finished before\n", label);
+      return summarise(folder, was, invocation_);
+    }
+    std::filesystem::path aside;
+    for (int number = 1; aside.empty() || std::filesystem::exists(aside); ++number)
+      aside = fmt::format("{}.unfinished-{}", folder.string(), number);
+    std::filesystem::rename(folder, aside);
+    return std::nullopt;
+  }
+
   void report() const {
+    write_files(true);
     fmt::print("\n{}{}", main_table(rows_).plain(kTableColumns), legend(rows_));
     for (const std::string& line : failures(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
     for (const RunFailed& failed : ended_) fmt::print("{}", wrapped("ended early: " + failed.cause, kTableColumns, 2));
@@ -160,8 +197,6 @@ class Comparison {
     for (const std::string& line : bound_lines(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
     if (flags_.wide)
       for (const Section& section : wide_sections(rows_)) fmt::print("\n{}\n{}", section.title, section.table.plain());
-    write_metrics_csv(out_, rows_);
-    write_comparison(out_, invocation_.words, rows_);
     fmt::print("\nrun folder: {}\n", out_.string());
     std::fflush(stdout);
   }
@@ -171,6 +206,7 @@ class Comparison {
   SignalWatch& signals_;
   const std::size_t processors_ = std::max(1U, std::thread::hardware_concurrency());
   std::filesystem::path out_;
+  bool goes_on_ = false;  ///< with what an earlier call left
   std::vector<Row> rows_;
   std::vector<RunFailed> ended_;  ///< of rows that are left out
   std::map<std::string, std::filesystem::path> references_;

@@ -193,13 +193,19 @@ std::string markdown(const std::vector<Row>& rows) {
 }  // namespace
 
 void write_comparison(const std::filesystem::path& folder, const std::vector<std::string>& command,
-                      const std::vector<Row>& rows) {
-  Json json = {{"command", command}, {"rows", Json::array()}};
+                      const std::vector<Row>& rows, bool ended) {
+  Json json = {{"command", command}, {"ended", ended}, {"rows", Json::array()}};
   for (const Row& row : rows) json["rows"].push_back(to_json(row));
   write_text(folder / "compare.json", json.dump(2) + "\n");
   write_text(folder / "table.csv", table_csv(rows));
   write_text(folder / "memory.csv", memory_csv(rows));
   write_text(folder / "compare.md", markdown(rows));
+}
+
+bool is_unfinished_comparison(const std::filesystem::path& folder) {
+  std::ifstream in(folder / "compare.json");
+  const Json json = Json::parse(in, nullptr, false);
+  return json.is_object() && !json.value("ended", true);
 }
 
 std::filesystem::path run_folder_of(const std::string& label, std::size_t run, std::size_t runs) {
@@ -209,7 +215,7 @@ std::filesystem::path run_folder_of(const std::string& label, std::size_t run, s
   return runs == 1 ? std::filesystem::path(name) : std::filesystem::path(name) / fmt::format("run-{}", run + 1);
 }
 
-void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Row>& rows) {
+void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Row>& rows, std::size_t runs) {
   static constexpr const char* kColumns[] = {"worker",         "step",      "epoch",          "time_s",
                                              "loss",           "lr",        "samples",        "step_s",
                                              "compute_s",      "comm_s",    "exposed_comm_s", "bytes_sent",
@@ -220,7 +226,7 @@ void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Ro
   out << csv_line(cells);
   for (const Row& row : rows)
     for (std::size_t r = 0; r < row.runs.size(); ++r) {
-      const auto file = folder / run_folder_of(row.entry.label, r, row.runs.size()) / "metrics.jsonl";
+      const auto file = folder / run_folder_of(row.entry.label, r, runs) / "metrics.jsonl";
       std::ifstream in(file);
       for (std::string line; std::getline(in, line);) {
         const Json json = Json::parse(line, nullptr, false);

@@ -4,6 +4,9 @@
 #include <sstream>
 
 #include <CLI/CLI.hpp>
+#include <climits>
+
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -61,8 +64,10 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   return job;
 }
 
+/// Nobody waits for whoever watches: a line for which there is no room is left out. A pipe takes all of a line or nothing.
 void write_line(int fd, const std::string& line) {
   std::string text = line + "\n";
+  if (text.size() > PIPE_BUF) return;
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // nobody watches any more: fine
 }
 
@@ -161,6 +166,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     fail(ErrorKind::usage,
          "--elastic: from a checkpoint agents start all processes again, and there are none (--nodes)");
   options.plan = plan_of(job, flags.nodes, by_launcher, flags.second);
+  if (flags.progress_fd >= 0) ::fcntl(flags.progress_fd, F_SETFL, O_NONBLOCK);
   if (flags.progress_fd >= 0)
     options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };
   options.on_refusals = options.on_notice = [](const std::string& line) {
