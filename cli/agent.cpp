@@ -29,7 +29,7 @@ Command add_agent(CLI::App& root) {
   command->add_option("--join-timeout", *join_timeout, "seconds for the coordinator to answer")->capture_default_str();
   add_config(*command);
   command->footer("Where --rdzv-endpoint is missing, MASTER_ADDR and MASTER_PORT of the environment are taken.");
-  return [options, join_timeout](const Invocation&) {
+  return [options, join_timeout](const Invocation& invocation) {
     check_duration("--join-timeout", *join_timeout, 0.1);
     options->join_timeout = from_seconds(*join_timeout);
     SignalWatch signals;
@@ -38,6 +38,7 @@ Command add_agent(CLI::App& root) {
     options->host_id = net::host_id();
     options->key_file = std::filesystem::absolute(options->key_file);
     const AgentResult result = run_agent(*options, signals, clock);
+    invocation.output.settle();
     if (!result.cause.empty()) fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
     return result.status;
   };

@@ -20,8 +20,8 @@ int run_command_line(const App& app, int argc, char** argv) {
   root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
   root.require_subcommand(1);
   std::map<CLI::App*, cli::Command> commands;
-  for (const auto add :
-       {cli::add_train, cli::add_resume, cli::add_compare, cli::add_keygen, cli::add_doctor, cli::add_coordinator, cli::add_agent}) {
+  for (const auto add : {cli::add_train, cli::add_resume, cli::add_compare, cli::add_keygen, cli::add_doctor,
+                         cli::add_coordinator, cli::add_agent}) {
     const std::size_t before = root.get_subcommands({}).size();
     cli::Command command = add(root);
     commands[root.get_subcommands({}).at(before)] = std::move(command);
@@ -36,7 +36,10 @@ int run_command_line(const App& app, int argc, char** argv) {
   cli::add_footer(root, "psring COMMAND --help lists the options of a command.\n\n" + cli::exit_status_help());
   cli::set_help_format(root);
   const std::vector<std::string> words(argv, argv + argc);
-  return cli::parse_and_run(root, words, [&] { return commands.at(root.get_subcommands().front())({app, words}); });
+  const cli::Output output;
+  return cli::parse_and_run(root, words, [&] {
+    return commands.at(root.get_subcommands().front())({app, words, output});
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/cli/app.h>
+#include <psring/cli/output.h>
 #include <psring/common/net/frame.h>
 #include <psring/common/proc/signal_watch.h>
 
@@ -19,6 +20,7 @@ namespace psring::cli {
 struct Invocation {
   const App& app;
   std::vector<std::string> words;  ///< the command line as it was typed
+  const Output& output;            ///< through which all is printed
 };
 
 /// Adds a subcommand; what it returns runs it, and gives the exit status, once the line is parsed.

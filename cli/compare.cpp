@@ -162,13 +162,15 @@ class Comparison {
   /// Of the rows that have a run.
   void write_files(bool ended) const {
     std::vector<Row> rows;
-    std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(rows), [](const Row& row) { return !row.runs.empty(); });
+    std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(rows),
+                 [](const Row& row) { return !row.runs.empty(); });
     write_metrics_csv(out_, rows, flags_.runs);
     write_comparison(out_, invocation_.words, rows, ended);
   }
 
   /// A run that an earlier call of this comparison finished is not made again. What it did not finish is set aside.
-  std::optional<Summary> run_before(const JobOptions& job, const std::filesystem::path& folder, const std::string& label) {
+  std::optional<Summary> run_before(const JobOptions& job, const std::filesystem::path& folder,
+                                    const std::string& label) {
     if (!goes_on_ || !std::filesystem::exists(folder / kManifestFile)) return std::nullopt;
     const JobOptions was = job_of_run(folder);
     JobOptions same = job;
@@ -237,6 +239,7 @@ Command add_compare(CLI::App& root) {
       Comparison(*flags, invocation, signals).run();
       return 0;
     } catch (const RunFailed& failed) {
+      invocation.output.settle();
       fmt::print(stderr, "{}{}\n", kErrorPrefix, failed.cause);
       return failed.status;
     }

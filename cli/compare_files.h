@@ -22,7 +22,8 @@ bool is_unfinished_comparison(const std::filesystem::path& folder);
 /// Where the row's run r (from 0) lies in the folder: by its label, and of several runs in a folder of its own there.
 std::filesystem::path run_folder_of(const std::string& label, std::size_t run, std::size_t runs);
 
-/// compare.csv: all lines of all runs' metrics.jsonl, each row having `runs` of them in the end. Throws data where one cannot be read or written.
+/// compare.csv: all lines of all runs' metrics.jsonl, each row having `runs` of them in the end. Throws data where one
+/// cannot be read or written.
 void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Row>& rows, std::size_t runs);
 
 }  // namespace psring::cli

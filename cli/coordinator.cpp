@@ -1,11 +1,10 @@
+#include <climits>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
-#include <climits>
-
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -64,7 +63,8 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   return job;
 }
 
-/// Nobody waits for whoever watches: a line for which there is no room is left out. A pipe takes all of a line or nothing.
+/// Nobody waits for whoever watches: a line for which there is no room is left out. A pipe takes all of a line or
+/// nothing.
 void write_line(int fd, const std::string& line) {
   std::string text = line + "\n";
   if (text.size() > PIPE_BUF) return;
@@ -190,6 +190,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   const net::JobResult result = service.run({.fd = signals.fd(), .take = [&] { return signals.take(); }});
   if (const net::control::Interruption& how = result.interrupted; how.signal != 0 && (result.failure || !by_launcher)) {
     const std::string what = result.failure ? result.failure->what() : "interrupted " + net::control::describe(how);
+    invocation.output.settle();
     fmt::print(stderr, "{}{}\n", kErrorPrefix, what);
     return interrupted_status(how.signal);
   }

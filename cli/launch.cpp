@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 
 #include <psring/cli/ending.h>
-#include <psring/cli/parts.h>
 #include <psring/cli/launch.h>
+#include <psring/cli/parts.h>
 #include <psring/cli/progress.h>
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
@@ -163,7 +163,7 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
   begin_run(options.out, job, invocation, options.next_part);
   record_launch(options.out, {options.nodes, options.listen, options.key_file.value_or("").string()});
   std::optional<Progress> progress;
-  if (options.show_progress) progress.emplace(options.label);
+  if (options.show_progress) progress.emplace(options.label, invocation.output);
   CoordinatorKeeper coordinator(job, options, key, inherited, progress);
   if (progress) progress->started();
   if (options.nodes > 1)

@@ -19,7 +19,7 @@ struct LaunchOptions {
   std::string listen = "127.0.0.1:0";             ///< of the coordinator
   std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
   bool show_progress = true;
-  std::string label;  ///< in front of progress lines
+  std::string label;       ///< in front of progress lines
   bool next_part = false;  ///< of a run that the folder holds already: it goes on
 };
 
@@ -44,8 +44,8 @@ std::filesystem::path make_run_folder(const std::string& wanted, const std::stri
 /// An identity for a run, which no other has.
 std::string new_run_id();
 
-/// Makes it a folder that holds a run, or that run's next part, and writes down of what job: job.json and run.json. Throws as check_no_run if
-/// the folder holds a run, also if another process has just begun it.
+/// Makes it a folder that holds a run, or that run's next part, and writes down of what job: job.json and run.json.
+/// Throws as check_no_run if the folder holds a run, also if another process has just begun it.
 void begin_run(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation,
                bool next_part = false);
 

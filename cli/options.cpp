@@ -8,9 +8,9 @@
 
 #include <psring/cli/option_checks.h>
 #include <psring/cli/options.h>
+#include <psring/cli/parse.h>
 #include <psring/cli/parts.h>
 #include <psring/cli/summary.h>
-#include <psring/cli/parse.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/folder_lock.h>
@@ -134,9 +134,9 @@ void resolve_checkpoints(JobOptions& job) {
     if (!job.init.empty()) fail(ErrorKind::usage, "--resume and --init: give one of them");
     try {
       const bool is_run = fs::exists(fs::path(job.resume) / kManifestFile, no_run);
-      job.resume = (is_run ? newest_whole_checkpoint(job_of_run(fs::absolute(job.resume)))
-                           : optim::find_checkpoint(job.resume))
-                       .string();
+      job.resume =
+          (is_run ? newest_whole_checkpoint(job_of_run(fs::absolute(job.resume))) : optim::find_checkpoint(job.resume))
+              .string();
       first_step = optim::Checkpoint(job.resume).step();
     } catch (const Error& error) {
       throw error.with_context("--resume");
@@ -282,7 +282,8 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("--checkpoint-keep", job.checkpoint_keep, "keep the newest so many; 0: all")
       ->group(checkpoints)
       ->capture_default_str();
-  command.add_option("--resume", job.resume, "a checkpoint to continue from, or a folder of them or of a run: the newest")
+  command
+      .add_option("--resume", job.resume, "a checkpoint to continue from, or a folder of them or of a run: the newest")
       ->group(checkpoints);
 
   const char* exchange = "Exchange";

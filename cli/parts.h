@@ -8,8 +8,8 @@
 
 namespace psring::cli {
 
-/// The job of a run folder, as its run.json says; checkpoints are where the folder is now. Throws data where there is no
-/// run.
+/// The job of a run folder, as its run.json says; checkpoints are where the folder is now. Throws data where there is
+/// no run.
 JobOptions job_of_run(const std::filesystem::path& folder);
 
 /// How a run's launcher was called, beside the job: kept in run.json.
@@ -26,8 +26,8 @@ LaunchRecord launch_of_run(const std::filesystem::path& folder);
 std::size_t begin_next_part(const std::filesystem::path& folder);
 
 /// The newest checkpoint of a run that can be read to the last byte; what is newer and damaged gets the name
-/// step-<K>.damaged, and a line. The checkpoint that the run itself began with, where it completed none. Throws data where
-/// there is none at all.
+/// step-<K>.damaged, and a line. The checkpoint that the run itself began with, where it completed none. Throws data
+/// where there is none at all.
 std::filesystem::path newest_whole_checkpoint(const JobOptions& job);
 
 }  // namespace psring::cli

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <psring/cli/progress.h>
@@ -17,16 +16,7 @@
 
 namespace psring::cli {
 
-namespace {
-
-std::size_t terminal_columns() {
-  winsize size{};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
-}
-
-}  // namespace
-
-Progress::Progress(std::string label) : label_(std::move(label)), terminal_(::isatty(STDOUT_FILENO) != 0) {
+Progress::Progress(std::string label, const Output& output) : label_(std::move(label)), output_(output) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot make a pipe: {}", std::strerror(errno));
   read_ = Fd(ends[0]);
@@ -62,9 +52,10 @@ void Progress::draw(const std::string& line) {
   if (made > 0) run.seconds_left = took / made * (run.steps - run.step);
   if (took > 0) run.samples_per_second = json.value("samples", 0.0) / took;
   if (json.contains("loss") && json["loss"].is_number()) run.loss = json["loss"].get<double>();
-  if (terminal_) {
+  if (output_.stalled()) return;  // old news, by the time that it is read
+  if (output_.is_terminal()) {
     // In more than one line, "\\r" would only go back over the last of them.
-    const std::string bar = terminal_line(label_, run, terminal_columns() - 1);
+    const std::string bar = terminal_line(label_, run, output_.columns() - 1);
     fmt::print("\r{:<{}}", bar, drawn_);
     drawn_ = std::max(drawn_, bar.size());
   } else if (const double done = run.step / run.steps; done >= next_plain_) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include <psring/cli/output.h>
 #include <psring/common/base/fd.h>
 
 namespace psring::cli {
@@ -12,7 +13,8 @@ namespace psring::cli {
 /// bar in a terminal, or prints a plain line now and then where the output is none.
 class Progress {
  public:
-  explicit Progress(std::string label);
+  /// `output` outlives it.
+  Progress(std::string label, const Output& output);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -26,7 +28,7 @@ class Progress {
   void draw(const std::string& line);
 
   const std::string label_;
-  const bool terminal_;
+  const Output& output_;
   Fd read_;
   Fd write_;
   std::size_t drawn_ = 0;

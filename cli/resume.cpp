@@ -43,12 +43,10 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
   const worker::TrainSetup setup = set_up(job, invocation.app);
   const std::size_t part = begin_next_part(folder);
-  fmt::print("{}: part {} goes on with step {} of {}, from {}\n", folder.string(), part, step, setup.steps(), job.resume);
-  LaunchOptions options{.out = folder,
-                        .nodes = record.nodes,
-                        .listen = record.listen,
-                        .label = job.strategy,
-                        .next_part = true};
+  fmt::print("{}: part {} goes on with step {} of {}, from {}\n", folder.string(), part, step, setup.steps(),
+             job.resume);
+  LaunchOptions options{
+      .out = folder, .nodes = record.nodes, .listen = record.listen, .label = job.strategy, .next_part = true};
   if (!record.key_file.empty()) options.key_file = record.key_file;
   return run_training(setup, job, options, invocation, signals);
 }

@@ -46,6 +46,7 @@ Command add_role(CLI::App& command, net::Role role, bool by_agent) {
       how = worker::run_worker(*options, invocation.app.worker_registries(), invocation.app.optimizers(), run_server);
     }
     if (by_agent || how.signal == 0) return 0;  // of an agent's roles, another status is a loss
+    invocation.output.settle();
     fmt::print(stderr, "{}interrupted {}\n", kErrorPrefix, net::control::describe(how));
     return interrupted_status(how.signal);
   };

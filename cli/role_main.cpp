@@ -22,7 +22,8 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
     add_footer(root, exit_status_help());
     set_help_format(root);
     const std::vector<std::string> words(argv, argv + argc);
-    return parse_and_run(root, words, [&] { return command({app, words}); });
+    const Output output;
+    return parse_and_run(root, words, [&] { return command({app, words, output}); });
   });
 }
 

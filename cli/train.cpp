@@ -104,6 +104,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
   print_plan(setup);
   const LaunchResult result = launch(job, options, invocation, signals);
   if (result.status != 0) {
+    invocation.output.settle();
     fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
     return result.status;
   }

@@ -291,8 +291,8 @@ void Coordinator::stood_still(Nanoseconds late, Moment now) {
     if (*deadline != kNever) *deadline += late;
 }
 
-/// An agent may stand still (Ctrl-Z in its terminal) while its roles go on: they would have ended with its process. It is
-/// lost once one of them is missing, as nobody would start that again or tell how it ended.
+/// An agent may stand still (Ctrl-Z in its terminal) while its roles go on: they would have ended with its process. It
+/// is lost once one of them is missing, as nobody would start that again or tell how it ended.
 bool Coordinator::roles_live(Peer agent) const {
   const std::vector<Peer> roles = roles_of_agent(plan_, agent.rank);
   return std::all_of(roles.begin(), roles.end(), [&](Peer place) {
@@ -300,7 +300,8 @@ bool Coordinator::roles_live(Peer agent) const {
     const auto found = members_.find(place);
     if (found == members_.end()) return false;
     const State& state = found->second;
-    return (state.said_bye && is_complete(state)) || (!state.exited && now_ - state.heard < plan_.heartbeat_timeout / 2);
+    return (state.said_bye && is_complete(state)) ||
+           (!state.exited && now_ - state.heard < plan_.heartbeat_timeout / 2);
   });
 }
 
@@ -397,9 +398,9 @@ Coordinator::Actions Coordinator::finish_call() {
     for (const auto& [peer, state] : members_)
       if (!state.said_bye && !(state.exited && (state.failed || is_complete(state) || phase_ == Phase::closing)))
         // Of an agent that stands still and is not lost: when its roles are looked at again.
-        next_tick_ = std::min(next_tick_, is_silent(state) && peer.role == Role::agent
-                                              ? now_ + plan_.heartbeat_timeout / 4
-                                              : state.heard + plan_.heartbeat_timeout);
+        next_tick_ =
+            std::min(next_tick_, is_silent(state) && peer.role == Role::agent ? now_ + plan_.heartbeat_timeout / 4
+                                                                              : state.heard + plan_.heartbeat_timeout);
   return std::exchange(actions_, {});
 }
 

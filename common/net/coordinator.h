@@ -132,7 +132,8 @@ class Coordinator {
   /// the heartbeat timeout shows that this process itself stood still: members' silence is then counted anew.
   Actions tick(Moment now);
   Moment next_tick() const { return next_tick_; }
-  /// This process stood still (SIGSTOP) for so long: nobody's silence counts for that, and deadlines come as much later.
+  /// This process stood still (SIGSTOP) for so long: nobody's silence counts for that, and deadlines come as much
+  /// later.
   void stood_still(Nanoseconds late, Moment now);
   /// This process got a signal: the job ends after the step under way, at the second call at once.
   Actions interrupt(int signal, Moment now);

@@ -98,7 +98,8 @@ class CoordinatorService::Impl {
     Moment due = clock_.now() + most;
     while (!coordinator_.ended()) {
       zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, signals.fd, ZMQ_POLLIN, 0}};
-      zmq_poll(items, signals.fd >= 0 ? 2 : 1, poll_milliseconds(clock_.now(), std::min(due, coordinator_.next_tick())));
+      zmq_poll(items, signals.fd >= 0 ? 2 : 1,
+               poll_milliseconds(clock_.now(), std::min(due, coordinator_.next_tick())));
       const Moment now = clock_.now();
       if (now - due > timeout_ / 2) coordinator_.stood_still(now - due, now);
       due = now + most;

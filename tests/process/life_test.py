@@ -7,9 +7,11 @@ import re
 import shutil
 import signal
 import subprocess
+import time
+import tty
 import unittest
 
-from support import ENDLESS, TINY, ProgramTest, until
+from support import BIN, ENDLESS, TINY, ProgramTest, until
 
 LOST = 4
 SILENCE = 2.0  # seconds of --heartbeat-timeout
@@ -153,6 +155,74 @@ class Life(ProgramTest):
             with self.case(signal_number.name):
                 words = ["was ended by signal 9 (Killed)"] if signal_number == signal.SIGKILL else []
                 self.assert_refused(self.hit(signal_number, "coordinator"), LOST, "the coordinator", *words)
+
+    def test_launcher_stands_still(self):
+        """For longer than its silence is borne, and goes on: its roles have, and so does the job."""
+        job = self.launch()
+        job.send_signal(signal.SIGSTOP)
+        self.stand_still()
+        job.send_signal(signal.SIGCONT)
+        self.assertIsNone(job.poll())
+        job.send_signal(signal.SIGTERM)
+        self.assert_refused(self.finish(job, BOUND), 143, "interrupted at step")
+
+    def test_all_stand_still(self):
+        for way in ("shm", "tcp"):
+            for strategy in ("ps", "ddp"):
+                with self.case(f"{strategy} over {way}"):
+                    servers = ["--servers", 2] if strategy == "ps" else []
+                    job = self.start("psring", "train", *ENDLESS, "--strategy", strategy, "--workers", 2, *servers, "--out",
+                                     "run", "--heartbeat-timeout", SILENCE, "--transport", way)
+                    self.until_trains(job, "run")
+                    everybody = [job.pid, *(pid for pid in self.processes() if pid != job.pid)]
+                    for number in (signal.SIGSTOP, signal.SIGCONT):
+                        for pid in everybody:
+                            os.kill(pid, number)
+                        if number == signal.SIGSTOP:
+                            self.stand_still()
+                    size = (self.folder / "run" / "metrics.jsonl").stat().st_size
+                    until(lambda: (self.folder / "run" / "metrics.jsonl").stat().st_size > size + 100000, "it does not go on")
+                    job.send_signal(signal.SIGTERM)
+                    self.assert_refused(self.finish(job, BOUND), 143, "interrupted at step")
+
+    def test_job_ends_while_launcher_stands_still(self):
+        job = self.start("psring", "train", *TINY, "--compute", "sleep:5ms", "--steps", 300, "--out", "run",
+                         "--heartbeat-timeout", SILENCE)
+        self.until_trains(job, "run")
+        job.send_signal(signal.SIGSTOP)
+        until(lambda: (self.folder / "run" / "model.safetensors").exists(), "it did not end")
+        self.stand_still()
+        job.send_signal(signal.SIGCONT)
+        self.assertEqual(self.finish(job, BOUND).status, 0)
+
+    def stand_still(self):
+        """The time that is measured, not a wait for something."""
+        time.sleep(2 * SILENCE)
+
+    def test_nobody_reads(self):
+        """A terminal that takes nothing more (Ctrl-S) keeps nobody waiting."""
+        master, slave = os.openpty()
+        tty.setraw(slave)
+        self.addCleanup(os.close, master)
+        job = subprocess.Popen([BIN / "psring", "train", *ENDLESS, "--max-restarts", "3", "--out", "run", "--heartbeat-timeout",
+                                str(SILENCE)], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=slave,
+                               stderr=subprocess.PIPE)
+        os.set_blocking(slave, False)
+        self.addCleanup(os.close, slave)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(slave, b"x" * 64)
+        until(lambda: self.process_of("role-worker", 1) and (self.folder / "run" / "metrics.jsonl").exists(), "no step")
+        os.kill(self.process_of("role-worker", 1), signal.SIGKILL)  # an event that is told of
+        self.stand_still()
+        self.stand_still()
+        self.assertIsNone(job.poll())
+        recoveries = (self.folder / "run" / "recoveries.jsonl").read_text()
+        self.assertIn('"step"', recoveries)
+        job.send_signal(signal.SIGTERM)
+        until(lambda: not self.process_of("role-worker"), "the job did not end")
+        job.kill()
+        job.communicate()
 
     def test_launcher_is_killed(self):
         job = self.launch()

@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <psring/cli/output.h>
+
+namespace psring::cli {
+namespace {
+
+/// Can a write to it wait for a reader?
+bool may_wait(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && !S_ISREG(status.st_mode) && (!S_ISCHR(status.st_mode) || ::isatty(fd) != 0);
+}
+
+}  // namespace
+
+Output::Output() : terminal_(::isatty(STDOUT_FILENO) != 0) {
+  int ends[2];
+  if (!may_wait(STDOUT_FILENO) || ::pipe2(ends, O_CLOEXEC) != 0) return;
+  read_ = Fd(ends[0]);
+  const Fd write_end(ends[1]);
+  Fd real(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  std::fflush(stdout);
+  if (!real || ::dup2(write_end.get(), STDOUT_FILENO) < 0) return;
+  ::fcntl(read_.get(), F_SETFL, O_NONBLOCK);
+  if (terminal_) std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  real_ = std::move(real);
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // signals are for the threads that expect them
+  thread_ = std::jthread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Output::~Output() {
+  std::fflush(stdout);
+  if (!real_) return;
+  ::dup2(real_.get(), STDOUT_FILENO);  // the end of what is printed
+  thread_.join();
+}
+
+std::size_t Output::columns() const {
+  winsize size{};
+  const int fd = real_ ? real_.get() : STDOUT_FILENO;
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
+void Output::settle() const {
+  std::fflush(stdout);
+  if (!real_) return;
+  std::unique_lock lock(mutex_);
+  const auto is_read = [this] {
+    int unread = 0;
+    return waiting_ == 0 && ::ioctl(read_.get(), FIONREAD, &unread) == 0 && unread == 0;
+  };
+  idle_.wait_for(lock, std::chrono::seconds(1), is_read);
+}
+
+void Output::take(const char* text, std::size_t size) {
+  const std::size_t room = kMost - std::min(kMost, queue_.size());
+  queue_.append(text, std::min(size, room));
+  left_out_ += size - std::min(size, room);
+}
+
+/// Writes as much as surely does not wait. False: nobody can read it any more.
+bool Output::give() {
+  const ssize_t written = ::write(real_.get(), queue_.data(), std::min<std::size_t>(queue_.size(), PIPE_BUF));
+  if (written < 0) return errno == EINTR || errno == EAGAIN;
+  queue_.erase(0, static_cast<std::size_t>(written));
+  if (queue_.empty() && left_out_ > 0)
+    queue_ = fmt::format("[{} bytes were left out here: nobody read them]\n", std::exchange(left_out_, 0));
+  return true;
+}
+
+void Output::run() {
+  std::array<char, 65536> piece;
+  for (bool open = true, readable = true; open || !queue_.empty();) {
+    pollfd polled[] = {{open ? read_.get() : -1, POLLIN, 0}, {queue_.empty() ? -1 : real_.get(), POLLOUT, 0}};
+    ::poll(polled, 2, -1);
+    if (polled[0].revents != 0) {
+      const std::scoped_lock lock(mutex_);
+      const ssize_t size = ::read(read_.get(), piece.data(), piece.size());
+      if (size > 0) take(piece.data(), readable ? static_cast<std::size_t>(size) : 0);
+      if (size == 0) open = false;
+      waiting_ = queue_.size();
+    }
+    if (polled[1].revents != 0 && !give()) {
+      if (errno == EPIPE) ::kill(::getpid(), SIGPIPE);  // as where it is written to directly
+      readable = false;
+      queue_.clear();
+    }
+    const std::scoped_lock lock(mutex_);
+    waiting_ = queue_.size();
+    if (queue_.empty()) idle_.notify_all();
+  }
+}
+
+}  // namespace psring::cli
