@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <psring/common/base/error.h>
 #include <psring/common/base/run_delay.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/training.h>
@@ -94,6 +95,16 @@ void MetricsWriter::on_step(const StepReport& report) {
   exposed_seconds_.add(seconds(report.exposed));
   busy_seconds_.add(seconds(report.duration - report.exposed));
   line(text_of(std::move(json), member_));
+  if (const std::size_t every = member_.job().checkpoint_every; every != 0 && (report.step + 1) % every == 0) store();
+}
+
+/// A run that goes on from a checkpoint does not make the steps before it again: their lines are written first.
+void MetricsWriter::store() {
+  flush();
+  try {
+    member_.link().flush(member_.clock().now() + std::chrono::seconds(1));
+  } catch (const Error&) {  // the coordinator is out of reach: what that means is not for a line of metrics to say
+  }
 }
 
 void MetricsWriter::on_evaluation(const Evaluation& evaluation) {

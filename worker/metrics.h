@@ -63,6 +63,7 @@ class MetricsWriter final : public TrainObserver {
 
  private:
   void line(std::string text);
+  void store();
   Nanoseconds communicated() const;
   /// Share of the time since the first step began for which a computing thread had to wait for a processor.
   std::optional<double> run_delay() const;

@@ -163,7 +163,6 @@ void run_or_keep(const Membership& member, Training& training, WorkerLife& life,
   try {
     run();
   } catch (const Error& error) {
-    life.metrics.flush();  // of the steps that were made
     try {
       if (auto kept = training.keep()) life.kept = std::move(kept);
       if (!member.outlives(error)) life.metrics.flush();  // lines of the last half second
