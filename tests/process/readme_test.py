@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import unittest
@@ -124,10 +125,22 @@ class Readme(ProgramTest):
                 self.assertIn(result.status, (0, 3), (end.args, result))
                 self.assertNotIn("psring:", result.err)
             return None
+        if commands[-1].startswith("psring resume "):
+            return self.interrupt_and_go_on(*commands)
         for command in commands:
             with self.subTest(command):
                 self.run_alone(command)
         return None
+
+    def interrupt_and_go_on(self, train, resume):
+        """Steps enough for some seconds, of which most are left at the first line of metrics."""
+        job = self.begin(train.replace("--steps 5000", "--steps 1500"))
+        self.until_trains(job, resume.split()[-1])
+        job.send_signal(signal.SIGINT)
+        result = self.finish(job)
+        self.assertEqual(result.status, 130, result)
+        self.assertRegex(result.out + result.err, rf"interrupted at step \d+; checkpoint .*; continue with: psring resume .*{resume.split()[-1]}")
+        self.end(self.begin(resume))
 
     def test_every_block(self):
         if not FASHION_MNIST.is_dir():
