@@ -275,8 +275,8 @@ TEST_CASE("what is no loss of a process ends the job as ever") {
     job.say("g", control::RoleExited{kServer0, 1, 0, "internal error", job.pids["s0"]});
     CHECK(job.failure().kind() == ErrorKind::bug);
   }
-  SECTION("an agent that is lost") {
-    job.live_until(4, {"g"});
+  SECTION("an agent that is lost, with its roles") {
+    job.live_until(4, {"g", "w0", "w1", "s0"});
     CHECK(job.failure().kind() == ErrorKind::peer_lost);
   }
 }
@@ -676,7 +676,7 @@ TEST_CASE("a host of workers is lost, and the job goes on with the others") {
     CHECK_FALSE(job.coordinator.result().failure);
   }
   SECTION("the launcher's own is the end") {
-    job.live_until(4, {"g"});
+    job.live_until(4, {"g", "w0", "w1", "s0"});
     CHECK(job.failure().kind() == ErrorKind::peer_lost);
   }
 }

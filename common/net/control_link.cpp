@@ -286,6 +286,7 @@ class ControlLink::Impl {
     zmq_poll(items, may_stop ? 4 : 3, poll_milliseconds(clock_.now(), planned));
     // Where this process stood still, the coordinator's silence says nothing.
     if (welcome_ && clock_.now() - planned > welcome_->heartbeat_timeout / 2) heard_ = clock_.now();
+    polled_ = clock_.now();
     if (may_stop && (items[3].revents & ZMQ_POLLIN) != 0) return lose(ErrorKind::timeout, "interrupted while joining");
     eventfd_t count = 0;
     ::eventfd_read(wake_.get(), &count);
@@ -471,6 +472,7 @@ class ControlLink::Impl {
 
   void watch() {
     const Moment now = clock_.now();
+    if (welcome_ && now - polled_ > welcome_->heartbeat_timeout / 2) heard_ = now;  // it stood still since
     if (!welcome_) {
       if (now >= join_deadline_)
         lose(ErrorKind::timeout, fmt::format("--rdzv-endpoint {}: no coordinator answered within {:g} s",
@@ -542,6 +544,7 @@ class ControlLink::Impl {
   int failed_handshakes_ = 0;
   int acks_ = 0;
   Moment heard_;
+  Moment polled_;
   Moment next_heartbeat_;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);
 
