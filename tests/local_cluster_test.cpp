@@ -334,7 +334,10 @@ TEST_CASE("a second Ctrl-C ends the whole job with 130") {
       std::this_thread::yield();
     ::kill(self, SIGINT);  // its roles make no steps, and so do not end
     while (!stop.stop_requested() && !told) std::this_thread::yield();
-    ::kill(self, SIGINT);
+    while (!stop.stop_requested()) {  // those within a second of the first are no second request
+      ::kill(self, SIGINT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
   });
   const AgentResult result = launch.agent(signals, {CONTROL_ROLE}, [&](const std::string&) { told = true; });
   CHECK(result.status == 130);

@@ -40,6 +40,16 @@ TEST_CASE("a worker that has begun nothing keeps nobody from ending where they a
   CHECK(gate.ask(500) == Turn::stop);
 }
 
+TEST_CASE("signals within a second of the first are one request") {
+  using Request = StopRequests::Request;
+  StopRequests requests;
+  CHECK(requests.take(at(5)) == Request::first);
+  CHECK(requests.take(at(5.002)) == Request::same);
+  CHECK(requests.take(at(5.9)) == Request::same);
+  CHECK(requests.take(at(6)) == Request::again);
+  CHECK(requests.take(at(6.002)) == Request::again);
+}
+
 /// Workers of a bsp job are asked at any moment; none may pass the step that comes out, and all have to reach it.
 TEST_CASE("all workers end before the same step, which all can reach") {
   const CounterRng rng({.seed = 11});
@@ -151,6 +161,8 @@ TEST_CASE("before its first step, and where a member wants it, a job fails at on
   SECTION("at this process's second signal") {
     scene.start();
     scene.keep(scene.coordinator.interrupt(kInt, at(1)));
+    CHECK_FALSE(scene.coordinator.result().failure);
+    scene.keep(scene.coordinator.interrupt(kTerm, at(1.005)));  // the same request: systemd sends two signals
     CHECK_FALSE(scene.coordinator.result().failure);
     scene.keep(scene.coordinator.interrupt(kTerm, at(2)));
     CHECK(scene.got<control::Abort>("a").signal == kTerm);

@@ -135,7 +135,7 @@ class Coordinator {
   /// This process stood still (SIGSTOP) for so long: nobody's silence counts for that, and deadlines come as much
   /// later.
   void stood_still(Nanoseconds late, Moment now);
-  /// This process got a signal: the job ends after the step under way, at the second call at once.
+  /// This process got a signal: the job ends after the step under way, at the second request (StopRequests) at once.
   Actions interrupt(int signal, Moment now);
   /// The job fails for a reason of the caller's.
   Actions abort(const Error& cause, Moment now);
@@ -276,7 +276,7 @@ class Coordinator {
   std::map<Peer, std::uint32_t> dead_;        ///< process numbers of those that have ended last, by place
   std::map<Connection, std::string> former_;  ///< processes that were lost: what they wanted written is
   std::int32_t interrupt_signal_ = 0;         ///< the job is to end; 0: it is not
-  bool interrupted_by_own_signal_ = false;    ///< this process got one
+  StopRequests own_signals_;                  ///< those that this process got
   std::optional<StopVote> stop_vote_;         ///< of the epoch
   Actions actions_;                           ///< of the call that is running
   JobResult result_;

@@ -8,8 +8,8 @@ namespace psring::net {
 
 Coordinator::Actions Coordinator::interrupt(int signal, Moment now) {
   begin_call(now);
-  interrupt(signal, interrupted_by_own_signal_);
-  interrupted_by_own_signal_ = true;
+  if (const auto request = own_signals_.take(now); request != StopRequests::Request::same)
+    interrupt(signal, request == StopRequests::Request::again);
   advance();
   return finish_call();
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include <psring/common/base/clock.h>
 #include <psring/common/net/frame.h>
 
 namespace psring::net {
@@ -65,6 +66,25 @@ class StopVote {
   std::set<Peer> open_;  ///< workers that have not answered yet
   bool own_steps_;
   std::map<Peer, std::uint64_t> answers_;
+};
+
+/// Tells which of the signals that a process gets ask anew. A terminal that closes sends SIGHUP twice, a service
+/// manager SIGTERM and then SIGHUP: signals that come within a second of the first are the same request.
+class StopRequests {
+ public:
+  enum class Request : std::uint8_t { first, same, again };
+  static constexpr Nanoseconds kSame = std::chrono::seconds(1);
+
+  Request take(Moment now) {
+    if (!first_) {
+      first_ = now;
+      return Request::first;
+    }
+    return now - *first_ < kSame ? Request::same : Request::again;
+  }
+
+ private:
+  std::optional<Moment> first_;
 };
 
 }  // namespace psring::net

@@ -22,16 +22,18 @@ SignalRelay::~SignalRelay() {
 }
 
 void SignalRelay::run(const std::stop_token& stop) {
-  int count = 0;
   while (!stop.stop_requested()) {
     pollfd polled[] = {{signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     ::poll(polled, 2, -1);
-    while (const auto signal = signals_.take()) pass_on(*signal, count++ > 0);
+    while (const auto signal = signals_.take()) pass_on(*signal);
   }
 }
 
-void SignalRelay::pass_on(int signal, bool again) {
-  if (!again && !link_.failed()) return link_.interrupt(signal);
+void SignalRelay::pass_on(int signal) {
+  using Request = net::StopRequests::Request;
+  const Request request = requests_.take(clock_.now());
+  if (request == Request::same) return;
+  if (request == Request::first && !link_.failed()) return link_.interrupt(signal);
   try {
     if (!link_.failed()) {
       link_.interrupt(signal, true);

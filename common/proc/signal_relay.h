@@ -6,13 +6,14 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/net/control_link.h>
+#include <psring/common/net/stop.h>
 #include <psring/common/proc/signal_watch.h>
 
 namespace psring {
 
 /// Tells the coordinator of signals that a server's or worker's process gets, from a thread of its own: the first ends
-/// the job after the step under way, the second the job and this process at once. A job that has failed has nothing to
-/// end: then the first signal ends the process.
+/// the job after the step under way, the second request (net::StopRequests) the job and this process at once. A job
+/// that has failed has nothing to end: then the first signal ends the process.
 class SignalRelay {
  public:
   /// REQUIRES: both outlive it, and the thread alone takes the signals.
@@ -23,12 +24,13 @@ class SignalRelay {
 
  private:
   void run(const std::stop_token& stop);
-  void pass_on(int signal, bool again);
+  void pass_on(int signal);
 
   SignalWatch& signals_;
   net::ControlLink& link_;
   const Clock& clock_;
   const Fd wake_;
+  net::StopRequests requests_;  ///< the thread's
   std::jthread thread_;
 };
 

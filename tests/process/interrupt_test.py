@@ -100,10 +100,32 @@ class Interrupt(ProgramTest):
         until(lambda: "worker 0: server 0" in self.log("run", "worker-0"), "no worker began")
         job.send_signal(signal.SIGINT)
         until(lambda: job.stdout.readline().startswith("SIGINT: the job ends after the step under way"), "not said")
-        job.send_signal(signal.SIGTERM)
-        result = self.finish(job, BOUND)
+        result = self.insist(job, signal.SIGTERM)
         self.assert_refused(result, 143, "interrupted; run folder ")
-        self.assertLess(result.seconds, 5)
+
+    def test_signals_that_come_together(self):
+        """A terminal that closes sends SIGHUP twice, systemd SIGTERM and SIGHUP: that is one request, of whoever."""
+        for number, role in enumerate([None, "role-worker", "role-server", "coordinator"]):
+            with self.subTest(role):
+                run = f"run{number}"
+                job = self.launch("ps", run, *SAVING)
+                pid = until(lambda: self.process_of(role), f"no {role}") if role else job.pid
+                os.kill(pid, signal.SIGTERM)
+                os.kill(pid, signal.SIGHUP)
+                # A process that gets both at once takes SIGHUP first, whose number is lower.
+                result = self.finish(job, BOUND)
+                self.assertIn(result.status, (129, 143))
+                self.assert_stopped(result, run, signal.Signals(result.status - 128))
+
+    def insist(self, job, signal_number):
+        """Sends signals until the job ends: those within a second of the first are no second request."""
+        def has_ended():
+            if job.poll() is None:
+                job.send_signal(signal_number)
+            return job.poll() is not None
+
+        until(has_ended, "goes on after many signals", BOUND)
+        return self.finish(job, BOUND)
 
     def test_before_the_first_step(self):
         job = self.start("psring", "train", *ENDLESS, "--nodes", 2, "--listen", "127.0.0.1:0", "--key", self.key(), "--out",
