@@ -143,12 +143,20 @@ class Comparison {
     fill_in(job, invocation_.app, &setup);
     job.out = folder.string();
     if (auto before = run_before(job, folder, label)) return *before;
+    check_not_interrupted(label);
     check_no_run(folder);
     std::filesystem::create_directories(folder);
     const LaunchResult result = launch(job, {.out = folder, .label = label}, invocation_, signals_);
+    if (signal_ == 0) signal_ = result.signal;
     if (result.status != 0) throw RunFailed{result.status, label + ": " + result.cause};
     join_traces(folder);
     return summarise(folder, job, invocation_);
+  }
+
+  /// A signal that came too late to end one run early ends the comparison before the next.
+  void check_not_interrupted(const std::string& label) {
+    if (const auto signal = signals_.take(); signal && signal_ == 0) signal_ = *signal;
+    if (signal_ != 0) throw RunFailed{interrupted_status(signal_), label + ": interrupted before it began"};
   }
 
   /// At what all its processes hold together, by as many threads as can run at once.
@@ -208,6 +216,7 @@ class Comparison {
   SignalWatch& signals_;
   const std::size_t processors_ = std::max(1U, std::thread::hardware_concurrency());
   std::filesystem::path out_;
+  int signal_ = 0;        ///< the first that was taken; 0: none
   bool goes_on_ = false;  ///< with what an earlier call left
   std::vector<Row> rows_;
   std::vector<RunFailed> ended_;  ///< of rows that are left out

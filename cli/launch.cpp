@@ -199,15 +199,18 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
   if (exit && exit->signal != 0 && result.interrupted.signal == 0 && !not_needed) {
     const std::string cause =
         fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal));
-    return {exit_status(ErrorKind::peer_lost), cause + ending(options.out, job, {}, "coordinator")};
+    return {.status = exit_status(ErrorKind::peer_lost),
+            .cause = cause + ending(options.out, job, {}, "coordinator"),
+            .signal = result.signal};
   }
-  if (result.status == 0) return {};
+  if (result.status == 0) return {.signal = result.signal};
   std::string log;
   if (result.failed && result.culprit.role != net::Role::coordinator)
     log = fmt::format("{}-{}", to_string(result.culprit.role), result.culprit.rank);
   return {.status = result.status,
           .cause = result.cause + ending(options.out, job, result.interrupted, log),
-          .interrupted = result.interrupted};
+          .interrupted = result.interrupted,
+          .signal = result.signal};
 }
 
 std::string new_run_id() {

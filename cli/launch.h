@@ -27,6 +27,7 @@ struct LaunchResult {
   int status = 0;
   std::string cause;                            ///< one line; empty where all went well
   net::control::Interruption interrupted = {};  ///< by a signal
+  int signal = 0;                               ///< as AgentResult
 };
 
 /// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder

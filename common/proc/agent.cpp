@@ -9,6 +9,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/control_link.h>
+#include <psring/common/net/stop.h>
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/local_cluster.h>
 
@@ -41,7 +42,10 @@ class Agent {
     try {
       while (!link_.finished()) {
         if (const auto signal = signals_.take()) {
-          if (std::exchange(was_interrupted_, true)) return end_at_once(*signal);
+          const Request request = requests_.take(clock_.now());
+          if (request == Request::again) return end_at_once(*signal);
+          if (request == Request::same) continue;
+          signal_ = *signal;
           link_.interrupt(*signal);
           options_.on_notice(fmt::format("SIG{}: the job ends after the step under way; once more ends it at once",
                                          ::sigabbrev_np(*signal)));
@@ -57,14 +61,16 @@ class Agent {
       return failed(error);
     }
     const net::control::Interruption how = link_.interrupted();
-    if (how.signal == 0) return {};
+    if (how.signal == 0) return {.signal = signal_};
     return {.status = interrupted_status(how.signal),
             .cause = "interrupted " + net::control::describe(how),
-            .interrupted = how};
+            .interrupted = how,
+            .signal = signal_};
   }
 
  private:
   using Order = net::ControlLink::Order;
+  using Request = net::StopRequests::Request;
 
   static std::string name_of(net::Peer role) { return fmt::format("{}-{}", to_string(role.role), role.rank); }
 
@@ -111,14 +117,21 @@ class Agent {
   AgentResult end_at_once(int signal) {
     link_.interrupt(signal, true);
     end_roles(Nanoseconds(0));
-    return {.status = interrupted_status(signal), .cause = "interrupted", .interrupted = {signal}, .failed = true};
+    return {.status = interrupted_status(signal),
+            .cause = "interrupted",
+            .interrupted = {signal},
+            .signal = signal_,
+            .failed = true};
   }
 
   AgentResult failed(const Error& error) {
     link_.fail(error);  // our own cause; where it came from the coordinator, it has it already
     const Moment deadline = clock_.now() + options_.abort_grace;
     while (cluster_.running() > 0 && relay_next(deadline)) {
-      if (signals_.take()) break;
+      const auto signal = signals_.take();
+      if (!signal) continue;
+      if (signal_ == 0) signal_ = *signal;
+      if (requests_.take(clock_.now()) != Request::same) break;
     }
     end_roles(options_.kill_grace);
     const net::control::Interruption how = link_.interrupted();
@@ -126,6 +139,7 @@ class Agent {
             .cause = error.what(),
             .coordinator_was_silent = link_.silent(),
             .interrupted = how,
+            .signal = signal_,
             .failed = true,
             .culprit = link_.culprit()};
   }
@@ -145,7 +159,8 @@ class Agent {
   LocalCluster cluster_;
   net::ControlLink link_;
   std::map<std::string, net::Peer> roles_;  ///< by their process's name
-  bool was_interrupted_ = false;
+  net::StopRequests requests_;
+  int signal_ = 0;  ///< the first; 0: none
 };
 
 }  // namespace
@@ -158,7 +173,7 @@ AgentResult run_agent(const AgentOptions& options, SignalWatch& signals, const C
     if (const auto signal = signals.take()) {
       result.status = interrupted_status(*signal);
       result.cause = "interrupted";
-      result.interrupted.signal = *signal;
+      result.interrupted.signal = result.signal = *signal;
     }
     return result;
   }

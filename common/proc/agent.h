@@ -42,6 +42,9 @@ struct AgentResult {
   bool coordinator_was_silent = false;  ///< and is not waited for any more
   /// By a signal: after a step of all workers, which have said all then, or (`failed`) at once.
   net::control::Interruption interrupted = {};
+  /// The first signal that this process got; 0: none. One that came too late to end the job early leaves `interrupted`
+  /// as it is.
+  int signal = 0;
   bool failed = false;
   net::Peer culprit = {net::Role::coordinator, 0};  ///< whose log says more; the coordinator: nobody's
 };
@@ -49,9 +52,9 @@ struct AgentResult {
 /// The agent's life: joins the job, starts the roles it is told to as
 ///   <command> role-worker|role-server --rdzv-endpoint HOST:PORT --key FILE --rank R
 /// tells the coordinator how each ends, and returns with the job. On an abort the roles get a grace, then are
-/// ended. The first signal ends the job after the step under way, the second at once. None of them is left when it
-/// returns or throws. Errors of the agent itself (no coordinator, wrong key, command not found) are results too. Call
-/// it from the main thread.
+/// ended. The first signal ends the job after the step under way, the second request (net::StopRequests) at once. None
+/// of them is left when it returns or throws. Errors of the agent itself (no coordinator, wrong key, command not found)
+/// are results too. Call it from the main thread.
 AgentResult run_agent(const AgentOptions& options, SignalWatch& signals, const Clock& clock);
 
 }  // namespace psring

@@ -11,6 +11,11 @@ from support import ENDLESS, TINY, ProgramTest, until
 DATA = 3
 
 
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
 class Records(ProgramTest):
     def test_metrics_of_a_run_that_fails(self):
         """Of all steps before the one that failed, though the run took less time than lines wait for each other."""
@@ -55,6 +60,22 @@ class Records(ProgramTest):
         self.assertEqual([row["strategy"] for row in table["rows"]], ["single", "ddp", "ps"])
         self.assertTrue(table["ended"])
         self.assert_refused(self.finish(self.compare(*slow)), 2, "--out", "holds a run already")
+
+    def test_signal_in_the_last_step_of_a_run(self):
+        """The run comes to its end, its row stays, and the next run does not begin."""
+        job = self.compare("--steps", 3, "--fault", "stop:worker:0@step=2")
+        worker = until(lambda: self.process_of("role-worker", 0) or job.poll() is not None, "no worker")
+        until(lambda: state_of(worker) == "T", "the worker did not stop")
+        job.send_signal(signal.SIGINT)
+        until(lambda: "SIGINT: the job ends after the step under way" in job.stdout.readline(), "not said")
+        os.kill(worker, signal.SIGCONT)
+        result = self.finish(job)
+        self.assert_refused(result, 130, "ddp: interrupted before it began")
+        self.assertIn("not all of it", result.out)
+        table = json.loads((self.folder / "cmp" / "compare.json").read_text())
+        self.assertEqual([row["strategy"] for row in table["rows"]], ["single"])
+        self.assertFalse(table["ended"])
+        self.assertFalse((self.folder / "cmp" / "ddp").exists())
 
 
 if __name__ == "__main__":
