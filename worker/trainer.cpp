@@ -75,9 +75,7 @@ std::uint64_t Trainer::run() {
 void Trainer::between_steps(std::uint64_t step) {
   const auto due = [&](std::uint64_t every) { return every != 0 && step % every == 0; };
   if (due(plan_.eval_every) && step < plan_.steps) evaluate({step});
-  if (!due(plan_.save_every) && (plan_.save_every == 0 || step != plan_.steps)) return;
-  parts_.strategy.quiesce();
-  if (!parts_.is_saved(step)) save(step);
+  if (due(plan_.save_every) || (plan_.save_every != 0 && step == plan_.steps)) save(step);
 }
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
@@ -251,10 +249,11 @@ void Trainer::hooks_of_pass(Step step, Micro micro, const std::function<void()>&
   }
 }
 
+/// A job that goes on after a loss may come again to a step that was saved.
 void Trainer::save(std::uint64_t step) {
   const Trace::Span span(parts_.trace, "save");
   parts_.strategy.quiesce();
-  parts_.save(step);
+  if (!parts_.is_saved(step)) parts_.save(step);
 }
 
 /// Once for all of the steps: a late worker goes from one update to a later one, and has the values of that.

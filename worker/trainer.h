@@ -80,7 +80,7 @@ struct TrainParts {
   /// Asked before each step; false: the job ends early, before this step, as it does at all workers.
   std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
   std::function<void(std::uint64_t step)> save = {};  ///< a checkpoint of so many updates; parameters are current
-  /// Was it made before this process was?
+  /// Is it there already? Asked before each save.
   std::function<bool(std::uint64_t step)> is_saved = [](std::uint64_t) { return false; };
 };
 
