@@ -146,9 +146,11 @@ class Comparison {
     check_not_interrupted(label);
     check_no_run(folder);
     std::filesystem::create_directories(folder);
-    const LaunchResult result = launch(job, {.out = folder, .label = label}, invocation_, signals_);
+    const LaunchResult result = launch(job, {.out = folder, .label = label, .resumable = false}, invocation_, signals_);
     if (signal_ == 0) signal_ = result.signal;
-    if (result.status != 0) throw RunFailed{result.status, label + ": " + result.cause};
+    if (result.status != 0)
+      throw RunFailed{result.status,
+                      label + ": " + result.cause + (result.interrupted.signal != 0 ? how_to_go_on() : "")};
     join_traces(folder);
     return summarise(folder, job, invocation_);
   }
@@ -156,7 +158,13 @@ class Comparison {
   /// A signal that came too late to end one run early ends the comparison before the next.
   void check_not_interrupted(const std::string& label) {
     if (const auto signal = signals_.take(); signal && signal_ == 0) signal_ = *signal;
-    if (signal_ != 0) throw RunFailed{interrupted_status(signal_), label + ": interrupted before it began"};
+    if (signal_ != 0)
+      throw RunFailed{interrupted_status(signal_), label + ": interrupted before it began" + how_to_go_on()};
+  }
+
+  std::string how_to_go_on() const {
+    return "; to go on, repeat the same command" +
+           (flags_.out.empty() ? " with --out " + out_.string() : std::string());
   }
 
   /// At what all its processes hold together, by as many threads as can run at once.
@@ -176,10 +184,12 @@ class Comparison {
     write_comparison(out_, invocation_.words, rows, ended);
   }
 
-  /// A run that an earlier call of this comparison finished is not made again. What it did not finish is set aside.
+  /// A run that an earlier call of this comparison finished is not made again. What it did not finish is set aside, and
+  /// so is what psring resume went on with: it was made otherwise than the other rows.
   std::optional<Summary> run_before(const JobOptions& job, const std::filesystem::path& folder,
                                     const std::string& label) {
     if (!goes_on_ || !std::filesystem::exists(folder / kManifestFile)) return std::nullopt;
+    if (std::filesystem::exists(folder / "parts")) return set_aside(folder);
     const JobOptions was = job_of_run(folder);
     JobOptions same = job;
     same.run_id = was.run_id;
@@ -191,6 +201,10 @@ class Comparison {
       fmt::print("{}: was finished before\n", label);
       return summarise(folder, was, invocation_);
     }
+    return set_aside(folder);
+  }
+
+  static std::nullopt_t set_aside(const std::filesystem::path& folder) {
     std::filesystem::path aside;
     for (int number = 1; aside.empty() || std::filesystem::exists(aside); ++number)
       aside = fmt::format("{}.unfinished-{}", folder.string(), number);

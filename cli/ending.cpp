@@ -26,16 +26,15 @@ std::optional<fs::path> newest_checkpoint(const JobOptions& job) {
 }
 
 std::string ending(const fs::path& folder, const JobOptions& job, const net::control::Interruption& interrupted,
-                   const std::string& log) {
+                   const std::string& log, bool resumable) {
   const bool between_steps = interrupted.signal != 0 && interrupted.last > 0;
   const auto checkpoint = newest_checkpoint(job);
   std::string text;
   if (!between_steps) text += fmt::format("; run folder {}", folder.string());
   if (interrupted.signal == 0) text += fmt::format("; log {}", log_file(folder, log).string());
   if (checkpoint)
-    return text + fmt::format("; {} {}; continue with: psring resume {}",
-                              between_steps ? "checkpoint" : "newest checkpoint", checkpoint->string(),
-                              folder.string());
+    return text + fmt::format("; {} {}", between_steps ? "checkpoint" : "newest checkpoint", checkpoint->string()) +
+           (resumable ? fmt::format("; continue with: psring resume {}", folder.string()) : "");
   text += job.checkpoint_every == 0 ? "; no checkpoint, as --checkpoint-every was not given" : "; no checkpoint yet";
   return between_steps ? text + fmt::format("; run folder {}", folder.string()) : text;
 }

@@ -14,8 +14,8 @@ std::optional<std::filesystem::path> newest_checkpoint(const JobOptions& job);
 
 /// What a line that says why a run ended adds to the cause: "; checkpoint ...; continue with: psring resume RUN" where
 /// a signal interrupted it between two steps; else the run folder, the log to read and the newest checkpoint. `log`:
-/// the process whose log says more, "worker-1"; "": not known.
+/// the process whose log says more, "worker-1"; "": not known. Without `resumable` it does not say how to continue.
 std::string ending(const std::filesystem::path& folder, const JobOptions& job,
-                   const net::control::Interruption& interrupted, const std::string& log);
+                   const net::control::Interruption& interrupted, const std::string& log, bool resumable);
 
 }  // namespace psring::cli

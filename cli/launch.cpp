@@ -200,7 +200,7 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
     const std::string cause =
         fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal));
     return {.status = exit_status(ErrorKind::peer_lost),
-            .cause = cause + ending(options.out, job, {}, "coordinator"),
+            .cause = cause + ending(options.out, job, {}, "coordinator", options.resumable),
             .signal = result.signal};
   }
   if (result.status == 0) return {.signal = result.signal};
@@ -208,7 +208,7 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
   if (result.failed && result.culprit.role != net::Role::coordinator)
     log = fmt::format("{}-{}", to_string(result.culprit.role), result.culprit.rank);
   return {.status = result.status,
-          .cause = result.cause + ending(options.out, job, result.interrupted, log),
+          .cause = result.cause + ending(options.out, job, result.interrupted, log, options.resumable),
           .interrupted = result.interrupted,
           .signal = result.signal};
 }

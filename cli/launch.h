@@ -21,6 +21,7 @@ struct LaunchOptions {
   bool show_progress = true;
   std::string label;       ///< in front of progress lines
   bool next_part = false;  ///< of a run that the folder holds already: it goes on
+  bool resumable = true;   ///< by psring resume: what is said of its end says so
 };
 
 struct LaunchResult {

@@ -77,6 +77,23 @@ class Records(ProgramTest):
         self.assertFalse(table["ended"])
         self.assertFalse((self.folder / "cmp" / "ddp").exists())
 
+    def test_comparison_with_checkpoints_that_is_ended(self):
+        """It goes on by the same command, and makes a run anew with which psring resume went on."""
+        words = ["compare", *TINY, "--strategies", "single,ps", "--steps", 100, "--compute", "sleep:5ms",
+                 "--checkpoint-every", 10, "--out", "cmp"]
+        job = self.start("psring", *words)
+        self.until_trains(job, "cmp/single")
+        job.send_signal(signal.SIGINT)
+        result = self.finish(job)
+        self.assert_refused(result, 130, "single: interrupted at step ", "; checkpoint ", "; to go on, repeat the same command")
+        self.assertNotIn("psring resume", result.err)
+        self.assert_done(self.run_program("psring", "resume", "cmp/single"))
+        self.assert_done(self.run_program("psring", *words))
+        self.assertTrue((self.folder / "cmp" / "single.unfinished-1" / "parts").is_dir())
+        self.assertFalse((self.folder / "cmp" / "single" / "parts").exists())
+        table = json.loads((self.folder / "cmp" / "compare.json").read_text())
+        self.assertEqual([row["strategy"] for row in table["rows"]], ["single", "ps"])
+
 
 if __name__ == "__main__":
     unittest.main()
