@@ -89,7 +89,8 @@ std::string not_comparable(const StepFigures& step) {
 }
 
 std::string because(Bound bound, const StepFigures& step) {
-  if (has_straggler(step) && !is_link(bound))
+  const bool is_of_workers = bound == Bound::slowest_worker || bound == Bound::compute || bound == Bound::latency;
+  if (has_straggler(step) && is_of_workers)
     return fmt::format("worker {} computes for {} ms a step, the others for {}; {}", step.slowest,
                        ms(step.slowest_busy_s), ms(step.others_busy_s),
                        others_wait(step) ? fmt::format("all wait for worker {}", step.slowest) : "nobody waits");

@@ -15,6 +15,7 @@
 #include <psring/cli/summary.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/coordinator_service.h>
 #include <psring/common/proc/coordinator_process.h>
@@ -76,7 +77,8 @@ void write_line(int fd, const std::string& line) {
 net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const std::filesystem::path& file) {
   const std::string folder = job.checkpoint_folder();
   if (!folder.empty())
-    if (const auto saved = optim::CheckpointFolder(folder, job.run_id).newest_own()) job.resume = saved->path.string();
+    if (const auto saved = optim::CheckpointFolder(folder, job.run_id).newest_own())
+      job.continue_from(saved->path.string());
   std::uint64_t step = 0;
   try {
     if (!job.resume.empty()) step = optim::Checkpoint(job.resume).step();
@@ -84,9 +86,7 @@ net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const st
     throw error.with_context("no checkpoint is left from which the job could begin again");
   }
   // For a coordinator that takes this one's place, and knows itself how many workers are left.
-  const std::filesystem::path partial = file.string() + ".partial";
-  std::ofstream(partial) << to_json(job) << "\n";
-  std::filesystem::rename(partial, file);
+  write_whole(file.string(), to_json(job) + "\n");
   job.workers = workers;
   return {to_json(job), step};
 }

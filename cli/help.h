@@ -22,7 +22,7 @@ void set_help_format(CLI::App& root);
 /// program adds as well.
 std::string names_help(const App& app);
 
-/// What each exit status means.
+/// Says what each exit status means.
 std::string exit_status_help();
 
 /// Appends a part to the text that stands below a command's options.

@@ -16,6 +16,7 @@
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
+#include <psring/common/base/file.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/agent.h>
@@ -160,11 +161,12 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
   const std::string self = std::filesystem::read_symlink(kSelf).string();
   JobOptions job = wanted;
   if (!options.next_part) job.run_id = new_run_id();
+  const std::unique_ptr<FolderLock> lock = options.next_part ? nullptr : lock_run(options.out);
   begin_run(options.out, job, invocation, options.next_part);
-  record_launch(options.out, {options.nodes, options.listen, options.key_file.value_or("").string()});
   std::optional<Progress> progress;
   if (options.show_progress) progress.emplace(options.label, invocation.output);
   CoordinatorKeeper coordinator(job, options, key, inherited, progress);
+  record_launch(options.out, {options.nodes, options.listen, options.key_file.value_or("").string()});
   if (progress) progress->started();
   if (options.nodes > 1)
     fmt::print("coordinator at {}: waiting for the agents of {} more host{}\n", coordinator.endpoint(),
@@ -221,20 +223,27 @@ std::string new_run_id() {
 void begin_run(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation,
                bool next_part) {
   const std::string file = folder / kJobFile;
-  const Fd out(::open(file.c_str(), O_WRONLY | O_CREAT | (next_part ? O_TRUNC : O_EXCL) | O_CLOEXEC, 0666));
-  if (!out && errno == EEXIST) check_no_run(folder);
-  const std::string text = to_json(job) + "\n";
-  if (!out) fail(ErrorKind::data, "{}: cannot write: {}", file, std::strerror(errno));
+  if (!next_part) {
+    const Fd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!made && errno == EEXIST) check_no_run(folder);
+    if (!made) fail(ErrorKind::data, "{}: cannot write: {}", file, std::strerror(errno));
+  }
   try {
-    const ssize_t written = ::write(out.get(), text.data(), text.size());
-    if (written != static_cast<ssize_t>(text.size()))
-      fail(ErrorKind::data, "{}: cannot write: {}", file, std::strerror(written < 0 ? errno : ENOSPC));
+    write_whole(file, to_json(job) + "\n");
     write_manifest(folder, job, invocation);
-  } catch (const Error&) {  // no run has begun here
+  } catch (const Error&) {
     std::error_code ignored;
-    for (const char* name : {kJobFile, kManifestFile}) std::filesystem::remove(folder / name, ignored);
+    if (!next_part)  // no run has begun here
+      for (const char* name : {kJobFile, kManifestFile}) std::filesystem::remove(folder / name, ignored);
     throw;
   }
+}
+
+std::unique_ptr<FolderLock> lock_run(const std::filesystem::path& folder) {
+  auto lock = std::make_unique<FolderLock>(folder.string(), Deadline(SystemClock().now()));
+  if (lock->outcome() == FolderLock::Outcome::in_use)
+    fail(ErrorKind::usage, "{}: is under way: another process runs this job", folder.string());
+  return lock;
 }
 
 void check_no_run(const std::filesystem::path& folder) {

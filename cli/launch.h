@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <psring/cli/commands.h>
+#include <psring/common/base/folder_lock.h>
 #include <psring/common/net/control_messages.h>
 #include <psring/common/proc/job.h>
 
@@ -20,7 +22,7 @@ struct LaunchOptions {
   std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
   bool show_progress = true;
   std::string label;       ///< in front of progress lines
-  bool next_part = false;  ///< of a run that the folder holds already: it goes on
+  bool next_part = false;  ///< of a run that the folder holds already, and which the caller has locked: it goes on
   bool resumable = true;   ///< by psring resume: what is said of its end says so
 };
 
@@ -42,6 +44,10 @@ void check_no_run(const std::filesystem::path& folder);
 /// An empty run folder: `wanted`, or where that is empty a new one below runs/. Throws usage, naming --out,
 /// where there is a run in it already.
 std::filesystem::path make_run_folder(const std::string& wanted, const std::string& name);
+
+/// Locks a run folder for the process that runs the job, until the object ends. Throws usage, naming the folder, if
+/// another process has the lock: its run is under way.
+std::unique_ptr<FolderLock> lock_run(const std::filesystem::path& folder);
 
 /// An identity for a run, which no other has.
 std::string new_run_id();

@@ -135,7 +135,7 @@ void resolve_checkpoints(JobOptions& job) {
     try {
       const bool is_run = fs::exists(fs::path(job.resume) / kManifestFile, no_run);
       job.resume =
-          (is_run ? newest_whole_checkpoint(job_of_run(fs::absolute(job.resume))) : optim::find_checkpoint(job.resume))
+          (is_run ? newest_whole_checkpoint(job_of_run(fs::absolute(job.resume)), Damaged::leave) : optim::find_checkpoint(job.resume))
               .string();
       first_step = optim::Checkpoint(job.resume).step();
     } catch (const Error& error) {

@@ -8,6 +8,7 @@
 #include <psring/cli/parts.h>
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/optim/checkpoint.h>
 #include <psring/optim/checkpoint_folder.h>
 
@@ -51,6 +52,16 @@ void drop_half_line(const fs::path& file) {
     if (end < size) fs::resize_file(file, end, error);
     return;
   }
+  fs::resize_file(file, 0, error);
+}
+
+/// Throws data if a file of a checkpoint cannot be read for a reason that says nothing of what is in it.
+void check_access(const fs::path& checkpoint) {
+  for (const auto& entry : fs::directory_iterator(checkpoint)) {
+    const InputFile file(entry.path().string());
+    std::byte first[1];
+    if (file.size_bytes() > 0) file.read(0, first);
+  }
 }
 
 }  // namespace
@@ -64,9 +75,7 @@ JobOptions job_of_run(const fs::path& folder) {
 void record_launch(const fs::path& folder, const LaunchRecord& record) {
   Json json = manifest_of(folder);
   json[kLaunch] = {{"nodes", record.nodes}, {"listen", record.listen}, {"key", record.key_file}};
-  std::ofstream out(folder / kManifestFile);
-  out << json.dump(2) << "\n";
-  if (!out.flush()) fail(ErrorKind::data, "{}: cannot write", (folder / kManifestFile).string());
+  write_whole(folder / kManifestFile, json.dump(2) + "\n");
 }
 
 LaunchRecord launch_of_run(const fs::path& folder) {
@@ -94,18 +103,20 @@ std::size_t begin_next_part(const fs::path& folder) {
   return number + 1;
 }
 
-fs::path newest_whole_checkpoint(const JobOptions& job) {
+fs::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged) {
   const std::string folder = job.checkpoint_folder();
   auto entries = optim::CheckpointFolder(folder, job.run_id).complete();
   for (; !entries.empty(); entries.pop_back()) {
     const fs::path& path = entries.back().path;
+    check_access(path);
+    if (optim::run_of(path).value_or(job.run_id) != job.run_id) continue;
     try {
       optim::Checkpoint(path).verify();
       return path;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::data) throw;
       fmt::print("{}; it is left out\n", error.what());
-      move_if_there(path, path.string() + ".damaged");
+      if (damaged == Damaged::set_aside) move_if_there(path, path.string() + ".damaged");
     }
   }
   if (!job.resume.empty()) return job.resume;

@@ -25,9 +25,12 @@ LaunchRecord launch_of_run(const std::filesystem::path& folder);
 /// parts/<number> then; metrics, logs and checkpoints go on. Returns the next part's number.
 std::size_t begin_next_part(const std::filesystem::path& folder);
 
-/// The newest checkpoint of a run that can be read to the last byte; what is newer and damaged gets the name
-/// step-<K>.damaged, and a line. The checkpoint that the run itself began with, where it completed none. Throws data
-/// where there is none at all.
-std::filesystem::path newest_whole_checkpoint(const JobOptions& job);
+enum class Damaged { leave, set_aside };
+
+/// The newest checkpoint that the run itself saved and that can be read to the last byte. A newer one that is damaged
+/// gets a line, and with `set_aside`, which the run's next part needs to save that step again, the name
+/// step-<K>.damaged. The checkpoint that the run began with, if it completed none. Throws data if there is none at all,
+/// or one cannot be opened.
+std::filesystem::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged);
 
 }  // namespace psring::cli

@@ -3,14 +3,17 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <psring/cli/launch_checks.h>
 #include <psring/cli/options.h>
 #include <psring/cli/parts.h>
 #include <psring/cli/training.h>
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/folder_lock.h>
+#include <psring/common/net/key.h>
 #include <psring/common/proc/fault.h>
 #include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint_folder.h>
 
 namespace psring::cli {
 namespace {
@@ -29,19 +32,28 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   const fs::path folder = fs::weakly_canonical(flags.run, none);
   JobOptions job = job_of_run(folder);
   LaunchRecord record = launch_of_run(folder);
+  const std::unique_ptr<FolderLock> lock = lock_run(folder);
   if (job.checkpoint_every == 0)
     fail(ErrorKind::usage, "{}: has no checkpoint to go on with, as --checkpoint-every was not given", folder.string());
   if (fs::exists(job.checkpoint_folder(), none) &&
       FolderLock(job.checkpoint_folder(), Deadline(SystemClock().now())).outcome() == FolderLock::Outcome::in_use)
     fail(ErrorKind::usage, "{}: is under way: another process saves its checkpoints", folder.string());
-  job.resume = newest_whole_checkpoint(job).string();
+  job.continue_from(newest_whole_checkpoint(job, Damaged::set_aside).string());
   job.fault = without_ends(job.fault);
   const std::uint64_t step = optim::Checkpoint(job.resume).step();
+  if (const auto newer = optim::CheckpointFolder(job.checkpoint_folder(), job.run_id).newer_of_another_run(step))
+    fail(ErrorKind::usage,
+         "{}: has come to step {}, and another run has saved step {} into {} since; go on in a new run: psring train "
+         "--resume {} --checkpoint-dir DIR",
+         folder.string(), step, newer->step, job.checkpoint_folder(), job.resume);
   if (job.steps && step >= *job.steps)
     fail(ErrorKind::usage, "{}: has come to its end already, step {}", folder.string(), step);
   if (!flags.listen.empty()) record.listen = flags.listen;
   if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
   const worker::TrainSetup setup = set_up(job, invocation.app);
+  // What is wrong with these is said before the folder changes.
+  if (!record.key_file.empty()) net::JobKey::load(record.key_file);
+  check_host(job, record.nodes, record.listen);
   const std::size_t part = begin_next_part(folder);
   fmt::print("{}: part {} goes on with step {} of {}, from {}\n", folder.string(), part, step, setup.steps(),
              job.resume);

@@ -52,9 +52,7 @@ std::uint64_t refused(const fs::path& folder, const Json& roles) {
 }
 
 void write_json(const fs::path& file, const Json& json) {
-  std::ofstream out(file);
-  out << json.dump(2) << "\n";
-  flush(out, file.string());
+  write_whole(file.string(), json.dump(2) + "\n");
 }
 
 constexpr std::string_view kExchange[] = {"push",       "pull",           "push_pull",  "values",

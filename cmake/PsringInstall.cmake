@@ -12,6 +12,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/dtype.h
   common/base/elements.h
   common/base/error.h
+  common/base/extension.h
   common/base/fd.h
   common/base/file.h
   common/base/half.h

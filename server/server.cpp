@@ -20,11 +20,17 @@ void tolerate_peers(Call&& call) {
   }
 }
 
-/// One loop for all: `take` is given each frame that arrives, and nothing where none did. Returns the time that frames
-/// and their answers took.
+/// Is a frame's work part of a step? Start-up is not.
+bool is_of_step(net::FrameType type) {
+  using enum net::FrameType;
+  return type == push || type == push_pull || type == pull || type == verdict;
+}
+
+/// One loop for all: `take` is given each frame that arrives, and nothing where none did; `between` is called after it,
+/// for work that is no part of a step. Returns the time that steps' frames and their answers took.
 Nanoseconds loop(net::Transport& transport, const Clock& clock, net::Outbox outbox,
                  const std::function<bool()>& finished, std::vector<net::Outgoing>& out,
-                 const std::function<void(std::optional<net::Message>)>& take) {
+                 const std::function<void(std::optional<net::Message>)>& take, const std::function<void()>& between) {
   constexpr std::chrono::milliseconds kLook{100};
   const auto flush = [&] {
     for (const net::Outgoing& frame : out) outbox.add(frame);
@@ -36,10 +42,13 @@ Nanoseconds loop(net::Transport& transport, const Clock& clock, net::Outbox outb
   while (!finished() || !outbox.empty()) {
     std::optional<net::Message> message;
     tolerate_peers([&] { message = transport.receive(clock.now() + kLook); });
-    const Moment start = message ? clock.now() : Moment::max();
+    const bool of_step = message && is_of_step(message->header.type);
+    const Moment start = clock.now();
     take(std::move(message));
     flush();
-    if (start != Moment::max()) busy += clock.now() - start;
+    if (of_step) busy += clock.now() - start;
+    between();
+    if (!out.empty()) flush();
   }
   return busy;
 }
@@ -54,29 +63,35 @@ Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, c
                            : shard.on_message(std::move(message), out);
   };
   const auto in_order = replication != nullptr ? std::optional(replication->follower()) : std::nullopt;
-  return loop(transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
-              [&](std::optional<net::Message> message) {
-                if (message && trace != nullptr && trace->on() && !message->payload.empty()) {
-                  const net::FrameHeader& header = message->header;
-                  const Trace::Span span(*trace, to_string(header.type),
-                                         fmt::format("of {}, unit {}", to_string(header.sender()), header.unit));
-                  handle(std::move(*message));
-                } else if (message) {
-                  handle(std::move(*message));
-                }
-                const auto step = shard.save_due();
-                if (!step) return;
-                save(*step);
-                replication != nullptr ? replication->saved(out) : shard.saved(out);
-              });
+  return loop(
+      transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
+      [&](std::optional<net::Message> message) {
+        if (message && trace != nullptr && trace->on() && !message->payload.empty()) {
+          const net::FrameHeader& header = message->header;
+          const Trace::Span span(*trace, to_string(header.type),
+                                 fmt::format("of {}, unit {}", to_string(header.sender()), header.unit));
+          handle(std::move(*message));
+        } else if (message) {
+          handle(std::move(*message));
+        }
+      },
+      [&] {
+        const auto step = shard.save_due();
+        if (!step) return;
+        save(*step);
+        replication != nullptr ? replication->saved(out) : shard.saved(out);
+      });
 }
 
 void follow(Follower& follower, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished) {
   std::vector<net::Outgoing> out;
   follower.begin(out);
-  loop(transport, clock, net::Outbox(), finished, out, [&](std::optional<net::Message> message) {
-    if (message) follower.on_message(std::move(*message), out);
-  });
+  loop(
+      transport, clock, net::Outbox(), finished, out,
+      [&](std::optional<net::Message> message) {
+        if (message) follower.on_message(std::move(*message), out);
+      },
+      [] {});
 }
 
 }  // namespace psring::server

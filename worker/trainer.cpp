@@ -12,7 +12,7 @@ Trainer::Trainer(const TrainPlan& plan, const TrainParts& parts) : plan_(plan), 
 
 namespace {
 
-/// Those of `every` above `after`, up to `last`.
+/// Returns the multiples of `every` above `after`, up to `last`.
 std::vector<std::uint64_t> multiples(std::uint64_t every, std::uint64_t after, std::uint64_t last) {
   std::vector<std::uint64_t> all;
   for (std::uint64_t multiple = (after / every + 1) * every; multiple <= last; multiple += every)
@@ -256,7 +256,8 @@ void Trainer::save(std::uint64_t step) {
   if (!parts_.is_saved(step)) parts_.save(step);
 }
 
-/// Once for all of the steps: a late worker goes from one update to a later one, and has the values of that.
+/// Evaluates once for all of the steps: a late worker goes from one update to a later one, and has the values of the
+/// later one alone.
 void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
   if (steps.empty() || parts_.data.test == nullptr || parts_.pace.stands_in()) return;
   const Trace::Span span(parts_.trace, "evaluate");

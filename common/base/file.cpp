@@ -96,6 +96,19 @@ void flush(std::ofstream& out, const std::string& path) {
   fail(ErrorKind::data, "{}: cannot write{}", path, error != 0 ? ": " + reason(error) : "");
 }
 
+void write_whole(const std::string& path, std::string_view text) {
+  const std::string aside = path + ".partial";
+  try {
+    std::ofstream out(aside, std::ios::binary);
+    out << text;
+    flush(out, path);
+  } catch (const Error&) {
+    std::remove(aside.c_str());
+    throw;
+  }
+  if (std::rename(aside.c_str(), path.c_str()) != 0) fail(ErrorKind::data, "{}: cannot write: {}", path, reason(errno));
+}
+
 void sync_folder(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd || ::fsync(fd.get()) != 0) fail(ErrorKind::data, "{}: cannot write: {}", path, reason(errno));

@@ -5,6 +5,7 @@
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace psring {
 
@@ -55,6 +56,11 @@ class OutputFile {
 /// Throws data, naming the file and the cause, unless all that was written into `out`, which was opened for the file,
 /// is there.
 void flush(std::ofstream& out, const std::string& path);
+
+/// Writes a text aside and gives it its name: a reader of `path` sees the file as it was, or all of the text, also if
+/// this process ends or the disk is full meanwhile. The text may be lost with the machine's power. Throws data, naming
+/// the file and the cause.
+void write_whole(const std::string& path, std::string_view text);
 
 /// Brings a folder's entries to the disk: files in it have their names after a power failure, too.
 void sync_folder(const std::string& path);

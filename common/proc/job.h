@@ -100,6 +100,11 @@ struct JobOptions {
   std::string out;  ///< the run folder, on the host of worker 0: model.safetensors goes there; "": not saved
 
   /// Where checkpoints go, "" for none: all processes have to see the same folder there.
+  /// The job begins from a checkpoint, whatever it began from before.
+  void continue_from(std::string checkpoint) {
+    resume = std::move(checkpoint);
+    init.clear();
+  }
   std::string checkpoint_folder() const {
     if (checkpoint_every == 0) return "";
     return checkpoint_dir.empty() ? out + "/checkpoints" : checkpoint_dir;

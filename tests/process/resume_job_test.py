@@ -192,6 +192,61 @@ class Resume(ProgramTest):
         job.send_signal(signal.SIGTERM)
         self.finish(job)
 
+    def interrupted(self, run, *arguments):
+        """A run that has ended after some of its 6000 steps."""
+        job = self.start("psring", "train", *JOB, "--steps", 6000, "--checkpoint-every", 50, *arguments, "--out", run)
+        self.until_trains(job, run)
+        job.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(job).status, 130)
+
+    def test_run_that_began_with_given_parameters(self):
+        """Those of the checkpoint count then, also if the file has gone."""
+        self.assert_done(self.train(*JOB, *PS, "--steps", 4, "--out", "first"))
+        init = self.folder / "first" / "model.safetensors"
+        for name, way in (("ps", PS), ("zero3", ZERO3)):
+            self.assert_done(self.train(*JOB, *way, "--steps", 6000, "--init", init, "--out", f"{name}-whole"))
+            self.interrupted(name, *way, "--init", init)
+        init.unlink()
+        for name in ("ps", "zero3"):
+            self.assert_done(self.run_program("psring", "resume", name))
+            self.assertEqual(self.model(name), self.model(f"{name}-whole"))
+
+    def test_parameters_that_were_given_after_a_loss(self):
+        """Servers whose state is lost begin again with a checkpoint, not with --init."""
+        self.assert_done(self.train(*JOB, *PS, "--steps", 4, "--out", "first"))
+        job = [*JOB, *PS, "--steps", 60, "--init", "first/model.safetensors"]
+        self.assert_done(self.train(*job, "--out", "whole"))
+        self.assert_done(self.train(*job, "--checkpoint-every", 10, "--max-restarts", 1, "--fault", "kill:server:0@step=35",
+                                    "--out", "run"))
+        self.assertEqual(self.model("run"), self.model("whole"))
+
+    def test_resume_that_fails_leaves_the_run_as_it_was(self):
+        self.interrupted("run", *PS)
+        before = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir() if path.is_file()}
+        self.assert_refused(self.run_program("psring", "resume", "run", "--key", "none.key"), 3, "none.key")
+        self.assert_refused(self.run_program("psring", "resume", "run", "--listen", "nowhere"), 2, "nowhere")
+        after = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir() if path.is_file()}
+        self.assertEqual(after, before)
+        self.assertFalse((self.folder / "run" / "parts").exists())
+        (self.folder / "run" / "metrics.jsonl").write_text('{"step": 0, "wor')  # a process was killed in its first line
+        twice = [self.start("psring", "resume", "run") for _ in "12"]
+        results = sorted((self.finish(process) for process in twice), key=lambda result: result.status)
+        self.assert_done(results[0])
+        self.assert_refused(results[1], 2, "is under way")
+        for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+
+    def test_checkpoints_of_another_run(self):
+        """A run does not go on with what another run has saved into the same folder since."""
+        shared = ["--checkpoint-dir", self.folder / "shared"]
+        self.interrupted("run", *PS, *shared)
+        step = self.newest("shared")
+        self.assert_done(self.train(*JOB, *PS, "--steps", 9000, "--checkpoint-every", 3000, *shared, "--resume", "shared",
+                                    "--out", "other"))
+        self.assert_refused(self.run_program("psring", "resume", "run"), 2, f"has come to step {step}",
+                            "another run has saved step 9000")
+        self.assertFalse((self.folder / "run" / "parts").exists())
+
     def test_run_with_damaged_checkpoint(self):
         self.assert_done(self.train(*JOB, *PS, "--steps", 8, "--checkpoint-every", 4, "--out", "run"))
         (self.folder / "run" / "checkpoints" / "step-00000008" / "server-1.shard").write_bytes(b"")
