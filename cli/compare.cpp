@@ -53,6 +53,7 @@ class Comparison {
       rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_});
     for (const Row& row : rows_) check_host(row.entry.job, 1, LaunchOptions().listen);
     out_ = make_run_folder(flags_.out, "compare");
+    const std::unique_ptr<FolderLock> lock = lock_run(out_);
     goes_on_ = is_unfinished_comparison(out_);
     for (const Row& row : rows_)
       for (std::size_t r = 0; r < flags_.runs && !goes_on_; ++r) check_no_run(folder_of(row, r));
@@ -87,15 +88,18 @@ class Comparison {
         const std::size_t turn = r % 2 == 0 ? i : rows_.size() - 1 - i;
         if (left_out.contains(turn)) continue;
         Row& row = rows_[turn];
+        const std::filesystem::path folder = folder_of(row, r);
+        const bool before = goes_on_ && std::filesystem::exists(folder / "summary.json");
         const OtherLoad others;
         try {
-          row.runs.push_back(run_job(row.entry.job, folder_of(row, r), row.entry.label + number));
+          row.runs.push_back(run_job(row.entry.job, folder, row.entry.label + number));
         } catch (const RunFailed& failed) {
           if (failed.status != exit_status(ErrorKind::data)) throw;
           left_out.insert(turn);
           ended_.push_back(failed);
         }
-        row.others.push_back(others.processors());
+        row.others.push_back(before ? other_load_of_run(folder) : others.processors());
+        if (!before && !left_out.contains(turn)) record_other_load(folder, row.others.back());
         write_files(false);  // what is finished stays, however this process ends
       }
     }

@@ -339,7 +339,9 @@ Judgement loopback_speed(const Examination&) {
 
 constexpr const char* kLinux = "psring runs on Linux, with /proc and /sys mounted";
 
+/// Open files come first: without descriptors the other checks fail, too, and say something else.
 constexpr Check kChecks[] = {
+    {"open files", open_files, kLinux, AtLaunch::always},
     {"interfaces", check_interfaces, "ip link set lo up; ip addr"},
     {"loopback port", check_loopback_port, "ip link set lo up; allow 127.0.0.1 in the packet filter",
      AtLaunch::if_loopback},
@@ -351,7 +353,6 @@ constexpr Check kChecks[] = {
     {"huge pages", huge_pages, "see shared memory"},
     {"memory size", memory_size, kLinux, AtLaunch::always},
     {"size limits", size_limits, kLinux, AtLaunch::always},
-    {"open files", open_files, kLinux, AtLaunch::always},
     {"threads", tasks, kLinux, AtLaunch::always},
     {"processors", processors, kLinux},
     {"vector units", vector_units, kLinux},

@@ -134,9 +134,9 @@ void resolve_checkpoints(JobOptions& job) {
     if (!job.init.empty()) fail(ErrorKind::usage, "--resume and --init: give one of them");
     try {
       const bool is_run = fs::exists(fs::path(job.resume) / kManifestFile, no_run);
-      job.resume =
-          (is_run ? newest_whole_checkpoint(job_of_run(fs::absolute(job.resume)), Damaged::leave) : optim::find_checkpoint(job.resume))
-              .string();
+      job.resume = (is_run ? newest_whole_checkpoint(job_of_run(fs::absolute(job.resume)), Damaged::leave)
+                           : optim::find_checkpoint(job.resume))
+                       .string();
       first_step = optim::Checkpoint(job.resume).step();
     } catch (const Error& error) {
       throw error.with_context("--resume");

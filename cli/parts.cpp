@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char* kParts = "parts";
 constexpr const char* kLaunch = "launch";
+constexpr const char* kOtherLoad = "other_programs";
 constexpr const char* kMetrics = "metrics.jsonl";
 
 Json manifest_of(const fs::path& folder) {
@@ -31,6 +32,12 @@ Json manifest_of(const fs::path& folder) {
   Json json = Json::parse(text.str(), nullptr, false);
   if (json.is_discarded() || !json.contains("job")) fail(ErrorKind::data, "{}: not a run's", file.string());
   return json;
+}
+
+void record_in_manifest(const fs::path& folder, const char* name, Json value) {
+  Json json = manifest_of(folder);
+  json[name] = std::move(value);
+  write_whole(folder / kManifestFile, json.dump(2) + "\n");
 }
 
 void move_if_there(const fs::path& from, const fs::path& to) {
@@ -73,10 +80,14 @@ JobOptions job_of_run(const fs::path& folder) {
 }
 
 void record_launch(const fs::path& folder, const LaunchRecord& record) {
-  Json json = manifest_of(folder);
-  json[kLaunch] = {{"nodes", record.nodes}, {"listen", record.listen}, {"key", record.key_file}};
-  write_whole(folder / kManifestFile, json.dump(2) + "\n");
+  record_in_manifest(folder, kLaunch, {{"nodes", record.nodes}, {"listen", record.listen}, {"key", record.key_file}});
 }
+
+void record_other_load(const fs::path& folder, double processors) {
+  record_in_manifest(folder, kOtherLoad, processors);
+}
+
+double other_load_of_run(const fs::path& folder) { return manifest_of(folder).value(kOtherLoad, 0.0); }
 
 LaunchRecord launch_of_run(const fs::path& folder) {
   const Json json = manifest_of(folder);
@@ -105,6 +116,8 @@ std::size_t begin_next_part(const fs::path& folder) {
 
 fs::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged) {
   const std::string folder = job.checkpoint_folder();
+  if (folder.empty() && job.resume.empty())
+    fail(ErrorKind::data, "{}: has no checkpoint to go on with, as --checkpoint-every was not given", job.out);
   auto entries = optim::CheckpointFolder(folder, job.run_id).complete();
   for (; !entries.empty(); entries.pop_back()) {
     const fs::path& path = entries.back().path;

@@ -21,6 +21,10 @@ struct LaunchRecord {
 void record_launch(const std::filesystem::path& folder, const LaunchRecord& record);
 LaunchRecord launch_of_run(const std::filesystem::path& folder);
 
+/// The processors that other programs took during a run, also kept in run.json; 0 if it does not say.
+void record_other_load(const std::filesystem::path& folder, double processors);
+double other_load_of_run(const std::filesystem::path& folder);
+
 /// Makes room for a run's next part: what the part before wrote of itself (run.json, reports, summary) lies in
 /// parts/<number> then; metrics, logs and checkpoints go on. Returns the next part's number.
 std::size_t begin_next_part(const std::filesystem::path& folder);

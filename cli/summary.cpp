@@ -51,9 +51,7 @@ std::uint64_t refused(const fs::path& folder, const Json& roles) {
   return sum;
 }
 
-void write_json(const fs::path& file, const Json& json) {
-  write_whole(file.string(), json.dump(2) + "\n");
-}
+void write_json(const fs::path& file, const Json& json) { write_whole(file.string(), json.dump(2) + "\n"); }
 
 constexpr std::string_view kExchange[] = {"push",       "pull",           "push_pull",  "values",
                                           "all_reduce", "reduce_scatter", "all_gather", "message"};
@@ -395,10 +393,13 @@ void write_manifest(const fs::path& folder, const JobOptions& job, const Invocat
                    {"mixed_processors", are_mixed(processors)},
                    {"link", job.link.empty() ? Json() : Json(job.link)},
                    {"job", Json::parse(psring::to_json(job))}};
-  // How it was launched stands in the manifest that is replaced.
+  // How it was launched, beside what load, and the run's identity stand in the manifest that is replaced.
   std::ifstream in(folder / kManifestFile);
-  if (const Json before = Json::parse(in, nullptr, false); before.is_object() && before.contains("launch"))
-    manifest["launch"] = before["launch"];
+  if (const Json before = Json::parse(in, nullptr, false); before.is_object()) {
+    for (const char* name : {"launch", "other_programs"})
+      if (before.contains(name)) manifest[name] = before[name];
+    if (job.run_id.empty() && before.contains("job")) manifest["job"]["run_id"] = before["job"].value("run_id", "");
+  }
   write_json(folder / kManifestFile, manifest);
 }
 

@@ -88,6 +88,8 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   fill_in(job, invocation.app, &setup);
   if (!flags.key.empty()) net::JobKey::load(flags.key);  // what is wrong with it is said before anything is made
   check_host(job, flags.nodes, flags.listen);
+  if (!flags.out.empty() && std::filesystem::exists(std::filesystem::path(flags.out) / "compare.json"))
+    fail(ErrorKind::usage, "--out {}: holds a comparison; choose another --out", flags.out);
   LaunchOptions options{.out = make_run_folder(flags.out, Spec::parse("--strategy", flags.strategy).name()),
                         .nodes = flags.nodes,
                         .listen = flags.listen,
@@ -103,6 +105,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
                  const Invocation& invocation, SignalWatch& signals) {
   print_plan(setup);
   const LaunchResult result = launch(job, options, invocation, signals);
+  signals.end();  // nobody may read what is said now
   if (result.status != 0) {
     invocation.output.settle();
     fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);

@@ -22,10 +22,14 @@ SignalWatch::SignalWatch() {
   check(static_cast<bool>(fd_), "no signalfd: {}", std::strerror(errno));
 }
 
-SignalWatch::~SignalWatch() {
+SignalWatch::~SignalWatch() { end(); }
+
+void SignalWatch::end() {
+  if (!fd_) return;
   while (take()) {  // what has come was meant for us: unblocked, it would end the process on its way out
   }
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  fd_ = Fd();
 }
 
 std::optional<int> SignalWatch::take() {

@@ -21,6 +21,8 @@ class SignalWatch {
   int fd() const { return fd_.get(); }
   /// The signal that came, once; never waits.
   std::optional<int> take();
+  /// Gives the signals their effect back now: once the job has ended, they end this process, whatever it waits for.
+  void end();
 
  private:
   sigset_t before_;

@@ -31,7 +31,7 @@ class LaunchChecks(ProgramTest):
             self.assertFalse((self.folder / "run").exists())
 
     def test_open_files(self):
-        for count in (12, 20, 30):
+        for count in (8, 12, 20, 30):
             self.refused_at_once(self.limited(f"-n {count}"), f"open files: {count} in a process", f"hard limit of {count}")
         self.refused_at_once(self.limited("-Sn 20"), "open files: 20 in a process", "-> ulimit -n ")
 

@@ -107,7 +107,7 @@ class Compare(ProgramTest):
     def manifest(self):
         run = json.loads((self.run_of_ps / "run.json").read_text())
         self.assertEqual(list(run), ["version", "commit", "command", "seed", "hosts", "processors", "mixed_processors",
-                                     "link", "job", "launch"])
+                                     "link", "job", "launch", "other_programs"])
         self.assertEqual(run["command"][1:3], ["compare", "--data"])
         self.assertEqual((run["job"]["strategy"], run["job"]["steps"], run["job"]["epochs"]), ("ps", STEPS, 1))
         used = [run["job"][option] for option in ("lr", "momentum", "weight_decay", "eps")]

@@ -15,6 +15,16 @@ class TwoRuns(ProgramTest):
         return [json.loads(path.read_text()) for path in sorted((self.folder / folder).glob("step-*/manifest.json"))
                 if "partial" not in str(path)]
 
+    def test_comparisons(self):
+        """The second of two on one folder is refused, and so is a run in a comparison's folder."""
+        words = ["compare", *TINY, "--strategies", "ps,ddp", "--workers", 2, "--compute", "sleep:5ms", "--steps", 100, "--out", "cmp"]
+        first = self.start("psring", *words)
+        until(lambda: list(self.folder.glob("cmp/ps/run.json")), "no run")
+        self.assert_refused(self.run_program("psring", *words), 2, "cmp: is under way")
+        self.assert_refused(self.train(*TINY, "--steps", 4, "--out", "cmp"), 2, "--out cmp: holds a comparison")
+        self.assert_done(self.finish(first))
+        self.assertEqual(list(self.folder.glob("cmp/*unfinished*")), [])
+
     def test_second_on_a_checkpoint_folder_is_refused(self):
         saving = ["--checkpoint-every", 1, "--checkpoint-dir", "ck", "--checkpoint-keep", 3]
         first = self.start("psring", "train", *ENDLESS, *WAYS[0], *saving, "--out", "first")
