@@ -148,9 +148,7 @@ void resolve_checkpoints(JobOptions& job) {
   }
   if (job.checkpoint_dir.empty()) return;
   job.checkpoint_dir = fs::absolute(job.checkpoint_dir).string();
-  std::error_code none;  // then it is not there
-  if (fs::exists(job.checkpoint_dir, none) &&
-      FolderLock(job.checkpoint_dir, SystemClock().now()).outcome() == FolderLock::Outcome::in_use)
+  if (FolderLock::is_kept(job.checkpoint_dir))
     fail(ErrorKind::usage, "--checkpoint-dir {}: another run saves there; choose another folder", job.checkpoint_dir);
   const auto there = optim::CheckpointFolder(job.checkpoint_dir).complete();
   if (!there.empty() && there.back().step > first_step)

@@ -7,7 +7,6 @@
 #include <psring/cli/options.h>
 #include <psring/cli/parts.h>
 #include <psring/cli/training.h>
-#include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/folder_lock.h>
 #include <psring/common/net/key.h>
@@ -35,8 +34,7 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   const std::unique_ptr<FolderLock> lock = lock_run(folder);
   if (job.checkpoint_every == 0)
     fail(ErrorKind::usage, "{}: has no checkpoint to go on with, as --checkpoint-every was not given", folder.string());
-  if (fs::exists(job.checkpoint_folder(), none) &&
-      FolderLock(job.checkpoint_folder(), Deadline(SystemClock().now())).outcome() == FolderLock::Outcome::in_use)
+  if (FolderLock::is_kept(job.checkpoint_folder()))
     fail(ErrorKind::usage, "{}: is under way: another process saves its checkpoints", folder.string());
   job.continue_from(newest_whole_checkpoint(job, Damaged::set_aside).string());
   job.fault = without_ends(job.fault);

@@ -1,4 +1,6 @@
 #include <cerrno>
+#include <chrono>
+#include <filesystem>
 #include <system_error>
 
 #include <fcntl.h>
@@ -27,6 +29,12 @@ FolderLock::FolderLock(const std::string& folder, const Deadline& deadline)
     if (clock.now() >= deadline.moment()) return;
   }
   outcome_ = Outcome::taken;
+}
+
+bool FolderLock::is_kept(const std::string& folder) {
+  std::error_code none;  // then it is not there
+  return std::filesystem::exists(folder, none) &&
+         FolderLock(folder, SystemClock().now() + std::chrono::seconds(1)).outcome() == Outcome::in_use;
 }
 
 }  // namespace psring

@@ -22,6 +22,10 @@ class FolderLock {
 
   Outcome outcome() const { return outcome_; }
 
+  /// Does another process have the folder's lock, and keep it? One that was killed a moment ago may not have let go of
+  /// it yet, and another's look takes a moment, too: so this waits up to a second. No, where there is no such folder.
+  static bool is_kept(const std::string& folder);
+
  private:
   const Fd folder_;
   Outcome outcome_ = Outcome::unsupported;
