@@ -18,7 +18,7 @@ namespace {
 std::vector<ControlMessage> samples() {
   using namespace control;
   const Member member{{Role::server, 1}, "host-a", "alpha", 4711, {{"tcp", "10.0.0.2:7001"}, {"shm", "/run/x"}}};
-  return {Hello{Role::server, 3, "host-a", "alpha", 4711, 1, {Role::server, 2}, true, "cpu"},
+  return {Hello{Role::server, 3, "host-a", "alpha", 4711, 1, {Role::server, 2}, true, "cpu", false},
           Hello{},
           Welcome{7, "{\"lr\": 0.1}", Nanoseconds{500}, Nanoseconds{3000}, 2, Nanoseconds{60}},
           Refused{ErrorKind::unauthorised, "no"},
@@ -71,6 +71,7 @@ TEST_CASE("every message survives the wire") {
   CHECK(hello.rank == 3U);
   CHECK(hello.hostname == "alpha");
   CHECK(hello.processor == "cpu");
+  CHECK_FALSE(hello.asks);
   CHECK_FALSE(std::get<control::Hello>(decode_control(encode_control(control::Hello{}))).rank);
   const auto members = std::get<control::Members>(decode_control(encode_control(samples()[5])));
   REQUIRE(members.members.size() == 2);

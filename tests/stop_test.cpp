@@ -158,10 +158,23 @@ TEST_CASE("before its first step, and where a member wants it, a job fails at on
     scene.say("s", control::Interrupt{kTerm, true});
     for (const char* name : {"a", "b", "s"}) CHECK(scene.got<control::Abort>(name).signal == kTerm);
   }
+  SECTION("where a worker never asks whether it may begin a step") {
+    scene.say("a", control::Hello{.role = Role::worker, .rank = 0, .pid = 1});
+    scene.say("b", control::Hello{.role = Role::worker, .rank = 1, .pid = 2, .asks = false});
+    scene.hello("s", Role::server);
+    for (const char* name : {"a", "b", "s"}) scene.say(name, control::Ready{});
+    scene.keep(scene.coordinator.interrupt(kTerm, at(1)));
+    for (const char* name : {"a", "b", "s"}) CHECK(scene.got<control::Abort>(name).signal == kTerm);
+    CHECK(scene.failure().what() == std::string("interrupted"));
+    CHECK(scene.events.empty());
+  }
   SECTION("at this process's second signal") {
     scene.start();
     scene.keep(scene.coordinator.interrupt(kInt, at(1)));
     CHECK_FALSE(scene.coordinator.result().failure);
+    REQUIRE(scene.events.size() == 1);
+    CHECK(std::get<control::Notice>(scene.events[0].what).text ==
+          "SIGINT: the job ends after the step under way; once more ends it at once");
     scene.keep(scene.coordinator.interrupt(kTerm, at(1.005)));  // the same request: systemd sends two signals
     CHECK_FALSE(scene.coordinator.result().failure);
     scene.keep(scene.coordinator.interrupt(kTerm, at(2)));

@@ -220,7 +220,8 @@ class ControlLink::Impl {
             .host_id = options_.host_id,
             .hostname = host_name(),
             .pid = static_cast<std::uint32_t>(::getpid()),
-            .processor = options_.processor};
+            .processor = options_.processor,
+            .asks = options_.asks};
   }
   bool broken() const { return error_ || told_epoch_ > epoch_; }
   void throw_if_broken() const {

@@ -35,6 +35,7 @@ class ControlLink {
     bool patient = false;
     std::function<void()> while_joining = {};  ///< called now and then; what it throws ends joining
     int stop_fd = -1;                          ///< once readable, joining is given up as timed out; -1: none
+    bool asks = true;                          ///< of a worker: it calls may_begin
   };
 
   /// Joins the job. Throws unauthorised where the coordinator does not hold the same key, timeout where none

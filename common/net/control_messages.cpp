@@ -15,7 +15,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::uint8_t kVersion = 4;
+constexpr std::uint8_t kVersion = 5;
 
 /// Reads the caller's bytes in place.
 class InputBuffer final : public std::streambuf {
@@ -161,7 +161,7 @@ template <class T, class Message>
 concept Is = std::same_as<std::remove_const_t<T>, Message>;
 
 void fields(auto& io, Is<control::Hello> auto& m) {
-  io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.epoch, m.duty, m.running, m.processor);
+  io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.epoch, m.duty, m.running, m.processor, m.asks);
 }
 void fields(auto& io, Is<control::Welcome> auto& m) {
   io(m.rank, m.job, m.heartbeat_interval, m.heartbeat_timeout, m.epoch, m.patience);

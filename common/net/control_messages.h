@@ -46,6 +46,8 @@ struct Hello {  ///< M: wants to join
   bool running = false;  ///< it has been told of the members of that epoch
   /// The processor and the kernels chosen for it: results have equal bits only where these are equal.
   std::string processor = {};
+  /// A worker asks before each step whether it may begin; one that does not cannot be ended between two.
+  bool asks = true;
 };
 struct Welcome {  ///< C: has joined
   std::uint32_t rank = 0;

@@ -131,6 +131,7 @@ void Coordinator::hello(const Connection& from, const control::Hello& message) {
   State& state = members_[place];
   state.member = {place, message.host_id, message.hostname, message.pid, {}};
   state.processor = message.processor;
+  state.asks = message.asks;
   state.connection = from;
   state.heard = now_;
   connections_[from] = place;

@@ -98,7 +98,8 @@ std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
 /// change from epoch to epoch, while agents know roles by the rank that they were started with, their place.
 ///
 /// A job that is interrupted ends between two steps, the same for all workers (see stop.h): they are done then, and the
-/// rest is as at its end. Before the first step, or where a member wants it, it fails at once.
+/// rest is as at its end. Before the first step, where a worker does not ask before its steps, or where a member wants
+/// it, it fails at once.
 ///
 /// A worker that cannot be started again, or whose host was lost, is given up where the job may go on with fewer: those
 /// who are left have ranks from 0, in the order of their places.
@@ -161,6 +162,7 @@ class Coordinator {
     std::int32_t stopped_by = 0;  ///< a signal; 0: it came to the end
     bool reported = false;
     bool failed = false;  ///< it has said why it ends
+    bool asks = true;     ///< before each step
     bool said_bye = false;
     bool exited = false;  ///< as its agent says
   };
@@ -194,6 +196,7 @@ class Coordinator {
 
   // These, and what members say of it, are in coordinator_stop.cpp.
   void interrupt(std::int32_t signal, bool at_once);
+  bool can_stop() const;
   void ask_where_to_stop();
   void tell_where_to_stop();
   control::Interruption interruption() const;

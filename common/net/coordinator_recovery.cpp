@@ -342,6 +342,7 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
   if (known) return tell_again(state, message);
   state.member = {message.duty, message.host_id, message.hostname, message.pid, {}};
   state.processor = message.processor;
+  state.asks = message.asks;
   state.epoch = *message.epoch;
   state.ready = state.running = message.running;
   epoch_ = std::max(epoch_, state.epoch);

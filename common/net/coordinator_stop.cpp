@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/coordinator.h>
@@ -8,10 +11,22 @@ namespace psring::net {
 
 Coordinator::Actions Coordinator::interrupt(int signal, Moment now) {
   begin_call(now);
-  if (const auto request = own_signals_.take(now); request != StopRequests::Request::same)
-    interrupt(signal, request == StopRequests::Request::again);
+  const auto request = own_signals_.take(now);
+  if (request != StopRequests::Request::same) interrupt(signal, request == StopRequests::Request::again);
+  if (request == StopRequests::Request::first && interrupt_signal_ != 0 && !result_.failure)
+    actions_.events.push_back({{Role::coordinator, 0}, {}, control::Notice{notice_of(signal)}});
   advance();
   return finish_call();
+}
+
+std::string notice_of(int signal) {
+  return fmt::format("SIG{}: the job ends after the step under way; once more ends it at once", ::sigabbrev_np(signal));
+}
+
+/// A user's own program may not know of this way to end.
+bool Coordinator::can_stop() const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const auto& m) { return m.first.role != Role::worker || m.second.asks; });
 }
 
 /// Before the first step there is nothing to finish.
@@ -21,6 +36,10 @@ void Coordinator::interrupt(std::int32_t signal, bool at_once) {
   if (at_once || (phase_ == Phase::joining && epoch_ == 0 && !returning_)) {
     result_.interrupted.signal = signal;
     return fail_job(ErrorKind::peer_lost, at_once ? "interrupted" : "interrupted before the first step");
+  }
+  if (!can_stop()) {
+    result_.interrupted.signal = signal;
+    return fail_job(ErrorKind::peer_lost, "interrupted");
   }
   if (first) ask_where_to_stop();
 }

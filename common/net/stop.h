@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/net/frame.h>
@@ -86,5 +87,8 @@ class StopRequests {
  private:
   std::optional<Moment> first_;
 };
+
+/// A line for people, at the first request.
+std::string notice_of(int signal);
 
 }  // namespace psring::net

@@ -47,8 +47,7 @@ class Agent {
           if (request == Request::same) continue;
           signal_ = *signal;
           link_.interrupt(*signal);
-          options_.on_notice(fmt::format("SIG{}: the job ends after the step under way; once more ends it at once",
-                                         ::sigabbrev_np(*signal)));
+          options_.on_notice(net::notice_of(*signal));
         }
         while (const auto order = link_.next_order(Moment::min())) carry_out(*order);
         link_.check();

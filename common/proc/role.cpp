@@ -22,7 +22,7 @@
 #include <psring/common/proc/signal_relay.h>
 
 namespace psring {
-Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd)
+Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd, bool asks)
     : role_(role),
       guest_(options.host != nullptr),
       processor_(role == net::Role::worker ? describe_processor() : ""),
@@ -39,7 +39,8 @@ Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd)
                                                                    .processor = processor_,
                                                                    .join_timeout = from_seconds(options.join_timeout),
                                                                    .patient = options.patient,
-                                                                   .stop_fd = stop_fd},
+                                                                   .stop_fd = stop_fd,
+                                                                   .asks = asks},
                                          key_, clock_);
   try {
     prepare(host, bind, options.host);
@@ -208,7 +209,7 @@ net::control::Interruption run_role(const RoleOptions& options, net::Role role, 
   SignalWatch signals;
   std::optional<Membership> membership;
   try {
-    membership.emplace(options, role, signals.fd());
+    membership.emplace(options, role, signals.fd(), true);
   } catch (const Error&) {
     if (const auto signal = signals.take()) die_of(*signal);
     throw;

@@ -25,8 +25,9 @@ namespace psring {
 /// and its ledgers. A user's program that pushes and pulls makes one, too.
 class Membership {
  public:
-  /// Once `stop_fd` is readable, joining is given up as timed out; -1: it is not.
-  Membership(const RoleOptions& options, net::Role role, int stop_fd = -1);
+  /// Once `stop_fd` is readable, joining is given up as timed out; -1: it is not. `asks`: of a worker, whether it calls
+  /// ControlLink::may_begin, so that it can be ended between two steps.
+  Membership(const RoleOptions& options, net::Role role, int stop_fd = -1, bool asks = false);
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;

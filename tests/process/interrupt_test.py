@@ -149,14 +149,20 @@ class Interrupt(ProgramTest):
             self.assert_refused(self.finish(agent, BOUND), 143, "interrupted at step ")
 
     def test_by_hand(self):
+        """A coordinator that got the signal says so."""
         key = self.key()
-        coordinator = self.start("psring", "coordinator", *ENDLESS, *SAVING, "--workers", 2, "--key", key, "--out", "run")
-        common = ["--rdzv-endpoint", coordinator.stdout.readline().split()[2].rstrip(":"), "--key", key]
-        roles = [self.start(program, *common) for program in ("psring-server", "psring-worker", "psring-worker")]
-        self.until_trains(coordinator, "run")
-        roles[1].send_signal(signal.SIGINT)
-        for process in (coordinator, *roles):
-            self.assert_refused(self.finish(process, BOUND), 130, "interrupted at step ")
+        for index, name in ((0, "coordinator"), (2, "worker")):
+            with self.subTest(name):
+                coordinator = self.start("psring", "coordinator", *ENDLESS, *SAVING, "--workers", 2, "--key", key, "--out",
+                                         name)
+                common = ["--rdzv-endpoint", coordinator.stdout.readline().split()[2].rstrip(":"), "--key", key]
+                roles = [self.start(program, *common) for program in ("psring-server", "psring-worker", "psring-worker")]
+                self.until_trains(coordinator, name)
+                (coordinator, *roles)[index].send_signal(signal.SIGINT)
+                results = [self.finish(process, BOUND) for process in (coordinator, *roles)]
+                for result in results:
+                    self.assert_refused(result, 130, "interrupted at step ")
+                self.assertEqual("SIGINT: the job ends after the step under way" in results[0].out, index == 0)
 
     def test_after_a_loss(self):
         """A job that goes on after a loss ends as any."""

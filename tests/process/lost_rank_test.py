@@ -47,6 +47,22 @@ class LostRank(ProgramTest):
                             self.assertRegex(result.err, r"\[ring\] rank \d: in \w+ #\d+.*, waiting for rank \d: ")
                 self.assert_nothing_left()
 
+    def test_interrupted(self):
+        """A program of a user's does not say when it is between two steps: the first signal ends its job at once."""
+        def ticks(process):
+            with open(f"/proc/{process.pid}/stat", encoding="ascii") as file:
+                return int(file.read().rsplit(")", 1)[1].split()[11])
+
+        self.key()
+        coordinator, ranks = self.job("shm", "time", 1 << 20, 100000000)
+        until(lambda: all(ticks(rank) > 30 for rank in ranks), "no rank computes")
+        coordinator.send_signal(signal.SIGTERM)
+        result = self.finish(coordinator, BOUND)
+        self.assertEqual(result.err, "psring: interrupted\n")
+        self.assertEqual(result.status, 128 + signal.SIGTERM)
+        for rank in ranks:
+            self.assert_refused(self.finish(rank, BOUND), LOST, "interrupted")
+
     def test_different_calls(self):
         self.key()
         for way in ("shm", "tcp"):
