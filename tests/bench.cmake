@@ -1,7 +1,7 @@
 psring_test(bench_test LABELS process LINKS psring::common)
 target_compile_definitions(bench_test PRIVATE PSRING_BENCH="$<TARGET_FILE:psring-bench>")
 add_dependencies(bench_test psring-bench)
-psring_test(collectives_bench_test LABELS process LINKS psring::bench nlohmann_json::nlohmann_json)
+psring_test(collectives_bench_test WIDEST_ONLY LABELS process LINKS psring::bench nlohmann_json::nlohmann_json)
 target_compile_definitions(collectives_bench_test PRIVATE PSRING_BENCH="$<TARGET_FILE:psring-bench>")
 add_dependencies(collectives_bench_test psring-bench)
 foreach(peer openmpi mpich gloo)

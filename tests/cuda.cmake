@@ -18,10 +18,10 @@ psring_test(nccl_group_test LABELS unit LINKS psring::optim psring::ring SOURCES
 psring_test(device_codec_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 psring_test(device_training_test LABELS unit LINKS psring::worker SOURCES $<TARGET_OBJECTS:psring_cuda_on_host>)
 
-psring_test(device_exchange_test LABELS exchange SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> support/in_process_job.cpp
+psring_test(device_exchange_test WIDEST_ONLY LABELS exchange SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> support/in_process_job.cpp
             support/job_shard.cpp LINKS psring::server psring::worker)
 
-psring_test(gpu_step_test LABELS unit SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> LINKS psring::bench)
+psring_test(gpu_step_test WIDEST_ONLY LABELS unit SOURCES $<TARGET_OBJECTS:psring_cuda_on_host> LINKS psring::bench)
 
 # The same on a GPU, with the module.
 function(psring_gpu_test name)

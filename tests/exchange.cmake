@@ -36,7 +36,7 @@ psring_test(exposure_test LABELS unit LINKS psring::worker)
 # Whole jobs over a simulated network: the test runs 2,000 seeds, scripts/simulate as many as it is told.
 set(PSRING_SIMULATION simulate/bugs.cpp simulate/control.cpp simulate/scenario.cpp simulate/simulation.cpp
     support/job_shard.cpp)
-psring_test(simulate_test LABELS exchange SOURCES ${PSRING_SIMULATION} LINKS psring::server psring::worker)
+psring_test(simulate_test WIDEST_ONLY LABELS exchange SOURCES ${PSRING_SIMULATION} LINKS psring::server psring::worker)
 add_executable(simulate simulate/main.cpp ${PSRING_SIMULATION})
 target_link_libraries(simulate PRIVATE psring_flags psring::server psring::worker)
 set_target_properties(simulate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
