@@ -48,7 +48,7 @@ class Readme(ProgramTest):
         super().setUp()
         self.environment["PATH"] = f"{BIN}{os.pathsep}{self.environment['PATH']}"
         self.ports = {}
-        (self.folder / "train.bin").write_bytes(bytes(2 * (32 * 1024 + 1)))  # 32 samples of GPT-2
+        (self.folder / "train.bin").write_bytes(bytes(2 * 64 * 1024))  # more than a batch of samples at 1024 tokens
 
     def port_of(self, port):
         """One for each block: what has just been used may not be free yet."""
