@@ -179,7 +179,7 @@ class Comparison {
     row.memory_bytes_per_s = bandwidths_.try_emplace(threads, threads).first->second.bytes_per_second(booked);
   }
 
-  /// Of the rows that have a run.
+  /// Writes the files of the rows that have a run.
   void write_files(bool ended) const {
     std::vector<Row> rows;
     std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(rows),

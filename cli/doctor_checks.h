@@ -38,7 +38,7 @@ struct Check {
 /// All of them, in the order in which they are shown; together some 1.5 s.
 std::span<const Check> doctor_checks();
 
-/// What a check finds; where it throws, that is what fails.
+/// Returns what a check finds; a check that throws has failed.
 Judgement judge(const Check& check, const Examination& examination);
 
 }  // namespace psring::cli

@@ -27,7 +27,7 @@ void check_nccl(const JobOptions& job) {
          job.strategy);
 }
 
-/// What asks for it.
+/// Returns the flag that asks for loss scaling.
 std::string flag_of_scaling(const JobOptions& job) {
   if (job.loss_scale != "auto") return "--loss-scale " + job.loss_scale;
   return job.precision == "f16" ? "--precision f16" : "--comm-dtype " + job.comm_dtype;

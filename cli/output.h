@@ -11,7 +11,7 @@
 
 namespace psring::cli {
 
-/// What this process prints to its standard output, written by a thread of its own: whoever prints never waits for a
+/// Writes what this process prints to standard output in a thread of its own: whoever prints never waits for a
 /// terminal or pipe that nobody reads, and so keeps nobody waiting. Text that is not read lies in memory; progress
 /// lines are left out meanwhile (see `stalled`), and beyond kMost everything is. A file is written to as before.
 ///

@@ -49,7 +49,7 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   if (!flags.listen.empty()) record.listen = flags.listen;
   if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
   const worker::TrainSetup setup = set_up(job, invocation.app);
-  // What is wrong with these is said before the folder changes.
+  // A wrong key, or a host that cannot run the job, is told of before the folder changes.
   if (!record.key_file.empty()) net::JobKey::load(record.key_file);
   check_host(job, record.nodes, record.listen);
   const std::size_t part = begin_next_part(folder);

@@ -5,7 +5,7 @@
 
 namespace psring::cli {
 
-/// What train and resume have in common: says what is to be trained, runs the job, and sums it up. Returns the exit
+/// Serves train and resume: says what is to be trained, runs the job, and sums it up. Returns the exit
 /// status.
 int run_training(const worker::TrainSetup& setup, const JobOptions& job, const LaunchOptions& options,
                  const Invocation& invocation, SignalWatch& signals);
