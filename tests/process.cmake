@@ -32,6 +32,7 @@ psring_process_test(launch_checks_test LABELS process)
 psring_process_test(recovery_test LABELS process)
 psring_process_test(elastic_test LABELS process)
 psring_process_test(frame_faults_test LABELS process)
+psring_process_test(fingerprints_test LABELS process)
 # A bounded share of what scripts/combinations goes on with.
 function(psring_combinations_test name)
   if(Python3_Interpreter_FOUND)
