@@ -4,7 +4,7 @@
 #include <psring/bench/rank_link.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
-#include <psring/common/net/tcp_handshake.h>
+#include <psring/common/net/tcp/handshake.h>
 #include <psring/ring/element.h>
 
 namespace psring::bench {

@@ -15,7 +15,7 @@
 #include <psring/common/base/rng.h>
 #include <psring/common/base/trace.h>
 #include <psring/common/device/buffer.h>
-#include <psring/optim/compression.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/device_applier.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/training.h>

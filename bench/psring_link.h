@@ -6,7 +6,7 @@
 #include <psring/bench/exchange.h>
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/device/arena.h>
-#include <psring/common/net/data_links.h>
+#include <psring/common/proc/data_links.h>
 
 namespace psring::bench {
 

@@ -9,8 +9,8 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/device/buffer.h>
-#include <psring/common/net/control_messages.h>
 #include <psring/common/net/host.h>
+#include <psring/common/proc/control_messages.h>
 #include <psring/ring/collectives.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm_group.h>

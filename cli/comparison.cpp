@@ -7,8 +7,8 @@
 
 #include <psring/cli/comparison.h>
 #include <psring/common/base/error.h>
-#include <psring/common/net/data_links.h>
 #include <psring/common/net/link_shaping.h>
+#include <psring/common/proc/data_links.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/pace.h>
 

@@ -17,12 +17,12 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/net/address.h>
-#include <psring/common/net/coordinator_service.h>
 #include <psring/common/proc/coordinator_process.h>
+#include <psring/common/proc/coordinator_service.h>
 #include <psring/common/proc/environment.h>
 #include <psring/common/proc/fault.h>
-#include <psring/optim/checkpoint.h>
-#include <psring/optim/checkpoint_folder.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
 #include <psring/worker/training.h>
 
 namespace psring::cli {

@@ -30,7 +30,7 @@
 #include <psring/common/device/device.h>
 #include <psring/common/device/kernels.h>
 #include <psring/common/device/mapping.h>
-#include <psring/common/net/stream_cipher.h>
+#include <psring/common/net/tcp/stream_cipher.h>
 
 namespace psring::cli {
 namespace {

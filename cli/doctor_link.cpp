@@ -10,7 +10,7 @@
 #include <psring/cli/doctor_link.h>
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/error.h>
-#include <psring/common/net/tcp_channel.h>
+#include <psring/common/net/tcp/channel.h>
 #include <psring/common/net/transport.h>
 
 namespace psring::cli {

@@ -16,7 +16,7 @@
 
 #include <psring/cli/doctor_network.h>
 #include <psring/common/base/error.h>
-#include <psring/common/net/tcp_socket.h>
+#include <psring/common/net/tcp/socket.h>
 
 namespace psring::cli {
 namespace {

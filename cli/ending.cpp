@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <psring/cli/ending.h>
-#include <psring/optim/checkpoint_folder.h>
+#include <psring/optim/checkpoint/folder.h>
 
 namespace psring::cli {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include <psring/common/net/control_messages.h>
+#include <psring/common/proc/control_messages.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::cli {

@@ -9,7 +9,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/base/folder_lock.h>
-#include <psring/common/net/control_messages.h>
+#include <psring/common/proc/control_messages.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::cli {

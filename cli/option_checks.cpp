@@ -1,8 +1,8 @@
 #include <psring/cli/option_checks.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
-#include <psring/common/net/data_links.h>
-#include <psring/optim/compression.h>
+#include <psring/common/proc/data_links.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/job_optimizer.h>
 
 namespace psring::cli {

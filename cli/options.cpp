@@ -15,12 +15,12 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/folder_lock.h>
 #include <psring/common/device/device.h>
-#include <psring/common/net/data_links.h>
-#include <psring/common/net/tcp_handshake.h>
+#include <psring/common/net/tcp/handshake.h>
+#include <psring/common/proc/data_links.h>
 #include <psring/common/proc/fault.h>
-#include <psring/optim/checkpoint.h>
-#include <psring/optim/checkpoint_folder.h>
-#include <psring/optim/compression.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/ring/plan.h>
 #include <psring/ring/tuning.h>

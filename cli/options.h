@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include <psring/cli/app.h>
-#include <psring/common/net/control_messages.h>
+#include <psring/common/proc/control_messages.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/training.h>
 

@@ -9,8 +9,8 @@
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
-#include <psring/optim/checkpoint.h>
-#include <psring/optim/checkpoint_folder.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
 
 namespace psring::cli {
 

@@ -11,8 +11,8 @@
 #include <psring/common/base/folder_lock.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/fault.h>
-#include <psring/optim/checkpoint.h>
-#include <psring/optim/checkpoint_folder.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
 
 namespace psring::cli {
 namespace {

@@ -38,8 +38,8 @@ set(PSRING_PUBLIC_HEADERS
   common/net/transport.h
   common/proc/job.h
   common/proc/role_options.h
-  optim/checkpoint_shard.h
-  optim/compression.h
+  optim/checkpoint/shard.h
+  optim/codec/compression.h
   optim/device_applier.h
   optim/exact_sum.h
   optim/formula.h

@@ -69,15 +69,17 @@ if(EXISTS /proc/cpuinfo)
 endif()
 set(PSRING_TEST_ISAS ${isas} CACHE STRING "Instruction sets that tests which compute are run with beside the widest")
 
-# WIDEST_ONLY: not so, as the test takes long and depends on no rounding that another test does not.
-# psring_test(range_test LABELS unit LINKS psring::common): tests/range_test.cpp with the shared main, one ctest test.
-function(psring_test name)
-  cmake_parse_arguments(ARG "SERIAL;WIDEST_ONLY" "" "LABELS;LINKS;SOURCES" ${ARGN})
-  add_executable(${name} ${name}.cpp ${ARG_SOURCES})
+# psring_test(base/range_test LABELS unit LINKS psring::common): one ctest test, range_test, from base/range_test.cpp with
+# the shared main. WIDEST_ONLY: the test is not repeated for each instruction set, because it takes long and depends on no
+# rounding that another test does not cover.
+function(psring_test source)
+  cmake_parse_arguments(ARG "SERIAL;WIDEST_ONLY" "" "LABELS;LINKS" ${ARGN})
+  get_filename_component(name ${source} NAME)
+  add_executable(${name} ${source}.cpp)
   target_link_libraries(${name} PRIVATE psring_flags psring_test_main ${ARG_LINKS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(kernels)
-  if(ARG_LINKS MATCHES "psring::(worker|bench)" AND NOT ARG_WIDEST_ONLY)
+  if(ARG_LINKS MATCHES "psring::(worker|bench)|psring_test_(cuts|jobs|layers)" AND NOT ARG_WIDEST_ONLY)
     set(kernels KERNELS)
   endif()
   psring_add_test(${name} ${kernels} COMMAND ${name} LABELS ${ARG_LABELS})

@@ -10,9 +10,9 @@
 #include <psring/common/base/deadline.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/device/arena.h>
-#include <psring/common/net/control_messages.h>
-#include <psring/common/net/data_links.h>
-#include <psring/common/net/tcp_channel.h>
+#include <psring/common/net/tcp/channel.h>
+#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/data_links.h>
 #include <psring/ring/link_group.h>
 #include <psring/ring/process_group.h>
 

@@ -4,7 +4,7 @@
 #include <poll.h>
 
 #include <psring/common/base/error.h>
-#include <psring/common/net/unix_handshake.h>
+#include <psring/common/net/shm/unix_handshake.h>
 #include <psring/ring/shm_rendezvous.h>
 
 namespace psring::ring {

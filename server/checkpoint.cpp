@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <psring/optim/checkpoint.h>
-#include <psring/optim/checkpoint_folder.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
 #include <psring/server/checkpoint.h>
 
 namespace psring::server {

@@ -18,8 +18,8 @@
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/layout_message.h>
 #include <psring/common/net/transport.h>
-#include <psring/optim/checkpoint_shard.h>
-#include <psring/optim/compression.h>
+#include <psring/optim/checkpoint/shard.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>
@@ -49,7 +49,7 @@ struct ShardOptions {
   StalenessRemedy remedy = {};                      ///< where each push is an update
   std::size_t memory_bytes = std::size_t{1} << 36;  ///< a layout whose part here needs more is refused
   std::uint64_t first_version = 0;                  ///< that the job begins with
-  /// What it begins with, of an array (optim/checkpoint_shard.h) of a unit's range; null: as the layout says.
+  /// What it begins with, of an array (optim/checkpoint/shard.h) of a unit's range; null: as the layout says.
   std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
   std::uint64_t save_every = 0;  ///< steps after which it is asked for its part of a checkpoint; 0: it is not
   Device* device = nullptr;      ///< that adds up and updates (DeviceUpdates); null: the host

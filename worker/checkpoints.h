@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <psring/common/base/folder_lock.h>
-#include <psring/optim/checkpoint.h>
-#include <psring/optim/checkpoint_folder.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
 #include <psring/worker/strategy/strategy.h>
 
 namespace psring::worker {

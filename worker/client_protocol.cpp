@@ -6,7 +6,7 @@
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
-#include <psring/optim/compression.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/worker/client_protocol.h>
 

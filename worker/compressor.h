@@ -11,7 +11,7 @@
 #include <psring/common/base/layout.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/buffer.h>
-#include <psring/optim/compression.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/device_applier.h>
 #include <psring/optim/loss_scaler.h>
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <psring/optim/checkpoint_shard.h>
+#include <psring/optim/checkpoint/shard.h>
 #include <psring/worker/kept_state.h>
 
 namespace psring::worker {

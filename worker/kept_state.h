@@ -17,7 +17,7 @@ namespace psring::worker {
 struct KeptState {
   std::uint64_t step = 0;  ///< that comes next
   std::map<std::string, double> scalars;
-  /// By unit and name of array (optim/checkpoint_shard.h), each of the unit's elements.
+  /// By unit and name of array (optim/checkpoint/shard.h), each of the unit's elements.
   std::vector<std::map<std::string, std::vector<float>>> units;
 
   /// A strategy's, where it has all of it.

@@ -10,7 +10,7 @@
 #include <psring/common/device/device.h>
 #include <psring/common/device/kernels.h>
 #include <psring/common/net/transport.h>
-#include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/compressor.h>
 #include <psring/worker/kept_state.h>

@@ -100,7 +100,7 @@ struct FrameHeader {
   std::uint64_t version = 0;
   std::uint64_t dest = 0;  ///< the asker's own mark for where the answer goes; an answer echoes it. 0: none
   std::uint64_t payload_bytes = 0;
-  // Of a reliable link (common/net/reliable_link.h); 0 on others.
+  // Of a reliable link (common/net/sim/reliable_link.h); 0 on others.
   std::uint32_t place = 0;  ///< the frame's number on the link
   std::uint32_t taken = 0;  ///< frames that have arrived the other way: all before this number,
   std::uint32_t later = 0;  ///< and taken + 1 + i where bit i is set

@@ -8,10 +8,10 @@
 #include <sys/eventfd.h>
 
 #include <psring/common/base/error.h>
-#include <psring/common/net/control_link.h>
-#include <psring/common/net/stop.h>
 #include <psring/common/proc/agent.h>
+#include <psring/common/proc/control_link.h>
 #include <psring/common/proc/local_cluster.h>
+#include <psring/common/proc/stop.h>
 
 namespace psring {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/net/faulty.h>
 #include <psring/common/net/frame.h>
 #include <psring/common/net/link_shaping.h>
+#include <psring/common/net/sim/faulty.h>
 
 namespace psring {
 

@@ -14,8 +14,8 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/trace.h>
-#include <psring/common/net/control_link.h>
-#include <psring/common/net/data_links.h>
+#include <psring/common/proc/control_link.h>
+#include <psring/common/proc/data_links.h>
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/role_options.h>
 

@@ -5,9 +5,9 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/fd.h>
-#include <psring/common/net/control_link.h>
-#include <psring/common/net/stop.h>
+#include <psring/common/proc/control_link.h>
 #include <psring/common/proc/signal_watch.h>
+#include <psring/common/proc/stop.h>
 
 namespace psring {
 

@@ -4,7 +4,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda/errors.h>
-#include <psring/optim/codes.h>
+#include <psring/optim/codec/codes.h>
 #include <psring/optim/cuda/codec.h>
 #include <psring/optim/cuda/compress.h>
 

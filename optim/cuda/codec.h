@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include <psring/optim/compression.h>
+#include <psring/optim/codec/compression.h>
 
 namespace psring::optim::cuda {
 

@@ -3,7 +3,7 @@
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
-#include <psring/optim/codes.h>
+#include <psring/optim/codec/codes.h>
 #include <psring/optim/cuda/compress.h>
 
 // Compiled without fused multiplication and addition: the bits are the host's.

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include <psring/common/net/frame.h>
-#include <psring/optim/checkpoint.h>
+#include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/tests/fuzz/files.h>
 
 using namespace psring;

@@ -1,7 +1,7 @@
 // Compressed gradients: of any bytes of the right size values come, or a refusal.
 #include <vector>
 
-#include <psring/optim/compression.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/tests/fuzz/input.h>
 
 using namespace psring;

@@ -2,7 +2,7 @@
 // answers those alone who are there.
 #include <string>
 
-#include <psring/common/net/coordinator.h>
+#include <psring/common/proc/coordinator.h>
 #include <psring/tests/fuzz/input.h>
 
 using namespace psring;

@@ -1,6 +1,6 @@
 // A socket that was accepted, and one that was opened, fed with bytes, with frames and with honest answers: only who
 // holds the key comes through.
-#include <psring/common/net/tcp_handshake.h>
+#include <psring/common/net/tcp/handshake.h>
 #include <psring/tests/fuzz/frames.h>
 #include <psring/tests/fuzz/sockets.h>
 

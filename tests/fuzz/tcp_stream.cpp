@@ -4,7 +4,7 @@
 
 #include <sys/epoll.h>
 
-#include <psring/common/net/tcp_stream.h>
+#include <psring/common/net/tcp/stream.h>
 #include <psring/tests/fuzz/frames.h>
 #include <psring/tests/fuzz/sockets.h>
 

@@ -1,5 +1,5 @@
 // Packets of a local socket, before the key is proved: both sides to their end, and the state machines behind them.
-#include <psring/common/net/unix_handshake.h>
+#include <psring/common/net/shm/unix_handshake.h>
 #include <psring/tests/fuzz/frames.h>
 #include <psring/tests/fuzz/sockets.h>
 

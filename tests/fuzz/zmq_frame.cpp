@@ -3,7 +3,7 @@
 
 #include <zmq.h>
 
-#include <psring/common/net/zmq_frame.h>
+#include <psring/common/net/zmq/frame.h>
 #include <psring/tests/fuzz/frames.h>
 
 using namespace psring;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/net/coordinator.h>
-#include <psring/common/net/simulated.h>
+#include <psring/common/net/sim/simulated.h>
+#include <psring/common/proc/coordinator.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::test {

@@ -12,7 +12,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
-#include <psring/common/net/reliable.h>
+#include <psring/common/net/sim/reliable.h>
 #include <psring/common/proc/role.h>
 #include <psring/ring/link_group.h>
 #include <psring/server/server.h>

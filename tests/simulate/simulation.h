@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/net/simulated.h>
+#include <psring/common/net/sim/simulated.h>
 #include <psring/common/proc/job.h>
 #include <psring/tests/simulate/bugs.h>
 #include <psring/tests/simulate/control.h>

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <psring/optim/checkpoint.h>
-#include <psring/optim/checkpoint_folder.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
 
 namespace psring::test {
 

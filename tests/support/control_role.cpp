@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
-#include <psring/common/net/control_link.h>
-#include <psring/common/net/coordinator_service.h>
+#include <psring/common/proc/control_link.h>
 #include <psring/common/proc/coordinator_process.h>
+#include <psring/common/proc/coordinator_service.h>
 
 using namespace psring;
 using namespace psring::net;

@@ -11,8 +11,8 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
-#include <psring/common/net/data_links.h>
-#include <psring/common/net/in_process.h>
+#include <psring/common/net/sim/in_process.h>
+#include <psring/common/proc/data_links.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>

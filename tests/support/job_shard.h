@@ -4,7 +4,7 @@
 #include <memory>
 
 #include <psring/common/base/registry.h>
-#include <psring/optim/compression.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/aggregator.h>
 #include <psring/server/shard.h>

@@ -1,5 +1,3 @@
-#include "ring_worlds.h"
-
 #include <array>
 #include <exception>
 #include <map>
@@ -7,12 +5,13 @@
 #include <thread>
 
 #include <psring/common/base/error.h>
-#include <psring/common/net/in_process.h>
-#include <psring/common/net/simulated.h>
+#include <psring/common/net/sim/in_process.h>
+#include <psring/common/net/sim/simulated.h>
 #include <psring/ring/hierarchical_group.h>
 #include <psring/ring/link_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm_group.h>
+#include <psring/tests/support/ring_worlds.h>
 
 namespace psring::test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/net/channel.h>
-#include <psring/common/net/shm_channel.h>
+#include <psring/common/net/shm/channel.h>
 
 namespace psring::net::test {
 

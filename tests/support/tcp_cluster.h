@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include <psring/common/net/tcp_channel.h>
+#include <psring/common/net/tcp/channel.h>
 #include <psring/tests/support/shm_cluster.h>
 
 namespace psring::net::test {

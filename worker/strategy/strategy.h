@@ -18,7 +18,7 @@
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
-#include <psring/optim/checkpoint_shard.h>
+#include <psring/optim/checkpoint/shard.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/schedule.h>

@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/shm/channel.h>
+#include <psring/common/net/shm/link.h>
+#include <psring/common/net/shm/unix_handshake.h>
+
+namespace psring::net {
+namespace {
+
+constexpr std::size_t kMaxPending = 64;  ///< clients that have not proved the key yet: one more pushes out the oldest
+constexpr std::size_t kCallsPerLook = 128;  ///< try_receive looks at sockets this seldom while frames flow
+
+class ShmChannel final : public Channel {
+ public:
+  explicit ShmChannel(Fd listener, const ShmOptions& options)
+      : options_(options), listener_(std::move(listener)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_) fail(ErrorKind::data, "cannot make an epoll: {}", std::strerror(errno));
+    if (listener_) watch(listener_, EPOLLIN);
+  }
+
+  /// Takes up a link whose key is proved.
+  void open(Fd socket, std::unique_ptr<ShmLink> link) {
+    watch(socket, EPOLLIN | EPOLLRDHUP);
+    // Edge-triggered: a bell need not be read to ring again.
+    watch(link->bell(), EPOLLIN | EPOLLET);
+    links_.push_back({std::move(socket), std::move(link), false});
+  }
+
+  bool reaches(Peer peer) const override { return find(peer) != nullptr; }
+  void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
+  std::optional<Message> try_receive() override;
+  bool arm() override;
+  void woken() override { woken_ = true; }
+  void become(Identity self) override { options_.self = self; }
+  int wait_fd() const override { return epoll_.get(); }
+  std::size_t in_flight_bytes(Peer peer) const override {
+    const Link* link = find(peer);
+    return link == nullptr ? 0 : link->shm->in_flight_bytes();
+  }
+  std::size_t framing_bytes(std::size_t) const override { return kHeaderBytes; }
+  std::string describe(Peer) const override { return "shared memory"; }
+
+ private:
+  struct Link {
+    Fd socket;
+    std::unique_ptr<ShmLink> shm;
+    bool closed;  ///< by the peer; what it sent before may still be there
+  };
+  struct Pending {
+    Fd socket;
+    std::unique_ptr<ServerHandshake> handshake;
+    Moment deadline;
+    bool admitted = false;  ///< the link is open
+  };
+
+  void watch(const Fd& fd, std::uint32_t events);
+  void look();
+  void accept_clients();
+  bool advance(Pending& pending);
+  void admit(Pending& pending, std::vector<Fd> files);
+  [[noreturn]] void drop(std::size_t index, const Error& error);
+
+  const Link* find(Peer peer) const {
+    const auto at = std::find_if(links_.begin(), links_.end(), [&](const Link& l) { return l.shm->peer() == peer; });
+    return at == links_.end() ? nullptr : &*at;
+  }
+  Error lost(Peer peer) const {
+    return Error(ErrorKind::peer_lost, fmt::format("{}: its end of the shared memory is closed", to_string(peer)));
+  }
+
+  ShmOptions options_;
+  const Fd listener_;  ///< none at the connecting side
+  const Fd epoll_;
+  std::vector<Link> links_;
+  std::vector<Pending> pending_;
+  std::deque<Error> lost_;  ///< peers that were replaced before their loss was told
+  std::size_t next_ = 0;    ///< the link that is tried first
+  std::size_t calls_ = 0;
+  bool woken_ = false;
+};
+
+void ShmChannel::watch(const Fd& fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd.get();
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0)
+    fail(ErrorKind::data, "cannot watch a local socket: {}", std::strerror(errno));
+}
+
+void ShmChannel::send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) {
+  const Link* link = find(to);
+  if (link == nullptr) throw lost(to);
+  try {
+    link->shm->send(header, payload);
+  } catch (const Error& error) {
+    drop(static_cast<std::size_t>(link - links_.data()), error);
+  }
+}
+
+std::optional<Message> ShmChannel::try_receive() {
+  if (std::exchange(woken_, false) || ++calls_ % kCallsPerLook == 0) look();
+  if (!lost_.empty()) {
+    const Error error = lost_.front();
+    lost_.pop_front();
+    throw error;
+  }
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    const std::size_t at = (next_ + i) % links_.size();
+    try {
+      if (std::optional<Message> message = links_[at].shm->try_receive()) {
+        next_ = at + 1;
+        return message;
+      }
+    } catch (const Error& error) {
+      drop(at, error);
+    }
+    if (links_[at].closed) drop(at, Error(ErrorKind::peer_lost, "its end of the shared memory is closed"));
+  }
+  return std::nullopt;
+}
+
+bool ShmChannel::arm() {
+  if (!lost_.empty()) return false;
+  for (const Link& link : links_)
+    if (link.closed || !link.shm->arm()) return false;
+  return true;
+}
+
+/// Forgets a link, and says whose it was.
+void ShmChannel::drop(std::size_t index, const Error& error) {
+  const std::string who = fmt::format("{} (process {} of this host)", to_string(links_[index].shm->peer()),
+                                      process_behind(links_[index].socket));
+  // The bell's file may live on in messages: the epoll has to forget it by hand.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, links_[index].shm->bell().get(), nullptr);
+  links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
+  throw error.with_context(who);
+}
+
+/// Whatever the sockets have to say.
+void ShmChannel::look() {
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  bool knocked = false;
+  for (int i = 0; i < count; ++i) {
+    const int fd = events[static_cast<std::size_t>(i)].data.fd;
+    knocked = knocked || fd == listener_.get();
+    // After the handshake nothing passes here but the end.
+    for (Link& link : links_) link.closed = link.closed || link.socket.get() == fd;
+    const auto at =
+        std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.socket.get() == fd; });
+    if (at == pending_.end() || advance(*at)) continue;
+    if (!at->admitted) count_refusal(options_.refusals);
+    pending_.erase(at);
+  }
+  const Moment now = SystemClock().now();
+  const std::size_t late = std::erase_if(pending_, [&](const Pending& p) { return p.deadline <= now; });
+  if (late > 0 && options_.refusals != nullptr) options_.refusals->add(late);
+  if (knocked) accept_clients();
+}
+
+void ShmChannel::accept_clients() {
+  for (std::size_t i = 0; i < kMaxPending; ++i) {  // the others at the next look
+    std::optional<Fd> socket = accept_unix(listener_);
+    if (!socket) return;
+    if (pending_.size() >= kMaxPending) {
+      pending_.erase(pending_.begin());
+      count_refusal(options_.refusals);
+    }
+    watch(*socket, EPOLLIN | EPOLLRDHUP);
+    auto handshake = std::make_unique<ServerHandshake>(options_.key, options_.self, random_nonce());
+    pending_.push_back({std::move(*socket), std::move(handshake), SystemClock().now() + options_.handshake_timeout});
+  }
+}
+
+/// One step of a handshake; false once it is over, well or not. A client that is refused hears why.
+bool ShmChannel::advance(Pending& pending) {
+  try {
+    std::optional<Packet> packet = receive_packet(pending.socket);
+    if (!packet) return true;
+    const auto [header, payload] = parse_frame(*packet);
+    HandshakeFrame answer = pending.handshake->on_frame(header, payload);
+    if (pending.handshake->open()) {
+      admit(pending, std::move(packet->fds));
+      pending.admitted = true;
+      send_frame(links_.back().socket, answer);
+      return false;
+    }
+    send_frame(pending.socket, answer);
+    return !pending.handshake->refused();
+  } catch (const Error& error) {
+    if (!pending.socket || error.kind() == ErrorKind::peer_lost) return false;
+    try {
+      send_frame(pending.socket, refusal(options_.self.peer, error));
+    } catch (const Error&) {
+      // It has hung up: nobody is left to tell.
+    }
+    return false;
+  }
+}
+
+void ShmChannel::admit(Pending& pending, std::vector<Fd> files) {
+  const Peer client = pending.handshake->client().peer;
+  if (const Link* old = find(client)) {
+    if (!old->closed && !hung_up(old->socket)) fail(ErrorKind::protocol, "{} is linked already", to_string(client));
+    lost_.push_back(lost(client));
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, old->shm->bell().get(), nullptr);
+    links_.erase(links_.begin() + (old - links_.data()));
+  }
+  auto link = std::make_unique<ShmLink>(options_.self.peer, client, std::move(files));
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, pending.socket.get(), nullptr);
+  open(std::move(pending.socket), std::move(link));
+}
+
+}  // namespace
+
+std::string shm_name(std::uint64_t job, Peer listener) {
+  return fmt::format("psring-{:016x}-{}-{}-{}", job, to_string(listener.role), listener.rank, ::getpid());
+}
+
+std::unique_ptr<Channel> listen_shm(const ShmOptions& options, const std::string& name) {
+  return std::make_unique<ShmChannel>(listen_unix(name), options);
+}
+
+std::unique_ptr<Channel> connect_shm(const ShmOptions& options, Arena& arena, const std::map<Peer, std::string>& names,
+                                     const Deadline& deadline) {
+  auto channel = std::make_unique<ShmChannel>(Fd(), options);
+  for (const auto& [server, name] : names) {
+    try {
+      Fd socket = connect_unix(name, deadline);
+      auto link = std::make_unique<ShmLink>(options.self.peer, server, arena);
+      shake_hands(socket, options.key, options.self, server, name, link->files(), deadline);
+      channel->open(std::move(socket), std::move(link));
+    } catch (const Error& error) {
+      throw error.with_context(fmt::format("{} (shared memory)", to_string(server)));
+    }
+  }
+  return channel;
+}
+
+}  // namespace psring::net

@@ -1,0 +1,298 @@
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/device/mapping.h>
+#include <psring/common/net/shm/link.h>
+
+namespace psring::net {
+namespace {
+
+using Word = std::atomic<std::uint64_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kHeaderWords = kHeaderBytes / sizeof(std::uint64_t);
+constexpr std::size_t kSmallCopy = 4096;
+
+enum Side : std::size_t { kClient = 0, kServer = 1 };
+enum Place : std::uint64_t { kNone = 0, kArena = 1, kBounce = 2 };
+enum Wants : std::uint64_t { kNothing = 0, kFrames = 1, kSpace = 2 };
+
+struct alignas(kLine) Entry {
+  Word header[kHeaderWords];
+  Word place;
+  Word position;  ///< arena: the offset; bounce: bytes since the link began, modulo the region is where
+};
+
+struct Direction {
+  alignas(kLine) Word head;  ///< entries ever written: the sender's
+  alignas(kLine) Word tail;  ///< entries ever taken: the receiver's
+  alignas(kLine) Word bounce_tail;
+  Entry entries[ShmLink::kEntries];
+};
+
+struct Rings {
+  struct alignas(kLine) {
+    Word value;
+  } wants[2];  ///< what this side waits for in its sleep: whoever provides it clears it and rings the bell
+  Direction towards[2];
+  alignas(4096) std::byte bounce[2][ShmLink::kBounceBytes];
+};
+
+Fd make_bell() {
+  Fd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!bell) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
+  return bell;
+}
+
+/// Writing to anything else could block, or end the process.
+void check_bell(const Fd& fd) {
+  char target[64] = {};
+  const std::string link = fmt::format("/proc/self/fd/{}", fd.get());
+  if (::readlink(link.c_str(), target, sizeof target - 1) < 0 || std::strcmp(target, "anon_inode:[eventfd]") != 0)
+    fail(ErrorKind::protocol, "not an eventfd");
+}
+
+/// Waits have no lost wake-ups because both sides write, then read, in the one order of seq_cst: either
+/// the sleeper sees what was provided, or the provider sees that it is wanted.
+void provide(Word& wants, std::uint64_t what, const Fd& bell) {
+  if ((wants.load(std::memory_order_seq_cst) & what) == 0) return;
+  wants.store(kNothing, std::memory_order_seq_cst);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(bell.get(), &one, sizeof one);  // full: it has rung
+}
+
+}  // namespace
+
+/// What lives as long as the link or any message of it.
+struct ShmLink::Memory {
+  Memory(Side side, std::array<Fd, kFiles> passed, std::span<std::byte> own_arena)
+      : me(side),
+        files(std::move(passed)),
+        rings_map(files[1], sizeof(Rings)),
+        peer_arena(own_arena.empty() ? std::make_unique<Mapping>(files[0], checked_size(files[0])) : nullptr),
+        arena(peer_arena ? peer_arena->bytes() : own_arena),
+        rings(*reinterpret_cast<Rings*>(rings_map.data())) {}
+
+  Side other() const { return me == kClient ? kServer : kClient; }
+  Direction& out() const { return rings.towards[other()]; }
+  Direction& in() const { return rings.towards[me]; }
+  std::byte* out_bounce() const { return rings.bounce[other()]; }
+  std::byte* in_bounce() const { return rings.bounce[me]; }
+  const Fd& bell(Side side) const { return files[side == kServer ? 2 : 3]; }
+  void tell_peer(std::uint64_t what) const { provide(rings.wants[other()].value, what, bell(other())); }
+
+  /// Bounced bytes are given back in order, whatever the order in which their messages die.
+  void release(std::uint64_t end) {
+    const std::scoped_lock lock(mutex);
+    for (auto& held : leases)
+      if (held.end == end) held.done = true;
+    std::uint64_t free_to = 0;
+    for (; !leases.empty() && leases.front().done; leases.pop_front()) free_to = leases.front().end;
+    if (free_to == 0) return;
+    in().bounce_tail.store(free_to, std::memory_order_seq_cst);
+    tell_peer(kSpace);
+  }
+
+  struct Held {
+    std::uint64_t end;
+    bool done;
+  };
+
+  const Side me;
+  const std::array<Fd, kFiles> files;
+  const Mapping rings_map;
+  const std::unique_ptr<Mapping> peer_arena;  ///< at the server
+  const std::span<std::byte> arena;
+  Rings& rings;
+
+  std::mutex mutex;
+  std::deque<Held> leases;         ///< guarded by mutex
+  std::uint64_t bounce_taken = 0;  ///< the end of the last lease
+};
+
+/// The life of one bounced payload.
+struct ShmLink::Lease {
+  Lease(std::shared_ptr<Memory> of, std::uint64_t until) : memory(std::move(of)), end(until) {}
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  ~Lease() { memory->release(end); }
+
+  const std::shared_ptr<Memory> memory;
+  const std::uint64_t end;
+};
+
+namespace {
+
+std::array<Fd, ShmLink::kFiles> make_files(const Arena& arena) {
+  check(arena.fd() >= 0, "a link needs a shared arena");
+  return {Fd(::dup(arena.fd())), make_memory_file("psring-rings", sizeof(Rings)), make_bell(), make_bell()};
+}
+
+std::array<Fd, ShmLink::kFiles> checked_files(std::vector<Fd> files) {
+  if (files.size() != ShmLink::kFiles)
+    fail(ErrorKind::protocol, "{} descriptors came, expected {}", files.size(), ShmLink::kFiles);
+  if (checked_size(files[0]) == 0) fail(ErrorKind::protocol, "an arena of 0 bytes");
+  if (checked_size(files[1]) != sizeof(Rings)) fail(ErrorKind::protocol, "rings of another size");
+  check_bell(files[2]);
+  check_bell(files[3]);
+  return {std::move(files[0]), std::move(files[1]), std::move(files[2]), std::move(files[3])};
+}
+
+}  // namespace
+
+ShmLink::ShmLink(Peer self, Peer server, Arena& arena)
+    : self_(self),
+      peer_(server),
+      memory_(std::make_shared<Memory>(kClient, make_files(arena), std::span(arena.base(), arena.capacity()))) {}
+
+ShmLink::ShmLink(Peer self, Peer client, std::vector<Fd> files)
+    : self_(self),
+      peer_(client),
+      memory_(std::make_shared<Memory>(kServer, checked_files(std::move(files)), std::span<std::byte>())) {}
+
+ShmLink::~ShmLink() = default;
+
+std::array<int, ShmLink::kFiles> ShmLink::files() const {
+  const auto& files = memory_->files;
+  return {files[0].get(), files[1].get(), files[2].get(), files[3].get()};
+}
+
+const Fd& ShmLink::bell() const { return memory_->bell(memory_->me); }
+
+void ShmLink::send(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (queue_.empty() && put(header, payload)) return;
+  Queued queued{header, payload, {}};
+  if (payload.size() <= kSmallCopy) {
+    queued.copy.assign(payload.begin(), payload.end());
+    queued.payload = queued.copy;
+  }
+  queue_.push_back(std::move(queued));
+  queued_bytes_ += payload.size();
+}
+
+/// Sends what waits, as far as there is room; true where anything went.
+bool ShmLink::flush() {
+  bool any = false;
+  for (; !queue_.empty() && put(queue_.front().header, queue_.front().payload); any = true) {
+    queued_bytes_ -= queue_.front().payload.size();
+    queue_.pop_front();
+  }
+  return any;
+}
+
+bool ShmLink::put(const FrameHeader& header, std::span<const std::byte> payload) {
+  Direction& out = memory_->out();
+  if (head_ - seen_tail_ == kEntries) {
+    const std::uint64_t tail = out.tail.load(std::memory_order_seq_cst);
+    if (tail < seen_tail_ || tail > head_) fail(ErrorKind::protocol, "a ring's end that cannot be");
+    seen_tail_ = tail;
+    if (head_ - seen_tail_ == kEntries) return false;
+  }
+  std::uint64_t place = kNone;
+  std::uint64_t position = 0;
+  const auto& arena = memory_->arena;
+  const auto offset = reinterpret_cast<std::uintptr_t>(payload.data()) - reinterpret_cast<std::uintptr_t>(arena.data());
+  const bool aligned = offset % size_bytes(header.dtype) == 0;
+  if (!payload.empty() && aligned && offset < arena.size() && payload.size() <= arena.size() - offset) {
+    place = kArena;
+    position = offset;
+  } else if (!payload.empty()) {
+    const auto found = find_bounce(payload.size());
+    if (!found) return false;
+    place = kBounce;
+    position = *found;
+    std::memcpy(memory_->out_bounce() + position % kBounceBytes, payload.data(), payload.size());
+  }
+  Entry& entry = out.entries[head_ % kEntries];
+  const auto words = std::bit_cast<std::array<std::uint64_t, kHeaderWords>>(encode(header));
+  for (std::size_t i = 0; i < kHeaderWords; ++i) entry.header[i].store(words[i], std::memory_order_relaxed);
+  entry.place.store(place, std::memory_order_relaxed);
+  entry.position.store(position, std::memory_order_relaxed);
+  out.head.store(++head_, std::memory_order_seq_cst);
+  memory_->tell_peer(kFrames);
+  return true;
+}
+
+/// Where `bytes` fit in one piece, or nothing while too much is held.
+std::optional<std::uint64_t> ShmLink::find_bounce(std::size_t bytes) {
+  const std::uint64_t tail = memory_->out().bounce_tail.load(std::memory_order_seq_cst);
+  if (tail > bounce_head_) fail(ErrorKind::protocol, "a bounce region's end that cannot be");
+  std::uint64_t position = round_up(bounce_head_, kLine);
+  if (tail == bounce_head_) bounce_floor_ = position = round_up(position, kBounceBytes);  // the pages that are warm
+  if (position % kBounceBytes + bytes > kBounceBytes) position = round_up(position, kBounceBytes);
+  if (position + bytes - std::max(tail, bounce_floor_) > kBounceBytes) return std::nullopt;
+  bounce_head_ = position + bytes;
+  return position;
+}
+
+std::optional<Message> ShmLink::try_receive() {
+  if (!queue_.empty()) flush();
+  Direction& in = memory_->in();
+  const std::uint64_t head = in.head.load(std::memory_order_acquire);
+  if (head == tail_) return std::nullopt;
+  if (head - tail_ > kEntries) fail(ErrorKind::protocol, "a ring's head that cannot be");
+  // Read once: what the peer writes later changes nothing that was checked.
+  const Entry& entry = in.entries[tail_ % kEntries];
+  std::array<std::uint64_t, kHeaderWords> words;
+  for (std::size_t i = 0; i < kHeaderWords; ++i) words[i] = entry.header[i].load(std::memory_order_relaxed);
+  const std::uint64_t place = entry.place.load(std::memory_order_relaxed);
+  const std::uint64_t position = entry.position.load(std::memory_order_relaxed);
+  in.tail.store(++tail_, std::memory_order_seq_cst);
+  memory_->tell_peer(kSpace);
+  return resolve(decode(std::as_bytes(std::span(words))), place, position);
+}
+
+Message ShmLink::resolve(const FrameHeader& header, std::uint64_t place, std::uint64_t position) {
+  if (header.sender() != peer_) fail(ErrorKind::protocol, "a frame in the name of {}", to_string(header.sender()));
+  const std::size_t bytes = header.payload_bytes;
+  const auto& arena = memory_->arena;
+  Message message{header, {}, reply_space(header), memory_};
+  if (place == kNone && bytes == 0) return message;
+  const bool aligned = position % (place == kBounce ? kLine : size_bytes(header.dtype)) == 0;
+  if (place == kArena && aligned && bytes > 0 && position < arena.size() && bytes <= arena.size() - position) {
+    message.payload = arena.subspan(position, bytes);
+    return message;
+  }
+  const std::scoped_lock lock(memory_->mutex);
+  const std::uint64_t taken = memory_->bounce_taken;
+  if (place != kBounce || !aligned || bytes == 0 || position < taken || position - taken > 2 * kBounceBytes ||
+      position % kBounceBytes + bytes > kBounceBytes)
+    fail(ErrorKind::protocol, "a payload of {} bytes outside of what is shared", bytes);
+  message.payload = {memory_->in_bounce() + position % kBounceBytes, bytes};
+  memory_->leases.push_back({position + bytes, false});
+  memory_->bounce_taken = position + bytes;
+  message.holder = std::make_shared<Lease>(memory_, position + bytes);
+  return message;
+}
+
+/// Where the answer to a pull may be stored: in the client's arena, as the server sees it.
+std::span<std::byte> ShmLink::reply_space(const FrameHeader& header) const {
+  const bool asks = header.type == FrameType::pull || header.type == FrameType::push_pull;
+  if (memory_->me != kServer || !asks || header.dest == 0) return {};
+  const std::size_t offset = header.dest - 1;
+  const std::size_t elements = header.range().size();
+  const std::size_t capacity = memory_->arena.size();
+  if (elements > kMaxPayloadBytes || offset > capacity || offset % size_bytes(header.dtype) != 0 ||
+      elements * size_bytes(header.dtype) > capacity - offset)
+    fail(ErrorKind::protocol, "an answer is wanted outside of what is shared");
+  return memory_->arena.subspan(offset, elements * size_bytes(header.dtype));
+}
+
+bool ShmLink::arm() {
+  Word& wants = memory_->rings.wants[memory_->me].value;
+  wants.store(kFrames | (queue_.empty() ? kNothing : kSpace), std::memory_order_seq_cst);
+  const bool frames = memory_->in().head.load(std::memory_order_seq_cst) != tail_;
+  if (!frames && !flush()) return true;
+  wants.store(kNothing, std::memory_order_seq_cst);
+  return false;
+}
+
+}  // namespace psring::net

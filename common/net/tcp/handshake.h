@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/net/handshake.h>
+#include <psring/common/net/tcp/stream.h>
+
+namespace psring::net {
+
+inline constexpr std::size_t kMaxTcpStreams = 16;  ///< of a link
+
+/// Which part of which link a socket is: its hello says so. The proofs do not cover it; the keys of an encrypted
+/// stream are made from it.
+struct TcpPart {
+  std::uint64_t mark = 0;  ///< the client's, random, of the link: the same in all its streams
+  std::uint64_t number = 0;
+  std::uint64_t streams = 1;
+  bool encrypt = false;
+
+  static TcpPart of(const FrameHeader& hello);
+  void write(FrameHeader& hello) const;
+};
+
+/// A socket that this side opens.
+class TcpOpening {
+ public:
+  TcpOpening(const JobKey& key, Identity self, Peer peer, std::string where, TcpPart part,
+             std::unique_ptr<TcpStream> stream);
+
+  /// Goes on as far as is possible now. Throws peer_lost, unauthorised, protocol, naming the peer and the endpoint.
+  void advance();
+  bool open() const { return handshake_.open(); }
+  std::string obstacle() const { return connected_ ? "it does not answer" : "no connection"; }
+
+  Peer peer() const { return peer_; }
+  const std::string& where() const { return where_; }
+  std::unique_ptr<TcpStream> take_stream() { return std::move(stream_); }
+
+ private:
+  bool connect();
+
+  Peer peer_;
+  std::string where_;
+  TcpPart part_;
+  std::unique_ptr<TcpStream> stream_;
+  ClientHandshake handshake_;
+  bool connected_ = false;
+};
+
+/// A socket that was accepted, until it is known whose it is.
+class TcpStranger {
+ public:
+  /// Asked once the key is proved: why it may not have this link, in one line; "" where it may.
+  using Objection = std::function<std::string(const TcpStranger&)>;
+
+  TcpStranger(const JobKey& key, Identity self, bool encrypt, std::string where, Moment deadline,
+              std::unique_ptr<TcpStream> stream);
+
+  /// Goes on as far as is possible now, until the key is proved; false where it never will be: then it is to be
+  /// dropped. It was told why, if it spoke our language.
+  bool advance(const Objection& objection);
+  bool proved() const { return handshake_.open(); }
+  Moment deadline() const { return deadline_; }
+
+  /// REQUIRES proved().
+  Identity client() const { return handshake_.client(); }
+  const TcpPart& part() const { return part_; }
+  const std::string& where() const { return where_; }
+  std::unique_ptr<TcpStream> take_stream() { return std::move(stream_); }
+
+ private:
+  HandshakeFrame answer(const Message& message, const Objection& objection);
+
+  ServerHandshake handshake_;
+  bool encrypt_;
+  std::string where_;
+  Moment deadline_;
+  std::unique_ptr<TcpStream> stream_;
+  TcpPart part_;
+};
+
+}  // namespace psring::net

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <zmq.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/poll.h>
+#include <psring/common/net/zmq/gate.h>
+
+namespace psring::net {
+namespace {
+
+// Of a handshake that has succeeded the event does not say which connection it was.
+constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
+
+/// A second descriptor of the socket; none where it has gone meanwhile, or descriptors have run out.
+Fd hold(int connection) { return Fd(::fcntl(connection, F_DUPFD_CLOEXEC, 0)); }
+
+/// Ends the connection and drops what has arrived and ZeroMQ has not read; it may not read on before its owner looks.
+void reset(const Fd& socket) {
+  sockaddr nowhere{};
+  nowhere.sa_family = AF_UNSPEC;
+  ::connect(socket.get(), &nowhere, sizeof nowhere);
+}
+
+}  // namespace
+
+ZmqGate::ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refusals, Nanoseconds patience,
+                 std::uint64_t most_bytes)
+    : refusals_(refusals),
+      patience_(patience),
+      most_bytes_(most_bytes),
+      listener_(listener.handle()),
+      monitor_(context.handle(), ZMQ_PAIR),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      arrivals_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!wake_ || !arrivals_) fail(ErrorKind::data, "cannot watch a socket: {}", std::strerror(errno));
+  const std::string address = fmt::format("inproc://gate-{}", listener_);
+  monitor_.set(ZMQ_LINGER, 0);
+  monitor_.set(ZMQ_RCVHWM, 0);  // ZeroMQ's I/O thread would wait for room
+  const bool watched = zmq_socket_monitor(listener_, address.c_str(), kWatched) == 0 &&
+                       zmq_connect(monitor_.handle(), address.c_str()) == 0;
+  check(watched, "ZeroMQ: cannot watch a socket: {}", zmq_strerror(errno));
+  thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
+}
+
+ZmqGate::~ZmqGate() {
+  thread_.request_stop();
+  ::eventfd_write(wake_.get(), 1);
+  thread_.join();
+  zmq_socket_monitor(listener_, nullptr, 0);
+}
+
+void ZmqGate::trust(int connection) {
+  const std::scoped_lock lock(mutex_);
+  trusted_.insert(connection);
+}
+
+void ZmqGate::serve(const std::stop_token& stop) {
+  const SystemClock clock;
+  zmq_pollitem_t items[] = {{monitor_.handle(), 0, ZMQ_POLLIN, 0},
+                            {nullptr, wake_.get(), ZMQ_POLLIN, 0},
+                            {nullptr, arrivals_.get(), ZMQ_POLLIN, 0}};
+  while (!stop.stop_requested()) {
+    const Moment next = strangers_.empty() ? kNever : strangers_.front().deadline;
+    zmq_poll(items, 3, poll_milliseconds(clock.now(), next));
+    const Moment now = clock.now();
+    look_at_arrivals();  // before `trusted_`: who may send more is in there before it has been told so
+    // Before the events are read: ZeroMQ has told of the acceptance of each of them by now.
+    std::set<int> trusted;
+    {
+      const std::scoped_lock lock(mutex_);
+      std::swap(trusted, trusted_);
+    }
+    std::erase_if(trusted, [this](int connection) { return forget(connection); });
+    take_events(trusted, now);
+  }
+}
+
+/// An event is two parts: its number (16 bits) and value (32), and the endpoint.
+void ZmqGate::take_events(const std::set<int>& trusted, Moment now) {
+  for (;;) {
+    char first[6];
+    char endpoint[256];
+    if (zmq_recv(monitor_.handle(), first, sizeof first, ZMQ_DONTWAIT) != sizeof first) return turn_away(trusted, now);
+    zmq_recv(monitor_.handle(), endpoint, sizeof endpoint, ZMQ_DONTWAIT);
+    std::uint16_t event = 0;
+    std::int32_t value = 0;
+    std::memcpy(&event, first, sizeof event);
+    std::memcpy(&value, first + sizeof event, sizeof value);
+    if (event == ZMQ_EVENT_ACCEPTED) on_accepted(value, now);
+    if (event == ZMQ_EVENT_DISCONNECTED && forget(value) && !trusted.contains(value)) count_refusal(refusals_);
+    if (strangers_.size() > 2 * kMost) turn_away(trusted, now);  // a burst
+  }
+}
+
+/// ZeroMQ may have closed it since, and its number be another file's: it has told of that, too, before it did so, and
+/// with that event, which is among those that are being read, we let go of it.
+void ZmqGate::on_accepted(int connection, Moment now) {
+  Fd held = hold(connection);
+  if (!held && errno == EMFILE && !strangers_.empty()) {
+    turn_away_oldest();
+    held = hold(connection);
+  }
+  if (!held) return count_refusal(refusals_);  // it has gone
+  const Stranger& stranger = strangers_.emplace_back(++accepted_, connection, std::move(held), now + patience_);
+  if (most_bytes_ == UINT64_MAX) return;
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;  // each arrival, though ZeroMQ reads what came
+  event.data.u64 = stranger.number;
+  ::epoll_ctl(arrivals_.get(), EPOLL_CTL_ADD, stranger.held.get(), &event);
+  if (sent_too_much(stranger)) flooding_.insert(stranger.number);
+}
+
+void ZmqGate::look_at_arrivals() {
+  epoll_event events[kMost];
+  const int count = ::epoll_wait(arrivals_.get(), events, kMost, 0);
+  for (int i = 0; i < count; ++i) {
+    const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
+                                       [&](const Stranger& other) { return other.number == events[i].data.u64; });
+    if (stranger != strangers_.end() && sent_too_much(*stranger)) flooding_.insert(stranger->number);
+  }
+}
+
+bool ZmqGate::sent_too_much(const Stranger& stranger) const {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(stranger.held.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         info.tcpi_bytes_received > most_bytes_;
+}
+
+bool ZmqGate::forget(int connection) {
+  return std::erase_if(strangers_, [&](const Stranger& stranger) {
+           if (stranger.connection != connection) return false;
+           unwatch(stranger);
+           return true;
+         }) > 0;
+}
+
+/// Our second descriptor's end alone would not end the watch, as ZeroMQ still has the socket.
+void ZmqGate::unwatch(const Stranger& stranger) const {
+  ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, stranger.held.get(), nullptr);
+}
+
+/// Who is hung up on is forgotten at once, and so not counted a second time when ZeroMQ tells of its end.
+void ZmqGate::turn_away_oldest() {
+  hang_up(strangers_.front());
+  strangers_.pop_front();
+}
+
+void ZmqGate::hang_up(const Stranger& stranger) {
+  count_refusal(refusals_);  // before anybody sees it
+  unwatch(stranger);
+  ::shutdown(stranger.held.get(), SHUT_RDWR);
+}
+
+void ZmqGate::turn_away(const std::set<int>& trusted, Moment now) {
+  std::erase_if(strangers_, [&](const Stranger& stranger) {
+    if (trusted.contains(stranger.connection)) {
+      unwatch(stranger);
+      return true;
+    }
+    if (!flooding_.contains(stranger.number)) return false;
+    hang_up(stranger);
+    reset(stranger.held);
+    return true;
+  });
+  flooding_.clear();
+  while (!strangers_.empty() && (strangers_.size() > kMost || strangers_.front().deadline <= now)) turn_away_oldest();
+}
+
+int connection_of(zmq_msg_t& message) { return zmq_msg_get(&message, ZMQ_SRCFD); }
+
+}  // namespace psring::net

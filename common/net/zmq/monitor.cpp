@@ -1,0 +1,50 @@
+#include <cerrno>
+#include <cstring>
+
+#include <zmq.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/zmq/monitor.h>
+
+namespace psring::net {
+namespace {
+
+constexpr int kRejected =
+    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int kWatched = ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | kRejected;
+
+}  // namespace
+
+// ZeroMQ's I/O thread waits, and with it all links of the context, while it cannot hand over an event: so the
+// queue is unbounded, and watching stops before the reader goes away.
+
+ZmqMonitor::ZmqMonitor(void* context, const ZmqSocket& socket, const std::string& name)
+    : watched_(socket.handle()), socket_(context, ZMQ_PAIR) {
+  const std::string address = "inproc://" + name;
+  socket_.set(ZMQ_LINGER, 0);
+  socket_.set(ZMQ_RCVHWM, 0);
+  const bool watched = zmq_socket_monitor(watched_, address.c_str(), kWatched) == 0 &&
+                       zmq_connect(socket_.handle(), address.c_str()) == 0;
+  check(watched, "ZeroMQ: cannot watch a socket: {}", zmq_strerror(errno));
+}
+
+ZmqMonitor::~ZmqMonitor() { zmq_socket_monitor(watched_, nullptr, 0); }
+
+/// An event is two parts: its number (16 bits) and value, and the endpoint.
+std::optional<ZmqMonitor::Event> ZmqMonitor::next() {
+  for (;;) {
+    char first[6];
+    char endpoint[256];
+    if (zmq_recv(socket_.handle(), first, sizeof first, ZMQ_DONTWAIT) != sizeof first) return std::nullopt;
+    zmq_recv(socket_.handle(), endpoint, sizeof endpoint, ZMQ_DONTWAIT);
+    std::uint16_t event = 0;
+    std::memcpy(&event, first, sizeof event);
+    if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return Event::ready;
+    if (event == ZMQ_EVENT_DISCONNECTED) return Event::closed;
+    if (event == ZMQ_EVENT_CLOSED) return Event::refused;
+    if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return Event::denied;
+    if ((event & kRejected) != 0) return Event::rejected;
+  }
+}
+
+}  // namespace psring::net

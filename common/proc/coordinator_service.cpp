@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <zmq.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/base/poll.h>
+#include <psring/common/net/address.h>
+#include <psring/common/net/refusals.h>
+#include <psring/common/net/zmq/gate.h>
+#include <psring/common/net/zmq/socket.h>
+#include <psring/common/net/zmq/zap.h>
+#include <psring/common/proc/appended_files.h>
+#include <psring/common/proc/coordinator_service.h>
+
+namespace psring::net {
+namespace {
+
+constexpr std::string_view kScheme = "tcp://";
+
+/// What a ROUTER received. Messages are read into one buffer of the largest size and decoded in place.
+struct Received {
+  std::string from;
+  int connection = -1;   ///< as the gate knows it
+  std::size_t size = 0;  ///< of the message in the buffer; more than it has where the message was too long
+};
+
+/// The next message, or nothing where none is there.
+std::optional<Received> receive(void* router, std::span<std::byte> buffer) {
+  Received received;
+  received.from.resize(256);  // an identity has at most 255 bytes
+  const int name_bytes = zmq_recv(router, received.from.data(), received.from.size(), ZMQ_DONTWAIT);
+  if (name_bytes < 0) return std::nullopt;
+  received.from.resize(static_cast<std::size_t>(name_bytes));
+  const auto has_more = [&] {
+    int more = 0;
+    std::size_t bytes = sizeof more;
+    return zmq_getsockopt(router, ZMQ_RCVMORE, &more, &bytes) == 0 && more != 0;
+  };
+  if (has_more()) {
+    zmq_msg_t part;  // the identity's does not always know the connection
+    zmq_msg_init(&part);
+    if (zmq_msg_recv(&part, router, 0) >= 0) {
+      received.size = zmq_msg_size(&part);
+      received.connection = connection_of(part);
+      std::memcpy(buffer.data(), zmq_msg_data(&part), std::min(received.size, buffer.size()));
+    }
+    zmq_msg_close(&part);
+  }
+  for (; has_more(); received.size = buffer.size() + 1) zmq_recv(router, nullptr, 0, 0);  // a message has one part
+  return received;
+}
+
+}  // namespace
+
+class CoordinatorService::Impl {
+ public:
+  Impl(Options options, const JobKey& key, const Clock& clock)
+      : on_progress_(std::move(options.on_progress)),
+        on_notice_(std::move(options.on_notice)),
+        clock_(clock),
+        timeout_(options.plan.heartbeat_timeout),
+        keeps_book_(options.plan.recovery.possible()),
+        folder_(options.run_folder, options.plan.recovery.is_second),
+        zap_(context_.handle(), {key.client_keys().public_key}),
+        router_(context_.handle(), ZMQ_ROUTER),
+        refusals_("coordinator", clock, std::move(options.on_refusals)),
+        // A member that connects anew says something at its next heartbeat.
+        gate_(std::in_place, context_, router_, &refusals_,
+              std::max(ZmqGate::kPatience, 2 * options.plan.heartbeat_interval)),
+        coordinator_(std::move(options.plan), clock.now()) {
+    use_curve_server(router_.handle(), key.server_keys(), zap_);
+    router_.set(ZMQ_LINGER, 1000);
+    router_.set(ZMQ_SNDHWM, 0);  // few and small: none may be dropped
+    const std::string address = to_string(resolve_endpoint("--listen", options.listen, 0));
+    router_.set(ZMQ_IPV6, address.starts_with('[') ? 1 : 0);  // else the endpoint reads [::ffff:127.0.0.1]
+    const std::int64_t most = kMaxControlBytes + 4096;        // and CURVE's share
+    const bool limited = zmq_setsockopt(router_.handle(), ZMQ_MAXMSGSIZE, &most, sizeof most) == 0;
+    check(limited, "ZeroMQ: {}", zmq_strerror(errno));
+    if (zmq_bind(router_.handle(), fmt::format("{}{}", kScheme, address).c_str()) != 0)
+      fail(ErrorKind::usage, "--listen {}: {}", options.listen, zmq_strerror(errno));
+    endpoint_ = router_.get_text(ZMQ_LAST_ENDPOINT).substr(kScheme.size());
+  }
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  JobResult run(const Signals& signals) {
+    // Between two looks at the clock there is no more than this, unless the process stands still.
+    const Nanoseconds most = timeout_ / 4;
+    Moment due = clock_.now() + most;
+    while (!coordinator_.ended()) {
+      zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, signals.fd, ZMQ_POLLIN, 0}};
+      zmq_poll(items, signals.fd >= 0 ? 2 : 1,
+               poll_milliseconds(clock_.now(), std::min(due, coordinator_.next_tick())));
+      const Moment now = clock_.now();
+      if (now - due > timeout_ / 2) coordinator_.stood_still(now - due, now);
+      due = now + most;
+      while (const auto signal = signals.take()) carry_out(coordinator_.interrupt(*signal, clock_.now()));
+      take_messages();
+      carry_out(coordinator_.tick(clock_.now()));
+    }
+    gate_.reset();  // it counts no more
+    folder_.replace("reports/coordinator-0.json", fmt::format(R"({{"refused":{}}})", refusals_.total()));
+    return coordinator_.result();
+  }
+
+ private:
+  void take_messages() {
+    // All that is there before the tick: what waits in the socket is no silence. Bounded, because a member
+    // that floods must not keep the tick away.
+    for (int i = 0; i < 4096; ++i) {
+      const std::optional<Received> received = receive(router_.handle(), buffer_);
+      if (!received) return;
+      gate_->trust(received->connection);  // CURVE let it through
+      carry_out(handle(*received));
+    }
+  }
+
+  Coordinator::Actions handle(const Received& received) {
+    std::optional<ControlMessage> message;
+    try {
+      if (received.size > buffer_.size()) fail(ErrorKind::protocol, "control message that is too long");
+      message = decode_control(std::span(buffer_).first(received.size));
+    } catch (const Error& error) {
+      return coordinator_.receive_garbage(received.from, error, clock_.now());
+    }
+    return coordinator_.receive(received.from, std::move(*message), clock_.now());
+  }
+
+  void carry_out(const Coordinator::Actions& actions) {
+    for (const Coordinator::Event& event : actions.events) {
+      try {
+        std::visit([&](const auto& what) { store(event, what); }, event.what);
+      } catch (const Error& error) {
+        carry_out(coordinator_.abort(error, clock_.now()));
+      }
+    }
+    for (const Coordinator::Outgoing& outgoing : actions.messages) {
+      const std::vector<std::byte> bytes = encode_control(outgoing.message);
+      // To whom has gone this drops silently, and that is right: its silence or its agent tells.
+      if (zmq_send(router_.handle(), outgoing.to.data(), outgoing.to.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
+        zmq_send(router_.handle(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);
+    }
+  }
+
+  void store(const Coordinator::Event& event, const control::Append& append) {
+    if (keeps_book_ && append.number != 0)
+      folder_.append_once(event.process, append.number, append.file, append.bytes);
+    else
+      folder_.append(append.file, append.bytes);
+  }
+  void store(const Coordinator::Event& event, const control::Report& report) {
+    folder_.replace(fmt::format("reports/{}-{}.json", to_string(event.from.role), event.from.rank), report.json);
+  }
+  void store(const Coordinator::Event& event, const control::Progress& progress) {
+    on_progress_(event.from, progress.text);
+  }
+  void store(const Coordinator::Event&, const control::Notice& notice) { on_notice_(notice.text); }
+
+  std::function<void(Peer, const std::string&)> on_progress_;
+  std::function<void(const std::string&)> on_notice_;
+  const Clock& clock_;
+  const Nanoseconds timeout_;
+  const bool keeps_book_;
+  AppendedFiles folder_;
+  ZmqContext context_;
+  ZapAuthenticator zap_;
+  ZmqSocket router_;
+  Refusals refusals_;
+  std::optional<ZmqGate> gate_;  ///< of the router
+  Coordinator coordinator_;
+  std::string endpoint_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);
+};
+
+CoordinatorService::CoordinatorService(Options options, const JobKey& key, const Clock& clock)
+    : impl_(std::make_unique<Impl>(std::move(options), key, clock)) {}
+CoordinatorService::~CoordinatorService() = default;
+const std::string& CoordinatorService::endpoint() const { return impl_->endpoint(); }
+JobResult CoordinatorService::run(const Signals& signals) { return impl_->run(signals); }
+
+}  // namespace psring::net

@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/json_number.h>
+#include <psring/common/net/frame.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+
+namespace psring::optim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kFormat = 1;
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 30;
+
+/// A manifest begins so: the checksum is that of all bytes after the comma.
+std::string checksum_of(std::string_view rest) {
+  return fmt::format(R"({{"crc32c": "{:08x}",)", net::crc32c(std::as_bytes(std::span(rest))));
+}
+
+std::vector<fs::path> shard_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == kShardSuffix) files.push_back(entry.path());
+  if (error) fail(ErrorKind::data, "{}: cannot read: {}", folder.string(), error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+struct ShardEntry {
+  std::string file;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t crc = 0;
+};
+
+std::string read_text(const fs::path& path) {
+  const InputFile file(path.string());
+  if (file.size_bytes() > kMostManifestBytes)
+    fail(ErrorKind::data, "{}: damaged: {} bytes are too many", path.string(), file.size_bytes());
+  std::string text(file.size_bytes(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) {
+  const std::string text = read_text(path);
+  const std::size_t head = checksum_of("").size();
+  if (text.size() < head || checksum_of(std::string_view(text).substr(head)) != text.substr(0, head))
+    fail(ErrorKind::data, "{}: damaged: it has another checksum than it should", path.string());
+  std::vector<ShardEntry> shards;
+  const std::string where = path.string() + ": damaged";
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("format") != kFormat)
+      fail(ErrorKind::data, "{}: format {}, this psring reads {}", path.string(), json["format"].dump(), kFormat);
+    manifest.run = json.value("run", "");  // checkpoints of earlier versions say none
+    manifest.step = whole_number_at<std::uint64_t>(json, where, "step");
+    manifest.facts = json.at("facts");
+    manifest.scalars = json.at("scalars");
+    for (const Json& tensor : json.at("tensors"))
+      manifest.tensors.push_back(
+          {tensor.at("name"), whole_numbers_at<std::size_t>(tensor, where, "shape"), tensor.at("arrays")});
+    for (const Json& shard : json.at("shards"))
+      shards.push_back({shard.at("file"), whole_number_at<std::uint64_t>(shard, where, "bytes"),
+                        whole_number_at<std::uint32_t>(shard, where, "crc32c")});
+  } catch (const Json::exception& error) {
+    fail(ErrorKind::data, "{}: damaged: {}", path.string(), error.what());
+  }
+  return shards;
+}
+
+/// Where everything lies. Throws data, naming the folder, where an element is missing or stands twice.
+SavedPlaces find_places(const fs::path& folder, const Manifest& manifest, const std::vector<ShardFile>& shards) {
+  SavedPlaces places;
+  for (const ShardFile& shard : shards) {
+    if (shard.step() != manifest.step)
+      fail(ErrorKind::data, "{}: of step {}, not {}", shard.path(), shard.step(), manifest.step);
+    for (const Segment& segment : shard.segments())
+      places[{segment.tensor, segment.array}].push_back({&shard, &segment});
+  }
+  for (const SavedTensor& tensor : manifest.tensors)
+    for (const std::string& array : tensor.arrays) {
+      std::vector<SavedPlace>& all = places[{tensor.name, array}];
+      std::sort(all.begin(), all.end(),
+                [](const auto& a, const auto& b) { return a.segment->range < b.segment->range; });
+      std::size_t next = 0;
+      const auto wrong = std::find_if(all.begin(), all.end(), [&](const SavedPlace& place) {
+        return std::exchange(next, place.segment->range.end) != place.segment->range.begin;
+      });
+      if (wrong != all.end() || next != tensor.elements())
+        fail(ErrorKind::data,
+             "{}: its {} shards do not have each of the {} elements of '{}', {}, once (do all "
+             "processes see this folder?)",
+             folder.string(), shards.size(), tensor.elements(), tensor.name, array);
+    }
+  return places;
+}
+
+}  // namespace
+
+std::size_t SavedTensor::elements() const {
+  std::size_t product = 1;
+  for (const std::size_t extent : shape) product *= extent;
+  return product;
+}
+
+void write_manifest(const fs::path& folder, const Manifest& manifest) {
+  std::vector<ShardFile> shards;
+  for (const fs::path& file : shard_files(folder)) shards.emplace_back(file.string());
+  find_places(folder, manifest, shards);
+  for (const ShardFile& shard : shards)
+    for (const Segment& segment : shard.segments())
+      if (!segment.finite)
+        fail(ErrorKind::data,
+             "step {}: {} of '{}' holds NaN or infinity: no checkpoint is made, and those before it stay; a lower --lr "
+             "or --clip-norm may help",
+             manifest.step, segment.array, segment.tensor);
+  Json tensors = Json::array();
+  for (const SavedTensor& tensor : manifest.tensors)
+    tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"arrays", tensor.arrays}});
+  Json entries = Json::array();
+  for (const ShardFile& shard : shards)
+    entries.push_back({{"file", fs::path(shard.path()).filename().string()},
+                       {"bytes", shard.size_bytes()},
+                       {"crc32c", shard.index_crc()}});
+  const Json json = {{"format", kFormat},       {"run", manifest.run},         {"step", manifest.step},
+                     {"facts", manifest.facts}, {"scalars", manifest.scalars}, {"tensors", tensors},
+                     {"shards", entries}};
+  const std::string rest = json.dump(1).substr(1) + "\n";  // without its brace
+  const std::string head = checksum_of(rest);
+  OutputFile out((folder / kManifest).string());
+  out.write(std::as_bytes(std::span(head)));
+  out.write(std::as_bytes(std::span(rest)));
+  out.commit();
+}
+
+std::optional<std::string> run_of(const fs::path& checkpoint) {
+  try {
+    Manifest manifest;
+    read_manifest(checkpoint / kManifest, manifest);
+    if (!manifest.run.empty()) return manifest.run;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::data) throw;
+  }
+  return std::nullopt;
+}
+
+Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
+  const fs::path file = folder / kManifest;
+  for (const ShardEntry& entry : read_manifest(file, manifest_)) {
+    const ShardFile& shard = shards_.emplace_back((folder / entry.file).string());
+    if (shard.size_bytes() != entry.size_bytes || shard.index_crc() != entry.crc)
+      fail(ErrorKind::data, "{}: damaged: it is not the file that {} names", shard.path(), file.string());
+  }
+  places_ = find_places(folder_, manifest_, shards_);
+  for (const SavedTensor& tensor : manifest_.tensors)
+    if (tensor.arrays == std::vector<std::string>{kValues}) untrained_.insert(tensor.name);
+}
+
+bool Checkpoint::was_trained(const std::string& tensor) const { return !untrained_.contains(tensor); }
+
+void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const {
+  check(out.size() == range.size(), "{} elements for a range of {}", out.size(), range.size());
+  std::fill(out.begin(), out.end(), 0.0F);
+  for (const TensorSlot& tensor : unit.tensors) {
+    const Range wanted = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(range);
+    if (wanted.empty()) continue;
+    if (array != kValues && !was_trained(tensor.spec.name)) continue;
+    const auto found = places_.find({tensor.spec.name, array});
+    if (found == places_.end())
+      fail(ErrorKind::data, "{}: has no {} of '{}'", folder_.string(), array, tensor.spec.name);
+    const Range of_tensor{wanted.begin - tensor.offset, wanted.end - tensor.offset};
+    std::size_t got = 0;
+    for (const auto& [shard, segment] : found->second) {
+      const Range part = segment->range.intersect(of_tensor);
+      if (part.empty()) continue;
+      shard->read(*segment, part, out.subspan(tensor.offset + part.begin - range.begin, part.size()));
+      got += part.size();
+    }
+    if (got != wanted.size())
+      fail(ErrorKind::data, "{}: '{}' is shorter than the model's", folder_.string(), tensor.spec.name);
+  }
+}
+
+std::vector<std::size_t> Checkpoint::residuals() const {
+  std::set<std::size_t> ranks;
+  const std::string prefix = residual_array(0).substr(0, residual_array(0).size() - 1);
+  for (const SavedTensor& tensor : manifest_.tensors)
+    for (const std::string& array : tensor.arrays) {
+      std::size_t rank = 0;
+      if (!array.starts_with(prefix)) continue;
+      const char* end = array.data() + array.size();
+      if (const auto read = std::from_chars(array.data() + prefix.size(), end, rank);
+          read.ec == std::errc() && read.ptr == end)
+        ranks.insert(rank);
+    }
+  return {ranks.begin(), ranks.end()};
+}
+
+void Checkpoint::verify() const {
+  std::vector<float> values;
+  for (const ShardFile& shard : shards_)
+    for (const Segment& segment : shard.segments())
+      for (std::size_t begin = segment.range.begin; begin < segment.range.end; begin += kSegmentBlock) {
+        const Range block{begin, std::min(segment.range.end, begin + kSegmentBlock)};
+        values.resize(block.size());
+        shard.read(segment, block, values);
+      }
+}
+
+}  // namespace psring::optim

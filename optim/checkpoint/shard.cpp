@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/json_number.h>
+#include <psring/common/net/frame.h>
+#include <psring/optim/checkpoint/shard.h>
+#include <psring/optim/norm.h>
+
+namespace psring::optim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kFormat = 1;
+constexpr const char* kF32 = "f32";
+
+/// The last bytes of a shard: where its index begins, and whether it is whole.
+struct Footer {
+  static constexpr std::uint32_t kMagic = 0x4b435350;  // "PSCK"
+
+  std::uint64_t index_bytes = 0;
+  std::uint32_t index_crc = 0;
+  std::uint32_t magic = kMagic;
+};
+static_assert(sizeof(Footer) == 16 && std::endian::native == std::endian::little);
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+/// Blocks of a segment that begins at `begin`: calls body(range) with elements of the tensor.
+void for_each_block(Range segment, auto&& body) {
+  for (std::size_t begin = segment.begin; begin < segment.end; begin += kSegmentBlock)
+    body(Range{begin, std::min(segment.end, begin + kSegmentBlock)});
+}
+
+}  // namespace
+
+std::string slot_array(std::size_t slot) { return fmt::format("optimizer.{}", slot); }
+
+std::string residual_array(std::size_t worker) { return fmt::format("residual.{}", worker); }
+
+void write_shard(const std::string& file, std::uint64_t step, std::span<const StatePart> parts) {
+  OutputFile out(file);
+  Json segments = Json::array();
+  std::uint64_t offset = 0;
+  std::vector<float> widened;
+  for (const StatePart& part : parts) {
+    check(part.values.size() == part.range.size(), "{} values for a range of {}", part.values.size(),
+          part.range.size());
+    for (const TensorSlot& tensor : part.unit->tensors) {
+      const Range held = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(part.range);
+      if (held.empty()) continue;
+      Json checksums = Json::array();
+      bool finite = true;
+      for_each_block(held, [&](Range block) {
+        const OnHost host(part.values.subspan(block.begin - part.range.begin, block.size()));
+        const ConstElements values = host.values();
+        widened.resize(values.type() == DType::f32 ? 0 : values.size());
+        if (!widened.empty()) widen(values, widened);
+        const std::span<const std::byte> bytes = widened.empty() ? values.bytes() : std::as_bytes(std::span(widened));
+        checksums.push_back(net::crc32c(bytes));
+        finite = finite && all_finite(widened.empty() ? values.as<float>() : std::span<const float>(widened));
+        out.write(bytes);
+      });
+      segments.push_back({{"tensor", tensor.spec.name},
+                          {"array", part.array},
+                          {"dtype", kF32},
+                          {"begin", held.begin - tensor.offset},
+                          {"end", held.end - tensor.offset},
+                          {"offset", offset},
+                          {"crc32c", std::move(checksums)}});
+      if (!finite) segments.back()["finite"] = false;
+      offset += held.size() * sizeof(float);
+    }
+  }
+  const std::string index = Json{{"format", kFormat}, {"step", step}, {"segments", std::move(segments)}}.dump();
+  const Footer footer{index.size(), net::crc32c(bytes_of(index))};
+  out.write(bytes_of(index));
+  out.write(std::as_bytes(std::span(&footer, 1)));
+  out.commit();
+}
+
+ShardFile::ShardFile(const std::string& path) : file_(path) { read_index(); }
+
+void ShardFile::fail_damaged(const std::string& what) const {
+  fail(ErrorKind::data, "{}: damaged: {}", file_.path(), what);
+}
+
+void ShardFile::read_index() {
+  Footer footer;
+  if (size_bytes() < sizeof footer) fail_damaged(fmt::format("it has only {} bytes", size_bytes()));
+  const std::uint64_t end = size_bytes() - sizeof footer;
+  file_.read(end, std::as_writable_bytes(std::span(&footer, 1)));
+  if (footer.magic != Footer::kMagic || footer.index_bytes > end) fail_damaged("it does not end as a shard does");
+  std::string index(footer.index_bytes, '\0');
+  const std::uint64_t data_bytes = end - footer.index_bytes;
+  file_.read(data_bytes, std::as_writable_bytes(std::span(index)));
+  index_crc_ = net::crc32c(bytes_of(index));
+  if (index_crc_ != footer.index_crc) fail_damaged("its index has another checksum than it should");
+  // What has the right checksum was written by psring, if by another version.
+  const std::string where = path() + ": damaged: its index";
+  try {
+    const Json json = Json::parse(index);
+    if (json.at("format") != kFormat)
+      fail(ErrorKind::data, "{}: format {}, this psring reads {}", path(), json["format"].dump(), kFormat);
+    step_ = whole_number_at<std::uint64_t>(json, where, "step");
+    for (const Json& entry : json.at("segments")) {
+      const auto dtype = entry.at("dtype").get<std::string>();
+      if (dtype != kF32) fail(ErrorKind::data, "{}: elements of type {}, this psring reads {}", path(), dtype, kF32);
+      Segment segment{.tensor = entry.at("tensor"),
+                      .array = entry.at("array"),
+                      .range = {whole_number_at<std::size_t>(entry, where, "begin"),
+                                whole_number_at<std::size_t>(entry, where, "end")},
+                      .offset_bytes = whole_number_at<std::uint64_t>(entry, where, "offset"),
+                      .crc = whole_numbers_at<std::uint32_t>(entry, where, "crc32c"),
+                      .finite = entry.value("finite", true)};
+      if (segment.range.empty() || segment.offset_bytes > data_bytes ||
+          segment.range.size() > (data_bytes - segment.offset_bytes) / sizeof(float) ||
+          segment.crc.size() != (segment.range.size() + kSegmentBlock - 1) / kSegmentBlock)
+        fail_damaged(fmt::format("its index has no sense for tensor '{}'", segment.tensor));
+      segments_.push_back(std::move(segment));
+    }
+  } catch (const Json::exception& error) {
+    fail_damaged(fmt::format("its index: {}", error.what()));
+  }
+}
+
+void ShardFile::read(const Segment& segment, Range range, std::span<float> out) const {
+  check(segment.range.contains(range) && out.size() == range.size(), "[{}, {}) is not of the segment", range.begin,
+        range.end);
+  std::vector<float> values;
+  std::size_t index = 0;
+  for_each_block(segment.range, [&](Range block) {
+    const std::uint32_t crc = segment.crc[index++];
+    const Range wanted = block.intersect(range);
+    if (wanted.empty()) return;
+    values.resize(block.size());
+    const std::uint64_t offset = segment.offset_bytes + (block.begin - segment.range.begin) * sizeof(float);
+    file_.read(offset, std::as_writable_bytes(std::span(values)));
+    if (net::crc32c(std::as_bytes(std::span(values))) != crc)
+      fail_damaged(fmt::format("{} of '{}', bytes {} to {}, have another checksum than they should", segment.array,
+                               segment.tensor, offset, offset + values.size() * sizeof(float)));
+    std::memcpy(out.data() + (wanted.begin - range.begin), values.data() + (wanted.begin - block.begin),
+                wanted.size() * sizeof(float));
+  });
+  if (!all_finite(out))
+    fail(ErrorKind::data, "{}: {} of '{}' holds NaN or infinity", file_.path(), segment.array, segment.tensor);
+}
+
+}  // namespace psring::optim

@@ -1,0 +1,13 @@
+#include <psring/common/device/cuda_module.h>
+#include <psring/optim/codec/compression.h>
+
+namespace psring::optim {
+
+std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device,
+                                         MemoryLedger& ledger) {
+  using Make = Codec* (*)(const char*, bool, Device*, MemoryLedger*);
+  return std::unique_ptr<Codec>(
+      reinterpret_cast<Make>(cuda_symbol("psring_make_cuda_codec"))(text.c_str(), error_feedback, &device, &ledger));
+}
+
+}  // namespace psring::optim

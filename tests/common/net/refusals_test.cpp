@@ -1,0 +1,124 @@
+// Who is refused is counted, told of in few lines, and costs a listener a bounded number of connections.
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <poll.h>
+#include <sys/socket.h>
+#include <zmq.h>
+
+#include <psring/common/net/refusals.h>
+#include <psring/common/net/tcp/socket.h>
+#include <psring/common/net/zmq/gate.h>
+#include <psring/tests/support/hand_clock.h>
+
+using namespace psring;
+using namespace psring::net;
+
+namespace {
+
+/// Waits until the other end hangs up; false where it does not.
+bool hung_up(const Fd& socket) {
+  pollfd item{socket.get(), POLLIN, 0};
+  char byte = 0;
+  while (::poll(&item, 1, 20'000) > 0) {
+    const ssize_t size = ::recv(socket.get(), &byte, 1, MSG_DONTWAIT);
+    if (size == 0 || (size < 0 && errno == ECONNRESET)) return true;
+  }
+  return false;
+}
+
+bool is_open(const Fd& socket) {
+  char byte = 0;
+  ssize_t size = 1;
+  while (size > 0) size = ::recv(socket.get(), &byte, 1, MSG_DONTWAIT);  // ZMTP's greeting
+  return size < 0 && errno == EAGAIN;
+}
+
+struct Port {
+  explicit Port(Nanoseconds patience = ZmqGate::kPatience)
+      : gate(std::make_unique<ZmqGate>(context, router, &refusals, patience)) {
+    REQUIRE(zmq_bind(router.handle(), "tcp://127.0.0.1:0") == 0);
+    endpoint = router.get_text(ZMQ_LAST_ENDPOINT).substr(6);
+  }
+  Fd connect() const {
+    Fd socket = start_connect(endpoint);
+    pollfd item{socket.get(), POLLOUT, 0};
+    REQUIRE(::poll(&item, 1, 20'000) == 1);
+    REQUIRE(connect_error(socket) == 0);
+    return socket;
+  }
+  test::HandClock clock{Moment{} + std::chrono::hours(1)};
+  Refusals refusals{"port", clock, [](const std::string&) {}};
+  ZmqContext context;
+  ZmqSocket router{context.handle(), ZMQ_ROUTER};
+  std::unique_ptr<ZmqGate> gate;
+  std::string endpoint;
+};
+
+}  // namespace
+
+TEST_CASE("refusals are told of in one line a second, and none is left out") {
+  test::HandClock clock{Moment{} + std::chrono::hours(1)};
+  std::vector<std::string> lines;
+  {
+    Refusals refusals("server 1", clock, [&](const std::string& line) { lines.push_back(line); });
+    for (int i = 0; i < 1000; ++i) refusals.add();
+    CHECK(lines ==
+          std::vector<std::string>{"server 1: refused 1 connections that did not prove the job's key, 1 in all"});
+    clock.at += std::chrono::milliseconds(999);
+    refusals.add();
+    CHECK(lines.size() == 1);
+    clock.at += std::chrono::milliseconds(1);
+    refusals.add(8);
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[1] == "server 1: refused 1008 connections that did not prove the job's key, 1009 in all");
+    refusals.add();
+    CHECK(refusals.total() == 1010);
+  }
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[2] == "server 1: refused 1 connections that did not prove the job's key, 1010 in all");
+}
+
+TEST_CASE("nobody refused, nothing said") {
+  test::HandClock clock{Moment{} + std::chrono::hours(1)};
+  const Refusals refusals("server 1", clock, [](const std::string&) { FAIL("a line"); });
+  CHECK(refusals.total() == 0);
+}
+
+TEST_CASE("of strangers at a port of ZeroMQ's so many stay, and the oldest go") {
+  Port port;
+  std::vector<Fd> strangers;
+  for (std::size_t i = 0; i < ZmqGate::kMost + 40; ++i) strangers.push_back(port.connect());
+  for (std::size_t i = 0; i < 40; ++i) CHECK(hung_up(strangers[i]));
+  CHECK(port.refusals.total() == 40);
+  CHECK(is_open(strangers.back()));
+}
+
+TEST_CASE("a stranger that says nothing is hung up on") {
+  const Port port(std::chrono::milliseconds(1));
+  CHECK(hung_up(port.connect()));
+  CHECK(port.refusals.total() == 1);
+}
+
+TEST_CASE("who has proved the key stays, and who leaves by himself is counted once") {
+  Port port;
+  ZmqSocket dealer(port.context.handle(), ZMQ_DEALER);
+  dealer.set(ZMQ_LINGER, 0);
+  REQUIRE(zmq_connect(dealer.handle(), ("tcp://" + port.endpoint).c_str()) == 0);
+  REQUIRE(zmq_send(dealer.handle(), "here", 4, 0) == 4);
+  zmq_msg_t part;
+  zmq_msg_init(&part);
+  REQUIRE(zmq_msg_recv(&part, port.router.handle(), 0) >= 0);
+  const std::vector<char> name(static_cast<char*>(zmq_msg_data(&part)),
+                               static_cast<char*>(zmq_msg_data(&part)) + zmq_msg_size(&part));
+  REQUIRE(zmq_msg_recv(&part, port.router.handle(), 0) == 4);
+  port.gate->trust(connection_of(part));
+  zmq_msg_close(&part);
+  std::vector<Fd> strangers;
+  for (std::size_t i = 0; i < ZmqGate::kMost + 5; ++i) strangers.push_back(port.connect());
+  for (std::size_t i = 0; i < 5; ++i) CHECK(hung_up(strangers[i]));
+  REQUIRE(zmq_send(port.router.handle(), name.data(), name.size(), ZMQ_SNDMORE) >= 0);
+  REQUIRE(zmq_send(port.router.handle(), "still", 5, 0) == 5);
+  char answer[8];
+  CHECK(zmq_recv(dealer.handle(), answer, sizeof answer, 0) == 5);
+}

@@ -1,0 +1,356 @@
+// Gradients that overflow: what error feedback keeps, runs that skip nearly every step, models that are not finite.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <ostream>
+
+#include <catch2/catch.hpp>
+
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
+#include <psring/optim/codec/compression.h>
+#include <psring/tests/support/in_process_job.h>
+#include <psring/tests/support/temporary_folder.h>
+#include <psring/tests/support/values.h>
+#include <psring/worker/compressor.h>
+#include <psring/worker/skip_watch.h>
+
+using namespace psring;
+using namespace psring::test;
+
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+/// A compressor of one unit that follows a scaler which a test moves by hand.
+struct Scene {
+  explicit Scene(const std::string& compress, optim::LossScaler begin)
+      : scaler(begin), codec(optim::make_codec(compress, true)) {
+    compressor.emplace(*codec, true, layout, std::vector<worker::Compressor::Part>{{0, {0, 512}}}, 1, 0, ledger);
+    compressor->follow([this] { return scaler; }, scaler.active());
+  }
+
+  void encode(std::uint64_t step, const std::vector<float>& gradient, std::size_t micro = 0) {
+    compressor->encode(0, {0, 512}, step, micro, gradient);
+  }
+  std::vector<float> residual() {
+    compressor->settle();
+    const auto values = compressor->residual(0).as<float>();
+    return {values.begin(), values.end()};
+  }
+
+  const Layout layout = make_layout({{"u", {{{"a", {512}, {Init::Kind::normal, 1}}, 0}}}}, 1);
+  MemoryLedger ledger;
+  optim::LossScaler scaler;
+  const std::unique_ptr<optim::Codec> codec;
+  std::optional<worker::Compressor> compressor;
+};
+
+std::vector<float> times(std::vector<float> values, float factor) {
+  for (float& value : values) value *= factor;
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a step that is skipped leaves the residual as it was, but for the loss scale") {
+  const auto compress = GENERATE(values({"bf16", "int8", "sign", "top-k:ratio=0.1", "random-k:ratio=0.1"}));
+  CAPTURE(compress);
+  Scene scene(compress, optim::LossScaler::dynamic());
+  CHECK(scene.ledger.peak_bytes(Category::optimizer) == 2 * 512 * sizeof(float));
+  scene.encode(0, normal_values(512, 1));
+  scene.scaler.finished(true);
+  const std::vector<float> first = scene.residual();
+  CHECK(std::ranges::any_of(first, [](float value) { return value != 0; }));
+  // Another worker's gradient was not finite; then this one's.
+  scene.encode(1, normal_values(512, 2));
+  scene.encode(1, normal_values(512, 3), 1);
+  scene.scaler.finished(false);
+  scene.encode(2, std::vector<float>(512, kNaN));
+  scene.scaler.finished(false);
+  CHECK(scene.residual() == times(first, 0.25F));
+  scene.encode(3, times(normal_values(512, 4), 0.25F));
+  scene.scaler.finished(true);
+  const std::vector<float> after = scene.residual();
+  // The same steps without those that were skipped.
+  Scene other(compress, optim::LossScaler::fixed(65536));
+  other.encode(0, normal_values(512, 1));
+  other.encode(3, normal_values(512, 4));
+  CHECK(after == times(other.residual(), 0.25F));
+}
+
+TEST_CASE("gradients that are not finite do not enter the residual, though the owners' rule leaves them out") {
+  Scene scene("int8", optim::LossScaler::fixed(8));
+  scene.encode(0, normal_values(512, 1));
+  scene.scaler.finished(true);
+  const std::vector<float> before = scene.residual();
+  std::vector<float> gradient = normal_values(512, 2);
+  gradient[77] = std::numeric_limits<float>::infinity();
+  scene.encode(1, gradient);
+  scene.scaler.finished(true);  // the median of all was finite
+  CHECK(scene.residual() == before);
+}
+
+TEST_CASE("a run of whose last hundred steps nearly all were skipped is ended") {
+  const auto ends_at = [](optim::LossScaler scaler, auto finite) -> std::uint64_t {
+    worker::SkipWatch watch;
+    for (std::uint64_t step = 7; step < 1000; ++step) {
+      try {
+        watch.look(step, scaler);
+        watch.look(step, scaler);  // of its second micro-batch
+      } catch (const Error& error) {
+        CHECK(error.kind() == ErrorKind::data);
+        CHECK_THAT(error.what(), Catch::Contains("of the last 100 steps were skipped"));
+        return step;
+      }
+      scaler.finished(finite(step, scaler));
+    }
+    return 0;
+  };
+  const auto never = [](std::uint64_t, const optim::LossScaler&) { return false; };
+  CHECK(ends_at(optim::LossScaler::dynamic(), never) == 107);
+  CHECK(ends_at(optim::LossScaler::fixed(1024), never) == 107);
+  CHECK(ends_at(optim::LossScaler(), never) == 0);
+  CHECK(ends_at(optim::LossScaler::fixed(1024), [](std::uint64_t step, const auto&) { return step % 25 != 0; }) == 0);
+  CHECK(ends_at(optim::LossScaler::fixed(1024), [](std::uint64_t step, const auto&) { return step % 20 == 0; }) == 0);
+  CHECK(ends_at(optim::LossScaler::fixed(1024), [](std::uint64_t step, const auto&) { return step % 25 == 0; }) == 107);
+  // A scale that fits is found in time, however far it is.
+  CHECK(ends_at(optim::LossScaler::parse("dynamic", true),
+                [](std::uint64_t, const optim::LossScaler& scaler) { return scaler.scale() == 0x1p-24F; }) == 0);
+}
+
+namespace {
+
+struct Way {
+  std::string strategy;
+  std::size_t workers = 2;
+  std::size_t servers = 0;
+  std::string optimizer_on = "server";
+  std::vector<std::size_t> hosts = {};
+};
+std::ostream& operator<<(std::ostream& out, const Way& way) {
+  return out << way.strategy << " " << way.workers << "+" << way.servers << " " << way.optimizer_on << " "
+             << way.hosts.size();
+}
+
+const std::vector<Way> kWays = {{"ps", 2, 3},       {"ps", 3, 2, "worker"}, {"ps", 3, 2, "server", {0, 2}},
+                                {"ps-zero2", 2, 2}, {"ps-zero3", 3, 2},     {"ddp", 3},
+                                {"zero1", 3},       {"zero2", 2},           {"zero3", 3}};
+
+JobOptions small_job(const Way& way, const std::string& compress) {
+  JobOptions job;
+  job.strategy = way.strategy;
+  job.workers = way.workers;
+  job.servers = way.servers;
+  job.optimizer_on = way.optimizer_on;
+  job.local_reduce = !way.hosts.empty();
+  job.compress = compress;
+  job.model = "mlp:20-33-17-5";
+  job.data = "synthetic:samples=70";
+  job.global_batch = 12;
+  job.steps = 11;
+  job.seed = 5;
+  job.optimizer = "momentum";
+  job.lr = 0.05;
+  job.accumulate = 2;
+  job.precision = "f16";
+  job.comm_dtype = "f32";
+  return job;
+}
+
+JobRun run(const JobOptions& job, const Way& way) { return run_job(job, Links::shm, nullptr, way.hosts); }
+
+std::string checkpoint_of(const TemporaryFolder& folder, std::uint64_t step) {
+  return folder.file(fmt::format("step-{:08}", step));
+}
+
+/// What error feedback keeps, as of losses that are not scaled.
+using Residuals = std::map<std::pair<std::string, std::size_t>, std::vector<float>>;
+Residuals residuals_of(const optim::Checkpoint& saved) {
+  Residuals all;
+  const auto scale = static_cast<float>(saved.manifest().scalars.at("residual_scale"));
+  for (const std::size_t keeper : saved.residuals())
+    for (const optim::SavedTensor& tensor : saved.manifest().tensors) {
+      const Layout layout = make_layout({{tensor.name, {{{tensor.name, tensor.shape, {}}, 0, 0}}}}, 1);
+      std::vector<float>& values = all[{tensor.name, keeper}];
+      values.resize(tensor.elements());
+      saved.read(layout.units[0], {0, values.size()}, optim::residual_array(keeper), values);
+      for (float& value : values) value /= scale;
+    }
+  return all;
+}
+
+/// The checkpoint says that losses are to be multiplied by 2^24, by which gradients in f16 overflow.
+void raise_loss_scale(const std::string& folder, double scale = 0x1p24) {
+  optim::Manifest manifest = optim::Checkpoint(folder).manifest();
+  manifest.scalars["loss_scale"] = scale;
+  optim::write_manifest(folder, manifest);
+}
+
+}  // namespace
+
+TEST_CASE("whichever steps are skipped, error feedback loses nothing and training goes on") {
+  const auto compress = GENERATE(values({"bf16", "int8", "sign", "top-k:ratio=0.05", "random-k:ratio=0.05"}));
+  const auto way = GENERATE(from_range(kWays));
+  CAPTURE(compress, way);
+  JobOptions job = small_job(way, compress);
+  const TemporaryFolder folder;
+  job.checkpoint_every = 1;
+  job.checkpoint_dir = folder.path();
+  job.steps = 3;
+  run(job, way);
+  raise_loss_scale(checkpoint_of(folder, 3));
+  job.resume = checkpoint_of(folder, 3);
+  job.steps = 18;
+  const JobRun all = run(job, way);
+  for (const WorkerRun& worker : all.workers) CHECK(worker.peaks == worker.predicted.worker_memory);
+  std::size_t skipped = 0;
+  for (std::uint64_t step = 3; step < 18; ++step) {
+    CAPTURE(step);
+    const optim::Checkpoint before(checkpoint_of(folder, step));
+    const optim::Checkpoint after(checkpoint_of(folder, step + 1));
+    const auto count = [](const optim::Checkpoint& of) { return of.manifest().scalars.at("skipped_steps"); };
+    const bool same = residuals_of(before) == residuals_of(after);
+    CHECK(same == (count(after) > count(before)));
+    skipped += same ? 1 : 0;
+  }
+  CHECK((skipped > 0 && skipped < 12));
+  // Who continues after a skipped step, or between two of them, ends in the same bits.
+  const TemporaryFolder other;
+  job.checkpoint_dir = other.path();
+  job.resume = checkpoint_of(folder, 4);
+  CHECK((run(job, way).workers[0].model == all.workers[0].model));
+}
+
+TEST_CASE("top-k of everything has the bits of no compression where steps are skipped, too") {
+  const auto way = GENERATE(from_range(kWays));
+  CAPTURE(way);
+  const auto model = [&](const char* compress) {
+    const TemporaryFolder folder;
+    JobOptions job = small_job(way, compress);
+    job.accumulate = 1;
+    job.checkpoint_every = 3;
+    job.checkpoint_dir = folder.path();
+    job.steps = 3;
+    run(job, way);
+    raise_loss_scale(checkpoint_of(folder, 3));
+    job.resume = checkpoint_of(folder, 3);
+    job.steps = 18;
+    return run(job, way).workers[0].model;
+  };
+  CHECK((model("top-k:ratio=1") == model("none")));
+}
+
+/// In f32 powers of two change no bit of a gradient but its exponent, and codecs follow.
+TEST_CASE("residuals follow the loss scale of the run that continues") {
+  const auto way = GENERATE(from_range(kWays));
+  CAPTURE(way);
+  JobOptions job = small_job(way, "int8");
+  job.precision = "f32";
+  job.comm_dtype = "";
+  job.loss_scale = "1024";
+  const TemporaryFolder folder;
+  job.checkpoint_dir = folder.path();
+  job.checkpoint_every = 4;
+  const std::string model = run(job, way).workers[0].model;
+  for (const char* scale : {"1024", "16", "32768", "off"}) {
+    CAPTURE(scale);
+    const TemporaryFolder other;
+    job.checkpoint_dir = other.path();
+    job.loss_scale = scale;
+    job.resume = checkpoint_of(folder, 4);
+    CHECK((run(job, way).workers[0].model == model));
+  }
+}
+
+TEST_CASE("a worker without samples in a step hears whether the step before was skipped") {
+  const auto model = [](const char* strategy, double scale) {
+    const Way way{strategy, 3, std::string(strategy).starts_with("ps") ? std::size_t{2} : 0};
+    JobOptions job = small_job(way, "none");
+    job.data = "synthetic:samples=61";  // of step 5 there is one
+    job.pad = "none";
+    job.accumulate = 1;
+    const TemporaryFolder folder;
+    job.checkpoint_every = 3;
+    job.checkpoint_dir = folder.path();
+    job.steps = 3;
+    run(job, way);
+    raise_loss_scale(checkpoint_of(folder, 3), scale);
+    job.resume = checkpoint_of(folder, 3);
+    job.steps = 18;
+    return run(job, way).workers[0].model;
+  };
+  const auto* const strategy = GENERATE("ps", "ps-zero2", "ps-zero3");
+  for (double scale = 0x1p16; scale <= 0x1p24; scale *= 2) {  // with one of them step 4 is the last that is skipped
+    CAPTURE(strategy, scale);
+    CHECK((model(strategy, scale) == model("ddp", scale)));
+  }
+}
+
+TEST_CASE("a run that skips every step ends with an error") {
+  const Way way{"ps", 2, 2};
+  JobOptions job = small_job(way, "none");
+  job.loss_scale = "16777216";
+  job.steps = 200;
+  CHECK_THAT(error_of(ErrorKind::data, [&] { run(job, way); }), Catch::Contains("step 100: 100 of the last 100 steps"));
+}
+
+TEST_CASE("a model that is not finite is not saved, and the checkpoints before it stay") {
+  const auto way = GENERATE(values<Way>({{"single", 1}, {"ps", 2, 2}, {"ps-zero3", 2, 2}, {"ddp", 2}, {"zero3", 2}}));
+  CAPTURE(way);
+  JobOptions job = small_job(way, "none");
+  job.precision = "f32";
+  job.comm_dtype = "";
+  job.accumulate = 1;
+  const TemporaryFolder folder;
+  job.checkpoint_dir = folder.path();
+  job.checkpoint_every = 2;
+  job.checkpoint_keep = 1;
+  job.steps = 2;
+  run(job, way);
+  job.resume = checkpoint_of(folder, 2);
+  job.lr = 1e39;
+  job.steps = 4;
+  SECTION("at a checkpoint") {
+    job.checkpoint_every = 1;
+    // Worker 0 finds it as it saves, another one as it goes on: who is first is not said.
+    const std::string line = error_of(ErrorKind::data, [&] { run(job, way); });
+    CHECK_THAT(line, Catch::Contains("step 3: ") &&
+                         (Catch::Contains("holds NaN or infinity") || Catch::Contains("is not finite")));
+  }
+  SECTION("at the end") {
+    job.steps = 3;
+    job.checkpoint_every = 0;
+    const std::string line = error_of(ErrorKind::data, [&] { run(job, way); });
+    CHECK_THAT(line, Catch::Contains("after step 2, the last") && Catch::Contains("is not saved"));
+  }
+  const auto left = optim::CheckpointFolder(folder.path()).complete();
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].step == 2);
+  optim::Checkpoint(left[0].path).verify();
+}
+
+TEST_CASE("a checkpoint that holds NaN is refused, in whichever array") {
+  const Layout layout = make_layout({{"u", {{{"a", {512}, {Init::Kind::normal, 1}}, 0}}}}, 1);
+  const TemporaryFolder folder;
+  std::vector<float> bad = normal_values(512, 1);
+  bad[300] = kNaN;
+  const std::vector<float> good = normal_values(512, 2);
+  const std::string residual = optim::residual_array(0);
+  const optim::StatePart parts[] = {{&layout.units[0], {0, 512}, optim::kValues, good},
+                                    {&layout.units[0], {0, 512}, residual, bad}};
+  optim::write_shard(folder.file("worker-0.shard"), 1, parts);
+  const optim::Manifest manifest{
+      .step = 1, .facts = {}, .scalars = {}, .tensors = {{"a", {512}, {optim::kValues, residual}}}};
+  CHECK_THAT(error_of(ErrorKind::data, [&] { optim::write_manifest(folder.path(), manifest); }),
+             Catch::Contains("step 1: residual.0 of 'a' holds NaN"));
+  const optim::ShardFile shard(folder.file("worker-0.shard"));
+  std::vector<float> values(512);
+  shard.read(shard.segments()[0], {0, 512}, values);
+  CHECK_THAT(error_of(ErrorKind::data,
+                      [&] {
+                        shard.read(shard.segments()[1], {0, 512}, values);
+                      }),
+             Catch::Contains("residual.0 of 'a' holds NaN"));
+}

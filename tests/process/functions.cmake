@@ -1,0 +1,24 @@
+# psring as its users run it: Python scripts (standard library only) that start the programs, one ctest test each, named
+# like its script unless that is given.
+find_package(Python3 3.9 COMPONENTS Interpreter)
+
+function(psring_process_test name)
+  cmake_parse_arguments(ARG "" "SCRIPT" "LABELS" ${ARGN})
+  if(NOT ARG_SCRIPT)
+    set(ARG_SCRIPT ${name})
+  endif()
+  if(Python3_Interpreter_FOUND)
+    # -B: no folders of compiled scripts in the source tree.
+    set(command ${Python3_EXECUTABLE} -B ${PSRING_TESTS_DIR}/process/${ARG_SCRIPT}.py)
+  else()
+    set(command ${CMAKE_COMMAND} -E echo "SKIPPED: needs Python 3.9 or later")
+  endif()
+  psring_add_test(${name} COMMAND ${command} LABELS ${ARG_LABELS} ENVIRONMENT PSRING_BIN=$<TARGET_FILE_DIR:psring>)
+endfunction()
+
+# A bounded share of what scripts/combinations goes on with.
+function(psring_combinations_test name)
+  if(Python3_Interpreter_FOUND)
+    psring_add_test(${name} COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/combinations ${ARGN} LABELS process)
+  endif()
+endfunction()

@@ -1,5 +1,0 @@
-psring_test(ring_test LABELS unit LINKS psring::ring SOURCES support/ring_worlds.cpp)
-psring_test(hierarchical_test LABELS unit LINKS psring::ring SOURCES support/ring_worlds.cpp)
-psring_test(simulated_test LABELS unit LINKS psring::ring)
-psring_test(shm_shares_test LABELS unit LINKS psring::ring)
-psring_test(shm_descriptors_test LABELS unit LINKS psring::ring)
