@@ -70,6 +70,11 @@ constexpr CounterRng random_places(const GradientId& id) {
                      .micro = static_cast<std::uint16_t>(id.micro),
                      .rank = static_cast<std::uint16_t>(id.worker)});
 }
+/// Random-k's first value if an element of the range is NaN or infinite. The range is then read as NaN, so that the
+/// step is detected as non-finite: the element itself may not be drawn, and all places that are drawn may lie in
+/// padding.
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+PSRING_HOST_DEVICE inline bool is_finite(float value) { return value - value == 0; }
 /// Of what is kept: right on average, or as it is.
 constexpr float random_factor(std::size_t elements, std::size_t kept, bool unbiased) {
   return unbiased ? static_cast<float>(elements) / static_cast<float>(kept) : 1;

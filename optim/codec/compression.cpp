@@ -182,7 +182,8 @@ class TopK final : public HostCodec {
   const double ratio_;
 };
 
-/// Values alone.
+/// Values alone. A NaN as the first one stands for a range in which an element was NaN or infinite, drawn or not: all
+/// of it is read as NaN.
 class RandomK final : public HostCodec {
  public:
   RandomK(double ratio, bool unbiased) : ratio_(ratio), unbiased_(unbiased) {}
@@ -193,10 +194,17 @@ class RandomK final : public HostCodec {
   void write(std::span<const float> values, const GradientId& id, Bytes out) const override {
     const float factor = random_factor(values.size(), out.size() / 4, unbiased_);
     for_each_place(values.size(), id, [&](std::size_t i, std::size_t place) { store(out, i, factor * values[place]); });
+    if (!all_finite(values)) store(out, 0, kNaN);
   }
   void read(ConstBytes in, const GradientId& id, std::span<float> out) const override {
+    if (!in.empty() && std::isnan(load<float>(in, 0))) return std::fill(out.begin(), out.end(), kNaN);
     std::fill(out.begin(), out.end(), 0.0F);
     for_each_place(out.size(), id, [&](std::size_t i, std::size_t place) { out[place] = load<float>(in, i); });
+  }
+  static bool all_finite(std::span<const float> values) {
+    std::uint32_t broken = 0;
+    for (const float value : values) broken |= is_finite(value) ? 0 : 1;
+    return broken == 0;
   }
   void for_each_place(std::size_t elements, const GradientId& id, const auto& body) const {
     const CounterRng rng = random_places(id);

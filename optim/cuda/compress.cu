@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
@@ -288,8 +289,20 @@ __global__ void random_k_encode_kernel(std::size_t size, const float* values, st
   for (std::size_t i = thread_of_grid(); i < kept; i += threads_of_grid())
     out[i] = factor * values[random_place(places, begin, i, size, kept)];
 }
+/// Writes NaN as the first value if an element is not finite. Several threads may write it at once: all write the same.
+__global__ void random_k_mark_kernel(std::size_t size, const float* values, float* out) {
+  bool finite = true;
+  for (std::size_t i = thread_of_grid() * Four::kSize; i < size; i += threads_of_grid() * Four::kSize)
+    for (const float value : load_four(values, i, size).values) finite = finite && is_finite(value);
+  if (!finite) out[0] = kNaN;
+}
+/// Where `out` is zero.
 __global__ void random_k_decode_kernel(std::size_t size, const float* in, std::size_t kept, CounterRng places,
                                        std::size_t begin, float* out) {
+  if (std::isnan(in[0])) {
+    for (std::size_t i = thread_of_grid(); i < size; i += threads_of_grid()) out[i] = kNaN;
+    return;
+  }
   for (std::size_t i = thread_of_grid(); i < kept; i += threads_of_grid())
     out[random_place(places, begin, i, size, kept)] = in[i];
 }
@@ -364,8 +377,13 @@ cudaError_t top_k_decode(const Queue& queue, const std::byte* in, std::size_t ke
 
 cudaError_t random_k_encode(const Queue& queue, ConstElements values, std::size_t kept, const CounterRng& places,
                             std::size_t begin, float factor, std::byte* out) {
-  return launch(queue, &random_k_encode_kernel, blocks_for(queue, kept, kThreads), kThreads, 0, values.size(),
-                floats(values), kept, places, begin, factor, reinterpret_cast<float*>(out));
+  const std::size_t size = values.size();
+  auto* const to = reinterpret_cast<float*>(out);
+  if (const cudaError_t error = launch(queue, &random_k_encode_kernel, blocks_for(queue, kept, kThreads), kThreads, 0,
+                                       size, floats(values), kept, places, begin, factor, to);
+      error != cudaSuccess)
+    return error;
+  return launch(queue, &random_k_mark_kernel, fours_for(queue, size), kThreads, 0, size, floats(values), to);
 }
 cudaError_t random_k_decode(const Queue& queue, const std::byte* in, std::size_t kept, const CounterRng& places,
                             std::size_t begin, Elements out) {

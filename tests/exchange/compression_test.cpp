@@ -1,4 +1,5 @@
 // Gradients in fewer bytes: what codecs write and read again, what error feedback keeps, and whole jobs.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -158,6 +159,20 @@ TEST_CASE("what is no number can be seen after every codec that reads it") {
     const std::vector<float> read = there_and_back(*optim::make_codec(text, true), values);
     CHECK(std::any_of(read.begin(), read.end(), [](float v) { return !std::isfinite(v); }));
   }
+}
+
+TEST_CASE("one non-finite element is seen after every codec, wherever it lies and whatever random-k draws") {
+  for (const char* text : kCodecs)
+    for (const bool feedback : {true, false})
+      for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                              std::numeric_limits<float>::quiet_NaN()})
+        for (const std::size_t place : {0, 1, 255, 299, 300, 301, 599}) {
+          CAPTURE(text, feedback, bad, place);
+          std::vector<float> values = normal_values(600, 5);
+          values[place] = bad;
+          const std::vector<float> read = there_and_back(*optim::make_codec(text, feedback), values);
+          CHECK_FALSE(std::ranges::all_of(read, [](float v) { return std::isfinite(v); }));
+        }
 }
 
 TEST_CASE("bytes that no values give are refused") {

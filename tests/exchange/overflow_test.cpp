@@ -92,6 +92,23 @@ TEST_CASE("gradients that are not finite do not enter the residual, though the o
   CHECK(scene.residual() == before);
 }
 
+TEST_CASE("the owners see a non-finite element of a small tensor, though random elements may all lie in padding") {
+  const auto compress = GENERATE(values({"bf16", "int8", "sign", "top-k:ratio=0.01", "random-k:ratio=0.01"}));
+  CAPTURE(compress);
+  const Layout layout = make_layout({{"u", {{{"a", {5}, {Init::Kind::normal, 1}}, 0}}}}, 1);
+  const auto codec = optim::make_codec(compress, true);
+  MemoryLedger ledger;
+  worker::Compressor compressor(*codec, true, layout, {{0, {0, 256}}}, 1, 0, ledger);
+  for (std::uint64_t step = 0; step < 8; ++step) {
+    std::vector<float> gradient(256);
+    gradient[3] = std::numeric_limits<float>::infinity();
+    const worker::Compressor::Written written{0, compressor.encode(0, {0, 256}, step, 0, gradient)};
+    compressor.mean(0, {0, 256}, step, 0, std::span(&written, 1), gradient);
+    CHECK_FALSE(std::ranges::all_of(gradient, [](float value) { return std::isfinite(value); }));
+    CHECK(std::all_of(gradient.begin() + 5, gradient.end(), [](float value) { return value == 0; }));
+  }
+}
+
 TEST_CASE("a run of whose last hundred steps nearly all were skipped is ended") {
   const auto ends_at = [](optim::LossScaler scaler, auto finite) -> std::uint64_t {
     worker::SkipWatch watch;
