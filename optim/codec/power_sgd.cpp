@@ -1,0 +1,145 @@
+#include <Eigen/Dense>
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/rng.h>
+#include <psring/common/base/spec.h>
+#include <psring/optim/codec/power_sgd.h>
+
+namespace psring::optim {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Columns = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic>;
+
+Eigen::Map<const Matrix> matrix(std::span<const float> values, std::size_t rows, std::size_t cols) {
+  check(values.size() == rows * cols, "{} elements for a matrix of {} x {}", values.size(), rows, cols);
+  return {values.data(), static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols)};
+}
+Eigen::Map<Matrix> matrix(std::span<float> values, std::size_t rows, std::size_t cols) {
+  check(values.size() == rows * cols, "{} elements for a matrix of {} x {}", values.size(), rows, cols);
+  return {values.data(), static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols)};
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+}  // namespace
+
+std::optional<std::size_t> power_sgd_rank(const std::string& compress) {
+  const Spec spec = Spec::parse("--compress", compress);
+  if (spec.name() != "power-sgd") return std::nullopt;
+  spec.allow_only({"rank"});
+  const std::size_t rank = spec.positive("rank", 2);
+  if (rank > kMostRank) fail(ErrorKind::usage, "--compress {}: expected a rank from 1 to {}", spec.text(), kMostRank);
+  return rank;
+}
+
+std::optional<LowRank> low_rank(std::span<const std::size_t> shape, std::size_t rank) {
+  if (shape.size() < 2) return std::nullopt;
+  const std::size_t cols =
+      std::accumulate(shape.begin() + 1, shape.end(), std::size_t{1}, std::multiplies<std::size_t>());
+  const LowRank of{shape[0], cols, std::min({rank, shape[0], cols})};
+  if (of.p_elements() + of.q_elements() >= of.elements()) return std::nullopt;
+  return of;
+}
+
+void initial_q(const LowRank& of, std::uint64_t seed, std::uint32_t tensor, std::span<float> q) {
+  const CounterRng rng({.seed = seed, .purpose = Purpose::compress, .tensor = tensor});
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = rng.normal(i);
+  orthonormalise(q, of.rank);
+}
+
+void project(const LowRank& of, std::span<const float> m, std::span<const float> q, std::span<float> p) {
+  matrix(p, of.rows, of.rank).noalias() = matrix(m, of.rows, of.cols) * matrix(q, of.cols, of.rank);
+}
+
+void project_back(const LowRank& of, std::span<const float> m, std::span<const float> p, std::span<float> q) {
+  matrix(q, of.cols, of.rank).noalias() = matrix(m, of.rows, of.cols).transpose() * matrix(p, of.rows, of.rank);
+}
+
+void reconstruct(const LowRank& of, std::span<const float> p, std::span<const float> q, std::span<float> m) {
+  if (!all_finite(p) || !all_finite(q)) return std::fill(m.begin(), m.end(), kNaN);
+  matrix(m, of.rows, of.cols).noalias() = matrix(p, of.rows, of.rank) * matrix(q, of.cols, of.rank).transpose();
+}
+
+void orthonormalise(std::span<float> columns, std::size_t rank) {
+  if (!all_finite(columns)) return std::fill(columns.begin(), columns.end(), kNaN);
+  const auto at = matrix(columns, columns.size() / rank, rank);
+  // In f64 no square of an f32 is too small or too large.
+  const Eigen::HouseholderQR<Columns> qr(at.cast<double>());
+  const Columns basis = qr.householderQ() * Columns::Identity(at.rows(), at.cols());
+  matrix(columns, columns.size() / rank, rank) = basis.cast<float>();
+}
+
+PowerSgd::PowerSgd(const Layout& layout, const std::vector<std::size_t>& units, std::size_t rank, std::uint64_t seed)
+    : seed_(seed) {
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    const UnitLayout& unit = layout.units[units[u]];
+    if (!unit.trained) continue;
+    for (const TensorSlot& slot : unit.tensors) {
+      const Range range{slot.offset, slot.offset + slot.spec.elements()};
+      const Tensor tensor{u, range, slot.id, low_rank(slot.spec.shape, rank), first_elements_, second_elements_};
+      first_elements_ += elements_of_first(tensor);
+      second_elements_ += tensor.matrix ? tensor.matrix->q_elements() : 0;
+      tensors_.push_back(tensor);
+    }
+  }
+}
+
+std::size_t PowerSgd::elements_of_first(const Tensor& of) {
+  return of.matrix ? of.matrix->p_elements() : of.range.size();
+}
+
+void PowerSgd::begin(std::span<float> start) const {
+  for (const Tensor& each : tensors_)
+    if (each.matrix) initial_q(*each.matrix, seed_, each.id, start.subspan(each.second, each.matrix->q_elements()));
+}
+
+void PowerSgd::encode_first(Values values, std::span<const float> start, std::span<float> first) const {
+  for (const Tensor& each : tensors_) {
+    const auto from = values[each.unit].subspan(each.range.begin, each.range.size());
+    const auto to = first.subspan(each.first, elements_of_first(each));
+    if (each.matrix)
+      project(*each.matrix, from, start.subspan(each.second, each.matrix->q_elements()), to);
+    else
+      std::ranges::copy(from, to.begin());
+  }
+}
+
+void PowerSgd::encode_second(Values values, std::span<float> first, std::span<float> second) const {
+  for (const Tensor& each : tensors_) {
+    if (!each.matrix) continue;
+    const auto p = first.subspan(each.first, each.matrix->p_elements());
+    orthonormalise(p, each.matrix->rank);
+    project_back(*each.matrix, values[each.unit].subspan(each.range.begin, each.range.size()), p,
+                 second.subspan(each.second, each.matrix->q_elements()));
+  }
+}
+
+void PowerSgd::decode(std::span<const float> first, std::span<const float> second, Results out) const {
+  for (const std::span<float> unit : out) std::ranges::fill(unit, 0.0F);
+  for (const Tensor& each : tensors_) {
+    const auto from = first.subspan(each.first, elements_of_first(each));
+    const auto to = out[each.unit].subspan(each.range.begin, each.range.size());
+    if (each.matrix)
+      reconstruct(*each.matrix, from, second.subspan(each.second, each.matrix->q_elements()), to);
+    else
+      std::ranges::copy(from, to.begin());
+  }
+}
+
+void PowerSgd::next_start(std::span<const float> second, std::span<float> start) const {
+  std::ranges::copy(second, start.begin());
+  for (const Tensor& each : tensors_)
+    if (each.matrix) orthonormalise(start.subspan(each.second, each.matrix->q_elements()), each.matrix->rank);
+}
+
+}  // namespace psring::optim

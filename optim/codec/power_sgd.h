@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/layout.h>
+
+namespace psring::optim {
+
+// PowerSGD (Vogels, Karimireddy, Jaggi, arXiv:1905.13727): a gradient matrix M of rows x cols is approximated by P Qt,
+// with P of rows x rank and Q of cols x rank. One step, with Q from the step before:
+//
+//   P = M Q          all-reduce: mean of all workers' P
+//   P = orthonormal basis of P's columns
+//   Q = Mt P         all-reduce: mean of all workers' Q
+//   M ~ P Qt         error feedback adds M - P Qt to the next gradient
+//
+// The two all-reduces move (rows + cols) rank elements instead of rows cols. P and Q are linear in M, so the result is
+// the approximation of the mean gradient. Matrices are f32 and row-major. All functions are pure, and all workers get
+// the same bits from the same means, on processors of any kind.
+
+/// A tensor as the matrix that is approximated.
+struct LowRank {
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  std::size_t rank = 0;  ///< of the approximation: at most rows, cols
+
+  std::size_t elements() const { return rows * cols; }
+  std::size_t p_elements() const { return rows * rank; }
+  std::size_t q_elements() const { return cols * rank; }
+};
+
+/// Higher ranks are refused: Eigen then works in blocks that depend on the processor's cache, and so do the bits.
+inline constexpr std::size_t kMostRank = 32;
+
+/// The rank of "power-sgd:rank=R" (2 if left out); none for other codecs. Throws usage unless 1 <= R <= kMostRank.
+std::optional<std::size_t> power_sgd_rank(const std::string& compress);
+
+/// The first dimension is the rows, the others together are the columns; the rank falls to min(rows, cols). None if
+/// the tensor has fewer than two dimensions, or if its factors are not smaller: it is then sent as it is.
+std::optional<LowRank> low_rank(std::span<const std::size_t> shape, std::size_t rank);
+
+/// The Q that a run begins with: orthonormal columns from random normal ones, by seed and tensor alone.
+void initial_q(const LowRank& of, std::uint64_t seed, std::uint32_t tensor, std::span<float> q);
+/// p = m q
+void project(const LowRank& of, std::span<const float> m, std::span<const float> q, std::span<float> p);
+/// q = mt p
+void project_back(const LowRank& of, std::span<const float> m, std::span<const float> p, std::span<float> q);
+/// m = p qt. A NaN or infinity in a factor makes the whole matrix NaN, so that the step is detected as non-finite.
+void reconstruct(const LowRank& of, std::span<const float> p, std::span<const float> q, std::span<float> m);
+/// Replaces the columns (rank of them, row-major) by an orthonormal basis of their span, from Householder's QR in f64;
+/// columns that depend on others are replaced by any that complete the basis. A NaN or infinity makes all NaN.
+void orthonormalise(std::span<float> columns, std::size_t rank);
+
+/// The factors of all trained tensors of some units, in two vectors: what the two all-reduces of a bucket move. Tensors
+/// that are not approximated are part of the first vector as they are.
+class PowerSgd {
+ public:
+  /// The elements of each unit, in the order of `units`, padding counted.
+  using Values = std::span<const std::span<const float>>;
+  using Results = std::span<const std::span<float>>;
+
+  /// Units that are not trained have no part in it.
+  PowerSgd(const Layout& layout, const std::vector<std::size_t>& units, std::size_t rank, std::uint64_t seed);
+
+  /// Elements that the first all-reduce moves, and the second.
+  std::size_t first_elements() const { return first_elements_; }
+  std::size_t second_elements() const { return second_elements_; }
+  std::size_t payload_bytes() const { return (first_elements_ + second_elements_) * sizeof(float); }
+
+  /// `start`: the Q of all matrices that a step begins with, second_elements(). It is the same at all workers, and
+  /// state of the run: a checkpoint has it, and a step that is skipped leaves it as it was.
+  void begin(std::span<float> start) const;
+  /// This worker's part of the first all-reduce.
+  void encode_first(Values values, std::span<const float> start, std::span<float> first) const;
+  /// This worker's part of the second; `first`: the mean of all workers', in which P is made orthonormal.
+  void encode_second(Values values, std::span<float> first, std::span<float> second) const;
+  /// The approximated mean gradient from both means; padding is zero.
+  void decode(std::span<const float> first, std::span<const float> second, Results out) const;
+  /// The start of the next step from the mean that the second all-reduce made. REQUIRES: the step was finite.
+  void next_start(std::span<const float> second, std::span<float> start) const;
+
+ private:
+  struct Tensor {
+    std::size_t unit = 0;  ///< position in the list of units
+    Range range;           ///< in the unit
+    std::uint32_t id = 0;
+    std::optional<LowRank> matrix;
+    std::size_t first = 0;   ///< where P, or the tensor itself, begins in the first vector
+    std::size_t second = 0;  ///< where Q begins in the second
+  };
+  static std::size_t elements_of_first(const Tensor& of);
+
+  const std::uint64_t seed_;
+  std::vector<Tensor> tensors_;
+  std::size_t first_elements_ = 0;
+  std::size_t second_elements_ = 0;
+};
+
+}  // namespace psring::optim
