@@ -12,23 +12,23 @@
 
 namespace psring::optim {
 
-// What the codecs of compression.h compute, the same for the host and for a GPU.
+// The arithmetic of the codecs of compression.h, shared by the host and by GPU kernels.
 
 inline constexpr std::size_t kInt8Block = 256;
 inline constexpr std::size_t kSignBlock = 1024;
 inline constexpr std::size_t kSignLanes =
-    16;  ///< magnitudes are summed by place modulo this, these sums in their order
+    16;  ///< partial sums of magnitudes, by place modulo this; they are added in order
 
 constexpr std::size_t blocks_of(std::size_t elements, std::size_t block) { return (elements + block - 1) / block; }
 
-/// Of a block for int8. What is no number makes its whole block none: it has to be seen. What is too small for a scale
-/// is zero.
+/// The scale of an int8 block. A NaN or infinity makes the whole block NaN, so that the step is detected as non-finite.
+/// Magnitudes that are too small for a scale become zero.
 struct Int8Scale {
   float scale = 0;
   float factor = 0;
   bool finite = true;
 };
-/// Of the largest magnitude; `finite`: all are.
+/// `most`: the largest magnitude of the block; `finite`: all its values are finite.
 PSRING_HOST_DEVICE inline Int8Scale int8_scale(float most, bool finite) {
   if (!finite) return {std::numeric_limits<float>::quiet_NaN(), 0, false};
   const float factor = 127 / most;
@@ -38,8 +38,8 @@ PSRING_HOST_DEVICE inline std::int8_t int8_code(const Int8Scale& of, float value
   return static_cast<std::int8_t>(of.finite ? std::nearbyint(std::clamp(value * of.factor, -127.0F, 127.0F)) : 1);
 }
 
-/// Of a block's values, the mean magnitude; `sum`: of the magnitudes, which may be too large for a float, and never is
-/// for a double.
+/// Returns the mean magnitude of a block. `sum`: the magnitudes' sum, which may overflow a float; the mean is then
+/// computed in double.
 PSRING_HOST_DEVICE inline float mean_magnitude(const float* values, std::size_t size, float sum) {
   const auto count = static_cast<float>(size);
   const float mean = sum / count;
@@ -49,19 +49,19 @@ PSRING_HOST_DEVICE inline float mean_magnitude(const float* values, std::size_t 
   return static_cast<float>(all);
 }
 
-/// Random-k: of so many elements, `kept` are, one of each of as many runs of nearly equal length.
+/// Random-k: the place of kept element i. The elements are cut into `kept` runs of nearly equal length, one from each.
 constexpr std::size_t random_place(const CounterRng& rng, std::size_t begin, std::size_t i, std::size_t elements,
                                    std::size_t kept) {
   const std::size_t first = i * elements / kept;
   const std::size_t run = (i + 1) * elements / kept - first;
-  // rng.bits(begin + i), without an index that is known at run time only: a GPU would keep the block in memory for it.
+  // Equals rng.bits(begin + i). A run-time index into the block would make a GPU keep the block in memory.
   const auto words = rng.block(static_cast<std::uint32_t>((begin + i) / 4));
   const std::size_t word = (begin + i) % 4;
   const std::uint32_t low = word == 0 ? words[0] : words[1];
   const std::uint32_t high = word == 2 ? words[2] : words[3];
   return first + (word < 2 ? low : high) % run;
 }
-/// What `begin` in the one above, the range's in its unit, draws from.
+/// The random numbers for random_place, whose `begin` is the range's begin in its unit.
 constexpr CounterRng random_places(const GradientId& id) {
   return CounterRng({.seed = id.seed,
                      .purpose = Purpose::compress,
@@ -75,7 +75,7 @@ constexpr CounterRng random_places(const GradientId& id) {
 /// padding.
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 PSRING_HOST_DEVICE inline bool is_finite(float value) { return value - value == 0; }
-/// Of what is kept: right on average, or as it is.
+/// The factor of kept values: elements / kept makes their expectation right, 1 leaves them as they are.
 constexpr float random_factor(std::size_t elements, std::size_t kept, bool unbiased) {
   return unbiased ? static_cast<float>(elements) / static_cast<float>(kept) : 1;
 }

@@ -28,7 +28,7 @@ void store(Bytes bytes, std::size_t index, T value) {
   std::memcpy(bytes.data() + index * sizeof(T), &value, sizeof(T));
 }
 
-/// In the host's memory.
+/// A codec for values in the host's memory.
 class HostCodec : public Codec {
  public:
   void encode(ConstElements values, const GradientId& id, Elements out) const final {
@@ -59,13 +59,13 @@ class BrainFloat final : public HostCodec {
   }
 };
 
-/// Calls body(b, range) for each block of so many elements.
+/// Calls body(b, range) for each block of kBlock elements.
 template <std::size_t kBlock>
 void for_each_block(std::size_t elements, const auto& body) {
   for (std::size_t b = 0; b * kBlock < elements; ++b) body(b, Range{b * kBlock, std::min(elements, (b + 1) * kBlock)});
 }
 
-/// Scales of all blocks first, then the elements.
+/// Format: the scales of all blocks, then the elements.
 class Int8 final : public HostCodec {
  public:
   net::Encoding encoding() const override { return net::Encoding::int8; }
@@ -97,7 +97,7 @@ class Int8 final : public HostCodec {
   }
 };
 
-/// Scales of all blocks first, then a bit an element, the lowest first: 1 is negative.
+/// Format: the scales of all blocks, then a bit an element, the lowest first: 1 is negative.
 class Sign final : public HostCodec {
  public:
   net::Encoding encoding() const override { return net::Encoding::sign; }
@@ -134,13 +134,13 @@ class Sign final : public HostCodec {
   }
 };
 
-/// Of n elements, how many are kept.
+/// Returns how many of n elements are kept.
 std::size_t kept(std::size_t elements, double ratio) {
   const auto share = static_cast<std::size_t>(std::ceil(static_cast<double>(elements) * ratio));
   return std::clamp<std::size_t>(share, elements > 0 ? 1 : 0, elements);
 }
 
-/// (place: u32, value: f32), places ascending.
+/// Format: pairs (place: u32, value: f32), places ascending.
 class TopK final : public HostCodec {
  public:
   explicit TopK(double ratio) : ratio_(ratio) {}
@@ -150,14 +150,14 @@ class TopK final : public HostCodec {
  private:
   void write(std::span<const float> values, const GradientId& /*id*/, Bytes out) const override {
     const std::size_t k = out.size() / 8;
-    // As whole numbers magnitudes are in their order, and what is no number is the largest: it has to be seen.
+    // As whole numbers, magnitudes keep their order, and infinity and NaN are the largest: they are always kept.
     std::vector<std::uint32_t> sizes(values.size());
     for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff;
     std::vector<std::uint32_t> sorted = sizes;
     if (k < sorted.size())
       std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(k), sorted.end(), std::greater<>());
-    const std::uint32_t next = k < sorted.size() ? sorted[k] : 0;  // the largest that may have to stay behind
-    std::size_t ties = k;                                          // of its size, how many go: the first ones
+    const std::uint32_t next = k < sorted.size() ? sorted[k] : 0;  // the largest magnitude that may be dropped
+    std::size_t ties = k;  // values of this magnitude that are kept: the first ones
     for (const std::uint32_t size : sizes) ties -= size > next ? 1 : 0;
     std::size_t at = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -182,8 +182,8 @@ class TopK final : public HostCodec {
   const double ratio_;
 };
 
-/// Values alone. A NaN as the first one stands for a range in which an element was NaN or infinite, drawn or not: all
-/// of it is read as NaN.
+/// Format: the values without places. A NaN as the first value means that an element of the range was NaN or infinite,
+/// drawn or not: the whole range is decoded as NaN.
 class RandomK final : public HostCodec {
  public:
   RandomK(double ratio, bool unbiased) : ratio_(ratio), unbiased_(unbiased) {}

@@ -15,7 +15,7 @@ class MemoryLedger;
 
 namespace psring::optim {
 
-/// What the choice of random elements is drawn by: the same at who writes a gradient and who reads it.
+/// The key of the random numbers that choose elements: the same at the writer of a gradient and at its readers.
 struct GradientId {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -25,35 +25,35 @@ struct GradientId {
   std::size_t worker = 0;
 };
 
-/// How a range of a gradient is written in fewer bytes, and what is read of them again. Stateless. Values are f32,
-/// bytes elements of u8; both lie where the codec works.
+/// Encodes a range of a gradient in fewer bytes, and decodes it. Stateless. Values are elements of f32, bytes are
+/// elements of u8; both lie in the memory that the codec works in (the host's or a device's).
 class Codec {
  public:
   virtual ~Codec() = default;
   virtual net::Encoding encoding() const = 0;
-  /// That so many elements take.
+  /// Returns the encoded bytes of a range with this number of elements.
   virtual std::size_t bytes(std::size_t elements) const = 0;
   /// REQUIRES: out.size() == bytes(values.size()).
   virtual void encode(ConstElements values, const GradientId& id, Elements out) const = 0;
-  /// Throws protocol where no values give these bytes.
+  /// Throws protocol if no values are encoded as these bytes.
   virtual void decode(ConstElements bytes, const GradientId& id, Elements out) const = 0;
 };
 
 /// --compress:
-///   none           null
+///   none           returns null
 ///   bf16           16 bits an element
 ///   int8           8 bits, and a scale for each 256 elements: the largest magnitude / 127
 ///   sign           1 bit, and a scale for each 1024: the mean magnitude (Karimireddy et al., arXiv:1901.09847)
 ///   top-k:ratio=R  the R·n elements of the largest magnitude (at least one), with their places, 8 bytes each
-///   random-k:ratio=R  one element of each run of 1/R, drawn anew in each step, 4 bytes each: who reads it draws the
-///   same
-/// R is 0.01 where nothing is said. Without error feedback random-k's values are divided by R, so that they are right
-/// on average. Throws usage.
+///   random-k:ratio=R  one element of each run of 1/R, drawn anew in each step, 4 bytes each: readers draw the same
+///                  places
+/// R is 0.01 by default. Without error feedback random-k divides values by R, so that their expectation is right. NaN
+/// and infinity in a range are seen in the decoded range, with every codec. Throws usage.
 std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback);
 
-/// The same in a device's memory, with the host's bits but for those of a NaN: queued there. Values begin on multiples
-/// of 16 bytes, bytes on multiples of 4. Nobody has waited for bytes that are read, so what no values give goes unseen;
-/// it is written nowhere but into `out`. What kernels need of their own is booked as activations.
+/// The same codec in a device's memory, as work in the device's queue; all bits but a NaN's equal the host's. Values
+/// begin on multiples of 16 bytes, bytes on multiples of 4. Decoding does not wait for the bytes, so it cannot report
+/// malformed ones; they change nothing but `out`. The kernels' scratch memory is booked as activations.
 std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device,
                                          MemoryLedger& ledger);
 

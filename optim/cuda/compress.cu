@@ -7,7 +7,7 @@
 #include <psring/optim/codec/codes.h>
 #include <psring/optim/cuda/compress.h>
 
-// Compiled without fused multiplication and addition: the bits are the host's.
+// Compiled without fused multiply-add, so that the bits equal the host's.
 
 namespace psring::optim::cuda {
 namespace {
@@ -33,7 +33,7 @@ __device__ std::uint32_t bits_of(float value) {
 __device__ std::size_t thread_of_grid() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ std::size_t threads_of_grid() { return std::size_t{gridDim.x} * blockDim.x; }
 
-/// at[i, i + 4); zero beyond the end.
+/// Loads at[i, i + 4), with zeros beyond the end.
 __device__ Four load_four(const float* at, std::size_t i, std::size_t size) {
   if (i + Four::kSize <= size) return Four::load(at + i);
   Four four{};
@@ -49,7 +49,7 @@ __device__ void store_four(const Four& four, float* at, std::size_t i, std::size
     if (i + j < size) at[i + j] = four.values[j];
 }
 
-/// A word of bytes that begin on multiples of 4, as far as there are any.
+/// Stores the bytes of a word that lie before the end. `at` is a multiple of 4.
 __device__ void store_word(std::uint32_t word, std::uint8_t* at, std::size_t i, std::size_t size) {
   if (i + 4 <= size)
     *reinterpret_cast<std::uint32_t*>(at + i) = word;
@@ -59,7 +59,7 @@ __device__ void store_word(std::uint32_t word, std::uint8_t* at, std::size_t i, 
 
 // ------------------------------------------------------------------------------------------------ int8
 
-/// A warp a block.
+/// One warp encodes one block.
 __global__ void int8_encode_kernel(std::size_t size, const float* values, float* scales, std::uint8_t* codes) {
   constexpr unsigned kRounds = kInt8Block / (kWarp * Four::kSize);
   const unsigned lane = threadIdx.x % kWarp;
@@ -105,7 +105,7 @@ __global__ void int8_decode_kernel(std::size_t size, const float* scales, const 
 
 // ------------------------------------------------------------------------------------------------ sign
 
-/// A warp a block. Of each 32 elements the lower half of the warp adds up both halves, as the host's order is.
+/// One warp encodes one block. The lower half of the warp adds both halves of each 32 elements, in the host's order.
 __global__ void sign_encode_kernel(std::size_t size, const float* values, float* scales, std::uint8_t* bits) {
   static_assert(2 * kSignLanes == kWarp && kSignBlock == std::size_t{kWarp} * kWarp);
   const unsigned lane = threadIdx.x % kWarp;
@@ -150,14 +150,14 @@ __global__ void sign_decode_kernel(std::size_t size, const float* scales, const 
 
 // ------------------------------------------------------------------------------------------------ top-k
 
-constexpr unsigned kTile = kThreads * Four::kSize;  ///< what a block looks at at once
+constexpr unsigned kTile = kThreads * Four::kSize;  ///< elements that a thread block reads at once
 
-/// Magnitudes are 31 bits, in their order as whole numbers.
+/// Magnitudes are 31 bits, and as whole numbers keep their order.
 constexpr unsigned kDigits[] = {11, 10, 10};
 
 __device__ std::uint32_t magnitude(float value) { return bits_of(value) & 0x7fffffff; }
 
-/// Calls body(four, i) with elements [i, i + 4) of all.
+/// Calls body(four, i) for the elements [i, i + 4) of each thread.
 template <class Body>
 __device__ void for_each_four(const float* values, std::size_t begin, std::size_t end, std::size_t size,
                               const Body& body) {
@@ -167,7 +167,7 @@ __device__ void for_each_four(const float* values, std::size_t begin, std::size_
   }
 }
 
-/// Of those that begin with the known digits, how many have which next one. `shift`: of that.
+/// Counts the next digit of all magnitudes that begin with the known digits. `shift`: the next digit's lowest bit.
 __global__ void histogram_kernel(std::size_t size, std::size_t chunk, const float* values, unsigned shift,
                                  unsigned bits, TopKScratch* scratch) {
   __shared__ std::uint32_t bins[kTopKBins];
@@ -186,7 +186,7 @@ __global__ void histogram_kernel(std::size_t size, std::size_t chunk, const floa
     if (bins[b] > 0) atomicAdd(&scratch->bins[b], bins[b]);
 }
 
-/// One block. The next digit of the threshold, largest first; `kept`: of all, with the first digit.
+/// Finds the next digit of the threshold, in one thread block; digits come largest first. `kept`: elements to keep.
 __global__ void choose_kernel(unsigned bits, bool first, std::uint32_t kept, TopKScratch* scratch) {
   __shared__ std::uint32_t room[kWarps];
   const std::uint32_t left = first ? kept : scratch->left;
@@ -208,7 +208,7 @@ __global__ void choose_kernel(unsigned bits, bool first, std::uint32_t kept, Top
   }
 }
 
-/// How many are above the threshold, and of its size: these in the upper half.
+/// Two counts: magnitudes above the threshold in the lower half, equal ones in the upper half.
 using Found = std::uint64_t;
 constexpr Found kAbove = 1;
 constexpr Found kEqual = Found{1} << 32;
@@ -233,7 +233,7 @@ __global__ void count_kernel(std::size_t size, std::size_t chunk, const float* v
   if (threadIdx.x == 0) scratch->counts[blockIdx.x] = sum;
 }
 
-/// One block: of each chunk, what those before it have.
+/// Replaces the count of each chunk by the sum of the chunks before it, in one thread block.
 __global__ void sum_kernel(unsigned chunks, TopKScratch* scratch) {
   __shared__ Found room[kWarps];
   constexpr unsigned kEach = kTopKChunks / kThreads;
@@ -289,14 +289,14 @@ __global__ void random_k_encode_kernel(std::size_t size, const float* values, st
   for (std::size_t i = thread_of_grid(); i < kept; i += threads_of_grid())
     out[i] = factor * values[random_place(places, begin, i, size, kept)];
 }
-/// Writes NaN as the first value if an element is not finite. Several threads may write it at once: all write the same.
+/// Writes NaN as the first value if an element is not finite. Several threads may write at once: all write the same.
 __global__ void random_k_mark_kernel(std::size_t size, const float* values, float* out) {
   bool finite = true;
   for (std::size_t i = thread_of_grid() * Four::kSize; i < size; i += threads_of_grid() * Four::kSize)
     for (const float value : load_four(values, i, size).values) finite = finite && is_finite(value);
   if (!finite) out[0] = kNaN;
 }
-/// Where `out` is zero.
+/// REQUIRES: `out` is zero.
 __global__ void random_k_decode_kernel(std::size_t size, const float* in, std::size_t kept, CounterRng places,
                                        std::size_t begin, float* out) {
   if (std::isnan(in[0])) {
@@ -307,7 +307,7 @@ __global__ void random_k_decode_kernel(std::size_t size, const float* in, std::s
     out[random_place(places, begin, i, size, kept)] = in[i];
 }
 
-/// Scales of all blocks first.
+/// The codes, which follow the scales of all blocks.
 template <class Byte>
 auto codes_after(Byte* bytes, std::size_t elements, std::size_t block) {
   using Code = std::conditional_t<std::is_const_v<Byte>, const std::uint8_t, std::uint8_t>;

@@ -8,7 +8,7 @@
 
 namespace psring::optim::cuda {
 
-// The codecs of compression.h as kernels: what is said there holds. Values are f32 and begin on multiples of 16 bytes,
+// The codecs of compression.h as kernels, with the same contract. Values are f32 and begin on multiples of 16 bytes,
 // bytes on multiples of 4. REQUIRES: at least one value.
 
 cudaError_t int8_encode(const psring::cuda::Queue& queue, ConstElements values, std::byte* out);
@@ -17,26 +17,26 @@ cudaError_t int8_decode(const psring::cuda::Queue& queue, const std::byte* in, E
 cudaError_t sign_encode(const psring::cuda::Queue& queue, ConstElements values, std::byte* out);
 cudaError_t sign_decode(const psring::cuda::Queue& queue, const std::byte* in, Elements out);
 
-/// The threshold is found digit by digit, by histograms; then what is above it is counted, and put down, by chunks in
-/// their order.
-/// `scratch`: kTopKScratchBytes, zero before the first call, and left as the next one wants it.
+/// Histograms find the threshold digit by digit; then each chunk counts and writes the values above the threshold, in
+/// order.
+/// `scratch`: kTopKScratchBytes, zero before the first call; a call leaves it ready for the next call.
 inline constexpr unsigned kTopKChunks = 1024;
 inline constexpr unsigned kTopKBins = 2048;
 struct TopKScratch {
-  std::uint64_t counts[kTopKChunks];  ///< see Found, in the kernels
+  std::uint64_t counts[kTopKChunks];  ///< see Found in the kernels
   std::uint32_t bins[kTopKBins];      ///< zero between two calls
-  std::uint32_t prefix;               ///< of the threshold: the digits that are known
-  std::uint32_t left;                 ///< how many of those that begin with it are kept
+  std::uint32_t prefix;               ///< the digits of the threshold that are known
+  std::uint32_t left;                 ///< number of values with this prefix that are kept
 };
 inline constexpr std::size_t kTopKScratchBytes = sizeof(TopKScratch);
 cudaError_t top_k_encode(const psring::cuda::Queue& queue, ConstElements values, std::size_t kept, std::byte* out,
                          std::byte* scratch);
-/// Where `out` is zero.
+/// REQUIRES: `out` is zero.
 cudaError_t top_k_decode(const psring::cuda::Queue& queue, const std::byte* in, std::size_t kept, Elements out);
 
 cudaError_t random_k_encode(const psring::cuda::Queue& queue, ConstElements values, std::size_t kept,
                             const CounterRng& places, std::size_t begin, float factor, std::byte* out);
-/// Where `out` is zero.
+/// REQUIRES: `out` is zero.
 cudaError_t random_k_decode(const psring::cuda::Queue& queue, const std::byte* in, std::size_t kept,
                             const CounterRng& places, std::size_t begin, Elements out);
 

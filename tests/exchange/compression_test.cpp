@@ -1,4 +1,4 @@
-// Gradients in fewer bytes: what codecs write and read again, what error feedback keeps, and whole jobs.
+// Compressed gradients: encoding and decoding, the residuals of error feedback, and whole jobs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -78,7 +78,7 @@ TEST_CASE("what is finite stays finite, however small or large") {
     denormals[i] = static_cast<float>(i % 7) * (i % 2 ? kTiny : -kTiny);
   std::vector<float> mixed = normal_values(1500, 6);
   for (std::size_t i = 0; i < mixed.size(); i += 3) mixed[i] = denormals[i + 1];
-  std::vector<float> small = mixed;  // the largest of a block is normal, and 127 of its kind are no number
+  std::vector<float> small = mixed;  // the largest of a block is normal, but 127 / largest overflows
   for (float& value : small) value *= 0x1p-124F;
   std::vector<float> huge(1500, kHuge);
   huge[1] = -kHuge;
@@ -89,14 +89,14 @@ TEST_CASE("what is finite stays finite, however small or large") {
       for (const float value : read) CHECK(std::isfinite(value));
     }
   const auto int8 = optim::make_codec("int8", true);
-  // What is too small for a scale is zero: it is all lost, and kept by feedback.
+  // Values that are too small for a scale become zero: error feedback keeps all of them.
   for (const std::vector<float>& values : {denormals, small})
     CHECK(there_and_back(*int8, values) == std::vector<float>(values.size()));
   const auto sign = optim::make_codec("sign", true);
   CHECK(there_and_back(*sign, huge)[0] == Approx(kHuge));
   CHECK(there_and_back(*sign, huge)[1] == Approx(-kHuge));
   huge[2] = std::numeric_limits<float>::infinity();
-  CHECK(std::isinf(there_and_back(*sign, huge)[0]));  // it has to be seen
+  CHECK(std::isinf(there_and_back(*sign, huge)[0]));  // so that the step is detected as non-finite
 }
 
 TEST_CASE("sign keeps signs and each block's mean magnitude") {
@@ -145,7 +145,7 @@ TEST_CASE("random-k draws one of each run, others in each step, the same at both
                                          {.seed = 1, .begin = 1000},
                                          {.seed = 1, .worker = 1}})
     CHECK(chosen(other) != first);
-  // Without error feedback its values are right on average.
+  // Without error feedback the expectation of the values is right.
   const std::vector<float> scaled =
       there_and_back(*optim::make_codec("random-k:ratio=0.1", false), values, {.seed = 1});
   CHECK(scaled[first[7]] == 10 * values[first[7]]);
@@ -205,7 +205,7 @@ TEST_CASE("with error feedback nothing is lost: what was sent and what is kept a
     const auto codec = optim::make_codec(text, true);
     worker::Compressor compressor(*codec, true, layout, {{0, {0, 512}}}, 1, 0, ledger);
     CHECK(ledger.peak_bytes(Category::optimizer) == 512 * 4);
-    CHECK(ledger.peak_bytes(Category::communication) == codec->bytes(512) + 512 * 4);  // and what is read of it again
+    CHECK(ledger.peak_bytes(Category::communication) == codec->bytes(512) + 512 * 4);  // and room to decode one part
     std::vector<double> given(512);
     std::vector<double> sent(512);
     for (std::uint64_t step = 0; step < 200; ++step) {
@@ -224,7 +224,7 @@ TEST_CASE("with error feedback nothing is lost: what was sent and what is kept a
       lost += (given[i] - sent[i]) * (given[i] - sent[i]);
       all += given[i] * given[i];
     }
-    // What is kept of 200 gradients is of the size of what a few steps lose, whatever their number.
+    // The residual after 200 gradients is as large as the loss of a few steps, whatever the number of steps.
     CHECK(lost < 0.5 * all);
   }
 }

@@ -1,4 +1,4 @@
-// Gradients that overflow: what error feedback keeps, runs that skip nearly every step, models that are not finite.
+// Gradients that overflow: residuals of error feedback, runs that skip nearly every step, models that are not finite.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-/// A compressor of one unit that follows a scaler which a test moves by hand.
+/// A compressor of one unit that follows a scaler; the test moves the scaler by hand.
 struct Scene {
   explicit Scene(const std::string& compress, optim::LossScaler begin)
       : scaler(begin), codec(optim::make_codec(compress, true)) {
@@ -63,7 +63,7 @@ TEST_CASE("a step that is skipped leaves the residual as it was, but for the los
   scene.scaler.finished(true);
   const std::vector<float> first = scene.residual();
   CHECK(std::ranges::any_of(first, [](float value) { return value != 0; }));
-  // Another worker's gradient was not finite; then this one's.
+  // First another worker's gradient is not finite, then this worker's.
   scene.encode(1, normal_values(512, 2));
   scene.encode(1, normal_values(512, 3), 1);
   scene.scaler.finished(false);
@@ -115,7 +115,7 @@ TEST_CASE("a run of whose last hundred steps nearly all were skipped is ended") 
     for (std::uint64_t step = 7; step < 1000; ++step) {
       try {
         watch.look(step, scaler);
-        watch.look(step, scaler);  // of its second micro-batch
+        watch.look(step, scaler);  // the step's second micro-batch
       } catch (const Error& error) {
         CHECK(error.kind() == ErrorKind::data);
         CHECK_THAT(error.what(), Catch::Contains("of the last 100 steps were skipped"));
@@ -182,7 +182,7 @@ std::string checkpoint_of(const TemporaryFolder& folder, std::uint64_t step) {
   return folder.file(fmt::format("step-{:08}", step));
 }
 
-/// What error feedback keeps, as of losses that are not scaled.
+/// The residuals of error feedback, divided by the loss scale.
 using Residuals = std::map<std::pair<std::string, std::size_t>, std::vector<float>>;
 Residuals residuals_of(const optim::Checkpoint& saved) {
   Residuals all;
@@ -198,7 +198,7 @@ Residuals residuals_of(const optim::Checkpoint& saved) {
   return all;
 }
 
-/// The checkpoint says that losses are to be multiplied by 2^24, by which gradients in f16 overflow.
+/// Writes a loss scale of 2^24 into the checkpoint, with which gradients in f16 overflow.
 void raise_loss_scale(const std::string& folder, double scale = 0x1p24) {
   optim::Manifest manifest = optim::Checkpoint(folder).manifest();
   manifest.scalars["loss_scale"] = scale;
@@ -233,7 +233,7 @@ TEST_CASE("whichever steps are skipped, error feedback loses nothing and trainin
     skipped += same ? 1 : 0;
   }
   CHECK((skipped > 0 && skipped < 12));
-  // Who continues after a skipped step, or between two of them, ends in the same bits.
+  // A run that continues after a skipped step, or between two of them, ends in the same bits.
   const TemporaryFolder other;
   job.checkpoint_dir = other.path();
   job.resume = checkpoint_of(folder, 4);
@@ -285,7 +285,7 @@ TEST_CASE("a worker without samples in a step hears whether the step before was 
   const auto model = [](const char* strategy, double scale) {
     const Way way{strategy, 3, std::string(strategy).starts_with("ps") ? std::size_t{2} : 0};
     JobOptions job = small_job(way, "none");
-    job.data = "synthetic:samples=61";  // of step 5 there is one
+    job.data = "synthetic:samples=61";  // step 5 has one
     job.pad = "none";
     job.accumulate = 1;
     const TemporaryFolder folder;
@@ -299,7 +299,7 @@ TEST_CASE("a worker without samples in a step hears whether the step before was 
     return run(job, way).workers[0].model;
   };
   const auto* const strategy = GENERATE("ps", "ps-zero2", "ps-zero3");
-  for (double scale = 0x1p16; scale <= 0x1p24; scale *= 2) {  // with one of them step 4 is the last that is skipped
+  for (double scale = 0x1p16; scale <= 0x1p24; scale *= 2) {  // with one scale, step 4 is the last skipped step
     CAPTURE(strategy, scale);
     CHECK((model(strategy, scale) == model("ddp", scale)));
   }
@@ -331,7 +331,7 @@ TEST_CASE("a model that is not finite is not saved, and the checkpoints before i
   job.steps = 4;
   SECTION("at a checkpoint") {
     job.checkpoint_every = 1;
-    // Worker 0 finds it as it saves, another one as it goes on: who is first is not said.
+    // Worker 0 detects NaN when it saves, another worker when it continues: either may be first.
     const std::string line = error_of(ErrorKind::data, [&] { run(job, way); });
     CHECK_THAT(line, Catch::Contains("step 3: ") &&
                          (Catch::Contains("holds NaN or infinity") || Catch::Contains("is not finite")));

@@ -1,5 +1,5 @@
-// What codecs write and read in a device's memory against the host's: the same bytes, and the same bits of what is read
-// again. Compiled twice: for the host (support/cuda_on_host), and for the GPU that is there.
+// Codecs in a device's memory against the host's codecs: the same encoded bytes, and the same bits of decoded values.
+// Compiled twice: for the host (support/cuda_on_host), and for a GPU if there is one.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -26,7 +26,7 @@ Device& device() {
   return *one;
 }
 
-/// Elements of the device, alike.
+/// A copy of elements in the device's memory.
 class Copied {
  public:
   explicit Copied(ConstElements values)
@@ -74,7 +74,7 @@ const Case kCases[] = {
 };
 
 bool same_bits(const std::vector<std::byte>& a, const std::vector<std::byte>& b) { return a == b; }
-/// A NaN's are the processor's own.
+/// NaNs are equal whatever their bits, which are the processor's own.
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return std::ranges::equal(a, b, [](float x, float y) {
     return (std::isnan(x) && std::isnan(y)) || std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
@@ -94,7 +94,7 @@ void check_like_host(const std::string& text, bool feedback, const std::vector<f
   const std::vector<std::byte> before(bytes.size() + 64, std::byte{0x55});
   const Copied room_there{std::span(before)};
   const Elements bytes_there = Elements(room_there).subspan(0, bytes.size());
-  for (int again = 0; again < 2; ++again) {  // what a call leaves behind is as the next one wants it
+  for (int again = 0; again < 2; ++again) {  // a call leaves the scratch memory ready for the next call
     there->encode(values_there, id, bytes_there);
     std::vector<std::byte> written(before.size());
     copy(ConstElements(room_there), std::span(written));
@@ -133,7 +133,7 @@ TEST_CASE("top-k of more elements than there are chunks") {
   const std::size_t size = (std::size_t{1} << 20) + 3000;
   std::vector<float> values = normal(size, 1);
   check_like_host("top-k:ratio=0.01", true, values);
-  for (float& value : values) value = std::round(value * 4);  // most of a size
+  for (float& value : values) value = std::round(value * 4);  // most magnitudes are equal
   check_like_host("top-k:ratio=0.3", true, values);
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("what error feedback keeps on a device has the host's bits, and so has
   const bool feedback = GENERATE(true, false);
   const bool scaled = GENERATE(true, false);
   CAPTURE(text, feedback, scaled);
-  // Padding between tensors, and at the end.
+  // There is padding between tensors and at the end.
   const Layout layout = make_layout({{"u",
                                       {{{"a", {300}, {Init::Kind::normal, 1}}, 0},
                                        {{"b", {900}, {Init::Kind::normal, 1}}, 0},
@@ -207,7 +207,7 @@ TEST_CASE("what error feedback keeps on a device has the host's bits, and so has
     std::vector<float> mean(size);
     copy(ConstElements(mean_there), mean);
     CHECK(mean == gradient);
-    if (scaled) scaler.finished(step != 1);  // which is skipped
+    if (scaled) scaler.finished(step != 1);  // step 1 is skipped
     if (!feedback) continue;
     for (worker::Compressor* each : {&host, &there}) each->settle();
     std::vector<float> kept(size);
