@@ -124,9 +124,8 @@ class Steps {
     MemoryLedger memory;
     const SystemClock clock;
     Trace trace(clock, false);
-    worker::Training training(
-        *setup_,
-        {.memory = memory, .clock = clock, .trace = trace, .device = &device_, .kernels = kernels, .check = nullptr});
+    worker::Training training(*setup_, {}, {.memory = memory, .clock = clock, .trace = trace, .device = &device_},
+                              {.kernels = kernels});
     training.run(observer);
   }
 

@@ -19,8 +19,7 @@
 #include <psring/ring/shm_memory.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
-#include <psring/worker/strategy/local_optimizer.h>
-#include <psring/worker/strategy/whole_units.h>
+#include <psring/worker/strategy/strategies.h>
 #include <psring/worker/training.h>
 
 namespace psring::bench {
@@ -29,23 +28,6 @@ namespace {
 constexpr std::chrono::seconds kPatience{60};
 constexpr const char* kExchangeOff = "exchange-off";
 
-/// Each worker for itself: what the strategies compute, without what they exchange.
-class ExchangeOff final : public worker::Strategy {
- public:
-  explicit ExchangeOff(const worker::Context& context)
-      : context_(context), units_(context), optimizer_(context.optimizer, context.layout, context.memory) {}
-  void start() override { units_.initialise(context_); }
-  void finish_step(worker::Step step) override {
-    for (worker::UnitId unit = 0; unit < context_.units.size(); ++unit)
-      optimizer_.update(unit, step, context_.units[unit]);
-  }
-
- private:
-  const worker::Context context_;
-  worker::WholeUnits units_;
-  worker::LocalOptimizer optimizer_;
-};
-
 /// One worker of the benchmark, or the only one of `single`.
 class Worker {
  public:
@@ -53,10 +35,8 @@ class Worker {
     worker::register_builtins(registries_);
     optim::register_builtin_optimizers(optimizers_);
     registries_.strategies.add(kExchangeOff, "", [](const Spec&) {
-      return std::make_unique<worker::StrategyKind>(
-          worker::StrategyKind{.ring = true, .make = [](const worker::Context& context, const JobOptions&) {
-                                 return std::make_unique<ExchangeOff>(context);
-                               }});
+      // Each worker trains alone: the strategies' computation without their exchange.
+      return std::make_unique<worker::StrategyKind>(worker::StrategyKind{.ring = true, .make = worker::make_single});
     });
     JobOptions job{.model = options.model, .global_batch = options.workers * options.worker_batch};
     // Few samples: a run ends with an evaluation, which is not measured.
@@ -87,13 +67,12 @@ class Worker {
     StepObserver observer(options_.warm_up);
     MemoryLedger memory;
     Trace trace(clock_, false);
-    worker::Training training(setup, {.rank = group == nullptr ? 0 : group->rank(),
-                                      .memory = memory,
-                                      .clock = clock_,
-                                      .trace = trace,
-                                      .arena = group == nullptr ? nullptr : group->arena(),
-                                      .group = group,
-                                      .check = {}});
+    worker::Training training(setup, {.rank = {group == nullptr ? 0 : group->rank()}},
+                              {.memory = memory,
+                               .clock = clock_,
+                               .trace = trace,
+                               .arena = group == nullptr ? nullptr : group->arena(),
+                               .group = group});
     if (group != nullptr) group->barrier().wait();
     training.run(observer);
     return observer;

@@ -79,7 +79,7 @@ class StepBench {
     StepObserver observer(options_.warm_up);
     MemoryLedger memory;
     Trace trace(clock_, false);
-    worker::Training training(*single_, {.memory = memory, .clock = clock_, .trace = trace, .check = {}});
+    worker::Training training(*single_, {}, {.memory = memory, .clock = clock_, .trace = trace});
     training.run(observer);
     return observer;
   }
@@ -91,12 +91,9 @@ class StepBench {
     StepObserver observer(options_.warm_up);
     MemoryLedger memory;
     Trace trace(clock_, false);
-    worker::Training training(*ps_, {.memory = memory,
-                                     .clock = clock_,
-                                     .trace = trace,
-                                     .arena = &link.arena(),
-                                     .transport = &link.transport(),
-                                     .check = {}});
+    worker::Training training(
+        *ps_, {},
+        {.memory = memory, .clock = clock_, .trace = trace, .arena = &link.arena(), .transport = &link.transport()});
     training.run(observer);
     return observer;
   }

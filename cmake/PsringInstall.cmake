@@ -19,6 +19,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/host_device.h
   common/base/layout.h
   common/base/memory_ledger.h
+  common/base/mesh.h
   common/base/pieces.h
   common/base/range.h
   common/base/registry.h
@@ -52,6 +53,7 @@ set(PSRING_PUBLIC_HEADERS
   optim/updater.h
   ring/collectives.h
   ring/element.h
+  ring/bucketer.h
   ring/process_group.h
   ring/reduce_op.h
   ring/session.h
@@ -64,6 +66,32 @@ set(PSRING_PUBLIC_HEADERS
   worker/data/sampler.h
   worker/data/synthetic.h
   worker/data/text.h
+  worker/exchange/averaging.h
+  worker/exchange/bucketed_gradients.h
+  worker/exchange/coded_work.h
+  worker/exchange/exposure.h
+  worker/exchange/fetched_parameters.h
+  worker/exchange/gradient_window.h
+  worker/exchange/host_sum.h
+  worker/exchange/local_gradients.h
+  worker/exchange/local_optimizer.h
+  worker/exchange/local_updates.h
+  worker/exchange/ownership.h
+  worker/exchange/parts.h
+  worker/exchange/plan.h
+  worker/exchange/prediction.h
+  worker/exchange/pushed_gradients.h
+  worker/exchange/ready_units.h
+  worker/exchange/server_link.h
+  worker/exchange/servers.h
+  worker/exchange/shard_groups.h
+  worker/exchange/sharded_gradients.h
+  worker/exchange/shared_parameters.h
+  worker/exchange/tensor_gradients.h
+  worker/exchange/unit_order.h
+  worker/exchange/whole_parameters.h
+  worker/exchange/whole_units.h
+  worker/exchange/workers.h
   worker/model/check_gradients.h
   worker/model/gelu.h
   worker/model/gpt.h
@@ -77,9 +105,10 @@ set(PSRING_PUBLIC_HEADERS
   worker/ps_client.h
   worker/registries.h
   worker/session.h
-  worker/strategy/local_optimizer.h
+  worker/strategy/composition.h
+  worker/strategy/strategies.h
   worker/strategy/strategy.h
-  worker/strategy/whole_units.h)
+  worker/strategy/strategy_kind.h)
 
 foreach(header ${PSRING_PUBLIC_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)

@@ -117,12 +117,12 @@ Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& st
                          std::span<const std::size_t> keepers, Compressor* compressor)
     : setup_(setup),
       rank_(rank),
-      strategy_(strategy),
+      able_(strategy),
       buffers_(buffers),
       keepers_(keepers),
       compressor_(compressor),
       folder_(setup.job().checkpoint_folder(), setup.job().run_id) {
-  if (!strategy.state())
+  if (able_.saving == nullptr)
     fail(ErrorKind::usage, "--checkpoint-every {}: --strategy {} does not say what it has to save",
          setup.job().checkpoint_every, setup.job().strategy);
   if (rank == 0) take_folder();
@@ -148,10 +148,10 @@ void Checkpoints::take_folder() {
 }
 
 optim::Manifest Checkpoints::manifest(std::uint64_t step) const {
-  std::map<std::string, double> scalars = strategy_.loss_scaler().state();
+  std::map<std::string, double> scalars = able_.loss_scaler().state();
   if (!keepers_.empty()) {
     scalars[kWorkers] = static_cast<double>(setup_.job().workers);
-    scalars[kResidualScale] = strategy_.loss_scaler().scale();
+    scalars[kResidualScale] = able_.loss_scaler().scale();
   }
   return {.run = setup_.job().run_id,
           .step = step,
@@ -161,7 +161,7 @@ optim::Manifest Checkpoints::manifest(std::uint64_t step) const {
 }
 
 void Checkpoints::save(std::uint64_t step) {
-  std::vector<optim::StatePart> parts = strategy_.state().value();
+  std::vector<optim::StatePart> parts = able_.saving->state();
   if (rank_ == 0 && !buffers_.empty())
     parts.push_back({&setup_.buffers(), {0, buffers_.size()}, optim::kValues, buffers_});
   if (std::ranges::count(keepers_, rank_) > 0) {
@@ -173,7 +173,7 @@ void Checkpoints::save(std::uint64_t step) {
   }
   if (!parts.empty())
     optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts);
-  strategy_.wait_saved(step);
+  able_.saving->wait_saved(step);
   if (rank_ != 0) return;
   optim::write_manifest(folder_.aside(step), manifest(step));
   folder_.commit(step);

@@ -33,7 +33,7 @@ std::vector<std::string> units_without_state(const TrainSetup& setup);
 void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, std::span<const std::size_t> keepers,
                       std::size_t rank, Compressor& compressor);
 
-/// A worker's part in saving checkpoints. Its strategy says what it has; a keeper (Context) adds what error feedback
+/// A worker's part in saving checkpoints. Its strategy says what it has; a keeper (Plan) adds what error feedback
 /// keeps; worker 0 the layers' buffers, and the manifest once all others have written theirs.
 class Checkpoints {
  public:
@@ -53,7 +53,7 @@ class Checkpoints {
 
   const TrainSetup& setup_;
   const std::size_t rank_;
-  Strategy& strategy_;
+  const Abilities able_;
   const std::span<const float> buffers_;
   const std::span<const std::size_t> keepers_;
   Compressor* const compressor_;

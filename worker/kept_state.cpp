@@ -7,9 +7,11 @@
 namespace psring::worker {
 
 std::optional<KeptState> KeptState::of(Strategy& strategy, const Layout& layout) {
-  auto whole = strategy.whole_state();
+  const Abilities able(strategy);
+  if (able.resuming == nullptr) return std::nullopt;
+  auto whole = able.resuming->whole_state();
   if (!whole) return std::nullopt;
-  KeptState kept{whole->next.index, strategy.loss_scaler().state(), {}};
+  KeptState kept{whole->next.index, able.loss_scaler().state(), {}};
   kept.units.resize(layout.units.size());
   for (const optim::StatePart& part : whole->parts) {
     const auto unit = static_cast<std::size_t>(part.unit - layout.units.data());
@@ -20,15 +22,15 @@ std::optional<KeptState> KeptState::of(Strategy& strategy, const Layout& layout)
   return kept;
 }
 
-void KeptState::restore(Context& context) const {
+void KeptState::restore(Plan& plan) const {
   const auto read = [this](UnitId unit, const std::string& array, Range range, std::span<float> out) {
     const std::vector<float>& values = units[unit].at(array);
     std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(range.begin), range.size(), out.begin());
   };
-  context.first_step = step;
-  context.optimizer.loss_scaler.restore(scalars);
-  context.initial = [read](UnitId unit, Range range, std::span<float> out) { read(unit, optim::kValues, range, out); };
-  context.optimizer.initial_state = [read](UnitId unit, Range range, std::size_t slot, std::span<float> out) {
+  plan.first_step = step;
+  plan.optimizer.loss_scaler.restore(scalars);
+  plan.initial = [read](UnitId unit, Range range, std::span<float> out) { read(unit, optim::kValues, range, out); };
+  plan.optimizer.initial_state = [read](UnitId unit, Range range, std::size_t slot, std::span<float> out) {
     read(unit, optim::slot_array(slot), range, out);
   };
 }

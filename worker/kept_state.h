@@ -22,8 +22,8 @@ struct KeptState {
 
   /// A strategy's, where it has all of it.
   static std::optional<KeptState> of(Strategy& strategy, const Layout& layout);
-  /// Has a run begin with it. REQUIRES: it outlives what the context is for.
-  void restore(Context& context) const;
+  /// Makes a run begin with it. REQUIRES: it outlives the plan.
+  void restore(Plan& plan) const;
 };
 
 /// After a regroup: everybody gets the state of the worker that has come furthest, where any has one. A collective;

@@ -146,7 +146,6 @@ struct WorkerLife {
                  .lr = setup.optimizer().lr,
                  .schedule = setup.optimizer().schedule,
                  .classes = setup.model().classes > 0,
-                 .tokens_per_sample = setup.model().tokens ? setup.model().input_cols : 0,
                  .threads = member.job().threads},
                 member),
         fault(member.job().fault, member.self()) {}
@@ -205,33 +204,32 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   auto resume = [&member, told = false](std::uint64_t step) mutable {
     if (!std::exchange(told, true)) member.link().resumed(step);
   };
-  Training::Surroundings surroundings{
-      .rank = member.rank(),
-      .memory = member.memory(),
-      .clock = member.clock(),
-      .trace = trace,
-      .arena = memory->arena   ? memory->arena.get()
-               : memory->group ? memory->group->arena()
-                               : nullptr,
-      .device = memory->device.get(),
-      .transport = transport,
-      .host = memory->host.get(),
-      .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),
-      .replicas = job.replicas,
-      .group = memory->group.get(),
-      .shard_groups = groups,
-      .check = [&] { member.link().check(); },
-      .kept = member.epoch() > 0 && job.recovery == "workers" ? &life.kept : nullptr,
-      .begins =
-          [&](std::uint64_t step) {
-            life.metrics.begin_step();
-            life.reached = step;
-            life.kept.reset();
-            resume(step);
-            life.fault.at(step);
-          },
-      .may_begin = [&](std::uint64_t step) { return member.link().may_begin(step); }};
-  Training& training = memory->training.emplace(setup, std::move(surroundings));
+  const World world{.memory = member.memory(),
+                    .clock = member.clock(),
+                    .trace = trace,
+                    .arena = memory->arena   ? memory->arena.get()
+                             : memory->group ? memory->group->arena()
+                                             : nullptr,
+                    .device = memory->device.get(),
+                    .transport = transport,
+                    .group = memory->group.get(),
+                    .host = memory->host.get()};
+  TrainHooks hooks{.check = [&] { member.link().check(); },
+                   .kept = member.epoch() > 0 && job.recovery == "workers" ? &life.kept : nullptr,
+                   .begins =
+                       [&](std::uint64_t step) {
+                         life.metrics.begin_step();
+                         life.reached = step;
+                         life.kept.reset();
+                         resume(step);
+                         life.fault.at(step);
+                       },
+                   .may_begin = [&](std::uint64_t step) { return member.link().may_begin(step); }};
+  Place place{.rank = {member.rank()},
+              .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),
+              .shard_groups = groups,
+              .replicas = job.replicas};
+  Training& training = memory->training.emplace(setup, std::move(place), world, std::move(hooks));
   life.metrics.measure(training);
   run_or_keep(member, training, life, [&] {
     const std::uint64_t next = training.run(life.metrics);

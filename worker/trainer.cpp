@@ -1,14 +1,24 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/extension.h>
+#include <psring/common/proc/job.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::worker {
 
-Trainer::Trainer(const TrainPlan& plan, const TrainParts& parts) : plan_(plan), parts_(parts), binding_(parts.flat) {}
+Trainer::Trainer(const Plan& plan, const World& world, Parts parts)
+    : plan_(plan),
+      world_(world),
+      parts_(std::move(parts)),
+      able_(parts_.strategy),
+      batch_(plan.job.batch_per_worker()),
+      save_every_(plan.job.checkpoint_every),
+      eval_every_(plan.job.eval_every),
+      binding_(parts_.flat) {}
 
 namespace {
 
@@ -24,15 +34,15 @@ std::vector<std::uint64_t> multiples(std::uint64_t every, std::uint64_t after, s
 
 std::uint64_t Trainer::run() {
   parts_.strategy.start();
-  const std::uint64_t first = parts_.strategy.first({plan_.first_step}).index;
-  if (first > plan_.first_step) between_steps(first);
+  const std::uint64_t first = able_.pacing != nullptr ? able_.pacing->first().index : plan_.run_first_step;
+  if (first > plan_.run_first_step) between_steps(first);
   const std::uint64_t batches = parts_.sampler.batches();
   std::uint64_t epoch = 0;
   std::uint64_t next = first;
   for (std::uint64_t index = first; index < plan_.steps && parts_.may_begin(index); index = next) {
-    const Moment start = parts_.clock.now();
+    const Moment start = world_.clock.now();
     const Nanoseconds waited_before = waited();
-    const Trace::Span span(parts_.trace, "step");
+    const Trace::Span span(world_.trace, "step");
     if (index / batches != epoch || index == first) {
       epoch = index / batches;
       parts_.sampler.begin_epoch(static_cast<std::uint32_t>(epoch));
@@ -44,45 +54,45 @@ std::uint64_t Trainer::run() {
     parts_.strategy.begin_step(step);
     LossResult total;
     std::size_t samples = 0;
-    for (std::size_t v = 0; v < plan_.virtual_workers; ++v) {
-      const auto batch = parts_.sampler.batch(plan_.rank + v, index % batches);
+    for (std::size_t v = 0; v < plan_.job.virtual_workers; ++v) {
+      const auto batch = parts_.sampler.batch(plan_.data_rank.value + v, index % batches);
       const LossResult loss = step_of_worker(batch, step, v);
       total.loss_sum += loss.loss_sum;
       total.rows += loss.rows;
       samples += batch.size();
     }
     parts_.strategy.finish_step(step);
-    next = std::min(parts_.strategy.after(step).index, plan_.steps);
+    next = able_.pacing != nullptr ? std::min(able_.pacing->after(step).index, plan_.steps) : index + 1;
     const double loss = total.rows == 0 ? 0 : total.loss_sum / static_cast<double>(total.rows);
-    parts_.observer.on_step({index, epoch, loss, samples, parts_.clock.now() - start, waited() - waited_before,
-                             parts_.strategy.staleness()});
+    parts_.observer.on_step({index, epoch, loss, samples, world_.clock.now() - start, waited() - waited_before,
+                             able_.pacing != nullptr ? able_.pacing->staleness() : 0});
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
-    if (passes(plan_.eval_every)) evaluate(multiples(plan_.eval_every, index, std::min(next, plan_.steps - 1)));
-    if (passes(plan_.save_every) || (plan_.save_every != 0 && next == plan_.steps)) save(next);
+    if (passes(eval_every_)) evaluate(multiples(eval_every_, index, std::min(next, plan_.steps - 1)));
+    if (passes(save_every_) || (save_every_ != 0 && next == plan_.steps)) save(next);
   }
-  parts_.strategy.leave();
+  if (able_.pacing != nullptr) able_.pacing->leave();
   parts_.strategy.quiesce();
   if (parts_.scatter != nullptr) parts_.scatter->finish();
   if (next >= plan_.steps) {
     evaluate({plan_.steps});
-  } else if (plan_.save_every != 0 && next > plan_.first_step && next % plan_.save_every != 0) {
+  } else if (save_every_ != 0 && next > plan_.run_first_step && next % save_every_ != 0) {
     save(next);
   }
   return next;
 }
 
-/// What was to be done before the step, and may not have been.
+/// Evaluates and saves if that was due before the step: the processes may have ended before they did.
 void Trainer::between_steps(std::uint64_t step) {
   const auto due = [&](std::uint64_t every) { return every != 0 && step % every == 0; };
-  if (due(plan_.eval_every) && step < plan_.steps) evaluate({step});
-  if (due(plan_.save_every) || (plan_.save_every != 0 && step == plan_.steps)) save(step);
+  if (due(eval_every_) && step < plan_.steps) evaluate({step});
+  if (due(save_every_) || (save_every_ != 0 && step == plan_.steps)) save(step);
 }
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
   // The same at all workers: each hands over as many gradients, and the mean of n of them is that over the samples of
   // all, whoever has how many. Where all have as many, `scale` is exactly that of the worker's own mean.
   const std::size_t index = step.index % parts_.sampler.batches();
-  const std::size_t micros = plan_.accumulate;  // of a short batch some are empty
+  const std::size_t micros = plan_.job.accumulate;  // of a short batch some are empty
   const double mean_rows = parts_.sampler.mean_batch_size(index) * static_cast<double>(parts_.rows_per_sample);
   const float scale = 1.0F / static_cast<float>(mean_rows);
   binding_.reset_fresh();
@@ -90,7 +100,7 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
   for (std::size_t m = 0; m < micros; ++m) {
     const std::size_t begin = m * samples.size() / micros;
     const std::size_t end = (m + 1) * samples.size() / micros;
-    const Micro micro{m, m + 1 == micros, virtual_worker, virtual_worker + 1 == plan_.virtual_workers};
+    const Micro micro{m, m + 1 == micros, virtual_worker, virtual_worker + 1 == plan_.job.virtual_workers};
     const LossResult loss = micro_batch(samples.subspan(begin, end - begin), scale, step, micro);
     total.loss_sum += loss.loss_sum;
     total.rows += loss.rows;
@@ -109,7 +119,7 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
   }
   load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
-  const optim::LossScaler scaler = parts_.strategy.loss_scaler();
+  const optim::LossScaler scaler = able_.loss_scaler();
   skips_.look(step.index, scaler);
   // Known at once, it is looked at before gradients leave; of a device it is not waited for.
   const std::optional<LossResult> known =
@@ -123,11 +133,11 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
 }
 
 Nanoseconds Trainer::waited() const {
-  return parts_.strategy.waited() + (parts_.scatter != nullptr ? parts_.scatter->waited() : Nanoseconds{0});
+  return able_.waited() + (parts_.scatter != nullptr ? parts_.scatter->waited() : Nanoseconds{0});
 }
 
 void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) {
-  const Trace::Span span(parts_.trace, "load");
+  const Trace::Span span(world_.trace, "load");
   parts_.network.begin(samples.size());
   const Matrix input = parts_.network.input();
   const std::span<std::int32_t> targets = parts_.network.targets();
@@ -142,7 +152,7 @@ void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) 
 
 std::string Trainer::layer_in(std::size_t layer, const char* pass) const {
   const UnitId unit = parts_.flat.unit_of(layer);
-  const std::string of = unit == kNoUnit ? "" : fmt::format(" (unit '{}')", parts_.layout.units[unit].name);
+  const std::string of = unit == kNoUnit ? "" : fmt::format(" (unit '{}')", plan_.layout.units[unit].name);
   return fmt::format("layer {}{} in {}", layer, of, pass);
 }
 
@@ -168,12 +178,12 @@ void Trainer::acquire(std::size_t layer, Pass pass) {
   if (unit == kNoUnit) return;
   const Range layers = layers_of(unit, pass);
   if (layer != (pass == Pass::forward ? layers.begin : layers.end - 1)) return;
-  const Trace::Span span(parts_.trace, "acquire", parts_.trace.on() ? parts_.layout.units[unit].name : "");
+  const Trace::Span span(world_.trace, "acquire", world_.trace.on() ? plan_.layout.units[unit].name : "");
   parts_.strategy.acquire(unit, pass);
-  binding_.bind_parameters(unit, parts_.units[unit].parameters);
+  binding_.bind_parameters(unit, world_.units[unit].parameters);
   if (pass == Pass::forward || !parts_.flat.trained(unit)) return;
-  binding_.bind_gradients(unit, parts_.units[unit].gradients);
-  if (!parts_.strategy.adds_up()) binding_.reset_fresh(unit);
+  binding_.bind_gradients(unit, world_.units[unit].gradients);
+  if (world_.units[unit].each_micro_alone) binding_.reset_fresh(unit);
 }
 
 void Trainer::release(std::size_t layer, Pass pass) {
@@ -187,7 +197,7 @@ void Trainer::forward(BufferUse use) {
   for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
     acquire(layer, Pass::forward);
     {
-      const Trace::Span span(parts_.trace, "forward", parts_.trace.on() ? std::to_string(layer) : "");
+      const Trace::Span span(world_.trace, "forward", world_.trace.on() ? std::to_string(layer) : "");
       const auto buffers = use == BufferUse::leave ? LayerBuffers::List() : parts_.buffers.of(layer);
       const bool training = use != BufferUse::read;
       const auto compute = [&] { forward_layer(layer, training, buffers); };
@@ -202,7 +212,7 @@ void Trainer::backward(Micro micro) {
     acquire(layer, Pass::backward);
     forward_again(parts_.network.to_recompute(layer));
     {
-      const Trace::Span span(parts_.trace, "backward", parts_.trace.on() ? std::to_string(layer) : "");
+      const Trace::Span span(world_.trace, "backward", world_.trace.on() ? std::to_string(layer) : "");
       parts_.pace.pass([&] { backward_layer(layer); });
     }
     release(layer, Pass::backward);
@@ -210,10 +220,10 @@ void Trainer::backward(Micro micro) {
   }
 }
 
-/// Of layers of one unit, which backward has acquired.
+/// Repeats the forward pass of layers of one unit, which backward has acquired.
 void Trainer::forward_again(Range layers) {
   for (std::size_t layer = layers.begin; layer < layers.end; ++layer) {
-    const Trace::Span span(parts_.trace, "forward again", parts_.trace.on() ? std::to_string(layer) : "");
+    const Trace::Span span(world_.trace, "forward again", world_.trace.on() ? std::to_string(layer) : "");
     forward_layer(layer, true, {});
   }
 }
@@ -225,7 +235,7 @@ void Trainer::hand_over(std::size_t layer, Micro micro) {
   parts_.strategy.grad_ready(unit, micro);
 }
 
-/// What the others wait for: the hooks of a pass.
+/// Calls the hooks of a forward pass, because the other workers wait for them.
 void Trainer::forward_without_samples() {
   for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
     acquire(layer, Pass::forward);
@@ -233,14 +243,14 @@ void Trainer::forward_without_samples() {
   }
 }
 
-/// The same of both, and gradients of zero.
+/// Calls the hooks of both passes, with gradients of zero.
 void Trainer::hooks_of_pass(Step step, Micro micro, const std::function<void()>& in_place_of_layer) {
   for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
     acquire(layer, Pass::forward);
     in_place_of_layer();
     release(layer, Pass::forward);
   }
-  skips_.look(step.index, parts_.strategy.loss_scaler());
+  skips_.look(step.index, able_.loss_scaler());
   for (std::size_t layer = parts_.flat.layers(); layer-- > parts_.flat.first_trained_layer();) {
     acquire(layer, Pass::backward);
     in_place_of_layer();
@@ -251,7 +261,7 @@ void Trainer::hooks_of_pass(Step step, Micro micro, const std::function<void()>&
 
 /// A job that goes on after a loss may come again to a step that was saved.
 void Trainer::save(std::uint64_t step) {
-  const Trace::Span span(parts_.trace, "save");
+  const Trace::Span span(world_.trace, "save");
   parts_.strategy.quiesce();
   if (!parts_.is_saved(step)) parts_.save(step);
 }
@@ -260,15 +270,16 @@ void Trainer::save(std::uint64_t step) {
 /// later one alone.
 void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
   if (steps.empty() || parts_.data.test == nullptr || parts_.pace.stands_in()) return;
-  const Trace::Span span(parts_.trace, "evaluate");
+  const Trace::Span span(world_.trace, "evaluate");
   parts_.strategy.quiesce();
-  const bool alone = !parts_.buffers.empty() && !parts_.strategy.shares_buffers();
-  if (alone && plan_.rank != 0) return;  // only worker 0's buffers count
+  const bool alone = !parts_.buffers.empty() && !(able_.exchanging != nullptr && able_.exchanging->shares_buffers());
+  if (alone && plan_.data_rank.value != 0) return;  // only worker 0's buffers count
   const std::size_t workers = alone ? 1 : plan_.workers;
-  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.rank, workers);
+  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.data_rank.value, workers);
   Evaluation result;
   std::vector<std::uint32_t> samples;
-  const std::size_t chunk = (plan_.batch + plan_.accumulate - 1) / plan_.accumulate;  // what the network has room for
+  const std::size_t chunk =
+      (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // what the network has room for
   const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
   for (std::size_t begin = 0; begin < most; begin += chunk) {
     if (begin >= count) {
@@ -277,7 +288,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
     }
     samples.resize(std::min(chunk, count - begin));
     for (std::size_t i = 0; i < samples.size(); ++i)
-      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.rank, workers));
+      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.data_rank.value, workers));
     load(*parts_.data.test, samples);
     forward(BufferUse::read);
     const LossResult loss =
@@ -306,8 +317,8 @@ void Trainer::fail_not_finite(Step step) const {
     const UnitId unit = parts_.flat.unit_of(layer);
     if (unit == kNoUnit) fail(ErrorKind::data, "step {}: the output of layer {} is not finite", step.index, layer);
     fail(ErrorKind::data, "step {}: the output of unit '{}' is not finite ({}); a lower --lr or --clip-norm may help",
-         step.index, parts_.layout.units[unit].name,
-         finite(parts_.units[unit].parameters) ? "its parameters are" : "nor are its parameters");
+         step.index, plan_.layout.units[unit].name,
+         finite(world_.units[unit].parameters) ? "its parameters are" : "nor are its parameters");
   }
   fail(ErrorKind::data, "step {}: the loss is not finite, though all outputs are", step.index);
 }

@@ -20,19 +20,6 @@
 
 namespace psring::worker {
 
-/// How long and on what a worker trains.
-struct TrainPlan {
-  std::uint64_t steps = 0;
-  std::size_t batch = 0;         ///< samples of one (virtual) worker in a step, at most
-  std::size_t accumulate = 1;    ///< micro-batches that a step's batch is cut into
-  std::uint64_t eval_every = 0;  ///< steps; 0: at the end only
-  std::uint64_t first_step = 0;  ///< the steps before it were made by a run that this one continues
-  std::uint64_t save_every = 0;  ///< steps, and at the end; 0: never
-  std::size_t rank = 0;
-  std::size_t workers = 1;
-  std::size_t virtual_workers = 1;
-};
-
 struct StepReport {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
@@ -40,7 +27,7 @@ struct StepReport {
   std::size_t samples = 0;
   Nanoseconds duration{0};
   Nanoseconds exposed{0};  ///< of it, waiting for communication
-  double staleness = 0;    ///< of the gradients whose updates were heard of in it; see Strategy::staleness
+  double staleness = 0;    ///< of the gradients whose updates it heard of; see Pacing::staleness
 };
 
 /// This worker's share of an evaluation: integer counts, to be added up over the workers.
@@ -59,48 +46,40 @@ class TrainObserver {
   virtual void on_evaluation(const Evaluation& evaluation) = 0;
 };
 
-/// What the loop works with; all of it outlives the Trainer.
-struct TrainParts {
-  const FlatModel& flat;
-  const Layout& layout;
-  Network& network;
-  const LayerBuffers& buffers;
-  std::size_t rows_per_sample;  ///< of the model
-  const DataSplit& data;
-  Sampler& sampler;
-  Scatter* scatter = nullptr;  ///< gives samples to train on; null: each worker reads its own
-  Strategy& strategy;
-  Pace& pace;
-  std::span<UnitBuffers> units;
-  const Clock& clock;
-  Trace& trace;
-  TrainObserver& observer;
-  /// Told of each step before it begins.
-  std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};
-  /// Asked before each step; false: the job ends early, before this step, as it does at all workers.
-  std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
-  std::function<void(std::uint64_t step)> save = {};  ///< a checkpoint of so many updates; parameters are current
-  /// Is it there already? Asked before each save.
-  std::function<bool(std::uint64_t step)> is_saved = [](std::uint64_t) { return false; };
-};
-
-/// The loop, the same for every strategy: begin_step; for each layer acquire its unit, forward, release;
-/// the loss; in reverse acquire, backward, release, and grad_ready once a unit's last layer is through;
-/// finish_step. A unit is acquired before its first layer of a pass and released after its last. Backward ends with the
-/// first layer that is trained: what only layers before it have is not acquired for it, and what is not trained has no
-/// grad_ready.
+/// The loop, the same for every strategy: begin_step; for each layer acquire its unit, forward, release; the loss; in
+/// reverse acquire, backward, release, and grad_ready once a unit's last layer is through; finish_step. A unit is
+/// acquired before its first layer of a pass, and released after its last. Backward ends with the first layer that is
+/// trained: units that only earlier layers use are not acquired for it, and frozen units have no grad_ready.
 class Trainer {
  public:
-  Trainer(const TrainPlan& plan, const TrainParts& parts);
+  /// The objects that the loop works with; all of them outlive the Trainer.
+  struct Parts {
+    const FlatModel& flat;
+    Network& network;
+    const LayerBuffers& buffers;
+    std::size_t rows_per_sample;  ///< of the model
+    const DataSplit& data;
+    Sampler& sampler;
+    Scatter* scatter = nullptr;  ///< gives the samples to train on; null: each worker reads its own
+    Strategy& strategy;
+    Pace& pace;
+    TrainObserver& observer;
+    std::function<void(std::uint64_t step)> begins;     ///< told of each step before it begins
+    std::function<bool(std::uint64_t step)> may_begin;  ///< see TrainHooks
+    std::function<void(std::uint64_t step)> save;  ///< saves a checkpoint after `step` updates; parameters are current
+    std::function<bool(std::uint64_t step)> is_saved;  ///< that checkpoint is there already
+  };
 
-  /// Trains, evaluates, and leaves the parameters current. Returns the step that would come next: less than the plan's
-  /// where the job was to end early, which is saved, and not evaluated. Where a failure ended the job's processes
-  /// between two steps (Strategy::first), what comes between them comes again. Throws data, naming the step and the
-  /// unit, where the loss is not finite; and where nearly all of many steps were skipped (SkipWatch).
+  Trainer(const Plan& plan, const World& world, Parts parts);
+
+  /// Trains, evaluates, and leaves the parameters current. Returns the step that would come next; earlier than the
+  /// plan's last if the job was to end early: then it saves, and does not evaluate. If a failure ended the job's
+  /// processes between two steps (Pacing::first), evaluation and saving between them are repeated. Throws data, naming
+  /// the step and the unit, if the loss is not finite, and if nearly all of many steps were skipped (SkipWatch).
   std::uint64_t run();
 
  private:
-  /// Of the layers' buffers, in a forward pass.
+  /// Use of the layers' buffers in a forward pass.
   enum class BufferUse : std::uint8_t { update, leave, read };
 
   void between_steps(std::uint64_t step);
@@ -125,8 +104,13 @@ class Trainer {
   void release(std::size_t layer, Pass pass);
   [[noreturn]] void fail_not_finite(Step step) const;
 
-  const TrainPlan plan_;
-  const TrainParts parts_;
+  const Plan& plan_;
+  const World& world_;
+  const Parts parts_;
+  const Abilities able_;
+  const std::size_t batch_;  ///< samples of one (virtual) worker in a step, at most
+  const std::uint64_t save_every_;
+  const std::uint64_t eval_every_;
   Binding binding_;
   SkipWatch skips_;
 };

@@ -172,101 +172,115 @@ void TrainSetup::cut_among(std::size_t owners) {
   layout_.owners = owners;
 }
 
-Training::Training(const TrainSetup& setup, Surroundings surroundings)
+Training::Training(const TrainSetup& setup, Place place, const World& world, TrainHooks hooks)
     : setup_(setup),
-      surroundings_(std::move(surroundings)),
+      hooks_(std::move(hooks)),
       units_(setup.layout().units.size()),
-      buffers_(setup.model(), setup.buffers(), surroundings_.memory) {
+      buffers_(setup.model(), setup.buffers(), world.memory),
+      plan_(make_plan(std::move(place))),
+      world_(world) {
   const JobOptions& job = setup.job();
-  Surroundings& s = surroundings_;
-  codec_ = s.device != nullptr ? optim::make_device_codec(job.compress, job.error_feedback, *s.device, s.memory)
-                               : optim::make_codec(job.compress, job.error_feedback);
-  if (codec_)
-    compressor_.emplace(*codec_, job.error_feedback, setup.layout(), pushed_parts(setup), job.seed, s.rank, s.memory,
-                        s.device);
-  if (compressor_ && compressor_->feedback()) {
-    compressor_->follow([this] { return strategy_->loss_scaler(); }, setup.optimizer().loss_scaler.active());
-    keepers_ = s.pushers;
-    if (keepers_.empty())
-      for (std::size_t rank = 0; rank < job.workers; ++rank) keepers_.push_back(rank);
-  }
-  if (s.transport != nullptr) {
-    PsClient::Options options;
-    options.check = s.check;
-    options.first_owner = s.rank;
-    options.codec = codec_.get();
-    options.trace = &s.trace;
-    if (s.arena != nullptr) options.mark = [arena = s.arena](const void* at) { return arena->mark(at); };
-    if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
-    client_.emplace(*s.transport, s.clock, setup.layout(), std::move(options));
-  }
   for (UnitId unit = 0; unit < units_.size(); ++unit) {
     const auto layers = setup.flat().layers_of(unit);
     unit_layers_.push_back({layers.front(), layers.back() + 1});
     backward_layers_.push_back(setup.flat().backward_layers(unit));
   }
-  Context context{.layout = setup.layout(),
-                  .units = units_,
-                  .buffers = buffers_.values(),
-                  .rank = s.rank,
-                  .workers = job.workers,
-                  .virtual_workers = job.virtual_workers,
-                  .seed = job.seed,
-                  .optimizer = setup.optimizer(),
-                  .client = client_ ? &*client_ : nullptr,
-                  .consistency = parse_consistency(job.consistency, job.backup_workers),
-                  .remedy = parse_remedy(job.remedy),
-                  .compressor = compressor_ ? &*compressor_ : nullptr,
-                  .keepers = keepers_,
-                  .replicas = s.replicas,
-                  .colocated = job.placement == "colocated",
-                  .servers_on_device = job.server_device == "cuda",
-                  .host = s.host,
-                  .pushers = s.pushers,
-                  .group = s.group,
-                  .shard_groups = s.shard_groups,
-                  .arena = s.arena,
-                  .device = s.device,
-                  .memory = s.memory,
-                  .clock = s.clock,
-                  .unit_layers = unit_layers_,
-                  .backward_layers = backward_layers_,
-                  .initial = nullptr};
-  if (!job.init.empty()) {
-    auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
-    match_tensors(*file, specs_of(setup));
-    load_range(*file, setup.buffers(), {0, buffers_.values().size()}, buffers_.values());
-    context.initial = [file, &layout = setup.layout()](UnitId unit, Range range, std::span<float> out) {
-      load_range(*file, layout.units[unit], range, out);
-    };
-  }
-  if (setup.saved()) restore(context);
-  context.goes_on = job.goes_on();
-  if (s.kept != nullptr)
-    share_newest(*s.group, setup.layout(), context.optimizer.rule->slots(), context.optimizer.loss_scaler.state(),
-                 *s.kept);
-  if (s.kept != nullptr && *s.kept) (*s.kept)->restore(context);
-  strategy_ = call_extension([&] { return strategy_name(job); }, [&] { return setup.strategy().make(context, job); });
+  plan_.unit_layers = unit_layers_;
+  plan_.backward_layers = backward_layers_;
+  world_.units = units_;
+  world_.buffers = buffers_.values();
+  make_compressor();
+  connect_servers();
+  begin_with_initial_values();
+  begin_with_checkpoint();
+  begin_with_kept_state();
+  strategy_ = call_extension([&] { return strategy_name(job); }, [&] { return setup.strategy().make(plan_, world_); });
   if (setup.strategy().scatters && job.workers > 1)
-    scatter_.emplace(*setup.data().train, *s.group, job.batch_per_worker(), s.memory, s.clock);
+    scatter_.emplace(*setup.data().train, *world.group, job.batch_per_worker(), world.memory, world.clock);
   kernels_ = make_cpu_kernels(job.threads, setup.layout().parameter_type);
 }
 
-/// Servers that apply the optimizer read what they keep by themselves.
-void Training::restore(Context& context) {
+Plan Training::make_plan(Place place) const {
+  const JobOptions& job = setup_.job();
+  const Mesh mesh{.data = job.workers};
+  return {.job = job,
+          .layout = setup_.layout(),
+          .place = place,
+          .data_rank = mesh.data_rank(place.rank),
+          .workers = mesh.data,
+          .steps = setup_.steps(),
+          .optimizer = setup_.optimizer(),
+          .consistency = parse_consistency(job.consistency, job.backup_workers),
+          .remedy = parse_remedy(job.remedy),
+          .survives_losses = job.goes_on()};
+}
+
+void Training::make_compressor() {
+  const JobOptions& job = setup_.job();
+  codec_ = world_.device != nullptr
+               ? optim::make_device_codec(job.compress, job.error_feedback, *world_.device, world_.memory)
+               : optim::make_codec(job.compress, job.error_feedback);
+  if (!codec_) return;
+  compressor_.emplace(*codec_, job.error_feedback, setup_.layout(), pushed_parts(setup_), job.seed,
+                      plan_.data_rank.value, world_.memory, world_.device);
+  world_.compressor = &*compressor_;
+  if (!compressor_->feedback()) return;
+  compressor_->follow([this] { return Abilities(*strategy_).loss_scaler(); }, plan_.optimizer.loss_scaler.active());
+  keepers_ = plan_.place.pushers;
+  if (keepers_.empty())
+    for (std::size_t rank = 0; rank < plan_.workers; ++rank) keepers_.push_back(rank);
+  plan_.keepers = keepers_;
+}
+
+void Training::connect_servers() {
+  if (world_.transport == nullptr) return;
+  PsClient::Options options;
+  options.check = hooks_.check;
+  options.first_owner = plan_.data_rank.value;
+  options.codec = codec_.get();
+  options.trace = &world_.trace;
+  if (world_.arena != nullptr) options.mark = [arena = world_.arena](const void* at) { return arena->mark(at); };
+  if (plan_.job.op_timeout > 0) options.op_timeout = from_seconds(plan_.job.op_timeout);
+  client_.emplace(*world_.transport, world_.clock, setup_.layout(), std::move(options));
+  world_.client = &*client_;
+}
+
+/// --init: the file's values, in place of the layout's own.
+void Training::begin_with_initial_values() {
+  const JobOptions& job = plan_.job;
+  if (job.init.empty()) return;
+  auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
+  match_tensors(*file, specs_of(setup_));
+  load_range(*file, setup_.buffers(), {0, buffers_.values().size()}, buffers_.values());
+  plan_.initial = [file, &layout = setup_.layout()](UnitId unit, Range range, std::span<float> out) {
+    load_range(*file, layout.units[unit], range, out);
+  };
+}
+
+/// --resume: the checkpoint's values and optimizer state. Servers that apply the optimizer read theirs themselves.
+void Training::begin_with_checkpoint() {
   const std::shared_ptr<const optim::Checkpoint> saved = setup_.saved();
+  if (!saved) return;
   const Layout& layout = setup_.layout();
-  context.first_step = saved->step();
-  context.optimizer.loss_scaler.restore(saved->manifest().scalars);
+  plan_.first_step = plan_.run_first_step = saved->step();
+  plan_.optimizer.loss_scaler.restore(saved->manifest().scalars);
   saved->read(setup_.buffers(), {0, buffers_.values().size()}, optim::kValues, buffers_.values());
-  if (compressor_) restore_residual(*saved, setup_, keepers_, surroundings_.rank, *compressor_);
+  if (compressor_) restore_residual(*saved, setup_, keepers_, plan_.data_rank.value, *compressor_);
   if (setup_.strategy().servers && setup_.job().optimizer_on == "server") return;
-  context.initial = [saved, &layout](UnitId unit, Range range, std::span<float> out) {
+  plan_.initial = [saved, &layout](UnitId unit, Range range, std::span<float> out) {
     saved->read(layout.units[unit], range, optim::kValues, out);
   };
-  context.optimizer.initial_state = [saved, &layout](UnitId unit, Range range, std::size_t slot, std::span<float> out) {
+  plan_.optimizer.initial_state = [saved, &layout](UnitId unit, Range range, std::size_t slot, std::span<float> out) {
     saved->read(layout.units[unit], range, optim::slot_array(slot), out);
   };
+}
+
+/// After a regroup: the state of the worker that has come furthest.
+void Training::begin_with_kept_state() {
+  if (hooks_.kept == nullptr) return;
+  share_newest(*world_.group, setup_.layout(), plan_.optimizer.rule->slots(), plan_.optimizer.loss_scaler.state(),
+               *hooks_.kept);
+  if (*hooks_.kept) (*hooks_.kept)->restore(plan_);
 }
 
 Sampler Training::sampler() const {
@@ -285,42 +299,31 @@ Prediction Training::predict() const {
   return sum;
 }
 
-std::uint64_t Training::run(TrainObserver& observer) {
+std::unique_ptr<Network> Training::make_network() const {
   const JobOptions& job = setup_.job();
-  const std::size_t batch = job.batch_per_worker();
   const Layout& layout = setup_.layout();
   const Network::Options options{
-      .max_batch = (batch + job.accumulate - 1) / job.accumulate,
+      .max_batch = (job.batch_per_worker() + job.accumulate - 1) / job.accumulate,
       .types = {layout.parameter_type, layout.parameter_type, layout.gradient_type},
       .recomputed = job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
       .wanted = setup_.flat().wanted()};
-  std::unique_ptr<Network> network;
-  if (surroundings_.device != nullptr)
-    network = std::make_unique<DeviceNetwork>(setup_.model(), *surroundings_.device, surroundings_.memory, options,
-                                              surroundings_.kernels);
-  else
-    network = std::make_unique<HostNetwork>(setup_.model(), *kernels_, surroundings_.memory, options);
+  if (world_.device == nullptr) return std::make_unique<HostNetwork>(setup_.model(), *kernels_, world_.memory, options);
+  return std::make_unique<DeviceNetwork>(setup_.model(), *world_.device, world_.memory, options, hooks_.kernels);
+}
+
+std::uint64_t Training::run(TrainObserver& observer) {
+  const JobOptions& job = setup_.job();
+  const std::unique_ptr<Network> network = make_network();
   Sampler samples = sampler();
   const std::size_t layers = setup_.flat().layers();
-  Pace pace(job, surroundings_.rank, surroundings_.clock,
+  Pace pace(job, plan_.data_rank.value, world_.clock,
             job.accumulate * (layers + layers - setup_.flat().first_trained_layer()));
   std::optional<std::uint64_t> reached;
   std::optional<Checkpoints> checkpoints;
-  if (job.checkpoint_every > 0) {
-    checkpoints.emplace(setup_, surroundings_.rank, *strategy_, buffers_.values(), keepers_,
-                        compressor_ ? &*compressor_ : nullptr);
-  }
-  Trainer trainer({.steps = setup_.steps(),
-                   .batch = batch,
-                   .accumulate = job.accumulate,
-                   .eval_every = job.eval_every,
-                   .first_step = setup_.saved() ? setup_.saved()->step() : 0,
-                   .save_every = job.checkpoint_every,
-                   .rank = surroundings_.rank,
-                   .workers = job.workers,
-                   .virtual_workers = job.virtual_workers},
+  if (job.checkpoint_every > 0)
+    checkpoints.emplace(setup_, plan_.data_rank.value, *strategy_, buffers_.values(), keepers_, world_.compressor);
+  Trainer trainer(plan_, world_,
                   {.flat = setup_.flat(),
-                   .layout = setup_.layout(),
                    .network = *network,
                    .buffers = buffers_,
                    .rows_per_sample = setup_.model().rows_per_sample,
@@ -329,16 +332,13 @@ std::uint64_t Training::run(TrainObserver& observer) {
                    .scatter = scatter_ ? &*scatter_ : nullptr,
                    .strategy = *strategy_,
                    .pace = pace,
-                   .units = units_,
-                   .clock = surroundings_.clock,
-                   .trace = surroundings_.trace,
                    .observer = observer,
                    .begins =
                        [&](std::uint64_t step) {
-                         surroundings_.begins(step);
+                         hooks_.begins(step);
                          reached = step;
                        },
-                   .may_begin = surroundings_.may_begin,
+                   .may_begin = hooks_.may_begin,
                    .save = [&](std::uint64_t step) { checkpoints->save(step); },
                    .is_saved = [&](std::uint64_t step) { return checkpoints->is_saved(step); }});
   return call_extension(
@@ -394,7 +394,7 @@ void Training::read(const std::function<void(ConstElements)>& take) {
       values = units_[unit].parameters;
     }
     const OnHost host(values.subspan(slot->offset, slot->spec.elements()));
-    if (surroundings_.device != nullptr) surroundings_.device->wait(surroundings_.device->mark());  // all of it came
+    if (world_.device != nullptr) world_.device->wait(world_.device->mark());  // all of it came
     take(host.values());
     if (unit != kNoUnit && --left[unit] == 0) strategy_->release(unit, Pass::forward);
   }

@@ -66,48 +66,39 @@ class TrainSetup {
   std::shared_ptr<const optim::Checkpoint> saved_;  ///< shared with who reads from it
 };
 
+/// What the process that trains tells its training, and is told by it.
+struct TrainHooks {
+  std::function<void()> check = {};  ///< throws if the job has failed
+  /// In a later membership epoch than the first: this worker's copy of the job's state. The worker that has come
+  /// furthest gives its copy to all others, and they begin with it. Unchanged until the first step begins. Null: the
+  /// first epoch, or servers keep the state.
+  std::optional<KeptState>* kept = nullptr;
+  std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};  ///< told of each step before it begins
+  /// Asked before each step; false: the job ends early, before this step, in all workers.
+  std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
+  TensorKernels* kernels = nullptr;  ///< in place of the device's own; null: the device's
+};
+
 /// One worker's training, wherever its transport leads.
 class Training {
  public:
-  struct Surroundings {
-    std::size_t rank = 0;
-    MemoryLedger& memory;
-    const Clock& clock;
-    Trace& trace;
-    Arena* arena = nullptr;               ///< shared with peers; at least lent_bytes
-    Device* device = nullptr;             ///< that computes; null: the host
-    TensorKernels* kernels = nullptr;     ///< in place of the device's; null: its own
-    net::Transport* transport = nullptr;  ///< to the servers; null where the strategy has none
-    ring::ProcessGroup* host = nullptr;   ///< as Context has it, with `pushers`
-    std::vector<std::size_t> pushers = {};
-    std::size_t replicas = 0;                    ///< as Context has it
-    ring::ProcessGroup* group = nullptr;         ///< of the workers; null where the strategy has none
-    std::vector<std::size_t> shard_groups = {};  ///< as Context has them
-    std::function<void()> check;                 ///< throws where the job has failed
-    /// What this worker has of the job's state, in a later epoch of the membership than the first: who has come
-    /// furthest gives it to all others, and they begin with it. Stays what it is until the first step begins. Null: the
-    /// first epoch, or others keep it.
-    std::optional<KeptState>* kept = nullptr;
-    std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};  ///< told of each step
-    /// As TrainParts has it.
-    std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
-  };
+  /// REQUIRES: the setup, and what `world` refers to, outlive it.
+  Training(const TrainSetup& setup, Place place, const World& world, TrainHooks hooks = {});
 
-  Training(const TrainSetup& setup, Surroundings surroundings);
-
-  /// Returns the step that would come next: the last one's, or that before which the job was to end.
+  /// Returns the step that would come next: after the last one, or the step before which the job was to end.
   std::uint64_t run(TrainObserver& observer);
-  /// What this worker can go on with after an error in `run`; nothing where others have some of it.
+  /// The state that this worker can continue with after an error in `run`; nothing if others have parts of it.
   std::optional<KeptState> keep() { return KeptState::of(*strategy_, setup_.layout()); }
-  /// Writes the parameters, and the layers' buffers; a collective of all workers, each of which may name a file, or
-  /// "" for none. Throws data, in all workers, if any of them are not finite. REQUIRES: run() has returned.
+  /// Writes the parameters and the layers' buffers. A collective of all workers, each of which may name a file, or ""
+  /// for none. Throws data, in all workers, if any value is not finite. REQUIRES: run() has returned.
   void save(const std::filesystem::path& file);
-  /// Hands out the same, tensor after tensor in the model's own order; a collective, too. REQUIRES: run() has returned.
+  /// Hands out the same values, tensor after tensor in the model's own order; a collective, too. REQUIRES: run() has
+  /// returned.
   void read(const std::function<void(ConstElements)>& take);
   Prediction predict() const;
-  /// Of the whole run, since its beginning: see optim::LossScaler. REQUIRES: run() has returned.
-  std::uint64_t skipped_steps() const { return strategy_->loss_scaler().skipped(); }
-  Nanoseconds communicated() const { return client_ ? client_->busy() : strategy_->waited(); }
+  /// Steps that the whole run has skipped, since its beginning: see optim::LossScaler. REQUIRES: run() has returned.
+  std::uint64_t skipped_steps() const { return Abilities(*strategy_).loss_scaler().skipped(); }
+  Nanoseconds communicated() const { return client_ ? client_->busy() : Abilities(*strategy_).waited(); }
 
  private:
   struct Tensor {
@@ -115,18 +106,26 @@ class Training {
     UnitId unit;  ///< kNoUnit: one of the layers' buffers
   };
   std::vector<Tensor> tensors() const;
-  void restore(Context& context);
+  Plan make_plan(Place place) const;
+  void make_compressor();
+  void connect_servers();
+  void begin_with_initial_values();
+  void begin_with_checkpoint();
+  void begin_with_kept_state();
+  std::unique_ptr<Network> make_network() const;
   Sampler sampler() const;
 
   const TrainSetup& setup_;
-  Surroundings surroundings_;
+  const TrainHooks hooks_;
   std::vector<UnitBuffers> units_;
   std::vector<Range> unit_layers_;
   std::vector<Range> backward_layers_;
+  std::vector<std::size_t> keepers_;
   LayerBuffers buffers_;
+  Plan plan_;
+  World world_;
   std::unique_ptr<optim::Codec> codec_;
   std::optional<Compressor> compressor_;
-  std::vector<std::size_t> keepers_;  ///< as Context has them
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;
   std::optional<Scatter> scatter_;

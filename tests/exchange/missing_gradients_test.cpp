@@ -46,8 +46,8 @@ class Forgets final : public Strategy {
 void add_forgetful(Registries& registries, std::size_t worker) {
   for (const char* name : {"single", "ps", "ddp", "ddp-naive"}) {
     StrategyKind kind = *registries.strategies.make(Spec::parse("--strategy", name));
-    kind.make = [make = kind.make, worker](const Context& context, const JobOptions& job) {
-      return std::make_unique<Forgets>(make(context, job), context.rank == worker);
+    kind.make = [make = kind.make, worker](const Plan& plan, const World& world) {
+      return std::make_unique<Forgets>(make(plan, world), plan.data_rank.value == worker);
     };
     registries.strategies.add(fmt::format("forgets-{}", name), "",
                               [kind](const Spec&) { return std::make_unique<StrategyKind>(kind); });

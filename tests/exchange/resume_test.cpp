@@ -9,7 +9,7 @@
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/strategy/whole_units.h>
+#include <psring/worker/exchange/whole_units.h>
 
 using namespace psring;
 using Catch::Contains;
@@ -279,9 +279,12 @@ TEST_CASE("a shard that is damaged after it was checked fails the job with its n
 
 TEST_CASE("a strategy that does not say what it has is not asked to save") {
   struct Silent final : worker::Strategy {
-    explicit Silent(const worker::Context& context) : units(context) {}
+    Silent(const worker::Plan& plan, const worker::World& world)
+        : parameters(plan, world, worker::WholeUnits::Values::parameters),
+          gradients(plan, world, worker::WholeUnits::Values::gradients) {}
     void finish_step(worker::Step) override {}
-    worker::WholeUnits units;
+    worker::WholeUnits parameters;
+    worker::WholeUnits gradients;
   };
   const test::TemporaryFolder folder;
   JobOptions job = by(small_job(kMlp), {"single", 1});
@@ -290,9 +293,10 @@ TEST_CASE("a strategy that does not say what it has is not asked to save") {
   job.checkpoint_dir = folder.path();
   const auto add = [](worker::Registries& registries) {
     registries.strategies.add("silent", "", [](const Spec&) {
-      return std::make_unique<worker::StrategyKind>(worker::StrategyKind{
-          .one_worker = true,
-          .make = [](const worker::Context& context, const auto&) { return std::make_unique<Silent>(context); }});
+      return std::make_unique<worker::StrategyKind>(
+          worker::StrategyKind{.one_worker = true, .make = [](const worker::Plan& plan, const worker::World& world) {
+                                 return std::make_unique<Silent>(plan, world);
+                               }});
     });
   };
   CHECK_THAT(test::error_of(ErrorKind::usage, [&] { test::run_job(job, Links::shm, add); }),

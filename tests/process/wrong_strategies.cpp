@@ -18,10 +18,8 @@ namespace {
 /// Each worker trains alone and nothing moves.
 class Alone final : public Strategy {
  public:
-  Alone(const Context& context, const JobOptions& job, const Prediction& predicted, bool breaks)
-      : single_(make_single(Spec::parse("--strategies", "single"), context, job)),
-        predicted_(predicted),
-        breaks_(breaks) {}
+  Alone(const Plan& plan, const World& world, const Prediction& predicted, bool breaks)
+      : single_(make_single(plan, world)), predicted_(predicted), breaks_(breaks) {}
 
   void start() override { single_->start(); }
   void begin_step(Step step) override { single_->begin_step(step); }
@@ -41,8 +39,8 @@ class Alone final : public Strategy {
 void add(App& app, const char* name, bool exact, const Prediction& predicted, bool breaks = false) {
   app.strategies().add(name, "wrong", [=](const Spec&) {
     return std::make_unique<StrategyKind>(
-        StrategyKind{.exact = exact, .make = [=](const Context& context, const JobOptions& job) {
-                       return std::make_unique<Alone>(context, job, predicted, breaks);
+        StrategyKind{.exact = exact, .make = [=](const Plan& plan, const World& world) {
+                       return std::make_unique<Alone>(plan, world, predicted, breaks);
                      }});
   });
 }
@@ -52,13 +50,13 @@ struct ThrowingStrategy final : Strategy {
     if (step.index == 1) throw std::runtime_error("mine broke");
   }
   void acquire(UnitId unit, Pass /*pass*/) override {
-    units[unit].parameters = std::span<float>(parameters).first(context.layout.units[unit].elements);
-    units[unit].gradients = std::span<float>(gradients).first(context.layout.units[unit].elements);
+    world.units[unit].parameters = std::span<float>(parameters).first(plan.layout.units[unit].elements);
+    world.units[unit].gradients = std::span<float>(gradients).first(plan.layout.units[unit].elements);
   }
-  explicit ThrowingStrategy(const Context& c)
-      : context(c), units(c.units), parameters(c.layout.elements()), gradients(c.layout.elements()) {}
-  const Context context;
-  std::span<UnitBuffers> units;
+  ThrowingStrategy(const Plan& p, const World& w)
+      : plan(p), world(w), parameters(p.layout.elements()), gradients(p.layout.elements()) {}
+  const Plan& plan;
+  const World& world;
   std::vector<float> parameters;
   std::vector<float> gradients;
 };
@@ -85,7 +83,7 @@ void add_throwing(App& app) {
   app.strategies().add("throws", "breaks in step 1", [](const Spec&) {
     return std::make_unique<StrategyKind>(StrategyKind{
         .exact = false,
-        .make = [](const Context& context, const JobOptions&) { return std::make_unique<ThrowingStrategy>(context); }});
+        .make = [](const Plan& plan, const World& world) { return std::make_unique<ThrowingStrategy>(plan, world); }});
   });
   app.models().add("throws", "throws:in=factory, throws:in=layer", [](const Spec& spec) {
     if (spec.string("in", "") == "factory") throw 42;

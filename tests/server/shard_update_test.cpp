@@ -5,7 +5,7 @@
 #include <psring/optim/schedule.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/strategy/local_optimizer.h>
+#include <psring/worker/exchange/local_optimizer.h>
 
 using namespace psring;
 using namespace psring::test;

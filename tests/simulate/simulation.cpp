@@ -344,16 +344,13 @@ class Simulation::WorkerLife {
     Links links(job_, place_, link_, members, stays);
     const auto group = setup.strategy().ring ? make_group(links.transport()) : nullptr;
     worker::Training training(
-        setup,
-        {.rank = link_.rank(),
-         .memory = memory_,
+        setup, {.rank = {link_.rank()}, .replicas = setup.job().replicas},
+        {.memory = memory_,
          .clock = job_.network_.clock(),
          .trace = trace_,
-         .arena = nullptr,
          .transport = group ? nullptr : &links.transport(),
-         .replicas = setup.job().replicas,
-         .group = group.get(),
-         .check = [this] { link_.check(); },
+         .group = group.get()},
+        {.check = [this] { link_.check(); },
          .kept = link_.epoch() > 0 && setup.job().recovery == "workers" ? &kept_ : nullptr,
          .begins = [this, told = false](std::uint64_t step) mutable { begin(step, std::exchange(told, true)); }});
     train(training);

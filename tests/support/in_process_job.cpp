@@ -325,21 +325,20 @@ class Job {
           std::move(groups_[rank]), *device,
           {.group = {.check = [this] { ending_.check(); }, .ledger = &worker_bytes_[rank]}, .register_from = 1});
     ring::ProcessGroup* group = groups_.empty() ? nullptr : groups_[rank].get();
-    worker::Training training(setup_, {.rank = rank,
-                                       .memory = memory,
-                                       .clock = clock,
-                                       .trace = trace,
-                                       .arena = linked             ? &arena
-                                                : group != nullptr ? group->arena()
-                                                                   : nullptr,
-                                       .device = device.get(),
-                                       .transport = transport.get(),
-                                       .host = host,
-                                       .pushers = hosts_,
-                                       .replicas = followers_ ? std::size_t{1} : 0,
-                                       .group = group,
-                                       .shard_groups = shard_groups_,
-                                       .check = [this] { ending_.check(); }});
+    worker::Training training(
+        setup_,
+        {.rank = {rank}, .pushers = hosts_, .shard_groups = shard_groups_, .replicas = followers_ ? std::size_t{1} : 0},
+        {.memory = memory,
+         .clock = clock,
+         .trace = trace,
+         .arena = linked             ? &arena
+                  : group != nullptr ? group->arena()
+                                     : nullptr,
+         .device = device.get(),
+         .transport = transport.get(),
+         .group = group,
+         .host = host},
+        {.check = [this] { ending_.check(); }});
     Recorder recorder(mine);
     training.run(recorder);
     const TemporaryFolder folder;

@@ -54,8 +54,7 @@ Run train(JobOptions job, bool on_device, std::string* shown = nullptr) {
   const SystemClock clock;
   Trace trace(clock, shown != nullptr);
   if (device != nullptr && shown != nullptr) device->show_in(trace);
-  Training training(setup,
-                    {.memory = memory, .clock = clock, .trace = trace, .device = device.get(), .check = nullptr});
+  Training training(setup, {}, {.memory = memory, .clock = clock, .trace = trace, .device = device.get()});
   Run run;
   Losses losses(run);
   training.run(losses);

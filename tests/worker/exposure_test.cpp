@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/tests/support/hand_clock.h>
-#include <psring/worker/strategy/exposure.h>
+#include <psring/worker/exchange/exposure.h>
 
 using namespace psring;
 using namespace psring::worker;

@@ -8,7 +8,8 @@
 #include <psring/optim/optimizers.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/strategy/whole_units.h>
+#include <psring/worker/exchange/local_gradients.h>
+#include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/training.h>
 
 using namespace psring;
@@ -19,21 +20,24 @@ namespace {
 using Log = std::vector<std::string>;
 
 /// Keeps its parameters; every hook is a line.
-class Recording final : public Strategy {
+class Recording final : public Strategy, public Saving, public Pacing {
  public:
-  Recording(const Context& context, Log& log, std::uint64_t first)
-      : context_(context), units_(context), log_(log), first_(first) {}
+  Recording(const Plan& plan, const World& world, Log& log, std::uint64_t first)
+      : plan_(plan), world_(world), parameters_(plan, world), gradients_(plan, world), log_(log), first_(first) {}
 
   void start() override {
-    units_.initialise(context_);
+    parameters_.start();
     log_.push_back("start");
   }
-  Step first(Step planned) override { return {std::max(planned.index, first_)}; }
-  std::optional<std::vector<optim::StatePart>> state() override {
+  Step first() override { return {std::max(plan_.first_step, first_)}; }
+  Step after(Step step) override { return {step.index + 1}; }
+  void leave() override {}
+  double staleness() override { return 0; }
+  std::vector<optim::StatePart> state() override {
     std::vector<optim::StatePart> parts;
-    for (UnitId unit = 0; unit < context_.units.size(); ++unit) {
-      const UnitLayout& layout = context_.layout.units[unit];
-      parts.push_back({&layout, {0, layout.elements}, optim::kValues, context_.units[unit].parameters});
+    for (UnitId unit = 0; unit < world_.units.size(); ++unit) {
+      const UnitLayout& layout = plan_.layout.units[unit];
+      parts.push_back({&layout, {0, layout.elements}, optim::kValues, world_.units[unit].parameters});
     }
     return parts;
   }
@@ -42,10 +46,10 @@ class Recording final : public Strategy {
   void acquire(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}acquire {}", mark(pass), name(unit))); }
   void release(UnitId unit, Pass pass) override { log_.push_back(fmt::format("{}release {}", mark(pass), name(unit))); }
   void grad_ready(UnitId unit, Micro micro) override {
-    const std::span<const float> gradient = context_.units[unit].gradients.as<float>();
+    const std::span<const float> gradient = world_.units[unit].gradients.as<float>();
     const bool zero = std::all_of(gradient.begin(), gradient.end(), [](float value) { return value == 0; });
     log_.push_back(fmt::format("ready {} {}{}{}{}", name(unit), micro.index, micro.last ? " last" : "",
-                               context_.virtual_workers == 1 ? "" : fmt::format(" of {}", micro.virtual_worker),
+                               plan_.job.virtual_workers == 1 ? "" : fmt::format(" of {}", micro.virtual_worker),
                                zero ? " zero" : ""));
   }
   void finish_step(Step step) override { log_.push_back(fmt::format("finish {}", step.index)); }
@@ -53,10 +57,12 @@ class Recording final : public Strategy {
 
  private:
   static char mark(Pass pass) { return pass == Pass::forward ? '>' : '<'; }
-  std::string name(UnitId unit) const { return context_.layout.units[unit].name; }
+  std::string name(UnitId unit) const { return plan_.layout.units[unit].name; }
 
-  const Context context_;
-  WholeUnits units_;
+  const Plan& plan_;
+  const World& world_;
+  WholeParameters parameters_;
+  LocalGradients gradients_;
   Log& log_;
   const std::uint64_t first_;
 };
@@ -88,8 +94,8 @@ Log train(const JobOptions& job, Observer& observer, std::uint64_t first = 0,
   register_builtins(registries);
   registries.strategies.add("recording", "", [&](const Spec&) {
     return std::make_unique<StrategyKind>(
-        StrategyKind{.one_worker = true, .make = [&](const Context& context, const JobOptions&) {
-                       return std::make_unique<Recording>(context, log, first);
+        StrategyKind{.one_worker = true, .make = [&](const Plan& plan, const World& world) {
+                       return std::make_unique<Recording>(plan, world, log, first);
                      }});
   });
   optim::OptimizerRegistry optimizers;
@@ -98,10 +104,8 @@ Log train(const JobOptions& job, Observer& observer, std::uint64_t first = 0,
   MemoryLedger memory;
   const SystemClock clock;
   Trace trace(clock, false);
-  Training training(
-      setup, {.memory = memory, .clock = clock, .trace = trace, .check = nullptr, .may_begin = [&](std::uint64_t step) {
-                return step < stop;
-              }});
+  Training training(setup, {}, {.memory = memory, .clock = clock, .trace = trace},
+                    {.may_begin = [&](std::uint64_t step) { return step < stop; }});
   training.run(observer);
   return log;
 }

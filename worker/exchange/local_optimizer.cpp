@@ -1,0 +1,189 @@
+#include <cmath>
+
+#include <psring/common/base/error.h>
+#include <psring/optim/mixed.h>
+#include <psring/worker/exchange/local_optimizer.h>
+
+namespace psring::worker {
+
+using optim::ExactSum;
+
+LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
+                               ring::ProcessGroup* owners, Device* device)
+    : plan_(plan),
+      scaler_(plan.loss_scaler),
+      layout_(layout),
+      trained_(layout.trained()),
+      owners_(owners),
+      state_(layout.units.size()) {
+  check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
+  if (device != nullptr) applier_ = optim::make_device_applier(*device);
+  const auto buffer = [&](UnitId unit) {
+    const std::size_t bytes = owned(unit).size() * sizeof(float);
+    return device != nullptr ? Buffer(bytes, Category::optimizer, ledger, *device)
+                             : Buffer(bytes, Category::optimizer, ledger);
+  };
+  for (const UnitId unit : trained_)
+    for (std::size_t slot = 0; slot < plan.rule->slots(); ++slot) {
+      state_[unit][slot] = buffer(unit);
+      if (!plan.initial_state) continue;
+      std::vector<float> start(owned(unit).size());
+      plan.initial_state(unit, owned(unit), slot, start);
+      copy(start, state_[unit][slot].elements(DType::f32));
+    }
+  if (layout.parameter_type == DType::f32 || !plan.master_copy) return;
+  masters_.resize(layout.units.size());
+  for (const UnitId unit : trained_) masters_[unit] = buffer(unit);
+}
+
+void LocalOptimizer::start(const Plan& plan) {
+  if (masters_.empty()) return;
+  for (const UnitId unit : trained_) plan.initialise(unit, owned(unit), master(unit));
+}
+
+Range LocalOptimizer::owned(UnitId unit) const {
+  if (owners_ == nullptr) return {0, layout_.units[unit].elements};
+  return layout_.partition(unit).range(owners_->rank());
+}
+
+optim::Update LocalOptimizer::told(Step step, float gradient_scale) const {
+  return {step.index + 1 - scaler_.skipped(), plan_.schedule->lr(plan_.lr, step.index), gradient_scale};
+}
+
+optim::Optimizer::State LocalOptimizer::state(UnitId unit) {
+  optim::Optimizer::State state;
+  for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot) state.slot[slot] = state_[unit][slot].as<float>();
+  return state;
+}
+
+void LocalOptimizer::update(UnitId unit, Step step, UnitBuffers owned) {
+  check(!whole_step(), "an update of one unit where the step has to be whole");
+  if (!layout_.units[unit].trained) return;
+  if (plan_.rule->layerwise()) return update_layerwise(told(step, 1), {unit, unit + 1}, std::span(&owned, 1));
+  apply(told(step, 1), unit, owned);
+}
+
+void LocalOptimizer::apply(const optim::Update& update, UnitId unit, UnitBuffers owned) {
+  if (applier_) {
+    const auto formula = plan_.rule->formula(update);
+    check(formula.has_value(), "an optimizer that no device applies");
+    optim::DeviceRange range{
+        .parameters = owned.parameters, .gradient = owned.gradients, .master = master(unit), .out = owned.parameters};
+    if (plan_.rule->layerwise())
+      range = {.parameters = weights(unit, owned), .gradient = owned.gradients, .master = {}, .out = owned.gradients};
+    for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
+      range.slot[slot] = state_[unit][slot].elements(DType::f32);
+    return applier_->apply(*formula, range);
+  }
+  optim::apply(*plan_.rule, update,
+               {.parameters = owned.parameters,
+                .gradient = owned.gradients,
+                .master = master(unit).as<float>(),
+                .state = state(unit),
+                .out = plan_.rule->layerwise() ? owned.gradients : owned.parameters});
+}
+
+void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
+  float scale = 1;
+  if (by_sum()) {
+    ExactSum sum;
+    std::vector<ConstElements> gradients;
+    for (const UnitId unit : trained_) gradients.push_back(units[unit].gradients);
+    optim::add_square_sums(gradients, sum, applier_.get());
+    merge(std::span(&sum, 1));
+    const bool finite = std::isfinite(sum.value());
+    if (scaler_.active() && !finite) return scaler_.finished(false);
+    scale = plan_.clip_norm > 0 ? optim::clip_scale(sum, plan_.clip_norm, scaler_.scale()) : 1 / scaler_.scale();
+  }
+  const optim::Update update = told(step, scale);
+  if (scaler_.active()) scaler_.finished(true);
+  if (plan_.rule->layerwise()) return update_layerwise(update, {0, units.size()}, units);
+  for (const UnitId unit : trained_) apply(update, unit, units[unit]);
+}
+
+/// Directions overwrite the gradients; the sums of all units travel together. `owned` holds the units of the range.
+void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned) {
+  const auto of = [&](UnitId unit) { return owned[unit - units.begin]; };
+  std::vector<UnitId> trained;
+  for (const UnitId unit : trained_)
+    if (units.contains({unit, unit + 1})) trained.push_back(unit);
+  std::vector<ExactSum> flat;
+  for (const UnitId unit : trained) {
+    apply(update, unit, of(unit));
+    for (const optim::TensorSums& sums : layerwise_sums(unit, of(unit)))
+      flat.insert(flat.end(), {sums.parameters, sums.direction});
+  }
+  merge(flat);
+  std::size_t next = 0;
+  for (const UnitId unit : trained) {
+    const auto& tensors = layout_.units[unit].tensors;
+    std::vector<optim::TensorSums> sums(tensors.size());
+    for (optim::TensorSums& each : sums) {
+      each.parameters = flat[next++];
+      each.direction = flat[next++];
+    }
+    scale_layerwise(update.lr, unit, optim::trust_ratios(sums), of(unit));
+  }
+}
+
+std::vector<optim::TensorSums> LocalOptimizer::layerwise_sums(UnitId unit, UnitBuffers of) {
+  const auto& tensors = layout_.units[unit].tensors;
+  const Elements w = weights(unit, of);
+  if (applier_) return optim::layerwise_sums(*applier_, tensors, owned(unit), w, of.gradients);
+  return optim::layerwise_sums(tensors, owned(unit), w.as<float>(), of.gradients.as<float>());
+}
+
+/// The direction lies where the gradient was.
+void LocalOptimizer::scale_layerwise(float lr, UnitId unit, std::span<const float> ratios, UnitBuffers of) {
+  const auto& tensors = layout_.units[unit].tensors;
+  if (applier_)
+    return optim::scale_layerwise(*applier_, lr, tensors, owned(unit), ratios, of.gradients, master(unit),
+                                  of.parameters);
+  const std::span<float> w = weights(unit, of).as<float>();
+  optim::scale_layerwise(lr, tensors, owned(unit), ratios, w, of.gradients.as<float>(), w);
+  if (!masters_.empty()) narrow(w, of.parameters);
+}
+
+std::vector<optim::StatePart> LocalOptimizer::save(std::size_t rank, std::size_t ranks,
+                                                   const std::function<ConstElements(UnitId, Range)>& parameters) {
+  std::vector<optim::StatePart> parts;
+  saved_.clear();
+  for (UnitId unit = 0; unit < state_.size(); ++unit) {
+    const UnitLayout& layout = layout_.units[unit];
+    const Range range = Partition(layout.elements, ranks).range(rank);
+    const Range held = owned(unit);
+    check(held.contains(range), "rank {} does not have what it saves", rank);
+    const auto part = [&](Elements whole) { return kept(whole.subspan(range.begin - held.begin, range.size())); };
+    const bool copied = layout.trained && !masters_.empty();
+    parts.push_back({&layout, range, optim::kValues, copied ? part(master(unit)) : kept(parameters(unit, range))});
+    if (!layout.trained) continue;
+    for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
+      parts.push_back({&layout, range, optim::slot_array(slot), part(state_[unit][slot].elements(DType::f32))});
+  }
+  return parts;
+}
+
+/// A copy that the host can read, until the next call of save.
+ConstElements LocalOptimizer::kept(ConstElements values) {
+  return values.processor() == nullptr ? values : saved_.emplace_back(values).values();
+}
+
+/// Every owner gets the sum over all owners. Each broadcasts its own: a few bytes, which count as control.
+void LocalOptimizer::merge(std::span<ExactSum> sums) const {
+  if (owners_ == nullptr || owners_->size() == 1) return;
+  const std::size_t bytes = sums.size() * ExactSum::kBytes;
+  std::vector<std::byte> wire(bytes * owners_->size());
+  const auto of = [&](std::size_t rank, std::size_t i) {
+    return std::span(wire).subspan(rank * bytes + i * ExactSum::kBytes).first<ExactSum::kBytes>();
+  };
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i].store(of(owners_->rank(), i));
+  std::vector<ring::Work> works;
+  for (std::size_t rank = 0; rank < owners_->size(); ++rank)
+    works.push_back(owners_->broadcast({wire.data() + rank * bytes, bytes, {DType::u8}}, rank));
+  for (ring::Work& work : works) work.wait();
+  for (std::size_t rank = 0; rank < owners_->size(); ++rank)
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      if (rank != owners_->rank()) sums[i].merge(ExactSum::load(of(rank, i)));
+}
+
+}  // namespace psring::worker

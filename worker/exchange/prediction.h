@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include <psring/common/base/memory_ledger.h>
+#include <psring/worker/exchange/plan.h>
+
+namespace psring::worker {
+
+/// Payload bytes of one step and booked memory by category, as a strategy predicts them. A value that is missing is
+/// shown as '—' and never counts as wrong.
+struct Prediction {
+  std::optional<std::uint64_t> worker_sends;
+  std::optional<std::uint64_t> worker_receives;
+  std::optional<std::uint64_t> server_receives;  ///< all servers together
+  std::optional<std::uint64_t> server_sends;
+  std::optional<std::uint64_t> own_server_receives = std::nullopt;  ///< by the server in this worker's process
+  std::optional<std::uint64_t> own_server_sends = std::nullopt;
+  std::optional<std::uint64_t> server_replicates = std::nullopt;  ///< passed on to followers, by all servers together
+  /// The most bytes that a worker, and each server, books at once. A follower books as much as its server.
+  std::map<Category, std::uint64_t> worker_memory = {};
+  std::map<Category, std::uint64_t> server_memory = {};
+  /// Bytes of the whole run, on top of the steps': those that differ from step to step.
+  std::uint64_t run_sends = 0;
+  std::uint64_t run_receives = 0;
+  std::optional<double> exposed_s;  ///< exposed communication of a step, if --link shapes the links
+  /// An exact strategy sums in rank order, so that its bits are those of `single` with as many virtual workers. If
+  /// not, the results differ by rounding.
+  bool same_bits = true;
+};
+
+/// Adds what one call of a collective moves at this rank.
+void add_call(const ring::Cost& moved, Prediction& sum);
+
+/// Among how many processes a category is divided; 0: this process holds nothing of it.
+struct Shares {
+  std::size_t parameters = 1;
+  std::size_t gradients = 1;
+  std::size_t optimizer = 1;
+};
+
+/// The bytes that a process books for all of the layout's elements, padding counted: 4 per parameter, 4 per gradient, K
+/// of optimizer state in f32; in 16 bits 2, 2 and K + 4, for the copy of the parameters in f32. Gradients and state are
+/// those of trained units.
+std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares);
+
+}  // namespace psring::worker

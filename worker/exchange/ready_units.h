@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include <psring/worker/exchange/plan.h>
+
+namespace psring::worker {
+
+/// Records which trained units' gradients came in a step: the other processes wait for every one of them.
+class ReadyUnits {
+ public:
+  explicit ReadyUnits(const Layout& layout) : layout_(layout), ready_(layout.units.size(), false) {}
+
+  void add(UnitId unit) { ready_.at(unit) = true; }
+  /// Ends the step. Throws usage, naming the step and the unit, if a gradient did not come.
+  void finish(Step step);
+
+ private:
+  const Layout& layout_;
+  std::vector<bool> ready_;
+};
+
+}  // namespace psring::worker

@@ -1,0 +1,129 @@
+#include <algorithm>
+
+#include <psring/common/base/error.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/compressor.h>
+#include <psring/worker/exchange/servers.h>
+#include <psring/worker/ps_client.h>
+
+namespace psring::worker {
+
+Servers::Servers(const Plan& plan, const World& world)
+    : plan_(plan),
+      world_(world),
+      link_((check(world.client != nullptr, "ps needs servers"), make_server_link(plan, world))),
+      host_sum_(plan, world),
+      first_{plan.first_step},
+      step_{plan.first_step},
+      scaler_(plan.optimizer.loss_scaler),
+      steps_told_(plan.first_step) {}
+
+void Servers::open() {
+  PsClient& client = *world_.client;
+  if (!plan_.initial || plan_.data_rank.value != 0) {
+    client.open(plan_.job.seed, plan_.initial != nullptr);
+  } else {
+    initial_.resize(world_.units.size());
+    client.open(plan_.job.seed, true, [&](UnitId unit) -> std::span<const float> {
+      initial_[unit].resize(plan_.layout.units[unit].elements);
+      plan_.initial(unit, {0, initial_[unit].size()}, initial_[unit]);
+      return initial_[unit];
+    });
+  }
+  first_ = step_ = {client.version()};
+  steps_told_ = first_.index;
+  const std::span<const std::byte> scale = client.loss_scale();
+  if (scaler_.active() != (scale.size() == optim::LossScaler::kBytes))
+    fail(ErrorKind::protocol, "the servers scale losses otherwise than this worker does");
+  if (scaler_.active()) scaler_.load(scale.first<optim::LossScaler::kBytes>());
+}
+
+void Servers::open_without_values() { world_.client->open(plan_.job.seed); }
+
+std::uint64_t Servers::version_of(UnitId unit, std::uint64_t step) const {
+  if (!plan_.layout.units[unit].trained) return plan_.first_step;
+  return left_ ? kFinalVersion : step;
+}
+
+/// Once a step's values are here, the servers have taken the initial ones.
+void Servers::begin_step(Step step) {
+  step_ = step;
+  if (step.index > first_.index) initial_ = {};
+}
+
+void Servers::end_step(Step step) {
+  step_ = {step.index + 1};
+  link_->progress();
+}
+
+/// A worker that was too late for an update goes on where all servers are.
+Step Servers::furthest(Step after) {
+  std::uint64_t all = kFinalVersion;
+  for (const UnitId unit : plan_.layout.trained()) all = std::min(all, world_.client->heard(unit));
+  step_ = {std::max(after.index, all)};
+  return step_;
+}
+
+void Servers::leave() {
+  world_.client->leave();
+  left_ = true;
+}
+
+double Servers::staleness() { return world_.client->take_staleness(); }
+
+optim::LossScaler Servers::loss_scaler() {
+  for (; scaler_.active() && steps_told_ < step_.index; ++steps_told_)
+    scaler_.finished(!world_.client->skipped(step_.index));
+  return scaler_;
+}
+
+/// Servers answer when everything is written: their own parts, and what other workers keep. If the servers only
+/// average, there is nothing to wait for unless other workers keep residuals.
+void Servers::wait_saved(std::uint64_t step) {
+  const auto& keepers = plan_.keepers;
+  const auto others =
+      static_cast<std::size_t>(std::ranges::count_if(keepers, [](std::size_t keeper) { return keeper != 0; }));
+  if (plan_.job.optimizer_on == "worker" && others == 0) return;
+  if (plan_.data_rank.value == 0)
+    world_.client->save(step, others);
+  else if (std::ranges::count(keepers, plan_.data_rank.value) > 0)
+    world_.client->written(step);
+}
+
+bool Servers::has_own_server() const {
+  return plan_.job.placement == "colocated" && plan_.data_rank.value < plan_.layout.owners;
+}
+
+std::uint64_t Servers::over_the_wire(std::uint64_t bytes, std::size_t worker) const {
+  const std::uint64_t servers = plan_.layout.owners;
+  const bool one_here = plan_.job.placement == "colocated" && worker < servers;
+  return one_here ? bytes / servers * (servers - 1) : bytes;
+}
+
+void Servers::predict_pushes(Prediction& sum) const {
+  const std::uint64_t gradient =
+      world_.compressor != nullptr ? world_.compressor->encoded_bytes() : plan_.layout.gradient_bytes();
+  const std::uint64_t pushed = plan_.layout.pushes * gradient;
+  sum.worker_sends = sum.server_receives = 0;
+  const auto push = [&](std::size_t worker) {
+    if (worker == plan_.data_rank.value) *sum.worker_sends += over_the_wire(pushed, worker);
+    *sum.server_receives += over_the_wire(pushed, worker);
+  };
+  if (plan_.place.pushers.empty())
+    for (std::size_t worker = 0; worker < plan_.workers; ++worker) push(worker);
+  for (const std::size_t worker : plan_.place.pushers) push(worker);
+  const std::size_t all_push = plan_.place.pushers.empty() ? plan_.workers : plan_.place.pushers.size();
+  if (plan_.place.replicas > 0) sum.server_replicates = plan_.place.replicas * all_push * pushed;
+  if (has_own_server())
+    sum.own_server_receives = (all_push - (host_sum_.this_worker_pushes() ? 1 : 0)) * (pushed / plan_.layout.owners);
+}
+
+void Servers::predict_pulls(std::uint64_t pulled, Prediction& sum) const {
+  sum.worker_receives = over_the_wire(pulled, plan_.data_rank.value);
+  sum.server_sends = 0;
+  for (std::size_t worker = 0; worker < plan_.workers; ++worker) *sum.server_sends += over_the_wire(pulled, worker);
+  if (has_own_server()) sum.own_server_sends = (plan_.workers - 1) * (pulled / plan_.layout.owners);
+  host_sum_.predict(sum);
+}
+
+}  // namespace psring::worker

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <psring/worker/exchange/host_sum.h>
+#include <psring/worker/exchange/parts.h>
+#include <psring/worker/exchange/server_link.h>
+
+namespace psring::worker {
+
+/// The servers that own all ranges, reached by push and pull. Knows which version of a unit this worker wants next.
+class Servers final : public Peers {
+ public:
+  /// Throws bug if the job has no servers. REQUIRES: plan and world outlive it.
+  Servers(const Plan& plan, const World& world);
+
+  /// Declares the layout to the servers. They make the initial values, unless a file gives them: then worker 0 sends
+  /// those. The servers tell the step to begin with.
+  void open();
+  /// The same if the servers hold no values, but only average gradients.
+  void open_without_values();
+
+  ServerLink& link() { return *link_; }
+  HostSum& host_sum() { return host_sum_; }
+  /// The step under way; between two steps, the one that comes next.
+  std::uint64_t step() const { return step_.index; }
+  /// The version that the unit has after `step` updates. A frozen unit keeps the version that the run starts from; once
+  /// this worker has left, it wants the values that all workers leave behind.
+  std::uint64_t version_of(UnitId unit, std::uint64_t step) const;
+  std::uint64_t version_of(UnitId unit) const { return version_of(unit, step_.index); }
+  /// The servers' own loss scale: their answers tell for each step whether it was skipped.
+  optim::LossScaler loss_scaler();
+
+  Step first() const override { return first_; }
+  void begin_step(Step step) override;
+  void end_step(Step step) override;
+  Step furthest(Step after) override;
+  void leave() override;
+  void quiesce() override { host_sum_.quiesce(); }
+  void wait_saved(std::uint64_t step) override;
+  Nanoseconds waited() const override { return link_->waited() + host_sum_.waited(); }
+  double staleness() override;
+
+  /// Adds a step's pushes. Only the pushers of each host push, and a server in the worker's own process is not reached
+  /// over a wire.
+  void predict_pushes(Prediction& sum) const;
+  /// Adds a step's pulls: `pulled` bytes by every worker.
+  void predict_pulls(std::uint64_t pulled, Prediction& sum) const;
+
+ private:
+  std::uint64_t over_the_wire(std::uint64_t bytes, std::size_t worker) const;
+  bool has_own_server() const;
+
+  const Plan& plan_;
+  const World& world_;
+  const std::unique_ptr<ServerLink> link_;
+  HostSum host_sum_;
+  Step first_;  ///< that this worker makes
+  Step step_;
+  std::vector<std::vector<float>> initial_;  ///< values of a file, while they may be on their way
+  bool left_ = false;
+  optim::LossScaler scaler_;
+  std::uint64_t steps_told_ = 0;  ///< steps that scaler_ has heard of
+};
+
+}  // namespace psring::worker

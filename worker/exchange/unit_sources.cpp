@@ -1,0 +1,105 @@
+#include <psring/worker/compressor.h>
+#include <psring/worker/exchange/averaging.h>
+#include <psring/worker/exchange/fetched_parameters.h>
+#include <psring/worker/exchange/ownership.h>
+
+namespace psring::worker {
+namespace {
+
+class WorkerSource final : public UnitSource {
+ public:
+  WorkerSource(const Plan& plan, const World& world, Workers& workers)
+      : plan_(plan),
+        workers_(workers),
+        ownership_(plan.layout, workers.owners().rank()),
+        gathers_(plan.layout.units.size()) {
+    for (UnitId unit = 0; unit < plan.layout.units.size(); ++unit)
+      owned_.push_back(
+          world.buffer(plan.layout.parameter_bytes(unit) / plan.layout.owners, Category::parameters, nullptr));
+  }
+
+  void start() override {
+    for (UnitId unit = 0; unit < owned_.size(); ++unit) plan_.initialise(unit, ownership_.range(unit), owned(unit));
+    workers_.broadcast({});
+  }
+
+  void fetch(UnitId unit, Elements whole, bool in_step) override {
+    copy(owned(unit), ownership_.of(unit, whole));
+    gathers_[unit].clear();
+    if (in_step)
+      gathers_[unit].push_back(workers_.owners().all_gather(whole, owners_of_unit(unit)));
+    else
+      broadcast_ranges(unit, whole);
+  }
+  void wait(UnitId unit) override {
+    for (ring::Work& work : gathers_[unit]) workers_.wait(work);
+  }
+  Elements owned(UnitId unit) override { return owned_[unit].elements(plan_.layout.parameter_type); }
+
+  void predict(std::span<const UnitId> fetched, Prediction& sum) const override {
+    for (const UnitId unit : fetched)
+      add_call(workers_.owners().predict(ring::Collective::all_gather, plan_.layout.units[unit].elements,
+                                         {plan_.layout.parameter_type}, owners_of_unit(unit)),
+               sum);
+    sum.worker_memory[Category::parameters] += plan_.layout.parameter_bytes() / plan_.layout.owners;
+  }
+
+ private:
+  ring::Parts owners_of_unit(UnitId unit) const {
+    const Partition partition = plan_.layout.partition(unit);
+    ring::Parts parts;
+    for (std::size_t owner = 0; owner < partition.owners(); ++owner) parts.push_back({partition.range(owner)});
+    return parts;
+  }
+  /// Broadcasts count as control, as evaluations and checkpoints do.
+  void broadcast_ranges(UnitId unit, Elements whole) {
+    const Partition partition = plan_.layout.partition(unit);
+    for (std::size_t owner = 0; owner < partition.owners(); ++owner)
+      gathers_[unit].push_back(workers_.owners().broadcast(whole.part(partition.range(owner)), owner));
+  }
+
+  const Plan& plan_;
+  Workers& workers_;
+  const Ownership ownership_;
+  std::vector<Buffer> owned_;                     ///< by unit
+  std::vector<std::vector<ring::Work>> gathers_;  ///< by unit: the newest fetch
+};
+
+class ServerSource final : public UnitSource {
+ public:
+  ServerSource(const Plan& plan, const World& world, Servers& servers)
+      : plan_(plan), world_(world), servers_(servers) {}
+
+  void start() override { servers_.open(); }
+  void fetch(UnitId unit, Elements whole, bool in_step) override {
+    servers_.link().pull(unit, servers_.version_of(unit), whole, !in_step);
+  }
+  void wait(UnitId unit) override { servers_.link().wait(unit, servers_.version_of(unit)); }
+  void wait_unused(UnitId unit) override { servers_.link().wait_copied(unit); }
+  Elements owned(UnitId /*unit*/) override { return {}; }
+  void predict(std::span<const UnitId> fetched, Prediction& sum) const override {
+    std::uint64_t pulled = 0;
+    for (const UnitId unit : fetched) pulled += plan_.layout.parameter_bytes(unit);
+    servers_.predict_pulls(pulled, sum);
+  }
+  bool outcome_needs_fetch() const override {
+    return world_.compressor != nullptr && world_.compressor->feedback() && plan_.optimizer.loss_scaler.active();
+  }
+
+ private:
+  const Plan& plan_;
+  const World& world_;
+  Servers& servers_;
+};
+
+}  // namespace
+
+std::unique_ptr<UnitSource> make_worker_source(const Plan& plan, const World& world, Workers& workers) {
+  return std::make_unique<WorkerSource>(plan, world, workers);
+}
+
+std::unique_ptr<UnitSource> make_server_source(const Plan& plan, const World& world, Servers& servers) {
+  return std::make_unique<ServerSource>(plan, world, servers);
+}
+
+}  // namespace psring::worker

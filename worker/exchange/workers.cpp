@@ -1,0 +1,39 @@
+#include <psring/common/base/error.h>
+#include <psring/common/device/device.h>
+#include <psring/worker/exchange/workers.h>
+
+namespace psring::worker {
+
+Workers::Workers(const Plan& plan, const World& world) : plan_(plan), world_(world), groups_(plan, world) {}
+
+void Workers::broadcast(Elements values) {
+  group().broadcast(values, 0).wait();
+  share_buffers();
+  account();
+}
+
+void Workers::share_buffers() {
+  if (!world_.buffers.empty()) group().broadcast(world_.buffers, 0).wait();
+}
+
+/// The barrier comes before accounting: bytes that others read from this process count once they have been read.
+void Workers::quiesce() {
+  share_buffers();
+  group().barrier().wait();
+  account();
+}
+
+void Workers::account() {
+  group().account();
+  groups_.account();
+}
+
+void Workers::wait(ring::Work& work) {
+  const Moment start = world_.clock.now();
+  work.wait();
+  waited_ += world_.clock.now() - start;
+}
+
+Nanoseconds Workers::waited() const { return world_.device != nullptr ? world_.device->stalled() : waited_; }
+
+}  // namespace psring::worker

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <psring/worker/exchange/parts.h>
+#include <psring/worker/exchange/shard_groups.h>
+
+namespace psring::worker {
+
+/// No peers: one process trains alone.
+class Nobody final : public Peers {
+ public:
+  explicit Nobody(const Plan& plan) : first_{plan.first_step} {}
+  Step first() const override { return first_; }
+  void predict(Prediction& sum) const override {
+    sum.worker_sends = sum.worker_receives = sum.server_receives = sum.server_sends = 0;
+  }
+
+ private:
+  const Step first_;
+};
+
+/// The other workers of the data-parallel group, reached by collectives.
+class Workers final : public Peers {
+ public:
+  /// A collective if the job has shard groups. REQUIRES: World::group; plan and world outlive it.
+  Workers(const Plan& plan, const World& world);
+
+  ring::ProcessGroup& group() const { return *world_.group; }
+  /// The ranks that divide every unit among themselves, and their replicas.
+  ShardGroups& groups() { return groups_; }
+  const ShardGroups& groups() const { return groups_; }
+  ring::ProcessGroup& owners() const { return groups_.owners(); }
+
+  /// Everybody gets rank 0's values, and its layers' buffers. Start-up traffic, which counts as control.
+  void broadcast(Elements values);
+  /// Waits for the operation, and counts the time.
+  void wait(ring::Work& work);
+
+  Step first() const override { return {plan_.first_step}; }
+  void end_step(Step /*step*/) override { account(); }
+  /// Shares rank 0's layers' buffers, which are not read during training: so evaluation reads the same ones everywhere.
+  void quiesce() override;
+  bool shares_buffers() const override { return true; }
+  void wait_saved(std::uint64_t /*step*/) override { group().barrier().wait(); }
+  /// With a device, a wait is measured some steps later.
+  Nanoseconds waited() const override;
+
+ private:
+  void share_buffers();
+  /// Counts the bytes that were moved since the last call.
+  void account();
+
+  const Plan& plan_;
+  const World& world_;
+  ShardGroups groups_;
+  Nanoseconds waited_{0};
+};
+
+}  // namespace psring::worker

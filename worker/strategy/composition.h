@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+
+#include <psring/worker/exchange/parts.h>
+#include <psring/worker/exchange/ready_units.h>
+#include <psring/worker/strategy/strategy.h>
+
+namespace psring::worker {
+
+/// The parts of a strategy. Peers outlive the three parts, which may refer to them and to those above them.
+struct Parts {
+  std::unique_ptr<Peers> peers;
+  std::unique_ptr<Parameters> parameters;
+  std::unique_ptr<Gradients> gradients;
+  std::unique_ptr<Updates> updates;
+};
+
+/// A strategy that is composed of parts: calls them in the order of a step, and adds up what they predict.
+class Composition final : public Strategy,
+                          public Saving,
+                          public Resuming,
+                          public LossScaling,
+                          public Pacing,
+                          public Exchanging {
+ public:
+  /// REQUIRES: plan and world outlive it.
+  Composition(const Plan& plan, const World& world, Parts parts);
+
+  void start() override;
+  void begin_step(Step step) override;
+  void acquire(UnitId unit, Pass pass) override;
+  void release(UnitId unit, Pass pass) override;
+  void grad_ready(UnitId unit, Micro micro) override;
+  void finish_step(Step step) override;
+  void quiesce() override;
+  Prediction predict() const override;
+
+  std::vector<optim::StatePart> state() override { return parts_.updates->state(); }
+  void wait_saved(std::uint64_t step) override { parts_.peers->wait_saved(step); }
+  std::optional<Whole> whole_state() override;
+  optim::LossScaler loss_scaler() override { return parts_.updates->loss_scaler(); }
+  Step first() override { return parts_.peers->first(); }
+  Step after(Step step) override;
+  void leave() override;
+  double staleness() override { return parts_.peers->staleness(); }
+  Nanoseconds waited() const override { return parts_.peers->waited(); }
+  bool shares_buffers() const override { return parts_.peers->shares_buffers(); }
+
+ private:
+  void predict_units_in_flight(Prediction& sum) const;
+
+  const Plan& plan_;
+  const World& world_;
+  Parts parts_;
+  ReadyUnits ready_;
+  std::optional<Step> next_;  ///< the step that all parameters here are for; none before they are here
+  Step step_;
+};
+
+}  // namespace psring::worker
