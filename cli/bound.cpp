@@ -7,20 +7,20 @@
 namespace psring::cli {
 namespace {
 
-constexpr double kNoise = 0.25;       // of a processor, that a quiet host takes for itself
-constexpr double kStraggler = 1.5;    // times as long as the others, that a worker computes
-constexpr double kDelayed = 0.1;      // of a worker's time without a processor, that makes processors its bound
-constexpr double kComparable = 0.05;  // the same, that makes a time wrong by more than runs differ anyway
+constexpr double kNoise = 0.25;       // processors that a quiet host uses itself
+constexpr double kStraggler = 1.5;    // a straggler computes at least this many times as long as the others
+constexpr double kDelayed = 0.1;      // share of time without a processor that makes processors the bound
+constexpr double kComparable = 0.05;  // share of time without a processor that spoils a comparison of times
 
-/// More threads than processors, by their number.
+/// Returns whether there are more threads than processors.
 bool oversubscribed(const StepFigures& step) {
   return static_cast<double>(step.threads) + step.others > static_cast<double>(step.processors) + kNoise;
 }
 
-/// Does a worker that waits, or that computes, wait for a processor? Measured where the kernel says it.
+/// Returns whether workers wait for processors: as the kernel counts it, or else by the number of threads.
 bool crowded(const StepFigures& step) { return step.run_delay ? *step.run_delay >= kDelayed : oversubscribed(step); }
 
-/// Does one worker compute for longer than the others, for another reason than that it has no processor?
+/// Returns whether one worker computes for longer than the others, and not for lack of a processor.
 bool has_straggler(const StepFigures& step) {
   const double longer = step.slowest_busy_s - step.others_busy_s;
   const bool delayed = step.run_delay ? step.slowest_delay_s >= longer / 2 : !step.sleeps && oversubscribed(step);
@@ -30,8 +30,6 @@ bool has_straggler(const StepFigures& step) {
 bool others_wait(const StepFigures& step) {
   return step.others_exposed_s >= (step.slowest_busy_s - step.others_busy_s) / 2;
 }
-
-bool is_link(Bound bound) { return bound == Bound::worker_link || bound == Bound::server_link; }
 
 std::string count(std::size_t number, std::string_view what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");

@@ -24,57 +24,58 @@ enum class Bound : std::uint8_t {
 /// "compute", "slowest worker", "processors", "memory", "worker link", "server link", "server", "latency"
 std::string_view to_string(Bound bound);
 
-/// What was measured of a step; bytes are those of one step.
+/// Measurements of a step; bytes are those of one step.
 struct StepFigures {
   double step_s = 0;
-  double exposed_s = 0;  ///< of it, a worker waits for communication
+  double exposed_s = 0;  ///< the part of it in which a worker waits for communication
   /// How tensors travel: through memory that processes share, or through sockets.
   bool sockets = false;
-  double link_bytes_per_s = 0;  ///< of each process's card, each way (--link); 0: not known
+  double link_bytes_per_s = 0;  ///< rate of each process's card, each way (--link); 0: not known
   double worker_bytes = 0;      ///< through the card of the worker that moves most, the busier way
-  double server_bytes = 0;      ///< through a server's
-  double memory_bytes = 0;      ///< that all processes of the host read and write at least
+  double server_bytes = 0;      ///< through the card of the busiest server, the busier way
+  double memory_bytes = 0;      ///< the least that all processes of the host read and write
   double memory_bytes_per_s = 0;
-  std::size_t threads = 1;  ///< of all processes, that compute; a worker whose compute is a sleep has none
+  std::size_t threads = 1;  ///< computing threads of all processes; a worker with --compute sleep has none
   std::size_t processors = 1;
   double others = 0;  ///< processors that other programs took meanwhile
-  /// Share of its time for which the worker that was delayed most was ready to run, but had no processor. Nothing:
-  /// the kernel does not count it.
+  /// Share of its time for which the most delayed worker was ready to run, but had no processor. Nothing if the kernel
+  /// does not count it.
   std::optional<double> run_delay;
   bool sleeps = false;         ///< --compute sleep
   std::size_t slowest = 0;     ///< rank of the worker that computes for the longest time in a step
-  double slowest_busy_s = 0;   ///< of a step, that this worker does not wait for communication
-  double slowest_delay_s = 0;  ///< of a step, that this worker is ready to run but has no processor
+  double slowest_busy_s = 0;   ///< time of a step in which this worker does not wait for communication
+  double slowest_delay_s = 0;  ///< time of a step in which this worker is ready to run but has no processor
   double others_busy_s = 0;    ///< the same as slowest_busy_s, median of the other workers; 0: there are none
   double others_exposed_s = 0;
-  double server_busy_s = 0;  ///< of a step, that the busiest server works on frames; 0: not known
+  double server_busy_s = 0;  ///< time of a step in which the busiest server works on frames; 0: not known
 
   double busy_s() const { return std::max(step_s - exposed_s, slowest_busy_s); }
   double memory_s() const { return memory_bytes_per_s > 0 ? memory_bytes / memory_bytes_per_s : 0; }
-  /// How long a link carries the bytes of a step; 0 where its rate is not known.
+  /// Returns the time that a link needs for the bytes of a step; 0 if its rate is not known.
   double link_s(double bytes) const { return link_bytes_per_s > 0 ? bytes / link_bytes_per_s : 0; }
 };
 
 /// The rule of docs/formulas.md, "What bounds a step".
 Bound bound_of(const StepFigures& step);
 
-/// Why the times of a run cannot be compared with the times of another: "4 threads on 2 processors". Empty: they can.
+/// Returns why the times of a run cannot be compared with the times of another, such as "4 threads on 2 processors".
+/// Empty if they can.
 std::string not_comparable(const StepFigures& step);
 
-/// What can be changed about a run.
+/// The choices of a run that can be changed.
 struct Choices {
   std::size_t workers = 1;
   std::size_t servers = 0;
-  bool one_worker = false;         ///< whatever --workers says
-  bool gathers_twice = false;      ///< parameters, for each of both passes
+  bool one_worker = false;         ///< the strategy has one worker, whatever --workers says
+  bool gathers_twice = false;      ///< gathers parameters for each of the two passes
   bool overlap = true;             ///< false: switched off
   std::size_t prefetch = 1;        ///< 0: switched off
   bool bounded_staleness = false;  ///< ssp: nobody gets more than K steps ahead
 };
 
-/// Why it is this bound, in figures: "computes for 2.1 of 2.2 ms".
+/// Returns the reason for the bound, in figures: "computes for 2.1 of 2.2 ms".
 std::string because(Bound bound, const StepFigures& step);
-/// What to change next.
+/// Returns the change to try next.
 std::string advice(Bound bound, const StepFigures& step, const Choices& choices);
 
 }  // namespace psring::cli

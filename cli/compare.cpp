@@ -33,7 +33,7 @@ struct CompareFlags {
   std::optional<Sweep> sweep;
 };
 
-/// A run has failed, and all of it with it, but where its model is no longer finite: that is of its row alone.
+/// A run failed, and with it the comparison. If the model is no longer finite, only the run's row is left out.
 struct RunFailed {
   int status;
   std::string cause;
@@ -44,7 +44,8 @@ class Comparison {
   Comparison(CompareFlags& flags, const Invocation& invocation, SignalWatch& signals)
       : flags_(flags), invocation_(invocation), signals_(signals) {}
 
-  /// Throws check_failed where a row is not as it should be, and RunFailed; after a report where others are left.
+  /// Throws check_failed if a row differs from its prediction, and RunFailed if a run failed. If other rows are left,
+  /// their report is printed first.
   void run() {
     check_count("--runs", flags_.runs, kMostRuns);
     if (!flags_.job.job.checkpoint_dir.empty())
@@ -54,9 +55,9 @@ class Comparison {
     for (const Row& row : rows_) check_host(row.entry.job, 1, LaunchOptions().listen);
     out_ = make_run_folder(flags_.out, "compare");
     const std::unique_ptr<FolderLock> lock = lock_run(out_);
-    goes_on_ = is_unfinished_comparison(out_);
+    continues_ = is_unfinished_comparison(out_);
     for (const Row& row : rows_)
-      for (std::size_t r = 0; r < flags_.runs && !goes_on_; ++r) check_no_run(folder_of(row, r));
+      for (std::size_t r = 0; r < flags_.runs && !continues_; ++r) check_no_run(folder_of(row, r));
     write_files(false);
     try {
       make_runs();
@@ -79,7 +80,7 @@ class Comparison {
     return out_ / run_folder_of(row.entry.label, run, flags_.runs);
   }
 
-  /// By turns, forwards and backwards: what drifts over time favours none.
+  /// Makes the runs in turn, forwards and backwards, so that a drift over time favours no row.
   void make_runs() {
     std::set<std::size_t> left_out;
     for (std::size_t r = 0; r < flags_.runs; ++r) {
@@ -89,7 +90,7 @@ class Comparison {
         if (left_out.contains(turn)) continue;
         Row& row = rows_[turn];
         const std::filesystem::path folder = folder_of(row, r);
-        const bool before = goes_on_ && std::filesystem::exists(folder / "summary.json");
+        const bool before = continues_ && std::filesystem::exists(folder / "summary.json");
         const OtherLoad others;
         try {
           row.runs.push_back(run_job(row.entry.job, folder, row.entry.label + number));
@@ -100,7 +101,7 @@ class Comparison {
         }
         row.others.push_back(before ? other_load_of_run(folder) : others.processors());
         if (!before && !left_out.contains(turn)) record_other_load(folder, row.others.back());
-        write_files(false);  // what is finished stays, however this process ends
+        write_files(false);  // finished rows stay, however this process ends
       }
     }
     for (auto turn = left_out.rbegin(); turn != left_out.rend(); ++turn)
@@ -113,7 +114,8 @@ class Comparison {
     for (Row& row : rows_) measure_memory(row);
   }
 
-  /// A strategy that is not exact is set beside a run that others need; none is made for it alone.
+  /// Compares a row with its reference. A strategy that is not exact is compared with a reference that other rows need;
+  /// no reference is run for it alone.
   void compare(Row& row) {
     const std::optional<JobOptions> job = reference_of(row.entry);
     if (!row.entry.exact()) row.equality = Equality::inexact;
@@ -131,13 +133,13 @@ class Comparison {
     row.equality = equal ? Equality::same_bits : row.runs.front().same_bits ? Equality::differs : Equality::rounding;
   }
 
-  /// Runs it once for all rows that need it.
+  /// Returns the folder of the reference run, which is made once for all rows that need it.
   const std::filesystem::path& reference(const JobOptions& job) {
     const std::string key = psring::to_json(job);
     const auto found = references_.find(key);
     if (found != references_.end()) return found->second;
     std::string name = fmt::format("single-{}-workers", job.virtual_workers);
-    if (!goes_on_ && std::filesystem::exists(out_ / name)) name += fmt::format("-{}", references_.size() + 1);
+    if (!continues_ && std::filesystem::exists(out_ / name)) name += fmt::format("-{}", references_.size() + 1);
     run_job(job, out_ / name, fmt::format("checking bits: single with {} virtual workers", job.virtual_workers));
     return references_[key] = out_ / name;
   }
@@ -159,7 +161,7 @@ class Comparison {
     return summarise(folder, job, invocation_);
   }
 
-  /// A signal that came too late to end one run early ends the comparison before the next.
+  /// A signal that came too late to end a run early ends the comparison before the next run.
   void check_not_interrupted(const std::string& label) {
     if (const auto signal = signals_.take(); signal && signal_ == 0) signal_ = *signal;
     if (signal_ != 0)
@@ -171,7 +173,8 @@ class Comparison {
            (flags_.out.empty() ? " with --out " + out_.string() : std::string());
   }
 
-  /// At what all its processes hold together, by as many threads as can run at once.
+  /// Measures the bandwidth of memory, over as many bytes as all processes of the row hold together, by as many threads
+  /// as can run at once.
   void measure_memory(Row& row) {
     std::size_t booked = 0;
     for (const MemoryCheck& check : row.runs.front().memory) booked += check.peak;
@@ -188,11 +191,12 @@ class Comparison {
     write_comparison(out_, invocation_.words, rows, ended);
   }
 
-  /// A run that an earlier call of this comparison finished is not made again. What it did not finish is set aside, and
-  /// so is what psring resume went on with: it was made otherwise than the other rows.
+  /// Returns the summary of a run that an earlier call of this comparison finished: such a run is not repeated. An
+  /// unfinished run is set aside. So is a run that psring resume continued, because it was made in another way than the
+  /// other rows.
   std::optional<Summary> run_before(const JobOptions& job, const std::filesystem::path& folder,
                                     const std::string& label) {
-    if (!goes_on_ || !std::filesystem::exists(folder / kManifestFile)) return std::nullopt;
+    if (!continues_ || !std::filesystem::exists(folder / kManifestFile)) return std::nullopt;
     if (std::filesystem::exists(folder / "parts")) return set_aside(folder);
     const JobOptions was = job_of_run(folder);
     JobOptions same = job;
@@ -234,10 +238,10 @@ class Comparison {
   SignalWatch& signals_;
   const std::size_t processors_ = std::max(1U, std::thread::hardware_concurrency());
   std::filesystem::path out_;
-  int signal_ = 0;        ///< the first that was taken; 0: none
-  bool goes_on_ = false;  ///< with what an earlier call left
+  int signal_ = 0;          ///< the first signal that was taken; 0: none
+  bool continues_ = false;  ///< continues the comparison that an earlier call left unfinished
   std::vector<Row> rows_;
-  std::vector<RunFailed> ended_;  ///< of rows that are left out
+  std::vector<RunFailed> ended_;  ///< the rows that are left out
   std::map<std::string, std::filesystem::path> references_;
   std::map<std::size_t, MemoryBandwidth> bandwidths_;  ///< by threads
 };

@@ -13,19 +13,19 @@
 
 namespace psring::cli {
 
-/// How a run's parameters compare with the reference's.
+/// The result of comparing a run's final parameters with the reference's.
 enum class Equality : std::uint8_t {
   none,       ///< nothing to compare with
-  same_bits,  ///< as they should be
+  same_bits,  ///< equal, as the strategy promises
   rounding,   ///< the same arithmetic in another order, as the strategy declares
   inexact,    ///< the strategy promises no bits: see Entry::exact
-  differs,    ///< it promised the same bits
+  differs,    ///< different, though the strategy promised the same bits
 };
 
 /// "—", "=", "≈", "inexact", "✗"
 const char* to_string(Equality equality);
 
-/// A median, and what it is the median of goes from where to where.
+/// The median, the least and the most of several values.
 struct Spread {
   double median = 0;
   double least = 0;
@@ -35,17 +35,17 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> values);
 
-/// An entry with what its runs came to; at least one.
+/// An entry with the summaries of its runs; at least one.
 struct Row {
   Entry entry;
   std::vector<Summary> runs;
   Equality equality = Equality::none;
-  std::optional<double> largest_difference;  ///< of a parameter, over all runs, from the reference's
-  double memory_bytes_per_s = 0;             ///< of the host, at what its processes hold
-  std::size_t processors = 1;                ///< of the host
-  std::vector<double> others;                ///< processors that other programs took, in each run
+  std::optional<double> largest_difference;  ///< between a parameter and the reference's, over all runs
+  double memory_bytes_per_s = 0;             ///< bandwidth of the host, at the bytes that the job holds
+  std::size_t processors = 1;                ///< processors of the host
+  std::vector<double> others;                ///< processors that other programs took, for each run
 
-  /// Over its runs.
+  /// The spread of a figure over the runs.
   Spread of(double Summary::*figure) const;
   /// Bytes, memory and equality are as the strategy declares, in all runs.
   bool ok() const;
@@ -53,19 +53,20 @@ struct Row {
   Choices choices() const;
 };
 
-/// Whose bytes or memory are asked for: all processes with this prefix.
+/// Prefixes of process names, which select the processes of a role.
 inline constexpr const char* kWorkers = "worker";
 inline constexpr const char* kServers = "server";
 
-/// Bytes of a step of the first run, sent and received: of the worker that moves most, or of all servers together.
+/// Returns the bytes that a step of the first run sends and receives: at the busiest worker, or at all servers
+/// together.
 std::optional<std::uint64_t> moved_bytes(const Row& row, std::string_view role);
-/// Is anything predicted of the role's bytes or memory, and all of that so in all runs? Nothing: as predicted.
+/// Returns whether all predictions of the role's bytes or memory hold in all runs; nothing if there are none.
 std::optional<bool> bytes_ok(const Row& row, std::string_view role);
 std::optional<bool> memory_ok(const Row& row, std::string_view role);
 
-/// The largest difference of a value between two files with the same tensors; NaN where one is not finite.
+/// Returns the largest difference of a value between two files with the same tensors; NaN if a value is not finite.
 double largest_difference(const std::filesystem::path& a, const std::filesystem::path& b);
-/// The same bytes?
+/// Returns whether two files have the same bytes.
 bool same_bytes(const std::filesystem::path& a, const std::filesystem::path& b);
 
 }  // namespace psring::cli

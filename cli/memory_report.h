@@ -8,16 +8,15 @@
 
 namespace psring::cli {
 
-/// The most memory that the operating system counted, in bytes, out of a run's memory.jsonl. Nothing where it did not
-/// say.
+/// The peak memory that the operating system counted, in bytes, from a run's memory.jsonl. Empty if it counted none.
 struct SystemMemory {
   std::map<std::string, std::uint64_t> rss;  ///< by process, such as "worker 0": resident
   std::map<std::string, std::uint64_t> pss;  ///< the same, with a page that n processes share counted as 1/n
-  /// Of all processes at one time, as each counted last: what they take together on one host, and nothing twice.
+  /// The largest sum of Pss over all processes at one time: their memory together on one host, shared pages once.
   std::optional<std::uint64_t> pss_together;
 };
 
-/// Throws data where a line is not what roles write. No file: nothing.
+/// Throws data if a line is malformed. Returns an empty result if there is no file.
 SystemMemory read_system_memory(const std::filesystem::path& file);
 
 }  // namespace psring::cli

@@ -416,7 +416,7 @@ void join_traces(const fs::path& folder) {
   if (!fs::exists(folder / "trace", error)) return;
   std::ofstream out(folder / "trace.json");
   out << "{\"traceEvents\":[\n";
-  std::string events;  // each with a comma behind
+  std::string events;  // each followed by a comma
   for (const auto& entry : fs::directory_iterator(folder / "trace")) events += read_text(entry.path());
   out << events.substr(0, events.rfind(',')) << "\n]}\n";
   flush(out, (folder / "trace.json").string());

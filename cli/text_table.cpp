@@ -9,7 +9,7 @@ namespace {
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }
 
-/// Bytes of the text's first `columns` characters.
+/// Returns the number of bytes of the text's first `columns` characters.
 std::size_t bytes_of(std::string_view text, std::size_t columns) {
   std::size_t at = 0;
   for (; at < text.size(); ++at)

@@ -29,8 +29,8 @@ struct TrainFlags {
   std::string key;
 };
 
-/// The names of the units that are not trained. Where several units lie under one name (h.0.ln_1 and h.0.mlp under h.0)
-/// and none of them is trained, that name stands once for all of them.
+/// Returns the names of the frozen units. If several units lie under one name (h.0.ln_1 and h.0.mlp under h.0) and all
+/// of them are frozen, that name stands once for all of them.
 std::vector<std::string> frozen_names(const Layout& layout) {
   std::set<std::string> trained;
   for (const UnitLayout& unit : layout.units)
@@ -86,7 +86,7 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   JobOptions job = resolve(flags.job, flags.strategy, *kind, nullptr, loopback);
   const worker::TrainSetup setup = set_up(job, invocation.app);
   fill_in(job, invocation.app, &setup);
-  if (!flags.key.empty()) net::JobKey::load(flags.key);  // what is wrong with it is said before anything is made
+  if (!flags.key.empty()) net::JobKey::load(flags.key);  // a bad key is reported before anything is made
   check_host(job, flags.nodes, flags.listen);
   if (!flags.out.empty() && std::filesystem::exists(std::filesystem::path(flags.out) / "compare.json"))
     fail(ErrorKind::usage, "--out {}: holds a comparison; choose another --out", flags.out);
@@ -105,7 +105,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
                  const Invocation& invocation, SignalWatch& signals) {
   print_plan(setup);
   const LaunchResult result = launch(job, options, invocation, signals);
-  signals.end();  // nobody may read what is said now
+  signals.end();  // from here on signals end this process: printing may block
   if (result.status != 0) {
     invocation.output.settle();
     fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
