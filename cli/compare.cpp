@@ -11,6 +11,7 @@
 #include <psring/cli/bandwidth.h>
 #include <psring/cli/commands.h>
 #include <psring/cli/compare_files.h>
+#include <psring/cli/compare_sections.h>
 #include <psring/cli/compare_table.h>
 #include <psring/cli/comparison.h>
 #include <psring/cli/launch.h>

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <psring/cli/compare_files.h>
+#include <psring/cli/compare_sections.h>
 #include <psring/cli/compare_table.h>
 #include <psring/cli/text_table.h>
 #include <psring/common/base/error.h>
@@ -26,7 +27,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-/// A figure that is not one is no JSON.
+/// Null for NaN and infinity, which JSON cannot hold.
 Json finite(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(); }
 
 Json to_json(const Spread& spread) {
@@ -51,6 +52,10 @@ Json to_json(const Summary& run) {
                {"final_loss", run.final_loss},
                {"test_loss", or_null(run.test_loss)},
                {"test_accuracy", or_null(run.test_accuracy)}};
+  if (run.reads_text()) {
+    json["tokens_per_second"] = run.tokens_per_second;
+    json["test_perplexity"] = finite(run.test_perplexity());
+  }
   for (const ByteCheck& check : run.bytes)
     json["bytes"].push_back({{"process", check.role},
                              {"direction", check.direction},
@@ -108,7 +113,7 @@ std::string csv_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-/// Objects with the same members as lines under a head of their names.
+/// Writes objects with the same members as lines, below a line of the names.
 std::string csv(const std::vector<Json>& objects) {
   std::string text;
   for (const Json& object : objects) {
@@ -122,6 +127,11 @@ std::string csv(const std::vector<Json>& objects) {
     text += csv_line(values);
   }
   return text;
+}
+
+/// Null for models that do not read text.
+Json tokens_per_second(const Row& row) {
+  return row.runs.front().reads_text() ? Json(row.of(&Summary::tokens_per_second).median) : Json();
 }
 
 std::string table_csv(const std::vector<Row>& rows) {
@@ -146,6 +156,8 @@ std::string table_csv(const std::vector<Row>& rows) {
                      {"final_loss", first.final_loss},
                      {"test_loss", or_null(first.test_loss)},
                      {"test_accuracy", or_null(first.test_accuracy)},
+                     {"tokens_per_second", tokens_per_second(row)},
+                     {"test_perplexity", finite(first.test_perplexity())},
                      {"bound_by", to_string(bound_of(row.step()))},
                      {"not_comparable", not_comparable(row.step())}});
     if (row.entry.job.servers == 0) continue;

@@ -12,7 +12,7 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/options.h>
-#include <psring/cli/summary.h>
+#include <psring/cli/summary_text.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>

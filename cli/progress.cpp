@@ -48,13 +48,16 @@ void Progress::draw(const std::string& line) {
   if (json.is_discarded()) return;
   RunProgress run{.step = json.value("step", 0.0), .steps = json.value("steps", 1.0)};
   const double took = json.value("seconds", 0.0);
-  const double made = json.value("made", run.step);  // by this run, which may continue another
+  const double made = json.value("made", run.step);  // steps made by this run, which may continue another
   if (made > 0) run.seconds_left = took / made * (run.steps - run.step);
-  if (took > 0) run.samples_per_second = json.value("samples", 0.0) / took;
+  if (took > 0) {
+    run.samples_per_second = json.value("samples", 0.0) / took;
+    run.tokens_per_second = json.value("tokens", 0.0) / took;
+  }
   if (json.contains("loss") && json["loss"].is_number()) run.loss = json["loss"].get<double>();
-  if (output_.stalled()) return;  // old news, by the time that it is read
+  if (output_.stalled()) return;  // the line would be out of date when it is read
   if (output_.is_terminal()) {
-    // In more than one line, "\\r" would only go back over the last of them.
+    // A line wider than the terminal would wrap, and "\\r" returns only to the start of the last part.
     const std::string bar = terminal_line(label_, run, output_.columns() - 1);
     fmt::print("\r{:<{}}", bar, drawn_);
     drawn_ = std::max(drawn_, bar.size());

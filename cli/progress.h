@@ -9,18 +9,19 @@
 
 namespace psring::cli {
 
-/// Shows how far a run is: reads lines of JSON (step, steps, loss, samples, seconds) from a pipe and draws a
-/// bar in a terminal, or prints a plain line now and then where the output is none.
+/// Shows the progress of a run: reads lines of JSON (step, steps, loss, samples, tokens, seconds) from a pipe, and
+/// draws a bar if the output is a terminal. Otherwise it prints a plain line every fifth of the run.
 class Progress {
  public:
-  /// `output` outlives it.
+  /// REQUIRES: `output` outlives this object.
   Progress(std::string label, const Output& output);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   int write_end() const { return write_.get(); }
-  /// Call once the writer has been started: the end of its output then ends this.
+  /// Call after the writer has been started: closes this process's copy of the write end, so that the thread ends when
+  /// the writer closes its own.
   void started() { write_ = Fd(); }
 
  private:
@@ -32,7 +33,7 @@ class Progress {
   Fd read_;
   Fd write_;
   std::size_t drawn_ = 0;
-  double next_plain_ = 0;  ///< fraction at which the next plain line is due
+  double next_plain_ = 0;  ///< fraction of the run at which the next plain line is due
   std::jthread thread_;
 };
 

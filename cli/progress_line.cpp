@@ -19,7 +19,14 @@ std::string loss_text(const RunProgress& progress) {
   return progress.loss ? fmt::format("  loss {:.4f}", *progress.loss) : "";
 }
 
+/// Empty for models that do not read text.
+std::string perplexity_text(const RunProgress& progress) {
+  if (!progress.loss || progress.tokens_per_second <= 0) return "";
+  return fmt::format("  perplexity {:.1f}", std::exp(*progress.loss));
+}
+
 std::string rate_text(const RunProgress& progress) {
+  if (progress.tokens_per_second > 0) return fmt::format("  {:.0f} tokens/s a worker", progress.tokens_per_second);
   return fmt::format("  {:.0f} samples/s a worker", progress.samples_per_second);
 }
 
@@ -43,18 +50,21 @@ std::string duration_text(double seconds) {
 }
 
 std::string plain_line(const std::string& label, const RunProgress& progress) {
-  return label + " " + step_text(progress) + loss_text(progress) + rate_text(progress) + left_text(progress);
+  return label + " " + step_text(progress) + loss_text(progress) + perplexity_text(progress) + rate_text(progress) +
+         left_text(progress);
 }
 
 std::string terminal_line(const std::string& label, const RunProgress& progress, std::size_t columns) {
   const std::string step = step_text(progress);
   const std::string loss = loss_text(progress);
+  const std::string perplexity = perplexity_text(progress);
   const std::string rate = rate_text(progress);
   const std::string left = left_text(progress);
-  constexpr std::size_t kFrame = 3;  // the brackets, and the blank behind them
+  constexpr std::size_t kFrame = 3;  // the brackets, and the blank after them
   const auto room = [&](std::size_t taken) { return columns > taken ? columns - taken : 0; };
   const std::size_t head = label.size() + 1;
-  for (const std::string& rest : {step + loss + rate + left, step + loss + left})
+  for (const std::string& rest :
+       {step + loss + perplexity + rate + left, step + loss + rate + left, step + loss + left})
     if (const std::size_t free = room(head + rest.size()); free >= kFrame + kLeastBar)
       return label + " " + bar(progress, std::min(kBar, free - kFrame)) + rest;
   for (const std::string& rest : {step + loss + left, step + left})

@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include <nlohmann/json.hpp>
-#include <version.h>
 
 #include <psring/cli/summary.h>
+#include <psring/cli/summary_json.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
@@ -30,7 +30,7 @@ std::string read_text(const fs::path& file) {
   return text.str();
 }
 
-/// JSON has no word for what is not a number.
+/// Reads a number, or null, which JSON has in place of NaN.
 double number_of(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
@@ -42,7 +42,7 @@ Json read_report(const fs::path& folder, const std::string& role) {
   return json;
 }
 
-/// Connections that were refused, by the coordinator and by all roles.
+/// Counts the connections that the coordinator and all roles refused.
 std::uint64_t refused(const fs::path& folder, const Json& roles) {
   std::uint64_t sum = 0;
   if (fs::exists(folder / "reports" / "coordinator-0.json"))
@@ -51,13 +51,11 @@ std::uint64_t refused(const fs::path& folder, const Json& roles) {
   return sum;
 }
 
-void write_json(const fs::path& file, const Json& json) { write_whole(file.string(), json.dump(2) + "\n"); }
-
 constexpr std::string_view kExchange[] = {"push",       "pull",           "push_pull",  "values",
                                           "all_reduce", "reduce_scatter", "all_gather", "message"};
 constexpr std::string_view kReplication[] = {"replicate"};
 
-/// Payload that tensors made, whatever it was for; start-up and verdicts are control.
+/// Adds up the payload of operations that move tensors. Start-up and verdicts are control, and not counted.
 std::uint64_t payload(const Json& report, const std::string& direction,
                       std::span<const std::string_view> operations = kExchange) {
   std::uint64_t sum = 0;
@@ -83,7 +81,7 @@ std::optional<std::uint64_t> predicted(const Json& report, const char* what, std
          predicted.value(fmt::format("{}_of_run", what), std::uint64_t{0});
 }
 
-/// `prediction`: of a worker; `what`: whose memory.
+/// Adds the checks of a role's memory. `prediction` is a worker's report, whose field `what` predicts this memory.
 void add_memory(Summary& summary, const std::string& role, const Json& report, const Json& prediction,
                 const char* what) {
   const Json predicted = prediction.value("predicted", Json::object()).value(what, Json::object());
@@ -104,7 +102,7 @@ WorkerTimes worker_times(const Json& report) {
   return times;
 }
 
-/// With backup workers a slow one makes fewer steps than others.
+/// Adds the figures of a worker. With backup workers a slow worker makes fewer steps than the others.
 void add_worker(Summary& summary, const std::string& role, const Json& report) {
   const auto steps = report.at("steps").get<std::uint64_t>();
   summary.steps = std::max(summary.steps, steps);
@@ -129,15 +127,15 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
   add_memory(summary, role, report, report, "worker_memory");
 }
 
-/// A server in a worker's process: that worker's row is the process's, both roles together. What it is said to move in
-/// a step is of steps of the others, each alike.
+/// Adds a server that lives in a worker's process: the row of that worker counts both roles. The server's bytes come
+/// from the steps of the other workers, each of which moves the same.
 void add_guest(Summary& summary, const std::string& worker, const Json& roles, const Json& report) {
   std::uint64_t others = 0;
   std::uint64_t steps = 0;
-  for (const auto& [role, of] : roles.items())
+  for (const auto& [role, other] : roles.items())
     if (role.starts_with("worker ") && role != worker) {
       ++others;
-      steps += of.at("steps").get<std::uint64_t>();
+      steps += other.at("steps").get<std::uint64_t>();
     }
   const Json& worker_report = roles.at(worker);
   for (ByteCheck& check : summary.bytes) {
@@ -153,68 +151,21 @@ void add_guest(Summary& summary, const std::string& worker, const Json& roles, c
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(worker_report) + booked_peak(report));
 }
 
-/// What a server says of each worker's gradients; nothing where it has counted none.
+/// Adds a server's counts of each worker's gradients, if it has counted any.
 void add_staleness(Summary& summary, const Json& report) {
   const Json& list = report.at("staleness");
-  const auto counts = [](const Json& of) {
-    return of.at("updates").get<std::uint64_t>() + of.at("dropped").get<std::uint64_t>() > 0;
+  const auto counts = [](const Json& own) {
+    return own.at("updates").get<std::uint64_t>() + own.at("dropped").get<std::uint64_t>() > 0;
   };
   if (std::none_of(list.begin(), list.end(), counts)) return;
   summary.staleness.resize(list.size());
   for (std::size_t worker = 0; worker < list.size(); ++worker) {
-    const Json& of = list[worker];
-    summary.staleness[worker].add({of.at("updates").get<std::uint64_t>(), of.at("dropped").get<std::uint64_t>(),
-                                   of.at("sum").get<std::uint64_t>(), of.at("most").get<std::uint64_t>(),
-                                   of.at("most_lag").get<std::uint64_t>(),
-                                   of.at("bins").get<std::vector<std::uint64_t>>()});
+    const Json& own = list[worker];
+    summary.staleness[worker].add({own.at("updates").get<std::uint64_t>(), own.at("dropped").get<std::uint64_t>(),
+                                   own.at("sum").get<std::uint64_t>(), own.at("most").get<std::uint64_t>(),
+                                   own.at("most_lag").get<std::uint64_t>(),
+                                   own.at("bins").get<std::vector<std::uint64_t>>()});
   }
-}
-
-Json to_json(const StalenessSummary& of) {
-  return {{"mean", of.mean()},     {"most", of.most},       {"most_lag", of.most_lag},
-          {"updates", of.updates}, {"dropped", of.dropped}, {"histogram", of.bins}};
-}
-
-Json to_json(const Summary& summary) {
-  Json json = {{"strategy", summary.strategy},
-               {"steps", summary.steps},
-               {"skipped_steps", summary.skipped_steps},
-               {"final_loss", summary.final_loss},
-               {"samples_per_second", summary.samples_per_second},
-               {"step_s", summary.step_seconds},
-               {"step_p10_s", summary.step_p10_seconds},
-               {"step_p90_s", summary.step_p90_seconds},
-               {"exposed_comm_s", summary.exposed_seconds},
-               {"mean_exposed_comm_s", summary.mean_exposed_seconds},
-               {"worker_peak_bytes", summary.worker_peak_bytes},
-               {"server_peak_bytes", summary.server_peak_bytes}};
-  if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
-  if (summary.test_loss) json["test_loss"] = *summary.test_loss;
-  if (summary.losses > 0) {
-    json["losses"] = summary.losses;
-    json["workers"] = summary.workers;
-  }
-  if (!summary.recovery_seconds.empty()) json["recovery_s"] = summary.recovery_seconds;
-  for (const StalenessSummary& worker : summary.staleness) json["staleness"].push_back(to_json(worker));
-  if (summary.predicted_exposed_seconds) json["predicted_exposed_comm_s"] = *summary.predicted_exposed_seconds;
-  for (const ByteCheck& check : summary.bytes) {
-    Json entry = {{"role", check.role}, {"direction", check.direction}, {"measured", check.measured}};
-    if (check.predicted) entry["predicted"] = *check.predicted;
-    json["bytes"].push_back(entry);
-  }
-  for (const MemoryCheck& check : summary.memory) {
-    Json entry = {{"role", check.role}, {"category", check.category}, {"peak", check.peak}};
-    if (check.predicted) entry["predicted"] = *check.predicted;
-    json["memory"].push_back(entry);
-  }
-  const auto count = [&](const char* figure, const std::map<std::string, std::uint64_t>& by_process) {
-    for (const auto& [process, peak] : by_process) json["system_memory"][figure][process] = peak;
-  };
-  count("rss_peak", summary.system_memory.rss);
-  count("pss_peak", summary.system_memory.pss);
-  if (summary.system_memory.pss_together)
-    json["system_memory"]["pss_together_peak"] = *summary.system_memory.pss_together;
-  return json;
 }
 
 }  // namespace
@@ -260,9 +211,8 @@ void read_losses(const fs::path& folder, Summary& summary) {
   }
 }
 
-/// Of steps that were made again, by all workers or (where each has its own) by one, what was made last counts. Lines
-/// of several processes may come in any order.
-/// Returns the first step.
+/// Removes the lines of steps that were repeated later, by all workers or (under ssp and asp) by one worker. Lines of
+/// several processes may come in any order. Returns the first step.
 std::uint64_t keep_last_metrics(const fs::path& file, bool by_all) {
   using Membership = std::uint64_t;
   std::vector<std::string> lines;
@@ -271,10 +221,10 @@ std::uint64_t keep_last_metrics(const fs::path& file, bool by_all) {
   for (std::string line; std::getline(in, line); lines.push_back(line)) {
     const Json entry = Json::parse(line);
     auto& [membership, at] = last[{by_all ? Json() : entry["worker"], entry["step"], entry.contains("test_rows")}];
-    const auto of_line = entry.value("membership", Membership{0});
-    if (of_line > membership) at.clear();
-    if (of_line >= membership) at.push_back(lines.size());
-    membership = std::max(membership, of_line);
+    const auto line_membership = entry.value("membership", Membership{0});
+    if (line_membership > membership) at.clear();
+    if (line_membership >= membership) at.push_back(lines.size());
+    membership = std::max(membership, line_membership);
   }
   std::set<std::size_t> kept;
   std::uint64_t first = last.empty() ? 0 : std::numeric_limits<std::uint64_t>::max();
@@ -286,56 +236,68 @@ std::uint64_t keep_last_metrics(const fs::path& file, bool by_all) {
   return first;
 }
 
-}  // namespace
-
-Summary summarise(const fs::path& folder, const JobOptions& job, const Invocation& invocation) {
-  Summary summary{.strategy = job.strategy, .begun_with = job.workers, .workers = job.workers};
-  read_losses(folder, summary);
-  std::uint64_t first = 0;
-  if (summary.losses > 0)
-    first = keep_last_metrics(folder / "metrics.jsonl", !parse_consistency(job.consistency).each_push_updates);
-  Json roles;
-  double loss_sum = 0;
-  double last_samples = 0;
-  double rows = 0;
-  std::optional<double> correct;  ///< where the model tells classes apart
+/// Sums over the workers, which become means.
+struct WorkerSums {
+  double loss = 0;     ///< of the last step
+  double samples = 0;  ///< of the last step
   double test_loss = 0;
-  Json last;
+  double test_rows = 0;
+  std::optional<double> correct;  ///< nothing if the model does not tell classes apart
+};
+
+WorkerSums add_workers(Summary& summary, const fs::path& folder, Json& roles) {
+  WorkerSums sums;
   for (std::size_t rank = 0; rank < summary.workers; ++rank) {
+    const std::string role = fmt::format("worker {}", rank);
     const Json report = read_report(folder, fmt::format("worker-{}", rank));
-    add_worker(summary, fmt::format("worker {}", rank), report);
+    add_worker(summary, role, report);
     if (const auto seconds = report.at("seconds").get<double>(); seconds > 0)
       summary.samples_per_second += report.at("samples").get<double>() / seconds;
-    loss_sum += number_of(report.at("final_loss")) * report.at("final_samples").get<double>();
-    last_samples += report.at("final_samples").get<double>();
-    rows += report.at("test").at("rows").get<double>();
-    if (const Json& test = report.at("test"); test.contains("correct"))
-      correct = correct.value_or(0) + test.at("correct").get<double>();
-    test_loss += number_of(report.at("test").at("loss_sum"));
-    summary.processors[fmt::format("worker {}", rank)] = report.value("processor", "");
-    roles[fmt::format("worker {}", rank)] = report;
-    last = report;
+    summary.tokens_per_sample = report.value("tokens_per_sample", std::size_t{0});
+    const auto samples = report.at("final_samples").get<double>();
+    sums.loss += number_of(report.at("final_loss")) * samples;
+    sums.samples += samples;
+    const Json& test = report.at("test");
+    sums.test_rows += test.at("rows").get<double>();
+    sums.test_loss += number_of(test.at("loss_sum"));
+    if (test.contains("correct")) sums.correct = sums.correct.value_or(0) + test.at("correct").get<double>();
+    summary.processors[role] = report.value("processor", "");
+    roles[role] = report;
   }
-  if (last.contains("predicted")) summary.same_bits = last["predicted"].value("same_bits", true);
-  if (summary.workers < job.workers) summary.same_bits = false;  // sums of other parts
-  if (summary.mixed_processors()) summary.same_bits = false;
-  // As many steps of all workers; or, where they made different numbers of them, what each of them sends and receives.
+  return sums;
+}
+
+void add_results(Summary& summary, const WorkerSums& sums) {
+  summary.tokens_per_second = summary.samples_per_second * static_cast<double>(summary.tokens_per_sample);
+  summary.final_loss = sums.loss / sums.samples;
+  if (sums.test_rows == 0) return;
+  summary.test_loss = sums.test_loss / sums.test_rows;
+  if (sums.correct) summary.test_accuracy = *sums.correct / sums.test_rows;
+}
+
+/// Predicts the bytes of all servers together. If the workers made different numbers of steps, a server receives the
+/// sum of the bytes that each worker sends, and the other way round.
+std::optional<std::uint64_t> predicted_of_servers(const Summary& summary, const Json& workers, const char* figure,
+                                                  std::string_view direction_of_workers) {
   const bool alike = std::ranges::all_of(
-      roles, [&](const Json& report) { return report.at("steps").get<std::uint64_t>() == summary.steps; });
-  const auto of_servers = [&](const char* what, std::string_view workers) {
-    if (alike) return predicted(last, what, summary.steps);
-    std::optional<std::uint64_t> sum = 0;
-    for (const ByteCheck& check : summary.bytes)
-      if (check.direction == workers)
-        sum = sum && check.predicted ? std::optional(*sum + *check.predicted) : std::nullopt;
-    return sum;
-  };
-  ByteCheck received{"servers", "received", 0, of_servers("server_receives", "sent")};
-  ByteCheck sent{"servers", "sent", 0, of_servers("server_sends", "received")};
+      workers, [&](const Json& report) { return report.at("steps").get<std::uint64_t>() == summary.steps; });
+  if (alike) return predicted(workers.back(), figure, summary.steps);
+  std::optional<std::uint64_t> sum = 0;
+  for (const ByteCheck& check : summary.bytes)
+    if (check.direction == direction_of_workers)
+      sum = sum && check.predicted ? std::optional(*sum + *check.predicted) : std::nullopt;
+  return sum;
+}
+
+/// `roles` has the reports of the workers, and gets those of the servers.
+void add_servers(Summary& summary, const fs::path& folder, const JobOptions& job, Json& roles) {
+  const Json last = roles.back();
+  ByteCheck received{"servers", "received", 0, predicted_of_servers(summary, roles, "server_receives", "sent")};
+  ByteCheck sent{"servers", "sent", 0, predicted_of_servers(summary, roles, "server_sends", "received")};
   ByteCheck replicated{"servers", "replicated", 0, predicted(last, "server_replicates", summary.steps)};
   for (std::size_t rank = 0; rank < job.servers; ++rank) {
     if (summary.losses > 0 && !fs::exists(folder / "reports" / fmt::format("server-{}.json", rank)))
-      continue;  // it was lost after the workers were done
+      continue;  // the server was lost after the workers were done
     const Json report = read_report(folder, fmt::format("server-{}", rank));
     received.measured += payload(report, "received");
     sent.measured += payload(report, "sent");
@@ -345,70 +307,54 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     add_staleness(summary, report);
     summary.server_busy_seconds =
         std::max(summary.server_busy_seconds, report.value("busy_s", 0.0) / static_cast<double>(summary.steps));
-    if (const std::string host = fmt::format("worker {}", rank); job.placement == "colocated")
-      add_guest(summary, host, roles, report);
+    if (job.placement == "colocated") add_guest(summary, fmt::format("worker {}", rank), roles, report);
     roles[fmt::format("server {}", rank)] = report;
   }
-  summary.system_memory = read_system_memory(folder / "memory.jsonl");
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
   if (replicated.predicted) summary.bytes.push_back(replicated);
+}
+
+}  // namespace
+
+Summary summarise(const fs::path& folder, const JobOptions& job, const Invocation& invocation) {
+  Summary summary{.strategy = job.strategy, .begun_with = job.workers, .workers = job.workers};
+  read_losses(folder, summary);
+  std::uint64_t first = 0;
+  if (summary.losses > 0)
+    first = keep_last_metrics(folder / "metrics.jsonl", !parse_consistency(job.consistency).each_push_updates);
+  Json roles;
+  const WorkerSums sums = add_workers(summary, folder, roles);
+  if (roles.back().contains("predicted")) summary.same_bits = roles.back()["predicted"].value("same_bits", true);
+  if (summary.workers < job.workers) summary.same_bits = false;  // the sums have other parts
+  if (summary.mixed_processors()) summary.same_bits = false;
+  add_servers(summary, folder, job, roles);
+  summary.system_memory = read_system_memory(folder / "memory.jsonl");
   if (summary.losses > 0) {
-    // What reports tell of is a process's own life, and steps that were made again.
+    // A report covers its own process's life, which includes steps that were repeated.
     summary.steps = *job.steps - first;
     summary.bytes.clear();
     for (MemoryCheck& check : summary.memory) check.predicted.reset();
   }
-  summary.final_loss = loss_sum / last_samples;
-  if (rows > 0) {
-    summary.test_loss = test_loss / rows;
-    if (correct) summary.test_accuracy = *correct / rows;
-  }
+  add_results(summary, sums);
 
   Json json = to_json(summary);
   json["refused"] = refused(folder, roles);
   json["roles"] = roles;
-  write_json(folder / "summary.json", json);
+  write_whole((folder / "summary.json").string(), json.dump(2) + "\n");
   std::map<std::string, std::string> hosts;
   for (const auto& [role, report] : roles.items()) hosts[role] = report.value("host", "");
   write_manifest(folder, job, invocation, hosts, summary.processors);
   return summary;
 }
 
-bool are_mixed(const std::map<std::string, std::string>& processors) {
-  return std::any_of(processors.begin(), processors.end(),
-                     [&](const auto& of) { return of.second != processors.begin()->second; });
+std::optional<double> Summary::test_perplexity() const {
+  return reads_text() && test_loss ? std::optional(std::exp(*test_loss)) : std::nullopt;
 }
 
 bool Summary::mixed_processors() const { return are_mixed(processors); }
 
-void write_manifest(const fs::path& folder, const JobOptions& job, const Invocation& invocation,
-                    const std::map<std::string, std::string>& hosts,
-                    const std::map<std::string, std::string>& processors) {
-  Json manifest = {{"version", kVersion},
-                   {"commit", kCommit},
-                   {"command", invocation.words},
-                   {"seed", job.seed},
-                   {"hosts", hosts},
-                   {"processors", processors},
-                   {"mixed_processors", are_mixed(processors)},
-                   {"link", job.link.empty() ? Json() : Json(job.link)},
-                   {"job", Json::parse(psring::to_json(job))}};
-  // How it was launched, beside what load, and the run's identity stand in the manifest that is replaced.
-  std::ifstream in(folder / kManifestFile);
-  if (const Json before = Json::parse(in, nullptr, false); before.is_object()) {
-    for (const char* name : {"launch", "other_programs"})
-      if (before.contains(name)) manifest[name] = before[name];
-    if (job.run_id.empty() && before.contains("job")) manifest["job"]["run_id"] = before["job"].value("run_id", "");
-  }
-  write_json(folder / kManifestFile, manifest);
-}
-
 bool has_training(const fs::path& folder) {
   return fs::exists(folder / "reports" / "worker-0.json") && read_report(folder, "worker-0").contains("steps");
-}
-
-std::string count_of(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 void join_traces(const fs::path& folder) {
@@ -421,55 +367,6 @@ void join_traces(const fs::path& folder) {
   out << events.substr(0, events.rfind(',')) << "\n]}\n";
   flush(out, (folder / "trace.json").string());
   fs::remove_all(folder / "trace", error);
-}
-
-std::string losses_line(const Summary& summary) {
-  std::string text =
-      "went on after " + (summary.losses == 1 ? std::string("1 loss") : fmt::format("{} losses", summary.losses));
-  if (std::vector<double> times = summary.recovery_seconds; !times.empty()) {
-    std::sort(times.begin(), times.end());
-    text += fmt::format(", within {:.2f} s (median; worst {:.2f} s)", times[times.size() / 2], times.back());
-  }
-  if (summary.workers < summary.begun_with)
-    text += fmt::format(", with {} of {} workers at the end", summary.workers, summary.begun_with);
-  return text + "; bytes are not compared, as steps were repeated";
-}
-
-std::string skipped_line(const Summary& summary) {
-  return fmt::format("{} skipped, as gradients were not finite (--loss-scale)",
-                     count_of(summary.skipped_steps, "step"));
-}
-
-std::string describe(const Summary& summary, const fs::path& folder) {
-  std::string text = fmt::format("{}: {} steps", summary.strategy, summary.steps);
-  if (std::isfinite(summary.final_loss)) text += fmt::format(", loss {:.4f}", summary.final_loss);
-  if (summary.test_accuracy) text += fmt::format(", test accuracy {:.4f}", *summary.test_accuracy);
-  if (summary.test_loss && !summary.test_accuracy) text += fmt::format(", test loss {:.4f}", *summary.test_loss);
-  text += fmt::format("; {:.0f} samples/s, {:.2f} ms a step, {:.2f} ms of it waiting\n", summary.samples_per_second,
-                      summary.step_seconds * 1e3, summary.exposed_seconds * 1e3);
-  if (summary.skipped_steps > 0) text += "  " + skipped_line(summary) + "\n";
-  if (summary.losses > 0) text += "  " + losses_line(summary) + "\n";
-  for (std::size_t worker = 0; worker < summary.staleness.size(); ++worker) {
-    const StalenessSummary& of = summary.staleness[worker];
-    text += fmt::format("  worker {}: staleness {:.2f}, at most {}; lag at most {}", worker, of.mean(), of.most,
-                        of.most_lag);
-    text += of.dropped > 0 ? fmt::format("; {} pushes of pieces came too late\n", of.dropped) : "\n";
-  }
-  for (const ByteCheck& check : summary.bytes) {
-    const double each = static_cast<double>(check.measured) / static_cast<double>(summary.steps);
-    if (check.measured == 0 && check.predicted.value_or(0) == 0) continue;
-    text += fmt::format("  {} {} {:.0f} bytes a step", check.role, check.direction, each);
-    if (check.predicted)
-      text += check.ok() ? ", as predicted"
-                         : fmt::format(", predicted {:.0f}",
-                                       static_cast<double>(*check.predicted) / static_cast<double>(summary.steps));
-    text += "\n";
-  }
-  for (const MemoryCheck& check : summary.memory)
-    if (!check.ok())
-      text += fmt::format("  {} booked {} bytes for {}, predicted {}\n", check.role, check.peak, check.category,
-                          *check.predicted);
-  return text + fmt::format("run folder: {}\n", folder.string());
 }
 
 }  // namespace psring::cli

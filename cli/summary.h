@@ -9,41 +9,42 @@
 #include <vector>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/manifest.h>
 #include <psring/cli/memory_report.h>
 #include <psring/cli/step_times.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::cli {
 
-/// Payload bytes of one step: what was measured over the run, and what the strategy predicts.
+/// Payload bytes of a run: measured, and predicted by the strategy.
 struct ByteCheck {
-  std::string role;            ///< "worker 0" (with a server that its process has), "servers"
+  std::string role;            ///< "worker 0" (with the server in its process, if there is one), "servers"
   std::string direction;       ///< "sent", "received", "replicated" (to followers)
   std::uint64_t measured = 0;  ///< of the whole run
   std::optional<std::uint64_t> predicted;
   bool ok() const { return !predicted || *predicted == measured; }
 };
 
-/// The most that a role booked of a category at once, and what the strategy predicts.
+/// The peak of one category of a role's booked memory: measured, and predicted by the strategy.
 struct MemoryCheck {
   std::string role;      ///< "worker 0", "server 1"
-  std::string category;  ///< of the memory ledger
+  std::string category;  ///< a category of the memory ledger
   std::uint64_t peak = 0;
   std::optional<std::uint64_t> predicted;
   bool ok() const { return !predicted || *predicted == peak; }
 };
 
-/// Of the gradients of a worker, over all pieces of all servers.
+/// Staleness of one worker's gradients, over all pieces of all servers.
 struct StalenessSummary {
   std::uint64_t updates = 0;
-  std::uint64_t dropped = 0;  ///< that came too late for their update (--backup-workers)
-  std::uint64_t sum = 0;      ///< of others' updates between a gradient's values and its own
+  std::uint64_t dropped = 0;  ///< gradients that came too late for their update (--backup-workers)
+  std::uint64_t sum = 0;      ///< the staleness of all updates, added up
   std::uint64_t most = 0;
   std::uint64_t most_lag = 0;
   std::vector<std::uint64_t> bins;  ///< updates by staleness
 
   double mean() const { return updates == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(updates); }
-  /// The staleness that a share of the updates does not exceed.
+  /// Returns the staleness that `share` of the updates do not exceed.
   std::uint64_t quantile(double share) const;
   double dropped_share() const {
     return dropped == 0 ? 0 : static_cast<double>(dropped) / static_cast<double>(dropped + updates);
@@ -51,74 +52,59 @@ struct StalenessSummary {
   void add(const StalenessSummary& other);
 };
 
-/// What a run comes to, out of its roles' reports.
+/// The figures of a run, from the reports of its roles.
 struct Summary {
   std::string strategy;
   std::uint64_t steps = 0;
-  std::uint64_t skipped_steps = 0;  ///< whose gradients were not finite (--loss-scale)
-  double samples_per_second = 0;    ///< the sum of the workers' own, each over its steps
-  double step_seconds = 0;          ///< median over steps, of the slowest worker
-  double step_p10_seconds = 0;      ///< of that worker, a tenth of its steps is faster
-  double step_p90_seconds = 0;      ///< of that worker, a tenth is slower
-  double exposed_seconds = 0;       ///< of a step, median over steps, of the worker that waits most
-  double mean_exposed_seconds = 0;  ///< the same, mean over steps: what the prediction is of
+  std::uint64_t skipped_steps = 0;    ///< steps whose gradients were not finite (--loss-scale)
+  std::size_t tokens_per_sample = 0;  ///< the context of a text model; 0 for all other models
+  double samples_per_second = 0;      ///< sum over the workers, each over the time of its own steps
+  double tokens_per_second = 0;       ///< the same in tokens; 0 for models that do not read text
+  double step_seconds = 0;            ///< median over steps, of the slowest worker
+  double step_p10_seconds = 0;        ///< the 10th percentile of that worker's steps
+  double step_p90_seconds = 0;        ///< the 90th percentile of that worker's steps
+  double exposed_seconds = 0;         ///< exposed communication of a step: median, of the worker that waits most
+  double mean_exposed_seconds = 0;    ///< the same as a mean over steps, which the prediction speaks of
   std::optional<double> predicted_exposed_seconds;
   std::vector<WorkerTimes> worker_times;  ///< by rank
-  double server_busy_seconds = 0;         ///< of a step, the busiest server's, mean over steps
-  double final_loss = 0;                  ///< of the last step, mean over its samples
+  double server_busy_seconds = 0;         ///< a step's work of the busiest server, mean over steps
+  double final_loss = 0;                  ///< loss of the last step, mean over its samples
   std::optional<double> test_accuracy;
-  std::optional<double> test_loss;
-  std::uint64_t worker_peak_bytes = 0;  ///< the largest worker's booked memory, with its process's server's
-  std::uint64_t server_peak_bytes = 0;  ///< the largest server's
+  std::optional<double> test_loss;      ///< mean over rows: samples, or tokens
+  std::uint64_t worker_peak_bytes = 0;  ///< booked memory of the largest worker, with the server in its process
+  std::uint64_t server_peak_bytes = 0;  ///< booked memory of the largest server
   std::vector<ByteCheck> bytes;
   std::vector<MemoryCheck> memory;
   SystemMemory system_memory;
-  std::size_t losses = 0;                         ///< of processes, after which the job went on
-  std::size_t begun_with = 0;                     ///< workers
-  std::size_t workers = 0;                        ///< at the end
-  std::vector<double> recovery_seconds;           ///< from when one was noticed until all workers went on
-  std::vector<StalenessSummary> staleness;        ///< by worker; empty where there is nothing to say of it
-  std::map<std::string, std::string> processors;  ///< of the workers: control::Hello::processor
-  bool same_bits = true;  ///< as the strategy declares: as `single` with as many virtual workers; else but for rounding
+  std::size_t losses = 0;                         ///< processes that were lost, and the job continued
+  std::size_t begun_with = 0;                     ///< workers at the beginning
+  std::size_t workers = 0;                        ///< workers at the end
+  std::vector<double> recovery_seconds;           ///< for each loss: from its detection until all workers continued
+  std::vector<StalenessSummary> staleness;        ///< by worker; empty if no server counted any
+  std::map<std::string, std::string> processors;  ///< by worker: control::Hello::processor
+  /// The strategy declares that its bits are those of `single` with as many virtual workers. Otherwise the results
+  /// differ by rounding.
+  bool same_bits = true;
 
-  /// Equal bits are not promised then: kernels are chosen for the processor.
+  bool reads_text() const { return tokens_per_sample > 0; }
+  /// e to the mean loss of a token on the test split, for text models with one.
+  std::optional<double> test_perplexity() const;
+  /// Equal bits are not promised then, because kernels are chosen for the processor.
   bool mixed_processors() const;
   /// Bytes and memory are as predicted.
   bool ok() const;
-  /// Is anything predicted of the memory of "worker" or "server" roles, and all of that so? Nothing: as predicted.
+  /// Returns whether all predictions of the memory of "worker" or "server" roles hold; nothing if there are none.
   std::optional<bool> memory_ok(std::string_view role) const;
 };
 
-inline constexpr const char* kManifestFile = "run.json";
-
-/// Writes the manifest: what is run, by which program; and once the roles have reported, on which hosts and processors.
-void write_manifest(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation,
-                    const std::map<std::string, std::string>& hosts = {},
-                    const std::map<std::string, std::string>& processors = {});
-
-/// Are there different ones among them?
-bool are_mixed(const std::map<std::string, std::string>& processors);
-
-/// Reads the reports in a run folder and writes summary.json, metrics' companion, and the manifest with its hosts.
-/// Throws data where a report is missing or broken.
+/// Reads the reports in a run folder. Writes summary.json, and the manifest with its hosts. Throws data if a report is
+/// missing or broken.
 Summary summarise(const std::filesystem::path& folder, const JobOptions& job, const Invocation& invocation);
 
-/// Has the run folder reports of workers that trained? A user's own program may only push and pull.
+/// Returns whether the run folder has reports of workers that trained: a user's own program may only push and pull.
 bool has_training(const std::filesystem::path& folder);
 
-/// "went on after 2 losses, ...": of a run that did. What repeated steps move and keep is not predicted.
-std::string losses_line(const Summary& summary);
-
-/// "3 steps skipped ...": of a run that did.
-std::string skipped_line(const Summary& summary);
-
-/// "1 worker", "2 workers".
-std::string count_of(std::size_t count, std::string_view what);
-
-/// Joins the processes' traces to trace.json.
+/// Joins the traces of all processes to trace.json.
 void join_traces(const std::filesystem::path& folder);
-
-/// Two or three lines for people: loss, accuracy, speed, and where everything lies.
-std::string describe(const Summary& summary, const std::filesystem::path& folder);
 
 }  // namespace psring::cli

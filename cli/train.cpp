@@ -9,7 +9,7 @@
 #include <psring/cli/launch.h>
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/options.h>
-#include <psring/cli/summary.h>
+#include <psring/cli/summary_text.h>
 #include <psring/cli/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -119,6 +120,7 @@ void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
     json["test_accuracy"] = static_cast<double>(evaluation.correct) / rows;
     json["test_correct"] = evaluation.correct;
   }
+  if (run_.tokens_per_sample > 0) json["test_perplexity"] = std::exp(evaluation.loss_sum / rows);
   line(text_of(std::move(json), member_));
 }
 
@@ -132,6 +134,7 @@ void MetricsWriter::line(std::string text) {
                                  {"steps", run_.steps},
                                  {"loss", last_loss_},
                                  {"samples", samples_},
+                                 {"tokens", samples_ * run_.tokens_per_sample},
                                  {"seconds", seconds(training_time_)}}
                                 .dump());
 }
@@ -178,6 +181,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
             {"final_loss", last_loss_},
             {"final_samples", last_samples_},
             {"test", test}};
+  if (run_.tokens_per_sample > 0) json["tokens_per_sample"] = run_.tokens_per_sample;
   if (const std::optional<double> delay = run_delay()) json["run_delay"] = *delay;
   if (gpu) {
     json["gpu"] = {{"name", gpu->name}, {"booked_peak", gpu->booked}};

@@ -43,8 +43,9 @@ class MetricsWriter final : public TrainObserver {
     std::uint64_t steps = 0;
     double lr = 0;
     const optim::Schedule* schedule = nullptr;
-    bool classes = true;      ///< does the model tell classes apart, so that it has an accuracy?
-    std::size_t threads = 1;  ///< that compute
+    bool classes = true;                ///< does the model tell classes apart, so that it has an accuracy?
+    std::size_t tokens_per_sample = 0;  ///< the context of a text model; 0 for all other models
+    std::size_t threads = 1;            ///< that compute
   };
   MetricsWriter(const Run& run, Membership& member);
 

@@ -146,6 +146,7 @@ struct WorkerLife {
                  .lr = setup.optimizer().lr,
                  .schedule = setup.optimizer().schedule,
                  .classes = setup.model().classes > 0,
+                 .tokens_per_sample = setup.model().tokens ? setup.model().input_cols : 0,
                  .threads = member.job().threads},
                 member),
         fault(member.job().fault, member.self()) {}

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <psring/cli/compare_files.h>
+#include <psring/cli/compare_sections.h>
 #include <psring/cli/compare_table.h>
 #include <psring/tests/support/temporary_folder.h>
 
@@ -132,6 +133,32 @@ TEST_CASE("where no row has an accuracy there is the loss") {
   Summary run = summary(1000);
   run.test_accuracy.reset();
   CHECK_THAT(main_table({row("ps", {run})}).plain(), Contains(" loss ") && Contains(" 0.4654 "));
+}
+
+TEST_CASE("a text model has tokens/s and perplexity in place of samples/s and accuracy") {
+  Summary run = summary(1000);
+  run.tokens_per_sample = 32;
+  run.tokens_per_second = 32 * run.samples_per_second;
+  run.test_loss = 2;
+  const std::vector<Row> rows{row("ps", {run})};
+  CHECK(main_table(rows).plain(kTableColumns) ==
+        "strategy  tokens/s ms/step exposed bytes/step peak MiB equal  ppl bound by\n"
+        "--------------------------------------------------------------------------\n"
+        "ps          960000   4.000   1.000     2000 ✓    0.0 ✓     = 7.39  compute\n"
+        "  servers                              4000 ✓    0.0 ✓\n");
+  CHECK_THAT(legend(rows),
+             Contains("tokens/s: training tokens") && Contains("ppl: perplexity") && !Contains("samples/s"));
+  CHECK(widest(legend(rows)) <= kTableColumns);
+  CHECK_THAT(wide_sections(rows).at(0).table.plain(), Contains(" tokens/s ") && Contains(" perplexity "));
+
+  SECTION("without a test split") {
+    run.test_loss.reset();
+    CHECK_THAT(main_table({row("ps", {run})}).plain(), Contains(" tokens/s ") && Contains(" loss "));
+  }
+  SECTION("beside a model of another kind") {
+    CHECK_THAT(main_table({row("ps", {run}), row("ddp", {summary(1000)})}).plain(),
+               Contains(" samples/s ") && Contains(" acc "));
+  }
 }
 
 TEST_CASE("what is not as predicted is marked in the row of whose it is, and named") {

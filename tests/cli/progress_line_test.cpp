@@ -27,6 +27,17 @@ TEST_CASE("in 80 columns there is all of it") {
   CHECK(plain_line("ps", kRun) == "ps step 1200/4000  loss 0.5653  20903 samples/s a worker  45 s left");
 }
 
+TEST_CASE("a text model shows its perplexity, and tokens") {
+  RunProgress text = kRun;
+  text.loss = 2;
+  text.tokens_per_second = 64000;
+  CHECK(plain_line("ps", text) == "ps step 1200/4000  loss 2.0000  perplexity 7.4  64000 tokens/s a worker  45 s left");
+  CHECK(terminal_line("ps", text, 79) ==
+        "ps [###.......] step 1200/4000  loss 2.0000  64000 tokens/s a worker  45 s left");
+  text.loss.reset();
+  CHECK_THAT(plain_line("ps", text), !Contains("perplexity"));
+}
+
 TEST_CASE("a wide terminal has the whole bar, and no more") {
   CHECK_THAT(terminal_line("ps", kRun, 200), Contains("[#######.................] step"));
 }

@@ -3,6 +3,7 @@
 import csv
 import fcntl
 import json
+import math
 import os
 import pty
 import re
@@ -437,6 +438,23 @@ class Sweep(ProgramTest):
             with self.subTest(words):
                 result = self.run_program("psring", "compare", *TINY, "--strategies", "ps", *words)
                 self.assert_refused(result, 2, words[0])
+
+
+class TextModel(ProgramTest):
+    """A text model is judged by perplexity, and its speed is in tokens. The fields of other models stay."""
+
+    def test_all(self):
+        self.file("text", b"in the beginning " * 200)
+        result = self.train("--strategy", "ddp", "--workers", 2, "--model", "gpt:layers=1,dim=16,heads=2,context=16",
+                            "--data", "text:text", "--global-batch", 4, "--steps", 4, "--out", "run")
+        self.assert_done(result)
+        self.assertRegex(result.out, r"(?m)^ddp: 4 steps, loss [\d.]+, test perplexity [\d.]+; \d+ tokens/s, ")
+        summary = json.loads((self.folder / "run" / "summary.json").read_text())
+        self.assertAlmostEqual(summary["tokens_per_second"], 16 * summary["samples_per_second"], delta=1)
+        self.assertAlmostEqual(math.log(summary["test_perplexity"]), summary["test_loss"], places=6)
+        self.assertIn("test_accuracy", summary)
+        lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual({line["worker"] for line in lines if "test_perplexity" in line}, {0, 1})
 
 
 class Extensions(ProgramTest):
