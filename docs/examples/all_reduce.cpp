@@ -1,4 +1,4 @@
-// A program of one's own whose processes add up a vector:
+// A program whose processes add up a vector:
 //   psring keygen job.key
 //   psring coordinator --strategy ddp --workers 2 --steps 1 --key job.key --listen 127.0.0.1:7000 &
 //   ./all_reduce 127.0.0.1:7000 job.key &

@@ -1,4 +1,4 @@
-// A layer and a model of one's own, in a program that does all that psring does:
+// A program with a layer and a model of its own, and with all subcommands of psring:
 //   ./own_model compare --strategies single,ps --model square:width=64 --data fashion-mnist --steps 50
 #include <memory>
 
@@ -13,7 +13,7 @@ struct Square final : Layer {  // y = x^2
     for (std::size_t i = 0; i < pass.x.size(); ++i) pass.y.data[i] = pass.x.data[i] * pass.x.data[i];
   }
   void backward(const Backward& pass) const override {
-    if (pass.dx.data == nullptr) return;  // the first layer's: nobody needs it
+    if (pass.dx.data == nullptr) return;  // the first layer: no layer before it needs dx
     for (std::size_t i = 0; i < pass.dx.size(); ++i) pass.dx.data[i] = 2 * pass.x.data[i] * pass.dy.data[i];
   }
 };

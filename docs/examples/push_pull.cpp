@@ -1,4 +1,4 @@
-// A program of one's own that pushes a vector to psring-server and pulls what became of it:
+// A program that pushes a vector to psring-server, and pulls the updated values:
 //   psring keygen job.key
 //   psring coordinator --workers 1 --servers 1 --steps 2 --lr 0.5 --key job.key --listen 127.0.0.1:7000 &
 //   psring-server --rdzv-endpoint 127.0.0.1:7000 --key job.key &

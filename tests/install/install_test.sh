@@ -44,13 +44,13 @@ for program in *.cpp; do
   [ "$(wc -l <"$program")" -le 40 ] || die "$program has more than 40 lines"
 done
 
-# README quotes two of them, whole.
+# The guide quotes two of them, whole.
 for program in own_model push_pull; do
-  for readme in "$source"/README*.md; do
+  for page in "$source"/docs/guide/library*.md; do
     awk -v begin="<!-- docs/examples/$program.cpp -->" '
       $0 == begin { seen = 1; next }
       seen && /^```/ { if (inside) exit; inside = 1; next }
-      inside { print }' "$readme" | diff - $program.cpp >/dev/null || die "$readme quotes another $program.cpp"
+      inside { print }' "$page" | diff - $program.cpp >/dev/null || die "$page quotes another $program.cpp"
   done
 done
 

@@ -1,8 +1,9 @@
-"""The commands of both READMEs run as printed: in a folder of their own, in their order, shortened where they are long.
+"""Runs the commands of the README and of the guide as printed: in one folder, page by page, in their order.
 
-A block of commands is marked ```sh. Both READMEs have the same commands. Shortened means fewer steps and smaller models,
-a port that is free, and this host in place of others; all other words are those of the README. Where a command cannot run
-here (it installs packages, it needs a GPU), it has to be refused for that reason, or to be there at least."""
+A block of commands is marked ```sh. The English and the Chinese version of a page have the same commands. Long commands
+are shortened: fewer steps, smaller models, a free port, this host in place of others; all other words are those of the
+page. A command that cannot run here (it installs packages, it needs a GPU) has to be refused for that reason, or its
+script has to exist."""
 
 import os
 import pathlib
@@ -17,24 +18,29 @@ from support import BIN, ProgramTest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
+PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "guide").glob("*.md")
+                             if not page.name.endswith(".zh-CN.md"))]
 FEWER = [
-    (r"--steps \d+ --max-restarts", "--steps 60 --max-restarts"),
-    (r"kill:worker:1@step=200 kill:server:0@step=300", "kill:worker:1@step=20 kill:server:0@step=30"),
+    (r"kill:worker:1@step=\d+", "kill:worker:1@step=20"),
+    (r"kill:server:0@step=\d+", "kill:server:0@step=30"),
     (r"--epochs 1\b", "--steps 3"),
-    (r"--steps (?!60\b)\d+", "--steps 3"),
-    (r"gpt:layers=4,dim=128,heads=4,context=128", "gpt:layers=4,dim=16,heads=4,context=32"),
+    (r"gpt:layers=\d,dim=128,heads=4,context=\d+", "gpt:layers=4,dim=16,heads=4,context=32"),
     (r"gelu-mlp:dim=1024,layers=4", "gelu-mlp:dim=64,layers=4"),
 ]
 
 
 def commands_of(name):
-    """Of each block, its commands: lines that end in a backslash are joined, comments are kept apart."""
+    """Returns the commands of each block. Lines that end in a backslash are joined; comments are kept apart."""
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", (ROOT / name).read_text())
     found = []
     for block in blocks:
         lines = block.replace("\\\n", " ").splitlines()
         found.append([(re.sub(r"\s+", " ", line.split(" #")[0]).strip(), "#" in line) for line in lines if line.strip()])
     return found
+
+
+def chinese(name):
+    return name.replace(".md", ".zh-CN.md")
 
 
 def free_port():
@@ -51,12 +57,13 @@ class Readme(ProgramTest):
         (self.folder / "train.bin").write_bytes(bytes(2 * 64 * 1024))  # more than a batch of samples at 1024 tokens
 
     def port_of(self, port):
-        """One for each block: what has just been used may not be free yet."""
+        """Returns a free port for each block: a port that was just used may not be free yet."""
         return self.ports.setdefault(port, free_port())
 
     def shortened(self, command):
         for pattern, fewer in FEWER:
             command = re.sub(pattern, fewer, command)
+        command = re.sub(r"--steps \d+", "--steps 60" if "kill:" in command else "--steps 3", command)
         command = re.sub(r"(?:127\.0\.0\.1|10\.77\.0\.1):(\d+)", lambda match: f"127.0.0.1:{self.port_of(match[1])}", command)
         if re.match(r"psring (train|compare|coordinator)", command) and "--steps" not in command:
             command += " --steps 3"
@@ -90,7 +97,7 @@ class Readme(ProgramTest):
             self.end(self.begin(self.shortened(command)))
 
     def text(self, command):
-        """Without the package another text will do, as the README says."""
+        """Writes a text, and another text if the package is not installed."""
         words, _, file = command.partition(" > ")
         result = subprocess.run(shlex.split(words), capture_output=True) if self.has_bible() else None
         (self.folder / file).write_bytes(result.stdout[:50000] if result else b"in the beginning " * 1000)
@@ -101,7 +108,7 @@ class Readme(ProgramTest):
         return any(os.access(pathlib.Path(folder) / "bible", os.X_OK) for folder in os.environ["PATH"].split(os.pathsep))
 
     def run_together(self, commands):
-        """Processes in terminals of their own: the first makes the key, and the others need each other."""
+        """Runs processes in terminals of their own: the first makes the key, and the others need each other."""
         first, *others = commands
         self.end(self.begin(self.shortened(first)))
         started = [self.begin(self.shortened(command)) for command in others]
@@ -116,9 +123,9 @@ class Readme(ProgramTest):
             return self.run_together(twice)
         if commands[0] == "psring doctor":
             doctor, listen, peer = commands
-            self.assertIn(self.finish(self.begin(doctor), 120).status, (0, 3))  # what this host lacks is not the README's
+            self.assertIn(self.finish(self.begin(doctor), 120).status, (0, 3))  # 3: this host lacks something
             ends = [self.begin(self.shortened(listen))]
-            self.assertIn("waiting at", ends[0].stdout.readline())  # the other end comes once this one listens
+            self.assertIn("waiting at", ends[0].stdout.readline())  # the other end is started once this end listens
             ends.append(self.begin(self.shortened(peer)))
             for end in ends:
                 result = self.finish(end, 120)
@@ -133,7 +140,7 @@ class Readme(ProgramTest):
         return None
 
     def interrupt_and_go_on(self, train, resume):
-        """Steps enough for some seconds, of which most are left at the first line of metrics."""
+        """Runs enough steps for some seconds, most of which are left at the first line of metrics."""
         job = self.begin(train.replace("--steps 5000", "--steps 1500"))
         self.until_trains(job, resume.split()[-1])
         job.send_signal(signal.SIGINT)
@@ -145,20 +152,34 @@ class Readme(ProgramTest):
     def test_every_block(self):
         if not FASHION_MNIST.is_dir():
             self.skipTest("SKIPPED: the package dataset-fashion-mnist is not installed")
-        blocks = commands_of("README.md")
-        self.assertGreater(len(blocks), 12)
-        for block in blocks:
-            with self.subTest(block[0][0]):
+        blocks = [(page, block) for page in PAGES for block in commands_of(page)]
+        self.assertGreater(len(blocks), 20)
+        for page, block in blocks:
+            with self.subTest(page, command=block[0][0]):
                 self.run_block(block)
 
-    def test_both_readmes_have_the_same_commands(self):
-        self.assertEqual(commands_of("README.md"), commands_of("README.zh-CN.md"))
+    def test_both_languages_have_the_same_commands(self):
+        for page in PAGES:
+            with self.subTest(page):
+                self.assertEqual(commands_of(page), commands_of(chinese(page)))
 
     def test_no_command_is_outside_of_the_marked_blocks(self):
-        for name in ("README.md", "README.zh-CN.md"):
+        """But for the lesson on precision, whose commands take minutes."""
+        for name in (name for page in PAGES for name in (page, chinese(page)) if "precision" not in name):
             for label, text in re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", (ROOT / name).read_text()):
                 if label != "sh":
                     self.assertNotRegex(text, r"(?m)^(psring|psring-\w+) --?\w|^psring (train|compare|doctor|keygen) ", name)
+
+    def test_the_readme_is_short(self):
+        for name in ("README.md", "README.zh-CN.md"):
+            self.assertLessEqual(len((ROOT / name).read_text().splitlines()), 160, name)
+
+    def test_every_link_leads_to_a_file(self):
+        pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        self.assertGreater(len(pages), len(PAGES))
+        for page in pages:
+            for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
+                self.assertTrue((page.parent / link).exists(), f"{page.relative_to(ROOT)}: {link}")
 
 
 if __name__ == "__main__":
