@@ -1,4 +1,4 @@
-// What a shard has between two steps: for checkpoints, and frame by frame for its follower.
+// A shard's state between two steps: for checkpoints, and frame by frame for its follower.
 #include <cstring>
 
 #include <psring/common/base/error.h>
@@ -10,37 +10,24 @@ namespace {
 using net::FrameHeader;
 using net::FrameType;
 
-/// What a frame of state has, in header.micro; the optimizer's slots come after kSlots.
+/// The array that a frame of state holds, in header.micro. The optimizer's slots come from kSlots on.
 enum Array : std::uint32_t { kValues = 0, kBefore = 1, kMaster = 2, kEnd = 3, kSlots = 4 };
-
-constexpr std::size_t kRoundAt = optim::LossScaler::kBytes;
-constexpr std::size_t kTotalAt = kRoundAt + sizeof(std::uint64_t);
 
 }  // namespace
 
 std::vector<optim::StatePart> Shard::state() {
   std::vector<optim::StatePart> parts;
-  saved_.clear();
+  saved_arrays_.clear();
   if (options_.optimizer == nullptr) return parts;
-  for (const Slot& slot : slots_) {
-    const UnitLayout& unit = layout_.layout.units[slot.piece.unit];
-    const Range whole{0, slot.piece.range.size()};
-    if (device_ && unit.trained) {
-      const auto kept = [&](const std::string& array, ConstElements values) {
-        parts.push_back({&unit, slot.piece.range, array, saved_.emplace_back(values).values()});
-      };
-      kept(optim::kValues, device_->values(on_device(slot)));
-      for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
-        kept(optim::slot_array(s), device_->state(s, on_device(slot)));
-      continue;
-    }
-    const bool copied = unit.trained && master_.size_bytes() > 0;
-    parts.push_back({&unit, slot.piece.range, optim::kValues,
-                     copied ? ConstElements(master(slot, whole)) : ConstElements(values(slot, slot.version))});
-    if (!unit.trained) continue;
-    const optim::Optimizer::State of_slot = state(slot, {0, slot.piece.range.size()});
-    for (std::size_t s = 0; s < options_.optimizer->slots(); ++s)
-      parts.push_back({&unit, slot.piece.range, optim::slot_array(s), of_slot.slot[s]});
+  for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) {
+    const StoredPiece& stored = store_.piece(piece);
+    const auto add = [&](const std::string& array, ConstElements values) {
+      parts.push_back({&store_.unit(piece), stored.piece.range, array, saved_arrays_.emplace_back(values).values()});
+    };
+    const Elements master = stored.trained ? applier_->master(stored.place()) : Elements();
+    add(optim::kValues, master.empty() ? store_.current(piece) : master);
+    for (std::size_t slot = 0; stored.trained && slot < options_.optimizer->slots(); ++slot)
+      add(optim::slot_array(slot), applier_->state(slot, stored.place()));
   }
   return parts;
 }
@@ -54,74 +41,58 @@ void Shard::snapshot(net::Peer to, std::vector<net::Outgoing>& out) {
     out.push_back({to, header, layout_bytes_});
     header.relayed = {};
   }
-  for (const Slot& slot : slots_) {
-    check(slot.waiters.empty() && (slot.pushes.empty() || slot.pushes[0].count == 0),
-          "a shard's state is that between two steps");
-    if (!slot.initialised) continue;
-    header.unit = static_cast<std::uint32_t>(slot.piece.unit);
-    header.set_range(slot.piece.range);
-    header.version = slot.version;
+  for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) {
+    const StoredPiece& stored = store_.piece(piece);
+    check(pulls_.empty(piece) && rounds_.empty(piece), "a snapshot is taken between two steps");
+    if (!stored.initialised) continue;
+    header.unit = static_cast<std::uint32_t>(stored.piece.unit);
+    header.set_range(stored.piece.range);
+    header.version = stored.version;
     for (std::uint32_t array = 0; array < kSlots + options_.optimizer->slots(); ++array) {
-      const Elements part = part_of_state(slot, slot.version, array);
-      if (part.size() == 0) continue;
+      const Elements part = array_of(piece, stored.version, array);
+      if (part.empty()) continue;
       header.micro = array;
       header.dtype = part.type();
       out.push_back({to, header, part.bytes()});
     }
   }
-  const auto end = std::make_shared<std::vector<std::byte>>(kTotalAt);  // shared: the frame's holder
-  const auto scale = scaler_.store();
-  const std::uint64_t round = verdict_.round();
-  const auto total = verdict_.last_total();
-  std::memcpy(end->data(), scale.data(), scale.size());
-  std::memcpy(end->data() + kRoundAt, &round, sizeof round);
-  end->insert(end->end(), total.begin(), total.end());
+  const auto end = std::make_shared<const std::vector<std::byte>>(step_.store());  // shared: the frame's holder
   FrameHeader last;
   last.type = FrameType::state;
   last.micro = kEnd;
-  if (skipped_) last.flags |= FrameHeader::kSkipped;
+  if (step_.skipped()) last.flags |= FrameHeader::kSkipped;
   out.push_back({to, last, *end, end});
 }
 
-/// Of a slot at `version`, one of its arrays; empty where it has none.
-Elements Shard::part_of_state(const Slot& slot, std::uint64_t version, std::uint32_t array) {
-  const Range whole{0, slot.piece.range.size()};
-  if (array == kValues) return values(slot, version);
-  if (!trained(slot)) return {};
-  if (array == kBefore) return version > options_.first_version ? values(slot, version - 1) : Elements();
-  if (array == kMaster) return Elements(master(slot, whole));
+/// One of the arrays of a piece that is at `version`; empty if the piece has no such array.
+Elements Shard::array_of(std::size_t piece, std::uint64_t version, std::uint32_t array) {
+  const StoredPiece& stored = store_.piece(piece);
+  if (array == kValues) return store_.values(piece, version);
+  if (!stored.trained) return {};
+  if (array == kBefore) return version > options_.first_version ? store_.values(piece, version - 1) : Elements();
+  if (array == kMaster) return applier_->master(stored.place());
   if (array < kSlots || array - kSlots >= options_.optimizer->slots()) return {};
-  return Elements(state(slot, whole).slot[array - kSlots]);
+  return applier_->state(array - kSlots, stored.place());
 }
 
 bool Shard::restore(const net::Message& message) {
   const FrameHeader& header = message.header;
   if (header.micro == kEnd) {
-    restore_end(message);
+    step_.restore(message.payload, (header.flags & FrameHeader::kSkipped) != 0);
     return true;
   }
-  Slot& slot = slot_of(header);
-  const Elements part = part_of_state(slot, header.version, header.micro);
-  if (header.version < options_.first_version || header.dtype != part.type() || part.size() == 0 ||
+  const std::size_t piece = find(header);
+  const Elements part = array_of(piece, header.version, header.micro);
+  if (header.version < options_.first_version || header.dtype != part.type() || part.empty() ||
       message.payload.size() != part.size_bytes())
     fail(ErrorKind::protocol, "{} bytes of state {} of unit {}, version {}, which cannot be", message.payload.size(),
          header.micro, header.unit, header.version);
   std::memcpy(part.data(), message.payload.data(), message.payload.size());
   if (header.micro == kValues) {
-    slot.version = header.version;
-    slot.initialised = true;
+    store_.set_version(piece, header.version);
+    store_.set_initialised(piece);
   }
   return false;
-}
-
-void Shard::restore_end(const net::Message& message) {
-  if (message.payload.size() < kTotalAt)
-    fail(ErrorKind::protocol, "the end of a state with {} bytes", message.payload.size());
-  std::uint64_t round = 0;
-  std::memcpy(&round, message.payload.data() + kRoundAt, sizeof round);
-  verdict_.restore(round, message.payload.subspan(kTotalAt));
-  scaler_.load(message.payload.first<optim::LossScaler::kBytes>());
-  skipped_ = (message.header.flags & FrameHeader::kSkipped) != 0;
 }
 
 }  // namespace psring::server

@@ -7,22 +7,22 @@
 
 namespace psring::server {
 
-/// Of one gradient, when it is applied.
+/// How old a gradient was when the server applied it.
 struct Staleness {
-  std::uint64_t staleness = 0;  ///< others' updates between the values that it was computed from and its own
-  std::uint64_t lag = 0;        ///< its worker's clock minus the slowest's
+  std::uint64_t staleness = 0;  ///< others' updates since the values that the gradient was computed from
+  std::uint64_t lag = 0;        ///< the worker's clock minus the slowest worker's
 };
 
-/// Of all gradients of a worker, piece by piece.
+/// Sums up the staleness of all gradients of one worker; each piece counts.
 struct StalenessRecord {
-  static constexpr std::size_t kMost = 64;  ///< the last bin counts these and more
+  static constexpr std::size_t kMost = 64;  ///< the last bin counts this staleness and all above
 
-  void add(const Staleness& of) {
+  void add(const Staleness& gradient) {
     ++updates;
-    sum += of.staleness;
-    most = std::max(most, of.staleness);
-    most_lag = std::max(most_lag, of.lag);
-    const std::size_t bin = std::min<std::uint64_t>(of.staleness, kMost);
+    sum += gradient.staleness;
+    most = std::max(most, gradient.staleness);
+    most_lag = std::max(most_lag, gradient.lag);
+    const std::size_t bin = std::min<std::uint64_t>(gradient.staleness, kMost);
     if (bins.size() <= bin) bins.resize(bin + 1);
     ++bins[bin];
   }
@@ -30,9 +30,9 @@ struct StalenessRecord {
   std::uint64_t updates = 0;
   std::uint64_t dropped = 0;  ///< pushes that came after their update was made (--backup-workers)
   std::uint64_t sum = 0;      ///< of staleness
-  std::uint64_t most = 0;
+  std::uint64_t most = 0;     ///< the largest staleness
   std::uint64_t most_lag = 0;
-  std::vector<std::uint64_t> bins;  ///< updates by staleness
+  std::vector<std::uint64_t> bins;  ///< number of updates by staleness
 };
 
 }  // namespace psring::server

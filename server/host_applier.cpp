@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <cstring>
+
+#include <psring/optim/mixed.h>
+#include <psring/server/aggregation.h>
+#include <psring/server/host_applier.h>
+
+namespace psring::server {
+namespace {
+
+/// Elements that one thread aggregates, updates and copies before it goes on: they stay in its first-level cache.
+constexpr std::size_t kBlock = 4096;
+
+/// Calls body(block) for each block of the slice.
+void for_blocks(Range slice, auto&& body) {
+  for (std::size_t begin = slice.begin; begin < slice.end; begin += kBlock)
+    body(Range{begin, std::min(slice.end, begin + kBlock)});
+}
+
+void copy_block(const PieceUpdate& update, Range block) {
+  const ConstElements written = update.next.part(block);
+  const std::size_t at = block.begin * size_bytes(written.type());
+  for (std::byte* copy : update.copies) std::memcpy(copy + at, written.data(), written.size_bytes());
+}
+
+}  // namespace
+
+HostApplier::HostApplier(const ShardOptions& options, const Layout& layout, Parallel& parallel, MemoryLedger& ledger)
+    : options_(options), parallel_(parallel), gradient_type_(layout.gradient_type) {
+  if (options.optimizer == nullptr) return;
+  const std::size_t elements = layout.trained_elements() / layout.owners;
+  if (options.keeps_master(layout)) master_ = Buffer(elements * sizeof(float), Category::optimizer, ledger);
+  for (std::size_t slot = 0; slot < options.optimizer->slots(); ++slot)
+    state_[slot] = Buffer(elements * sizeof(float), Category::optimizer, ledger);
+  if (options.keeps_mean(layout)) mean_ = Buffer(elements * size_bytes(gradient_type_), Category::gradients, ledger);
+}
+
+Elements HostApplier::master(Range place) {
+  return master_.size_bytes() > 0 ? master_.elements(DType::f32).part(place) : Elements();
+}
+
+void HostApplier::begin_with(Range place, std::span<const float> values) {
+  if (master_.size_bytes() > 0) copy(values, master(place));
+}
+
+void HostApplier::begin_with_state(std::size_t slot, Range place, std::span<const float> values) {
+  copy(values, state(slot, place));
+}
+
+void HostApplier::apply_pushed(std::span<const ConstElements> gradients, const PieceUpdate& update) {
+  parallel_.for_slices(update.next.size(), kBlock, [&](Range slice) {
+    Aggregation aggregation(*options_.aggregator, gradients);
+    float memory[kBlock];
+    for_blocks(slice, [&](Range block) {
+      if (options_.optimizer == nullptr) {
+        aggregation.run(block, update.next.part(block));
+      } else {
+        const Elements gradient(reinterpret_cast<std::byte*>(memory), block.size(), gradient_type_);
+        aggregation.run(block, gradient);
+        if (!update.compensate_from.empty()) compensate(update, block, gradient);
+        apply(update, block, gradient);
+      }
+      copy_block(update, block);
+    });
+  });
+}
+
+void HostApplier::add_to_mean(std::span<const ConstElements> gradients, Range place, bool first) {
+  const Elements sum = mean(place);
+  parallel_.for_slices(sum.size(), kBlock, [&](Range slice) {
+    Aggregation aggregation(*options_.aggregator, gradients);
+    if (first) return aggregation.run(slice, sum.part(slice));
+    float memory[kBlock];
+    for_blocks(slice, [&](Range block) {
+      const Elements gradient(reinterpret_cast<std::byte*>(memory), block.size(), gradient_type_);
+      aggregation.run(block, gradient);
+      add(sum.part(block), gradient);
+    });
+  });
+}
+
+void HostApplier::apply_mean(const PieceUpdate& update) {
+  const ConstElements gradient = mean(update.place);
+  parallel_.for_slices(update.next.size(), kBlock, [&](Range slice) {
+    for_blocks(slice, [&](Range block) {
+      apply(update, block, gradient.part(block));
+      copy_block(update, block);
+    });
+  });
+}
+
+void HostApplier::add_square_sums(optim::ExactSum& sum) { optim::add_square_sum(mean_.elements(gradient_type_), sum); }
+
+/// Applies the optimizer to a block of the piece.
+void HostApplier::apply(const PieceUpdate& update, Range block, ConstElements gradient) {
+  const Range place{update.place.begin + block.begin, update.place.begin + block.end};
+  const Elements kept = master(place);
+  optim::Optimizer::State state;
+  for (std::size_t slot = 0; slot < options_.optimizer->slots(); ++slot)
+    state.slot[slot] = this->state(slot, place).as<float>();
+  optim::apply(*options_.optimizer, update.terms,
+               {.parameters = update.now.part(block),
+                .gradient = gradient,
+                .master = kept.empty() ? std::span<float>() : kept.as<float>(),
+                .state = state,
+                .out = update.next.part(block)});
+}
+
+/// Corrects a gradient for the updates since its worker read its values; see StalenessRemedy::Kind::compensate.
+void HostApplier::compensate(const PieceUpdate& update, Range block, Elements gradient) const {
+  const auto lambda = static_cast<float>(options_.remedy.lambda);
+  float g[kBlock];
+  float now[kBlock];
+  float then[kBlock];
+  const std::size_t n = block.size();
+  widen(gradient, std::span(g, n));
+  widen(update.now.part(block), std::span(now, n));
+  widen(update.compensate_from.part(block), std::span(then, n));
+  for (std::size_t i = 0; i < n; ++i) g[i] += lambda * g[i] * g[i] * (now[i] - then[i]);
+  narrow(std::span<const float>(g, n), gradient);
+}
+
+}  // namespace psring::server

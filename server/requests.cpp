@@ -1,0 +1,72 @@
+#include <psring/common/base/error.h>
+#include <psring/server/requests.h>
+#include <psring/server/rounds.h>
+
+namespace psring::server {
+namespace {
+
+/// The bookkeeping of all pieces of one owner, in bytes.
+std::size_t bookkeeping_bytes(const ShardOptions& options, const Layout& layout) {
+  std::size_t bytes = 0;
+  for (const UnitLayout& unit : layout.units) {
+    const std::size_t pieces = round_up(unit.elements / layout.owners, layout.piece_elements) / layout.piece_elements;
+    bytes += pieces * (sizeof(StoredPiece) + Rounds::bytes(unit.trained ? layout.pushes : 0, options.workers));
+  }
+  return bytes;
+}
+
+/// The memory that a shard needs for a layout, in bytes.
+std::size_t needed_bytes(const ShardOptions& options, const Layout& layout) {
+  const std::size_t parameter = size_bytes(layout.parameter_type);
+  const std::size_t gradient = size_bytes(layout.gradient_type);
+  const std::size_t trained = layout.trained_elements() / layout.owners;
+  const std::size_t bookkeeping = bookkeeping_bytes(options, layout);
+  if (options.optimizer == nullptr) return gradient * trained + bookkeeping;
+  const std::size_t floats = options.optimizer->slots() + (options.keeps_master(layout) ? 1 : 0);
+  const std::size_t mean = options.keeps_mean(layout) ? gradient : 0;
+  const std::size_t copies = options.consistency.exact() ? 0 : options.workers * parameter;
+  return (parameter + floats * sizeof(float) + mean + copies) * trained +
+         parameter * (layout.elements() / layout.owners) + bookkeeping;
+}
+
+}  // namespace
+
+void check_worker(const ShardOptions& options, const net::FrameHeader& header) {
+  if (header.sender_role != net::Role::worker || header.sender_rank >= options.workers)
+    fail(ErrorKind::protocol, "{} is no worker of this job", to_string(header.sender()));
+}
+
+void check_layout(const ShardOptions& options, const Layout& layout) {
+  if (layout.owners != options.servers)
+    fail(ErrorKind::protocol, "a layout cut among {} servers, the job has {}", layout.owners, options.servers);
+  if (options.optimizer == nullptr && layout.pushes > 1)
+    fail(ErrorKind::protocol, "a layout of {} micro-batches, which a server without an optimizer does not add up",
+         layout.pushes);
+  if (const std::size_t needed = needed_bytes(options, layout); needed > options.memory_bytes)
+    fail(ErrorKind::protocol, "a layout that takes {} MiB of a server, {} MiB are allowed", needed >> 20,
+         options.memory_bytes >> 20);
+}
+
+void check_form(const ShardOptions& options, const Layout& layout, DType answered, const net::Message& message) {
+  const net::FrameHeader& header = message.header;
+  const std::size_t elements = header.range().size();
+  const DType expected = header.type == net::FrameType::initial ? DType::f32
+                         : header.type == net::FrameType::pull  ? answered
+                                                                : layout.gradient_type;
+  if (header.dtype != expected)
+    fail(ErrorKind::protocol, "elements of type {}, {} expected", name_of(header.dtype), name_of(expected));
+  const optim::Codec* const codec = is_push(header.type) ? options.codec : nullptr;
+  if (header.encoding != (codec != nullptr ? codec->encoding() : net::Encoding::dense))
+    fail(ErrorKind::protocol, "a {} in encoding {}", to_string(header.type), static_cast<int>(header.encoding));
+  const std::size_t carried = header.type == net::FrameType::pull ? 0
+                              : codec != nullptr                  ? codec->bytes(elements)
+                                                                  : elements * size_bytes(expected);
+  if (message.payload.size() != carried)
+    fail(ErrorKind::protocol, "a {} with {} bytes of payload, {} expected", to_string(header.type),
+         message.payload.size(), carried);
+  const std::size_t answer = elements * size_bytes(answered);
+  if (!message.reply_space.empty() && message.reply_space.size() != answer)
+    fail(ErrorKind::protocol, "space of {} bytes for an answer of {}", message.reply_space.size(), answer);
+}
+
+}  // namespace psring::server

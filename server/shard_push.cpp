@@ -1,0 +1,189 @@
+// A push's way through the shard: checked, taken once, aggregated with the others, applied.
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/server/answers.h>
+#include <psring/server/push_payload.h>
+#include <psring/server/requests.h>
+#include <psring/server/shard.h>
+#include <psring/server/whole_step.h>
+
+namespace psring::server {
+
+using net::FrameHeader;
+using net::FrameType;
+using net::Message;
+
+namespace {
+
+bool wants_acknowledgement(const FrameHeader& push) { return (push.flags & FrameHeader::kWantAck) != 0; }
+
+}  // namespace
+
+void Shard::on_push(Message message, Answers& answers) {
+  const std::size_t piece = check_push(message);
+  const FrameHeader header = message.header;
+  if (header.type == FrameType::push_pull) {
+    check_version(piece, header.step + 1);
+    WaitingPull pull{header.sender(), header, message.reply_space, message.holder};
+    pull.header.version = header.step + 1;
+    pulls_.add(piece, std::move(pull));
+  }
+  if (is_repeated(piece, header))
+    answer_repeated_push(piece, header, answers);
+  else
+    take_push(piece, std::move(message), answers);
+}
+
+/// Throws protocol unless the push may come now. Returns the piece's number.
+std::size_t Shard::check_push(const Message& message) const {
+  const std::size_t piece = check_request(message);
+  const FrameHeader& header = message.header;
+  const StoredPiece& stored = store_.piece(piece);
+  if (!stored.trained) fail(ErrorKind::protocol, "a push of unit {}, which is not trained", header.unit);
+  if (header.micro >= rounds_.micros())
+    fail(ErrorKind::protocol, "a push of micro-batch {} of {}", header.micro, rounds_.micros());
+  const std::uint64_t due = clocks_.due(piece, header.sender_rank, stored.version);
+  if (header.step > due) fail(ErrorKind::protocol, "a push of step {}, where step {} is due", header.step, due);
+  if (clocks_.has_left(header.sender_rank))
+    fail(ErrorKind::protocol, "a push of {}, which has left", to_string(header.sender()));
+  if (!stored.initialised) fail(ErrorKind::protocol, "a push before the initial values are there");
+  return piece;
+}
+
+/// True if the shard has this push already. A push is known by worker, step, micro-batch, unit and range. The shard has
+/// it if an update of that step was made, if its micro-batch has been added up, or if it waits for other workers.
+bool Shard::is_repeated(std::size_t piece, const FrameHeader& push) const {
+  const std::uint64_t due = clocks_.due(piece, push.sender_rank, store_.piece(piece).version);
+  return push.step < due || rounds_.has(piece, push.micro, push.sender_rank);
+}
+
+/// Handles a push that comes twice: drops the gradient, which is in an update or in the round already, and repeats the
+/// answers. The acknowledgement, if the push wants one, leaves at once. The values that a push_pull asks for leave as
+/// soon as they are there. Workers repeat pushes when a process was lost and they repeat the step. With backup workers
+/// the push of a late worker comes here, too: the update was made without it.
+void Shard::answer_repeated_push(std::size_t piece, const FrameHeader& push, Answers& answers) {
+  if (options_.consistency.backups > 0) clocks_.count_dropped(push.sender_rank);
+  if (wants_acknowledgement(push)) acknowledge(piece, push, answers);
+  answer_pulls(piece, answers);
+}
+
+/// Takes a push into the round, and updates the piece if this was the last gradient that the update waited for.
+void Shard::take_push(std::size_t piece, Message push, Answers& answers) {
+  const FrameHeader header = push.header;
+  if (options_.codec != nullptr) decode_payload(push, options_, store_.unit(piece), ledger_);
+  Message& taken = rounds_.take(piece, std::move(push));
+  const std::uint64_t version = store_.piece(piece).version;
+  if (clocks_.each_push_updates(piece))
+    clocks_.count_push(piece, header.sender_rank, version);
+  else if (options_.consistency.backups > 0)
+    clocks_.count_in_time(header.sender_rank);
+  if (wants_acknowledgement(header)) acknowledge(piece, header, answers);
+  if (header.micro == rounds_.micro(piece) && rounds_.micro_complete(piece, version))
+    return complete_micro(piece, answers);
+  if (wants_acknowledgement(header) && options_.codec == nullptr) copy_payload(taken, ledger_);
+  answer_pulls(piece, answers);
+}
+
+void Shard::acknowledge(std::size_t piece, const FrameHeader& push, Answers& answers) const {
+  FrameHeader answer = answer_to(push, FrameType::push_ack);
+  answer.version = store_.piece(piece).version;
+  set_staleness(clocks_.last(piece, push.sender_rank), answer);
+  answers.push_back({push.sender(), answer, {}});
+}
+
+/// Handles a micro-batch that has all its pushes. If the mean is kept, adds up this micro-batch, and the next ones if
+/// they are complete, too. With the step's last micro-batch the piece is updated, or waits for the verdict with all
+/// other pieces.
+void Shard::complete_micro(std::size_t piece, Answers& answers) {
+  const StoredPiece& stored = store_.piece(piece);
+  if (options_.keeps_mean(store_.layout())) {
+    for (; rounds_.micro_complete(piece, stored.version); rounds_.finish_micro(piece))
+      applier_->add_to_mean(rounds_.gradients(piece), stored.place(), rounds_.micro(piece) == 0);
+    if (!rounds_.all_complete(piece)) return answer_pulls(piece, answers);
+  }
+  if (options_.needs_verdict()) {
+    if (rounds_.count_complete_piece()) begin_verdict(answers);
+    return;
+  }
+  update(piece);
+  finish_update(piece, answers);
+}
+
+/// Writes the piece's next version, into the store and into the memory of the workers that wait for it.
+void Shard::update(std::size_t piece) {
+  const StoredPiece& stored = store_.piece(piece);
+  const auto pusher = clocks_.push_being_applied(piece);
+  const std::uint64_t slowest = clocks_.slowest(piece, stored.version + 1);
+  std::vector<std::byte*> copies;
+  for (WaitingPull& pull : pulls_.of(piece)) {
+    pull.stored = !pull.memory.empty() && options_.consistency.answers(slowest, pull.header.version);
+    if (pull.stored) copies.push_back(pull.memory.data());
+  }
+  const bool compensates = pusher && options_.remedy.keeps_given();
+  const PieceUpdate update{.terms = terms(piece),
+                           .place = stored.place(),
+                           .now = store_.current(piece),
+                           .next = store_.next(piece),
+                           .copies = copies,
+                           .compensate_from = compensates ? copies_.last(*pusher, stored.place()) : ConstElements()};
+  if (options_.keeps_mean(store_.layout()))
+    applier_->apply_mean(update);
+  else
+    applier_->apply_pushed(rounds_.gradients(piece), update);
+}
+
+/// Number, learning rate and gradient scale of the piece's next update. Under ssp and asp the schedule counts the
+/// updates of all workers together, and --remedy scale-lr divides the rate by 1 + staleness.
+optim::Update Shard::terms(std::size_t piece) const {
+  if (options_.optimizer == nullptr) return {};
+  const std::uint64_t version = store_.piece(piece).version;
+  const auto pusher = clocks_.push_being_applied(piece);
+  if (!pusher)
+    return {version + 1 - step_.scaler().skipped(), options_.schedule->lr(options_.lr, version),
+            step_.gradient_scale()};
+  const std::uint64_t updates = version - options_.first_version;
+  float lr = options_.schedule->lr(options_.lr, options_.first_version + updates / options_.workers);
+  if (options_.remedy.kind == StalenessRemedy::Kind::scale_lr)
+    lr /= 1 + static_cast<float>(clocks_.last(piece, *pusher).staleness);
+  return {version + 1, lr, step_.gradient_scale()};
+}
+
+/// All pieces have their mean gradients: the shard takes part in the verdict's first round.
+void Shard::begin_verdict(Answers& answers) {
+  if (!options_.needs_norm()) return carry_out({StepVerdict::Action::apply, {}}, answers);
+  optim::ExactSum square_sum;
+  applier_->add_square_sums(square_sum);
+  carry_out(step_.on_square_sum(square_sum, answers), answers);
+}
+
+void Shard::carry_out(const StepVerdict::Decision& decision, Answers& answers) {
+  const TermsOf terms = [this](std::size_t piece) { return this->terms(piece); };
+  switch (decision.action) {
+    case StepVerdict::Action::wait:
+      return;
+    case StepVerdict::Action::skip:
+      skip_step(store_);
+      break;
+    case StepVerdict::Action::apply:
+      apply_means(*options_.optimizer, terms, store_, *applier_);
+      if (options_.optimizer->layerwise())
+        return carry_out(step_.on_layer_sums(layerwise_sums(store_, *applier_), answers), answers);
+      break;
+    case StepVerdict::Action::scale_layers:
+      scale_layers(decision.total, terms, store_, *applier_);
+      break;
+  }
+  for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece)
+    if (store_.piece(piece).trained) finish_update(piece, answers);
+}
+
+/// The piece's next version is written: it becomes the current one, and pulls that waited for it are answered.
+void Shard::finish_update(std::size_t piece, Answers& answers) {
+  store_.advance(piece);
+  clocks_.finish(piece);
+  rounds_.finish(piece);
+  answer_pulls(piece, answers);
+}
+
+}  // namespace psring::server
