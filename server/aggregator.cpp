@@ -34,7 +34,7 @@ void add_up(std::span<const float* const> inputs, float scale, std::span<float> 
 
 class Mean final : public Aggregator {
  public:
-  /// 0: of as many as there are inputs.
+  /// `workers`: the number of gradients that the inputs sum up; 0: each input is one gradient.
   explicit Mean(std::size_t workers = 0) : workers_(workers) {}
   void aggregate(std::span<const float* const> inputs, std::span<float> out) const override {
     add_up(inputs, *sum_times(inputs.size()), out);
@@ -55,10 +55,10 @@ class Sum final : public Aggregator {
   std::optional<float> sum_times(std::size_t /*inputs*/) const override { return 1.0F; }
 };
 
-/// Ascending, and NaN last: with `<` alone the order of values among which there is a NaN is undefined.
+/// Orders ascending, with NaN last: `<` alone is no order if one of the values is NaN.
 bool comes_before(float a, float b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
 
-/// The mean of what is left when `trim` values are cut off at both ends of the sorted workers' values.
+/// Sorts the workers' values of each element, cuts `trim` values off at both ends, and takes the mean of the others.
 void trimmed(std::span<const float* const> inputs, std::size_t trim, std::span<float> out) {
   std::vector<float> values(inputs.size());
   const std::size_t left = inputs.size() - 2 * trim;

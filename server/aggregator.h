@@ -12,31 +12,31 @@ class Spec;
 
 namespace psring::server {
 
-/// Makes one gradient of all workers' gradients. Elementwise, so that pieces and slices can be
-/// aggregated in any order; stateless.
+/// Combines all workers' gradients into one. Elementwise, so that pieces and slices can be aggregated in any order;
+/// stateless.
 class Aggregator {
  public:
   virtual ~Aggregator() = default;
-  /// out[i] from inputs[0][i], inputs[1][i] ... in worker order. `out` overlaps no input.
+  /// Computes out[i] from inputs[0][i], inputs[1][i] ... in worker order. `out` overlaps no input.
   /// REQUIRES: at least one input; each has out.size() elements.
   virtual void aggregate(std::span<const float* const> inputs, std::span<float> out) const = 0;
-  /// Where the rule is the sum of so many inputs in their order, in f32, times a number: that number. Then a device can
-  /// do it.
+  /// Returns the factor if the rule is the sum of the inputs in their order, in f32, times a factor. A device can
+  /// aggregate such a rule. `inputs`: their number.
   virtual std::optional<float> sum_times(std::size_t /*inputs*/) const { return std::nullopt; }
 };
 
-/// The sum in worker order, in f32, times 1/n: the rounding that every strategy shares.
+/// The sum in worker order, in f32, times 1/n. Every strategy rounds this way.
 std::unique_ptr<Aggregator> make_mean(const Spec& spec);
-/// The same where inputs are sums: of `workers` gradients all together.
+/// The mean of `workers` gradients if the inputs are already sums of some of them (--local-reduce).
 std::unique_ptr<Aggregator> make_mean_of(std::size_t workers);
 /// The sum in worker order, without 1/n.
 std::unique_ptr<Aggregator> make_sum(const Spec& spec);
-/// The median of the workers' values; of an even count, the mean of the two in the middle. Resists up to
-/// (n-1)/2 workers that send anything (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018), infinities and
-/// NaN too: a NaN is ordered after +infinity, as the largest value.
+/// The median of the workers' values; for an even number, the mean of the two in the middle. Resists up to (n-1)/2
+/// workers that send arbitrary values (Yin et al., "Byzantine-Robust Distributed Learning", ICML 2018), also infinities
+/// and NaN: a NaN is ordered after +infinity, as the largest value.
 std::unique_ptr<Aggregator> make_median(const Spec& spec);
-/// `trimmed-mean:k=1`: the mean without the k largest and k smallest values (same paper); NaN is ordered as by the
-/// median, so up to k workers may send it. Throws usage, in `aggregate`, where 2k is not below the number of workers.
+/// `trimmed-mean:k=1`: the mean without the k largest and k smallest values (same paper). NaN is ordered as in the
+/// median, so up to k workers may send NaN. `aggregate` throws usage if 2k is not less than the number of workers.
 std::unique_ptr<Aggregator> make_trimmed_mean(const Spec& spec);
 
 /// Calls add(name, help, factory) for each rule above: `mean`, `sum`, `median`, `trimmed-mean`.

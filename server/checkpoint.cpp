@@ -12,9 +12,9 @@ namespace psring::server {
 void begin_from_checkpoint(const JobOptions& job, ShardOptions& options) {
   if (job.resume.empty()) return;
   const auto saved =
-      std::make_shared<const optim::Checkpoint>(job.resume);  // shared: std::function copies what it holds
+      std::make_shared<const optim::Checkpoint>(job.resume);  // shared: a std::function has to be copyable
   options.first_version = saved->step();
-  if (options.optimizer == nullptr) return;  // the workers have it all
+  if (options.optimizer == nullptr) return;  // the workers have the whole state
   options.loss_scaler.restore(saved->manifest().scalars);
   options.saved = [saved](const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) {
     saved->read(unit, range, array, out);

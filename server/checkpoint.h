@@ -7,10 +7,11 @@
 
 namespace psring::server {
 
-/// Tells a shard where its job begins: with --resume as the checkpoint says. Throws data where that is none.
+/// With --resume, sets the options so that the shard begins with the checkpoint's values and version. Throws data if
+/// the folder has no valid checkpoint.
 void begin_from_checkpoint(const JobOptions& job, ShardOptions& options);
 
-/// Writes the part of a shard of a job's checkpoint of `step`. Throws data, naming the file.
+/// Writes the shard's part of the job's checkpoint of `step`. Throws data, naming the file.
 void write_part(const JobOptions& job, std::uint32_t rank, Shard& shard, std::uint64_t step);
 
 }  // namespace psring::server

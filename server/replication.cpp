@@ -11,7 +11,7 @@ using net::Role;
 
 namespace {
 
-/// Does it change what a shard has?
+/// True for frames that change a shard's state.
 bool is_passed_on(FrameType type) {
   switch (type) {
     case FrameType::layout:
@@ -52,10 +52,9 @@ void Replication::on_replicated(std::uint64_t frames, std::vector<Outgoing>& out
     fail(ErrorKind::protocol, "{} acknowledges {} frames of {}, and {} before", to_string(follower_), frames, sent_,
          acknowledged_);
   acknowledged_ = frames;
-  for (; !held_.empty() && held_.front().first <= acknowledged_; held_.pop_front())
-    out.push_back(std::move(held_.front().second));
-  for (; !kept_.empty() && kept_.front().first <= acknowledged_; kept_.pop_front()) {
-  }
+  for (; !held_answers_.empty() && held_answers_.front().first <= acknowledged_; held_answers_.pop_front())
+    out.push_back(std::move(held_answers_.front().second));
+  while (!kept_payloads_.empty() && kept_payloads_.front().first <= acknowledged_) kept_payloads_.pop_front();
   for (; acknowledged_ >= snapshot_ && !waiting_.empty(); waiting_.pop_front())
     handle(std::move(waiting_.front()), out);
 }
@@ -67,7 +66,8 @@ void Replication::handle(Message message, std::vector<Outgoing>& out) {
   hold(std::move(replies), out);
 }
 
-/// The payload is as its sender made it: nobody writes there before the answer has left, which waits for the follower.
+/// The payload is still the sender's: the sender does not overwrite it before the answer has left, and the answer waits
+/// for the follower.
 void Replication::pass_on(const Message& message, std::vector<Outgoing>& out) {
   FrameHeader header = message.header;
   header.type = has_gradient(header.type) ? FrameType::replicate : FrameType::state;
@@ -75,7 +75,7 @@ void Replication::pass_on(const Message& message, std::vector<Outgoing>& out) {
   header.group = message.header.sender_rank;
   header.dest = 0;
   out.push_back({follower_, header, message.payload, message.holder});
-  kept_.emplace_back(++sent_, message.holder);
+  kept_payloads_.emplace_back(++sent_, message.holder);
 }
 
 void Replication::saved(std::vector<Outgoing>& out) {
@@ -89,7 +89,7 @@ void Replication::hold(std::vector<Outgoing> replies, std::vector<Outgoing>& out
     if (acknowledged_ == sent_)
       out.push_back(std::move(reply));
     else
-      held_.emplace_back(sent_, std::move(reply));
+      held_answers_.emplace_back(sent_, std::move(reply));
   }
 }
 
@@ -107,11 +107,11 @@ void Follower::on_message(Message message, std::vector<Outgoing>& out) {
     passed_on.type = header.relayed;
     passed_on.sender_role = header.relayed == FrameType::verdict ? Role::server : Role::worker;
     passed_on.sender_rank = header.group;
-    // Acknowledging lets the sender write there again: the shard copies what it keeps of a push that wants it.
+    // The acknowledgement below lets the sender overwrite the gradient, so the shard has to copy a push that it keeps.
     if (has_gradient(header.relayed)) passed_on.flags |= FrameHeader::kWantAck;
     message.reply_space = {};
-    std::vector<Outgoing> nobodys;
-    shard_.on_message(std::move(message), nobodys);
+    std::vector<Outgoing> dropped;
+    shard_.on_message(std::move(message), dropped);
   }
   ++taken_;
   acknowledge(out);

@@ -11,24 +11,25 @@
 
 namespace psring::server {
 
-// A server may have a follower: a process with a shard of the same rank that is given, in order, all that changes the
-// server's (state machine replication: Schneider, ACM Computing Surveys 22(4), 1990), and so has the same bits. What a
-// shard answers leaves once the follower has all that the answer is due to. So whoever was told something by the server
-// is told nothing else by its follower, which takes the server's place after begin_epoch(). Both are made anew in each
-// membership epoch: it begins with all that the server has.
+// Leader and follower. A server may have a follower: a process with a shard of the same rank. The server passes on, in
+// order, every frame that changes its shard (state machine replication: Schneider, ACM Computing Surveys 22(4), 1990),
+// so both shards have the same bits. The server's answers leave only when the follower has acknowledged every frame
+// that they result from. So nobody has received an answer that the follower would contradict, and the follower can take
+// the server's place after begin_epoch(). Both objects are made anew in each membership epoch, which begins with a
+// snapshot.
 
-/// The server's side, around its shard: messages in, messages out. A pure state machine.
+/// The server's side, around its shard. A pure state machine: messages in, messages out.
 class Replication {
  public:
   Replication(Shard& shard, net::Peer follower) : shard_(shard), follower_(follower) {}
 
   net::Peer follower() const { return follower_; }
 
-  /// In place of Shard::on_message. The follower speaks first: it is sent what the shard has, and the others' messages
-  /// wait until it has taken that. Frames to the follower must not overtake each other. Throws protocol where the
-  /// follower acknowledges what it was not sent.
+  /// Replaces Shard::on_message. The follower sends the first frame, and gets a snapshot of the shard; messages of
+  /// others wait until the follower has taken the snapshot. Frames to the follower must not overtake each other. Throws
+  /// protocol if the follower acknowledges frames that it was not sent.
   void on_message(net::Message message, std::vector<net::Outgoing>& out);
-  /// In place of Shard::saved.
+  /// Replaces Shard::saved.
   void saved(std::vector<net::Outgoing>& out);
 
  private:
@@ -38,30 +39,31 @@ class Replication {
   void pass_on(const net::Message& message, std::vector<net::Outgoing>& out);
   void hold(std::vector<net::Outgoing> replies, std::vector<net::Outgoing>& out);
 
+  /// Things that wait, in order, until the given number of frames is acknowledged.
   template <class T>
-  using Due = std::deque<std::pair<std::uint64_t, T>>;  ///< in order: until so many frames are acknowledged
+  using UntilAcknowledged = std::deque<std::pair<std::uint64_t, T>>;
 
   Shard& shard_;
   const net::Peer follower_;
-  std::uint64_t sent_ = 0;  ///< frames to the follower
-  std::uint64_t acknowledged_ = 0;
-  bool begun_ = false;
-  std::uint64_t snapshot_ = 0;             ///< so many of them are the beginning
-  std::deque<net::Message> waiting_;       ///< for the follower to have that
-  Due<net::Outgoing> held_;                ///< answers
-  Due<std::shared_ptr<const void>> kept_;  ///< of payloads on their way to the follower
+  std::uint64_t sent_ = 0;            ///< frames sent to the follower
+  std::uint64_t acknowledged_ = 0;    ///< frames that the follower has taken
+  bool begun_ = false;                ///< the snapshot was sent
+  std::uint64_t snapshot_ = 0;        ///< frames of the snapshot
+  std::deque<net::Message> waiting_;  ///< messages that came before the follower had the snapshot
+  UntilAcknowledged<net::Outgoing> held_answers_;
+  UntilAcknowledged<std::shared_ptr<const void>> kept_payloads_;  ///< on their way to the follower
 };
 
-/// The follower's side. What its shard would answer goes nowhere.
+/// The follower's side. Drops the answers of its shard.
 class Follower {
  public:
   Follower(Shard& shard, net::Peer primary) : shard_(shard), primary_(primary) {}
 
-  /// Says that it is there.
+  /// Tells the server that the follower is there.
   void begin(std::vector<net::Outgoing>& out) const { acknowledge(out); }
-  /// Takes a frame of the server, and acknowledges it; any other peer's is a protocol error that is thrown.
+  /// Takes a frame of the server and acknowledges it. Throws protocol for a frame of any other peer.
   void on_message(net::Message message, std::vector<net::Outgoing>& out);
-  /// Has its shard all that it began the epoch with? Else it cannot take the server's place.
+  /// True once the shard has the whole snapshot. Before that it cannot take the server's place.
   bool whole() const { return whole_; }
 
  private:

@@ -19,27 +19,27 @@
 namespace psring::server {
 namespace {
 
-/// What a server lends server 0: sums are small, and go through the link's own memory.
-constexpr std::size_t kNothing = std::size_t{64} << 10;
+/// Bytes of the arena for a server's link to server 0. Sums are small, and go through the link's own memory.
+constexpr std::size_t kArenaBytes = std::size_t{64} << 10;
 
 std::size_t host_memory_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// By worker.
+/// A list with one entry for each worker.
 nlohmann::ordered_json json_of(const std::vector<StalenessRecord>& records) {
   auto list = nlohmann::ordered_json::array();
-  for (const StalenessRecord& of : records)
-    list.push_back({{"updates", of.updates},
-                    {"dropped", of.dropped},
-                    {"sum", of.sum},
-                    {"most", of.most},
-                    {"most_lag", of.most_lag},
-                    {"bins", of.bins}});
+  for (const StalenessRecord& record : records)
+    list.push_back({{"updates", record.updates},
+                    {"dropped", record.dropped},
+                    {"sum", record.sum},
+                    {"most", record.most},
+                    {"most_lag", record.most_lag},
+                    {"bins", record.bins}});
   return list;
 }
 
-/// A server's life, over all epochs of the membership.
+/// A server or follower, over all epochs of the membership.
 class ServerLife {
  public:
   ServerLife(Membership& member, const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers)
@@ -60,13 +60,13 @@ class ServerLife {
     fmt::print("server {}: updates on {}\n", member.rank(), device_->name());
   }
 
-  /// As far as a loss of a peer, or to the end of the job.
+  /// Serves until a peer is lost (throws) or the job ends.
   void serve_epoch() {
-    // Shared with the membership, whose links close last: they may still read what the shard answered with.
-    const auto arena = std::make_shared<Arena>(kNothing);
+    // Shared with the membership, whose links close last: they may still send answers out of the shard's memory.
+    const auto arena = std::make_shared<Arena>(kArenaBytes);
     member_.keep(arena);
-    const bool keeps = job_.recovery == "servers";  // else all begin anew
-    const bool has_state = keeps && whole_ && shard_->elements() > 0;
+    const bool keeps_state = job_.recovery == "servers";  // otherwise all processes begin anew
+    const bool has_state = keeps_state && whole_ && shard_->elements() > 0;
     const std::vector<net::Member> members =
         member_.meet(member_.links().listen(), has_state ? shard_->version() : 0, has_state);
     const bool follows = member_.rank() >= job_.servers;
@@ -75,7 +75,7 @@ class ServerLife {
     else
       shard_->begin_epoch(static_cast<std::uint32_t>(job_.workers));
     member_.keep(shard_);
-    // A follower to its server; the others to server 0, which collects verdicts.
+    // A follower connects to its server; the other servers to server 0, which collects verdicts.
     const std::size_t other = follows ? member_.rank() - job_.servers : 0;
     if (member_.rank() > 0)
       member_.links().connect({of_role(members, net::Role::server).at(other)}, *arena, member_.deadline());
@@ -109,7 +109,7 @@ class ServerLife {
         .save_every = job_.checkpoint_every,
         .device = device_.get()};
     begin_from_checkpoint(job_, options);
-    // Shared as make_shard says; its device goes after it.
+    // Shared with the membership. The deleter holds the device, which outlives the shard's memory.
     return {new Shard(options, parallel_, member_.memory()), [device = device_](Shard* shard) { delete shard; }};
   }
 
@@ -165,16 +165,16 @@ class ServerLife {
   const std::unique_ptr<optim::Schedule> schedule_;
   Parallel parallel_;
   Trace trace_;
-  const FaultTrigger fault_;        ///< of its place, whatever its rank becomes
-  std::shared_ptr<Device> device_;  ///< shared with the shard; null: the host updates
+  const FaultTrigger fault_;        ///< keeps its target, even if this process gets another rank
+  std::shared_ptr<Device> device_;  ///< shared with the shard's deleter; null: the host applies updates
   std::shared_ptr<Shard> shard_;    ///< shared with the membership
-  bool whole_ = false;              ///< it has all that a server has at its place
-  Nanoseconds busy_{0};             ///< spent on frames and updates
+  bool whole_ = false;              ///< the shard has the whole state of its rank
+  Nanoseconds busy_{0};             ///< time spent on frames and updates
 };
 
 MakeLife life_of(const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {
   return [&](Membership& member) -> Life {
-    // Shared because a std::function copies what it holds.
+    // Shared because a std::function has to be copyable.
     return [life = std::make_shared<ServerLife>(member, aggregators, optimizers)] { life->serve_epoch(); };
   };
 }

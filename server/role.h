@@ -7,11 +7,11 @@
 
 namespace psring::server {
 
-/// A server's life: joins the job, holds its ranges, serves until the workers are done. Prints its balance. How the
-/// job ended, where a signal did it.
+/// Runs a server: joins the job, holds the server's ranges, serves until the workers are done, prints a summary.
+/// Returns how the job ended if a signal ended it.
 net::control::Interruption run_server(const RoleOptions& options, const Registry<Aggregator>& aggregators,
                                       const optim::OptimizerRegistry& optimizers);
-/// The same of one that has joined: it lives in a worker's process.
+/// Runs a server that has joined already: it lives in a worker's process.
 void run_server(Membership& member, const Registry<Aggregator>& aggregators,
                 const optim::OptimizerRegistry& optimizers);
 

@@ -10,7 +10,7 @@
 namespace psring::server {
 namespace {
 
-/// Whether a peer that is lost, or breaks the protocol, ends the job is not for this loop to say.
+/// Ignores errors of a single peer: `finished` decides whether a lost peer ends the job.
 template <class Call>
 void tolerate_peers(Call&& call) {
   try {
@@ -20,14 +20,14 @@ void tolerate_peers(Call&& call) {
   }
 }
 
-/// Is a frame's work part of a step? Start-up is not.
+/// True if the work on a frame is part of a step. Start-up is not.
 bool is_of_step(net::FrameType type) {
   using enum net::FrameType;
   return type == push || type == push_pull || type == pull || type == verdict;
 }
 
-/// One loop for all: `take` is given each frame that arrives, and nothing where none did; `between` is called after it,
-/// for work that is no part of a step. Returns the time that steps' frames and their answers took.
+/// The loop of servers and followers: calls `take` with each frame that arrives, or with nothing if none came in time,
+/// then `between`, for work that is no part of a step. Returns the time spent on the steps' frames and their answers.
 Nanoseconds loop(net::Transport& transport, const Clock& clock, net::Outbox outbox,
                  const std::function<bool()>& finished, std::vector<net::Outgoing>& out,
                  const std::function<void(std::optional<net::Message>)>& take, const std::function<void()>& between) {

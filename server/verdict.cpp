@@ -66,7 +66,7 @@ void Verdict::check_due(const net::Message& message) const {
   const bool due = rank_ == 0 ? to_be_merged : header.sender_rank == 0 && sums_due_ > 0;
   if (header.sender_role != net::Role::server || !due)
     fail(ErrorKind::protocol, "a verdict of {} for round {}, which is not due", from, round_);
-  const std::size_t sums = rank_ == 0 ? total_.size() : sums_due_;  // none yet: the first part says how many
+  const std::size_t sums = rank_ == 0 ? total_.size() : sums_due_;  // 0 at server 0: the first part sets the number
   const std::size_t bytes = message.payload.size();
   if (bytes == 0 || bytes % ExactSum::kBytes != 0 || (sums != 0 && bytes != sums * ExactSum::kBytes))
     fail(ErrorKind::protocol, "a verdict of {} with {} bytes, {} sums of {} are due", from, bytes, sums,

@@ -11,31 +11,33 @@
 
 namespace psring::server {
 
-/// The sums that a step needs of all shards before it can be applied (norms for clipping and layerwise
-/// rules): each sends its part to server 0, which adds them exactly and sends every shard the total.
-/// A pure state machine; rounds are numbered and follow each other, over membership epochs too: a shard that has not
-/// heard the total of a round when an epoch ends repeats it, and server 0, which never is behind the others, tells it
-/// again.
+/// Adds up sums over all shards, which a step may need before it can be applied (norms for clipping and layerwise
+/// rules): each shard sends its part to server 0, which adds the parts exactly and sends the total to every shard.
+///
+/// A pure state machine. Rounds are numbered and follow each other, over membership epochs too: a shard that has not
+/// received the total of a round when an epoch ends repeats its part. Server 0 is never behind the others, and sends
+/// the total again.
 class Verdict {
  public:
   using Sums = std::vector<optim::ExactSum>;
 
   Verdict(std::uint32_t rank, std::uint32_t servers) : rank_(rank), servers_(servers), merged_(servers, false) {}
 
-  /// This shard's part of the next round. Returns the total where that completes it.
+  /// Contributes this shard's part of the next round. Returns the total if this completes the round.
   std::optional<Sums> contribute(const Sums& mine, std::vector<net::Outgoing>& replies);
-  /// A part (server 0) or a total (the others). Throws protocol, and changes nothing, where none is due: of
-  /// another round, a second time, or before this shard asked for a total. A part of the last round that is finished
-  /// is answered with its total: its sender did not hear it before a membership epoch ended.
+  /// Takes a part (server 0) or a total (the others), and returns the total if the round is complete. Throws protocol,
+  /// and changes nothing, if the frame is not due: it is of another round, comes a second time, or comes before this
+  /// shard has contributed. A part of the round that was finished last is answered with that round's total: its sender
+  /// did not receive the total before a membership epoch ended.
   std::optional<Sums> on_message(const net::Message& message, std::vector<net::Outgoing>& replies);
-  /// Forgets the round under way: what comes of it next is the first.
+  /// Forgets the parts of the round under way. The round begins again.
   void begin_epoch();
 
-  /// What another needs to go on as this one between two rounds: the last total, empty where it is not to be told
-  /// again; it stays as it is until the next round ends.
+  /// The state between two rounds, from which a follower's Verdict continues: the number of finished rounds, and the
+  /// last total at server 0, which may have to send it again. The bytes stay valid until the next round ends.
   std::uint64_t round() const { return round_; }
   std::span<const std::byte> last_total() const;
-  /// Throws protocol where such a total cannot be.
+  /// Throws protocol if the total does not fit the round.
   void restore(std::uint64_t round, std::span<const std::byte> last_total);
 
  private:
@@ -48,10 +50,11 @@ class Verdict {
   const std::uint32_t rank_;
   const std::uint32_t servers_;
   std::uint64_t round_ = 0;
-  std::size_t sums_due_ = 0;  ///< the others: how many sums the total must have; 0 where none was asked for
-  std::vector<bool> merged_;  ///< server 0: whose parts are in the total
+  std::size_t sums_due_ = 0;  ///< not at server 0: the number of sums in the total; 0: this shard waits for none
+  std::vector<bool> merged_;  ///< at server 0, by server: its part is in the total
   Sums total_;
-  /// Of alternate rounds: the next round proves that this one arrived. Server 0's last is the last total.
+  /// The sent bytes of the last two rounds, by round % 2. A frame of the next round proves that this round's frames
+  /// arrived. At server 0 these are totals.
   std::vector<std::byte> wire_[2];
 };
 
