@@ -1,4 +1,4 @@
-// A server's follower: whatever its server passes on, or says that it has, ends in an error or in a shard that goes on.
+// A server's follower: any frame of its server ends in an error, or the shard continues.
 #include <psring/common/base/pieces.h>
 #include <psring/server/replication.h>
 #include <psring/tests/fuzz/frames.h>

@@ -1,4 +1,4 @@
-// A server's shard: whatever frames come, of proved peers, it answers, keeps a bounded amount, and goes on.
+// A server's shard: for any frames of authenticated peers it answers, keeps bounded memory, and continues.
 #include <psring/common/base/parallel.h>
 #include <psring/common/base/pieces.h>
 #include <psring/tests/fuzz/frames.h>
@@ -32,7 +32,7 @@ std::vector<std::byte> payload_of(fuzz::Input& in, std::size_t bytes) {
   return payload;
 }
 
-/// Near to a frame that is right: what of it is not, the input says.
+/// A nearly valid frame; the input says which fields are wrong.
 test::Frame read_frame(fuzz::Input& in, const Layout& layout, const std::vector<Piece>& pieces) {
   test::Frame frame;
   const Piece& piece = pieces[in.below(pieces.size())];
@@ -68,7 +68,7 @@ test::Frame read_frame(fuzz::Input& in, const Layout& layout, const std::vector<
     if (in.below(8) == 0) frame.payload.resize(in.number<std::uint16_t>());
   }
   if (in.below(16) == 0) frame.header.dtype = static_cast<DType>(in.below(kDTypes));
-  if (frame.header.type == FrameType::failed) frame.header.sender_role = Role::worker;  // of a server it ends the shard
+  if (frame.header.type == FrameType::failed) frame.header.sender_role = Role::worker;  // from a server it would end the shard
   return frame;
 }
 

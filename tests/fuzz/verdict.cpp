@@ -1,4 +1,4 @@
-// Sums between servers: of any bytes, of any round, from anybody.
+// Sums between servers: any bytes, of any round, from any sender.
 #include <psring/optim/exact_sum.h>
 #include <psring/server/verdict.h>
 #include <psring/tests/fuzz/frames.h>

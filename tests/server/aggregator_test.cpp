@@ -38,7 +38,7 @@ std::vector<float> aggregate(const server::Aggregator& rule, const Inputs& input
   return out;
 }
 
-/// One element at a time, after its definition.
+/// The definition, one element at a time.
 template <class Rule>
 std::vector<float> naive(const Inputs& inputs, Rule&& rule) {
   std::vector<float> out(inputs[0].size());
@@ -95,7 +95,7 @@ TEST_CASE("the robust rules are not moved by workers who send anything") {
   Inputs inputs = inputs_of(5, 100);
   const auto median = aggregate(*make("median"), inputs);
   const auto trimmed = aggregate(*make("trimmed-mean:k=2"), inputs);
-  CHECK(trimmed == median);  // of five, one is left
+  CHECK(trimmed == median);  // one of five values is left
   for (float& value : inputs[1]) value = 1e30F;
   for (float& value : inputs[3]) value = -1e30F;
   for (const char* rule : {"median", "trimmed-mean:k=2"})
@@ -110,12 +110,12 @@ TEST_CASE("the robust rules take NaN for the largest value, wherever it stands")
   do {
     Inputs inputs;
     for (const std::size_t i : order) inputs.push_back({values[i]});
-    REQUIRE(aggregate(*make("median"), inputs) == std::vector<float>{4});            // of 1 2 3 4 5 and two NaN
-    REQUIRE(aggregate(*make("trimmed-mean:k=2"), inputs) == std::vector<float>{4});  // of 3 4 5
+    REQUIRE(aggregate(*make("median"), inputs) == std::vector<float>{4});            // the values 1 2 3 4 5 and two NaN
+    REQUIRE(aggregate(*make("trimmed-mean:k=2"), inputs) == std::vector<float>{4});  // the values 3 4 5
   } while (std::next_permutation(order.begin(), order.end()));
   CHECK(aggregate(*make("median"), {{5}, {4}, {kNaN}, {1}, {2}}) == std::vector<float>{4});
   CHECK(aggregate(*make("median"), {{kNaN}, {kInfinity}, {1}, {-kInfinity}, {2}}) == std::vector<float>{2});
-  // More than a rule resists.
+  // More bad workers than the rule resists.
   CHECK(std::isnan(aggregate(*make("trimmed-mean"), {{kNaN}, {kNaN}, {1}, {2}})[0]));
   CHECK(std::isnan(aggregate(*make("median"), {{kNaN}, {kNaN}, {1}})[0]));
 }
@@ -141,7 +141,8 @@ TEST_CASE("rules that cannot be are usage errors") {
              Catch::Contains("trimmed-mean:k=1: 2 workers leave nothing"));
   const Inputs four = inputs_of(4, 3);
   error_of(ErrorKind::usage, [&] { aggregate(*make("trimmed-mean:k=2"), four); });
-  error_of(ErrorKind::usage, [&] { aggregate(*make("trimmed-mean:k=9223372036854775808"), four); });  // 2k is 0
+  error_of(ErrorKind::usage,
+           [&] { aggregate(*make("trimmed-mean:k=9223372036854775808"), four); });  // 2k overflows to 0
   CHECK_THAT(error_of(ErrorKind::usage, [&] { make("trimmed-mean:k=0"); }), Catch::Contains("--aggregate"));
   CHECK_THAT(error_of(ErrorKind::usage, [&] { make("trimmed-mean:trim=1"); }), Catch::Contains("'trim'"));
   CHECK_THAT(error_of(ErrorKind::usage, [&] { make("mean:k=1"); }), Catch::Contains("'k'"));

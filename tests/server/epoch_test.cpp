@@ -57,7 +57,7 @@ Ending without_cut(const CutRules& rules) {
   return {job.parameters(), frames};
 }
 
-/// It ends, all steps were made once, and nobody wrote where nobody looks any more.
+/// Checks that the job ends, that all steps were made once, and that no shard used a lost worker's memory.
 void check_ends_as(CutJob& job, const CutRules& rules, const Ending& expected) {
   job.run(kAll);
   REQUIRE(job.done());

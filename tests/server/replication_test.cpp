@@ -53,7 +53,7 @@ Ending without_cut(const CutRules& rules) {
   return {job.parameters(), frames};
 }
 
-/// All that a shard has: values and optimizer state.
+/// Compares values and optimizer state of two shards.
 bool same_state(server::Shard& a, server::Shard& b) {
   const auto of_a = a.state();
   const auto of_b = b.state();
@@ -78,7 +78,7 @@ void check_ends_as(CutJob& job, const CutRules& rules, const Ending& expected) {
   }
 }
 
-/// Who is lost, if anything is left of it; else its follower.
+/// The server, if its follower can take its place; otherwise the follower.
 Peer possible(const CutJob& job, const CutRules& rules, std::size_t server) {
   const auto servers = static_cast<std::uint32_t>(rules.shards.servers);
   const auto rank = static_cast<std::uint32_t>(server) % servers;
@@ -114,7 +114,7 @@ TEST_CASE("a server or a follower lost after any frame: the same bits") {
         check_ends_as(job, c.rules, expected);
       }
     }
-    CHECK(promoted > expected.frames);  // of twice as many
+    CHECK(promoted > expected.frames);  // out of twice as many frames
   }
 }
 
@@ -193,11 +193,11 @@ TEST_CASE("a server waits for its follower before it answers, and for nothing el
   say(test::layout_frame(0, layout));
   CHECK(out.empty());  // the follower is not there yet
   acknowledge(0);
-  REQUIRE(out.size() == 1);  // there is nothing yet but the end of it
+  REQUIRE(out.size() == 1);  // an empty snapshot: only its end
   CHECK(out[0].to == follower);
   CHECK(out[0].header.relayed == net::FrameType{});
   say(test::layout_frame(0, layout));
-  CHECK(out.empty());  // it does not have even that
+  CHECK(out.empty());  // the snapshot is not acknowledged yet
   test::error_of(ErrorKind::protocol, [&] { acknowledge(0); });
   acknowledge(1);
   REQUIRE(out.size() == 2);  // two layouts
@@ -206,14 +206,14 @@ TEST_CASE("a server waits for its follower before it answers, and for nothing el
   CHECK(out[0].header.relayed == net::FrameType::layout);
   const Piece piece = make_pieces(layout)[0];
   say(test::pull_frame(0, piece, 0));
-  CHECK(out.empty());  // its answer comes after that to the layout
+  CHECK(out.empty());  // waits behind the answer to the layout
   acknowledge(3);
   REQUIRE(out.size() == 3);
   CHECK(out[0].header.type == net::FrameType::layout_ok);
   CHECK(out[1].header.type == net::FrameType::layout_ok);
   CHECK(out[2].header.type == net::FrameType::values);
   say(test::pull_frame(0, piece, 0));
-  REQUIRE(out.size() == 1);  // nothing new: at once
+  REQUIRE(out.size() == 1);  // nothing was passed on: answered at once
   const std::vector<float> gradient = test::normal_values(layout.units[0].elements, 1);
   const std::weak_ptr<const void> pushed = say(test::push_frame(0, piece, 0, gradient, net::FrameType::push_pull));
   REQUIRE(out.size() == 1);
@@ -221,7 +221,7 @@ TEST_CASE("a server waits for its follower before it answers, and for nothing el
   CHECK(out[0].header.relayed == net::FrameType::push_pull);
   CHECK(out[0].header.group == 0);
   out.clear();
-  CHECK_FALSE(pushed.expired());  // the shard has done with it, the link to the follower has not
+  CHECK_FALSE(pushed.expired());  // the shard no longer needs it, the link to the follower does
   test::error_of(ErrorKind::protocol, [&] { acknowledge(3); });
   test::error_of(ErrorKind::protocol, [&] { acknowledge(5); });
   acknowledge(4);
@@ -273,7 +273,7 @@ TEST_CASE("what a follower has acknowledged may be overwritten") {
   here.header.sender_role = Role::server;
   here.header.sender_rank = 1;
   replication.on_message(here, out);
-  // The link's own memory, which is used again for the next frame.
+  // The link's own memory, which the next frame overwrites.
   std::vector<std::byte> link;
   const auto hand_over = [&] {
     for (bool more = true; more;) {
@@ -350,7 +350,7 @@ TEST_CASE("a snapshot has all that a shard goes on from, also in 16 bit") {
       CHECK(copy->restore(message) == (&frame == &frames.back()));
   }
   CHECK(same_state(shard, *copy));
-  // The version that it is at, by repeating the step that led there, and the one before.
+  // The current version, by repeating the step that led there, and the version before.
   const net::Outgoing again = push(*copy, 3);
   CHECK(again.header.version == 4);
   CHECK((again.header.flags & net::FrameHeader::kSkipped) != 0);

@@ -1,4 +1,4 @@
-// What the protocol does not allow changes nothing; what is random ends no server.
+// Frames that the protocol does not allow change nothing; random frames end no server.
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -27,7 +27,7 @@ std::vector<float> gradient(const Layout& layout, std::size_t unit, std::uint64_
   return normal_values(layout.units[unit].elements, seed);
 }
 
-/// Everything that may be wrong with a push, push_pull or pull of `piece`.
+/// All mistakes of a push, push_pull or pull of `piece` that a shard has to refuse.
 std::vector<Bad> bad_requests(FrameType type) {
   std::vector<Bad> list{
       {"unknown unit", "no unit 7", [](Frame& f) { f.header.unit = 7; }},
@@ -142,7 +142,7 @@ TEST_CASE("a layout that is not everybody's, or not possible, is refused; the ne
   refused(from_server, "no worker");
   for (const std::size_t elements : {std::size_t{1} << 17, std::size_t{1} << 40, std::size_t{1} << 48})
     refused(layout_frame(0, make_layout({{"u", {{{"a", {elements}, {}}, 0}}}}, 2)), "MiB are allowed");
-  Layout many_pushes = layout;  // small, but each piece of it waits for as many pushes as may be
+  Layout many_pushes = layout;  // small, but each piece waits for very many pushes
   many_pushes.pushes = 1 << 16;
   refused(layout_frame(0, many_pushes), "MiB are allowed");
 
@@ -240,14 +240,15 @@ class Fuzzer {
     }
     if (random_() % 2 == 0) lend_space(frame);
     for (std::size_t left = random_() % 3; left > 0; --left) spoil(frame);
-    if (frame.header.type == FrameType::failed) frame.header.sender_role = Role::worker;  // of a server: see above
+    if (frame.header.type == FrameType::failed)
+      frame.header.sender_role = Role::worker;  // from a server it would end the shard
     return frame;
   }
 
  private:
   void lend_space(Frame& frame) {
     const std::size_t bytes = random_() % 4 == 0 ? random_() % 9000 : frame.header.range().size() * sizeof(float);
-    kept_.emplace_back(bytes / sizeof(float));  // of its own: a sanitizer sees a store beyond it
+    kept_.emplace_back(bytes / sizeof(float));  // a block of its own, so that a sanitizer sees a store beyond its end
     frame.reply_space = std::as_writable_bytes(std::span(kept_.back()));
   }
 
@@ -264,7 +265,7 @@ class Fuzzer {
         break;
       case 1:
         header.begin = number();
-        header.end = std::max<std::uint64_t>(header.begin, header.end);  // as the decoder lets through
+        header.end = std::max<std::uint64_t>(header.begin, header.end);  // the decoder refuses other headers
         break;
       case 2:
         header.end = std::max<std::uint64_t>(header.begin, number());
@@ -317,7 +318,7 @@ TEST_CASE("what is not trained takes no push, and has one version") {
     check_failure(cluster.send(0, push), push, "unit 0, which is not trained");
   }
   Frame later = pull_frame(0, pieces[0], 1);
-  if (optimizer.empty()) later.header.version = 0;  // such a server has none of it
+  if (optimizer.empty()) later.header.version = 0;  // such a server does not hold the unit
   check_failure(cluster.send(0, later), later, "unit 0, which is not trained");
   if (optimizer.empty()) return;
   const std::vector<float> before = cluster.pull(layout, 0, 0);
@@ -347,7 +348,7 @@ TEST_CASE("random frames end no shard") {
       for (const Reply& reply : cluster.send_only(i % rules.servers, fuzzer.next()))
         ++(reply.header.type == FrameType::failed ? failed : done);
     }
-    // Whatever was taken, a shard still answers with what it has.
+    // After any frames, a shard still answers.
     const auto known = layout_frame(0, layout);
     for (std::size_t server = 0; server < rules.servers; ++server) CHECK(cluster.send_only(server, known).size() == 1);
   }

@@ -30,7 +30,7 @@ std::vector<std::vector<std::vector<float>>> gradients(const Layout& layout, std
   return all;
 }
 
-/// What all shards have, by unit and array.
+/// The state of all shards, by unit and array.
 using State = std::map<std::pair<std::string, std::string>, std::vector<float>>;
 
 State state_of(ShardCluster& cluster, const Layout& layout) {
@@ -65,7 +65,7 @@ TEST_CASE("what was saved is where other shards begin, and they go on alike") {
   const State saved = state_of(first, layout);
   CHECK(saved.size() == layout.units.size() * (1 + test::make_rule(optimizer)->slots()));
 
-  const Layout other = test::small_layout(2);  // padded and cut otherwise
+  const Layout other = test::small_layout(2);  // padded and cut differently
   rules.servers = 2;
   rules.first_version = 3;
   rules.saved = [&](const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) {
@@ -73,7 +73,7 @@ TEST_CASE("what was saved is where other shards begin, and they go on alike") {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = range.begin + i < whole.size() ? whole[range.begin + i] : 0;
   };
   ShardCluster second(rules);
-  second.open(other, 77);  // another seed: nothing of it is left
+  second.open(other, 77);  // another seed: its initial values are all replaced
   CHECK(second.shard(1).version() == 3);
   const auto step = [&](ShardCluster& cluster, const Layout& its) {
     auto same = gradients(layout, 2, 300);
@@ -105,7 +105,7 @@ TEST_CASE("a save waits for its version, and is answered once it is on the disk"
   cluster.open(layout);
   const auto pushed = gradients(layout, 2, 1);
   server::Shard& shard = cluster.shard(0);
-  // Worker 0's gradients are there, and it asks; worker 1's come after.
+  // Worker 0 has pushed, and asks to save; worker 1 pushes after that.
   for (const Piece& piece : make_pieces(layout))
     if (piece.owner == 0) cluster.send(0, test::push_frame(0, piece, 0, pushed[0][piece.unit]));
   CHECK(cluster.send(0, save_frame(0, 1)).empty());
@@ -122,7 +122,7 @@ TEST_CASE("a save waits for its version, and is answered once it is on the disk"
   CHECK(replies[0].header.type == FrameType::saved);
   CHECK(replies[0].header.step == 1);
   CHECK_FALSE(shard.save_due());
-  // At once, where the version is there.
+  // At once, if the pieces have the version already.
   cluster.send(0, save_frame(0, 1));
   CHECK(shard.save_due() == 1);
 }

@@ -28,7 +28,7 @@ std::vector<float> initial_values(const Layout& layout, std::size_t unit, std::u
   return values;
 }
 
-/// ((g0 + g1) + g2) / n, as the design rounds it.
+/// ((g0 + g1) + g2) / n, rounded as in docs/design.md.
 std::vector<float> mean(const Gradients& gradients, std::size_t unit) {
   std::vector<float> sum = gradients[0][unit];
   for (std::size_t w = 1; w < gradients.size(); ++w)
@@ -51,7 +51,7 @@ TEST_CASE("a shard starts from the values that the layout names, at version 0") 
   const Layout layout = small_layout(2);
   ShardCluster cluster({.servers = 2});
   CHECK(types(cluster.send(0, layout_frame(0, layout))) == Types{FrameType::layout_ok});
-  CHECK(types(cluster.send(0, layout_frame(0, layout))) == Types{FrameType::layout_ok});  // said again: the same
+  CHECK(types(cluster.send(0, layout_frame(0, layout))) == Types{FrameType::layout_ok});  // repeated
   cluster.open(layout);
   for (std::size_t unit = 0; unit < 2; ++unit) CHECK(cluster.pull(layout, unit, 0) == initial_values(layout, unit));
   CHECK(cluster.shard(0).version() == 0);
@@ -66,10 +66,10 @@ TEST_CASE("bsp updates a piece with its last worker's push, and answers then") {
   const Gradients g = gradients_of(layout, 3, 1);
   ShardCluster cluster({.workers = 3});
   cluster.open(layout);
-  CHECK(cluster.send(0, pull_frame(1, piece, 1)).empty());  // of the future: waits
+  CHECK(cluster.send(0, pull_frame(1, piece, 1)).empty());  // a future version: waits
   CHECK(cluster.send(0, push_frame(2, piece, 0, g[2][0], FrameType::push_pull)).empty());
   CHECK(cluster.send(0, push_frame(0, piece, 0, g[0][0])).empty());
-  CHECK(types(cluster.send(0, pull_frame(0, piece, 0))) == Types{FrameType::values});  // of the past: does not
+  CHECK(types(cluster.send(0, pull_frame(0, piece, 0))) == Types{FrameType::values});  // an old version: does not wait
   const std::vector<Reply> replies = cluster.send(0, push_frame(1, piece, 0, g[1][0]));
   REQUIRE(types(replies) == Types{FrameType::values, FrameType::values});
   std::vector<float> expected = initial_values(layout, 0);
@@ -82,14 +82,14 @@ TEST_CASE("bsp updates a piece with its last worker's push, and answers then") {
   }
   CHECK(replies[0].to == Peer{Role::worker, 1});
   CHECK(replies[1].to == Peer{Role::worker, 2});
-  CHECK(cluster.shard(0).version() == 0);  // the other unit's is
+  CHECK(cluster.shard(0).version() == 0);  // the other unit is still at 0
   const std::vector<Reply> late = cluster.send(0, pull_frame(0, piece, 1));
   REQUIRE(late.size() == 1);
   CHECK(late[0].header.version == 1);
 }
 
 TEST_CASE("the order of arrival changes no bit, nor does the number of shards or threads") {
-  // Sums of three in f32 depend on their order: another one than the workers' would show.
+  // A sum of three f32 numbers depends on the order, so an order other than the workers' would show.
   Layout one = make_layout({{"u", {{{"a", {600'000}, {Init::Kind::normal, 1}}, 0}}}}, 1);
   const Gradients g = gradients_of(one, 3, 9);
   const auto run = [&](std::size_t servers, std::size_t threads, std::uint64_t order) {
@@ -121,13 +121,13 @@ TEST_CASE("a repeated push is acknowledged, not applied") {
   CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});
   Frame other = push_frame(0, pieces[0], 0, g[1][0]);
   other.header.flags = FrameHeader::kWantAck;
-  CHECK(types(cluster.send(0, other)) == Types{FrameType::push_ack});  // the first one counts
+  CHECK(types(cluster.send(0, other)) == Types{FrameType::push_ack});  // the first push counts
   CHECK(cluster.send(0, push_frame(1, pieces[0], 0, g[1][0])).empty());
   std::vector<float> expected = initial_values(layout, 0);
   const std::vector<float> gradient = mean(g, 0);
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.1F * gradient[i];
   CHECK(cluster.pull(layout, 0, 1) == expected);
-  CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});  // after the update, too
+  CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});  // also after the update
   const std::vector<Reply> again = cluster.send(0, push_frame(0, pieces[0], 0, g[0][0], FrameType::push_pull));
   REQUIRE(types(again) == Types{FrameType::values});
   CHECK(again[0].values() == expected);
@@ -161,7 +161,7 @@ TEST_CASE("a pull is answered with the very version that it names, as long as th
     const Gradients g = gradients_of(layout, 1, version);
     cluster.step(layout, version, g);
   }
-  // What a push of long ago would lead to is gone, too; that it is there already is still acknowledged.
+  // The version that a push of an old step leads to is gone, so a push_pull is refused; a push is still acknowledged.
   Frame push = push_frame(0, piece, 2, gradients_of(layout, 1, 2)[0][0], FrameType::push_pull);
   CHECK(types(cluster.send(0, push)) == Types{FrameType::failed});
   push.header.type = FrameType::push;
@@ -182,7 +182,8 @@ TEST_CASE("where each push is an update, a worker goes on where its own clock is
   CHECK(cluster.send(0, layout_frame(0, layout))[0].header.version == 0);
   CHECK(cluster.send(0, layout_frame(1, layout))[0].header.version == 2);
   CHECK(cluster.shard(0).version() == 2);
-  for (const Piece& piece : pieces) cluster.send(0, push_frame(1, piece, 2, g[1][piece.unit]));  // unit 0's is a repeat
+  for (const Piece& piece : pieces)
+    cluster.send(0, push_frame(1, piece, 2, g[1][piece.unit]));  // unit 0's push is repeated
   CHECK(cluster.shard(0).version() == 3);
   CHECK(cluster.send(0, pull_frame(0, pieces[0], 0))[0].header.version == 3);
 }
@@ -195,7 +196,7 @@ TEST_CASE("what was pushed may be overwritten once it is acknowledged") {
   cluster.open(layout);
   Frame frame = push_frame(0, piece, 0, g[0][0]);
   frame.header.flags = FrameHeader::kWantAck;
-  // In the sender's own memory, as through shared memory.
+  // The payload lies in the sender's own memory, as with shared memory.
   std::vector<Outgoing> replies;
   cluster.shard(0).on_message({frame.header, frame.payload, {}, nullptr}, replies);
   REQUIRE(replies.size() == 1);
@@ -240,7 +241,7 @@ TEST_CASE("an answer is stored where the asker has space for it") {
   CHECK(replies[1].stood_at != space.data());
   CHECK(replies[0].values() == space);
   CHECK(replies[1].values() == space);
-  // A pull of what is there already is stored as well.
+  // A pull of the current version is stored, too.
   std::fill(space.begin(), space.end(), -1.0F);
   Frame pull = pull_frame(1, piece, 1);
   pull.reply_space = std::as_writable_bytes(std::span(space));
@@ -287,7 +288,7 @@ TEST_CASE("worker 0 may give the initial values, once, before the start") {
   CHECK(cluster.send(0, push_frame(0, pieces[0], 0, g[0][0], FrameType::initial)).empty());  // repeated: not taken
   CHECK(cluster.pull(layout, 0, 0) == given);
   for (std::uint32_t worker : {0, 1}) cluster.send(0, push_frame(worker, pieces[0], 0, g[worker][0]));
-  // Of a worker 0 that begins anew, while another piece has not been updated yet: not taken, either.
+  // Worker 0 began anew while another piece has not been updated yet: not taken, either.
   const std::vector<float> updated = cluster.pull(layout, 0, 1);
   CHECK(cluster.send(0, push_frame(0, pieces[0], 0, given, FrameType::initial)).empty());
   CHECK(cluster.pull(layout, 0, 1) == updated);

@@ -1,4 +1,4 @@
-// What shards make of a step, against the optimizer of one process that holds everything.
+// A step of all shards, against the optimizer of one process that holds everything.
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/spec.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kSteps = 5;
 
-/// A worker's gradient of a unit: zero in the padding, as a model's is, and the same for any number of owners.
+/// A worker's gradient of a unit: zero in the padding, as a model's gradient, and the same for any number of owners.
 std::vector<float> gradient(const UnitLayout& unit, std::uint64_t seed) {
   std::vector<float> values(unit.elements);
   for (const TensorSlot& tensor : unit.tensors) {
@@ -31,7 +31,7 @@ std::vector<std::vector<std::vector<float>>> gradients(const Layout& layout, std
   return all;
 }
 
-/// The units after kSteps, by LocalOptimizer over the mean in worker order.
+/// The units after kSteps steps of LocalOptimizer with the mean in worker order.
 std::vector<std::vector<float>> local(const ShardRules& rules) {
   const Layout layout = small_layout(1);
   const auto rule = make_rule(rules.optimizer);
@@ -106,7 +106,7 @@ TEST_CASE("under clipping no unit is updated before all are there") {
     for (std::size_t unit = 0; unit < 2; ++unit) CHECK(cluster.pull(layout, unit, 1).empty());
   }
   const Piece& last = pieces.back();
-  CHECK(!cluster.send(last.owner, push_frame(0, last, 0, g[0][last.unit])).empty());  // what waited is answered
+  CHECK(!cluster.send(last.owner, push_frame(0, last, 0, g[0][last.unit])).empty());  // waiting pulls are answered
   for (std::size_t unit = 0; unit < 2; ++unit) CHECK_FALSE(cluster.pull(layout, unit, 1).empty());
 }
 

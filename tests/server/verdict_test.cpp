@@ -88,7 +88,7 @@ TEST_CASE("what is not due is refused and changes nothing") {
   third.contribute(part(2, 0, 2), from_third);
   first.on_message(arriving(from_second[0], 1), totals);
   refused(first, arriving(from_second[0], 1));  // twice
-  refused(first, arriving(from_third[0], 3));   // there is none
+  refused(first, arriving(from_third[0], 3));   // there is no server 3
   refused(first, arriving(from_third[0], 0));   // itself
   net::Message message = arriving(from_third[0], 2);
   message.header.step = 1;
@@ -108,8 +108,8 @@ TEST_CASE("what is not due is refused and changes nothing") {
   REQUIRE(totals.size() == 2);
 
   Verdict idle(1, 3);
-  refused(idle, arriving(totals[0], 0));    // it has asked for nothing
-  refused(second, arriving(totals[0], 2));  // not of server 0
+  refused(idle, arriving(totals[0], 0));    // it has contributed nothing
+  refused(second, arriving(totals[0], 2));  // not from server 0
   CHECK((second.on_message(arriving(totals[0], 0), totals) == total(3, 0, 2)));
   refused(second, arriving(totals[0], 0));
 }
@@ -128,7 +128,7 @@ TEST_CASE("in a new epoch a round begins anew, and server 0 tells the last total
   second.contribute(part(1, 5, 1), parts);
   CHECK_FALSE(first.contribute(part(0, 5, 1), totals));
   CHECK_FALSE(first.on_message(arriving(parts[0], 1), totals));
-  begin_epoch();  // what was added up is not added again; and nobody waits for a total that nobody asked for
+  begin_epoch();  // parts are not added twice, and no shard waits for a total that it did not ask for
   third.contribute(part(2, 0, 2), parts);
   second.contribute(part(1, 0, 2), parts);
   CHECK_FALSE(first.on_message(arriving(parts[0], 2), totals));
@@ -139,14 +139,14 @@ TEST_CASE("in a new epoch a round begins anew, and server 0 tells the last total
   CHECK((second.on_message(lost, parts) == total(3, 0, 2)));
   third.begin_epoch();
   error_of(ErrorKind::protocol, [&] { third.on_message(arriving(totals[1], 0), parts); });
-  begin_epoch();  // the third repeats the round that the others have done
+  begin_epoch();  // the third shard repeats a round that the others have finished
   third.contribute(part(2, 0, 2), parts);
   CHECK_FALSE(first.on_message(arriving(parts[0], 2), totals));
   REQUIRE(totals.size() == 1);
   CHECK(totals[0].to == net::Peer{net::Role::server, 2});
   CHECK((third.on_message(arriving(totals[0], 0), parts) == total(3, 0, 2)));
   parts.clear();
-  totals.clear();  // and all go on with the next
+  totals.clear();  // all continue with the next round
   second.contribute(part(1, 1, 1), parts);
   third.contribute(part(2, 1, 1), parts);
   first.contribute(part(0, 1, 1), totals);

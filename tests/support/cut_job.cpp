@@ -25,7 +25,7 @@ Layout layout_of(const CutRules& rules) {
   return layout;
 }
 
-/// Made once: a test runs the same steps many times.
+/// Cached, because a test runs the same steps many times.
 const std::vector<float>& noise(std::size_t size, std::uint64_t seed) {
   static std::map<std::pair<std::size_t, std::uint64_t>, std::vector<float>> made;
   auto& values = made[{size, seed}];
@@ -33,11 +33,11 @@ const std::vector<float>& noise(std::size_t size, std::uint64_t seed) {
   return values;
 }
 
-constexpr float kLargest = 50'000;  // scaled gradients are not finite above
+constexpr float kLargest = 50'000;  // with a larger loss scale, gradients are not finite
 
 }  // namespace
 
-/// A worker's part in a step: has all parameters, makes a gradient of them, pushes it, waits.
+/// A worker: waits for all parameters, computes a gradient from them, pushes it.
 class CutJob::Worker : public std::enable_shared_from_this<Worker> {
  public:
   Worker(const CutRules& rules, const Layout& layout, std::uint32_t rank)
@@ -62,11 +62,11 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
   bool done() const { return opened_ && step_ == rules_.steps && has_all(); }
   std::uint64_t first_step() const { return first_step_; }
   const std::vector<std::vector<float>>& parameters() const { return parameters_; }
-  /// Where the answer to a request is stored.
+  /// The memory for the answer to a request.
   std::span<std::byte> space(const FrameHeader& asked) {
     return Elements(parameters_[asked.unit]).part(asked.range()).bytes();
   }
-  /// Its memory goes: what still reads it reads this.
+  /// The worker is lost: overwrites its memory, so that late reads and writes are seen.
   void die() {
     for (auto& of_unit : gradients_)
       for (auto& of_micro : of_unit) std::ranges::fill(of_micro, std::numeric_limits<float>::quiet_NaN());

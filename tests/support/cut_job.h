@@ -21,15 +21,15 @@ namespace psring::test {
 struct CutRules {
   ShardRules shards;
   std::size_t micros = 1;  ///< pushes of a step
-  bool push_pull = true;   ///< in one frame; needs micros == 1
+  bool push_pull = true;   ///< push and pull in one frame; needs micros == 1
   bool replicas = false;   ///< each server has a follower
-  bool eager = false;      ///< a planted bug: what the follower is sent counts as taken at once
+  bool eager = false;      ///< a planted bug: a frame to a follower counts as acknowledged at once
   std::uint64_t steps = 3;
-  std::uint64_t seed = 1;  ///< of the order in which links deliver
+  std::uint64_t seed = 1;  ///< determines the order in which links deliver
 };
 
-/// A job's workers and shards with their protocols and nothing else: links are queues, and which of them delivers next
-/// is a seed's choice. Payloads lie in their senders' memory, answers are stored into the askers', as over shared
+/// A job's workers and shards with their protocols and nothing else. Links are queues, and a seed chooses the link that
+/// delivers next. Payloads lie in their senders' memory, and answers are stored into the askers' memory, as over shared
 /// memory. The job can be cut between any two frames: all links are lost, and all workers begin anew. Server k's
 /// follower is server s + k.
 class CutJob {
@@ -37,24 +37,24 @@ class CutJob {
   explicit CutJob(const CutRules& rules);
   ~CutJob();
 
-  /// Delivers up to `frames` frames, fewer where no more are on their way. Throws what the protocols throw.
+  /// Delivers up to `frames` frames, and returns how many there were. Passes on exceptions of the protocols.
   std::size_t run(std::size_t frames);
-  /// Have all workers made all their steps?
+  /// True if all workers have made all their steps.
   bool done() const;
-  /// A new membership epoch: whatever was on its way is lost, and so is what workers had, and the server or follower
-  /// that is named: a lost server's follower takes its place, a lost follower begins with nothing.
+  /// Begins a new membership epoch. All frames on their way and the workers' state are lost, and so is the server or
+  /// follower that is named: a lost server's follower takes its place, a lost follower begins with nothing.
   void cut(std::optional<net::Peer> lost = {});
-  /// Would anything be left of what the server had?
+  /// True if the server's follower could take its place.
   bool can_lose(std::size_t server) const { return followers_.at(server)->whole(); }
 
   const Layout& layout() const { return layout_; }
   server::Shard& shard(std::size_t rank) { return *shards_.at(rank); }
   server::Shard& follower(std::size_t rank) { return *follower_shards_.at(rank); }
-  /// The workers' final parameters, all units after each other. REQUIRES: done, and all have the same.
+  /// The workers' final parameters, all units one after the other. REQUIRES: done, and all workers have the same.
   std::vector<float> parameters() const;
-  /// Has a shard kept memory of a worker of an epoch that has ended, or stored into it?
+  /// True if a shard has kept memory of a worker of an earlier epoch, or has stored into it.
   bool knows_the_dead() const;
-  /// Where a worker began in this epoch.
+  /// The step that a worker began with in this epoch.
   std::uint64_t first_step_of(std::size_t worker) const;
 
  private:

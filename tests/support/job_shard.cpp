@@ -12,7 +12,7 @@ JobShard::JobShard(const worker::TrainSetup& setup, const Registry<server::Aggre
       codec(optim::make_codec(setup.job().compress, setup.job().error_feedback)) {
   const JobOptions& job = setup.job();
   const bool applies = job.optimizer_on == "server";
-  options = {.rank = rank % static_cast<std::uint32_t>(job.servers),  // a follower's is its server's
+  options = {.rank = rank % static_cast<std::uint32_t>(job.servers),  // a follower has its server's rank
              .servers = static_cast<std::uint32_t>(job.servers),
              .workers = static_cast<std::uint32_t>(job.workers),
              .pushers = static_cast<std::uint32_t>(pushers),

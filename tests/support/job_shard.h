@@ -12,9 +12,10 @@
 
 namespace psring::test {
 
-/// What a server of a job makes its shard from, as server/role.cpp does. The setup outlives it.
+/// The options of a job's shard and the objects that they point to, as server/role.cpp makes them. REQUIRES: the setup
+/// outlives it.
 struct JobShard {
-  /// `pushers`: how many workers push, where not all do (--local-reduce); 0: all.
+  /// `pushers`: the number of workers that push, if not all do (--local-reduce); 0: all.
   JobShard(const worker::TrainSetup& setup, const Registry<server::Aggregator>& aggregators, std::uint32_t rank,
            std::size_t pushers = 0);
   JobShard(const JobShard&) = delete;

@@ -72,7 +72,7 @@ Frame pull_frame(std::uint32_t worker, const Piece& piece, std::uint64_t version
   return frame;
 }
 
-/// What all shards have in common; made like the programs make it.
+/// The parts that all shards share, made as the programs make them.
 struct ShardCluster::Rules {
   explicit Rules(const ShardRules& of)
       : rules(of),

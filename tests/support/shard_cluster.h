@@ -18,19 +18,19 @@
 
 namespace psring::test {
 
-/// A frame as a worker or server would send it, and where its answer may be stored.
+/// A frame as a worker or server would send it, and the sender's memory for the answer.
 struct Frame {
   net::FrameHeader header;
   std::vector<std::byte> payload;
   std::span<std::byte> reply_space;
 };
 
-/// What a shard sent; the payload as it was then.
+/// A frame that a shard sent, with a copy of the payload.
 struct Reply {
   net::Peer to;
   net::FrameHeader header;
   std::vector<std::byte> payload;
-  const void* stood_at = nullptr;  ///< where the payload was when it was sent
+  const void* stood_at = nullptr;  ///< address of the payload in the shard
 
   std::vector<float> values() const;
   std::string text() const;
@@ -39,7 +39,7 @@ struct Reply {
 struct ShardRules {
   std::size_t servers = 1;
   std::size_t workers = 1;
-  std::string optimizer = "sgd";  ///< "": none, the shard answers with the aggregate
+  std::string optimizer = "sgd";  ///< "": no optimizer, the shard answers with the aggregate
   double lr = 0.1;
   double clip_norm = 0;
   std::string aggregate = "mean";
@@ -56,37 +56,37 @@ struct ShardRules {
 
 std::unique_ptr<optim::Optimizer> make_rule(const std::string& name);
 
-/// Two units; the first one's tensors are of less than a block, of blocks and a bit, and of whole blocks.
+/// Two units. The first unit's tensors have less than a block, some blocks and a part of one, and whole blocks.
 Layout small_layout(std::size_t owners);
 
 Frame layout_frame(std::uint32_t worker, const Layout& layout, std::uint64_t seed = 3, bool initial_by_worker = false);
-/// `unit_values` are of the whole unit.
+/// `unit_values`: the gradient of the whole unit.
 Frame push_frame(std::uint32_t worker, const Piece& piece, std::uint64_t step, std::span<const float> unit_values,
                  net::FrameType type = net::FrameType::push);
 Frame pull_frame(std::uint32_t worker, const Piece& piece, std::uint64_t version);
 
-/// All shards of a job, without any network: frames go in by hand; what shards send each other is handed on
-/// in an order that a seed gives, what they send to workers is kept.
+/// All shards of a job, without any network. A test hands frames in. Frames between shards are delivered in an order
+/// that a seed determines, frames to workers are returned.
 class ShardCluster {
  public:
   explicit ShardCluster(const ShardRules& rules, std::uint64_t order = 1);
   ~ShardCluster();
 
   server::Shard& shard(std::size_t rank) { return *shards_.at(rank); }
-  /// One more of this rank. REQUIRES: the cluster outlives it.
+  /// Makes another shard of this rank. REQUIRES: the cluster outlives it.
   std::unique_ptr<server::Shard> make_shard(std::size_t rank) const;
-  /// What all of them together keep of pushes that wait.
+  /// Memory of all shards together for pushes that wait and answers that are copied.
   std::size_t communication_bytes() const;
-  /// What comes of one frame at one shard; frames to other shards are handed on first.
+  /// Hands a frame to a shard, delivers the frames between shards, and returns the frames to workers.
   std::vector<Reply> send(std::size_t server, const Frame& frame);
-  /// What comes of one frame at one shard, frames to other shards among it: nothing is handed on.
+  /// Hands a frame to a shard and returns its answers, also those to other shards; nothing is delivered.
   std::vector<Reply> send_only(std::size_t server, const Frame& frame);
 
   /// Every worker declares the layout to every shard.
   void open(const Layout& layout, std::uint64_t seed = 3);
-  /// All workers' pushes of a step, of all units, in an order that the seed gives; gradients[worker][unit].
+  /// Pushes all workers' gradients of a step, in an order that the seed determines; gradients[worker][unit].
   void step(const Layout& layout, std::uint64_t step, const std::vector<std::vector<std::vector<float>>>& gradients);
-  /// A whole unit, pulled; empty where a piece does not answer.
+  /// Pulls a whole unit. Empty if a piece does not answer.
   std::vector<float> pull(const Layout& layout, std::size_t unit, std::uint64_t version);
 
  private:
