@@ -71,8 +71,10 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/coded_work.h
   worker/exchange/exposure.h
   worker/exchange/fetched_parameters.h
+  worker/exchange/gathered_parameters.h
   worker/exchange/gradient_window.h
   worker/exchange/host_sum.h
+  worker/exchange/late_updates.h
   worker/exchange/local_gradients.h
   worker/exchange/local_optimizer.h
   worker/exchange/local_updates.h
@@ -80,9 +82,11 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/parts.h
   worker/exchange/plan.h
   worker/exchange/prediction.h
+  worker/exchange/pulled_parameters.h
   worker/exchange/pushed_gradients.h
   worker/exchange/ready_units.h
   worker/exchange/server_link.h
+  worker/exchange/server_updates.h
   worker/exchange/servers.h
   worker/exchange/shard_groups.h
   worker/exchange/sharded_gradients.h
@@ -91,6 +95,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/unit_order.h
   worker/exchange/whole_parameters.h
   worker/exchange/whole_units.h
+  worker/exchange/windowed_pushes.h
   worker/exchange/workers.h
   worker/model/check_gradients.h
   worker/model/gelu.h
@@ -105,6 +110,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/ps_client.h
   worker/registries.h
   worker/session.h
+  worker/strategy/abilities.h
   worker/strategy/composition.h
   worker/strategy/strategies.h
   worker/strategy/strategy.h

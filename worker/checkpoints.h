@@ -11,7 +11,7 @@
 #include <psring/common/base/folder_lock.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
-#include <psring/worker/strategy/strategy.h>
+#include <psring/worker/strategy/abilities.h>
 
 namespace psring::worker {
 

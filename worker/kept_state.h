@@ -8,7 +8,7 @@
 
 #include <psring/common/base/layout.h>
 #include <psring/ring/process_group.h>
-#include <psring/worker/strategy/strategy.h>
+#include <psring/worker/strategy/abilities.h>
 
 namespace psring::worker {
 

@@ -16,7 +16,7 @@
 #include <psring/worker/pace.h>
 #include <psring/worker/scatter.h>
 #include <psring/worker/skip_watch.h>
-#include <psring/worker/strategy/strategy.h>
+#include <psring/worker/strategy/abilities.h>
 
 namespace psring::worker {
 

@@ -1,14 +1,9 @@
 #include <algorithm>
-#include <numeric>
 #include <utility>
-
-#include <unistd.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/extension.h>
 #include <psring/common/base/pieces.h>
-#include <psring/common/net/link_shaping.h>
-#include <psring/optim/job_optimizer.h>
 #include <psring/optim/norm.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/model/device/device_network.h>
@@ -21,63 +16,8 @@ namespace {
 
 std::string strategy_name(const JobOptions& job) { return fmt::format("strategy {}", job.strategy); }
 
-DataNeeds needs_of(const Model& model, const JobOptions& job) {
-  return {.input_cols = model.input_cols,
-          .rows_per_sample = model.rows_per_sample,
-          .classes = model.classes,
-          .tokens = model.tokens,
-          .targets = model.classes > 0,
-          .seed = job.seed,
-          .model = job.model};
-}
-
-std::vector<TensorSpec> specs_of(const Layout& layout) {
-  std::vector<TensorSpec> specs;
-  for (const UnitLayout& unit : layout.units)
-    for (const TensorSlot& tensor : unit.tensors) specs.push_back(tensor.spec);
-  return specs;
-}
-
-/// What a file that a run starts from has to hold.
-std::vector<TensorSpec> specs_of(const TrainSetup& setup) {
-  std::vector<TensorSpec> specs = specs_of(setup.layout());
-  for (const TensorSlot& buffer : setup.buffers().tensors) specs.push_back(buffer.spec);
-  return specs;
-}
-
-constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 32;  // random numbers take a step of 32 bits
-
-/// What a shaped link carries in 5 ms: a step ends with the answers to its last piece, so where a link is slow, pieces
-/// are small.
-std::size_t piece_elements(const JobOptions& job) {
-  if (job.link.empty()) return kPieceElements;
-  const double elements = net::parse_link(job.link).bits_per_second * 0.005 / (8 * sizeof(float));
-  const auto whole = static_cast<std::size_t>(std::min(elements, 1e9)) / kCut * kCut;
-  return std::clamp(whole, kLeastPieceElements, kPieceElements);
-}
-
-/// No strategy computes without the values of a layer and their gradients, so what does not hold the parameters once
-/// will not train them. In floating point: the number of elements itself may not fit into any integer.
-void check_size(const JobOptions& job, const Layout& layout) {
-  double bytes = 0;
-  for (const TensorSpec& spec : specs_of(layout))
-    bytes += std::accumulate(spec.shape.begin(), spec.shape.end(), double{sizeof(float)},
-                             [](double product, std::size_t extent) { return product * static_cast<double>(extent); });
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  constexpr double kGiB = 1 << 30;
-  if (bytes > memory)
-    fail(ErrorKind::data, "--model {}: its parameters take {:.6g} GiB, this host has {:.4g} GiB of memory", job.model,
-         bytes / kGiB, memory / kGiB);
-}
-
-DType parse_precision(const char* flag, const std::string& name) {
-  if (name != "f32" && name != "bf16" && name != "f16")
-    fail(ErrorKind::usage, "{}: expected f32, bf16 or f16, got '{}'", flag, name);
-  return parse_dtype(flag, name);
-}
-
-/// What is compressed by itself: pieces, as servers take them; what an owner has of a unit, owner by owner, as each is
-/// sent what is its own; or whole units.
+/// The parts that are compressed by themselves: pieces, as servers take them; each owner's range of every unit, owner
+/// by owner, as one message carries them; or whole units.
 std::vector<Compressor::Part> pushed_parts(const TrainSetup& setup) {
   const Layout& layout = setup.layout();
   std::vector<Compressor::Part> parts;
@@ -93,84 +33,7 @@ std::vector<Compressor::Part> pushed_parts(const TrainSetup& setup) {
   return parts;
 }
 
-/// What has no GPU form is refused, not computed elsewhere.
-void check_device(const JobOptions& job, const StrategyKind& strategy) {
-  require_cuda();
-  const auto refuse = [](bool wrong, const std::string& what) {
-    if (wrong) fail(ErrorKind::usage, "--device cuda: {} computes on the host alone", what);
-  };
-  refuse(!strategy.on_device, "--strategy " + job.strategy);
-  refuse(job.local_reduce, "--local-reduce");
-}
-
-void check_consistency(const JobOptions& job, const optim::Optimizer& optimizer) {
-  if (optimizer.layerwise() && parse_consistency(job.consistency).each_push_updates)
-    fail(ErrorKind::usage, "--optimizer {}: its rates are of a whole step, and need --consistency bsp", job.optimizer);
-}
-
-void check_precision(const JobOptions& job, const Layout& layout, const optim::Optimizer& optimizer) {
-  if (!optimizer.layerwise()) return;
-  if (layout.gradient_type != DType::f32)
-    fail(ErrorKind::usage, "--optimizer {}: its directions take the gradients' place, and need f32: --comm-dtype f32",
-         job.optimizer);
-  if (layout.parameter_type != DType::f32 && !job.master_copy)
-    fail(ErrorKind::usage, "--optimizer {}: --precision {} needs --master-copy on", job.optimizer, job.precision);
-}
-
 }  // namespace
-
-TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers)
-    : job_(job) {
-  strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
-  if (strategy_->servers && strategy_->at_owner) {
-    if (job.optimizer_on == "worker")
-      fail(ErrorKind::usage, "--optimizer-on worker: --strategy {}: its workers keep no gradient", job.strategy);
-  }
-  model_ = registries.models.make(Spec::parse("--model", job.model));
-  flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
-  if (!job.freeze.empty()) flat_->freeze(listed_units(*flat_, job.freeze));
-  const std::size_t among_workers = job.shard_owners().value_or(job.workers);
-  layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? among_workers : 1);
-  layout_.piece_elements = piece_elements(job);
-  if (strategy_->servers && strategy_->at_owner) layout_.pushes = job.accumulate;
-  layout_.parameter_type = parse_precision("--precision", job.precision);
-  layout_.gradient_type =
-      job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
-  buffers_ = buffer_layout(*model_);
-  if (job.device == "cuda") check_device(job, *strategy_);
-  check_size(job, layout_);
-  optimizer_ = optim::make_optimizer(optimizers, job);
-  check_precision(job, layout_, *optimizer_);
-  check_consistency(job, *optimizer_);
-  scaler_ = optim::loss_scaler(job);
-  lr_ = job.lr.value_or(optimizer_->default_lr());
-  if (!job.init.empty()) match_tensors(TensorFile(job.init), specs_of(*this));
-  data_ = make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
-  if (job.global_batch > data_.train->size())
-    fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
-         data_.train->size());
-  steps_per_epoch_ =
-      Sampler(data_.train->size(), job.global_batch, job.workers * job.virtual_workers, job.seed, false).batches();
-  if (!job.steps && job.epochs > kMostSteps / steps_per_epoch_)
-    fail(ErrorKind::usage, "--epochs {}: of {} steps each, more than {} steps", job.epochs, steps_per_epoch_,
-         kMostSteps);
-  steps_ = job.steps.value_or(job.epochs * steps_per_epoch_);
-  schedule_ = optim::make_schedule(Spec::parse("--schedule", job.schedule), steps_);
-  if (job.resume.empty()) return;
-  saved_ = std::make_shared<const optim::Checkpoint>(job.resume);
-  check_fits(*saved_, *this);
-}
-
-void TrainSetup::share_among(std::size_t workers) {
-  if (workers == job_.workers) return;
-  job_.workers = workers;
-  if (strategy_->ring) cut_among(job_.shard_owners().value_or(workers));
-}
-
-void TrainSetup::cut_among(std::size_t owners) {
-  layout_.units = flat_->layout(owners).units;
-  layout_.owners = owners;
-}
 
 Training::Training(const TrainSetup& setup, Place place, const World& world, TrainHooks hooks)
     : setup_(setup),
@@ -250,7 +113,7 @@ void Training::begin_with_initial_values() {
   const JobOptions& job = plan_.job;
   if (job.init.empty()) return;
   auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
-  match_tensors(*file, specs_of(setup_));
+  match_tensors(*file, setup_.tensor_specs());
   load_range(*file, setup_.buffers(), {0, buffers_.values().size()}, buffers_.values());
   plan_.initial = [file, &layout = setup_.layout()](UnitId unit, Range range, std::span<float> out) {
     load_range(*file, layout.units[unit], range, out);

@@ -18,53 +18,10 @@
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/scatter.h>
+#include <psring/worker/train_setup.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::worker {
-
-/// What the flags make, before anything runs: who starts a job makes it to check them all, and a worker to
-/// train. Throws usage or data, naming the flag or the file.
-class TrainSetup {
- public:
-  TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers);
-
-  const JobOptions& job() const { return job_; }
-  const StrategyKind& strategy() const { return *strategy_; }
-  const Model& model() const { return *model_; }
-  const FlatModel& flat() const { return *flat_; }
-  const DataSplit& data() const { return data_; }
-  /// The job has so many workers, which share the global batch: fewer than it began with, perhaps.
-  void share_among(std::size_t workers);
-  /// Cuts units among so many owners, where the options alone do not say among how many (--shard-group host).
-  void cut_among(std::size_t owners);
-  const Layout& layout() const { return layout_; }
-  /// Of all layers' buffers.
-  const UnitLayout& buffers() const { return buffers_; }
-  /// --steps, or what --epochs come to.
-  std::uint64_t steps() const { return steps_; }
-  std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
-  /// What the run continues from (--resume); null: it begins anew.
-  const std::shared_ptr<const optim::Checkpoint>& saved() const { return saved_; }
-  OptimizerPlan optimizer() const {
-    return {optimizer_.get(), schedule_.get(), lr_, job_.clip_norm, job_.master_copy, scaler_};
-  }
-
- private:
-  JobOptions job_;
-  std::unique_ptr<StrategyKind> strategy_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<FlatModel> flat_;
-  DataSplit data_;
-  Layout layout_;
-  UnitLayout buffers_;
-  std::uint64_t steps_ = 0;
-  std::uint64_t steps_per_epoch_ = 0;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<optim::Schedule> schedule_;
-  double lr_ = 0;
-  optim::LossScaler scaler_;
-  std::shared_ptr<const optim::Checkpoint> saved_;  ///< shared with who reads from it
-};
 
 /// What the process that trains tells its training, and is told by it.
 struct TrainHooks {

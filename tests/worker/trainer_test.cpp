@@ -10,6 +10,7 @@
 #include <psring/tests/support/values.h>
 #include <psring/worker/exchange/local_gradients.h>
 #include <psring/worker/exchange/whole_parameters.h>
+#include <psring/worker/strategy/abilities.h>
 #include <psring/worker/training.h>
 
 using namespace psring;

@@ -5,8 +5,6 @@
 
 #include <psring/worker/exchange/local_optimizer.h>
 #include <psring/worker/exchange/parts.h>
-#include <psring/worker/exchange/servers.h>
-#include <psring/worker/exchange/workers.h>
 
 namespace psring::worker {
 
@@ -47,45 +45,6 @@ class LocalUpdates final : public Updates {
   const bool divided_;  ///< among the layout's owners
   LocalOptimizer optimizer_;
   const bool as_they_land_;
-};
-
-/// Every worker applies the optimizer to everything, from the mean that the servers answer a push with. A unit is
-/// updated when a pass first needs it, so that answers may still be on their way until then.
-class LateUpdates final : public Updates {
- public:
-  LateUpdates(const Plan& plan, const World& world, Servers& servers);
-
-  /// On return the unit has the version that this worker wants. Called before the unit is used.
-  void bring_up_to_date(UnitId unit);
-
-  void start() override;
-  void finish(Step /*step*/) override {}
-  optim::LossScaler loss_scaler() override { return optimizer_.loss_scaler(); }
-  /// All workers have the same state: worker 0 saves it.
-  std::vector<optim::StatePart> state() override;
-  void predict(Prediction& sum) const override;
-
- private:
-  const Plan& plan_;
-  const World& world_;
-  Servers& servers_;
-  LocalOptimizer optimizer_;
-  std::vector<std::uint64_t> versions_;  ///< of each unit's parameters here
-};
-
-/// The servers apply the optimizer.
-class ServerUpdates final : public Updates {
- public:
-  ServerUpdates(const Plan& plan, Servers& servers) : plan_(plan), servers_(servers) {}
-
-  void finish(Step /*step*/) override {}
-  optim::LossScaler loss_scaler() override { return servers_.loss_scaler(); }
-  std::vector<optim::StatePart> state() override { return {}; }
-  void predict(Prediction& sum) const override;
-
- private:
-  const Plan& plan_;
-  Servers& servers_;
 };
 
 }  // namespace psring::worker

@@ -17,4 +17,9 @@ std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares
           {Category::optimizer, share(layout.trained_elements() * sizeof(float) * state, shares.optimizer)}};
 }
 
+void add_optimizer_state(const Plan& plan, std::size_t owners, Prediction& sum) {
+  sum.worker_memory[Category::optimizer] +=
+      memory_formula(plan, {.parameters = 0, .gradients = 0, .optimizer = owners})[Category::optimizer];
+}
+
 }  // namespace psring::worker

@@ -46,4 +46,7 @@ struct Shares {
 /// those of trained units.
 std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares);
 
+/// Adds the optimizer state that a worker books, if `owners` workers divide it.
+void add_optimizer_state(const Plan& plan, std::size_t owners, Prediction& sum);
+
 }  // namespace psring::worker

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include <psring/optim/device_applier.h>
-#include <psring/worker/exchange/gradient_window.h>
 #include <psring/worker/exchange/parts.h>
 #include <psring/worker/exchange/servers.h>
 #include <psring/worker/exchange/whole_units.h>
@@ -41,26 +40,6 @@ class PushedGradients final : public Gradients {
   const Answer answer_;
   WholeUnits gradients_;
   std::unique_ptr<optim::DeviceApplier> applier_;  ///< sums up squares of gradients that a device holds
-};
-
-/// Gradients that have memory only until their servers have them (ps-zero2, ps-zero3): every micro-batch is pushed by
-/// itself. With Answer::parameters, the unit is pulled once its last micro-batch is on its way.
-class WindowedPushes final : public Gradients {
- public:
-  WindowedPushes(const Plan& plan, const World& world, Servers& servers, Answer answer);
-
-  void open(UnitId unit) override { window_.open(unit); }
-  void ready(UnitId unit, Micro micro, const Landed& landed) override;
-  void finish(Step /*step*/, const Landed& /*landed*/) override { window_.drain(); }
-  Elements owned(UnitId /*unit*/) override { return {}; }
-  void predict(Prediction& sum) const override { servers_.predict_pushes(sum); }
-  std::unique_ptr<Holding> holding() const override { return window_.holding(); }
-
- private:
-  const World& world_;
-  Servers& servers_;
-  const Answer answer_;
-  GradientWindow window_;
 };
 
 }  // namespace psring::worker

@@ -1,11 +1,8 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
-#include <psring/worker/exchange/ownership.h>
 #include <psring/worker/exchange/parts.h>
-#include <psring/worker/exchange/servers.h>
 #include <psring/worker/exchange/whole_units.h>
 #include <psring/worker/exchange/workers.h>
 
@@ -37,57 +34,6 @@ class WholeParameters final : public Parameters {
   const World& world_;
   Workers* const workers_;
   const BeforeUse before_use_;
-  WholeUnits parameters_;
-};
-
-/// Every worker keeps all parameters, and updates its own range of each (ZeRO stages 1 and 2). After an update, the
-/// owners' ranges are all-gathered; a forward pass waits for the units that it reads.
-class GatheredParameters final : public Parameters {
- public:
-  /// `calls`: the units [begin, end) that one all-gather moves.
-  GatheredParameters(const Plan& plan, const World& world, Workers& workers, std::vector<Range> calls);
-
-  void start() override;
-  void acquire(UnitId unit, Pass pass) override;
-  void updated() override;
-  void quiesce() override;
-  Elements owned(UnitId unit) override { return ownership_.of(unit, world_.units[unit].parameters); }
-  void predict(Prediction& sum) const override;
-
- private:
-  struct Gather {
-    Range units;
-    ring::Work work;
-  };
-
-  const Plan& plan_;
-  const World& world_;
-  Workers& workers_;
-  const Ownership ownership_;
-  const std::vector<Range> calls_;  ///< in forward order: the first units are needed first
-  WholeUnits parameters_;
-  std::vector<Gather> gathers_;
-};
-
-/// Every worker keeps all parameters; the servers update them (ps, ps-zero2). Whoever pushes a gradient asks for the
-/// new values; a forward pass waits for the units that it reads.
-class PulledParameters final : public Parameters {
- public:
-  PulledParameters(const Plan& plan, const World& world, Servers& servers);
-
-  void start() override;
-  void acquire(UnitId unit, Pass pass) override;
-  void quiesce() override;
-  void refresh() override { pull_all(); }
-  Elements owned(UnitId /*unit*/) override { return {}; }
-  void predict(Prediction& sum) const override;
-
- private:
-  void pull_all();
-
-  const Plan& plan_;
-  const World& world_;
-  Servers& servers_;
   WholeUnits parameters_;
 };
 

@@ -4,7 +4,7 @@
 
 #include <psring/worker/exchange/parts.h>
 #include <psring/worker/exchange/ready_units.h>
-#include <psring/worker/strategy/strategy.h>
+#include <psring/worker/strategy/abilities.h>
 
 namespace psring::worker {
 

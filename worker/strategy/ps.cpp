@@ -1,8 +1,11 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/exchange/fetched_parameters.h>
-#include <psring/worker/exchange/local_updates.h>
+#include <psring/worker/exchange/late_updates.h>
+#include <psring/worker/exchange/pulled_parameters.h>
 #include <psring/worker/exchange/pushed_gradients.h>
+#include <psring/worker/exchange/server_updates.h>
 #include <psring/worker/exchange/whole_parameters.h>
+#include <psring/worker/exchange/windowed_pushes.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
 

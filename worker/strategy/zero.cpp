@@ -1,10 +1,10 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/exchange/bucketed_gradients.h>
 #include <psring/worker/exchange/fetched_parameters.h>
+#include <psring/worker/exchange/gathered_parameters.h>
 #include <psring/worker/exchange/local_updates.h>
 #include <psring/worker/exchange/sharded_gradients.h>
 #include <psring/worker/exchange/shared_parameters.h>
-#include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
 

@@ -1,4 +1,4 @@
-#include <psring/worker/strategy/strategy.h>
+#include <psring/worker/strategy/abilities.h>
 
 namespace psring::worker {
 
