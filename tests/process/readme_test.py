@@ -1,9 +1,9 @@
 """Runs the commands of the README and of the guide as printed: in one folder, page by page, in their order.
 
 A block of commands is marked ```sh. The English and the Chinese version of a page have the same commands. Long commands
-are shortened: fewer steps, smaller models, a free port, this host in place of others; all other words are those of the
-page. A command that cannot run here (it installs packages, it needs a GPU) has to be refused for that reason, or its
-script has to exist."""
+are shortened: fewer steps and processes, smaller models, a free port, this host in place of others; all other words are
+those of the page. A command that cannot run here (it installs packages, it needs a GPU) has to be refused for that
+reason, or its script has to exist."""
 
 import os
 import pathlib
@@ -21,6 +21,9 @@ FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "guide").glob("*.md")
                              if not page.name.endswith(".zh-CN.md"))]
 FEWER = [
+    (r"--workers 2,4,8\b", "--workers 2,4"),
+    (r"--workers 4\b", "--workers 2"),
+    (r"--servers 4\b", "--servers 2"),
     (r"kill:worker:1@step=\d+", "kill:worker:1@step=20"),
     (r"kill:server:0@step=\d+", "kill:server:0@step=30"),
     (r"--epochs 1\b", "--steps 3"),
