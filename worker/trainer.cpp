@@ -18,7 +18,7 @@ Trainer::Trainer(const Plan& plan, const World& world, Parts parts)
       batch_(plan.job.batch_per_worker()),
       save_every_(plan.job.checkpoint_every),
       eval_every_(plan.job.eval_every),
-      binding_(parts_.flat) {}
+      walk_(plan, world, parts_.flat, parts_.network, parts_.strategy) {}
 
 namespace {
 
@@ -89,13 +89,13 @@ void Trainer::between_steps(std::uint64_t step) {
 }
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
-  // The same at all workers: each hands over as many gradients, and the mean of n of them is that over the samples of
-  // all, whoever has how many. Where all have as many, `scale` is exactly that of the worker's own mean.
+  // The scale is the same at all workers: each hands over as many gradients, and their mean over n workers is the mean
+  // over all samples, even if some workers have fewer. If all have as many, it is that of the worker's own mean.
   const std::size_t index = step.index % parts_.sampler.batches();
-  const std::size_t micros = plan_.job.accumulate;  // of a short batch some are empty
+  const std::size_t micros = plan_.job.accumulate;  // some are empty if the batch is short
   const double mean_rows = parts_.sampler.mean_batch_size(index) * static_cast<double>(parts_.rows_per_sample);
   const float scale = 1.0F / static_cast<float>(mean_rows);
-  binding_.reset_fresh();
+  walk_.begin_gradients();
   LossResult total;
   for (std::size_t m = 0; m < micros; ++m) {
     const std::size_t begin = m * samples.size() / micros;
@@ -110,18 +110,18 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
 
 LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro) {
   if (samples.empty()) {
-    hooks_of_pass(step, micro, [] {});
+    pass_without_samples(step, micro, [] {});
     return {};
   }
   if (parts_.pace.stands_in()) {
-    hooks_of_pass(step, micro, [this] { parts_.pace.pass([] {}); });
+    pass_without_samples(step, micro, [this] { parts_.pace.pass([] {}); });
     return {.loss_sum = std::numeric_limits<double>::quiet_NaN(), .rows = samples.size(), .correct = 0};
   }
   load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples);
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
   const optim::LossScaler scaler = able_.loss_scaler();
   skips_.look(step.index, scaler);
-  // Known at once, it is looked at before gradients leave; of a device it is not waited for.
+  // A loss that is known at once is checked before gradients leave; a device's is not waited for.
   const std::optional<LossResult> known =
       call_extension([] { return "the model's loss"; }, [&] { return parts_.network.loss(scale * scaler.scale()); });
   if (known && !std::isfinite(known->loss_sum)) fail_not_finite(step);
@@ -150,113 +150,30 @@ void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) 
                  });
 }
 
-std::string Trainer::layer_in(std::size_t layer, const char* pass) const {
-  const UnitId unit = parts_.flat.unit_of(layer);
-  const std::string of = unit == kNoUnit ? "" : fmt::format(" (unit '{}')", plan_.layout.units[unit].name);
-  return fmt::format("layer {}{} in {}", layer, of, pass);
-}
-
-void Trainer::forward_layer(std::size_t layer, bool training, std::span<const std::span<float>> buffers) {
-  call_extension([&] { return layer_in(layer, "forward"); },
-                 [&] { parts_.network.forward_layer(layer, binding_.parameters(layer), training, buffers); });
-}
-
-void Trainer::backward_layer(std::size_t layer) {
-  call_extension([&] { return layer_in(layer, "backward"); },
-                 [&] { parts_.network.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer)); });
-}
-
-/// From the unit's first layer that the pass goes through to its last.
-Range Trainer::layers_of(std::size_t unit, Pass pass) const {
-  if (pass == Pass::backward) return parts_.flat.backward_layers(unit);
-  const auto layers = parts_.flat.layers_of(unit);
-  return {layers.front(), layers.back() + 1};
-}
-
-void Trainer::acquire(std::size_t layer, Pass pass) {
-  const UnitId unit = parts_.flat.unit_of(layer);
-  if (unit == kNoUnit) return;
-  const Range layers = layers_of(unit, pass);
-  if (layer != (pass == Pass::forward ? layers.begin : layers.end - 1)) return;
-  const Trace::Span span(world_.trace, "acquire", world_.trace.on() ? plan_.layout.units[unit].name : "");
-  parts_.strategy.acquire(unit, pass);
-  binding_.bind_parameters(unit, world_.units[unit].parameters);
-  if (pass == Pass::forward || !parts_.flat.trained(unit)) return;
-  binding_.bind_gradients(unit, world_.units[unit].gradients);
-  if (world_.units[unit].each_micro_alone) binding_.reset_fresh(unit);
-}
-
-void Trainer::release(std::size_t layer, Pass pass) {
-  const UnitId unit = parts_.flat.unit_of(layer);
-  if (unit == kNoUnit) return;
-  const Range layers = layers_of(unit, pass);
-  if (layer == (pass == Pass::forward ? layers.end - 1 : layers.begin)) parts_.strategy.release(unit, pass);
-}
-
 void Trainer::forward(BufferUse use) {
-  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
-    acquire(layer, Pass::forward);
-    {
-      const Trace::Span span(world_.trace, "forward", world_.trace.on() ? std::to_string(layer) : "");
-      const auto buffers = use == BufferUse::leave ? LayerBuffers::List() : parts_.buffers.of(layer);
-      const bool training = use != BufferUse::read;
-      const auto compute = [&] { forward_layer(layer, training, buffers); };
-      training ? parts_.pace.pass(compute) : compute();
-    }
-    release(layer, Pass::forward);
-  }
+  walk_.go(Pass::forward, {}, [&](std::size_t layer) {
+    const bool training = use != BufferUse::read;
+    const auto buffers = use == BufferUse::leave ? LayerBuffers::List() : parts_.buffers.of(layer);
+    const auto compute = [&] { walk_.forward_layer(layer, "forward", training, buffers); };
+    training ? parts_.pace.pass(compute) : compute();
+  });
 }
 
+/// With activation checkpointing, layers whose activations were dropped go forward again first.
 void Trainer::backward(Micro micro) {
-  for (std::size_t layer = parts_.flat.layers(); layer-- > parts_.flat.first_trained_layer();) {
-    acquire(layer, Pass::backward);
-    forward_again(parts_.network.to_recompute(layer));
-    {
-      const Trace::Span span(world_.trace, "backward", world_.trace.on() ? std::to_string(layer) : "");
-      parts_.pace.pass([&] { backward_layer(layer); });
-    }
-    release(layer, Pass::backward);
-    hand_over(layer, micro);
-  }
+  walk_.go(Pass::backward, micro, [&](std::size_t layer) {
+    const Range again = parts_.network.to_recompute(layer);
+    for (std::size_t each = again.begin; each < again.end; ++each) walk_.forward_layer(each, "forward again", true, {});
+    parts_.pace.pass([&] { walk_.backward_layer(layer); });
+  });
 }
 
-/// Repeats the forward pass of layers of one unit, which backward has acquired.
-void Trainer::forward_again(Range layers) {
-  for (std::size_t layer = layers.begin; layer < layers.end; ++layer) {
-    const Trace::Span span(world_.trace, "forward again", world_.trace.on() ? std::to_string(layer) : "");
-    forward_layer(layer, true, {});
-  }
-}
-
-void Trainer::hand_over(std::size_t layer, Micro micro) {
-  const UnitId unit = parts_.flat.unit_of(layer);
-  if (unit == kNoUnit || !parts_.flat.trained(unit) || layer != parts_.flat.layers_of(unit).front()) return;
-  binding_.clear_unwritten(unit);
-  parts_.strategy.grad_ready(unit, micro);
-}
-
-/// Calls the hooks of a forward pass, because the other workers wait for them.
-void Trainer::forward_without_samples() {
-  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
-    acquire(layer, Pass::forward);
-    release(layer, Pass::forward);
-  }
-}
-
-/// Calls the hooks of both passes, with gradients of zero.
-void Trainer::hooks_of_pass(Step step, Micro micro, const std::function<void()>& in_place_of_layer) {
-  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
-    acquire(layer, Pass::forward);
-    in_place_of_layer();
-    release(layer, Pass::forward);
-  }
+/// Both passes without computing: the other workers wait for the hooks, and get gradients of zero.
+void Trainer::pass_without_samples(Step step, Micro micro, const std::function<void()>& instead_of_layer) {
+  const auto visit = [&](std::size_t /*layer*/) { instead_of_layer(); };
+  walk_.go(Pass::forward, micro, visit);
   skips_.look(step.index, able_.loss_scaler());
-  for (std::size_t layer = parts_.flat.layers(); layer-- > parts_.flat.first_trained_layer();) {
-    acquire(layer, Pass::backward);
-    in_place_of_layer();
-    release(layer, Pass::backward);
-    hand_over(layer, micro);
-  }
+  walk_.go(Pass::backward, micro, visit);
 }
 
 /// A job that goes on after a loss may come again to a step that was saved.
@@ -283,7 +200,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
   const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
   for (std::size_t begin = 0; begin < most; begin += chunk) {
     if (begin >= count) {
-      forward_without_samples();
+      walk_.go(Pass::forward, {}, [](std::size_t /*layer*/) {});  // other workers wait for the hooks
       continue;
     }
     samples.resize(std::min(chunk, count - begin));

@@ -10,13 +10,13 @@
 #include <psring/common/base/trace.h>
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/data/sampler.h>
-#include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/pace.h>
 #include <psring/worker/scatter.h>
 #include <psring/worker/skip_watch.h>
 #include <psring/worker/strategy/abilities.h>
+#include <psring/worker/walk.h>
 
 namespace psring::worker {
 
@@ -84,24 +84,14 @@ class Trainer {
 
   void between_steps(std::uint64_t step);
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
-  void forward_without_samples();
-  void hooks_of_pass(Step step, Micro micro, const std::function<void()>& in_place_of_layer);
-  void forward_again(Range layers);
-  void hand_over(std::size_t layer, Micro micro);
   LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);
   Nanoseconds waited() const;
   void load(const Dataset& data, std::span<const std::uint32_t> samples);
   void forward(BufferUse use);
   void backward(Micro micro);
-  /// One layer's pass; an exception of the layer's own names the layer.
-  void forward_layer(std::size_t layer, bool training, std::span<const std::span<float>> buffers);
-  void backward_layer(std::size_t layer);
-  std::string layer_in(std::size_t layer, const char* pass) const;
+  void pass_without_samples(Step step, Micro micro, const std::function<void()>& instead_of_layer);
   void evaluate(const std::vector<std::uint64_t>& steps);
   void save(std::uint64_t step);
-  Range layers_of(std::size_t unit, Pass pass) const;
-  void acquire(std::size_t layer, Pass pass);
-  void release(std::size_t layer, Pass pass);
   [[noreturn]] void fail_not_finite(Step step) const;
 
   const Plan& plan_;
@@ -111,7 +101,7 @@ class Trainer {
   const std::size_t batch_;  ///< samples of one (virtual) worker in a step, at most
   const std::uint64_t save_every_;
   const std::uint64_t eval_every_;
-  Binding binding_;
+  Walk walk_;
   SkipWatch skips_;
 };
 

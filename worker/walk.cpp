@@ -1,0 +1,76 @@
+#include <psring/common/base/error.h>
+#include <psring/common/base/extension.h>
+#include <psring/worker/walk.h>
+
+namespace psring::worker {
+
+Walk::Walk(const Plan& plan, const World& world, const FlatModel& flat, Network& network, Strategy& strategy)
+    : plan_(plan), world_(world), flat_(flat), network_(network), strategy_(strategy), binding_(flat) {}
+
+void Walk::go(Pass pass, Micro micro, const std::function<void(std::size_t layer)>& visit) {
+  const bool forward = pass == Pass::forward;
+  const Range layers{forward ? 0 : flat_.first_trained_layer(), flat_.layers()};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::size_t layer = forward ? i : layers.end - 1 - i;
+    acquire(layer, pass);
+    visit(layer);
+    release(layer, pass);
+    if (!forward) hand_over(layer, micro);
+  }
+}
+
+/// Returns the unit's layers from its first to its last, as far as the pass goes.
+Range Walk::layers_of(UnitId unit, Pass pass) const {
+  if (pass == Pass::backward) return flat_.backward_layers(unit);
+  const auto layers = flat_.layers_of(unit);
+  return {layers.front(), layers.back() + 1};
+}
+
+void Walk::acquire(std::size_t layer, Pass pass) {
+  const UnitId unit = flat_.unit_of(layer);
+  if (unit == kNoUnit) return;
+  const Range layers = layers_of(unit, pass);
+  if (layer != (pass == Pass::forward ? layers.begin : layers.end - 1)) return;
+  const Trace::Span span(world_.trace, "acquire", world_.trace.on() ? plan_.layout.units[unit].name : "");
+  strategy_.acquire(unit, pass);
+  binding_.bind_parameters(unit, world_.units[unit].parameters);
+  if (pass == Pass::forward || !flat_.trained(unit)) return;
+  binding_.bind_gradients(unit, world_.units[unit].gradients);
+  if (world_.units[unit].each_micro_alone) binding_.reset_fresh(unit);
+}
+
+void Walk::release(std::size_t layer, Pass pass) {
+  const UnitId unit = flat_.unit_of(layer);
+  if (unit == kNoUnit) return;
+  const Range layers = layers_of(unit, pass);
+  if (layer == (pass == Pass::forward ? layers.end - 1 : layers.begin)) strategy_.release(unit, pass);
+}
+
+/// The unit's gradient is complete once backward is through with the unit's first layer.
+void Walk::hand_over(std::size_t layer, Micro micro) {
+  const UnitId unit = flat_.unit_of(layer);
+  if (unit == kNoUnit || !flat_.trained(unit) || layer != flat_.layers_of(unit).front()) return;
+  binding_.clear_unwritten(unit);
+  strategy_.grad_ready(unit, micro);
+}
+
+std::string Walk::layer_in(std::size_t layer, const char* pass) const {
+  const UnitId unit = flat_.unit_of(layer);
+  const std::string in_unit = unit == kNoUnit ? "" : fmt::format(" (unit '{}')", plan_.layout.units[unit].name);
+  return fmt::format("layer {}{} in {}", layer, in_unit, pass);
+}
+
+void Walk::forward_layer(std::size_t layer, const char* name, bool training,
+                         std::span<const std::span<float>> buffers) {
+  const Trace::Span span(world_.trace, name, world_.trace.on() ? std::to_string(layer) : "");
+  call_extension([&] { return layer_in(layer, "forward"); },
+                 [&] { network_.forward_layer(layer, binding_.parameters(layer), training, buffers); });
+}
+
+void Walk::backward_layer(std::size_t layer) {
+  const Trace::Span span(world_.trace, "backward", world_.trace.on() ? std::to_string(layer) : "");
+  call_extension([&] { return layer_in(layer, "backward"); },
+                 [&] { network_.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer)); });
+}
+
+}  // namespace psring::worker
