@@ -7,30 +7,30 @@
 
 namespace psring {
 
-/// All that the processes of a job have to agree on: what the command line says, checked once by who
-/// starts the job, and handed to every role by the coordinator. The names are those of the flags.
+/// The options of a job, on which all its processes agree. The process that starts the job checks them once, and the
+/// coordinator hands them to every role. common/proc/options describes each field: flag, help, check, strategies.
 struct JobOptions {
   std::string strategy = "ps";
   std::string model = "mlp:784-512-512-10";
   std::string data = "fashion-mnist";
   std::size_t workers = 2;
   std::size_t servers = 1;
-  std::size_t virtual_workers = 1;  ///< single only
+  std::size_t virtual_workers = 1;  ///< strategy single only
 
   std::size_t global_batch = 128;       ///< over all workers
-  std::size_t accumulate = 1;           ///< micro-batches a step
-  std::string accumulate_at = "local";  ///< single only: or owner
+  std::size_t accumulate = 1;           ///< micro-batches of a step
+  std::string accumulate_at = "local";  ///< strategy single only: local or owner
   std::optional<std::uint64_t> steps;
-  std::size_t epochs = 1;  ///< where no steps are given
+  std::size_t epochs = 1;  ///< used if `steps` is not set
   std::uint64_t seed = 0;
   std::string shuffle = "epoch";  ///< or none
   std::string pad = "wrap";       ///< or none
   std::string units = "layer";    ///< or block, root, N, 0+3,1+2
-  std::string freeze;             ///< units that are not trained: h.0,h.1; "": none
+  std::string freeze;             ///< units that keep their values: h.0,h.1; "": none
   std::string init;               ///< a safetensors file, or ""
 
   std::string optimizer = "sgd";
-  std::optional<double> lr;  ///< none: the rule's default
+  std::optional<double> lr;  ///< not set: the rule's default
   std::optional<double> momentum;
   bool nesterov = false;
   std::optional<double> weight_decay;
@@ -41,9 +41,9 @@ struct JobOptions {
   double clip_norm = 0;  ///< 0: off
   std::string schedule = "constant";
 
-  std::string precision = "f32";                 ///< of parameters and activations: or bf16, f16
-  std::string comm_dtype;                        ///< of gradients, as they are kept and sent; "": as precision
-  bool master_copy = true;                       ///< of parameters narrower than f32, in f32, at their owner
+  std::string precision = "f32";                 ///< type of parameters and activations: f32, bf16 or f16
+  std::string comm_dtype;                        ///< type of gradients, kept and sent; "": as `precision`
+  bool master_copy = true;                       ///< the owner of a narrow parameter keeps a copy in f32
   std::string loss_scale = "auto";               ///< or dynamic, off, a number
   std::string activation_checkpointing = "off";  ///< or unit
 
@@ -51,69 +51,69 @@ struct JobOptions {
   std::string remedy = "none";
   std::size_t backup_workers = 0;
   std::string compress = "none";        ///< see optim::make_codec
-  bool error_feedback = true;           ///< what it loses is added to the next gradient
+  bool error_feedback = true;           ///< the loss of compression is added to the next gradient
   std::string optimizer_on = "server";  ///< or worker
   std::string aggregate = "mean";
-  std::string placement = "standalone";  ///< or colocated: server r in worker r's process
-  bool local_reduce = false;             ///< workers of a host add up before one of them pushes
+  std::string placement = "standalone";  ///< standalone, or colocated: server r runs in worker r
+  bool local_reduce = false;             ///< workers of a host sum gradients, one of them pushes
   std::size_t server_threads = 1;
-  std::string device = "cpu";         ///< that workers compute on: or cuda
-  std::string server_device = "cpu";  ///< that servers add up and update on: or cuda
+  std::string device = "cpu";         ///< of the workers: cpu or cuda
+  std::string server_device = "cpu";  ///< of the servers: cpu or cuda
   bool share_gpu = false;             ///< several workers may compute on one GPU
-  bool cuda_graphs = true;            ///< kernels that come again leave for a GPU as one
+  bool cuda_graphs = true;            ///< repeated kernels are launched as one CUDA graph
   std::size_t threads = 1;            ///< compute threads of a worker
 
-  std::string algorithm = "auto";  ///< of all-reduces: auto, or a ring::Algorithm
-  std::string tuning;              ///< a ring::Tuning as JSON, for auto; "": the built-in one
-  std::size_t streams = 1;         ///< sockets of each of the ring's TCP links
+  std::string algorithm = "auto";  ///< all-reduce algorithm: auto, or a ring::Algorithm
+  std::string tuning;              ///< a ring::Tuning as JSON, for auto; "": the built-in table
+  std::size_t streams = 1;         ///< sockets of each TCP link between workers
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool overlap = true;
   std::string bucket_order = "reverse";  ///< or forward
-  std::size_t prefetch = 1;              ///< units that stage 3 gathers ahead
-  bool reshard_after_forward = true;     ///< stage 3: parameters go between forward and backward
-  bool share_host_parameters = false;    ///< stage 3: read where their owners have them
-  std::string shard_group;  ///< who cut units among themselves: "" (all workers), host, or a number of them
+  std::size_t prefetch = 1;              ///< stage 3: units that are gathered ahead
+  bool reshard_after_forward = true;     ///< stage 3: parameters are dropped between forward and backward
+  bool share_host_parameters = false;    ///< stage 3: parameters are read in their owners' memory
+  std::string shard_group;               ///< workers that cut units among themselves: "" (all), host, or a number
 
   std::string transport = "auto";  ///< auto, shm, tcp
-  std::string link;                ///< RATE[,DELAY] that every process's links are shaped to; "": none
+  std::string link;                ///< RATE[,DELAY] of every process's links; "": not shaped
   bool encrypt = false;
   double heartbeat_timeout = 10;  ///< seconds of silence after which a peer is lost
   double join_timeout = 60;
-  double op_timeout = 0;         ///< seconds of one wait for values; 0: as long as the peer lives
-  std::size_t max_restarts = 0;  ///< lost processes that are started again
-  std::size_t min_workers = 0;   ///< with how many it goes on where more cannot be had (--elastic); 0: all
-  /// From what: servers or workers, which have all that the others need; or checkpoint, the newest, or the beginning.
+  double op_timeout = 0;         ///< seconds, the longest wait for values; 0: as long as the peer lives
+  std::size_t max_restarts = 0;  ///< lost processes that may be started again
+  std::size_t min_workers = 0;   ///< --elastic: the fewest workers that the job continues with; 0: all
+  /// Where a job's values come from after a loss: servers, workers or checkpoint. auto before the job is resolved.
   std::string recovery = "auto";
-  std::size_t replicas = 0;  ///< of each server
+  std::size_t replicas = 0;  ///< followers of each server: 0 or 1
 
-  std::string run_id;                ///< tells this run's checkpoints from another's; "": none are saved
+  std::string run_id;                ///< marks this run's checkpoints; "": none are saved
   std::string resume;                ///< a checkpoint to continue from, or ""
   std::size_t checkpoint_every = 0;  ///< steps; 0: none are saved
   std::string checkpoint_dir;        ///< "": checkpoints/ in the run folder
-  std::size_t checkpoint_keep = 0;   ///< how many; 0: all
+  std::size_t checkpoint_keep = 0;   ///< checkpoints to keep, the newest; 0: all
 
-  std::string compute = "model";  ///< or sleep:50ms: how long a step's forward and backward stand still
+  std::string compute = "model";  ///< model, or sleep:50ms: forward and backward only sleep
   std::string fault;              ///< see Fault
 
   std::size_t eval_every = 0;  ///< steps; 0: at the end only
   bool trace = false;
-  std::string out;  ///< the run folder, on the host of worker 0: model.safetensors goes there; "": not saved
+  std::string out;  ///< run folder on worker 0's host, which gets model.safetensors; "": no model is saved
 
-  /// Where checkpoints go, "" for none: all processes have to see the same folder there.
-  /// The job begins from a checkpoint, whatever it began from before.
+  /// Makes the job begin from a checkpoint.
+  /// The beginning that the job had, another checkpoint or --init, is dropped.
   void continue_from(std::string checkpoint) {
     resume = std::move(checkpoint);
     init.clear();
   }
-  std::string checkpoint_folder() const {
+  std::string checkpoint_folder() const {  // "" if no checkpoints are saved; all processes must be able to open it
     if (checkpoint_every == 0) return "";
     return checkpoint_dir.empty() ? out + "/checkpoints" : checkpoint_dir;
   }
-  /// Does it go on where processes are lost?
+  /// Does the job continue after the loss of a process?
   bool goes_on() const { return max_restarts > 0 || min_workers > 0; }
-  /// How many workers cut units among themselves, where the options alone say so: --shard-group host does not.
+  /// The workers that cut units among themselves; nullopt for --shard-group host. Throws usage if it is no number.
   std::optional<std::size_t> shard_owners() const;
-  /// At most: where it cannot be divided among those who are left of more, some have one sample less.
+  /// The most samples of one worker in a step. After a loss, some of the remaining workers may have one sample less.
   std::size_t batch_per_worker() const {
     const std::size_t parts = workers * virtual_workers;
     return (global_batch + parts - 1) / parts;
@@ -121,7 +121,7 @@ struct JobOptions {
 };
 
 std::string to_json(const JobOptions& options);
-/// Throws data where the text is not what to_json writes.
+/// Reads the text of to_json: every field under its name. Throws data if the text has another form.
 JobOptions job_from_json(const std::string& text);
 
 }  // namespace psring

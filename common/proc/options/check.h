@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/options/option.h>
+
+namespace psring::options {
+
+/// Processes of one role: the coordinator tells each of all others, of both roles, in one list.
+inline constexpr std::size_t kMostProcesses = net::kMaxListItems / 2;
+/// Samples of a step: a sample's number has 32 bits.
+inline constexpr std::size_t kMostSamples = std::size_t{1} << 32;
+/// Steps, and epochs, of a job: the random numbers take both with 32 bits.
+inline constexpr std::size_t kMostSteps = std::size_t{1} << 32;
+/// Threads of one process.
+inline constexpr std::size_t kMostThreads = 1024;
+
+/// Throws usage, naming the flag, if the value is 0 or above `most`.
+void check_count(std::string_view flag, std::size_t value, std::size_t most);
+
+/// Throws usage, naming the flag, if the value in seconds is below `least` or above a year, which the clock's
+/// arithmetic cannot hold.
+void check_duration(std::string_view flag, double value, double least);
+
+/// Checks the job's value of an option. Throws usage: "--flag: expected ..., got ...".
+void check(const JobOptions& job, const Option& option);
+
+}  // namespace psring::options

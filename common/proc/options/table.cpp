@@ -1,0 +1,117 @@
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <vector>
+
+#include <psring/common/base/error.h>
+#include <psring/common/proc/options/table.h>
+
+namespace psring::options {
+namespace {
+
+/// Fields that are recorded in the job's JSON, and are no options of the table.
+constexpr Option kRecorded[] = {
+    {.name = "strategy", .field = &JobOptions::strategy},  // --strategy of train, --strategies of compare
+    {.name = "beta1", .field = &JobOptions::beta1},        // --betas sets both
+    {.name = "beta2", .field = &JobOptions::beta2},       {.name = "run-id", .field = &JobOptions::run_id},
+    {.name = "out", .field = &JobOptions::out},
+};
+
+std::ptrdiff_t offset_of(const Option& option) {
+  const JobOptions job;
+  return std::visit(
+      [&](auto member) -> std::ptrdiff_t {
+        if constexpr (std::same_as<decltype(member), std::monostate>)
+          return -1;
+        else
+          return reinterpret_cast<const char*>(&(job.*member)) - reinterpret_cast<const char*>(&job);
+      },
+      option.field);
+}
+
+}  // namespace
+
+std::span<const Group> groups() {
+  static const std::array kGroups = {
+      Group{"Training", training_options()},
+      Group{"Optimizer (as in PyTorch)", optimizer_options()},
+      Group{"Precision and memory", precision_options()},
+      Group{"Checkpoints", checkpoint_options()},
+      Group{"Processes and units", process_options()},
+      Group{"Gradients and updates", update_options()},
+      Group{"Collectives and sharding", collective_options()},
+      Group{"Network", network_options()},
+      Group{"Threads and devices", device_options()},
+      Group{"Failures", failure_options()},
+      Group{"Experiments", experiment_options()},
+  };
+  return kGroups;
+}
+
+const Option* find(std::string_view name) {
+  for (const Group& group : groups())
+    for (const Option& option : group.options)
+      if (option.name == name) return &option;
+  return nullptr;
+}
+
+const Option& at(std::string_view name) {
+  const Option* const option = find(name);
+  psring::check(option != nullptr, "the table of options has no '{}'", name);
+  return *option;
+}
+
+std::span<const Option* const> recorded() {
+  static const std::vector<const Option*> kRows = [] {
+    std::vector<const Option*> rows;
+    const auto add = [&](std::span<const Option> options) {
+      for (const Option& option : options)
+        if (!std::holds_alternative<std::monostate>(option.field)) rows.push_back(&option);
+    };
+    for (const Group& group : groups()) add(group.options);
+    add(kRecorded);
+    std::sort(rows.begin(), rows.end(), [](const Option* a, const Option* b) { return offset_of(*a) < offset_of(*b); });
+    return rows;
+  }();
+  return kRows;
+}
+
+std::string_view name_of(Feature feature) {
+  switch (feature) {
+    case Feature::none:
+      break;
+    case Feature::one_process:
+      return "one process";
+    case Feature::several_processes:
+      return "several processes";
+    case Feature::servers:
+      return "servers";
+    case Feature::own_pushes:
+      return "a push of each worker";
+    case Feature::stale_gradients:
+      return "stale gradients";
+    case Feature::collectives:
+      return "collectives";
+    case Feature::buckets:
+      return "buckets";
+    case Feature::gathered_parameters:
+      return "gathered parameters";
+    case Feature::gathered_from_workers:
+      return "parameters gathered from workers";
+    case Feature::shards_at_workers:
+      return "shards at workers";
+    case Feature::compressed_gradients:
+      return "compressible gradients";
+  }
+  return "";
+}
+
+std::string json_name(const Option& option) {
+  if (*option.json != '\0') return option.json;
+  std::string name = option.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+}  // namespace psring::options
