@@ -13,7 +13,7 @@
 #include <psring/common/proc/control_messages.h>
 #include <psring/ring/collectives.h>
 #include <psring/ring/ring_links.h>
-#include <psring/ring/shm_group.h>
+#include <psring/ring/shm/group.h>
 
 namespace psring::bench {
 namespace {

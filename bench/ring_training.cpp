@@ -16,7 +16,7 @@
 #include <psring/common/net/host.h>
 #include <psring/ring/collectives.h>
 #include <psring/ring/ring_links.h>
-#include <psring/ring/shm_memory.h>
+#include <psring/ring/shm/world.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/strategy/strategies.h>

@@ -13,7 +13,7 @@
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
-#include <psring/ring/tuning.h>
+#include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
 namespace {
@@ -24,11 +24,9 @@ constexpr std::size_t kRest = std::numeric_limits<std::size_t>::max();
 
 std::vector<PsringWay> candidates() {
   std::vector<PsringWay> ways;
-  for (const ring::Algorithm algorithm :
-       {ring::Algorithm::exchange, ring::Algorithm::doubling, ring::Algorithm::halving_doubling, ring::Algorithm::ring,
-        ring::Algorithm::star})
+  for (const ring::Algorithm* algorithm : ring::kAlgorithms)
     for (const std::size_t segment : {std::size_t{65536}, std::size_t{262144}, std::size_t{1048576}})
-      ways.push_back({std::string(ring::to_string(algorithm)), segment});
+      ways.push_back({std::string(algorithm->name), segment});
   return ways;
 }
 

@@ -22,8 +22,8 @@
 #include <psring/optim/checkpoint/folder.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/job_optimizer.h>
-#include <psring/ring/plan.h>
-#include <psring/ring/tuning.h>
+#include <psring/ring/plan/algorithm.h>
+#include <psring/ring/plan/tuning.h>
 #include <psring/worker/pace.h>
 
 namespace psring::cli {

@@ -24,6 +24,7 @@ set(PSRING_CUDA_SOURCES
   optim/cuda/codec.cpp
   optim/cuda/compress.cu
   ring/cuda/communicator.cpp
+  ring/cuda/nccl_calls.cpp
   ring/cuda/nccl_group.cpp
   ring/cuda/watchdog.cpp)
 list(TRANSFORM PSRING_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)

@@ -51,12 +51,14 @@ set(PSRING_PUBLIC_HEADERS
   optim/optimizers.h
   optim/schedule.h
   optim/updater.h
+  ring/collective.h
   ring/collectives.h
   ring/element.h
   ring/bucketer.h
   ring/process_group.h
   ring/reduce_op.h
   ring/session.h
+  ring/work.h
   server/aggregator.h
   worker/client_protocol.h
   worker/compressor.h

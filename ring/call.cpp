@@ -1,18 +1,16 @@
-#include <functional>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
 #include <psring/ring/call.h>
 
 namespace psring::ring {
 namespace {
 
-/// The same in every process.
+/// A hash that is the same in every process.
 class Hash {
  public:
-  /// A round of splitmix64: a word at a time, as small operations wait for it.
+  /// One round of splitmix64 per word: the latency of small operations includes this.
   void add(std::uint64_t value) {
     hash_ = (hash_ ^ value) * 0xbf58476d1ce4e5b9;
     hash_ ^= hash_ >> 31;
@@ -54,18 +52,6 @@ std::string name_of(const Call& call, std::uint64_t number) {
 std::string mismatch(std::uint64_t number, std::size_t rank, const Call& ours, std::size_t peer, const Call& theirs) {
   return fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", number, rank, describe(ours), peer,
                      describe(theirs), describe(ours) == describe(theirs) ? ", with other parts" : "");
-}
-
-void check_parts(const Parts& parts, std::size_t count, std::size_t ranks) {
-  if (parts.size() != ranks) fail(ErrorKind::usage, "parts of {} ranks in a group of {}", parts.size(), ranks);
-  for (const auto& ranges : parts)
-    for (const Range range : ranges)
-      if (range.begin > range.end || range.end > count)
-        fail(ErrorKind::usage, "a part [{}, {}) of a vector of {} elements", range.begin, range.end, count);
-}
-
-void check_rank(std::size_t rank, std::size_t ranks) {
-  if (rank >= ranks) fail(ErrorKind::usage, "rank {} of a group of {}", rank, ranks);
 }
 
 std::uint64_t fingerprint(const Parts& parts) {

@@ -4,18 +4,20 @@
 #include <cstdint>
 #include <string>
 
-#include <psring/ring/process_group.h>
+#include <psring/ring/collective.h>
+#include <psring/ring/element.h>
+#include <psring/ring/reduce_op.h>
 
 namespace psring::ring {
 
-/// An operation as a rank called it: what all ranks have to say alike.
+/// An operation as a rank called it: all ranks have to call the same.
 struct Call {
   Collective collective = Collective::barrier;
   ReduceOp::Kind op = ReduceOp::Kind::sum;
   ElementType type;
-  std::uint32_t root = 0;
+  std::uint32_t root = 0;  ///< of a broadcast; the receiver of a send or recv
   std::uint64_t count = 0;
-  std::uint64_t fingerprint = 0;  ///< of the parts, or the name of a user's operation
+  std::uint64_t fingerprint = 0;  ///< of the parts and of the name of a user's reduction
 
   friend bool operator==(const Call&, const Call&) = default;
 };
@@ -25,14 +27,11 @@ std::string describe(const Call& call);
 /// "all_reduce #17 (4.0 MiB)"
 std::string name_of(const Call& call, std::uint64_t number);
 
-/// The line for ranks whose operations of one number differ.
+/// The error line for two ranks that called different operations with the same number.
 std::string mismatch(std::uint64_t number, std::size_t rank, const Call& ours, std::size_t peer, const Call& theirs);
 
-/// Throw usage where these do not fit the group, or the vector.
-void check_parts(const Parts& parts, std::size_t count, std::size_t ranks);
-void check_rank(std::size_t rank, std::size_t ranks);
-
+/// The same in every process. Hash functions, not cryptographic.
 std::uint64_t fingerprint(const Parts& parts);
-std::uint64_t fingerprint(const ReduceOp& op);  ///< 0 but for a user's own
+std::uint64_t fingerprint(const ReduceOp& op);  ///< 0 unless the reduction is a user's own
 
 }  // namespace psring::ring

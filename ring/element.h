@@ -13,14 +13,14 @@
 
 namespace psring::ring {
 
-/// A value and where it was found: what maxloc and minloc reduce.
+/// A value and its index: the element of a maxloc or minloc reduction.
 template <class T>
 struct Located {
   T value{};
   std::int64_t index = 0;
 };
 
-/// What an element of a collective is: a number, or a Located one.
+/// The type of a collective's elements: a number, or a Located number.
 struct ElementType {
   DType dtype = DType::f32;
   bool located = false;
@@ -73,7 +73,7 @@ struct ElementTypeOf<Located<T>> {
 
 template <class Byte>
 struct BasicVector;
-/// Elements of one type, one after the other: what collectives work on. They do not own them.
+/// Contiguous elements of one type: the operand of a collective. Does not own them.
 using Vector = BasicVector<std::byte>;
 using ConstVector = BasicVector<const std::byte>;
 
@@ -82,7 +82,7 @@ struct BasicVector {
   Byte* data = nullptr;
   std::size_t count = 0;
   ElementType type;
-  Processor* processor = nullptr;  ///< in whose memory they lie; null: the host's
+  Processor* processor = nullptr;  ///< the device whose memory holds them; null: the host
 
   BasicVector() = default;
   BasicVector(Byte* bytes, std::size_t elements, ElementType element, Processor* of = nullptr)

@@ -9,46 +9,41 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
-#include <psring/ring/call.h>
 #include <psring/ring/process_group.h>
+#include <psring/ring/split.h>
 
 namespace psring::ring {
 
-/// An operation as ranks tell each other of it, compare it, count it and name it in errors: of the group itself, or of
-/// an outer group that it does a part for.
-struct Announced {
-  Call call;
-  std::uint64_t number = 0;
-  std::size_t ranks = 1;  ///< a mean is divided by so many
-};
-
-/// A group that an outer group is made of. The outer one does the waiting, so that it goes on with all of its inner
-/// groups meanwhile: it calls `watch`, then looks at everything, then `rest`, and misses nothing that came in between.
+/// A group that an outer group is made of. The outer group waits for several inner groups at once: it calls `watch`,
+/// advances everything, then calls `rest`, and misses no event that came in between.
 class InnerGroup : public ProcessGroup {
  public:
-  /// A subgroup that its ranks know of without a word. `ranks` are of this group, this rank's among them; `names` are
-  /// theirs in the outer group. REQUIRES: no other group with a rank of them has, or gets, this id.
+  using ProcessGroup::ProcessGroup;
+
+  /// A subgroup that its ranks agree on without communication. `ranks`: of this group, this rank among them; `names`:
+  /// their ranks in the outer group, which errors use, or empty. REQUIRES: no other group that shares a rank with it
+  /// has this id, now or later.
   virtual std::unique_ptr<InnerGroup> part(const std::vector<std::size_t>& ranks, std::uint32_t id,
                                            std::vector<std::size_t> names) = 0;
-  /// The operations that are called from here on are parts of this one.
-  virtual void announce(const Announced& outer) = 0;
+  std::unique_ptr<ProcessGroup> subgroup(const Split& split) final { return part(split.ranks, split.id, {}); }
 
-  /// Goes on with everything that is under way as far as it goes without waiting.
+  /// Advances everything that is in flight as far as possible without waiting.
   virtual void advance() = 0;
   virtual std::uint32_t watch() { return 0; }
-  /// Waits until something happened since `watch` returned `seen`, at most until then.
+  /// Waits until something happened since `watch` returned `seen`, at most until the given moment.
   virtual void rest(std::uint32_t seen, Moment until) = 0;
-  /// Instead of `rest`.
+  /// Ends a `watch` without `rest`.
   virtual void leave() {}
-  /// Tells the rank that the oldest operation waits for what we wait in, where it could not know.
+  /// Tells the rank that the oldest operation waits for which operation this rank waits in, if the backend does not
+  /// show that to all ranks anyway.
   virtual void probe() {}
 
-  /// Ends the group here and at its other ranks with this error; nothing where it has ended.
+  /// Ends the group with this error, here and at its other ranks. Does nothing if the group has ended already.
   virtual void break_off(const Error& error) noexcept = 0;
-  /// The error with which it has ended, and which its ranks were told.
+  /// The error that ended the group, and that its other ranks were told.
   virtual std::optional<Error> broken() const = 0;
 
-  /// How such a call goes: "ring over tcp 10.0.0.2:7001".
+  /// The algorithm and the transport of such a call: "ring over tcp 10.0.0.2:7001".
   virtual std::string way(Collective collective, std::size_t count, ElementType type) const = 0;
 };
 

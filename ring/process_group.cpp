@@ -1,41 +1,84 @@
+#include <utility>
+
+#include <psring/common/base/error.h>
 #include <psring/ring/process_group.h>
+#include <psring/ring/request.h>
+#include <psring/ring/split.h>
+#include <psring/ring/traced_work.h>
 
 namespace psring::ring {
+namespace {
 
-Parts even_parts(std::size_t count, std::size_t ranks) {
-  Parts parts;
-  for (std::size_t r = 0; r < ranks; ++r) parts.push_back({{r * count / ranks, (r + 1) * count / ranks}});
-  return parts;
+/// Throws usage if the parts do not fit the group, or the vector.
+void check_parts(const Parts& parts, std::size_t count, std::size_t ranks) {
+  if (parts.size() != ranks) fail(ErrorKind::usage, "parts of {} ranks in a group of {}", parts.size(), ranks);
+  for (const auto& ranges : parts)
+    for (const Range range : ranges)
+      if (range.begin > range.end || range.end > count)
+        fail(ErrorKind::usage, "a part [{}, {}) of a vector of {} elements", range.begin, range.end, count);
 }
 
-Parts parts_of_sizes(std::span<const std::size_t> sizes) {
-  Parts parts;
-  std::size_t begin = 0;
-  for (const std::size_t size : sizes) {
-    parts.push_back({{begin, begin + size}});
-    begin += size;
-  }
-  return parts;
+void check_rank(std::size_t rank, std::size_t ranks) {
+  if (rank >= ranks) fail(ErrorKind::usage, "rank {} of a group of {}", rank, ranks);
 }
 
-std::string_view to_string(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return "all_reduce";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::barrier:
-      return "barrier";
-    case Collective::send:
-      return "send";
-    case Collective::recv:
-      return "recv";
-  }
-  return "";
+void check_peer(std::size_t peer, std::size_t rank, std::size_t ranks) {
+  check_rank(peer, ranks);
+  if (peer == rank) fail(ErrorKind::usage, "rank {} sends to itself", peer);
+}
+
+}  // namespace
+
+Work ProcessGroup::all_reduce(Vector data, const ReduceOp& op) {
+  op.require_meaning(data.type);
+  return call({{Collective::all_reduce, op.kind(), data.type, 0, data.count, fingerprint(op)}, data, op});
+}
+
+Work ProcessGroup::reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) {
+  op.require_meaning(data.type);
+  check_parts(parts, data.count, size_);
+  const std::uint64_t print = fingerprint(op) ^ fingerprint(parts);
+  return call({{Collective::reduce_scatter, op.kind(), data.type, 0, data.count, print}, data, op, &parts});
+}
+
+Work ProcessGroup::all_gather(Vector data, const Parts& parts) {
+  check_parts(parts, data.count, size_);
+  return call({{Collective::all_gather, {}, data.type, 0, data.count, fingerprint(parts)}, data, {}, &parts});
+}
+
+Work ProcessGroup::broadcast(Vector data, std::size_t root) {
+  check_rank(root, size_);
+  return call(broadcast_request(data, root));
+}
+
+Work ProcessGroup::barrier() { return call({}); }
+
+Work ProcessGroup::send(ConstVector data, std::size_t to) {
+  check_peer(to, rank_, size_);
+  const Vector only_read(const_cast<std::byte*>(data.data), data.count, data.type, data.processor);
+  const auto receiver = static_cast<std::uint32_t>(to);
+  return call({.call = {Collective::send, {}, data.type, receiver, data.count, 0}, .data = only_read, .peer = to});
+}
+
+Work ProcessGroup::recv(Vector data, std::size_t from) {
+  check_peer(from, rank_, size_);
+  const auto receiver = static_cast<std::uint32_t>(rank_);
+  return call({.call = {Collective::recv, {}, data.type, receiver, data.count, 0}, .data = data, .peer = from});
+}
+
+Work ProcessGroup::call(const Request& request) {
+  if (trace_ == nullptr) return start(request);
+  Trace::Flight flight = begin_flight(*trace_, request);
+  return traced(start(request), std::move(flight));
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::split(std::uint32_t colour, std::uint32_t key) {
+  const Split split = agree_on_split(*this, colour, key, *next_group_);
+  *next_group_ = split.next_group;
+  std::unique_ptr<ProcessGroup> group = subgroup(split);
+  group->next_group_ = next_group_;
+  group->trace_ = trace_;
+  return group;
 }
 
 }  // namespace psring::ring

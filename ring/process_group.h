@@ -3,125 +3,105 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
-#include <vector>
 
-#include <psring/common/base/clock.h>
 #include <psring/common/device/arena.h>
+#include <psring/ring/collective.h>
 #include <psring/ring/element.h>
 #include <psring/ring/reduce_op.h>
+#include <psring/ring/work.h>
+
+namespace psring {
+class Trace;
+}
 
 namespace psring::ring {
 
-/// Who has what of a vector: for each rank its ranges of elements. All ranges are disjoint.
-using Parts = std::vector<std::vector<Range>>;
-/// One range a rank, as even as can be: rank r has [r * count / n, (r + 1) * count / n).
-Parts even_parts(std::size_t count, std::size_t ranks);
-/// One range a rank, of these sizes, one after the other.
-Parts parts_of_sizes(std::span<const std::size_t> sizes);
+struct Request;
+struct Split;
 
-/// The operations that an implementation brings itself; all others are made of these.
-enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier, send, recv };
-std::string_view to_string(Collective collective);
-
-/// Payload bytes that one rank sends to and receives from other ranks.
-struct Moved {
-  std::uint64_t sent = 0;
-  std::uint64_t received = 0;
-  friend bool operator==(const Moved&, const Moved&) = default;
-};
-
-/// What a plan costs a rank.
-struct Cost : Moved {
-  std::size_t latencies = 0;  ///< messages of an all-reduce that can only leave one after another
-};
-
-/// An operation under way, as its group sees it.
-class Operation {
- public:
-  virtual ~Operation() = default;
-  /// Does what can be done without waiting; true once the operation is complete.
-  virtual bool advance() = 0;
-  /// Returns once it is complete.
-  virtual void wait() = 0;
-  /// The rank that is waited for, as errors name it.
-  virtual std::size_t awaited() const = 0;
-};
-
-/// A handle on an operation. Its vectors must not be touched, nor freed, until `wait` has returned or `done` was
-/// true. Operations are also advanced by other calls on their group. One that is dropped goes on all the same.
-class Work {
- public:
-  Work() = default;  ///< complete
-  explicit Work(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
-
-  /// Never waits. Throws as `wait` does.
-  bool done() { return operation_ == nullptr || operation_->advance(); }
-  /// Throws peer_lost or timeout naming the rank, the operation and its number; usage where ranks called
-  /// different operations.
-  void wait() {
-    if (operation_ != nullptr) operation_->wait();
-  }
-  /// The rank that is waited for. REQUIRES: not done.
-  std::size_t awaited() const { return operation_->awaited(); }
-
- private:
-  std::shared_ptr<Operation> operation_;
-};
-
-/// Ranks that exchange vectors. All of them call the same collectives, with the same counts and types, in the
-/// same order; each gets a number, from 0. Calls return at once; see Work. Any number of operations may be under
-/// way. Belongs to one thread.
+/// Ranks that exchange vectors. All ranks call the same collectives, with the same counts and types, in the same order;
+/// each operation gets a number, from 0. Calls return at once, with a handle (Work). Any number of operations may be in
+/// flight. A group belongs to one thread. A group that threw an error is broken: all later calls throw the same error.
 ///
-/// A group that threw is broken: all its calls throw the same error again.
+/// The calls check and fingerprint their arguments once, here. Then they hand one Request to `start`, which a backend
+/// implements: shared memory (shm/), messages over links (link/), both for several hosts (hier/), NCCL (cuda/).
+///
+/// To add an all-reduce algorithm between processes that exchange messages, write one plan file in plan/ and add it to
+/// the table in plan/algorithm.h. No backend changes: link/ executes any plan.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
-  ProcessGroup() = default;
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  virtual std::size_t rank() const = 0;
-  virtual std::size_t size() const = 0;
+  std::size_t rank() const { return rank_; }
+  std::size_t size() const { return size_; }
 
-  /// Memory that the group reaches without a copy: vectors that lie here are the fastest. Null: all are alike.
-  virtual Arena* arena() { return nullptr; }
-  /// Where another rank's arena lies here, at a mark of it (Arena::mark), or this one's. Null where ranks do not share
-  /// memory. REQUIRES: the mark is one of its arena.
-  virtual std::byte* reach(std::size_t /*rank*/, std::uint64_t /*mark*/) { return nullptr; }
-
-  /// Every rank's vector becomes the reduction of all ranks'.
-  virtual Work all_reduce(Vector data, const ReduceOp& op) = 0;
-  /// parts[r] of rank r's vector becomes the reduction of all ranks' parts[r]. What it holds elsewhere is
+  /// Every rank's vector becomes the reduction of all ranks' vectors.
+  Work all_reduce(Vector data, const ReduceOp& op);
+  /// parts[r] of rank r's vector becomes the reduction of all ranks' parts[r]. The other elements of the vector are
   /// undefined afterwards.
-  virtual Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) = 0;
-  /// Every rank's vector gets parts[r] from rank r, for all r.
-  virtual Work all_gather(Vector data, const Parts& parts) = 0;
-  /// Every rank's vector becomes the root's.
-  virtual Work broadcast(Vector data, std::size_t root) = 0;
+  Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op);
+  /// Every rank's vector receives parts[r] from rank r, for all r.
+  Work all_gather(Vector data, const Parts& parts);
+  /// Every rank's vector becomes the root's vector.
+  Work broadcast(Vector data, std::size_t root);
   /// Complete once all ranks have called it.
-  virtual Work barrier() = 0;
-  /// In order for each pair of ranks; counts and types have to agree.
-  virtual Work send(ConstVector data, std::size_t to) = 0;
-  virtual Work recv(Vector data, std::size_t from) = 0;
+  Work barrier();
+  /// Messages between one pair of ranks keep their order; counts and types have to agree.
+  Work send(ConstVector data, std::size_t to);
+  Work recv(Vector data, std::size_t from);
 
-  /// A collective: the ranks that name the same colour form a group, ranked by (key, rank here).
-  virtual std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key) = 0;
+  /// A collective: the ranks that pass the same colour form a group, ranked by (key, rank here).
+  std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key);
 
-  /// Which plan such a call takes, for people: "direct, shared memory".
+  /// Records every operation of this group, and of the groups that are split from it later, from the call until this
+  /// rank knows that the operation is complete. An operation that is polled with Work::done may end later in the trace
+  /// than in reality. REQUIRES: the trace outlives the group.
+  void trace_to(Trace& trace) { trace_ = &trace; }
+
+  // The interface of a backend.
+
+  /// Starts an operation whose arguments are checked. Groups that are made of other groups call this directly.
+  virtual Work start(const Request& request) = 0;
+  /// The group of the ranks that `split` names, this rank among them.
+  virtual std::unique_ptr<ProcessGroup> subgroup(const Split& split) = 0;
+
+  /// The plan that such a call takes, for people: "direct, shared memory".
   virtual std::string describe(Collective collective, std::size_t count, ElementType type) const = 0;
-  /// What the plan of such a call moves at this rank; `parts` where the call has them, `root` for
-  /// a broadcast.
+  /// The bytes that the plan of such a call moves at this rank. `parts`: for calls that take parts; `root`: of a
+  /// broadcast.
   virtual Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts = {},
                        std::size_t root = 0) const = 0;
-  /// Do all-reduces add in rank order, so that the bits are those of one process that does? Else a plan's order is
-  /// another, and sums differ by rounding.
+  /// Do reductions add in rank order, with the bits of one process that does the same? Otherwise the plan fixes another
+  /// order, and sums differ by rounding.
   virtual bool sums_in_rank_order(Collective reduction, ElementType type) const = 0;
-  /// What this rank has moved so far, as its transport counted.
+  /// The bytes that this rank has moved so far, as its transport counted them.
   virtual Moved moved() const = 0;
-  /// Adds to the group's byte ledger what was moved since the last call; nothing where its transport does that.
+  /// Adds the bytes that were moved since the last call to the group's byte ledger. Does nothing if the transport
+  /// counts into a ledger by itself.
   virtual void account() {}
+
+  /// Memory that all ranks reach without a copy: vectors that lie there are the fastest. Null if the group has none.
+  virtual Arena* arena() { return nullptr; }
+  /// The address, in this process, of a mark (Arena::mark) in a rank's arena. Null if the ranks do not share memory.
+  /// REQUIRES: the mark belongs to that rank's arena.
+  virtual std::byte* reach(std::size_t /*rank*/, std::uint64_t /*mark*/) { return nullptr; }
+
+ protected:
+  ProcessGroup(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}
+  /// For a backend that wraps another group: both number their subgroups by one counter.
+  void share_group_numbers(const ProcessGroup& other) { next_group_ = other.next_group_; }
+
+ private:
+  Work call(const Request& request);
+
+  const std::size_t rank_;
+  const std::size_t size_;
+  /// The first number that is free for a subgroup; shared by all groups that are split from one another at this rank.
+  std::shared_ptr<std::uint32_t> next_group_ = std::make_shared<std::uint32_t>(1);
+  Trace* trace_ = nullptr;  ///< null: operations are not recorded
 };
 
 }  // namespace psring::ring

@@ -10,12 +10,12 @@
 namespace psring::ring {
 namespace {
 
-/// Elements that are accumulated at a time: the accumulator stays in first-level cache.
+/// Elements that are accumulated at a time, so that the accumulator stays in the first-level cache.
 constexpr std::size_t kBlock = 1024;
 
 using Kind = ReduceOp::Kind;
 
-/// Wraps round instead of overflowing.
+/// Integers wrap round instead of overflowing.
 template <class T, class F>
 T wrapping(T a, T b, F f) {
   if constexpr (std::integral<T>) {
@@ -35,7 +35,7 @@ struct Sum {
 struct Product {
   template <class T>
   T operator()(T a, T b) const {
-    // Through u64: the product of two u16 would be one of int, which may overflow.
+    // Through u64: the product of two u16 would have the type int, which may overflow.
     if constexpr (std::integral<T>)
       return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
     else
@@ -104,7 +104,7 @@ struct Locate {
 
 template <class T>
 inline constexpr bool kIs16Bit = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-/// What is computed with: f32 for the 16-bit floats.
+/// The type of the arithmetic: f32 for the 16-bit floats.
 template <class T>
 using Computed = std::conditional_t<kIs16Bit<T>, float, T>;
 
@@ -139,14 +139,14 @@ void accumulate(const std::byte* from, Computed<T>* into, std::size_t count, Op 
 using Sources = std::span<const std::byte* const>;
 using Targets = std::span<std::byte* const>;
 
-/// A few sources, nothing in between: one pass. `finish`: of the sum, to what is stored.
+/// A few sources in one pass, without an accumulator in memory. `finish`: from the sum to the stored value.
 template <std::size_t kSources, std::size_t kTargets, class T, class Op, class Finish>
 void reduce_few(Sources from, Targets to, std::size_t count, Op op, Finish finish) {
   std::array<const T*, kSources> sources;
   std::array<T*, kTargets> targets;
   for (std::size_t r = 0; r < kSources; ++r) sources[r] = reinterpret_cast<const T*>(from[r]);
   for (std::size_t r = 0; r < kTargets; ++r) targets[r] = reinterpret_cast<T*>(to[r]);
-#pragma GCC ivdep  // a destination is a source at the same place, or apart from it
+#pragma GCC ivdep  // a destination is the same memory as a source, or does not overlap it
   for (std::size_t i = 0; i < count; ++i) {
     T value = sources[0][i];
     for (std::size_t r = 1; r < kSources; ++r) value = op(value, sources[r][i]);
@@ -244,7 +244,7 @@ void run_numbers(Kind kind, const Call& call) {
   }
 }
 
-/// Comparing 16-bit floats needs their values as f32.
+/// Compares 16-bit floats by their values as f32.
 template <class T>
 struct Wide {
   T value;

@@ -7,10 +7,10 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/net/unix_socket.h>
-#include <psring/ring/hierarchical_group.h>
+#include <psring/ring/hier/group.h>
 #include <psring/ring/ring_links.h>
-#include <psring/ring/shm_group.h>
-#include <psring/ring/shm_rendezvous.h>
+#include <psring/ring/shm/group.h>
+#include <psring/ring/shm/rendezvous.h>
 
 namespace psring::ring {
 namespace {
@@ -22,7 +22,7 @@ std::vector<net::Member> of_host(const std::vector<net::Member>& workers, const 
   return near;
 }
 
-/// A number for each worker's host: the place of its first worker.
+/// A number for each worker's host: the place of the host's first worker.
 std::vector<std::size_t> hosts_of(const std::vector<net::Member>& workers) {
   std::vector<std::size_t> hosts;
   for (const net::Member& worker : workers) {

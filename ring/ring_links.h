@@ -13,29 +13,29 @@
 #include <psring/common/net/tcp/channel.h>
 #include <psring/common/proc/control_messages.h>
 #include <psring/common/proc/data_links.h>
-#include <psring/ring/link_group.h>
+#include <psring/ring/link/group.h>
 #include <psring/ring/process_group.h>
 
 namespace psring::ring {
 
-/// A worker's links to all other workers of its job, made from what the rendezvous knows, and the group over them:
-/// through shared memory where all are on one host, over TCP where each is on its own, or where that, a link's rate or
-/// an algorithm of messages was asked for; where some share hosts, through shared memory there and over TCP between.
+/// A worker's links to all other workers of its job, made from the addresses of the rendezvous, and the group over
+/// them. The group uses shared memory if all workers are on one host; TCP if each worker has a host of its own, or if
+/// TCP, a link's rate or an algorithm for messages was asked for; both (hier/) if some workers share hosts.
 class RingLinks {
  public:
-  /// `ledger` counts what passes through TCP.
+  /// `ledger` counts the bytes that pass through TCP.
   RingLinks(const net::JobKey& key, net::DataLinks::Options options, ByteLedger& ledger);
 
-  /// Listens; returns what others need in order to connect.
+  /// Listens; returns the addresses to which others connect.
   net::Addresses listen();
-  /// Before it connects: who this process is from now on, where it was told after it listened.
+  /// Sets this process's identity, if it became known only after `listen`. REQUIRES: not connected.
   void become(net::Identity self);
-  /// Links to all of `workers`, ordered by rank, this one among them, and makes the group. `arena` is this rank's
-  /// memory in it. The group must not outlive these links.
-  /// Throws usage where shared memory is demanded of another host; unauthorised, timeout, peer_lost.
+  /// Links to all of `workers`, ordered by rank, this one among them, and makes the group. `arena`: this rank's memory
+  /// in the group. The group must not outlive these links. Throws usage if shared memory is demanded between hosts;
+  /// unauthorised, timeout, peer_lost.
   std::unique_ptr<ProcessGroup> connect(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
                                         LinkOptions options, const Deadline& deadline);
-  /// The same of those on this host alone, through shared memory whatever was asked for; ranks are theirs, in order.
+  /// Makes a group of the workers on this host alone, always through shared memory, in the order of their ranks.
   std::unique_ptr<ProcessGroup> connect_host(const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
                                              GroupOptions options, const Deadline& deadline);
 

@@ -6,7 +6,7 @@
 #include <psring/common/proc/role.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
-#include <psring/ring/shm_memory.h>
+#include <psring/ring/shm/world.h>
 
 namespace psring::ring {
 namespace {

@@ -21,30 +21,30 @@ namespace psring::ring {
 class RingLinks;
 struct GroupOptions;
 
-/// What groups of a member's have in common: they fail as its job does.
+/// The options of all groups of one member: they fail when its job fails, and count into its ledger.
 GroupOptions group_options(Membership& member);
 
-/// The group of all workers of a job, as the job's options say. `arena_bytes`: room for vectors in its arena.
-/// `background`: see LinkOptions. The group must not outlive the links.
+/// Makes the group of all workers of a job, as the job's options say. `arena_bytes`: room for vectors in the group's
+/// arena. `background`: see LinkOptions. The group must not outlive the links.
 std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
                                              const std::vector<net::Member>& workers, std::size_t arena_bytes,
                                              bool background);
 
-/// The same of this host's workers, through shared memory. `arena` has kShmArenaBytes to spare.
+/// Makes the group of this host's workers, through shared memory. REQUIRES: `arena` has kShmArenaBytes to spare.
 std::unique_ptr<ProcessGroup> make_host_group(Membership& member, RingLinks& links,
                                               const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena);
 
-/// A worker of a user's own program: joins a job and has the group of all its workers. Belongs to one thread.
-/// Throws as the links and the coordinator do: timeout, unauthorised, peer_lost, protocol, usage. A Session that goes
-/// without `finish` is a lost worker to the rest of the job.
+/// A worker in a user's own program: joins a job, and holds the group of all its workers. Belongs to one thread.
+/// Throws as the links and the coordinator do: timeout, unauthorised, peer_lost, protocol, usage. If a Session is
+/// destroyed without `finish`, the rest of the job sees a lost worker.
 class Session {
  public:
-  /// Waits until all workers of the job are there.
+  /// Waits until all workers of the job have joined.
   explicit Session(const RoleOptions& options);
   ~Session();
 
   ProcessGroup& group() const;
-  /// A vector of zeros where the group reaches it without a copy, for as long as the session lives. At most 1 GiB.
+  /// A vector of zeros in memory that the group reaches without a copy. Valid as long as the session. At most 1 GiB.
   std::span<float> allocate(std::size_t elements);
   /// Tells the job that this worker is done; the last call.
   void finish();

@@ -6,7 +6,7 @@
 namespace psring::ring {
 
 Split agree_on_split(ProcessGroup& group, std::uint32_t colour, std::uint32_t key, std::uint32_t next_group) {
-  constexpr std::size_t kWords = 3;  // of each rank: colour, key, next group
+  constexpr std::size_t kWords = 3;  // from each rank: colour, key, next group
   std::vector<std::int64_t> words(kWords * group.size());
   const std::size_t mine = kWords * group.rank();
   words[mine] = colour;
@@ -14,7 +14,7 @@ Split agree_on_split(ProcessGroup& group, std::uint32_t colour, std::uint32_t ke
   words[mine + 2] = next_group;
   std::vector<Work> works;
   for (std::size_t r = 0; r < group.size(); ++r)
-    works.push_back(group.broadcast(std::span(words).subspan(kWords * r, kWords), r));
+    works.push_back(group.start(broadcast_request(std::span(words).subspan(kWords * r, kWords), r)));
   for (Work& work : works) work.wait();
 
   Split split;

@@ -5,20 +5,26 @@
 #include <vector>
 
 #include <psring/ring/process_group.h>
+#include <psring/ring/request.h>
 
 namespace psring::ring {
 
-/// What a split comes to for the rank that asked.
+/// The result of a split for the calling rank.
 struct Split {
-  std::uint32_t id = 0;            ///< of the new group, among all that any of its ranks is in
-  std::vector<std::size_t> ranks;  ///< of the old group, in the new one's order
-  std::size_t rank = 0;            ///< the asker's, in the new group
+  std::uint32_t id = 0;            ///< of the new group; unique among all groups that share a rank with it
+  std::vector<std::size_t> ranks;  ///< of the old group, in the order of the new group
+  std::size_t rank = 0;            ///< the caller's, in the new group
   std::uint32_t next_group = 0;    ///< the first number that is free now
 };
 
-/// A collective of `group`: all ranks tell colour, key and the first group number that they think is free; the new
-/// groups, which have no rank in common, all get the largest of those. Few bytes, and control: each rank broadcasts its
-/// own.
+/// A collective of `group`: every rank broadcasts its colour, its key and the first group number that it knows to be
+/// free. The new groups have no rank in common, and all take the largest of these numbers. These few bytes count as
+/// control, and are not traced.
 Split agree_on_split(ProcessGroup& group, std::uint32_t colour, std::uint32_t key, std::uint32_t next_group);
+
+/// A checked broadcast. REQUIRES: root is a rank of the group.
+inline Request broadcast_request(Vector data, std::size_t root) {
+  return {{Collective::broadcast, {}, data.type, static_cast<std::uint32_t>(root), data.count, 0}, data};
+}
 
 }  // namespace psring::ring

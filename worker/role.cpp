@@ -13,8 +13,7 @@
 #include <psring/ring/nccl_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
-#include <psring/ring/shm_memory.h>
-#include <psring/ring/traced_group.h>
+#include <psring/ring/shm/world.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/role.h>
 #include <psring/worker/training.h>
@@ -99,7 +98,7 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
                                           .share_gpu = member.job().share_gpu,
                                           .interface = net::interface_of(member.link_options().bind),
                                           .patience = from_seconds(member.job().join_timeout)});
-  if (memory.trace->on()) memory.group = ring::make_traced_group(std::move(memory.group), *memory.trace);
+  if (memory.trace->on()) memory.group->trace_to(*memory.trace);
   if (member.rank() == 0 && setup.strategy().ring)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
   const std::size_t owners = setup.layout().owners;

@@ -11,9 +11,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kUntilTheEnd{2};  // with ranks that do not come to it
+constexpr std::chrono::seconds kUntilTheEnd{2};  // the wait for other ranks to end the communicator
 
-/// Most of what NCCL does in the background takes as long as starting a thread.
+/// Yields at first: most background work of NCCL takes as long as starting a thread.
 void pause(steady_clock::time_point since) {
   if (steady_clock::now() - since < std::chrono::microseconds(200))
     std::this_thread::yield();
@@ -32,8 +32,8 @@ ncclUniqueId agree_on_id(ProcessGroup& bootstrap) {
 
 }  // namespace
 
-/// A call that NCCL does not take as it is, is this build's or this machine's fault; whatever else goes wrong is taken
-/// for a peer's end, unless the job knows better.
+/// A call that NCCL refuses is the fault of this build or machine. Any other error counts as a lost peer, unless the
+/// job knows better.
 void require(ncclResult_t result, std::string_view call, ncclComm_t communicator) {
   if (!failed(result)) return;
   const char* const more = communicator == nullptr ? "" : ncclGetLastError(communicator);
@@ -64,7 +64,7 @@ Communicator::~Communicator() {
   try {
     options_.check();
   } catch (const std::exception&) {
-    abort(std::span(&self, 1));  // what follows may wait for the rank that is lost
+    abort(std::span(&self, 1));  // an orderly end may wait for the lost rank
     return;
   }
   for (const auto& [memory, handle] : registered_) ncclCommDeregister(handle_, handle);
@@ -88,7 +88,7 @@ ncclResult_t Communicator::state() {
   return asked == ncclSuccess ? result : asked;
 }
 
-/// Where NCCL failed the job is asked for a while why: it knows the peer.
+/// If NCCL failed, asks the job for the reason for a while: the job knows the lost peer.
 void Communicator::settle(std::string_view name) {
   const auto start = steady_clock::now();
   for (;; pause(start)) {
@@ -122,7 +122,7 @@ void Communicator::call(std::string_view name, const std::function<void(ncclComm
         ncclGroupEnd();
         throw;
       }
-      ncclGroupEnd();  // what it says, the state says, too
+      ncclGroupEnd();  // `settle` reads the same result from the state
     }
   }
   settle(name);

@@ -17,45 +17,46 @@
 
 namespace psring::ring::cuda {
 
-/// NCCL sees a connection that broke before the job knows whose end it was; so long it is waited for.
+/// NCCL sees a broken connection before the job knows which peer was lost: the time to wait for the job's verdict.
 inline constexpr std::chrono::seconds kUntilTheJobKnows{10};
 
-/// Throws where a call of NCCL failed; the line names it. `communicator`: may be null.
+/// Throws if a call of NCCL failed; the line names the call. `communicator`: may be null.
 void require(ncclResult_t result, std::string_view call, ncclComm_t communicator = nullptr);
 
-/// One rank's end of an NCCL communicator. No call of it blocks on a peer that is lost: NCCL works in the background,
-/// and whoever waits for it calls `check`, which throws where the job has failed.
+/// One rank's end of an NCCL communicator. No call blocks on a lost peer: NCCL works in the background, and every wait
+/// for NCCL calls `check`, which throws if the job has failed.
 class Communicator {
  public:
   struct Options {
     std::function<void()> check;
-    Nanoseconds patience{0};  ///< with connections that NCCL makes
+    Nanoseconds patience{0};  ///< the limit for connections that NCCL makes
   };
 
-  /// A collective of `bootstrap`, through which rank 0's id travels.
+  /// A collective of `bootstrap`, which carries rank 0's id.
   Communicator(ProcessGroup& bootstrap, Options options);
-  /// Together with all ranks, for a while; then alone.
+  /// Waits for all ranks to end the communicator, for a short time; then aborts it alone.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// NCCL may move what lies there from where it is, instead of through buffers of its own. For good; what is
-  /// registered already stays so. Of all ranks, or of none: with the same pieces of memory, in the same places of them,
-  /// they have to come to each operation. REQUIRES: it outlives this.
+  /// Lets NCCL move data in this memory directly, instead of through its own buffers, until the communicator ends. Does
+  /// nothing if the piece is registered already. All ranks register the same pieces, and use them at the same offsets
+  /// in each operation. REQUIRES: the memory outlives the communicator.
   void register_memory(std::span<std::byte> piece);
 
-  /// Calls `body`, whose calls of NCCL are one group. On return all of it is queued on its streams. `name`: for errors.
+  /// Calls `body`, whose NCCL calls form one group. On return all of them are queued on their streams. `name`: for
+  /// errors.
   void call(std::string_view name, const std::function<void(ncclComm_t)>& body);
 
   // From any thread.
-  /// What NCCL says went wrong while nobody called it.
+  /// The error that NCCL met in the background, if any.
   std::optional<std::string> failure();
-  /// What is under way of all these ends, as it is; nothing works after that. Together: NCCL waits until what is queued
-  /// with one has ended, and that may be queued behind another's.
+  /// Aborts the operations in flight of all these communicators; none of them works afterwards. They are aborted
+  /// together: NCCL waits until the operations of one have ended, and these may be queued behind another's.
   static void abort(std::span<Communicator* const> communicators);
 
  private:
-  /// Returns once NCCL has done in the background what it was told.
+  /// Returns once NCCL has finished its background work for the call.
   void settle(std::string_view name);
   ncclResult_t state();
 
@@ -63,7 +64,7 @@ class Communicator {
   std::mutex mutex_;  ///< one call of NCCL at a time
   ncclComm_t handle_ = nullptr;
   bool aborted_ = false;
-  std::map<std::byte*, void*> registered_;  ///< NCCL's handle, by where it begins
+  std::map<std::byte*, void*> registered_;  ///< NCCL's handle, by the first byte of the piece
 };
 
 }  // namespace psring::ring::cuda

@@ -1,4 +1,4 @@
-// What the module offers to those who load it; see common/device/cuda_module.cpp.
+// The symbol that processes look up after loading the module; see common/device/cuda_module.cpp.
 #include <utility>
 
 #include <psring/ring/cuda/nccl_group.h>

@@ -6,7 +6,7 @@
 
 namespace psring::ring::cuda {
 
-/// As make_nccl_group says: here is where it is made.
+/// The implementation of make_nccl_group (ring/nccl_group.h), in the module that links NCCL.
 std::unique_ptr<ProcessGroup> make_group(std::unique_ptr<ProcessGroup> host, Device& device, NcclOptions options);
 
 }  // namespace psring::ring::cuda

@@ -26,7 +26,7 @@ Watchdog::~Watchdog() {
   device_.check_after_wait([] {});
 }
 
-/// Without the mutex, which whoever aborts has for as long as NCCL takes.
+/// Does not take the mutex, which the thread holds while NCCL aborts.
 void Watchdog::rethrow() const { throw Error(*error_); }
 
 void Watchdog::add(Communicator& communicator) {
@@ -41,7 +41,7 @@ void Watchdog::remove(Communicator& communicator) {
 void Watchdog::began(std::shared_ptr<const psring::cuda::Event> done, const Call& call, std::uint64_t number,
                      std::size_t rank) {
   const std::scoped_lock lock(mutex_);
-  under_way_.push_back({std::move(done), call, number, rank, SystemClock().now()});
+  in_flight_.push_back({std::move(done), call, number, rank, SystemClock().now()});
 }
 
 void Watchdog::run(const std::stop_token& stop) {
@@ -53,12 +53,12 @@ void Watchdog::run(const std::stop_token& stop) {
   }
 }
 
-/// CUDA is asked last: a call of it may wait for another, which waits for the device.
+/// Asks CUDA last: its call may wait for another call, which waits for the device.
 std::optional<Error> Watchdog::look() {
   try {
     if (options_.check) options_.check();
     if (auto error = of_nccl()) return error;
-    while (!under_way_.empty() && under_way_.front().done->reached()) under_way_.pop_front();
+    while (!in_flight_.empty() && in_flight_.front().done->reached()) in_flight_.pop_front();
   } catch (const std::exception& exception) {
     return to_error(exception);
   }
@@ -66,8 +66,8 @@ std::optional<Error> Watchdog::look() {
 }
 
 std::optional<Error> Watchdog::too_slow() {
-  if (under_way_.empty() || options_.op_timeout <= Nanoseconds{0}) return std::nullopt;
-  if (SystemClock().now() - under_way_.front().since < options_.op_timeout) return std::nullopt;
+  if (in_flight_.empty() || options_.op_timeout <= Nanoseconds{0}) return std::nullopt;
+  if (SystemClock().now() - in_flight_.front().since < options_.op_timeout) return std::nullopt;
   return Error(ErrorKind::timeout,
                fmt::format("not complete after {:.1f} s", std::chrono::duration<double>(options_.op_timeout).count()));
 }
@@ -85,8 +85,8 @@ std::optional<Error> Watchdog::of_nccl() {
 
 void Watchdog::give_up(const Error& error) {
   error_ = error;
-  if (!under_way_.empty()) {
-    const UnderWay& first = under_way_.front();
+  if (!in_flight_.empty()) {
+    const InFlight& first = in_flight_.front();
     error_ = error.with_context(fmt::format("[ring] rank {}: {}", first.rank, name_of(first.call, first.number)));
   }
   failed_ = true;

@@ -15,35 +15,35 @@
 #include <psring/common/device/device.h>
 #include <psring/ring/call.h>
 #include <psring/ring/cuda/communicator.h>
-#include <psring/ring/shm_group.h>
+#include <psring/ring/group_options.h>
 
 namespace psring::ring::cuda {
 
-/// Sees to it that nobody waits for a device that waits for a lost rank. A thread looks whether the job has failed, an
-/// operation takes too long, or NCCL has an error of its own; then the communicators are aborted, so that the device's
-/// queue goes on, and `check` throws what it was, from then on. A rank's groups, and the device, share one.
+/// Ends waits for a device that waits for a lost rank. A thread checks whether the job has failed, an operation takes
+/// too long, or NCCL has an error of its own. Then it aborts the communicators, so that the device's queue goes on, and
+/// from then on `check` throws that error. All groups of a rank, and the device, share one watchdog.
 class Watchdog {
  public:
-  /// REQUIRES: the device outlives it.
+  /// REQUIRES: the device outlives the watchdog.
   Watchdog(Device& device, GroupOptions options);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Throws what has gone wrong.
+  /// Throws the error, if there is one.
   void check() const {
     if (failed_) rethrow();
   }
-  /// What is under way ends, in all groups: this rank does not go on.
+  /// Aborts the operations in flight of all groups: this rank does not go on.
   void give_up();
 
   void add(Communicator& communicator);
   void remove(Communicator& communicator);
-  /// An operation is under way until the event is reached. `rank`: for errors.
+  /// An operation is in flight until the event is reached. `rank`: for errors.
   void began(std::shared_ptr<const psring::cuda::Event> done, const Call& call, std::uint64_t number, std::size_t rank);
 
  private:
-  struct UnderWay {
+  struct InFlight {
     std::shared_ptr<const psring::cuda::Event> done;
     Call call;
     std::uint64_t number = 0;
@@ -52,7 +52,7 @@ class Watchdog {
   };
 
   void run(const std::stop_token& stop);
-  /// What has gone wrong, as far as can be seen now.
+  /// Looks for an error.
   std::optional<Error> look();
   std::optional<Error> too_slow();
   std::optional<Error> of_nccl();
@@ -64,10 +64,10 @@ class Watchdog {
   const int gpu_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::optional<Error> error_;       ///< is written once
-  std::atomic<bool> failed_{false};  ///< error_ is there, to be read by all
+  std::optional<Error> error_;       ///< written once
+  std::atomic<bool> failed_{false};  ///< error_ is complete, and all threads may read it
   std::vector<Communicator*> communicators_;
-  std::deque<UnderWay> under_way_;  ///< in the order in which they began
+  std::deque<InFlight> in_flight_;  ///< in the order of their calls
   std::optional<Moment> nccl_failed_;
   std::jthread thread_;
 };

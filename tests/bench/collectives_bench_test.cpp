@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include <psring/bench/collective_call.h>
-#include <psring/ring/tuning.h>
+#include <psring/ring/plan/tuning.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using Catch::Contains;

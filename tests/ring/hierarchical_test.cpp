@@ -10,7 +10,7 @@
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/error.h>
-#include <psring/ring/hierarchy.h>
+#include <psring/ring/hier/hierarchy.h>
 #include <psring/tests/support/ring_worlds.h>
 
 using namespace psring;

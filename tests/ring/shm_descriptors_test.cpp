@@ -11,7 +11,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/unix_socket.h>
-#include <psring/ring/shm_rendezvous.h>
+#include <psring/ring/shm/rendezvous.h>
 
 using namespace psring;
 

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/ring/shm_memory.h>
+#include <psring/ring/shm/shares.h>
 
 using psring::ring::ShmShares;
 

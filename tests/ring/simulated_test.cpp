@@ -12,7 +12,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/sim/reliable.h>
 #include <psring/common/net/sim/simulated.h>
-#include <psring/ring/link_group.h>
+#include <psring/ring/link/group.h>
 
 using namespace psring;
 using namespace psring::ring;

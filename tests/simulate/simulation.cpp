@@ -14,7 +14,7 @@
 #include <psring/common/base/parallel.h>
 #include <psring/common/net/sim/reliable.h>
 #include <psring/common/proc/role.h>
-#include <psring/ring/link_group.h>
+#include <psring/ring/link/group.h>
 #include <psring/server/server.h>
 #include <psring/tests/simulate/simulation.h>
 #include <psring/tests/support/job_shard.h>

@@ -16,10 +16,10 @@
 #include <psring/common/proc/role.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
-#include <psring/ring/link_group.h>
+#include <psring/ring/link/group.h>
 #include <psring/ring/nccl_group.h>
-#include <psring/ring/shm_group.h>
-#include <psring/ring/shm_memory.h>
+#include <psring/ring/shm/group.h>
+#include <psring/ring/shm/world.h>
 #include <psring/server/checkpoint.h>
 #include <psring/server/server.h>
 #include <psring/tests/support/in_process_job.h>

@@ -7,10 +7,10 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/sim/in_process.h>
 #include <psring/common/net/sim/simulated.h>
-#include <psring/ring/hierarchical_group.h>
-#include <psring/ring/link_group.h>
+#include <psring/ring/hier/group.h>
+#include <psring/ring/link/group.h>
 #include <psring/ring/ring_links.h>
-#include <psring/ring/shm_group.h>
+#include <psring/ring/shm/group.h>
 #include <psring/tests/support/ring_worlds.h>
 
 namespace psring::test {

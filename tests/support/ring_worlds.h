@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <psring/ring/group_options.h>
 #include <psring/ring/process_group.h>
-#include <psring/ring/shm_group.h>
 
 namespace psring::test {
 

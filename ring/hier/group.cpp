@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <psring/ring/hier/group.h>
+#include <psring/ring/hier/progress.h>
+#include <psring/ring/shm/control.h>
+#include <psring/ring/split.h>
+
+namespace psring::ring {
+namespace {
+
+class HierarchicalGroup final : public ProcessGroup {
+ public:
+  /// `stride`: each hierarchical group may use this many numbers of groups of messages.
+  HierarchicalGroup(Hierarchy hierarchy, InnerGroups inner, const GroupOptions& options, std::uint32_t stride)
+      : ProcessGroup(hierarchy.rank(), hierarchy.size()),
+        hierarchy_(std::move(hierarchy)),
+        inner_(std::move(inner)),
+        options_(options),
+        stride_(stride),
+        progress_(hierarchy_, inner_, options) {}
+
+  Arena* arena() override { return inner_.down->arena(); }
+  std::byte* reach(std::size_t rank, std::uint64_t mark) override {
+    if (rank >= size()) fail(ErrorKind::usage, "rank {} of a group of {}", rank, size());
+    if (hierarchy_.host_of(rank) != hierarchy_.host()) return nullptr;
+    return inner_.down->reach(hierarchy_.place_of(rank), mark);
+  }
+
+  Work start(const Request& request) override {
+    const bool message = request.call.collective >= Collective::send;
+    return message ? progress_.start_message(request) : progress_.start_collective(request);
+  }
+  std::unique_ptr<ProcessGroup> subgroup(const Split& split) override;
+
+  std::string describe(Collective collective, std::size_t count, ElementType type) const override;
+  Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+               std::size_t root) const override;
+  bool sums_in_rank_order(Collective /*reduction*/, ElementType /*type*/) const override {
+    return hierarchy_.hosts() == 1;
+  }
+  Moved moved() const override { return progress_.moved(); }
+  void account() override {
+    inner_.down->account();
+    inner_.up->account();
+  }
+
+ private:
+  const Hierarchy hierarchy_;
+  const InnerGroups inner_;
+  const GroupOptions options_;
+  const std::uint32_t stride_;
+  HierProgress progress_;
+};
+
+std::unique_ptr<ProcessGroup> HierarchicalGroup::subgroup(const Split& split) {
+  if (2 * split.id + 2 >= kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups / 2 - 1);
+  std::vector<std::size_t> host_of;
+  std::vector<std::size_t> places;
+  for (const std::size_t r : split.ranks) {
+    host_of.push_back(hierarchy_.host_of(r));
+    if (host_of.back() == hierarchy_.host()) places.push_back(hierarchy_.place_of(r));
+  }
+  Hierarchy hierarchy(host_of, split.rank);
+  const std::uint32_t links_id = split.id * stride_;
+  InnerGroups inner = make_inner_groups(hierarchy, split.id, *inner_.down, places,
+                                        inner_.links->part(split.ranks, links_id, {}), links_id);
+  return std::make_unique<HierarchicalGroup>(std::move(hierarchy), std::move(inner), options_, stride_);
+}
+
+std::string HierarchicalGroup::describe(Collective collective, std::size_t count, ElementType type) const {
+  if (hierarchy_.hosts() == 1) return inner_.down->describe(collective, count, type);
+  const bool cut = collective == Collective::all_reduce || collective == Collective::broadcast;
+  const std::size_t between =
+      cut ? hierarchy_.stages(collective, count, type.bytes(), {}, 0).between.front().range.size() : count;
+  return fmt::format("{}: hierarchical, {} hosts; {} inside, {} between", to_string(collective), hierarchy_.hosts(),
+                     inner_.down->way(collective, count, type), inner_.columns.front()->way(collective, between, type));
+}
+
+Cost HierarchicalGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+                                std::size_t root) const {
+  if (collective == Collective::send) return {{count * type.bytes(), 0}};
+  if (collective == Collective::recv) return {{0, count * type.bytes()}};
+  const Hierarchy::Stages stages = hierarchy_.stages(collective, count, type.bytes(), parts, root);
+  Cost sum;
+  const auto add = [&](const InnerGroup& group, const Hierarchy::Stage& stage) {
+    const Cost moved = group.predict(stage.collective, stage.range.size(), type, stage.parts, stage.root);
+    sum.sent += moved.sent;
+    sum.received += moved.received;
+    sum.latencies = std::max(sum.latencies, moved.latencies);  // columns work at the same time
+  };
+  add(*inner_.down, stages.down);
+  for (std::size_t i = 0; i < stages.between.size(); ++i) add(*inner_.columns[i], stages.between[i]);
+  if (stages.up) add(*inner_.up, *stages.up);
+  return sum;
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_hierarchical_group(std::unique_ptr<InnerGroup> host,
+                                                      std::unique_ptr<InnerGroup> links, std::size_t rank,
+                                                      const std::vector<std::size_t>& host_of, GroupOptions options) {
+  Hierarchy hierarchy(host_of, rank);
+  std::vector<std::size_t> places(host->size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  InnerGroups inner = make_inner_groups(hierarchy, 0, *host, places, std::move(links), 0);
+  const auto stride = static_cast<std::uint32_t>(hierarchy.size() + 1);
+  return std::make_unique<HierarchicalGroup>(std::move(hierarchy), std::move(inner), options, stride);
+}
+
+}  // namespace psring::ring

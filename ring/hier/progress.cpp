@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <psring/ring/hier/progress.h>
+#include <psring/ring/shm/control.h>
+
+namespace psring::ring {
+namespace {
+
+constexpr Nanoseconds kCheck =
+    std::chrono::milliseconds(20);  ///< of waiting, then a rank checks whether its peers live
+/// The wait in one kind of inner group while the other kind has work in flight, too.
+constexpr Nanoseconds kTurn = std::chrono::milliseconds(1);
+/// Collectives in the inner groups at a time; the others are queued. With half of the operations that a rank may be
+/// ahead in shared memory, a call on an inner group never waits.
+constexpr std::size_t kInFlight = kShmPosts / 2;
+
+}  // namespace
+
+HierProgress::HierProgress(const Hierarchy& hierarchy, const InnerGroups& inner, GroupOptions options)
+    : hierarchy_(hierarchy),
+      inner_(inner),
+      options_(std::move(options)),
+      sent_(hierarchy.size(), 0),
+      received_(hierarchy.size(), 0) {}
+
+Work HierProgress::start_collective(const Request& request) {
+  if (broken_) throw Error(*broken_);
+  const Call& call = request.call;
+  const Parts none;
+  const Parts& parts = request.parts != nullptr ? *request.parts : none;
+  auto task = std::make_shared<HierCollective>(
+      *this, request.announced(reached_.called, hierarchy_.size()), request,
+      hierarchy_.stages(call.collective, call.count, call.type.bytes(), parts, call.root));
+  ++reached_.called;
+  queue_.push_back(task);
+  advance();
+  return Work(std::move(task));
+}
+
+Work HierProgress::start_message(const Request& request) {
+  if (broken_) throw Error(*broken_);
+  const std::size_t peer = request.peer;
+  const bool far = hierarchy_.host_of(peer) != hierarchy_.host();
+  InnerGroup& group = far ? *inner_.links : *inner_.down;
+  const std::size_t there = far ? peer : hierarchy_.place_of(peer);
+  const bool sends = request.call.collective == Collective::send;
+  Work work = sends ? group.send(request.data, there) : group.recv(request.data, there);
+  const std::uint64_t number = sends ? sent_[peer]++ : received_[peer]++;
+  auto task = std::make_shared<HierMessage>(*this, Announced{request.call, number}, std::move(work), peer, far);
+  messages_.push_back(task);
+  advance();
+  return Work(std::move(task));
+}
+
+void HierProgress::advance() {
+  if (broken_) throw Error(*broken_);
+  try {
+    advance_all();
+  } catch (const Error& error) {
+    end(error);
+  }
+}
+
+/// Returns true if anything went on.
+bool HierProgress::advance_all() {
+  const Reached before = reached_;
+  const std::size_t messages = messages_.size();
+  inner_.links->advance();
+  inner_.down->advance();
+  inner_.up->advance();
+  for (Reached last;;) {
+    last = reached_;
+    while (reached_.down < std::min(reached_.called, reached_.finished + kInFlight))
+      at(reached_.down++).go_down(*inner_.down);
+    while (reached_.between < reached_.down && at(reached_.between).is_down())
+      at(reached_.between++).go_between(inner_.columns);
+    while (reached_.up < reached_.between && at(reached_.up).is_through()) at(reached_.up++).go_up(*inner_.up);
+    while (reached_.finished < reached_.up && queue_.front()->is_up()) {
+      queue_.pop_front();
+      ++reached_.finished;
+    }
+    if (reached_ == last) break;
+  }
+  std::erase_if(messages_, [](const auto& message) { return message->step(); });
+  return reached_ != before || messages_.size() != messages;
+}
+
+void HierProgress::wait_for(const HierTask& task) {
+  if (broken_) throw Error(*broken_);
+  const SystemClock clock;
+  Moment since = clock.now();
+  Moment checked = since;
+  Moved bytes = moved();
+  try {
+    for (;;) {
+      const std::uint32_t seen = inner_.down->watch();
+      const bool went_on = advance_all();
+      if (task.finished()) return inner_.down->leave();
+      const Moment now = clock.now();
+      if (went_on) {
+        since = checked = now;
+        continue;
+      }
+      if (now - checked >= kCheck) {
+        checked = now;
+        if (const Moved more = moved(); more != bytes) {
+          bytes = more;
+          since = now;
+        }
+        check_peers(since);
+      }
+      rest(task, seen);
+    }
+  } catch (const Error& error) {
+    inner_.down->leave();
+    end(error, &task);
+  }
+}
+
+/// Waits in shared memory, or for messages: where the next event is expected.
+void HierProgress::rest(const HierTask& task, std::uint32_t seen) {
+  bool near = reached_.between < reached_.down || reached_.finished < reached_.up;
+  bool far = reached_.up < reached_.between;
+  for (const auto& message : messages_) (message->waits_for_links() ? far : near) = true;
+  const Moment until = SystemClock().now() + (near && far ? kTurn : kCheck);
+  if (!far || (near && !task.waits_for_links())) return inner_.down->rest(seen, until);
+  inner_.down->leave();
+  inner_.links->rest(0, until);
+}
+
+void HierProgress::check_peers(Moment since) {
+  if (options_.check) options_.check();
+  for (const auto& column : inner_.columns) column->probe();
+  const Nanoseconds waited = SystemClock().now() - since;
+  if (options_.op_timeout > Nanoseconds(0) && waited > options_.op_timeout)
+    fail(ErrorKind::timeout, "nothing for {:.1f} s", seconds(waited));
+}
+
+std::string HierProgress::doing(const HierTask& task) const {
+  return fmt::format("[ring] rank {}: in {}, waiting for rank {}", hierarchy_.rank(),
+                     name_of(task.said().call, task.said().number), task.awaited());
+}
+
+/// If an inner group has ended, all ranks are told its error, even if this rank found another error meanwhile. Any
+/// other error gets this rank's operation as context: the message that is waited for, or the collective that holds up
+/// all others.
+void HierProgress::end(const Error& error, const HierTask* waiting) {
+  if (broken_) throw Error(*broken_);
+  const bool message = waiting != nullptr && waiting->said().call.collective >= Collective::send;
+  if (!message && !queue_.empty()) waiting = queue_.front().get();
+  for (const InnerGroup* group : {inner_.down.get(), inner_.up.get(), inner_.links.get()})
+    if (!broken_) broken_ = group->broken();
+  if (!broken_) broken_ = waiting == nullptr ? error : error.with_context(doing(*waiting));
+  inner_.down->break_off(*broken_);
+  inner_.up->break_off(*broken_);
+  inner_.links->break_off(*broken_);
+  throw Error(*broken_);
+}
+
+Moved HierProgress::moved() const {
+  Moved sum;
+  const auto add = [&](const InnerGroup& group) {
+    const Moved moved = group.moved();
+    sum.sent += moved.sent;
+    sum.received += moved.received;
+  };
+  add(*inner_.down);
+  add(*inner_.up);
+  add(*inner_.links);
+  for (const auto& column : inner_.columns) add(*column);
+  return sum;
+}
+
+}  // namespace psring::ring

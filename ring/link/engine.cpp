@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <psring/common/net/handshake.h>
+#include <psring/ring/link/endpoint.h>
+#include <psring/ring/link/engine.h>
+#include <psring/ring/link/operation.h>
+
+namespace psring::ring {
+namespace {
+
+constexpr Nanoseconds kCheck =
+    std::chrono::milliseconds(20);  ///< of waiting, then a rank checks whether its peers live
+
+}  // namespace
+
+LinkEngine::LinkEngine(net::Transport& transport, std::size_t rank, std::size_t ranks, LinkOptions options)
+    : transport_(transport),
+      options_(std::move(options)),
+      clock_(options_.clock != nullptr ? *options_.clock : system_clock_),
+      failure_(transport, clock_, rank, ranks),
+      thread_(transport) {
+  transport_.place_payloads([this](const net::FrameHeader& header) {
+    const auto found = groups_.find(header.group);
+    return found == groups_.end() ? std::span<std::byte>() : found->second->place(header);
+  });
+  if (!options_.background) return;
+  thread_.start([this] { return !failure_.any() && busy(); },
+                [this] {
+                  try {
+                    advance_all();
+                    if (busy()) take_message(clock_.now() + kCheck);
+                  } catch (const Error& error) {
+                    if (!failure_.told()) failure_.find(error);
+                  }
+                });
+}
+
+LinkEngine::~LinkEngine() { transport_.place_payloads({}); }
+
+void LinkEngine::add(std::uint32_t group_id, LinkEndpoint& group) {
+  groups_[group_id] = &group;
+  for (net::Message& message : std::exchange(homeless_, {})) {
+    if (message.header.group == group_id)
+      group.arrived(std::move(message));
+    else
+      homeless_.push_back(std::move(message));
+  }
+}
+
+bool LinkEngine::busy() const {
+  return std::any_of(groups_.begin(), groups_.end(), [](const auto& each) { return !each.second->idle(); });
+}
+
+void LinkEngine::advance_all() {
+  for (const auto& [id, group] : groups_) group->step();
+}
+
+/// Takes one message, if one arrives in time.
+bool LinkEngine::take_message(Moment deadline) {
+  std::optional<net::Message> message = transport_.receive(deadline);
+  if (!message) return false;
+  if (message->header.type == net::FrameType::failed) {
+    // Pass the error on: the rank that found it may not reach the others before our links to them close.
+    failure_.end(Error(static_cast<ErrorKind>(std::min<std::uint32_t>(message->header.unit, 7)),
+                       net::one_line(message->payload)));
+  }
+  const auto found = groups_.find(message->header.group);
+  if (found == groups_.end()) {
+    homeless_.push_back(std::move(*message));
+  } else {
+    found->second->arrived(std::move(*message));
+  }
+  return true;
+}
+
+void LinkEngine::take_all() {
+  failure_.rethrow();
+  // If there is a thread, the thread takes the messages.
+  while (!options_.background && take_message(Moment::min())) {
+  }
+  advance_all();
+}
+
+void LinkEngine::take_next(Moment deadline) {
+  failure_.rethrow();
+  take_message(deadline);
+  advance_all();
+}
+
+void LinkEngine::advance_for(const LinkOperation& operation) {
+  try {
+    take_all();
+  } catch (const Error& error) {
+    if (failure_.told()) throw;
+    failure_.end(error.with_context(operation.doing()));
+  }
+}
+
+void LinkEngine::wait_for(const LinkOperation& operation) {
+  std::optional<Moment> since;
+  for (;;) {
+    if (failure_.told()) throw Error(*failure_.told());
+    advance_all();
+    if (operation.finished()) return;
+    try {
+      failure_.rethrow();
+      const Moment now = clock_.now();
+      if (!since) since = now;
+      if (take_message(now + kCheck)) {
+        since = std::nullopt;
+        continue;
+      }
+      if (options_.group.check) options_.group.check();
+      operation.probe();
+    } catch (const Error& error) {
+      if (failure_.told()) throw;
+      failure_.end(error.with_context(operation.doing()));
+    }
+    const Nanoseconds waited = clock_.now() - *since;
+    if (options_.group.op_timeout > Nanoseconds(0) && waited > options_.group.op_timeout)
+      failure_.end(
+          Error(ErrorKind::timeout, fmt::format("{}: nothing for {:.1f} s", operation.doing(), seconds(waited))));
+  }
+}
+
+}  // namespace psring::ring

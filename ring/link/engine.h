@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <psring/common/net/transport.h>
+#include <psring/ring/link/failure.h>
+#include <psring/ring/link/options.h>
+#include <psring/ring/link/thread.h>
+
+namespace psring::ring {
+
+class LinkEndpoint;
+class LinkOperation;
+
+/// The part that all groups of one transport share: it takes messages from the transport, hands each one to its group,
+/// and waits for operations. All calls but `locked` itself run inside of `locked`.
+class LinkEngine {
+ public:
+  LinkEngine(net::Transport& transport, std::size_t rank, std::size_t ranks, LinkOptions options);
+  ~LinkEngine();
+  LinkEngine(const LinkEngine&) = delete;
+  LinkEngine& operator=(const LinkEngine&) = delete;
+
+  net::Transport& transport() { return transport_; }
+  const LinkOptions& options() const { return options_; }
+  LinkFailure& failure() { return failure_; }
+  /// Calls `body` while the background thread, if any, stands still.
+  template <class Body>
+  auto locked(Body body) {
+    return thread_.locked(std::move(body));
+  }
+
+  void add(std::uint32_t group_id, LinkEndpoint& group);
+  void remove(std::uint32_t group_id) { groups_.erase(group_id); }
+
+  /// Takes all messages that have arrived, and advances all operations without waiting. Errors name the operation.
+  void advance_for(const LinkOperation& operation);
+  /// Waits until the operation is finished; every 20 ms it checks whether the peers live. Throws peer_lost or timeout.
+  void wait_for(const LinkOperation& operation);
+  /// The same without an operation, for an outer group that waits by itself.
+  void take_all();
+  void take_next(Moment deadline);
+
+ private:
+  void advance_all();
+  bool take_message(Moment deadline);
+  bool busy() const;
+
+  net::Transport& transport_;
+  const LinkOptions options_;
+  const SystemClock system_clock_;
+  const Clock& clock_;
+  LinkFailure failure_;
+  std::map<std::uint32_t, LinkEndpoint*> groups_;
+  std::vector<net::Message> homeless_;  ///< for subgroups that this rank has not made yet
+  LinkThread thread_;
+};
+
+}  // namespace psring::ring

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include <psring/common/net/transport.h>
+#include <psring/ring/inner_group.h>
+#include <psring/ring/link/options.h>
+
+namespace psring::ring {
+
+/// A group whose ranks exchange messages: worker r of the transport is rank r. The sum's order is the plan's: rank
+/// order for exchange and star; for the other algorithms each part has its own order, the same at every run. All ranks
+/// hold the same bits. The transport belongs to the group alone from here on, and outlives the group and its subgroups.
+std::unique_ptr<InnerGroup> make_link_group(net::Transport& transport, std::size_t rank, std::size_t ranks,
+                                            LinkOptions options);
+
+}  // namespace psring::ring

@@ -1,0 +1,34 @@
+#include <utility>
+
+#include <psring/ring/link/thread.h>
+
+namespace psring::ring {
+
+void LinkThread::start(std::function<bool()> busy, std::function<void()> work) {
+  busy_ = std::move(busy);
+  work_ = std::move(work);
+  thread_ = std::thread([this] { run(); });
+}
+
+LinkThread::~LinkThread() {
+  if (!thread_.joinable()) return;
+  {
+    ++wanted_;
+    transport_.wake();
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void LinkThread::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || (wanted_ == 0 && busy_()); });
+    if (stop_) return;
+    work_();
+  }
+}
+
+}  // namespace psring::ring

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include <psring/common/net/transport.h>
+
+namespace psring::ring {
+
+/// A background thread that works while its owner computes. The owner's calls run in `locked`, for which the thread
+/// makes way at once. Without `start` there is no thread, and `locked` only calls its body.
+class LinkThread {
+ public:
+  explicit LinkThread(net::Transport& transport) : transport_(transport) {}
+  ~LinkThread();
+
+  /// The thread calls `work` again and again while `busy` returns true. Both run under the lock; `work` throws nothing,
+  /// and returns soon after Transport::wake.
+  void start(std::function<bool()> busy, std::function<void()> work);
+
+  template <class Body>
+  auto locked(Body body) {
+    if (!thread_.joinable()) return body();
+    ++wanted_;
+    transport_.wake();
+    struct Leave {
+      LinkThread& thread;
+      ~Leave() {
+        --thread.wanted_;
+        thread.changed_.notify_one();
+      }
+    };
+    const Leave leave{*this};
+    const std::scoped_lock lock(mutex_);
+    return body();
+  }
+
+ private:
+  void run();
+
+  net::Transport& transport_;
+  std::function<bool()> busy_;
+  std::function<void()> work_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<unsigned> wanted_{0};  ///< calls of the owner that want the lock
+  bool stop_ = false;                ///< guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace psring::ring

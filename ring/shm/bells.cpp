@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <psring/ring/shm/bells.h>
+#include <psring/ring/shm/process_fence.h>
+
+namespace psring::ring {
+namespace {
+
+/// Turns of spinning before a rank yields. With more ranks than processors, the rank that is waited for may need this
+/// very processor: then a rank yields almost at once. (4 ranks on 2 processors, 64 KiB: 24 us this way, 27 us with 64
+/// turns, 115 us if a rank sleeps instead of yielding.)
+constexpr unsigned kPauses = 64;
+constexpr unsigned kCrowdedPauses = 4;
+
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+  return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+std::size_t usable_processors() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<std::size_t>(CPU_COUNT(&set)) : 1;
+}
+
+ShmBells::ShmBells(ShmControl bells, std::size_t rank, std::size_t size, bool crowded)
+    : bells_(std::move(bells)), rank_(rank), size_(size), pauses_(crowded ? kCrowdedPauses : kPauses) {
+  if (join_process_fences()) own().fences.store(1, std::memory_order_relaxed);
+}
+
+/// Either a sleeper sees the stores that came before, or this rank sees that it sleeps. The sleeper's fence is enough
+/// for both. A fence here would wait until the stores have left this processor: a third of a small operation's time.
+void ShmBells::ring() {
+  if (all_fence_) {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } else {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    all_fence_ = true;
+    for (std::size_t r = 0; r < size_; ++r)
+      all_fence_ = all_fence_ && bells_.rank(r).fences.load(std::memory_order_relaxed) == 1;
+  }
+  wake_sleepers();
+}
+
+void ShmBells::wake_sleepers() {
+  for (std::size_t r = 0; r < size_; ++r) {
+    ShmRank& peer = bells_.rank(r);
+    if (r == rank_ || peer.sleeping.load(std::memory_order_relaxed) == 0) continue;
+    peer.bell.fetch_add(1, std::memory_order_release);
+    futex(peer.bell, FUTEX_WAKE, INT_MAX, nullptr);
+  }
+}
+
+/// A rank that rings stores first, then looks whether this rank sleeps. This rank says so first, then looks for stores.
+std::uint32_t ShmBells::watch() {
+  const std::uint32_t seen = own().bell.load(std::memory_order_acquire);
+  own().sleeping.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (own().fences.load(std::memory_order_relaxed) == 1) process_fence();
+  return seen;
+}
+
+void ShmBells::sleep(std::uint32_t seen, Nanoseconds at_most) {
+  const timespec limit{0, at_most.count()};
+  futex(own().bell, FUTEX_WAIT, seen, &limit);
+}
+
+void ShmBells::rest(std::uint32_t seen, Moment until) {
+  if (!spin([&] { return own().bell.load(std::memory_order_acquire) != seen; })) {
+    const Nanoseconds left = until - SystemClock().now();
+    if (left > Nanoseconds(0)) sleep(seen, std::min(left, kSleep));
+  }
+  leave();
+}
+
+}  // namespace psring::ring

@@ -1,0 +1,106 @@
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <psring/ring/shm/endpoint.h>
+#include <psring/ring/shm/group.h>
+#include <psring/ring/shm/predict.h>
+#include <psring/ring/shm/progress.h>
+
+namespace psring::ring {
+namespace {
+
+class ShmGroup final : public InnerGroup {
+ public:
+  ShmGroup(const ShmWorld& world, const std::vector<std::size_t>& members, std::vector<std::size_t> names,
+           std::size_t id, const GroupOptions& options)
+      : ShmGroup(std::make_unique<ShmEndpoint>(world, members, std::move(names), id), options) {}
+
+  Arena* arena() override { return &at_->arena(); }
+  std::byte* reach(std::size_t rank, std::uint64_t mark) override {
+    if (rank >= size()) fail(ErrorKind::usage, "rank {} of a group of {}", rank, size());
+    check(mark > 0 && mark <= at_->capacity(rank), "rank {} has no memory at {}", rank, mark);
+    return at_->base(rank) + (mark - 1);
+  }
+
+  Work start(const Request& request) override {
+    const bool message = request.call.collective >= Collective::send;
+    return message ? progress_.start_message(request) : progress_.start_collective(request);
+  }
+  std::unique_ptr<InnerGroup> part(const std::vector<std::size_t>& ranks, std::uint32_t id,
+                                   std::vector<std::size_t> names) override {
+    if (id >= kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups);
+    std::vector<std::size_t> members;
+    for (const std::size_t r : ranks) members.push_back(at_->members()[r]);
+    return std::make_unique<ShmGroup>(at_->world(), members, std::move(names), id, options_);
+  }
+
+  std::string describe(Collective collective, std::size_t count, ElementType type) const override {
+    const char* way = count * type.bytes() <= kShmCopiedBytes ? "through slots" : "direct";
+    return fmt::format("{}: {}, shared memory", to_string(collective), way);
+  }
+  std::string way(Collective, std::size_t, ElementType) const override { return "shared memory"; }
+  Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+               std::size_t root) const override {
+    return predict_shm(rank(), size(), collective, count, type, parts, root);
+  }
+  bool sums_in_rank_order(Collective /*reduction*/, ElementType /*type*/) const override { return true; }
+  Moved moved() const override { return at_->traffic().moved(); }
+  void account() override {
+    if (options_.ledger != nullptr) at_->traffic().account(*options_.ledger, at_->world(), at_->members());
+  }
+
+  void advance() override {
+    at_->failure().check();
+    progress_.advance();
+  }
+  std::uint32_t watch() override { return at_->bells().watch(); }
+  void rest(std::uint32_t seen, Moment until) override { at_->bells().rest(seen, until); }
+  void leave() override { at_->bells().leave(); }
+  void break_off(const Error& error) noexcept override { at_->failure().break_off(error); }
+  std::optional<Error> broken() const override { return at_->failure().error(); }
+
+ private:
+  ShmGroup(std::unique_ptr<ShmEndpoint> at, const GroupOptions& options)
+      : InnerGroup(at->rank(), at->size()), at_(std::move(at)), options_(options), progress_(*at_, options) {}
+
+  const std::unique_ptr<ShmEndpoint> at_;
+  const GroupOptions options_;
+  ShmProgress progress_;
+};
+
+}  // namespace
+
+std::unique_ptr<InnerGroup> make_shm_group(const ShmWorld& world, GroupOptions options) {
+  std::vector<std::size_t> members(world.size());
+  std::iota(members.begin(), members.end(), std::size_t{0});
+  return std::make_unique<ShmGroup>(world, members, std::vector<std::size_t>(), 0, options);
+}
+
+std::vector<ShmWorld> make_shm_worlds(std::size_t ranks, std::size_t arena_bytes) {
+  const auto control = std::make_shared<const Mapping>(ShmControl::file_bytes(ranks));
+  std::vector<std::shared_ptr<Arena>> arenas;
+  for (std::size_t r = 0; r < ranks; ++r) arenas.push_back(std::make_shared<Arena>(arena_bytes));
+  std::vector<ShmWorld> worlds;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    ShmWorld world{r, arenas[r], std::vector<std::shared_ptr<const Mapping>>(ranks), control};
+    for (std::size_t q = 0; q < ranks; ++q)
+      if (q != r) world.mappings[q] = std::make_shared<const Mapping>(arenas[q]->file(), arenas[q]->capacity());
+    worlds.push_back(std::move(world));
+  }
+  return worlds;
+}
+
+std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, std::size_t arena_bytes,
+                                                           const GroupOptions& options, std::span<ByteLedger> ledgers) {
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (const ShmWorld& world : make_shm_worlds(ranks, arena_bytes)) {
+    GroupOptions own = options;
+    if (!ledgers.empty()) own.ledger = &ledgers[world.rank];
+    groups.push_back(make_shm_group(world, std::move(own)));
+  }
+  return groups;
+}
+
+}  // namespace psring::ring

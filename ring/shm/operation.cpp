@@ -1,0 +1,149 @@
+#include <algorithm>
+
+#include <psring/ring/shm/operation.h>
+#include <psring/ring/shm/post.h>
+
+namespace psring::ring {
+
+ShmOperation::ShmOperation(ShmProgress& progress, ShmEndpoint& at, std::uint64_t number, const Request& request)
+    : ShmTask(progress),
+      at_(at),
+      call_{number,       request.call, request.announced(number, at.size()),
+            request.data, request.op,   request.parts != nullptr ? *request.parts : Parts()},
+      vectors_(at_, call_) {}
+
+bool ShmOperation::advance() {
+  if (finished_) return true;
+  at_.failure().rethrow();
+  progress().advance();
+  return finished_;
+}
+
+bool ShmOperation::step() {
+  if (vectors_.way() == ShmWay::none) {
+    if (!all_posted()) return false;
+    first_tick_ = at_.own().ticks.load(std::memory_order_relaxed);
+    vectors_.choose(choose_way());
+  }
+  if (!run()) return false;
+  at_.own().completed.store(call_.number + 1, std::memory_order_release);
+  // Only a rank that is kShmPosts ahead waits for this. If it falls asleep just now, our next post wakes it.
+  at_.bells().wake_sleepers();
+  if (vectors_.way() == ShmWay::slots) prepare_post(at_, progress().next_number(), call_.data.bytes());
+  return finished_ = true;
+}
+
+bool ShmOperation::all_posted() {
+  for (; posted_ < at_.size(); ++posted_) {
+    const ShmPost& theirs = at_.control().post(posted_, call_.number);
+    if (theirs.number.load(std::memory_order_acquire) != call_.number + 1) return false;
+    at_.check_call(posted_, theirs.call, call_.said);
+  }
+  return true;
+}
+
+/// A vector in a slot is copied, but costs one barrier; a vector in the arena costs two. (With 2 ranks a copy is slower
+/// from about 1 KiB on.) If only some vectors lie in the arenas, these have no slots, and the others go through
+/// staging. With more ranks than processors, the ranks that run do the shares of those that do not.
+ShmWay ShmOperation::choose_way() const {
+  std::size_t staged = 0;
+  bool crowded = false;
+  for (std::size_t r = 0; r < at_.size(); ++r) {
+    const ShmPost& post = at_.control().post(r, call_.number);
+    staged += post.staged ? 1 : 0;
+    crowded = crowded || post.crowded;
+  }
+  if (call_.data.bytes() <= kShmCopiedBytes) return ShmWay::slots;
+  if (staged == 0) return crowded ? ShmWay::shared : ShmWay::direct;
+  return staged == at_.size() && call_.data.bytes() <= kShmSlotBytes ? ShmWay::slots : ShmWay::staged;
+}
+
+bool ShmOperation::run() {
+  switch (vectors_.way()) {
+    case ShmWay::direct:
+      return run_direct();
+    case ShmWay::shared:
+      return run_shared();
+    case ShmWay::staged:
+      return run_staged();
+    default:
+      vectors_.perform(at_.rank(), {0, call_.call.count});
+      return true;
+  }
+}
+
+/// Each rank does its own share, and waits for the others'.
+bool ShmOperation::run_direct() {
+  if (iteration_ == 0) {
+    vectors_.perform(at_.rank(), {0, call_.call.count});
+    tick();
+    at_.bells().ring();
+    iteration_ = 1;
+  }
+  return all_ticked(first_tick_ + 1);
+}
+
+/// A rank that runs does the next slice of all shares, from the end of the vectors on: the elements that were written
+/// last are still in cache, and the elements that are reduced last are read first. A rank that had no processor
+/// meanwhile finds everything done.
+bool ShmOperation::run_shared() {
+  ShmShares& shares = at_.control().header().shares;
+  const std::size_t count = call_.call.count;
+  const std::size_t elements =
+      std::max(kShmShareBytes / call_.call.type.bytes(), (count + ShmShares::kMost - 1) / ShmShares::kMost);
+  const std::uint64_t slices = std::max<std::uint64_t>(1, (count + elements - 1) / elements);
+  auto& holds = at_.own().holds;
+  holds.store(call_.number + 1, std::memory_order_relaxed);
+  while (const auto index = shares.claim(call_.number, slices)) {
+    const std::uint64_t place = slices - 1 - *index;
+    const Range slice = Range{place * elements, (place + 1) * elements}.intersect({0, count});
+    for (std::size_t owner = 0; owner < at_.size(); ++owner) vectors_.perform(owner, slice);
+    if (shares.finish(slices)) at_.bells().ring();
+  }
+  holds.store(0, std::memory_order_relaxed);
+  return shares.done(call_.number, slices);
+}
+
+/// Iteration k copies slice k in, performs slice k - 1, and copies slice k - 2 out: with two slices of staging memory
+/// no rank waits for copies. An iteration begins when all ranks have finished the previous one.
+bool ShmOperation::run_staged() {
+  const ShmStaging staging(at_, call_, vectors_);
+  const std::size_t slices = (call_.data.bytes() + kShmSliceBytes - 1) / kShmSliceBytes;
+  const auto slice = [&](std::size_t index) { return vectors_.staged_slice(index).intersect({0, call_.call.count}); };
+  for (;; ++iteration_) {
+    if (iteration_ > 0 && !all_ticked(first_tick_ + iteration_)) return false;
+    if (iteration_ >= 2) staging.stage_out(slice(iteration_ - 2));
+    if (iteration_ == slices + 1) return true;
+    if (iteration_ < slices) staging.stage_in(slice(iteration_));
+    if (iteration_ >= 1) vectors_.perform(at_.rank(), slice(iteration_ - 1));
+    tick();
+    at_.bells().ring();
+  }
+}
+
+bool ShmOperation::all_ticked(std::uint64_t ticks) const {
+  for (std::size_t r = 0; r < at_.size(); ++r)
+    if (at_.control().rank(r).ticks.load(std::memory_order_acquire) < ticks) return false;
+  return true;
+}
+
+void ShmOperation::tick() {
+  auto& ticks = at_.own().ticks;
+  ticks.store(ticks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+/// The rank of the group that this operation waits for.
+std::size_t ShmOperation::missing() const {
+  if (vectors_.way() == ShmWay::none) return std::min(posted_, at_.size() - 1);
+  if (vectors_.way() == ShmWay::shared) {
+    for (std::size_t r = 0; r < at_.size(); ++r)
+      if (r != at_.rank() && at_.control().rank(r).holds.load(std::memory_order_relaxed) == call_.number + 1) return r;
+    return 0;
+  }
+  const std::uint64_t wanted = first_tick_ + (vectors_.way() == ShmWay::direct ? 1 : iteration_);
+  for (std::size_t r = 0; r < at_.size(); ++r)
+    if (at_.control().rank(r).ticks.load(std::memory_order_acquire) < wanted) return r;
+  return 0;
+}
+
+}  // namespace psring::ring

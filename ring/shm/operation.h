@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <psring/ring/shm/progress.h>
+#include <psring/ring/shm/staging.h>
+#include <psring/ring/shm/vectors.h>
+
+namespace psring::ring {
+
+/// A collective in flight. It waits until all ranks have posted it, chooses the way, and runs the phases of that way; a
+/// phase ends when all ranks have ticked.
+class ShmOperation final : public ShmTask {
+ public:
+  /// REQUIRES: the operation is posted.
+  ShmOperation(ShmProgress& progress, ShmEndpoint& at, std::uint64_t number, const Request& request);
+
+  bool advance() override;
+  bool finished() const override { return finished_; }
+  std::size_t awaited() const override { return at_.name(missing()); }
+  Announced said() const override { return call_.said; }
+  /// Goes as far as possible without waiting; true once finished. REQUIRES: operations before it are finished.
+  bool step();
+
+ private:
+  bool all_posted();
+  ShmWay choose_way() const;
+  bool run();
+  bool run_direct();
+  bool run_shared();
+  bool run_staged();
+  bool all_ticked(std::uint64_t ticks) const;
+  void tick();
+  std::size_t missing() const;
+
+  ShmEndpoint& at_;
+  const ShmCall call_;
+  ShmVectors vectors_;
+  bool finished_ = false;
+  std::size_t posted_ = 0;        ///< the first ranks are known to have posted it, up to this one
+  std::uint64_t first_tick_ = 0;  ///< of this rank, when the operation began
+  std::size_t iteration_ = 0;     ///< of a staged way; of a direct way 1 once this rank's share is done
+};
+
+}  // namespace psring::ring

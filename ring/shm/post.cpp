@@ -1,0 +1,32 @@
+#include <cstring>
+
+#include <psring/ring/shm/post.h>
+
+namespace psring::ring {
+
+void post(ShmEndpoint& at, std::uint64_t number, const Call& said, const Call& call, Vector data) {
+  ShmPost& post = at.control().post(at.rank(), number);
+  post.call = said;
+  const Arena& arena = at.arena();
+  const std::size_t bytes = data.bytes();
+  const bool small = bytes <= kShmCopiedBytes;
+  const std::uint64_t place = small ? 0 : arena.mark(data.data);
+  post.staged = !small && place == 0;
+  post.crowded = at.crowded();
+  post.offset = place != 0 ? place - 1 : static_cast<std::uint64_t>(at.staging().data() - arena.base());
+  const bool copied = bytes > 0 && (small || (post.staged && bytes <= kShmSlotBytes));
+  if (copied && (call.collective != Collective::broadcast || call.root == at.rank()))
+    std::memcpy(slot_of(at, at.rank(), number, bytes), data.data, bytes);
+  post.number.store(number + 1, std::memory_order_release);
+  at.bells().ring();
+}
+
+void prepare_post(const ShmEndpoint& at, std::uint64_t number, std::size_t bytes) {
+  const auto take = [](const std::byte* begin, std::size_t size) {
+    for (std::size_t i = 0; i < size; i += 64) asm volatile("prefetchw %0" : : "m"(begin[i]));
+  };
+  take(reinterpret_cast<const std::byte*>(&at.control().post(at.rank(), number)), 64);
+  if (bytes > sizeof ShmPost::few) take(slot_of(at, at.rank(), number, bytes), bytes);
+}
+
+}  // namespace psring::ring

@@ -1,0 +1,41 @@
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <psring/ring/traced_work.h>
+
+namespace psring::ring {
+namespace {
+
+class TracedOperation final : public Operation {
+ public:
+  TracedOperation(Work work, Trace::Flight flight) : work_(std::move(work)), flight_(std::move(flight)) {}
+
+  bool advance() override {
+    const bool done = work_.done();
+    if (done) flight_.land();
+    return done;
+  }
+  void wait() override {
+    work_.wait();
+    if (work_.done()) flight_.land();  // on a GPU the operation may still be in flight when `wait` returns
+  }
+  std::size_t awaited() const override { return work_.awaited(); }
+
+ private:
+  Work work_;
+  Trace::Flight flight_;
+};
+
+}  // namespace
+
+Trace::Flight begin_flight(Trace& trace, const Request& request) {
+  return {trace, fmt::format("{} {} bytes", to_string(request.call.collective), request.data.bytes())};
+}
+
+Work traced(Work work, Trace::Flight flight) {
+  return Work(std::make_shared<TracedOperation>(std::move(work), std::move(flight)));
+}
+
+}  // namespace psring::ring
