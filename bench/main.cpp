@@ -10,6 +10,7 @@
 #include <psring/bench/ring_training.h>
 #include <psring/bench/training.h>
 #include <psring/cli/app.h>
+#include <psring/cli/help.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
@@ -215,6 +216,7 @@ int run(int argc, char** argv) {
   add_gpu(root, gpu);
   add_serve(root, plan, kind);
   add_train_rank(root, training_rank);
+  cli::set_help_format(root);
   return cli::parse_and_run(root, std::vector<std::string>(argv, argv + argc), [&] {
     if (root.got_subcommand("push_pull")) return push_pull.run();
     if (root.got_subcommand("train")) return train.run();

@@ -16,14 +16,14 @@ class App;
 
 namespace psring::cli {
 
-/// What a subcommand works with.
+/// The arguments of a subcommand's body.
 struct Invocation {
   const App& app;
   std::vector<std::string> words;  ///< the command line as it was typed
-  const Output& output;            ///< through which all is printed
+  const Output& output;            ///< prints everything
 };
 
-/// Adds a subcommand; what it returns runs it, and gives the exit status, once the line is parsed.
+/// Each function adds a subcommand and returns its body, which runs after parsing and returns the exit status.
 using Command = std::function<int(const Invocation&)>;
 Command add_train(CLI::App& root);
 Command add_resume(CLI::App& root);
@@ -32,8 +32,8 @@ Command add_keygen(CLI::App& root);
 Command add_doctor(CLI::App& root);
 Command add_coordinator(CLI::App& root);
 Command add_agent(CLI::App& root);
-/// The roles, for `command` itself: psring-server, psring-worker, and the hidden subcommands by which agents
-/// start them.
+/// Adds the options of a role to `command` itself: psring-server, psring-worker, or the hidden subcommand with
+/// which an agent starts the role.
 Command add_role(CLI::App& command, net::Role role, bool by_agent);
 
 }  // namespace psring::cli

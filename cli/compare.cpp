@@ -14,11 +14,14 @@
 #include <psring/cli/compare_sections.h>
 #include <psring/cli/compare_table.h>
 #include <psring/cli/comparison.h>
+#include <psring/cli/job_flags.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/other_load.h>
 #include <psring/cli/parts.h>
+#include <psring/cli/set_up.h>
 #include <psring/common/base/error.h>
+#include <psring/common/proc/options/check.h>
 
 namespace psring::cli {
 namespace {
@@ -26,7 +29,7 @@ namespace {
 constexpr std::size_t kMostRuns = 1000;
 
 struct CompareFlags {
-  JobFlags job;
+  options::Given job;  ///< the options of the table
   std::vector<std::string> strategies{"single", "ps"};
   std::string out;
   std::size_t runs = 1;
@@ -48,8 +51,8 @@ class Comparison {
   /// Throws check_failed if a row differs from its prediction, and RunFailed if a run failed. If other rows are left,
   /// their report is printed first.
   void run() {
-    check_count("--runs", flags_.runs, kMostRuns);
-    if (!flags_.job.job.checkpoint_dir.empty())
+    options::check_count("--runs", flags_.runs, kMostRuns);
+    if (flags_.job.contains("checkpoint-dir"))
       fail(ErrorKind::usage, "--checkpoint-dir: each run of a comparison has its own, in its run folder");
     for (Entry& entry : make_entries(flags_.job, flags_.strategies, *flags_.sweep, invocation_.app))
       rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_});
@@ -251,14 +254,14 @@ class Comparison {
 
 Command add_compare(CLI::App& root) {
   CLI::App* command =
-      root.add_subcommand("compare", "train the same model with several strategies, and show them side by side");
+      root.add_subcommand("compare", "train one model with several strategies, and show them side by side");
   auto flags = std::make_shared<CompareFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--strategies", flags->strategies, "the strategies to compare, separated by commas; listed below")
+  command->add_option("--strategies", flags->strategies, "strategies to compare, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--out", flags->out, "run folder (a new one below runs/)");
-  command->add_option("--runs", flags->runs, "of each, by turns: medians and their spread")->capture_default_str();
-  command->add_flag("--wide", flags->wide, "print all that was measured, of each process, below the table");
+  command->add_option("--out", flags->out, "run folder (a new folder in runs/)");
+  command->add_option("--runs", flags->runs, "runs of each row, in turns; the table shows medians and spread")->capture_default_str();
+  command->add_flag("--wide", flags->wide, "print all measurements of every process below the table");
   add_job_flags(*command, flags->job);
   flags->sweep.emplace(*command);
   command->footer(

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/job_flags.h>
 #include <psring/cli/launch.h>
-#include <psring/cli/options.h>
+#include <psring/cli/resolve.h>
+#include <psring/cli/set_up.h>
 #include <psring/cli/summary_text.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
@@ -21,6 +23,7 @@
 #include <psring/common/proc/coordinator_service.h>
 #include <psring/common/proc/environment.h>
 #include <psring/common/proc/fault.h>
+#include <psring/common/proc/options/check.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 #include <psring/worker/training.h>
@@ -28,10 +31,10 @@
 namespace psring::cli {
 namespace {
 
-constexpr const char* kAnewFile = "job-anew.json";  ///< the job as it began again last
+constexpr const char* kAnewFile = "job-anew.json";  ///< the job of the last new beginning
 
 struct CoordinatorFlags {
-  JobFlags job;
+  options::Given job;  ///< the options of the table
   std::string strategy = "ps";
   std::string job_file;
   std::string listen = "127.0.0.1:0";
@@ -51,12 +54,13 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
     if (!(text << in.rdbuf())) fail(ErrorKind::data, "--job {}: cannot read", flags.job_file);
     return job_from_json(text.str());
   }
-  JobFlags job_flags = flags.job;
-  if (!job_flags.workers) job_flags.workers = environment_number("WORLD_SIZE");
+  options::Given given = flags.job;
+  if (!given.contains("workers"))
+    if (const auto size = environment_number("WORLD_SIZE")) given["workers"] = std::to_string(*size);
   const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
-  JobOptions job = resolve(job_flags, flags.strategy, *kind, nullptr, loopback);
-  // --steps alone need no data here: a program of the user's may have another model than the flags say.
+  JobOptions job = resolve(given, flags.strategy, *kind, nullptr, loopback);
+  // With --steps no data is needed here: the workers may be a user's programs, with another model.
   check_servers_part(job, app);
   std::optional<worker::TrainSetup> setup;
   if (!job.steps) setup.emplace(job, app.worker_registries(), app.optimizers());
@@ -64,16 +68,16 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   return job;
 }
 
-/// Nobody waits for whoever watches: a line for which there is no room is left out. A pipe takes all of a line or
-/// nothing.
+/// Writes a line of progress, and never waits: the line is dropped if the pipe is full. A pipe takes a line whole or
+/// not at all.
 void write_line(int fd, const std::string& line) {
   std::string text = line + "\n";
   if (text.size() > PIPE_BUF) return;
-  [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // nobody watches any more: fine
+  [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());  // the reader may be gone
 }
 
-/// A job as it begins again: from the newest checkpoint that is complete, or as it began. Who reads it sees whether it
-/// is whole.
+/// Returns the job for a new beginning: from the newest complete checkpoint, or from its first beginning. Readers of
+/// the checkpoint verify it.
 net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const std::filesystem::path& file) {
   const std::string folder = job.checkpoint_folder();
   if (!folder.empty())
@@ -85,18 +89,18 @@ net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const st
   } catch (const Error& error) {
     throw error.with_context("no checkpoint is left from which the job could begin again");
   }
-  // For a coordinator that takes this one's place, and knows itself how many workers are left.
+  // A second coordinator reads this file, and counts the remaining workers by itself.
   write_whole(file.string(), to_json(job) + "\n");
   job.workers = workers;
   return {to_json(job), step};
 }
 
-/// Goes on where the coordinator before this one was.
+/// Reads the losses that the coordinator before this one recorded.
 void read_losses(const std::filesystem::path& folder, net::RecoveryPlan& plan) {
   std::ifstream in(folder / "recoveries.jsonl");
   for (std::string line; std::getline(in, line);) {
     const auto entry = nlohmann::json::parse(line, nullptr, false);
-    if (entry.is_discarded()) continue;  // cut off with its writer
+    if (entry.is_discarded()) continue;  // the writer died in the middle of the line
     plan.restarts = entry.value("restarts", plan.restarts);
     for (const net::Role role : {net::Role::worker, net::Role::agent})
       for (const auto& rank : entry.value("/given_up/" + std::string(to_string(role)), nlohmann::json::array()))
@@ -139,9 +143,9 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher,
           .recovery = recovery_of(job, second)};
 }
 
-/// What the launcher does with a run folder, where there is none.
+/// Sums the run up, as the launcher does if there is one.
 int conclude(const JobOptions& job, const Invocation& invocation) {
-  if (!has_training(job.out)) return 0;  // the workers were a user's own programs
+  if (!has_training(job.out)) return 0;  // the workers were a user's programs
   join_traces(job.out);
   const Summary summary = summarise(job.out, job, invocation);
   fmt::print("{}", describe(summary, job.out));
@@ -152,7 +156,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   SignalWatch signals;
   const SystemClock clock;
   const bool by_launcher = !flags.job_file.empty();
-  if (flags.nodes > 0) check_count("--nodes", flags.nodes, kMostProcesses);
+  if (flags.nodes > 0) options::check_count("--nodes", flags.nodes, options::kMostProcesses);
   JobOptions job = job_of(flags, invocation.app);
   const net::JobKey key = net::JobKey::load(flags.key);
   job.out = (by_launcher ? std::filesystem::path(flags.out) : make_run_folder(flags.out, "job")).string();
@@ -202,20 +206,22 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
 
 Command add_coordinator(CLI::App& root) {
   CLI::App* command =
-      root.add_subcommand("coordinator", "the rendezvous of a job whose roles are started by hand or by agents");
+      root.add_subcommand("coordinator", "rendezvous of a job whose roles are started by hand or by agents");
   auto flags = std::make_shared<CoordinatorFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--strategy", flags->strategy, "how to train")->capture_default_str();
-  command->add_option("--listen", flags->listen, "ADDR:PORT; port 0: any")->capture_default_str();
-  command->add_option("--key", flags->key, "the job's key file")->required();
-  command->add_option("--out", flags->out, "run folder (a new one below runs/)");
-  command->add_option("--nodes", flags->nodes, "hosts whose agents start the roles; 0: they are started by hand")
+  command->add_option("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3")
+      ->capture_default_str();
+  command->add_option("--listen", flags->listen, "ADDR:PORT to listen at; port 0: any free port")
+      ->capture_default_str();
+  command->add_option("--key", flags->key, "key file of the job")->required();
+  command->add_option("--out", flags->out, "run folder (a new folder in runs/)");
+  command->add_option("--nodes", flags->nodes, "number of hosts whose agents start the roles; 0: by hand")
       ->capture_default_str();
   command->add_option("--job", flags->job_file)->group("");
   command->add_option("--endpoint-fd", flags->endpoint_fd)->group("");
   command->add_option("--progress-fd", flags->progress_fd)->group("");
   command->add_flag("--second", flags->second)->group("");
   add_job_flags(*command, flags->job);
-  command->footer("Where --workers is missing, WORLD_SIZE of the environment is taken.");
+  command->footer("Without --workers, WORLD_SIZE of the environment is the number of workers.");
   return [flags](const Invocation& invocation) { return coordinate(*flags, invocation); };
 }
 

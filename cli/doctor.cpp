@@ -12,10 +12,10 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/doctor_checks.h>
 #include <psring/cli/doctor_link.h>
-#include <psring/cli/options.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/proc/options/check.h>
 
 namespace psring::cli {
 namespace {
@@ -34,7 +34,7 @@ struct DoctorFlags {
 
 const char* to_string(Level level) { return level == Level::ok ? "ok" : level == Level::warn ? "warn" : "FAIL"; }
 
-/// What was found, line by line as it comes, and for --json.
+/// The findings: printed line by line at once, and kept for --json.
 class Report {
  public:
   void add(const std::string& what, const Judgement& judged) {
@@ -72,8 +72,8 @@ class Report {
 };
 
 void check_flags(const DoctorFlags& flags) {
-  check_count("--processes", flags.processes, kMostProcesses);
-  check_duration("--join-timeout", flags.join_timeout, 0.1);
+  options::check_count("--processes", flags.processes, options::kMostProcesses);
+  options::check_duration("--join-timeout", flags.join_timeout, 0.1);
   if (!flags.peer.empty() && !flags.listen.empty())
     fail(ErrorKind::usage, "--peer and --listen: one doctor asks, the other answers");
   const bool linked = !flags.peer.empty() || !flags.listen.empty();
@@ -97,7 +97,7 @@ int answer(const DoctorFlags& flags) {
   return 0;
 }
 
-/// The link opens first: what is wrong with it is told before anything takes time.
+/// Opens the link first, so that its errors come before the slow checks.
 std::unique_ptr<LinkAsker> open_link(const DoctorFlags& flags, const net::Endpoint& peer) {
   try {
     return std::make_unique<LinkAsker>(net::JobKey::load(flags.key), to_string(peer), deadline_of(flags));
@@ -111,7 +111,7 @@ std::unique_ptr<LinkAsker> open_link(const DoctorFlags& flags, const net::Endpoi
 }
 
 int examine(const DoctorFlags& flags) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of files' sizes is found, and not died of
+  std::signal(SIGXFSZ, SIG_IGN);  // the check reports a limit on file sizes; the signal would end the process
   Examination examination{.processes = flags.processes};
   std::unique_ptr<LinkAsker> link;
   if (!flags.peer.empty()) {
@@ -135,16 +135,17 @@ int examine(const DoctorFlags& flags) {
 }  // namespace
 
 Command add_doctor(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("doctor", "check what jobs need of this host, and measure it");
+  CLI::App* command = root.add_subcommand("doctor", "check that this host can run jobs, and measure it");
   auto flags = std::make_shared<DoctorFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--processes", flags->processes, "of a job on this host, which limits have to allow")
+  command->add_option("--processes", flags->processes, "processes of a job on this host, which its limits must allow")
       ->capture_default_str();
-  command->add_option("--peer", flags->peer, "HOST:PORT of a doctor that listens: measure the link to it, too");
-  command->add_option("--listen", flags->listen, "ADDR:PORT; port 0: any: answer one doctor, and check nothing");
-  command->add_option("--key", flags->key, "the job's key file, the same on both hosts");
+  command->add_option("--peer", flags->peer, "HOST:PORT of a doctor that listens: also measure the link to it");
+  command->add_option("--listen", flags->listen,
+                      "ADDR:PORT to listen at (port 0: any free port): answer one doctor, and check nothing");
+  command->add_option("--key", flags->key, "key file, the same on both hosts");
   command->add_option("--join-timeout", flags->join_timeout, "seconds to wait for the other doctor")
       ->capture_default_str();
-  command->add_option("--json", flags->json, "also write what was found to this file");
+  command->add_option("--json", flags->json, "also write the findings to this file");
   add_config(*command);
   command->footer(
       "One line a check: ok, warn (slower, or not every job) or FAIL, what it is, the figure -> the cure.\n"

@@ -7,13 +7,14 @@
 #include <psring/cli/app.h>
 #include <psring/cli/help.h>
 #include <psring/cli/text_table.h>
+#include <psring/common/proc/options/table.h>
 
 namespace psring::cli {
 namespace {
 
-constexpr std::size_t kNameColumns = 28;  // of an option or a command
+constexpr std::size_t kNameColumns = 28;  // the width of the column of names
 
-/// A name in its column, with the text beside it; a longer name has a line of its own.
+/// Returns a name in its column with the text beside it. A name that is too long has a line of its own.
 std::string entry(const std::string& name, const std::string& text, std::size_t column) {
   const std::string left = "  " + name;
   std::string lines = left + (columns_of(left) < column ? std::string(column - columns_of(left), ' ')
@@ -26,12 +27,17 @@ std::string entry(const std::string& name, const std::string& text, std::size_t 
   return lines + "\n";
 }
 
-/// The parser's formatter, with texts cut into lines.
+/// The parser's formatter, which wraps texts, and hides the options that are seldom used.
 class Columns final : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     return entry(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option),
                  kNameColumns);
+  }
+  std::string make_help(const CLI::App* command, std::string name, CLI::AppFormatMode mode) const override {
+    return make_description(command) + make_usage(command, std::move(name)) + make_positionals(command) +
+           shown_groups(command, mode) + make_subcommands(command, CLI::AppFormatMode::Normal) + "\n" +
+           make_footer(command);
   }
   std::string make_subcommand(const CLI::App* command) const override {
     return entry(command->get_name(), command->get_description(), kNameColumns);
@@ -45,9 +51,26 @@ class Columns final : public CLI::Formatter {
   std::string make_description(const CLI::App* command) const override {
     return command->get_description().empty() ? "" : wrapped(command->get_description(), kHelpColumns, 0);
   }
+
+ private:
+  std::string shown_groups(const CLI::App* command, CLI::AppFormatMode mode) const {
+    std::string text;
+    for (const std::string& group : command->get_groups()) {
+      const auto shown = command->get_options([&](const CLI::Option* option) {
+        return option->get_group() == group && option->nonpositional() && is_shown(command, option, mode);
+      });
+      if (!group.empty() && !shown.empty()) text += make_group(group, false, shown);
+    }
+    return text;
+  }
+  static bool is_shown(const CLI::App* command, const CLI::Option* option, CLI::AppFormatMode mode) {
+    if (command->get_help_all_ptr() == nullptr || mode == CLI::AppFormatMode::All) return true;
+    const options::Option* const row = options::find(option->get_single_name());
+    return row == nullptr || row->everyday;
+  }
 };
 
-/// A list of names under a title: "NAME  HELP" lines, as a registry has them.
+/// Returns the "NAME  HELP" lines of a registry as a list under a title.
 std::string list(const char* title, const std::string& lines) {
   constexpr std::size_t kColumn = 18;
   std::string text = fmt::format("{}:\n", title);

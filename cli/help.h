@@ -12,20 +12,21 @@ class App;
 
 namespace psring::cli {
 
-/// Columns of the help text, as of a terminal that nobody made wider.
+/// Columns of the help text: the default width of a terminal.
 inline constexpr std::size_t kHelpColumns = 80;
 
-/// Lays out the help of a command and its subcommands in at most kHelpColumns.
+/// Lays out the help of a command and its subcommands in at most kHelpColumns. If a command has --help-all, its --help
+/// shows the everyday options of a job only (options::Option::everyday).
 void set_help_format(CLI::App& root);
 
-/// Every registered name with its help: strategies, models, data sets, optimizers, aggregation rules; those that the
-/// program adds as well.
+/// Lists every registered name with its help: strategies, models, data sets, optimizers and aggregation rules, the
+/// program's own among them.
 std::string names_help(const App& app);
 
-/// Says what each exit status means.
+/// Lists the exit statuses with their meanings.
 std::string exit_status_help();
 
-/// Appends a part to the text that stands below a command's options.
+/// Appends a part to the text below a command's options.
 void add_footer(CLI::App& command, const std::string& part);
 
 }  // namespace psring::cli

@@ -5,7 +5,7 @@
 namespace psring::cli {
 namespace {
 
-/// The processes of the job that this host has, the coordinator's among them.
+/// Returns the number of the job's processes on this host, with the coordinator.
 std::size_t processes_here(const JobOptions& job, std::size_t nodes) {
   const std::size_t servers = job.placement == "colocated" ? 0 : job.servers * (1 + job.replicas);
   return 1 + (job.workers + servers + nodes - 1) / nodes;

@@ -25,8 +25,8 @@ bool is_number(const std::string& text) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// The parser alone would take -1 for a very large number, and "3.5 apples" for whatever strtold makes of it. And no
-/// option means anything without a value: "" is what a script's unset variable comes to.
+/// Refuses numbers that the parser would take: -1 as a very large number, and "3.5 apples" as 3.5. Refuses an empty
+/// value of any option, too: a script's unset variable becomes "".
 void check_values(CLI::App& command) {
   for (CLI::Option* option : command.get_options({})) {
     const std::string type = option->get_type_name();
@@ -51,7 +51,7 @@ std::string visible_names(const CLI::App& root) {
   return names;
 }
 
-/// The command that the words name, which is `root` where it has no subcommands or the words only ask for help.
+/// Returns the command that the words name; `root` if there are no subcommands, or if the words only ask for help.
 CLI::App& command_of(CLI::App& root, const std::vector<std::string>& words) {
   const auto commands = root.get_subcommands({});
   if (commands.empty()) return root;
@@ -63,7 +63,7 @@ CLI::App& command_of(CLI::App& root, const std::vector<std::string>& words) {
   return root;
 }
 
-/// The value of --config; "" where it is not given.
+/// Returns the value of --config; "" if it is not given.
 std::string config_file(const std::vector<std::string>& words) {
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == kConfig && i + 1 < words.size()) return words[i + 1];
@@ -77,7 +77,7 @@ bool is_given(const std::vector<std::string>& words, const std::string& option) 
                      [&](const std::string& word) { return word == option || word.starts_with(option + "="); });
 }
 
-/// What --config adds to the command line.
+/// The words that --config adds to the command line.
 struct ConfigWords {
   std::string file;
   std::vector<std::string> words;
@@ -88,7 +88,7 @@ ConfigWords read_config(const CLI::App& command, const std::string& file, const 
   ConfigWords added{.file = file, .words = {}, .lines = {}};
   for (const ConfigEntry& entry : read_config_file(file)) {
     const std::string option = "--" + entry.key;
-    if (option == kConfig || option == "--help" || command.get_option_no_throw(option) == nullptr)
+    if (option == kConfig || option.starts_with("--help") || command.get_option_no_throw(option) == nullptr)
       fail(ErrorKind::usage, "{}: unknown key '{}'", config_line(file, entry.line), entry.key);
     if (is_given(words, option)) continue;
     added.words.push_back(fmt::format("{}={}", option, entry.value));
@@ -97,21 +97,21 @@ ConfigWords read_config(const CLI::App& command, const std::string& file, const 
   return added;
 }
 
-/// An error that begins with an option of the file, with the line that gave it.
+/// Adds the file's line to an error that begins with an option of the file.
 Error with_source(const Error& error, const ConfigWords& added) {
   const std::string_view text = error.what();
   const auto found = added.lines.find(std::string(text.substr(0, text.find_first_of(" :"))));
   return found == added.lines.end() ? error : error.with_context(config_line(added.file, found->second));
 }
 
-/// The parser's errors, in our words.
+/// Turns an error of the parser into a line of ours.
 Error explain(const CLI::ParseError& error) {
   const std::string line = error.what();
   const std::size_t colon = std::min(line.find(": "), line.size());
   const std::string rest = line.substr(std::min(colon + 2, line.size()));
   std::string text = line;
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    // It lists what it could not use from the back: what was wrong first stands last.
+    // The parser lists unknown words from the back: the first of them stands last.
     text = fmt::format("unknown argument '{}'; --help lists what there is", rest.substr(rest.rfind(' ') + 1));
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     text = line.substr(0, colon) + (line.ends_with("missing") ? ": expected a value" : ": given twice");
@@ -123,7 +123,7 @@ Error explain(const CLI::ParseError& error) {
   return Error(ErrorKind::usage, text);
 }
 
-/// The exit status where there is nothing to run.
+/// Parses the words. Returns the exit status if there is nothing to run.
 std::optional<int> parse(CLI::App& root, const std::vector<std::string>& words) {
   try {
     root.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // the parser takes them from the back
@@ -138,10 +138,10 @@ std::optional<int> parse(CLI::App& root, const std::vector<std::string>& words) 
 }  // namespace
 
 void add_config(CLI::App& command) {
-  // Its value is read before the parser runs, which then only has to know the option.
+  // The file is read before the parser runs; the parser only has to know the option.
   command.add_option_function<std::string>(
       kConfig, [](const std::string&) {},
-      "a file of KEY = VALUE lines with the same names; the command line goes first");
+      "a file of KEY = VALUE lines with the same names; the command line takes precedence");
 }
 
 int parse_and_run(CLI::App& root, const std::vector<std::string>& words, const std::function<int()>& body) {
@@ -152,7 +152,7 @@ int parse_and_run(CLI::App& root, const std::vector<std::string>& words, const s
   std::vector<std::string> all(words.begin() + 1, words.end());
   all.insert(all.end(), added.words.begin(), added.words.end());
   check_values(root);
-  root.name(std::filesystem::path(words.front()).filename().string());  // as the parser does itself, given argv
+  root.name(std::filesystem::path(words.front()).filename().string());  // the parser would take the name from argv
   try {
     const auto status = parse(root, all);
     return status ? *status : body();

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <psring/cli/launch_checks.h>
-#include <psring/cli/options.h>
 #include <psring/cli/parts.h>
+#include <psring/cli/set_up.h>
 #include <psring/cli/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/folder_lock.h>
@@ -27,7 +27,7 @@ struct ResumeFlags {
 
 int resume(const ResumeFlags& flags, const Invocation& invocation) {
   SignalWatch signals;
-  std::error_code none;  // then nothing is found there
+  std::error_code none;  // a bad path holds no run, which is reported below
   const fs::path folder = fs::weakly_canonical(flags.run, none);
   JobOptions job = job_of_run(folder);
   LaunchRecord record = launch_of_run(folder);
@@ -49,7 +49,7 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   if (!flags.listen.empty()) record.listen = flags.listen;
   if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
   const worker::TrainSetup setup = set_up(job, invocation.app);
-  // A wrong key, or a host that cannot run the job, is told of before the folder changes.
+  // A wrong key, or a host that cannot run the job, is refused before the folder changes.
   if (!record.key_file.empty()) net::JobKey::load(record.key_file);
   check_host(job, record.nodes, record.listen);
   const std::size_t part = begin_next_part(folder);
@@ -64,11 +64,11 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
 }  // namespace
 
 Command add_resume(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("resume", "go on with a run that has ended before its last step");
+  CLI::App* command = root.add_subcommand("resume", "continue a run that ended before its last step");
   auto flags = std::make_shared<ResumeFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("RUN", flags->run, "its run folder; the flags are those of its run.json")->required();
+  command->add_option("RUN", flags->run, "run folder; the options are read from its run.json")->required();
   command->add_option("--listen", flags->listen, "ADDR:PORT of the coordinator (as before)");
-  command->add_option("--key", flags->key, "the job's key file (as before)");
+  command->add_option("--key", flags->key, "key file of the job (as before)");
   return [flags](const Invocation& invocation) { return resume(*flags, invocation); };
 }
 

@@ -4,9 +4,9 @@
 #include <CLI/CLI.hpp>
 
 #include <psring/cli/commands.h>
-#include <psring/cli/options.h>
 #include <psring/common/base/error.h>
 #include <psring/common/proc/environment.h>
+#include <psring/common/proc/options/check.h>
 #include <psring/common/proc/role.h>
 #include <psring/server/role.h>
 #include <psring/worker/role.h>
@@ -15,37 +15,38 @@ namespace psring::cli {
 
 Command add_role(CLI::App& command, net::Role role, bool by_agent) {
   auto options = std::make_shared<RoleOptions>();  // shared: the parser fills it in, the command reads it
-  const auto endpoint = command.add_option("--rdzv-endpoint", options->endpoint, "HOST:PORT of the job's coordinator");
+  const auto endpoint =
+      command.add_option("--rdzv-endpoint", options->endpoint, "HOST:PORT of the coordinator of the job");
   if (const auto master = master_endpoint()) {
     options->endpoint = *master;
   } else {
     endpoint->required();
   }
-  command.add_option("--key", options->key_file, "the job's key file")->required();
-  command.add_option("--rank", options->rank, "which of its kind it wants to be");
-  command.add_option(
-      "--bind", options->bind,
-      "address, interface or network (CIDR) that others reach it at (the address that routes to the coordinator)");
-  command.add_option("--join-timeout", options->join_timeout, "seconds for the coordinator to answer")
+  command.add_option("--key", options->key_file, "key file of the job")->required();
+  command.add_option("--rank", options->rank, "rank to ask for (the coordinator assigns a rank)");
+  command.add_option("--bind", options->bind,
+                     "address, interface or network (CIDR) at which other processes reach this process (the address "
+                     "that routes to the coordinator)");
+  command.add_option("--join-timeout", options->join_timeout, "seconds to wait for the coordinator's answer")
       ->capture_default_str();
   command.add_flag("--patient", options->patient)->group("");
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
   command.footer(
-      fmt::format("Where --rdzv-endpoint is missing, MASTER_ADDR and MASTER_PORT of the environment are taken{}.",
-                  role == net::Role::worker ? "; where --rank is, RANK" : ""));
+      fmt::format("Without --rdzv-endpoint, MASTER_ADDR and MASTER_PORT of the environment are the endpoint{}.",
+                  role == net::Role::worker ? "; without --rank, RANK is the rank" : ""));
   return [options, role, by_agent](const Invocation& invocation) {
-    check_duration("--join-timeout", options->join_timeout, 0.1);
+    options::check_duration("--join-timeout", options->join_timeout, 0.1);
     net::control::Interruption how;
     if (role == net::Role::server) {
       how = server::run_server(*options, invocation.app.aggregators(), invocation.app.optimizers());
     } else {
-      // Only here do server and worker meet: one in the other's process.
+      // Colocated: the server runs in the worker's process. Server and worker meet only here.
       const auto run_server = [&](Membership& member) {
         server::run_server(member, invocation.app.aggregators(), invocation.app.optimizers());
       };
       how = worker::run_worker(*options, invocation.app.worker_registries(), invocation.app.optimizers(), run_server);
     }
-    if (by_agent || how.signal == 0) return 0;  // of an agent's roles, another status is a loss
+    if (by_agent || how.signal == 0) return 0;  // an agent takes any other status for a loss
     invocation.output.settle();
     fmt::print(stderr, "{}interrupted {}\n", kErrorPrefix, net::control::describe(how));
     return interrupted_status(how.signal);

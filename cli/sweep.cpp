@@ -1,17 +1,13 @@
 #include <algorithm>
-#include <set>
 
 #include <CLI/CLI.hpp>
 
 #include <psring/cli/sweep.h>
 #include <psring/common/base/error.h>
+#include <psring/common/proc/options/table.h>
 
 namespace psring::cli {
 namespace {
-
-/// Options whose values may hold a comma, and options that do not describe a job.
-const std::set<std::string> kNoLists = {"help",   "config", "strategies", "out",   "runs",     "model",
-                                        "freeze", "data",   "init",       "betas", "schedule", "aggregate"};
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> values;
@@ -23,12 +19,12 @@ std::vector<std::string> split(const std::string& text) {
   return values;
 }
 
-/// The links of a list: a delay belongs to the rate before it, so that 1gbit,0.2ms,10gbit has two links.
+/// Splits a list of links. A delay belongs to the rate before it: 1gbit,0.2ms,10gbit has two links.
 std::vector<std::string> split_links(const std::string& text) {
   std::vector<std::string> links;
   for (std::string& part : split(text)) {
     const char last = part.empty() ? ' ' : part.back();
-    const bool is_delay = last == 's' || last == 'S';  // of s, ms and us; rates end in a t
+    const bool is_delay = last == 's' || last == 'S';  // s, ms and us; rates end in a t
     if (is_delay && !links.empty() && links.back().find(',') == std::string::npos)
       links.back() += "," + part;
     else
@@ -47,7 +43,7 @@ struct Sweep::State {
   std::vector<List> lists;  ///< in the order of the options
   bool setting = false;
 
-  /// What the parser is to see of a value: of a list its first element.
+  /// Returns the value that the parser sees: the first element of a list.
   std::string take(CLI::Option* option, const std::string& text) {
     const bool counts_workers = option->get_single_name() == "servers";
     if (setting) return text;
@@ -101,13 +97,14 @@ Sweep::Sweep(CLI::App& command) : state_(std::make_shared<State>()) {
   for (CLI::Option* option : command.get_options()) {
     const std::string name = option->get_single_name();
     if (name == "workers") state_->workers_option = option;
-    if (kNoLists.contains(name) || option->get_expected_max() == 0) continue;
+    const options::Option* const row = options::find(name);
+    if (row == nullptr || !row->list || row->form == options::Form::flag) continue;
     option->transform([state = state_, option](const std::string& text) { return state->take(option, text); });
   }
 }
 
 void Sweep::for_each(const std::function<void(const Point&)>& body) {
-  // Servers may be counted by the workers, which come first.
+  // Workers come first, as --servers n is their number.
   std::stable_sort(state_->lists.begin(), state_->lists.end(), [](const auto& a, const auto& b) {
     return a.option->get_single_name() == "workers" && b.option->get_single_name() != "workers";
   });

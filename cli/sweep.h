@@ -12,18 +12,18 @@ class App;
 
 namespace psring::cli {
 
-/// Lists in a command's options: `--workers 2,4,8 --servers 1,n` stands for every combination of them, one point each;
-/// n is the point's number of workers. Options whose values have commas of their own take no list, and
-/// `--units` none of sets.
+/// Lists in the options of a command: `--workers 2,4,8 --servers 1,n` stands for every combination, one point each; n
+/// is the point's number of workers. An option whose values hold commas takes no list (options::Option::list), and
+/// neither does `--units` if the value has sets of layers, such as 0+3,1+2.
 class Sweep {
  public:
-  /// For the options that the command has so far. Must outlive the command's parsing.
+  /// Takes the options of a job that the command has so far. The object must outlive the command's parsing.
   explicit Sweep(CLI::App& command);
 
   /// An option's value at a point, by the option's name without dashes.
   using Point = std::map<std::string, std::string>;
-  /// Sets the options to each point's values in turn, the first list's values outermost, and calls `body`: with what
-  /// is swept only. Without lists that is one point without values. Throws usage as parsing does.
+  /// Sets the options to the values of each point in turn, the first list outermost, and calls `body` with the options
+  /// that have lists. Without lists there is one point, which is empty. Throws usage as parsing does.
   void for_each(const std::function<void(const Point&)>& body);
 
  private:

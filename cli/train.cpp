@@ -6,14 +6,17 @@
 #include <fmt/format.h>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/job_flags.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/launch_checks.h>
-#include <psring/cli/options.h>
+#include <psring/cli/resolve.h>
+#include <psring/cli/set_up.h>
 #include <psring/cli/summary_text.h>
 #include <psring/cli/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
+#include <psring/common/proc/options/check.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/training.h>
 
@@ -21,7 +24,7 @@ namespace psring::cli {
 namespace {
 
 struct TrainFlags {
-  JobFlags job;
+  options::Given job;  ///< the options of the table
   std::string strategy = "ps";
   std::string out;
   std::size_t nodes = 1;
@@ -79,7 +82,7 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
   SignalWatch signals;
   const worker::Registries& registries = invocation.app.worker_registries();
   const auto kind = registries.strategies.make(Spec::parse("--strategy", flags.strategy));
-  check_count("--nodes", flags.nodes, kMostProcesses);
+  options::check_count("--nodes", flags.nodes, options::kMostProcesses);
   if (flags.nodes > 1 && flags.key.empty())
     fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
@@ -118,16 +121,16 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
 }
 
 Command add_train(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("train", "train a model: starts all processes, waits, sums up");
+  CLI::App* command = root.add_subcommand("train", "train a model: start all processes, wait for them, sum up");
   auto flags = std::make_shared<TrainFlags>();  // shared: the parser fills it in, the command reads it
-  command
-      ->add_option("--strategy", flags->strategy, "the way of training, such as single, ps, ddp, zero3; listed below")
+  command->add_option("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3")
       ->capture_default_str();
-  command->add_option("--out", flags->out, "run folder (a new one below runs/)");
-  command->add_option("--nodes", flags->nodes, "hosts: this one, and those whose agents connect")
+  command->add_option("--out", flags->out, "run folder (a new folder in runs/)");
+  command->add_option("--nodes", flags->nodes, "number of hosts: this host, and the hosts whose agents connect")
       ->capture_default_str();
-  command->add_option("--listen", flags->listen, "ADDR:PORT of the coordinator; port 0: any")->capture_default_str();
-  command->add_option("--key", flags->key, "the job's key file (made for this job alone, where there is one host)");
+  command->add_option("--listen", flags->listen, "ADDR:PORT of the coordinator; port 0: any free port")
+      ->capture_default_str();
+  command->add_option("--key", flags->key, "key file of the job (on one host: a new key for this job)");
   add_job_flags(*command, flags->job);
   return [flags](const Invocation& invocation) { return train(*flags, invocation); };
 }

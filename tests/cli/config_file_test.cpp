@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 
-#include <psring/cli/options.h>
+#include <psring/cli/job_flags.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/tests/support/temporary_folder.h>
@@ -13,13 +13,14 @@
 namespace psring::cli {
 namespace {
 
-/// A program with one subcommand that takes a job's flags, as psring itself.
+/// A program with one subcommand that takes a job's options, as psring itself.
 struct Program {
   CLI::App root{"program"};
   CLI::App* command = root.add_subcommand("train", "");
-  JobFlags flags;
+  options::Given given;
 
-  Program() { add_job_flags(*command, flags); }
+  Program() { add_job_flags(*command, given); }
+  JobOptions job() const { return options::job_of(given); }
   void parse(std::vector<std::string> words) {
     words.insert(words.begin(), {"program", "train"});
     cli::parse_and_run(root, words, [] { return 0; });
@@ -73,12 +74,12 @@ TEST_CASE("a configuration file gives a subcommand's flags, and the command line
   test::write_file(file, "servers = 3\nmodel = \"mlp:4-2\"\nlr = 0.5\nnesterov = true\nsteps = 7\n");
   Program program;
   program.parse({"--steps", "9", "--config", file, "--workers", "4"});
-  CHECK(program.flags.servers == 3);
-  CHECK(program.flags.workers == 4);
-  CHECK(program.flags.job.model == "mlp:4-2");
-  CHECK(program.flags.job.lr == 0.5);
-  CHECK(program.flags.job.nesterov);
-  CHECK(program.flags.job.steps == 9);
+  CHECK(program.job().servers == 3);
+  CHECK(program.job().workers == 4);
+  CHECK(program.job().model == "mlp:4-2");
+  CHECK(program.job().lr == 0.5);
+  CHECK(program.job().nesterov);
+  CHECK(program.job().steps == 9);
 }
 
 TEST_CASE("values of a configuration file may be quoted, bare, lists, and commented on") {
@@ -89,11 +90,11 @@ TEST_CASE("values of a configuration file may be quoted, bare, lists, and commen
                    "betas = [0.8, 0.9]  # two\ninit = a b.safetensors");
   Program program;
   program.parse({"--config=" + file});
-  CHECK(program.flags.servers == 3);
-  CHECK(program.flags.job.model == "mlp:4-2");
-  CHECK(program.flags.job.data == "text:a # b.txt");
-  CHECK(program.flags.betas == "0.8,0.9");
-  CHECK(program.flags.job.init == "a b.safetensors");
+  CHECK(program.job().servers == 3);
+  CHECK(program.job().model == "mlp:4-2");
+  CHECK(program.job().data == "text:a # b.txt");
+  CHECK(program.given["betas"] == "0.8,0.9");
+  CHECK(program.job().init == "a b.safetensors");
 }
 
 TEST_CASE("errors of a configuration file name the line") {

@@ -1,19 +1,22 @@
 """The help of every program: 80 columns, all that can be named on a command line, and what exit statuses mean."""
 
 import os
+import re
 import unittest
 
 from support import ProgramTest
 
 COMMANDS = [("psring",), *(("psring", command) for command in ("train", "compare", "coordinator", "agent", "keygen", "doctor")),
-            ("psring-server",), ("psring-worker",)]
+            ("psring-server",), ("psring-worker",), ("psring-bench",),
+            *(("psring-bench", command) for command in ("all_reduce", "push_pull", "train", "gpu"))]
+JOB_COMMANDS = ("train", "compare", "coordinator")
 STRATEGIES = ["single", "dp", "ps", "ps-ssp", "ps-async", "ps-zero2", "ps-zero3", "ps-colocated", "ddp-naive", "ddp", "zero1",
               "zero2", "zero3", "fsdp"]
 
 
 class Help(ProgramTest):
-    def help(self, program, *words):
-        result = self.run_program(program, *words, "--help")
+    def help(self, program, *words, flag="--help"):
+        result = self.run_program(program, *words, flag)
         self.assert_done(result)
         return result.out
 
@@ -23,6 +26,23 @@ class Help(ProgramTest):
                 text = self.help(*words)
                 self.assertEqual([line for line in text.splitlines() if len(line) > 80], [])
                 self.assertIn("Usage: ", text)
+
+    def test_every_line_of_all_options_fits_a_terminal(self):
+        for command in JOB_COMMANDS:
+            with self.subTest(command):
+                text = self.help("psring", command, flag="--help-all")
+                self.assertEqual([line for line in text.splitlines() if len(line) > 80], [])
+
+    def test_everyday_options(self):
+        for command in JOB_COMMANDS:
+            with self.subTest(command):
+                few, every = (set(re.findall(r"(?m)^  (--[a-z-]+)", self.help("psring", command, flag=flag)))
+                              for flag in ("--help", "--help-all"))
+                self.assertLess(few, every)
+                self.assertTrue({"--model", "--lr", "--workers", "--resume", "--config"} <= few)
+                self.assertTrue({"--heartbeat-timeout", "--bucket", "--fault"} <= every - few)
+                self.assertLess(len(few), 35)
+                self.assertGreater(len(every), 75)
 
     def test_exit_statuses(self):
         for words in (("psring",), ("psring", "train"), ("psring", "compare"), ("psring-worker",)):

@@ -1,0 +1,287 @@
+#include <string>
+#include <vector>
+
+#include <psring/cli/refused_pairs.h>
+#include <psring/common/base/consistency.h>
+#include <psring/common/base/error.h>
+#include <psring/common/proc/data_links.h>
+#include <psring/optim/codec/compression.h>
+#include <psring/optim/job_optimizer.h>
+#include <psring/ring/plan/algorithm.h>
+#include <psring/worker/pace.h>
+
+// Each function holds the refused pairs of one topic: a row is a condition and the line of the error.
+
+namespace psring::cli {
+namespace {
+
+struct Row {
+  bool refused;
+  std::string line;
+};
+using Rows = std::vector<Row>;
+
+/// Throws usage with the line of the first row that is refused.
+void refuse(const Rows& rows) {
+  for (const Row& row : rows)
+    if (row.refused) throw Error(ErrorKind::usage, row.line);
+}
+
+/// The option that asks for loss scaling.
+std::string flag_of_scaling(const JobOptions& job) {
+  if (job.loss_scale != "auto") return "--loss-scale " + job.loss_scale;
+  return job.precision == "f16" ? "--precision f16" : "--comm-dtype " + job.comm_dtype;
+}
+
+bool has_frame_faults(const JobOptions& job) { return frame_faults(job.fault, 0, {}).has_value(); }
+
+void check_length_and_batch(const JobOptions& job, const options::Given& given) {
+  refuse({
+      {job.steps && given.contains("epochs"), "--steps and --epochs: give one of them"},
+      {job.accumulate > job.batch_per_worker(),
+       fmt::format("--accumulate {}: a worker's batch has only {} samples", job.accumulate, job.batch_per_worker())},
+      {!job.master_copy && job.precision == "f32",
+       "--master-copy off: --precision f32 has no narrow parameters that a copy is kept of"},
+  });
+}
+
+void check_checkpoints(const JobOptions& job) {
+  const bool none = job.checkpoint_every == 0;
+  refuse({
+      {!job.resume.empty() && !job.init.empty(), "--resume and --init: give one of them"},
+      {none && !job.checkpoint_dir.empty(), "--checkpoint-dir: give --checkpoint-every, too"},
+      {none && job.checkpoint_keep > 0, "--checkpoint-keep: give --checkpoint-every, too"},
+  });
+}
+
+void check_servers(const JobOptions& job) {
+  const bool weighted = job.aggregate == "mean" || job.aggregate == "sum";
+  refuse({
+      {job.placement == "colocated" && job.servers > job.workers,
+       fmt::format("--servers {}: colocated servers live in workers' processes, and there are {} of those", job.servers,
+                   job.workers)},
+      {job.pad == "none" && !weighted,
+       fmt::format("--pad none: gradients are weighted by samples; --aggregate: expected mean or sum, got '{}'",
+                   job.aggregate)},
+      {job.local_reduce && !weighted,
+       fmt::format("--local-reduce: servers get sums; --aggregate: expected mean or sum, got '{}'", job.aggregate)},
+      {job.local_reduce && !job.link.empty(),
+       fmt::format("--local-reduce: with --link {} each worker is a host of its own", job.link)},
+  });
+}
+
+/// A late worker goes on with the servers' values, and does not learn of the updates that it missed.
+void check_backup_workers(const JobOptions& job) {
+  if (job.backup_workers == 0) return;
+  const std::string flag = fmt::format("--backup-workers {}", job.backup_workers);
+  const auto pair = [&](bool refused, const std::string& other, const char* why) {
+    return Row{refused, fmt::format("{} with {}: {}", flag, other, why)};
+  };
+  refuse({
+      {job.backup_workers >= job.workers, fmt::format("{}: of {} workers", flag, job.workers)},
+      pair(job.local_reduce, "--local-reduce", "one worker pushes for all of a host"),
+      pair(job.optimizer_on == "worker", "--optimizer-on worker",
+           "a late worker would miss updates, which servers do not keep: --optimizer-on server"),
+      pair(optim::loss_scaler(job).active(), flag_of_scaling(job),
+           "a late worker would not hear which steps were skipped: --precision bf16, or --loss-scale off"),
+  });
+}
+
+/// Compression takes gradients in f32, and a checkpoint needs the error feedback of all workers at one step.
+void check_compression(const JobOptions& job) {
+  if (!optim::make_codec(job.compress, job.error_feedback)) return;
+  const std::string flag = "--compress " + job.compress;
+  refuse({
+      {job.precision != "f32" && job.comm_dtype != "f32",
+       fmt::format("{}: it is of gradients in f32: --comm-dtype f32", flag)},
+      {!job.comm_dtype.empty() && job.comm_dtype != "f32",
+       fmt::format("{}: it is of gradients in f32, not --comm-dtype {}", flag, job.comm_dtype)},
+      {job.error_feedback && job.checkpoint_every > 0 && job.backup_workers > 0,
+       fmt::format("{}: with --backup-workers a worker may pass by the step of a checkpoint, which then lacks what its "
+                   "error feedback keeps: --error-feedback off",
+                   flag)},
+  });
+}
+
+void check_faults(const JobOptions& job, const worker::StrategyKind& kind) {
+  const std::string flag = "--fault " + job.fault;
+  for (const Fault& fault : parse_faults(job.fault))
+    refuse({
+        {fault.rank && !hits_somebody(fault, job), fmt::format("{}: strategy {} has no {} {} here", flag, job.strategy,
+                                                               to_string(fault.role), fault.rank.value_or(0))},
+        {fault.kind == Fault::Kind::link && job.link.empty(),
+         fmt::format("{}: it changes one process's card: give all of them one with --link", flag)},
+        {fault.hits_frames() && kind.one_worker, fmt::format("{}: strategy {} sends no frames", flag, job.strategy)},
+        {fault.hits_frames() && job.transport == "shm",
+         fmt::format("{}: frames suffer over TCP; --transport shm has none", flag)},
+        {fault.hits_frames() && job.placement == "colocated",
+         fmt::format("{}: what stays in a process is no frame: --placement standalone", flag)},
+    });
+}
+
+/// An update takes one worker's gradient, so that nothing can be asked of all workers' gradients together.
+void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind) {
+  if (!parse_consistency(job.consistency).each_push_updates) return;
+  const auto pair = [&](bool refused, const std::string& flag, const char* why) {
+    return Row{refused,
+               fmt::format("{}: {}, and under --consistency {} each push is an update", flag, why, job.consistency)};
+  };
+  const std::string strategy = "--strategy " + job.strategy;
+  refuse({
+      pair(kind.scatters, strategy, "worker 0 hands out every step's samples"),
+      pair(job.optimizer_on == "worker", "--optimizer-on worker", "workers update with the mean of all"),
+      pair(job.aggregate != "mean", "--aggregate " + job.aggregate, "it takes the gradients of all"),
+      pair(job.local_reduce, "--local-reduce", "a host pushes the sum of its workers'"),
+      pair(job.backup_workers > 0, "--backup-workers", "an update waits for some of the workers"),
+      pair(kind.at_owner && job.accumulate > 1, "--accumulate with " + strategy, "servers add micro-batches of all up"),
+      pair(kind.at_owner && job.clip_norm > 0, "--clip-norm with " + strategy,
+           "a worker has to have its whole gradient to clip it"),
+      pair(job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint is of one step of all"),
+      pair(optim::loss_scaler(job).active(), flag_of_scaling(job), "a step that is skipped is one of all workers"),
+  });
+}
+
+void check_network(const JobOptions& job, const options::Given& given) {
+  const bool shm = job.transport == "shm";
+  refuse({
+      {!job.link.empty() && shm, fmt::format("--link {}: shapes TCP; --transport shm has no link to shape", job.link)},
+      {shm && options::text_of(given, "encrypt") == "on", "--encrypt on: --transport shm has no link to encrypt"},
+  });
+}
+
+void check_algorithm(const JobOptions& job) {
+  if (job.algorithm == "auto") return;
+  const std::string flag = "--algorithm " + job.algorithm;
+  if (job.algorithm != "direct") ring::parse_algorithm("--algorithm", job.algorithm);
+  const bool direct = job.algorithm == "direct";
+  refuse({
+      {direct && (job.transport == "tcp" || !job.link.empty()),
+       fmt::format("{}: it needs shared memory, not {}", flag, job.link.empty() ? "--transport tcp" : "--link")},
+      {direct && has_frame_faults(job),
+       fmt::format("{}: it needs shared memory, not the frames of --fault {}", flag, job.fault)},
+      {!direct && job.transport == "shm", fmt::format("{}: it sends messages; in shared memory it is direct", flag)},
+  });
+}
+
+/// --share-host-parameters needs shared memory, and gathers nothing.
+void check_shared_parameters(const JobOptions& job) {
+  if (!job.share_host_parameters) return;
+  const auto pair = [](bool refused, const std::string& flag) {
+    return Row{refused, fmt::format("--share-host-parameters: it needs shared memory, not {}", flag)};
+  };
+  refuse({
+      pair(!job.link.empty(), "--link " + job.link),
+      pair(job.transport == "tcp", "--transport tcp"),
+      pair(has_frame_faults(job), "the frames of --fault " + job.fault),
+      pair(job.algorithm != "auto" && job.algorithm != "direct", "the messages of --algorithm " + job.algorithm),
+      {job.prefetch != JobOptions().prefetch,
+       fmt::format("--prefetch {}: with --share-host-parameters nothing is gathered", job.prefetch)},
+      {!job.reshard_after_forward, "--reshard-after-forward off: with --share-host-parameters nothing is gathered"},
+  });
+}
+
+/// NCCL moves the values between GPUs: psring neither shapes, nor encrypts, nor damages them.
+void check_nccl(const JobOptions& job) {
+  const JobOptions defaults;
+  const auto pair = [&](bool refused, const std::string& flag) {
+    return Row{refused, fmt::format("{}: --strategy {} --device cuda goes through NCCL", flag, job.strategy)};
+  };
+  refuse({
+      pair(!job.link.empty(), "--link " + job.link),
+      pair(job.transport != defaults.transport, "--transport " + job.transport),
+      pair(job.algorithm != defaults.algorithm, "--algorithm " + job.algorithm),
+      pair(!job.tuning.empty(), "--tuning"),
+      pair(job.streams != defaults.streams, fmt::format("--streams {}", job.streams)),
+      pair(job.share_host_parameters, "--share-host-parameters"),
+      pair(has_frame_faults(job), "--fault " + job.fault),
+      {job.encrypt,
+       fmt::format("--strategy {} --device cuda: NCCL encrypts nothing; --encrypt off, where the network can be "
+                   "trusted",
+                   job.strategy)},
+  });
+}
+
+void check_devices(const JobOptions& job, const worker::StrategyKind& kind) {
+  refuse({
+      {job.device == "cpu" && job.share_gpu, "--share-gpu: --device cpu has no GPU"},
+      {!job.cuda_graphs && job.device == "cpu" && job.server_device == "cpu",
+       "--cuda-graphs off: --device cpu has none"},
+  });
+  if (job.device == "cuda" && kind.ring) check_nccl(job);
+  if (job.server_device == "cpu") return;
+  const auto pair = [](bool refused, const std::string& other) {
+    return Row{refused, fmt::format("--server-device cuda: {} is the host's alone", other)};
+  };
+  refuse({
+      pair(!kind.servers, "--strategy " + job.strategy),
+      pair(job.optimizer == "lamb", "--optimizer lamb"),
+      pair(job.optimizer_on == "worker", "--optimizer-on worker"),
+      pair(job.remedy.starts_with("dc-asgd"), "--remedy " + job.remedy),
+      pair(job.replicas > 0, "--replicas"),
+  });
+}
+
+/// After a loss the remaining workers set up anew everything that depends on the number of workers.
+void check_elastic(const JobOptions& job, const std::string& range) {
+  if (job.min_workers == 0) return;
+  const auto pair = [&](bool refused, const std::string& flag, const char* why) {
+    return Row{refused, fmt::format("--elastic {}: {}: {}", range, flag, why)};
+  };
+  refuse({
+      pair(range.substr(range.find(':') + 1) != std::to_string(job.workers), fmt::format("--workers {}", job.workers),
+           "it begins with MAX workers"),
+      pair(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
+           "each worker counts its own steps"),
+      pair(job.placement != "standalone", "--placement " + job.placement, "a server goes with its worker"),
+      pair(job.backup_workers > 0, "--backup-workers", "it says how many workers may be late, not lost"),
+      pair(job.local_reduce, "--local-reduce", "a host's workers are one source together"),
+      pair(!job.shard_group.empty(), "--shard-group", "groups are as large as each other"),
+      pair(job.aggregate != "mean", "--aggregate " + job.aggregate, "gradients are weighted by samples"),
+  });
+}
+
+/// A follower has every update of its server, and takes the server's place.
+void check_replicas(const JobOptions& job) {
+  if (job.replicas == 0) return;
+  const auto pair = [&](bool refused, const std::string& flag, const char* why) {
+    return Row{refused, fmt::format("--replicas {}: {}: {}", job.replicas, flag, why)};
+  };
+  refuse({
+      pair(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
+           "what servers have is never that of one step"),
+      pair(job.placement != "standalone", "--placement " + job.placement, "a follower is a server's, not a worker's"),
+      pair(job.optimizer_on == "worker", "--optimizer-on worker", "its servers keep nothing from one step to the next"),
+      pair(job.optimizer == "lamb", "--optimizer lamb", "its update takes two rounds, and may be cut between them"),
+      pair(job.recovery == "checkpoint", "--recovery checkpoint", "followers would never take their servers' places"),
+      pair(job.backup_workers > 0, "--backup-workers", "which gradients an update took would not be known"),
+  });
+}
+
+}  // namespace
+
+void refuse_pairs(const JobOptions& job, const options::Given& given, const worker::StrategyKind& kind) {
+  check_servers(job);
+  check_length_and_batch(job, given);
+  check_backup_workers(job);
+  check_compression(job);
+  worker::parse_compute(job.compute);
+  check_faults(job, kind);
+  check_asynchronous(job, kind);
+  check_network(job, given);
+  check_shared_parameters(job);
+  job.shard_owners();
+  check_algorithm(job);
+  check_devices(job, kind);
+  check_checkpoints(job);
+  check_elastic(job, options::text_of(given, "elastic"));
+  check_replicas(job);
+}
+
+bool hits_somebody(const Fault& fault, const JobOptions& job) {
+  const std::size_t count = fault.role == net::Role::server   ? job.servers * (1 + job.replicas)
+                            : fault.role == net::Role::worker ? job.workers
+                                                              : 1;
+  return fault.rank.value_or(0) < count;
+}
+
+}  // namespace psring::cli
