@@ -7,6 +7,7 @@
 #include <psring/cli/app.h>
 #include <psring/cli/commands.h>
 #include <psring/cli/help.h>
+#include <psring/cli/option_list.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
@@ -21,7 +22,7 @@ int run_command_line(const App& app, int argc, char** argv) {
   root.require_subcommand(1);
   std::map<CLI::App*, cli::Command> commands;
   for (const auto add : {cli::add_train, cli::add_resume, cli::add_compare, cli::add_keygen, cli::add_doctor,
-                         cli::add_coordinator, cli::add_agent}) {
+                         cli::add_coordinator, cli::add_agent, cli::add_options}) {
     const std::size_t before = root.get_subcommands({}).size();
     cli::Command command = add(root);
     commands[root.get_subcommands({}).at(before)] = std::move(command);
