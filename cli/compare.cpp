@@ -260,7 +260,8 @@ Command add_compare(CLI::App& root) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--out", flags->out, "run folder (a new folder in runs/)");
-  command->add_option("--runs", flags->runs, "runs of each row, in turns; the table shows medians and spread")->capture_default_str();
+  command->add_option("--runs", flags->runs, "runs of each row, in turns; the table shows medians and spread")
+      ->capture_default_str();
   command->add_flag("--wide", flags->wide, "print all measurements of every process below the table");
   add_job_flags(*command, flags->job);
   flags->sweep.emplace(*command);

@@ -174,7 +174,7 @@ void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
     job.recovery = kept && kind.whole ? "workers" : "checkpoint";
   if (job.replicas > 0 && job.recovery != "servers")
     fail(ErrorKind::usage,
-         "--replicas {}: such a job goes on from checkpoints (docs/faults.md), and followers would never take their "
+         "--replicas {}: such a job goes on from checkpoints (docs/guide/faults.md), and followers would never take their "
          "servers' places",
          job.replicas);
 }

@@ -69,9 +69,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/data/synthetic.h
   worker/data/text.h
   worker/exchange/averaging.h
-  worker/exchange/bucketed_gradients.h
   worker/exchange/coded_work.h
-  worker/exchange/exposure.h
   worker/exchange/fetched_parameters.h
   worker/exchange/gathered_parameters.h
   worker/exchange/gradient_window.h
@@ -93,7 +91,6 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/shard_groups.h
   worker/exchange/sharded_gradients.h
   worker/exchange/shared_parameters.h
-  worker/exchange/tensor_gradients.h
   worker/exchange/unit_order.h
   worker/exchange/whole_parameters.h
   worker/exchange/whole_units.h
