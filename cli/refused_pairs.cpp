@@ -6,6 +6,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/optim/codec/compression.h>
+#include <psring/optim/codec/power_sgd.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/ring/plan/algorithm.h>
 #include <psring/worker/pace.h>
@@ -88,8 +89,8 @@ void check_backup_workers(const JobOptions& job) {
 }
 
 /// Compression takes gradients in f32, and a checkpoint needs the error feedback of all workers at one step.
-void check_compression(const JobOptions& job) {
-  if (!optim::make_codec(job.compress, job.error_feedback)) return;
+void check_compression(const JobOptions& job, const worker::StrategyKind& kind) {
+  if (!optim::compresses(job.compress)) return;
   const std::string flag = "--compress " + job.compress;
   refuse({
       {job.precision != "f32" && job.comm_dtype != "f32",
@@ -100,6 +101,15 @@ void check_compression(const JobOptions& job) {
        fmt::format("{}: with --backup-workers a worker may pass by the step of a checkpoint, which then lacks what its "
                    "error feedback keeps: --error-feedback off",
                    flag)},
+  });
+  if (!optim::power_sgd_rank(job.compress)) return;
+  const auto pair = [&](bool refused, const std::string& other) {
+    return Row{refused, fmt::format("{}: it needs an all-reduce of whole gradients (ddp or zero1), not {}", flag, other)};
+  };
+  refuse({
+      pair(!kind.ring || kind.at_owner, "--strategy " + job.strategy),
+      pair(!job.shard_group.empty(), "--shard-group " + job.shard_group),
+      {job.device == "cuda", fmt::format("{}: it computes on the host alone, not with --device cuda", flag)},
   });
 }
 
@@ -263,7 +273,7 @@ void refuse_pairs(const JobOptions& job, const options::Given& given, const work
   check_servers(job);
   check_length_and_batch(job, given);
   check_backup_workers(job);
-  check_compression(job);
+  check_compression(job, kind);
   worker::parse_compute(job.compute);
   check_faults(job, kind);
   check_asynchronous(job, kind);

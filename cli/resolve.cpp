@@ -14,6 +14,7 @@
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 #include <psring/optim/codec/compression.h>
+#include <psring/optim/codec/power_sgd.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::cli {
@@ -162,12 +163,13 @@ void set_checkpoints(JobOptions& job) {
 
 /// Decides whether servers or workers hold everything that the job needs to continue with the same bits after a loss;
 /// otherwise the job continues from a checkpoint. Nobody holds everything in these cases: error feedback keeps values
-/// at one worker only (layers with buffers too: see fill_in), gradients of a late worker are dropped with backup
+/// at one worker only (layers with buffers too: see fill_in), PowerSGD keeps the factors that a step starts with, gradients of a late worker are dropped with backup
 /// workers, LAMB changes its state before a step is complete, and a host's workers push one sum together.
 void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   if (job.recovery == "checkpoint") return;
-  const bool feedback = job.error_feedback && optim::make_codec(job.compress, job.error_feedback) != nullptr;
-  const bool kept = !feedback && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce;
+  const bool feedback = job.error_feedback && optim::compresses(job.compress);
+  const bool start = optim::power_sgd_rank(job.compress).has_value();
+  const bool kept = !feedback && !start && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce;
   if (kept && kind.servers && job.placement == "standalone" && job.optimizer_on == "server")
     job.recovery = "servers";
   else

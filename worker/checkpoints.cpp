@@ -7,7 +7,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/checkpoints.h>
-#include <psring/worker/compressor.h>
+#include <psring/worker/error_feedback.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
@@ -77,7 +77,7 @@ std::vector<std::string> units_without_state(const TrainSetup& setup) {
 
 /// What is left to add to the mean of n workers is the sum of all residuals / n.
 void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, std::span<const std::size_t> keepers,
-                      std::size_t rank, Compressor& compressor) {
+                      std::size_t rank, ErrorFeedback& feedback) {
   const std::vector<std::size_t> kept = saved.residuals();
   if (kept.empty() || std::ranges::count(keepers, rank) == 0) return;
   const auto& scalars = saved.manifest().scalars;
@@ -91,11 +91,11 @@ void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, s
   if (const auto scale = scalars.find(kResidualScale); scale != scalars.end()) {
     if (!(scale->second > 0 && std::isfinite(scale->second)))
       fail(ErrorKind::data, "{}: {} is {:g}", saved.folder().string(), kResidualScale, scale->second);
-    compressor.loaded(static_cast<float>(scale->second));
+    feedback.loaded(static_cast<float>(scale->second));
   }
   std::vector<float> values;
   for (const UnitId unit : setup.layout().trained()) {
-    const Elements out = compressor.residual(unit);
+    const Elements out = feedback.residual(unit);
     std::vector<float> left(out.size());
     const auto read = [&](std::size_t keeper, std::span<float> into) {
       saved.read(setup.layout().units[unit], {0, into.size()}, optim::residual_array(keeper), into);
@@ -114,13 +114,13 @@ void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, s
 }
 
 Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers,
-                         std::span<const std::size_t> keepers, Compressor* compressor)
+                         std::span<const std::size_t> keepers, ErrorFeedback* feedback)
     : setup_(setup),
       rank_(rank),
       able_(strategy),
       buffers_(buffers),
       keepers_(keepers),
-      compressor_(compressor),
+      feedback_(feedback),
       folder_(setup.job().checkpoint_folder(), setup.job().run_id) {
   if (able_.saving == nullptr)
     fail(ErrorKind::usage, "--checkpoint-every {}: --strategy {} does not say what it has to save",
@@ -147,7 +147,16 @@ void Checkpoints::take_folder() {
   folder_.clear(lock_->outcome() == FolderLock::Outcome::taken ? Leftovers::all : Leftovers::own);
 }
 
-optim::Manifest Checkpoints::manifest(std::uint64_t step) const {
+/// `own`: the parts that this worker saves. Tensors of neither the model nor the layers' buffers are the strategy's.
+optim::Manifest Checkpoints::manifest(std::uint64_t step, std::span<const optim::StatePart> own) const {
+  std::vector<optim::SavedTensor> tensors = tensors_of(setup_, keepers_);
+  const std::vector<UnitLayout>& units = setup_.layout().units;
+  for (const optim::StatePart& part : own) {
+    const bool model = std::ranges::any_of(units, [&](const UnitLayout& unit) { return &unit == part.unit; });
+    if (model || part.unit == &setup_.buffers()) continue;
+    for (const TensorSlot& tensor : part.unit->tensors)
+      tensors.push_back({tensor.spec.name, tensor.spec.shape, {part.array}});
+  }
   std::map<std::string, double> scalars = able_.loss_scaler().state();
   if (!keepers_.empty()) {
     scalars[kWorkers] = static_cast<double>(setup_.job().workers);
@@ -157,7 +166,7 @@ optim::Manifest Checkpoints::manifest(std::uint64_t step) const {
           .step = step,
           .facts = facts_of(setup_),
           .scalars = std::move(scalars),
-          .tensors = tensors_of(setup_, keepers_)};
+          .tensors = std::move(tensors)};
 }
 
 void Checkpoints::save(std::uint64_t step) {
@@ -165,9 +174,9 @@ void Checkpoints::save(std::uint64_t step) {
   if (rank_ == 0 && !buffers_.empty())
     parts.push_back({&setup_.buffers(), {0, buffers_.size()}, optim::kValues, buffers_});
   if (std::ranges::count(keepers_, rank_) > 0) {
-    compressor_->settle();
+    feedback_->settle();
     for (const UnitId unit : setup_.layout().trained()) {
-      const Elements values = compressor_->residual(unit);
+      const Elements values = feedback_->residual(unit);
       parts.push_back({&setup_.layout().units[unit], {0, values.size()}, optim::residual_array(rank_), values});
     }
   }
@@ -175,7 +184,7 @@ void Checkpoints::save(std::uint64_t step) {
     optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts);
   able_.saving->wait_saved(step);
   if (rank_ != 0) return;
-  optim::write_manifest(folder_.aside(step), manifest(step));
+  optim::write_manifest(folder_.aside(step), manifest(step, parts));
   folder_.commit(step);
   const JobOptions& job = setup_.job();
   if (job.checkpoint_keep == 0) return;

@@ -15,7 +15,7 @@
 
 namespace psring::worker {
 
-class Compressor;
+class ErrorFeedback;
 class TrainSetup;
 
 /// Throws data, naming --resume and what differs, where a run cannot continue from the checkpoint to the same bits as
@@ -27,11 +27,11 @@ void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup);
 /// state of that begins with zeros.
 std::vector<std::string> units_without_state(const TrainSetup& setup);
 
-/// Gives this worker's compressor what error feedback kept in the run that --resume continues from, `keepers` being
-/// the workers that keep any now: its own, where these are the same; else an even part, so that all together add to the
-/// mean of the workers what was left to add.
+/// Loads the residual that --resume continues from. `keepers`: the workers that keep residuals now. A worker gets its
+/// own residual if the workers are the same as then; else an even part of the sum, so that the mean of all workers gets
+/// what was left to add.
 void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, std::span<const std::size_t> keepers,
-                      std::size_t rank, Compressor& compressor);
+                      std::size_t rank, ErrorFeedback& feedback);
 
 /// A worker's part in saving checkpoints. Its strategy says what it has; a keeper (Plan) adds what error feedback
 /// keeps; worker 0 the layers' buffers, and the manifest once all others have written theirs.
@@ -39,7 +39,7 @@ class Checkpoints {
  public:
   /// Throws usage where the strategy cannot be saved. REQUIRES: all outlive it.
   Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers,
-              std::span<const std::size_t> keepers = {}, Compressor* compressor = nullptr);
+              std::span<const std::size_t> keepers = {}, ErrorFeedback* feedback = nullptr);
 
   /// The state after `step` updates; a collective of all workers, after quiesce. On return of worker 0's it is
   /// complete.
@@ -49,14 +49,14 @@ class Checkpoints {
 
  private:
   void take_folder();
-  optim::Manifest manifest(std::uint64_t step) const;
+  optim::Manifest manifest(std::uint64_t step, std::span<const optim::StatePart> own) const;
 
   const TrainSetup& setup_;
   const std::size_t rank_;
   const Abilities able_;
   const std::span<const float> buffers_;
   const std::span<const std::size_t> keepers_;
-  Compressor* const compressor_;
+  ErrorFeedback* const feedback_;
   const optim::CheckpointFolder folder_;
   std::optional<FolderLock> lock_;  ///< worker 0's
 };

@@ -52,7 +52,7 @@ Training::Training(const TrainSetup& setup, Place place, const World& world, Tra
   plan_.backward_layers = backward_layers_;
   world_.units = units_;
   world_.buffers = buffers_.values();
-  make_compressor();
+  make_compression();
   connect_servers();
   begin_with_initial_values();
   begin_with_checkpoint();
@@ -78,21 +78,25 @@ Plan Training::make_plan(Place place) const {
           .survives_losses = job.goes_on()};
 }
 
-void Training::make_compressor() {
+void Training::make_compression() {
   const JobOptions& job = setup_.job();
+  if (!optim::compresses(job.compress)) return;
+  if (job.error_feedback) {
+    feedback_.emplace(setup_.layout(), world_.memory, world_.device);
+    feedback_->follow([this] { return Abilities(*strategy_).loss_scaler(); }, plan_.optimizer.loss_scaler.active());
+    world_.feedback = &*feedback_;
+    keepers_ = plan_.place.pushers;
+    if (keepers_.empty())
+      for (std::size_t rank = 0; rank < plan_.workers; ++rank) keepers_.push_back(rank);
+    plan_.keepers = keepers_;
+  }
   codec_ = world_.device != nullptr
                ? optim::make_device_codec(job.compress, job.error_feedback, *world_.device, world_.memory)
                : optim::make_codec(job.compress, job.error_feedback);
   if (!codec_) return;
-  compressor_.emplace(*codec_, job.error_feedback, setup_.layout(), pushed_parts(setup_), job.seed,
-                      plan_.data_rank.value, world_.memory, world_.device);
+  compressor_.emplace(*codec_, world_.feedback, setup_.layout(), pushed_parts(setup_), job.seed, plan_.data_rank.value,
+                      world_.memory, world_.device);
   world_.compressor = &*compressor_;
-  if (!compressor_->feedback()) return;
-  compressor_->follow([this] { return Abilities(*strategy_).loss_scaler(); }, plan_.optimizer.loss_scaler.active());
-  keepers_ = plan_.place.pushers;
-  if (keepers_.empty())
-    for (std::size_t rank = 0; rank < plan_.workers; ++rank) keepers_.push_back(rank);
-  plan_.keepers = keepers_;
 }
 
 void Training::connect_servers() {
@@ -128,7 +132,14 @@ void Training::begin_with_checkpoint() {
   plan_.first_step = plan_.run_first_step = saved->step();
   plan_.optimizer.loss_scaler.restore(saved->manifest().scalars);
   saved->read(setup_.buffers(), {0, buffers_.values().size()}, optim::kValues, buffers_.values());
-  if (compressor_) restore_residual(*saved, setup_, keepers_, plan_.data_rank.value, *compressor_);
+  if (feedback_) restore_residual(*saved, setup_, keepers_, plan_.data_rank.value, *feedback_);
+  plan_.saved_values = [saved](const UnitLayout& tensors, std::span<float> out) {
+    const bool all = std::ranges::all_of(tensors.tensors, [&](const TensorSlot& tensor) {
+      return saved->has(tensor.spec.name, tensor.spec.shape);
+    });
+    if (all) saved->read(tensors, {0, out.size()}, optim::kValues, out);
+    return all;
+  };
   if (setup_.strategy().servers && setup_.job().optimizer_on == "server") return;
   plan_.initial = [saved, &layout](UnitId unit, Range range, std::span<float> out) {
     saved->read(layout.units[unit], range, optim::kValues, out);
@@ -184,7 +195,7 @@ std::uint64_t Training::run(TrainObserver& observer) {
   std::optional<std::uint64_t> reached;
   std::optional<Checkpoints> checkpoints;
   if (job.checkpoint_every > 0)
-    checkpoints.emplace(setup_, plan_.data_rank.value, *strategy_, buffers_.values(), keepers_, world_.compressor);
+    checkpoints.emplace(setup_, plan_.data_rank.value, *strategy_, buffers_.values(), keepers_, world_.feedback);
   Trainer trainer(plan_, world_,
                   {.flat = setup_.flat(),
                    .network = *network,

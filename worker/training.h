@@ -13,6 +13,7 @@
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/compressor.h>
+#include <psring/worker/error_feedback.h>
 #include <psring/worker/kept_state.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/ps_client.h>
@@ -64,7 +65,7 @@ class Training {
   };
   std::vector<Tensor> tensors() const;
   Plan make_plan(Place place) const;
-  void make_compressor();
+  void make_compression();
   void connect_servers();
   void begin_with_initial_values();
   void begin_with_checkpoint();
@@ -82,6 +83,7 @@ class Training {
   Plan plan_;
   World world_;
   std::unique_ptr<optim::Codec> codec_;
+  std::optional<ErrorFeedback> feedback_;
   std::optional<Compressor> compressor_;
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;

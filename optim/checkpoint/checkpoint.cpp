@@ -165,6 +165,12 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
     if (tensor.arrays == std::vector<std::string>{kValues}) untrained_.insert(tensor.name);
 }
 
+bool Checkpoint::has(const std::string& tensor, std::span<const std::size_t> shape) const {
+  return std::ranges::any_of(manifest_.tensors, [&](const SavedTensor& saved) {
+    return saved.name == tensor && std::ranges::equal(saved.shape, shape);
+  });
+}
+
 bool Checkpoint::was_trained(const std::string& tensor) const { return !untrained_.contains(tensor); }
 
 void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const {

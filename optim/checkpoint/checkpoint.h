@@ -65,6 +65,8 @@ class Checkpoint {
   /// Elements `range` of a unit, of one array; padding is zero, and so is optimizer state of a tensor that was not
   /// trained. Throws data where something is damaged or is not there.
   void read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const;
+  /// The checkpoint has a tensor of this name and shape.
+  bool has(const std::string& tensor, std::span<const std::size_t> shape) const;
   /// Was optimizer state saved of the tensor, where the rule has any?
   bool was_trained(const std::string& tensor) const;
   /// The ranks of the workers whose residuals (residual_array) were saved, ascending.

@@ -10,6 +10,7 @@
 #include <psring/common/base/spec.h>
 #include <psring/optim/codec/codes.h>
 #include <psring/optim/codec/compression.h>
+#include <psring/optim/codec/power_sgd.h>
 
 namespace psring::optim {
 namespace {
@@ -226,15 +227,20 @@ double ratio_of(const Spec& spec) {
 
 }  // namespace
 
+bool compresses(const std::string& text) {
+  return power_sgd_rank(text).has_value() || make_codec(text, true) != nullptr;
+}
+
 std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback) {
   const Spec spec = Spec::parse("--compress", text);
   if (spec.name() == "top-k") return std::make_unique<TopK>(ratio_of(spec));
   if (spec.name() == "random-k") return std::make_unique<RandomK>(ratio_of(spec), !error_feedback);
-  if (text == "none") return nullptr;
+  if (text == "none" || power_sgd_rank(text)) return nullptr;
   if (text == "bf16") return std::make_unique<BrainFloat>();
   if (text == "int8") return std::make_unique<Int8>();
   if (text == "sign") return std::make_unique<Sign>();
-  fail(ErrorKind::usage, "--compress: expected none, bf16, int8, sign, top-k:ratio=R or random-k:ratio=R, got '{}'",
+  fail(ErrorKind::usage,
+       "--compress: expected none, bf16, int8, sign, top-k:ratio=R, random-k:ratio=R or power-sgd:rank=R, got '{}'",
        text);
 }
 

@@ -39,6 +39,9 @@ class Codec {
   virtual void decode(ConstElements bytes, const GradientId& id, Elements out) const = 0;
 };
 
+/// --compress names a compression of gradients: any but none. Throws usage if it names nothing.
+bool compresses(const std::string& text);
+
 /// --compress:
 ///   none           returns null
 ///   bf16           16 bits an element
@@ -47,6 +50,7 @@ class Codec {
 ///   top-k:ratio=R  the R·n elements of the largest magnitude (at least one), with their places, 8 bytes each
 ///   random-k:ratio=R  one element of each run of 1/R, drawn anew in each step, 4 bytes each: readers draw the same
 ///                  places
+///   power-sgd:rank=R  returns null: PowerSgd (power_sgd.h) compresses whole matrices by all-reduces, not a range
 /// R is 0.01 by default. Without error feedback random-k divides values by R, so that their expectation is right. NaN
 /// and infinity in a range are seen in the decoded range, with every codec. Throws usage.
 std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback);

@@ -86,10 +86,10 @@ PowerSgd::PowerSgd(const Layout& layout, const std::vector<std::size_t>& units, 
     if (!unit.trained) continue;
     for (const TensorSlot& slot : unit.tensors) {
       const Range range{slot.offset, slot.offset + slot.spec.elements()};
-      const Tensor tensor{u, range, slot.id, low_rank(slot.spec.shape, rank), first_elements_, second_elements_};
+      Tensor tensor{u, range, slot.id, slot.spec.name, low_rank(slot.spec.shape, rank), first_elements_, second_elements_};
       first_elements_ += elements_of_first(tensor);
       second_elements_ += tensor.matrix ? tensor.matrix->q_elements() : 0;
-      tensors_.push_back(tensor);
+      tensors_.push_back(std::move(tensor));
     }
   }
 }
@@ -124,6 +124,20 @@ void PowerSgd::encode_second(Values values, std::span<float> first, std::span<fl
   }
 }
 
+void PowerSgd::subtract(std::span<const float> first, std::span<const float> second, Results values) const {
+  for (const Tensor& each : tensors_) {
+    const auto from = values[each.unit].subspan(each.range.begin, each.range.size());
+    if (!each.matrix) {
+      std::ranges::fill(from, 0.0F);
+      continue;
+    }
+    const LowRank& of = *each.matrix;
+    matrix(from, of.rows, of.cols).noalias() -=
+        matrix(first.subspan(each.first, of.p_elements()), of.rows, of.rank) *
+        matrix(second.subspan(each.second, of.q_elements()), of.cols, of.rank).transpose();
+  }
+}
+
 void PowerSgd::decode(std::span<const float> first, std::span<const float> second, Results out) const {
   for (const std::span<float> unit : out) std::ranges::fill(unit, 0.0F);
   for (const Tensor& each : tensors_) {
@@ -137,9 +151,18 @@ void PowerSgd::decode(std::span<const float> first, std::span<const float> secon
 }
 
 void PowerSgd::next_start(std::span<const float> second, std::span<float> start) const {
+  if (!all_finite(second)) return;
   std::ranges::copy(second, start.begin());
   for (const Tensor& each : tensors_)
     if (each.matrix) orthonormalise(start.subspan(each.second, each.matrix->q_elements()), each.matrix->rank);
+}
+
+UnitLayout PowerSgd::start_tensors() const {
+  UnitLayout unit{.name = "power-sgd", .tensors = {}, .elements = second_elements_};
+  for (const Tensor& each : tensors_)
+    if (each.matrix)
+      unit.tensors.push_back({{"power-sgd." + each.name, {each.matrix->cols, each.matrix->rank}, {}}, each.id, each.second});
+  return unit;
 }
 
 }  // namespace psring::optim

@@ -73,22 +73,29 @@ class PowerSgd {
   std::size_t payload_bytes() const { return (first_elements_ + second_elements_) * sizeof(float); }
 
   /// `start`: the Q of all matrices that a step begins with, second_elements(). It is the same at all workers, and
-  /// state of the run: a checkpoint has it, and a step that is skipped leaves it as it was.
+  /// state of the run.
   void begin(std::span<float> start) const;
   /// This worker's part of the first all-reduce.
   void encode_first(Values values, std::span<const float> start, std::span<float> first) const;
   /// This worker's part of the second; `first`: the mean of all workers', in which P is made orthonormal.
   void encode_second(Values values, std::span<float> first, std::span<float> second) const;
+  /// Subtracts this worker's own approximation from its values: they become the part that compression lost. Tensors
+  /// that are not approximated become zero. `first`, `second`: as encode_second left them.
+  void subtract(std::span<const float> first, std::span<const float> second, Results values) const;
   /// The approximated mean gradient from both means; padding is zero.
   void decode(std::span<const float> first, std::span<const float> second, Results out) const;
-  /// The start of the next step from the mean that the second all-reduce made. REQUIRES: the step was finite.
+  /// The start of the next step from the mean that the second all-reduce made. A mean with a NaN or infinity, as in a
+  /// step that is skipped, leaves the start as it was.
   void next_start(std::span<const float> second, std::span<float> start) const;
+  /// The start as tensors of [cols, rank], named after the tensors that they approximate: a checkpoint saves them.
+  UnitLayout start_tensors() const;
 
  private:
   struct Tensor {
     std::size_t unit = 0;  ///< position in the list of units
     Range range;           ///< in the unit
     std::uint32_t id = 0;
+    std::string name;
     std::optional<LowRank> matrix;
     std::size_t first = 0;   ///< where P, or the tensor itself, begins in the first vector
     std::size_t second = 0;  ///< where Q begins in the second

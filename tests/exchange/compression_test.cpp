@@ -203,7 +203,8 @@ TEST_CASE("with error feedback nothing is lost: what was sent and what is kept a
     CAPTURE(text);
     MemoryLedger ledger;
     const auto codec = optim::make_codec(text, true);
-    worker::Compressor compressor(*codec, true, layout, {{0, {0, 512}}}, 1, 0, ledger);
+    worker::ErrorFeedback feedback(layout, ledger);
+    worker::Compressor compressor(*codec, &feedback, layout, {{0, {0, 512}}}, 1, 0, ledger);
     CHECK(ledger.peak_bytes(Category::optimizer) == 512 * 4);
     CHECK(ledger.peak_bytes(Category::communication) == codec->bytes(512) + 512 * 4);  // and room to decode one part
     std::vector<double> given(512);
@@ -312,4 +313,49 @@ TEST_CASE("compression goes with asynchrony, and with sums of a host") {
   job.local_reduce = true;
   const JobRun run = run_job(job, Links::shm, nullptr, {0, 2});
   CHECK((run.workers[2].model == run.workers[0].model));
+}
+
+TEST_CASE("low-rank factors move the bytes that are promised, and lead to one model, whatever the buckets") {
+  for (const char* compress : {"power-sgd:rank=1", "power-sgd"})
+    for (const bool feedback : {true, false}) {
+      std::vector<std::string> models;
+      for (const char* strategy : {"ddp", "zero1"})
+        for (const std::size_t bucket_bytes : {std::size_t{1}, std::size_t{25} << 20})
+          for (const bool overlap : {true, false}) {
+            CAPTURE(strategy, compress, feedback, bucket_bytes, overlap);
+            JobOptions job = small_job(strategy, compress, 3);
+            job.error_feedback = feedback;
+            job.bucket_bytes = bucket_bytes;
+            job.overlap = overlap;
+            job.accumulate = 2;
+            check_predicted(run_job(job, Links::tcp));
+            const JobRun run = run_job(job, Links::shm);
+            check_predicted(run);
+            models.push_back(run.workers[0].model);
+          }
+      for (const std::string& model : models) CHECK((model == models[0]));
+    }
+}
+
+TEST_CASE("low-rank factors that are not smaller than their matrices change no bit") {
+  for (const char* strategy : {"ddp", "zero1"}) {
+    const JobRun whole = run_job(small_job(strategy, "none", 3), Links::shm);
+    const JobRun compressed = run_job(small_job(strategy, "power-sgd:rank=32", 3), Links::shm);
+    CHECK((compressed.workers[0].model == whole.workers[0].model));
+  }
+}
+
+TEST_CASE("low-rank factors train, and error feedback makes them better") {
+  const auto loss = [](const char* compress, bool feedback) {
+    JobOptions job = small_job("ddp", compress, 2);
+    job.steps = 150;
+    job.error_feedback = feedback;
+    const JobRun run = run_job(job, Links::shm);
+    return (run.workers[0].steps.back().loss + run.workers[1].steps.back().loss) / 2;
+  };
+  const double whole = loss("none", true);
+  const double with = loss("power-sgd:rank=1", true);
+  const double without = loss("power-sgd:rank=1", false);
+  CAPTURE(whole, with, without);
+  CHECK(with < without);
 }

@@ -11,7 +11,7 @@
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/checkpoints.h>
-#include <psring/worker/compressor.h>
+#include <psring/worker/error_feedback.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/training.h>
 
@@ -97,6 +97,32 @@ TEST_CASE("a compressed run that continues ends in the same bits") {
   }
 }
 
+TEST_CASE("a run with low-rank factors continues in the same bits, and with another rank or strategy") {
+  const Way way = GENERATE(values<Way>({{"ddp", 3}, {"zero1", 3}}));
+  const bool feedback = GENERATE(true, false);
+  CAPTURE(way, feedback);
+  JobOptions job = small_job(way, "power-sgd:rank=2");
+  job.error_feedback = feedback;
+  job.accumulate = 2;
+  const JobRun undisturbed = run(job, way);
+  const test::TemporaryFolder folder;
+  CHECK((save(job, way, folder) == undisturbed.workers[0].model));
+  for (const std::uint64_t step : {4, 8}) {
+    job.resume = checkpoint_of(folder, step);
+    for (const std::size_t bucket_bytes : {std::size_t{1}, JobOptions().bucket_bytes}) {
+      job.bucket_bytes = bucket_bytes;
+      CHECK((run(job, way).workers[0].model == undisturbed.workers[0].model));
+    }
+    JobOptions other = job;
+    other.strategy = way.strategy == "ddp" ? "zero1" : "ddp";
+    CHECK((run(other, way).workers[0].model == undisturbed.workers[0].model));
+    other.compress = "power-sgd:rank=1";  // begins with new factors
+    CHECK((run(other, way).workers[0].model != undisturbed.workers[0].model));
+    other.compress = "none";
+    run(other, way);
+  }
+}
+
 TEST_CASE("how gradients are compressed may change with a checkpoint, and whether they are") {
   const Way way{"ddp", 2};
   const test::TemporaryFolder folder;
@@ -139,7 +165,6 @@ TEST_CASE("by whichever workers a run is continued, what was left to add to thei
   const bool same = now.workers == from.workers && now.keepers == kept;
 
   MemoryLedger ledger;
-  const auto codec = optim::make_codec(job.compress, true);
   const Layout& layout = setup.layout();
   for (const std::size_t unit : layout.trained()) {
     std::vector<float> values(layout.units[unit].elements);
@@ -155,9 +180,9 @@ TEST_CASE("by whichever workers a run is continued, what was left to add to thei
     REQUIRE(std::ranges::any_of(left, [](double value) { return value != 0; }));
     std::vector<double> taken(values.size());
     for (std::size_t rank = 0; rank < now.workers; ++rank) {
-      worker::Compressor compressor(*codec, true, layout, {{unit, {0, values.size()}}}, 1, rank, ledger);
-      worker::restore_residual(saved, setup, now.keepers, rank, compressor);
-      const std::span<const float> residual = compressor.residual(unit).as<float>();
+      worker::ErrorFeedback feedback(layout, ledger);
+      worker::restore_residual(saved, setup, now.keepers, rank, feedback);
+      const std::span<const float> residual = feedback.residual(unit).as<float>();
       const bool keeps = std::ranges::count(now.keepers, rank) > 0;
       CHECK(std::ranges::any_of(residual, [](float value) { return value != 0; }) == keeps);
       if (same && keeps) {

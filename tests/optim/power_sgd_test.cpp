@@ -320,6 +320,34 @@ TEST_CASE("with error feedback nothing is lost: what was decoded and what is kep
   CHECK(norm(kept[0]) < 0.5 * std::sqrt(given));
 }
 
+TEST_CASE("the residuals of several workers add up to what the mean of their gradients lost") {
+  const Layout layout = small_layout();
+  const optim::PowerSgd codec(layout, {0, 2}, 2, 1);
+  Vector start = started(codec);
+  const std::vector<std::vector<Vector>> workers{gradients(layout, 1), gradients(layout, 101), gradients(layout, 201)};
+  std::vector<Vector> firsts;
+  for (const auto& worker : workers)
+    codec.encode_first(spans(worker), start, firsts.emplace_back(codec.first_elements()));
+  std::vector<std::vector<Vector>> lost = workers;
+  for (auto& worker : lost) {
+    Vector first = mean(firsts);
+    Vector second(codec.second_elements());
+    codec.encode_second(spans(worker), first, second);
+    codec.subtract(first, second, spans<float>(worker));
+  }
+  const std::vector<Vector> decoded = step(codec, workers, start);
+  for (std::size_t u = 0; u < 2; ++u) {
+    const Vector given = mean({workers[0][u], workers[1][u], workers[2][u]});
+    const Vector left = mean({lost[0][u], lost[1][u], lost[2][u]});
+    Vector sum = decoded[u];
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += left[i];
+    CHECK(distance(given, sum) < 1e-6);
+    CHECK(norm(left) > 0.1 * norm(given));
+  }
+  const TensorSlot& bias = layout.units[0].tensors[1];  // is not approximated: nothing is lost
+  for (std::size_t i = 0; i < bias.spec.elements(); ++i) CHECK(lost[0][0][bias.offset + i] == 0);
+}
+
 TEST_CASE("one non-finite element of one worker makes its tensor non-finite at all") {
   const Layout layout = small_layout();
   const optim::PowerSgd codec(layout, {0, 2}, 2, 1);

@@ -69,6 +69,11 @@ class Flags(ProgramTest):
         self.refuse(["--compress", "int4"], "--compress", "int8", "'int4'")
         self.refuse(["--compress", "top-k:ratio=2"], "--compress top-k:ratio=2", "ratio")
         self.refuse(["--strategy", "ddp-naive", "--compress", "int8"], "--compress int8", "ddp-naive")
+        self.refuse(["--compress", "power-sgd:rank=33"], "--compress power-sgd:rank=33", "1 to 32")
+        self.refuse(["--strategy", "ps", "--compress", "power-sgd"], "--compress power-sgd", "ddp or zero1", "--strategy ps")
+        self.refuse(["--strategy", "zero2", "--compress", "power-sgd"], "--compress power-sgd", "--strategy zero2")
+        self.refuse(["--strategy", "zero1", "--workers", "2", "--shard-group", "1", "--compress", "power-sgd"],
+                    "--compress power-sgd", "--shard-group 1")
         self.refuse(["--compress", "int8", "--comm-dtype", "bf16"], "--compress int8", "--comm-dtype")
         self.refuse(["--compress", "int8", "--precision", "bf16"], "--compress int8", "--comm-dtype f32")
         self.refuse(["--compress", "int8", "--checkpoint-every", "1", "--workers", "3", "--backup-workers", "1"],

@@ -29,8 +29,10 @@ class Averaging {
   /// The mean of all workers is summed in rank order. `accumulated`: several micro-batches are averaged one by one, and
   /// added up.
   virtual bool sums_in_rank_order(bool accumulated) const = 0;
-  /// Bytes booked as communication, besides the compressor's own.
-  virtual std::size_t buffer_bytes() const { return 0; }
+  /// Adds the memory that it books, besides the compressor's and the residual.
+  virtual void predict_memory(Prediction& /*sum*/) const {}
+  /// See Gradients::state.
+  virtual std::vector<optim::StatePart> state() { return {}; }
   /// The cost on a link, if exposed communication is to be predicted from it.
   virtual std::optional<ring::Cost> cost(Range /*units*/) const { return std::nullopt; }
 };
@@ -42,6 +44,13 @@ std::unique_ptr<Averaging> make_all_reduce(const Plan& plan, Workers& workers);
 /// order in f32. Bytes per rank: n - 1 times its own codes each way.
 std::unique_ptr<Averaging> make_compressed_all_reduce(const Plan& plan, const World& world, Workers& workers,
                                                       std::span<const Range> buckets);
+
+/// All-reduce of low-rank factors (PowerSGD, see optim/codec/power_sgd.h): every rank gets the approximated mean of
+/// whole units. Bytes per rank and bucket: those of an all-reduce of PowerSgd::first_elements, and of one of
+/// second_elements. The first starts when the bucket is ready. The second starts when the bucket's work is waited for,
+/// because it depends on the first, and all ranks must start their collectives in one order.
+std::unique_ptr<Averaging> make_low_rank_all_reduce(const Plan& plan, const World& world, Workers& workers,
+                                                    std::span<const Range> buckets, std::size_t rank);
 
 /// Reduce-scatter among the owners of the worker's shard group: every owner gets the mean of its range of each unit.
 std::unique_ptr<Averaging> make_reduce_scatter(const Plan& plan, Workers& workers);

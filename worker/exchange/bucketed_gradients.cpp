@@ -84,7 +84,7 @@ void BucketedGradients::predict(Prediction& sum) const {
   for (const Range bucket : bucketer_.buckets()) averaging_->predict(bucket, sum);
   workers_.groups().predict_averages(plan_.layout, sum);
   sum.worker_memory[Category::gradients] += gradients_.all().size_bytes();
-  sum.worker_memory[Category::communication] += averaging_->buffer_bytes();
+  averaging_->predict_memory(sum);
   sum.same_bits = averaging_->sums_in_rank_order(false);
   sum.exposed_s = exposure_.of_a_step();
 }

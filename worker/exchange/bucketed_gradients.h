@@ -28,6 +28,7 @@ class BucketedGradients final : public Gradients {
   void ready(UnitId unit, Micro micro, const Landed& landed) override;
   void finish(Step step, const Landed& landed) override;
   Elements owned(UnitId unit) override;
+  std::vector<optim::StatePart> state() override { return averaging_->state(); }
   void predict(Prediction& sum) const override;
 
  private:

@@ -42,7 +42,9 @@ class CompressedAllReduce final : public Averaging {
     add_call(group_.predict(ring::Collective::all_gather, places_.at(units.begin).size(), {DType::u8}, parts_of(units)),
              sum);
   }
-  std::size_t buffer_bytes() const override { return codes_.size_bytes(); }
+  void predict_memory(Prediction& sum) const override {
+    sum.worker_memory[Category::communication] += codes_.size_bytes();
+  }
   bool sums_in_rank_order(bool /*accumulated*/) const override {
     return group_.sums_in_rank_order(ring::Collective::all_reduce, {plan_.layout.gradient_type});
   }

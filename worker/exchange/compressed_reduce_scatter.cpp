@@ -42,7 +42,9 @@ class CompressedReduceScatter final : public Averaging {
     const std::uint64_t bytes = (owners_.size() - 1) * bytes_of(units);
     add_call({{.sent = bytes, .received = bytes}}, sum);
   }
-  std::size_t buffer_bytes() const override { return received_.size_bytes(); }
+  void predict_memory(Prediction& sum) const override {
+    sum.worker_memory[Category::communication] += received_.size_bytes();
+  }
   bool sums_in_rank_order(bool accumulated) const override { return groups_.sums_in_rank_order(accumulated); }
 
  private:

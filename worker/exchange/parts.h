@@ -69,6 +69,8 @@ class Gradients {
   virtual void wait_for_updates() {}
   /// The mean gradient of the unit's range that this process updates. After it landed, until the next step.
   virtual Elements owned(UnitId unit) = 0;
+  /// Further state that this process saves, in tensors of its own (see Plan::saved_values).
+  virtual std::vector<optim::StatePart> state() { return {}; }
   virtual void predict(Prediction& sum) const = 0;
   /// Null: no unit comes and goes.
   virtual std::unique_ptr<Holding> holding() const { return nullptr; }

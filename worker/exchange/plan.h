@@ -32,6 +32,7 @@ class Transport;
 namespace psring::worker {
 
 class Compressor;
+class ErrorFeedback;
 class PsClient;
 
 using UnitId = std::size_t;
@@ -111,6 +112,9 @@ struct Plan {
   /// Values that the run starts from (--init, or --resume when servers do not have them), for a unit's range. Empty:
   /// the initialisation that the layout names.
   std::function<void(UnitId, Range, std::span<float>)> initial = {};
+  /// Reads tensors that a part saved beside the model's (Gradients::state) from the checkpoint of --resume. Returns
+  /// false, and reads nothing, if the checkpoint has no tensors of these names and shapes. Empty: the run begins anew.
+  std::function<bool(const UnitLayout& tensors, std::span<float> out)> saved_values = {};
 
   /// Writes the values that the run starts from. out.size() == range.size().
   void initialise(UnitId unit, Range range, std::span<float> out) const;
@@ -134,7 +138,8 @@ struct World {
   /// This process's copy of the layers' buffers (Layer::buffers), which no gradient trains, with initial values.
   std::span<float> buffers = {};
   PsClient* client = nullptr;        ///< to the servers; null: the job has none
-  Compressor* compressor = nullptr;  ///< encodes this worker's gradients; null: they leave as they are
+  Compressor* compressor = nullptr;  ///< encodes this worker's gradients by a codec; null: no codec
+  ErrorFeedback* feedback = nullptr;  ///< keeps what compression loses; null: nothing is kept
 
   /// A buffer where this process computes: on the device, or on the host in `arena`.
   Buffer buffer(std::size_t bytes, Category category) const { return buffer(bytes, category, arena); }

@@ -57,7 +57,7 @@ void ShardedGradients::predict(Prediction& sum) const {
     for (const UnitId unit : plan_.layout.trained()) averaging_->predict({unit, unit + 1}, sum);
   workers_.groups().predict_averages(plan_.layout, sum);
   sum.worker_memory[Category::gradients] += plan_.layout.gradient_bytes() / plan_.layout.owners;
-  sum.worker_memory[Category::communication] += averaging_->buffer_bytes();
+  averaging_->predict_memory(sum);
   sum.same_bits = averaging_->sums_in_rank_order(plan_.job.accumulate > 1);
 }
 

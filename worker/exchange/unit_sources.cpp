@@ -1,4 +1,3 @@
-#include <psring/worker/compressor.h>
 #include <psring/worker/exchange/averaging.h>
 #include <psring/worker/exchange/fetched_parameters.h>
 #include <psring/worker/exchange/ownership.h>
@@ -83,7 +82,7 @@ class ServerSource final : public UnitSource {
     servers_.predict_pulls(pulled, sum);
   }
   bool outcome_needs_fetch() const override {
-    return world_.compressor != nullptr && world_.compressor->feedback() && plan_.optimizer.loss_scaler.active();
+    return world_.feedback != nullptr && plan_.optimizer.loss_scaler.active();
   }
 
  private:

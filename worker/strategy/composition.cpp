@@ -3,6 +3,7 @@
 
 #include <psring/common/proc/job.h>
 #include <psring/worker/compressor.h>
+#include <psring/worker/error_feedback.h>
 #include <psring/worker/exchange/unit_order.h>
 #include <psring/worker/strategy/composition.h>
 
@@ -65,6 +66,12 @@ void Composition::quiesce() {
   parts_.peers->quiesce();
 }
 
+std::vector<optim::StatePart> Composition::state() {
+  std::vector<optim::StatePart> all = parts_.updates->state();
+  for (optim::StatePart& part : parts_.gradients->state()) all.push_back(std::move(part));
+  return all;
+}
+
 std::optional<Resuming::Whole> Composition::whole_state() {
   if (!next_) return std::nullopt;
   auto state = parts_.updates->whole_state();
@@ -83,8 +90,8 @@ Prediction Composition::predict() const {
   parts_.parameters->predict(sum);
   parts_.updates->predict(sum);
   predict_units_in_flight(sum);
+  if (world_.feedback != nullptr) sum.worker_memory[Category::optimizer] += world_.feedback->size_bytes();
   if (const Compressor* compressor = world_.compressor) {
-    sum.worker_memory[Category::optimizer] += compressor->residual_bytes();
     sum.worker_memory[Category::communication] += compressor->communication_bytes();
     if (world_.stages()) sum.worker_memory[Category::staging] += compressor->encoded_bytes();
   }

@@ -36,7 +36,7 @@ class Composition final : public Strategy,
   void quiesce() override;
   Prediction predict() const override;
 
-  std::vector<optim::StatePart> state() override { return parts_.updates->state(); }
+  std::vector<optim::StatePart> state() override;
   void wait_saved(std::uint64_t step) override { parts_.peers->wait_saved(step); }
   std::optional<Whole> whole_state() override;
   optim::LossScaler loss_scaler() override { return parts_.updates->loss_scaler(); }

@@ -1,3 +1,5 @@
+#include <psring/common/proc/job.h>
+#include <psring/optim/codec/power_sgd.h>
 #include <psring/worker/exchange/bucketed_gradients.h>
 #include <psring/worker/exchange/local_updates.h>
 #include <psring/worker/exchange/tensor_gradients.h>
@@ -21,8 +23,11 @@ std::unique_ptr<Strategy> compose(const Plan& plan, const World& world, const au
 }
 
 std::unique_ptr<Averaging> make_averaging(const Plan& plan, const World& world, Workers& workers) {
-  if (world.compressor == nullptr) return make_all_reduce(plan, workers);
-  return make_compressed_all_reduce(plan, world, workers, make_bucketer(plan).buckets());
+  const std::vector<Range> buckets = make_bucketer(plan).buckets();
+  if (const auto rank = optim::power_sgd_rank(plan.job.compress))
+    return make_low_rank_all_reduce(plan, world, workers, buckets, *rank);
+  if (world.compressor != nullptr) return make_compressed_all_reduce(plan, world, workers, buckets);
+  return make_all_reduce(plan, workers);
 }
 
 std::unique_ptr<Strategy> make_ddp(const Plan& plan, const World& world) {

@@ -1,4 +1,5 @@
 #include <psring/common/proc/job.h>
+#include <psring/optim/codec/power_sgd.h>
 #include <psring/worker/exchange/bucketed_gradients.h>
 #include <psring/worker/exchange/fetched_parameters.h>
 #include <psring/worker/exchange/gathered_parameters.h>
@@ -12,8 +13,10 @@ namespace psring::worker {
 namespace {
 
 std::unique_ptr<Averaging> make_averaging(const Plan& plan, const World& world, Workers& workers) {
-  if (world.compressor == nullptr) return make_reduce_scatter(plan, workers);
-  return make_compressed_reduce_scatter(plan, world, workers);
+  if (const auto rank = optim::power_sgd_rank(plan.job.compress))
+    return make_low_rank_all_reduce(plan, world, workers, make_bucketer(plan).buckets(), *rank);
+  if (world.compressor != nullptr) return make_compressed_reduce_scatter(plan, world, workers);
+  return make_reduce_scatter(plan, workers);
 }
 
 /// Stage 3: parameters are divided among the owners. Stages 1 and 2: every worker has them whole; an all-gather moves
