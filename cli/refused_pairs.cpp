@@ -104,7 +104,8 @@ void check_compression(const JobOptions& job, const worker::StrategyKind& kind) 
   });
   if (!optim::power_sgd_rank(job.compress)) return;
   const auto pair = [&](bool refused, const std::string& other) {
-    return Row{refused, fmt::format("{}: it needs an all-reduce of whole gradients (ddp or zero1), not {}", flag, other)};
+    return Row{refused,
+               fmt::format("{}: it needs an all-reduce of whole gradients (ddp or zero1), not {}", flag, other)};
   };
   refuse({
       pair(!kind.ring || kind.at_owner, "--strategy " + job.strategy),

@@ -163,8 +163,9 @@ void set_checkpoints(JobOptions& job) {
 
 /// Decides whether servers or workers hold everything that the job needs to continue with the same bits after a loss;
 /// otherwise the job continues from a checkpoint. Nobody holds everything in these cases: error feedback keeps values
-/// at one worker only (layers with buffers too: see fill_in), PowerSGD keeps the factors that a step starts with, gradients of a late worker are dropped with backup
-/// workers, LAMB changes its state before a step is complete, and a host's workers push one sum together.
+/// at one worker only (layers with buffers too: see fill_in), PowerSGD keeps the factors that a step starts with,
+/// gradients of a late worker are dropped with backup workers, LAMB changes its state before a step is complete, and a
+/// host's workers push one sum together.
 void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   if (job.recovery == "checkpoint") return;
   const bool feedback = job.error_feedback && optim::compresses(job.compress);
@@ -176,7 +177,8 @@ void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
     job.recovery = kept && kind.whole ? "workers" : "checkpoint";
   if (job.replicas > 0 && job.recovery != "servers")
     fail(ErrorKind::usage,
-         "--replicas {}: such a job goes on from checkpoints (docs/guide/faults.md), and followers would never take their "
+         "--replicas {}: such a job goes on from checkpoints (docs/guide/faults.md), and followers would never take "
+         "their "
          "servers' places",
          job.replicas);
 }

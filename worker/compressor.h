@@ -14,8 +14,8 @@
 
 namespace psring::worker {
 
-/// Encodes a worker's gradients, with error feedback if the job asks for it, and decodes those of all workers. Gradients
-/// are f32, and lie, as all memory of the compressor, where the codec works.
+/// Encodes a worker's gradients, with error feedback if the job asks for it, and decodes those of all workers.
+/// Gradients are f32, and lie, as all memory of the compressor, where the codec works.
 class Compressor {
  public:
   /// A unit's range that is encoded by itself.

@@ -86,7 +86,8 @@ PowerSgd::PowerSgd(const Layout& layout, const std::vector<std::size_t>& units, 
     if (!unit.trained) continue;
     for (const TensorSlot& slot : unit.tensors) {
       const Range range{slot.offset, slot.offset + slot.spec.elements()};
-      Tensor tensor{u, range, slot.id, slot.spec.name, low_rank(slot.spec.shape, rank), first_elements_, second_elements_};
+      Tensor tensor{
+          u, range, slot.id, slot.spec.name, low_rank(slot.spec.shape, rank), first_elements_, second_elements_};
       first_elements_ += elements_of_first(tensor);
       second_elements_ += tensor.matrix ? tensor.matrix->q_elements() : 0;
       tensors_.push_back(std::move(tensor));
@@ -161,7 +162,8 @@ UnitLayout PowerSgd::start_tensors() const {
   UnitLayout unit{.name = "power-sgd", .tensors = {}, .elements = second_elements_};
   for (const Tensor& each : tensors_)
     if (each.matrix)
-      unit.tensors.push_back({{"power-sgd." + each.name, {each.matrix->cols, each.matrix->rank}, {}}, each.id, each.second});
+      unit.tensors.push_back(
+          {{"power-sgd." + each.name, {each.matrix->cols, each.matrix->rank}, {}}, each.id, each.second});
   return unit;
 }
 

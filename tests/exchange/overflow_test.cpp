@@ -217,7 +217,8 @@ void raise_loss_scale(const std::string& folder, double scale = 0x1p24) {
 }  // namespace
 
 TEST_CASE("whichever steps are skipped, error feedback loses nothing and training goes on") {
-  const auto compress = GENERATE(values({"bf16", "int8", "sign", "top-k:ratio=0.05", "random-k:ratio=0.05", "power-sgd"}));
+  const auto compress =
+      GENERATE(values({"bf16", "int8", "sign", "top-k:ratio=0.05", "random-k:ratio=0.05", "power-sgd"}));
   const auto way = GENERATE(from_range(kWays));
   CAPTURE(compress, way);
   if (!combines(way, compress)) return;

@@ -137,8 +137,8 @@ struct World {
   std::span<UnitBuffers> units = {};  ///< filled in by the strategy; the trainer computes in them
   /// This process's copy of the layers' buffers (Layer::buffers), which no gradient trains, with initial values.
   std::span<float> buffers = {};
-  PsClient* client = nullptr;        ///< to the servers; null: the job has none
-  Compressor* compressor = nullptr;  ///< encodes this worker's gradients by a codec; null: no codec
+  PsClient* client = nullptr;         ///< to the servers; null: the job has none
+  Compressor* compressor = nullptr;   ///< encodes this worker's gradients by a codec; null: no codec
   ErrorFeedback* feedback = nullptr;  ///< keeps what compression loses; null: nothing is kept
 
   /// A buffer where this process computes: on the device, or on the host in `arena`.

@@ -75,8 +75,9 @@ constexpr Option kUpdates[] = {
      .exchange_only = true},
     {.name = "compress",
      .value = "CODEC",
-     .help = "compression of gradients: none, bf16, int8, sign (1 bit), top-k:ratio=R, random-k:ratio=R (R is 0.01), or "
-             "in ddp and zero1 power-sgd:rank=R (R is 2)",
+     .help =
+         "compression of gradients: none, bf16, int8, sign (1 bit), top-k:ratio=R, random-k:ratio=R (R is 0.01), or "
+         "in ddp and zero1 power-sgd:rank=R (R is 2)",
      .field = &JobOptions::compress,
      .needs = {{{Feature::compressed_gradients, "sends no gradients that it could compress"}}},
      .everyday = true,
