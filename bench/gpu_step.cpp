@@ -12,8 +12,8 @@
 #include <psring/bench/step_observer.h>
 #include <psring/bench/timed_kernels.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/events.h>
 #include <psring/common/base/rng.h>
-#include <psring/common/base/trace.h>
 #include <psring/common/device/buffer.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/device_applier.h>
@@ -82,14 +82,14 @@ double matrix_rate(Device& device, std::size_t side, DType type) {
 }
 
 /// What kernels take in the steps that count: after those that warm up, before the evaluation at the end.
-class KernelObserver final : public worker::TrainObserver {
+class KernelObserver final : public ReportListener {
  public:
   KernelObserver(TimedKernels& kernels, const GpuStepOptions& options) : kernels_(kernels), options_(options) {}
-  void on_step(const worker::StepReport& report) override {
+  void on_step(const StepReport& report) override {
     if (report.step + 1 == options_.warm_up) kernels_.clear();
     if (report.step + 1 == options_.warm_up + options_.steps) times = kernels_.times();
   }
-  void on_evaluation(const worker::Evaluation&) override {}
+  void on_evaluation(const Evaluation&) override {}
 
   std::map<std::string, KernelTime> times;
 
@@ -120,13 +120,14 @@ class Steps {
 
   const worker::TrainSetup& setup() const { return *setup_; }
 
-  void run(TensorKernels* kernels, worker::TrainObserver& observer) {
+  void run(TensorKernels* kernels, ReportListener& observer) {
     MemoryLedger memory;
     const SystemClock clock;
-    Trace trace(clock, false);
-    worker::Training training(*setup_, {}, {.memory = memory, .clock = clock, .trace = trace, .device = &device_},
+    Events events(clock);
+    worker::Training training(*setup_, {}, {.memory = memory, .clock = clock, .events = events, .device = &device_},
                               {.kernels = kernels});
-    training.run(observer);
+    events.listen(observer, Events::Wanted::reports);
+    training.run();
   }
 
  private:

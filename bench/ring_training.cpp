@@ -11,8 +11,8 @@
 #include <psring/bench/ring_training.h>
 #include <psring/bench/step_observer.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/events.h>
 #include <psring/common/base/spec.h>
-#include <psring/common/base/trace.h>
 #include <psring/common/net/host.h>
 #include <psring/ring/collectives.h>
 #include <psring/ring/ring_links.h>
@@ -66,15 +66,16 @@ class Worker {
   StepObserver run(const worker::TrainSetup& setup, ring::ProcessGroup* group) {
     StepObserver observer(options_.warm_up);
     MemoryLedger memory;
-    Trace trace(clock_, false);
+    Events events(clock_);
     worker::Training training(setup, {.rank = {group == nullptr ? 0 : group->rank()}},
                               {.memory = memory,
                                .clock = clock_,
-                               .trace = trace,
+                               .events = events,
                                .arena = group == nullptr ? nullptr : group->arena(),
                                .group = group});
     if (group != nullptr) group->barrier().wait();
-    training.run(observer);
+    events.listen(observer, Events::Wanted::reports);
+    training.run();
     return observer;
   }
 

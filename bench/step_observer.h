@@ -4,21 +4,21 @@
 #include <vector>
 
 #include <psring/bench/report.h>
-#include <psring/worker/trainer.h>
+#include <psring/common/base/events.h>
 
 namespace psring::bench {
 
 /// Times of the steps that count, and the losses of all.
-class StepObserver final : public worker::TrainObserver {
+class StepObserver final : public ReportListener {
  public:
   explicit StepObserver(std::size_t warm_up) : warm_up_(warm_up) {}
-  void on_step(const worker::StepReport& report) override {
+  void on_step(const StepReport& report) override {
     losses.push_back(report.loss);
     if (report.step < warm_up_) return;
     steps.values.push_back(seconds(report.duration));
     exposed.values.push_back(seconds(report.exposed));
   }
-  void on_evaluation(const worker::Evaluation&) override {}
+  void on_evaluation(const Evaluation&) override {}
 
   Samples steps;
   Samples exposed;

@@ -11,7 +11,7 @@
 #include <psring/bench/step_observer.h>
 #include <psring/bench/training.h>
 #include <psring/common/base/error.h>
-#include <psring/common/base/trace.h>
+#include <psring/common/base/events.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/training.h>
@@ -78,9 +78,10 @@ class StepBench {
   StepObserver run_single() {
     StepObserver observer(options_.warm_up);
     MemoryLedger memory;
-    Trace trace(clock_, false);
-    worker::Training training(*single_, {}, {.memory = memory, .clock = clock_, .trace = trace});
-    training.run(observer);
+    Events events(clock_);
+    worker::Training training(*single_, {}, {.memory = memory, .clock = clock_, .events = events});
+    events.listen(observer, Events::Wanted::reports);
+    training.run();
     return observer;
   }
 
@@ -90,11 +91,12 @@ class StepBench {
     PsringLink link(kind_, endpoint, servers.key_file(), worker::lent_bytes(ps_->layout()));
     StepObserver observer(options_.warm_up);
     MemoryLedger memory;
-    Trace trace(clock_, false);
+    Events events(clock_);
     worker::Training training(
         *ps_, {},
-        {.memory = memory, .clock = clock_, .trace = trace, .arena = &link.arena(), .transport = &link.transport()});
-    training.run(observer);
+        {.memory = memory, .clock = clock_, .events = events, .arena = &link.arena(), .transport = &link.transport()});
+    events.listen(observer, Events::Wanted::reports);
+    training.run();
     return observer;
   }
 

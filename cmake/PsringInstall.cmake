@@ -25,7 +25,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/registry.h
   common/base/rng.h
   common/base/spec.h
-  common/base/trace.h
+  common/base/events.h
   common/device/arena.h
   common/device/buffer.h
   common/device/copy_queue.h

@@ -67,8 +67,8 @@ Work ProcessGroup::recv(Vector data, std::size_t from) {
 }
 
 Work ProcessGroup::call(const Request& request) {
-  if (trace_ == nullptr) return start(request);
-  Trace::Flight flight = begin_flight(*trace_, request);
+  if (events_ == nullptr) return start(request);
+  Events::Flight flight = begin_flight(*events_, request);
   return traced(start(request), std::move(flight));
 }
 
@@ -77,7 +77,7 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(std::uint32_t colour, std::uin
   *next_group_ = split.next_group;
   std::unique_ptr<ProcessGroup> group = subgroup(split);
   group->next_group_ = next_group_;
-  group->trace_ = trace_;
+  group->events_ = events_;
   return group;
 }
 

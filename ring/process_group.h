@@ -12,7 +12,7 @@
 #include <psring/ring/work.h>
 
 namespace psring {
-class Trace;
+class Events;
 }
 
 namespace psring::ring {
@@ -56,10 +56,10 @@ class ProcessGroup {
   /// A collective: the ranks that pass the same colour form a group, ranked by (key, rank here).
   std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key);
 
-  /// Records every operation of this group, and of the groups that are split from it later, from the call until this
-  /// rank knows that the operation is complete. An operation that is polled with Work::done may end later in the trace
-  /// than in reality. REQUIRES: the trace outlives the group.
-  void trace_to(Trace& trace) { trace_ = &trace; }
+  /// Emits every operation of this group, and of the groups that are split from it later, as a Transfer: from the call
+  /// until this rank knows that the operation is complete. An operation that is polled with Work::done may end later in
+  /// the stream than in reality. REQUIRES: the stream outlives the group.
+  void report_to(Events& events) { events_ = &events; }
 
   // The interface of a backend.
 
@@ -101,7 +101,7 @@ class ProcessGroup {
   const std::size_t size_;
   /// The first number that is free for a subgroup; shared by all groups that are split from one another at this rank.
   std::shared_ptr<std::uint32_t> next_group_ = std::make_shared<std::uint32_t>(1);
-  Trace* trace_ = nullptr;  ///< null: operations are not recorded
+  Events* events_ = nullptr;  ///< null: operations are not reported
 };
 
 }  // namespace psring::ring

@@ -6,6 +6,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/link_shaping.h>
+#include <psring/common/net/reporting.h>
 #include <psring/common/net/unix_socket.h>
 #include <psring/ring/hier/group.h>
 #include <psring/ring/ring_links.h>
@@ -117,7 +118,12 @@ std::unique_ptr<InnerGroup> RingLinks::connect_tcp(const std::vector<net::Member
   transport_ = options_.frame_faults
                    ? net::make_disturbed_transport(options_.self, *options_.frame_faults, ledger_, over)
                    : over(ledger_);
-  return make_link_group(*transport_, options_.self.peer.rank, workers.size(), std::move(options));
+  net::Transport* transport = transport_.get();
+  if (options.events != nullptr) {
+    reporting_ = net::make_reporting(*transport, *options.events);
+    transport = reporting_.get();
+  }
+  return make_link_group(*transport, options_.self.peer.rank, workers.size(), std::move(options));
 }
 
 }  // namespace psring::ring

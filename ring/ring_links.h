@@ -51,6 +51,7 @@ class RingLinks {
   Fd listener_;
   std::unique_ptr<net::TcpChannel> tcp_;
   std::unique_ptr<net::Transport> transport_;
+  std::unique_ptr<net::Transport> reporting_;  ///< wraps transport_ if the events have listeners
 };
 
 }  // namespace psring::ring

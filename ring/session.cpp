@@ -36,11 +36,12 @@ std::unique_ptr<ProcessGroup> make_host_group(Membership& member, RingLinks& lin
 
 std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
                                              const std::vector<net::Member>& workers, std::size_t arena_bytes,
-                                             bool background) {
+                                             bool background, Events* events) {
   const JobOptions& job = member.job();
   LinkOptions options;
   options.group = group_options(member);
   options.background = background;
+  options.events = events != nullptr && events->detailed() ? events : nullptr;
   options.tuning = job.tuning.empty() ? Tuning::built_in() : Tuning::from_json(job.tuning);
   if (job.algorithm != "auto" && job.algorithm != "direct")
     options.algorithm = parse_algorithm("--algorithm", job.algorithm);

@@ -25,10 +25,10 @@ struct GroupOptions;
 GroupOptions group_options(Membership& member);
 
 /// Makes the group of all workers of a job, as the job's options say. `arena_bytes`: room for vectors in the group's
-/// arena. `background`: see LinkOptions. The group must not outlive the links.
+/// arena. `background`, `events`: see LinkOptions. The group must not outlive the links.
 std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
                                              const std::vector<net::Member>& workers, std::size_t arena_bytes,
-                                             bool background);
+                                             bool background, Events* events = nullptr);
 
 /// Makes the group of this host's workers, through shared memory. REQUIRES: `arena` has kShmArenaBytes to spare.
 std::unique_ptr<ProcessGroup> make_host_group(Membership& member, RingLinks& links,

@@ -10,7 +10,7 @@ namespace {
 
 class TracedOperation final : public Operation {
  public:
-  TracedOperation(Work work, Trace::Flight flight) : work_(std::move(work)), flight_(std::move(flight)) {}
+  TracedOperation(Work work, Events::Flight flight) : work_(std::move(work)), flight_(std::move(flight)) {}
 
   bool advance() override {
     const bool done = work_.done();
@@ -25,16 +25,16 @@ class TracedOperation final : public Operation {
 
  private:
   Work work_;
-  Trace::Flight flight_;
+  Events::Flight flight_;
 };
 
 }  // namespace
 
-Trace::Flight begin_flight(Trace& trace, const Request& request) {
-  return {trace, fmt::format("{} {} bytes", to_string(request.call.collective), request.data.bytes())};
+Events::Flight begin_flight(Events& events, const Request& request) {
+  return {events, {std::string(to_string(request.call.collective)), kNone, request.data.bytes()}};
 }
 
-Work traced(Work work, Trace::Flight flight) {
+Work traced(Work work, Events::Flight flight) {
   return Work(std::make_shared<TracedOperation>(std::move(work), std::move(flight)));
 }
 

@@ -9,6 +9,7 @@
 #include <psring/common/base/trace.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
+#include <psring/common/net/reporting.h>
 #include <psring/common/proc/fault.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/schedule.h>
@@ -52,8 +53,9 @@ class ServerLife {
         optimizer_(optim::make_optimizer(optimizers, job_)),
         schedule_(optim::make_schedule(Spec::parse("--schedule", job_.schedule), job_.steps.value_or(1))),
         parallel_(job_.server_threads),
-        trace_(member.clock(), job_.trace),
+        events_(member.clock()),
         fault_(job_.fault, member.self()) {
+    if (job_.trace) events_.listen(trace_, Events::Wanted::details);
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());
     device_->use_graphs(job_.cuda_graphs);
@@ -79,9 +81,9 @@ class ServerLife {
     const std::size_t other = follows ? member_.rank() - job_.servers : 0;
     if (member_.rank() > 0)
       member_.links().connect({of_role(members, net::Role::server).at(other)}, *arena, member_.deadline());
-    net::Transport& transport = member_.links().transport();
-    member_.link().on_change([&] { transport.wake(); });
-    follows ? follow(transport, {net::Role::server, static_cast<std::uint32_t>(other)}) : serve(transport);
+    const auto transport = net::make_reporting(member_.links().transport(), events_);
+    member_.link().on_change([&links = member_.links().transport()] { links.wake(); });
+    follows ? follow(*transport, {net::Role::server, static_cast<std::uint32_t>(other)}) : serve(*transport);
     member_.link().on_change({});
     report();
   }
@@ -128,7 +130,7 @@ class ServerLife {
     call_extension([this] { return fmt::format("--optimizer {} or --aggregate {}", job_.optimizer, job_.aggregate); },
                    [&] {
                      busy_ += server::serve(
-                         *shard_, transport, member_.clock(), [this] { return finished(); }, &trace_,
+                         *shard_, transport, member_.clock(), [this] { return finished(); }, &events_,
                          [&](std::uint64_t step) { write_part(job_, member_.rank(), *shard_, step); },
                          replication ? &*replication : nullptr);
                    });
@@ -165,6 +167,7 @@ class ServerLife {
   const std::unique_ptr<optim::Schedule> schedule_;
   Parallel parallel_;
   Trace trace_;
+  Events events_;
   const FaultTrigger fault_;        ///< keeps its target, even if this process gets another rank
   std::shared_ptr<Device> device_;  ///< shared with the shard's deleter; null: the host applies updates
   std::shared_ptr<Shard> shard_;    ///< shared with the membership

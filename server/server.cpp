@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
-#include <psring/common/base/trace.h>
 #include <psring/common/net/outbox.h>
 #include <psring/server/server.h>
 
@@ -56,7 +55,7 @@ Nanoseconds loop(net::Transport& transport, const Clock& clock, net::Outbox outb
 }  // namespace
 
 Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
-                  Trace* trace, const std::function<void(std::uint64_t step)>& save, Replication* replication) {
+                  Events* events, const std::function<void(std::uint64_t step)>& save, Replication* replication) {
   std::vector<net::Outgoing> out;
   const auto handle = [&](net::Message message) {
     replication != nullptr ? replication->on_message(std::move(message), out)
@@ -66,10 +65,14 @@ Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, c
   return loop(
       transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
       [&](std::optional<net::Message> message) {
-        if (message && trace != nullptr && trace->on() && !message->payload.empty()) {
+        if (message && events != nullptr && events->detailed() && !message->payload.empty()) {
           const net::FrameHeader& header = message->header;
-          const Trace::Span span(*trace, to_string(header.type),
-                                 fmt::format("of {}, unit {}", to_string(header.sender()), header.unit));
+          const Events::Span span(*events,
+                                  {.name = to_string(header.type),
+                                   .unit = header.unit,
+                                   .peer = to_string(header.sender()),
+                                   .bytes = message->payload.size()},
+                                  header.step);
           handle(std::move(*message));
         } else if (message) {
           handle(std::move(*message));

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/trace.h>
+#include <psring/common/base/events.h>
 #include <psring/common/net/transport.h>
 #include <psring/server/replication.h>
 #include <psring/server/shard.h>
@@ -15,11 +15,12 @@ namespace psring::server {
 /// `finished` (a peer was lost) or from the shard ends the loop; a broken link to a worker does not, `finished`
 /// decides.
 ///
-/// `trace`, if given, gets a span for each frame with a payload. `save` writes the shard's part of the checkpoint of a
-/// step. `replication`, if the server has a follower, belongs to this shard and has not begun; the transport is linked
-/// to the follower. Returns the time that the server worked on frames and their answers, without waiting for them.
+/// `events`, if given, gets an Activity for each frame with a payload. `save` writes the shard's part of the checkpoint
+/// of a step. `replication`, if the server has a follower, belongs to this shard and has not begun; the transport is
+/// linked to the follower. Returns the time that the server worked on frames and their answers, without waiting for
+/// them.
 Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, const std::function<bool()>& finished,
-                  Trace* trace = nullptr, const std::function<void(std::uint64_t step)>& save = nullptr,
+                  Events* events = nullptr, const std::function<void(std::uint64_t step)>& save = nullptr,
                   Replication* replication = nullptr);
 
 /// Runs the follower's loop until `finished` returns true; exceptions as in `serve`. When the loop has ended, in any

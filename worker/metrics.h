@@ -4,13 +4,14 @@
 #include <optional>
 #include <string>
 
+#include <psring/common/base/events.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/schedule.h>
-#include <psring/worker/trainer.h>
 
 namespace psring::worker {
 
 class Training;
+struct Prediction;
 
 /// Some of many numbers: all, then every second, every fourth and so on, so that there are never more than kMost.
 class Thinned {
@@ -37,7 +38,7 @@ struct GpuMemory {
 /// Writes a worker's metrics.jsonl lines (a line a step, and one an evaluation) to the run folder, and tells
 /// whoever watches how far the run is. Lines are collected and sent twice a second, so that a short step is
 /// not made longer by it.
-class MetricsWriter final : public TrainObserver {
+class MetricsWriter final : public ReportListener {
  public:
   struct Run {
     std::uint64_t steps = 0;

@@ -45,7 +45,7 @@ PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout,
       clock_(clock),
       options_(std::move(options)),
       protocol_(std::move(layout), options_.mark, options_.first_owner, options_.codec),
-      flights_(options_.trace != nullptr && options_.trace->on() ? protocol_.layout().units.size() : 0) {}
+      flights_(options_.events != nullptr && options_.events->detailed() ? protocol_.layout().units.size() : 0) {}
 
 /// `what` is for errors, and made only then.
 void PsClient::wait_until(const auto& done, const auto& what) {
@@ -85,7 +85,9 @@ void PsClient::take(const net::Message& message) {
 
 void PsClient::take_off(const char* what, std::size_t unit) {
   if (flights_.empty()) return;
-  flights_[unit] = Trace::Flight(*options_.trace, fmt::format("{} {}", what, layout().units[unit].name));
+  const bool pushes = std::string_view(what) != "pull";
+  const std::uint64_t bytes = pushes ? layout().gradient_bytes(unit) : layout().parameter_bytes(unit);
+  flights_[unit] = Events::Flight(*options_.events, {what, static_cast<std::uint32_t>(unit), bytes});
 }
 
 std::string PsClient::name_of(std::size_t unit, std::uint64_t step) const {

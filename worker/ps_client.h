@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/trace.h>
+#include <psring/common/base/events.h>
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
 #include <psring/worker/client_protocol.h>
@@ -30,7 +30,7 @@ class PsClient {
     Nanoseconds op_timeout = Nanoseconds::max();  ///< of one wait
     std::size_t first_owner = 0;                  ///< see ClientProtocol
     const optim::Codec* codec = nullptr;          ///< see ClientProtocol
-    Trace* trace = nullptr;                       ///< shows what is on its way; null: nobody looks
+    Events* events = nullptr;                     ///< told what is on its way; null: nobody is told
   };
 
   PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options);
@@ -90,7 +90,7 @@ class PsClient {
   net::Outbox outbox_;
   std::uint64_t step_ = 0;  ///< of the last push
   ClientProtocol::Frames frames_;
-  std::vector<Trace::Flight> flights_;  ///< of each unit, where there is a trace
+  std::vector<Events::Flight> flights_;  ///< by unit; empty if nobody listens to details
   Nanoseconds busy_{0};
 };
 

@@ -9,6 +9,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/trace.h>
 #include <psring/common/net/address.h>
+#include <psring/common/net/reporting.h>
 #include <psring/common/proc/fault.h>
 #include <psring/ring/nccl_group.h>
 #include <psring/ring/ring_links.h>
@@ -56,7 +57,9 @@ class OwnServer {
 struct Memory {
   explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
 
-  std::optional<Trace> trace;  ///< outlives what flies in it
+  std::optional<Trace> trace;                 ///< empty without --trace
+  std::optional<Events> events;               ///< outlives flights, links and groups
+  std::unique_ptr<net::Transport> transport;  ///< to the servers
   std::unique_ptr<Device> device;
   std::shared_ptr<Arena>& arena;  ///< shared with the group of the host
   std::optional<ring::RingLinks> links;
@@ -77,7 +80,8 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
   memory.arena =
       std::make_shared<Arena>(lent_bytes(setup.layout()) + (member.job().local_reduce ? ring::kShmArenaBytes : 0));
   member.links().connect(first(servers, count), *memory.arena, member.deadline());
-  net::Transport* transport = &member.links().transport();
+  memory.transport = net::make_reporting(member.links().transport(), *memory.events);
+  net::Transport* transport = memory.transport.get();
   member.link().on_change([transport] { transport->wake(); });
   if (member.rank() == 0)
     fmt::print("each of {} servers holds {} of {} elements, padding counted\n", count,
@@ -91,14 +95,14 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
                      const std::vector<net::Member>& workers) {
   const bool on_host = memory.device == nullptr || !setup.strategy().ring;  // samples that are scattered lie there
   memory.group = ring::make_job_group(member, *memory.links, workers, on_host ? lent_bytes(setup.layout()) : 0,
-                                      on_host && member.job().overlap);
+                                      on_host && member.job().overlap, &*memory.events);
   if (!on_host)
     memory.group = ring::make_nccl_group(std::move(memory.group), *memory.device,
                                          {.group = ring::group_options(member),
                                           .share_gpu = member.job().share_gpu,
                                           .interface = net::interface_of(member.link_options().bind),
                                           .patience = from_seconds(member.job().join_timeout)});
-  if (memory.trace->on()) memory.group->trace_to(*memory.trace);
+  if (memory.events->detailed()) memory.group->report_to(*memory.events);
   if (member.rank() == 0 && setup.strategy().ring)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
   const std::size_t owners = setup.layout().owners;
@@ -179,7 +183,9 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   arena.reset();
   const auto memory = std::make_shared<Memory>(arena);  // shared with the membership, whose links close last
   member.keep(memory);
-  Trace& trace = memory->trace.emplace(member.clock(), job.trace);
+  Events& events = memory->events.emplace(member.clock());
+  events.listen(life.metrics, Events::Wanted::reports);
+  if (job.trace) events.listen(memory->trace.emplace(), Events::Wanted::details);
   if (job.device == "cuda") cuda_devices();  // what is missing is said before anybody waits for this worker
   const bool grouped = setup.strategy().ring || setup.strategy().scatters;
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
@@ -194,7 +200,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   if (job.device == "cuda") {
     memory->device = own_gpu(member, workers);
     memory->device->use_graphs(job.cuda_graphs);
-    if (trace.on()) memory->device->show_in(trace);
+    if (events.detailed()) memory->device->report_to(events);
   }
   const std::vector<std::size_t> groups = shard_groups(job, workers);
   if (!groups.empty()) setup.cut_among(static_cast<std::size_t>(std::count(groups.begin(), groups.end(), groups[0])));
@@ -206,7 +212,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   };
   const World world{.memory = member.memory(),
                     .clock = member.clock(),
-                    .trace = trace,
+                    .events = events,
                     .arena = memory->arena   ? memory->arena.get()
                              : memory->group ? memory->group->arena()
                                              : nullptr,
@@ -232,14 +238,14 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   Training& training = memory->training.emplace(setup, std::move(place), world, std::move(hooks));
   life.metrics.measure(training);
   run_or_keep(member, training, life, [&] {
-    const std::uint64_t next = training.run(life.metrics);
+    const std::uint64_t next = training.run();
     const bool stopped = next < setup.steps();
     resume(next);  // where none was left
     life.metrics.flush();
     if (stopped) fmt::print("worker {}: interrupted at step {}\n", member.rank(), next);
     if (!job.out.empty() && !stopped) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
     if (memory->device) memory->device->finish();
-    member.send_trace(trace);
+    if (memory->trace) member.send_trace(*memory->trace);
     member.link().on_change({});
     member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps(),
                                                                       gpu_memory(member, memory->device.get()))));

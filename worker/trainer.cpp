@@ -42,7 +42,8 @@ std::uint64_t Trainer::run() {
   for (std::uint64_t index = first; index < plan_.steps && parts_.may_begin(index); index = next) {
     const Moment start = world_.clock.now();
     const Nanoseconds waited_before = waited();
-    const Trace::Span span(world_.trace, "step");
+    world_.events.begin_step(index);
+    const Events::Span span(world_.events, {.name = "step"});
     if (index / batches != epoch || index == first) {
       epoch = index / batches;
       parts_.sampler.begin_epoch(static_cast<std::uint32_t>(epoch));
@@ -64,8 +65,8 @@ std::uint64_t Trainer::run() {
     parts_.strategy.finish_step(step);
     next = able_.pacing != nullptr ? std::min(able_.pacing->after(step).index, plan_.steps) : index + 1;
     const double loss = total.rows == 0 ? 0 : total.loss_sum / static_cast<double>(total.rows);
-    parts_.observer.on_step({index, epoch, loss, samples, world_.clock.now() - start, waited() - waited_before,
-                             able_.pacing != nullptr ? able_.pacing->staleness() : 0});
+    world_.events.report(StepReport{index, epoch, loss, samples, world_.clock.now() - start, waited() - waited_before,
+                                    able_.pacing != nullptr ? able_.pacing->staleness() : 0});
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
     if (passes(eval_every_)) evaluate(multiples(eval_every_, index, std::min(next, plan_.steps - 1)));
     if (passes(save_every_) || (save_every_ != 0 && next == plan_.steps)) save(next);
@@ -137,7 +138,7 @@ Nanoseconds Trainer::waited() const {
 }
 
 void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) {
-  const Trace::Span span(world_.trace, "load");
+  const Events::Span span(world_.events, {.name = "load"});
   parts_.network.begin(samples.size());
   const Matrix input = parts_.network.input();
   const std::span<std::int32_t> targets = parts_.network.targets();
@@ -178,7 +179,7 @@ void Trainer::pass_without_samples(Step step, Micro micro, const std::function<v
 
 /// A job that goes on after a loss may come again to a step that was saved.
 void Trainer::save(std::uint64_t step) {
-  const Trace::Span span(world_.trace, "save");
+  const Events::Span span(world_.events, {.name = "save"});
   parts_.strategy.quiesce();
   if (!parts_.is_saved(step)) parts_.save(step);
 }
@@ -187,7 +188,7 @@ void Trainer::save(std::uint64_t step) {
 /// later one alone.
 void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
   if (steps.empty() || parts_.data.test == nullptr || parts_.pace.stands_in()) return;
-  const Trace::Span span(world_.trace, "evaluate");
+  const Events::Span span(world_.events, {.name = "evaluate"});
   parts_.strategy.quiesce();
   const bool alone = !parts_.buffers.empty() && !(able_.exchanging != nullptr && able_.exchanging->shares_buffers());
   if (alone && plan_.data_rank.value != 0) return;  // only worker 0's buffers count
@@ -216,7 +217,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
   }
   for (const std::uint64_t step : steps) {
     result.step = step;
-    parts_.observer.on_evaluation(result);
+    world_.events.report(result);
   }
 }
 

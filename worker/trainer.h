@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/trace.h>
+#include <psring/common/base/events.h>
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/model/layer_buffers.h>
@@ -19,32 +19,6 @@
 #include <psring/worker/walk.h>
 
 namespace psring::worker {
-
-struct StepReport {
-  std::uint64_t step = 0;
-  std::uint64_t epoch = 0;
-  double loss = 0;  ///< mean over what this worker saw in the step; 0 where it saw nothing
-  std::size_t samples = 0;
-  Nanoseconds duration{0};
-  Nanoseconds exposed{0};  ///< of it, waiting for communication
-  double staleness = 0;    ///< of the gradients whose updates it heard of; see Pacing::staleness
-};
-
-/// This worker's share of an evaluation: integer counts, to be added up over the workers.
-struct Evaluation {
-  std::uint64_t step = 0;  ///< updates made before it
-  double loss_sum = 0;
-  std::uint64_t rows = 0;
-  std::uint64_t correct = 0;
-};
-
-/// Hears of each step and evaluation as it ends.
-class TrainObserver {
- public:
-  virtual ~TrainObserver() = default;
-  virtual void on_step(const StepReport& report) = 0;
-  virtual void on_evaluation(const Evaluation& evaluation) = 0;
-};
 
 /// The loop, the same for every strategy: begin_step; for each layer acquire its unit, forward, release; the loss; in
 /// reverse acquire, backward, release, and grad_ready once a unit's last layer is through; finish_step. A unit is
@@ -63,7 +37,6 @@ class Trainer {
     Scatter* scatter = nullptr;  ///< gives the samples to train on; null: each worker reads its own
     Strategy& strategy;
     Pace& pace;
-    TrainObserver& observer;
     std::function<void(std::uint64_t step)> begins;     ///< told of each step before it begins
     std::function<bool(std::uint64_t step)> may_begin;  ///< see TrainHooks
     std::function<void(std::uint64_t step)> save;  ///< saves a checkpoint after `step` updates; parameters are current

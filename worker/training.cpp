@@ -52,6 +52,7 @@ Training::Training(const TrainSetup& setup, Place place, const World& world, Tra
   plan_.backward_layers = backward_layers_;
   world_.units = units_;
   world_.buffers = buffers_.values();
+  name_units();
   make_compression();
   connect_servers();
   begin_with_initial_values();
@@ -76,6 +77,12 @@ Plan Training::make_plan(Place place) const {
           .consistency = parse_consistency(job.consistency, job.backup_workers),
           .remedy = parse_remedy(job.remedy),
           .survives_losses = job.goes_on()};
+}
+
+void Training::name_units() {
+  UnitNames units;
+  for (const UnitLayout& unit : setup_.layout().units) units.names.push_back(unit.name);
+  world_.events.detail(std::move(units));
 }
 
 void Training::make_compression() {
@@ -105,7 +112,7 @@ void Training::connect_servers() {
   options.check = hooks_.check;
   options.first_owner = plan_.data_rank.value;
   options.codec = codec_.get();
-  options.trace = &world_.trace;
+  options.events = &world_.events;
   if (world_.arena != nullptr) options.mark = [arena = world_.arena](const void* at) { return arena->mark(at); };
   if (plan_.job.op_timeout > 0) options.op_timeout = from_seconds(plan_.job.op_timeout);
   client_.emplace(*world_.transport, world_.clock, setup_.layout(), std::move(options));
@@ -184,7 +191,7 @@ std::unique_ptr<Network> Training::make_network() const {
   return std::make_unique<DeviceNetwork>(setup_.model(), *world_.device, world_.memory, options, hooks_.kernels);
 }
 
-std::uint64_t Training::run(TrainObserver& observer) {
+std::uint64_t Training::run() {
   const JobOptions& job = setup_.job();
   const std::unique_ptr<Network> network = make_network();
   Sampler samples = sampler();
@@ -205,7 +212,6 @@ std::uint64_t Training::run(TrainObserver& observer) {
                    .scatter = scatter_ ? &*scatter_ : nullptr,
                    .strategy = *strategy_,
                    .pace = pace,
-                   .observer = observer,
                    .begins =
                        [&](std::uint64_t step) {
                          hooks_.begins(step);

@@ -44,7 +44,7 @@ class Training {
   Training(const TrainSetup& setup, Place place, const World& world, TrainHooks hooks = {});
 
   /// Returns the step that would come next: after the last one, or the step before which the job was to end.
-  std::uint64_t run(TrainObserver& observer);
+  std::uint64_t run();
   /// The state that this worker can continue with after an error in `run`; nothing if others have parts of it.
   std::optional<KeptState> keep() { return KeptState::of(*strategy_, setup_.layout()); }
   /// Writes the parameters and the layers' buffers. A collective of all workers, each of which may name a file, or ""
@@ -65,6 +65,7 @@ class Training {
   };
   std::vector<Tensor> tensors() const;
   Plan make_plan(Place place) const;
+  void name_units();
   void make_compression();
   void connect_servers();
   void begin_with_initial_values();

@@ -31,7 +31,7 @@ void Walk::acquire(std::size_t layer, Pass pass) {
   if (unit == kNoUnit) return;
   const Range layers = layers_of(unit, pass);
   if (layer != (pass == Pass::forward ? layers.begin : layers.end - 1)) return;
-  const Trace::Span span(world_.trace, "acquire", world_.trace.on() ? plan_.layout.units[unit].name : "");
+  const Events::Span span(world_.events, {.name = "acquire", .unit = static_cast<std::uint32_t>(unit)});
   strategy_.acquire(unit, pass);
   binding_.bind_parameters(unit, world_.units[unit].parameters);
   if (pass == Pass::forward || !flat_.trained(unit)) return;
@@ -54,6 +54,13 @@ void Walk::hand_over(std::size_t layer, Micro micro) {
   strategy_.grad_ready(unit, micro);
 }
 
+Activity Walk::activity(const char* name, std::size_t layer) const {
+  const UnitId unit = flat_.unit_of(layer);
+  return {.name = name,
+          .unit = unit == kNoUnit ? kNone : static_cast<std::uint32_t>(unit),
+          .layer = static_cast<std::uint32_t>(layer)};
+}
+
 std::string Walk::layer_in(std::size_t layer, const char* pass) const {
   const UnitId unit = flat_.unit_of(layer);
   const std::string in_unit = unit == kNoUnit ? "" : fmt::format(" (unit '{}')", plan_.layout.units[unit].name);
@@ -62,13 +69,13 @@ std::string Walk::layer_in(std::size_t layer, const char* pass) const {
 
 void Walk::forward_layer(std::size_t layer, const char* name, bool training,
                          std::span<const std::span<float>> buffers) {
-  const Trace::Span span(world_.trace, name, world_.trace.on() ? std::to_string(layer) : "");
+  const Events::Span span(world_.events, activity(name, layer));
   call_extension([&] { return layer_in(layer, "forward"); },
                  [&] { network_.forward_layer(layer, binding_.parameters(layer), training, buffers); });
 }
 
 void Walk::backward_layer(std::size_t layer) {
-  const Trace::Span span(world_.trace, "backward", world_.trace.on() ? std::to_string(layer) : "");
+  const Events::Span span(world_.events, activity("backward", layer));
   call_extension([&] { return layer_in(layer, "backward"); },
                  [&] { network_.backward_layer(layer, binding_.parameters(layer), binding_.gradients(layer)); });
 }

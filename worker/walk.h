@@ -37,6 +37,7 @@ class Walk {
   void release(std::size_t layer, Pass pass);
   void hand_over(std::size_t layer, Micro micro);
   std::string layer_in(std::size_t layer, const char* pass) const;
+  Activity activity(const char* name, std::size_t layer) const;
 
   const Plan& plan_;
   const World& world_;

@@ -6,10 +6,9 @@
 #include <psring/common/base/trace.h>
 
 namespace psring {
-
 namespace {
 
-/// As a JSON string: names hold whatever a user called a tensor.
+/// Returns the text as a JSON string: names hold whatever a user called a tensor.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -23,58 +22,127 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
+template <class... Bodies>
+struct Overloaded : Bodies... {
+  using Bodies::operator()...;
+};
+template <class... Bodies>
+Overloaded(Bodies...) -> Overloaded<Bodies...>;
+
+/// Writes events, one JSON object each, behind one another.
+class Writer {
+ public:
+  Writer(std::string_view process, int pid, Nanoseconds offset, std::uint64_t epoch,
+         const std::vector<std::string>& units)
+      : process_(process), pid_(pid), offset_(offset), epoch_(epoch), units_(units) {
+    json_ = fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, quoted(process));
+  }
+
+  void name_thread(int thread, std::string_view name) {
+    json_ += fmt::format(
+        ",\n"
+        R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})",
+        pid_, thread, quoted(name));
+  }
+  void write(const Event& event) {
+    std::visit(Overloaded{[&](const UnitNames&) {}, [&](const StepReport&) {}, [&](const Evaluation&) {},
+                          [&](const auto& what) { write(event, what); }},
+               event.what);
+  }
+  std::string take() { return std::move(json_); }
+
+ private:
+  double microseconds(Moment at) const { return static_cast<double>((at.time_since_epoch() + offset_).count()) / 1e3; }
+  std::string unit_name(std::uint32_t unit) const {
+    return unit < units_.size() ? units_[unit] : unit == kNone ? "" : fmt::format("unit {}", unit);
+  }
+  /// The members of "args" that are known.
+  std::string arguments(std::uint64_t step, std::uint32_t unit, std::uint64_t bytes = 0, std::string_view peer = {},
+                        std::string_view more = {}) const {
+    std::string args = fmt::format(R"("step":{})", step);
+    if (unit != kNone) args += fmt::format(R"(,"unit":{})", quoted(unit_name(unit)));
+    if (!peer.empty()) args += fmt::format(R"(,"peer":{})", quoted(peer));
+    if (bytes > 0) args += fmt::format(R"(,"bytes":{})", bytes);
+    return args.append(more);
+  }
+  /// `rest`: members beside name, phase, process and time.
+  void object(std::string_view name, char phase, Moment at, std::string_view rest) {
+    json_ += fmt::format(
+        ",\n"
+        R"({{"name":{},"ph":"{}","pid":{},"ts":{:.3f},{}}})",
+        quoted(name), phase, pid_, microseconds(at), rest);
+  }
+  void slice(std::string_view name, int thread, const Event& event, std::string_view args) {
+    object(name, 'X', event.start,
+           fmt::format(R"("tid":{},"dur":{:.3f},"args":{{{}}})", thread,
+                       static_cast<double>(event.duration.count()) / 1e3, args));
+  }
+
+  void write(const Event& event, const Activity& what) {
+    std::string name(what.name);
+    if (what.layer != kNone) name += fmt::format(" {}", what.layer);
+    if (!what.peer.empty()) name += (what.name == "wait" ? " for " : " of ") + what.peer;
+    if (what.unit != kNone && what.layer == kNone) name += (what.peer.empty() ? " " : ", ") + unit_name(what.unit);
+    slice(name, 0, event, arguments(event.step, what.unit, what.bytes, what.peer));
+  }
+  void write(const Event& event, const DeviceWork& what) { slice(what.name, 1, event, arguments(event.step, kNone)); }
+  void write(const Event& event, const Transfer& what) {
+    const std::string name = what.unit == kNone ? fmt::format("{} {} bytes", what.name, what.bytes)
+                                                : fmt::format("{} {}", what.name, unit_name(what.unit));
+    ++transfers_;
+    const std::string args = arguments(event.step, what.unit, what.bytes);
+    for (const auto& [phase, at] : {std::pair('b', event.start), std::pair('e', event.start + event.duration)})
+      object(name, phase, at,
+             fmt::format(R"("cat":"exchange","tid":0,"id2":{{"local":{}}},"args":{{{}}})", transfers_, args));
+  }
+  void write(const Event& event, const FrameMoved& what) {
+    const std::string more =
+        fmt::format(R"(,"begin":{},"end":{},"version":{})", what.range.begin, what.range.end, what.version);
+    object(
+        fmt::format("{} {}", what.operation, what.arrived ? "arrives" : "leaves"), 'i', event.start,
+        fmt::format(R"("tid":0,"s":"t","args":{{{}}})", arguments(event.step, what.unit, what.bytes, what.peer, more)));
+    const std::string_view from = what.arrived ? std::string_view(what.peer) : process_;
+    const std::string_view to = what.arrived ? process_ : std::string_view(what.peer);
+    object(what.operation, what.arrived ? 'f' : 's', event.start,
+           fmt::format(R"("cat":"frame","tid":0,"id":{})",
+                       quoted(fmt::format("{} to {}, {}.{}", from, to, epoch_, what.number))));
+  }
+  void write(const Event& event, const Presence& what) {
+    const bool parameters = what.values == Presence::Values::parameters;
+    std::uint64_t& held = parameters ? parameters_ : gradients_;
+    what.here ? held += what.bytes : held -= what.bytes;
+    object("whole units", 'C', event.start,
+           fmt::format(R"("args":{{"parameters, bytes":{},"gradients, bytes":{}}})", parameters_, gradients_));
+  }
+
+  const std::string_view process_;
+  const int pid_;
+  const Nanoseconds offset_;
+  const std::uint64_t epoch_;
+  const std::vector<std::string>& units_;
+  std::string json_;
+  std::size_t transfers_ = 0;
+  std::uint64_t parameters_ = 0;  ///< bytes of whole units that are here
+  std::uint64_t gradients_ = 0;
+};
+
 }  // namespace
 
-void Trace::Span::begin(std::string_view name, std::string_view detail) {
-  name_ = detail.empty() ? std::string(name) : fmt::format("{} {}", name, detail);
-  start_ = trace_.clock_.now();
+void Trace::on_event(const Event& event) {
+  if (const auto* names = std::get_if<UnitNames>(&event.what))
+    units_ = names->names;
+  else
+    events_.push_back(event);
 }
 
-void Trace::Span::end() { trace_.events_.push_back({std::move(name_), start_, trace_.clock_.now() - start_}); }
-
-Trace::Flight::Flight(Trace& trace, std::string name) {
-  if (!trace.on_) return;
-  trace_ = &trace;
-  flying_ = {std::move(name), trace.clock_.now()};
-}
-
-void Trace::Flight::land() {
-  if (trace_ == nullptr) return;
-  Trace& trace = *std::exchange(trace_, nullptr);
-  const auto& [name, start] = flying_;
-  trace.events_.push_back({name, start, trace.clock_.now() - start, Kind::flight});
-}
-
-std::string Trace::take_json(std::string_view process, int pid, Nanoseconds offset) {
+std::string Trace::take_json(std::string_view process, int pid, Nanoseconds offset, std::uint64_t epoch) {
   if (events_.empty()) return "";
-  std::string json =
-      fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, quoted(process));
-  if (std::ranges::any_of(events_, [](const Event& event) { return event.kind == Kind::device; }))
-    json += fmt::format(
-        ",\n"
-        R"({{"name":"thread_name","ph":"M","pid":{},"tid":1,"args":{{"name":"GPU"}}}})",
-        pid);
-  std::size_t flights = 0;
-  for (const Event& event : events_) {
-    const double start_us = static_cast<double>((event.start.time_since_epoch() + offset).count()) / 1e3;
-    const double duration_us = static_cast<double>(event.duration.count()) / 1e3;
-    const std::string name = quoted(event.name);
-    if (event.kind != Kind::flight) {
-      json += fmt::format(
-          ",\n"
-          R"({{"name":{},"ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
-          name, pid, event.kind == Kind::device ? 1 : 0, start_us, duration_us);
-      continue;
-    }
-    ++flights;
-    for (const auto& [phase, at] : {std::pair("b", start_us), std::pair("e", start_us + duration_us)})
-      json += fmt::format(
-          ",\n"
-          R"({{"name":{},"cat":"exchange","ph":"{}","pid":{},"tid":0,"id2":{{"local":{}}},"ts":{:.3f}}})",
-          name, phase, pid, flights, at);
-  }
+  Writer writer(process, pid, offset, epoch, units_);
+  if (std::ranges::any_of(events_, [](const Event& event) { return std::holds_alternative<DeviceWork>(event.what); }))
+    writer.name_thread(1, "GPU");
+  for (const Event& event : events_) writer.write(event);
   events_.clear();
-  return json;
+  return writer.take();
 }
 
 }  // namespace psring

@@ -17,7 +17,7 @@
 
 namespace psring {
 
-class Trace;
+class Events;
 
 /// A GPU of this host, and one queue of work on it, in which everything that it is told happens in order. Belongs to
 /// one thread. Kernels may leave for the device no sooner than something else is told, or asked: sequences of them that
@@ -88,7 +88,7 @@ class Device : public Processor {
    public:
     explicit Stall(Device& device) : Stretch(device, true) { device.begin_stretch("waits", true); }
   };
-  /// It works at what is named, such as "forward 3". Costs a branch where no trace shows it.
+  /// It works at what is named, such as "forward 3". Costs a branch if nobody listens.
   class Section : public Stretch {
    public:
     Section(Device& device, std::string_view name, std::size_t number) : Stretch(device, device.is_shown()) {
@@ -97,8 +97,9 @@ class Device : public Processor {
   };
   /// How long it has stood still so far, as far as is known now.
   virtual Nanoseconds stalled() = 0;
-  /// From now on the trace shows stalls and sections, once they are over. REQUIRES: it outlives all other calls.
-  virtual void show_in(Trace& trace) = 0;
+  /// From now on stalls and sections are emitted as DeviceWork, once they are over. REQUIRES: the stream outlives all
+  /// other calls.
+  virtual void report_to(Events& events) = 0;
   /// On return all that was told is done.
   virtual void finish() = 0;
 

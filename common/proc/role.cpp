@@ -154,7 +154,7 @@ void Membership::append(const std::string& file, std::string_view text) {
 void Membership::send_trace(Trace& trace) {
   // Numbers of processes in the trace: workers from 1, servers from 1001.
   const int pid = static_cast<int>(rank()) + (role_ == net::Role::server ? 1001 : 1);
-  const std::string events = trace.take_json(to_string(self()), pid, link_->clock_offset());
+  const std::string events = trace.take_json(to_string(self()), pid, link_->clock_offset(), epoch());
   // One who has to end once more sends a second part.
   if (!events.empty()) append(fmt::format("trace/{}-{}.json", to_string(role_), rank()), events + ",\n");
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/events.h>
 #include <psring/ring/group_options.h>
 #include <psring/ring/plan/tuning.h>
 
@@ -17,6 +18,7 @@ struct LinkOptions {
   /// A thread of the group advances operations while its owner computes. Without the thread only the group's own calls
   /// advance operations, which is faster if the owner computes nothing meanwhile.
   bool background = false;
+  Events* events = nullptr;  ///< told of each message that leaves or arrives; null: nobody is told
   /// The clock of waits and timeouts, the same that the transport's deadlines use. Null: the system's.
   const Clock* clock = nullptr;
 };

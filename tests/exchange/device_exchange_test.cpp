@@ -79,7 +79,7 @@ void check_like(const JobRun& host, const JobRun& devices, double tolerance) {
 void check_ends_alike(const JobRun& run) {
   for (const test::WorkerRun& worker : run.workers) {
     CHECK((worker.model == run.workers[0].model));
-    for (const worker::StepReport& step : worker.steps) CHECK(std::isfinite(step.loss));
+    for (const StepReport& step : worker.steps) CHECK(std::isfinite(step.loss));
   }
 }
 

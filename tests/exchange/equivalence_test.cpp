@@ -93,7 +93,7 @@ void check_evaluations(const JobRun& run, const JobRun& reference) {
   const auto& expected = reference.workers[0].evaluations;
   REQUIRE(run.workers[0].evaluations.size() == expected.size());
   for (std::size_t e = 0; e < expected.size(); ++e) {
-    worker::Evaluation sum;
+    Evaluation sum;
     for (const test::WorkerRun& worker : run.workers) {
       if (worker.evaluations.empty()) continue;  // worker 0 alone evaluated
       CHECK(worker.evaluations[e].step == expected[e].step);
@@ -230,7 +230,7 @@ TEST_CASE("workers whose data ends early go on with the others, and every sample
   }
   // Each sample once an epoch; where no statistics of a batch count, as one worker does it.
   std::size_t seen = 0;
-  for (const worker::StepReport& step : reference.workers[0].steps) seen += step.samples;
+  for (const StepReport& step : reference.workers[0].steps) seen += step.samples;
   CHECK(seen == 2 * samples);
   if (std::string(model) == kBatchNorm) return;
   const std::vector<float> values = floats_of(reference.workers[0].model);

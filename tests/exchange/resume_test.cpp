@@ -85,7 +85,7 @@ void check_resumed(const JobOptions& job, const Way& to, const std::string& chec
     const test::WorkerRun& worker = resumed.workers[rank];
     REQUIRE(worker.steps.size() == *job.steps - step);
     for (std::size_t i = 0; i < worker.steps.size(); ++i) {
-      const worker::StepReport& expected = undisturbed.workers[rank].steps[step + i];
+      const StepReport& expected = undisturbed.workers[rank].steps[step + i];
       CHECK(worker.steps[i].step == step + i);
       CHECK(worker.steps[i].epoch == expected.epoch);
       CHECK(worker.steps[i].loss == expected.loss);

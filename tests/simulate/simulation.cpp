@@ -42,11 +42,11 @@ struct Names {
   Registry<server::Aggregator> aggregators;
 };
 
-class Steps final : public worker::TrainObserver {
+class Steps final : public ReportListener {
  public:
   explicit Steps(std::vector<std::uint64_t>& steps) : steps_(steps) {}
-  void on_step(const worker::StepReport& report) override { steps_.push_back(report.step); }
-  void on_evaluation(const worker::Evaluation& /*evaluation*/) override {}
+  void on_step(const StepReport& report) override { steps_.push_back(report.step); }
+  void on_evaluation(const Evaluation& /*evaluation*/) override {}
 
  private:
   std::vector<std::uint64_t>& steps_;
@@ -329,11 +329,7 @@ class Simulation::ServerLife {
 class Simulation::WorkerLife {
  public:
   WorkerLife(Simulation& job, Control::Link& link, std::size_t place)
-      : job_(job),
-        link_(link),
-        place_(place),
-        setup_(job.scenario_.job, names_.workers, names_.optimizers),
-        trace_(job.network_.clock(), false) {}
+      : job_(job), link_(link), place_(place), setup_(job.scenario_.job, names_.workers, names_.optimizers) {}
 
   void live_epoch() {
     const std::vector<net::Member> members = link_.meet(reached_, kept_.has_value());
@@ -343,17 +339,18 @@ class Simulation::WorkerLife {
     job_.run_.left = setup.job().workers;
     Links links(job_, place_, link_, members, stays);
     const auto group = setup.strategy().ring ? make_group(links.transport()) : nullptr;
+    Events events(job_.network_.clock());
     worker::Training training(
         setup, {.rank = {link_.rank()}, .replicas = setup.job().replicas},
         {.memory = memory_,
          .clock = job_.network_.clock(),
-         .trace = trace_,
+         .events = events,
          .transport = group ? nullptr : &links.transport(),
          .group = group.get()},
         {.check = [this] { link_.check(); },
          .kept = link_.epoch() > 0 && setup.job().recovery == "workers" ? &kept_ : nullptr,
          .begins = [this, told = false](std::uint64_t step) mutable { begin(step, std::exchange(told, true)); }});
-    train(training);
+    train(training, events);
     link_.report();
     link_.done();
     if (link_.rank() == 0) job_.run_.epochs = link_.epoch();
@@ -367,12 +364,13 @@ class Simulation::WorkerLife {
     if (!told) link_.resumed(step);
   }
 
-  void train(worker::Training& training) {
+  void train(worker::Training& training, Events& events) {
     SimulatedRun::Worker& mine = job_.run_.workers[link_.rank()];
     mine = {};
     Steps observer(mine.steps);
+    events.listen(observer, Events::Wanted::reports);
     try {
-      training.run(observer);
+      training.run();
     } catch (const Error&) {
       if (auto kept = training.keep()) kept_ = std::move(kept);
       throw;
@@ -399,7 +397,6 @@ class Simulation::WorkerLife {
   const std::size_t place_;
   worker::TrainSetup setup_;
   MemoryLedger memory_;
-  Trace trace_;
   std::uint64_t reached_ = 0;
   std::optional<worker::KeptState> kept_;
 };

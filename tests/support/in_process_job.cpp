@@ -132,11 +132,11 @@ class Ending {
   std::vector<net::Transport*> watching_;
 };
 
-class Recorder final : public worker::TrainObserver {
+class Recorder final : public ReportListener {
  public:
   explicit Recorder(WorkerRun& run) : run_(run) {}
-  void on_step(const worker::StepReport& report) override { run_.steps.push_back(report); }
-  void on_evaluation(const worker::Evaluation& evaluation) override { run_.evaluations.push_back(evaluation); }
+  void on_step(const StepReport& report) override { run_.steps.push_back(report); }
+  void on_evaluation(const Evaluation& evaluation) override { run_.evaluations.push_back(evaluation); }
 
  private:
   WorkerRun& run_;
@@ -313,7 +313,7 @@ class Job {
     const SystemClock clock;
     MemoryLedger memory;
     ByteLedger bytes;
-    Trace trace(clock, false);
+    Events events(clock);
     ring::ProcessGroup* host = host_groups_.empty() ? nullptr : host_groups_[rank].get();
     Arena& arena = host != nullptr ? *host->arena() : arenas_[rank];
     const bool linked = setup_.strategy().servers;
@@ -330,7 +330,7 @@ class Job {
         {.rank = {rank}, .pushers = hosts_, .shard_groups = shard_groups_, .replicas = followers_ ? std::size_t{1} : 0},
         {.memory = memory,
          .clock = clock,
-         .trace = trace,
+         .events = events,
          .arena = linked             ? &arena
                   : group != nullptr ? group->arena()
                                      : nullptr,
@@ -340,7 +340,8 @@ class Job {
          .host = host},
         {.check = [this] { ending_.check(); }});
     Recorder recorder(mine);
-    training.run(recorder);
+    events.listen(recorder, Events::Wanted::reports);
+    training.run();
     const TemporaryFolder folder;
     training.save(folder.file("model.safetensors"));
     mine.model = read_file(folder.file("model.safetensors"));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/events.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/trainer.h>
@@ -20,8 +21,8 @@ enum class Links : std::uint8_t { in_process, shm, tcp, tcp_encrypted, shaped };
 /// What one worker of a job saw.
 struct WorkerRun {
   std::string model;  ///< its saved parameters, byte for byte
-  std::vector<worker::StepReport> steps;
-  std::vector<worker::Evaluation> evaluations;
+  std::vector<StepReport> steps;
+  std::vector<Evaluation> evaluations;
   std::uint64_t sent = 0;  ///< payload of the exchange, over all steps; start-up and verdicts are control
   std::uint64_t received = 0;
   std::map<Category, std::uint64_t> peaks;  ///< of its memory, where predicted

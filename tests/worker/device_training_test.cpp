@@ -28,7 +28,7 @@ struct Run {
   std::size_t predicted = 0;
 };
 
-class Losses final : public TrainObserver {
+class Losses final : public ReportListener {
  public:
   explicit Losses(Run& run) : run_(run) {}
   void on_step(const StepReport& report) override { run_.losses.push_back(report.loss); }
@@ -52,12 +52,15 @@ Run train(JobOptions job, bool on_device, std::string* shown = nullptr) {
   const std::unique_ptr<Device> device = on_device ? make_cuda_device(0) : nullptr;
   MemoryLedger memory;
   const SystemClock clock;
-  Trace trace(clock, shown != nullptr);
-  if (device != nullptr && shown != nullptr) device->show_in(trace);
-  Training training(setup, {}, {.memory = memory, .clock = clock, .trace = trace, .device = device.get()});
+  Trace trace;
+  Events events(clock);
+  if (shown != nullptr) events.listen(trace, Events::Wanted::details);
+  if (device != nullptr && shown != nullptr) device->report_to(events);
+  Training training(setup, {}, {.memory = memory, .clock = clock, .events = events, .device = device.get()});
   Run run;
   Losses losses(run);
-  training.run(losses);
+  events.listen(losses, Events::Wanted::reports);
+  training.run();
   training.read([&](ConstElements values) {
     std::vector<float> floats(values.size());
     widen(values, floats);

@@ -68,7 +68,7 @@ class Recording final : public Strategy, public Saving, public Pacing {
   const std::uint64_t first_;
 };
 
-class Observer final : public TrainObserver {
+class Observer final : public ReportListener {
  public:
   void on_step(const StepReport& report) override { steps.push_back(report); }
   void on_evaluation(const Evaluation& evaluation) override { evaluations.push_back(evaluation); }
@@ -104,10 +104,11 @@ Log train(const JobOptions& job, Observer& observer, std::uint64_t first = 0,
   const TrainSetup setup(job, registries, optimizers);
   MemoryLedger memory;
   const SystemClock clock;
-  Trace trace(clock, false);
-  Training training(setup, {}, {.memory = memory, .clock = clock, .trace = trace},
+  Events events(clock);
+  Training training(setup, {}, {.memory = memory, .clock = clock, .events = events},
                     {.may_begin = [&](std::uint64_t step) { return step < stop; }});
-  training.run(observer);
+  events.listen(observer, Events::Wanted::reports);
+  training.run();
   return log;
 }
 

@@ -81,6 +81,7 @@ void FetchedParameters::acquire(UnitId unit, Pass pass) {
     buffers.parameters = whole_[next].elements(plan_.layout.parameter_type);
     staging_[next] = world_.staging(whole_[next].size_bytes());
     if (world_.stages()) buffers.staged_parameters = staging_[next].elements(plan_.layout.parameter_type);
+    report(next, true, whole_[next].size_bytes());
     source_->fetch(next, buffers.parameters, in_step_);
   }
   source_->wait(unit);
@@ -94,9 +95,14 @@ void FetchedParameters::drop(UnitId unit) {
   if (whole_[unit].size_bytes() == 0) return;
   source_->wait(unit);
   source_->wait_unused(unit);
+  report(unit, false, whole_[unit].size_bytes());
   whole_[unit] = Buffer();
   staging_[unit] = Buffer();
   world_.units[unit].parameters = {};
+}
+
+void FetchedParameters::report(UnitId unit, bool here, std::size_t bytes) const {
+  world_.events.detail(Presence{Presence::Values::parameters, static_cast<std::uint32_t>(unit), here, bytes});
 }
 
 void FetchedParameters::drop_all() {

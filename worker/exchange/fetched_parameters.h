@@ -73,6 +73,7 @@ class FetchedParameters final : public Parameters {
 
   void drop(UnitId unit);
   void drop_all();
+  void report(UnitId unit, bool here, std::size_t bytes) const;
 
   const Plan& plan_;
   const World& world_;

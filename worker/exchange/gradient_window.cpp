@@ -48,6 +48,7 @@ void GradientWindow::open(UnitId unit) {
   while (in_flight_.size() > 1 || whole_[unit].size_bytes() > 0) land_first();
   whole_[unit] = world_.buffer(plan_.layout.gradient_bytes(unit), Category::communication);
   world_.units[unit].gradients = values(unit);
+  report(unit, true);
   staging_[unit] = world_.gradient_staging(whole_[unit].size_bytes());
   world_.units[unit].staged_gradients = staging_[unit].elements(plan_.layout.gradient_type);
 }
@@ -61,9 +62,15 @@ Elements GradientWindow::depart(UnitId unit) {
 void GradientWindow::land_first() {
   const UnitId unit = in_flight_.front();
   land_(unit, values(unit));
+  report(unit, false);
   whole_[unit] = Buffer();
   staging_[unit] = Buffer();
   in_flight_.pop_front();
+}
+
+void GradientWindow::report(UnitId unit, bool here) const {
+  world_.events.detail(
+      Presence{Presence::Values::gradients, static_cast<std::uint32_t>(unit), here, whole_[unit].size_bytes()});
 }
 
 void GradientWindow::drain() {

@@ -31,6 +31,7 @@ class GradientWindow {
  private:
   Elements values(UnitId unit) { return whole_[unit].elements(plan_.layout.gradient_type); }
   void land_first();
+  void report(UnitId unit, bool here) const;
 
   const Plan& plan_;
   const World& world_;

@@ -16,13 +16,17 @@ LocalUpdates::LocalUpdates(const Plan& plan, const World& world, Parameters& par
 
 void LocalUpdates::landed(Range units, Step step) {
   if (!as_they_land_) return;
-  for (UnitId unit = units.begin; unit < units.end; ++unit) optimizer_.update(unit, step, owned(unit));
+  for (UnitId unit = units.begin; unit < units.end; ++unit) {
+    const Events::Span span(world_.events, {.name = "update", .unit = static_cast<std::uint32_t>(unit)});
+    optimizer_.update(unit, step, owned(unit));
+  }
 }
 
 void LocalUpdates::finish(Step step) {
   if (as_they_land_) return;
   // A device's queue goes on after a reduction was given up: parameters must not be updated with its result.
   if (plan_.survives_losses && world_.device != nullptr) world_.device->wait(world_.device->mark());
+  const Events::Span span(world_.events, {.name = "update"});
   std::vector<UnitBuffers> units(plan_.layout.units.size());
   for (const UnitId unit : plan_.layout.trained()) units[unit] = owned(unit);
   optimizer_.update_all(step, units);

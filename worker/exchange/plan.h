@@ -10,10 +10,10 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/elements.h>
+#include <psring/common/base/events.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/mesh.h>
-#include <psring/common/base/trace.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/optim/loss_scaler.h>
@@ -126,7 +126,7 @@ struct Plan {
 struct World {
   MemoryLedger& memory;
   const Clock& clock;
-  Trace& trace;
+  Events& events;
   Arena* arena = nullptr;               ///< memory that peers of this host read and write, at least lent_bytes; or null
   Device* device = nullptr;             ///< the GPU that computes and holds the units; null: the host does
   net::Transport* transport = nullptr;  ///< to the servers; null: the strategy has none

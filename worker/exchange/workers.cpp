@@ -1,3 +1,7 @@
+#include <utility>
+
+#include <fmt/format.h>
+
 #include <psring/common/base/error.h>
 #include <psring/common/device/device.h>
 #include <psring/worker/exchange/workers.h>
@@ -29,6 +33,9 @@ void Workers::account() {
 }
 
 void Workers::wait(ring::Work& work) {
+  Activity activity{.name = "wait"};
+  if (world_.events.detailed() && !work.done()) activity.peer = fmt::format("worker {}", work.awaited());
+  const Events::Span span(world_.events, std::move(activity));
   const Moment start = world_.clock.now();
   work.wait();
   waited_ += world_.clock.now() - start;

@@ -10,7 +10,7 @@
 #include <cuda_runtime.h>
 
 #include <psring/common/base/error.h>
-#include <psring/common/base/trace.h>
+#include <psring/common/base/events.h>
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda/errors.h>
 #include <psring/common/device/cuda/handles.h>
@@ -195,12 +195,12 @@ class CudaDevice final : public Device, public TensorKernels {
     for (; !stretches_.empty() && stretches_.front().end.reached(); stretches_.pop_front()) account(stretches_.front());
     return stalled_;
   }
-  void show_in(Trace& trace) override {
-    trace_ = &trace;
+  void report_to(Events& events) override {
+    events_ = &events;
     finish();
     anchor_.emplace().place.record(queue_.stream);
     anchor_->place.wait();
-    anchor_->at = trace.now();
+    anchor_->at = events.now();
   }
   void finish() override {
     check_call(cudaStreamSynchronize(queue().stream), "cudaStreamSynchronize");
@@ -292,7 +292,7 @@ class CudaDevice final : public Device, public TensorKernels {
   }
 
  private:
-  bool is_shown() const override { return trace_ != nullptr && trace_->on(); }
+  bool is_shown() const override { return events_ != nullptr && events_->detailed(); }
   void begin_stretch(std::string name, bool stalls) override {
     stalled();  // what is over is let go
     stretches_.push_back({.name = std::move(name), .stalled = stalls});
@@ -306,7 +306,7 @@ class CudaDevice final : public Device, public TensorKernels {
     if (stretch.stalled) stalled_ += took;
     if (!anchor_) return;
     anchor_->at += stretch.begin.since(anchor_->place);
-    trace_->add_device(std::move(stretch.name), anchor_->at, took);
+    events_->detail(DeviceWork{std::move(stretch.name)}, anchor_->at, took);
     anchor_->place = std::move(stretch.begin);
   }
 
@@ -348,8 +348,8 @@ class CudaDevice final : public Device, public TensorKernels {
   std::function<void()> check_after_wait_ = [] {};
   std::deque<Timed> stretches_;  ///< that are not over, or not counted
   Nanoseconds stalled_{0};
-  Trace* trace_ = nullptr;        ///< null: none shows them
-  std::optional<Anchor> anchor_;  ///< where there is a trace
+  Events* events_ = nullptr;      ///< null: stretches are not reported
+  std::optional<Anchor> anchor_;  ///< if they are
   Scratch scratch_;
   void* workspace_ = nullptr;
   std::size_t own_bytes_ = 0;  ///< of scratch and workspace

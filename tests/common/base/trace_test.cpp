@@ -1,3 +1,4 @@
+// The stream of events, and its view in the Chrome trace format.
 #include <utility>
 
 #include <catch2/catch.hpp>
@@ -10,50 +11,81 @@
 using namespace psring;
 using nlohmann::json;
 
-TEST_CASE("spans become complete events on the job's clock, inner ones first") {
-  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
-  Trace trace(clock, true);
-  {
-    const Trace::Span step(trace, "step");
-    clock.at += std::chrono::nanoseconds(1500);
-    {
-      const Trace::Span forward(trace, "forward", "layers.0");
-      clock.at += std::chrono::microseconds(4);
-    }
-    clock.at += std::chrono::microseconds(1);
+namespace {
+
+/// A stream with a trace, on a clock that the test moves.
+struct Scene {
+  Scene() { events.listen(trace, Events::Wanted::details); }
+  json take(std::string_view process = "worker 0", Nanoseconds offset = Nanoseconds{0}) {
+    return json::parse(fmt::format("[{}]", trace.take_json(process, 1, offset)));
   }
-  const json events = json::parse(fmt::format("[{}]", trace.take_json("worker 3", 4, std::chrono::microseconds(50))));
-  REQUIRE(events.size() == 3);
+  void pass(Nanoseconds time) { clock.at += time; }
+
+  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
+  Trace trace;
+  Events events{clock};
+};
+
+using std::chrono::microseconds;
+
+}  // namespace
+
+TEST_CASE("activities become slices on the job's clock, inner ones first, that name unit and step") {
+  Scene scene;
+  scene.events.detail(UnitNames{{"embedding", "layers.0"}});
+  scene.events.begin_step(7);
+  {
+    const Events::Span step(scene.events, {.name = "step"});
+    scene.pass(std::chrono::nanoseconds(1500));
+    {
+      const Events::Span forward(scene.events, {.name = "forward", .unit = 1, .layer = 3});
+      scene.pass(microseconds(4));
+    }
+    { const Events::Span acquire(scene.events, {.name = "acquire", .unit = 0}); }
+    scene.pass(microseconds(1));
+  }
+  const json events = scene.take("worker 3", microseconds(50));
+  REQUIRE(events.size() == 4);
   CHECK(events[0]["ph"] == "M");
   CHECK(events[0]["args"]["name"] == "worker 3");
-  CHECK(events[1]["name"] == "forward layers.0");
+  CHECK(events[1]["name"] == "forward 3");
+  CHECK(events[1]["args"] == json({{"step", 7}, {"unit", "layers.0"}}));
   CHECK(events[1]["ts"] == 1051.5);
   CHECK(events[1]["dur"] == 4.0);
-  CHECK(events[2]["name"] == "step");
-  CHECK(events[2]["ts"] == 1050.0);
-  CHECK(events[2]["dur"] == 6.5);
-  for (const json& event : events) CHECK(event["pid"] == 4);
-  CHECK(trace.take_json("worker 3", 4, Nanoseconds{0}).empty());  // forgotten
+  CHECK(events[2]["name"] == "acquire embedding");
+  CHECK(events[3]["name"] == "step");
+  CHECK(events[3]["ts"] == 1050.0);
+  CHECK(events[3]["dur"] == 6.5);
+  for (const json& event : events) CHECK(event["pid"] == 1);
+  CHECK(scene.trace.take_json("worker 3", 4, Nanoseconds{0}).empty());  // forgotten
 }
 
-TEST_CASE("what flies overlaps with what the thread does, and lands once") {
-  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
-  Trace trace(clock, true);
-  Trace::Flight first(trace, "all_reduce 8 bytes");
+TEST_CASE("a server's work names the peer, and an unknown unit by its number") {
+  Scene scene;
+  { const Events::Span span(scene.events, {.name = "push", .unit = 2, .peer = "worker 1", .bytes = 64}, 5); }
+  const json events = scene.take("server 0");
+  CHECK(events[1]["name"] == "push of worker 1, unit 2");
+  CHECK(events[1]["args"] == json({{"step", 5}, {"unit", "unit 2"}, {"peer", "worker 1"}, {"bytes", 64}}));
+}
+
+TEST_CASE("transfers overlap with activities, and land once") {
+  Scene scene;
+  Events::Flight first(scene.events, {"all_reduce", kNone, 8});
   {
-    const Trace::Span backward(trace, "backward");
-    clock.at += std::chrono::microseconds(3);
-    Trace::Flight second(trace, "all_reduce 8 bytes");
-    Trace::Flight moved = std::move(first);
-    clock.at += std::chrono::microseconds(1);
+    const Events::Span backward(scene.events, {.name = "backward"});
+    scene.pass(microseconds(3));
+    Events::Flight second(scene.events, {"all_reduce", kNone, 8});
+    Events::Flight moved = std::move(first);
+    scene.pass(microseconds(1));
     moved.land();
-    clock.at += std::chrono::microseconds(1);
+    scene.pass(microseconds(1));
     moved.land();
   }
-  first = Trace::Flight();
-  const json events = json::parse(fmt::format("[{}]", trace.take_json("worker 0", 1, Nanoseconds{0})));
+  first = Events::Flight();
+  const json events = scene.take();
   REQUIRE(events.size() == 6);
   const auto is = [&](std::size_t i, const char* phase, double at) {
+    CHECK(events[i]["name"] == "all_reduce 8 bytes");
     CHECK(events[i]["ph"] == phase);
     CHECK(events[i]["ts"] == at);
     CHECK(events[i]["cat"] == "exchange");
@@ -67,12 +99,61 @@ TEST_CASE("what flies overlaps with what the thread does, and lands once") {
   CHECK(events[5]["name"] == "backward");
 }
 
-TEST_CASE("what a device did has a track of its own") {
-  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
-  Trace trace(clock, true);
-  { const Trace::Span step(trace, "step"); }
-  trace.add_device("forward 3", clock.at - std::chrono::microseconds(20), std::chrono::microseconds(5));
-  const json events = json::parse(fmt::format("[{}]", trace.take_json("worker 0", 1, Nanoseconds{0})));
+TEST_CASE("an arrow leads from the frame that leaves to the frame that arrives") {
+  Scene worker;
+  Scene server;
+  const FrameMoved frame{.operation = "push_pull",
+                         .peer = "server 1",
+                         .number = 4,
+                         .unit = 0,
+                         .range = {256, 512},
+                         .bytes = 1024,
+                         .version = 3};
+  worker.events.detail(frame);
+  FrameMoved arrived = frame;
+  arrived.arrived = true;
+  arrived.peer = "worker 0";
+  server.pass(microseconds(20));
+  server.events.detail(arrived);
+  const json sent = worker.take("worker 0");
+  const json received = server.take("server 1");
+  REQUIRE(sent.size() == 3);
+  REQUIRE(received.size() == 3);
+  CHECK(sent[1]["name"] == "push_pull leaves");
+  CHECK(sent[1]["args"]["peer"] == "server 1");
+  CHECK(sent[1]["args"]["begin"] == 256);
+  CHECK(sent[1]["args"]["version"] == 3);
+  CHECK(received[1]["name"] == "push_pull arrives");
+  CHECK(sent[2]["ph"] == "s");
+  CHECK(received[2]["ph"] == "f");
+  CHECK(sent[2]["id"] == received[2]["id"]);
+  CHECK(sent[2]["name"] == received[2]["name"]);
+  CHECK(received[2]["ts"] == 1020.0);
+}
+
+TEST_CASE("units that come and go are counted") {
+  Scene scene;
+  using enum Presence::Values;
+  scene.events.detail(Presence{parameters, 0, true, 100});
+  scene.events.detail(Presence{gradients, 0, true, 40});
+  scene.events.detail(Presence{parameters, 0, false, 100});
+  const json events = scene.take();
+  REQUIRE(events.size() == 4);
+  const auto held = [&](std::size_t i) {
+    return std::pair(events[i]["args"]["parameters, bytes"].get<int>(),
+                     events[i]["args"]["gradients, bytes"].get<int>());
+  };
+  CHECK(events[1]["ph"] == "C");
+  CHECK(held(1) == std::pair(100, 0));
+  CHECK(held(2) == std::pair(100, 40));
+  CHECK(held(3) == std::pair(0, 40));
+}
+
+TEST_CASE("a device has a track of its own") {
+  Scene scene;
+  { const Events::Span step(scene.events, {.name = "step"}); }
+  scene.events.detail(DeviceWork{"forward 3"}, scene.clock.at - microseconds(20), microseconds(5));
+  const json events = scene.take();
   REQUIRE(events.size() == 4);
   CHECK(events[1]["name"] == "thread_name");
   CHECK(events[1]["tid"] == 1);
@@ -83,21 +164,38 @@ TEST_CASE("what a device did has a track of its own") {
   CHECK(events[3]["dur"] == 5.0);
 }
 
-TEST_CASE("what is switched off records nothing") {
-  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
-  Trace trace(clock, false);
-  { const Trace::Span span(trace, "step"); }
-  { const Trace::Flight flight(trace, "push"); }
-  trace.add_device("forward 3", clock.at, std::chrono::microseconds(5));
-  CHECK_FALSE(trace.on());
+TEST_CASE("a listener to reports hears no details, and a stream without listeners nothing") {
+  class Reports final : public ReportListener {
+   public:
+    void on_step(const StepReport& report) override { steps.push_back(report.step); }
+    void on_evaluation(const Evaluation& evaluation) override { evaluations.push_back(evaluation.step); }
+    std::vector<std::uint64_t> steps;
+    std::vector<std::uint64_t> evaluations;
+  };
+  const test::HandClock clock{Moment{microseconds(1000)}};
+  Events events(clock);
+  { const Events::Span span(events, {.name = "step"}); }
+  Reports reports;
+  events.listen(reports, Events::Wanted::reports);
+  { const Events::Span span(events, {.name = "step"}); }
+  { const Events::Flight flight(events, {"push", 0, 8}); }
+  events.detail(DeviceWork{"forward 3"});
+  CHECK_FALSE(events.detailed());
+  events.report(StepReport{.step = 3});
+  events.report(Evaluation{.step = 4});
+  CHECK(reports.steps == std::vector<std::uint64_t>{3});
+  CHECK(reports.evaluations == std::vector<std::uint64_t>{4});
+  Trace trace;
+  events.listen(trace, Events::Wanted::details);
+  CHECK(events.detailed());
   CHECK(trace.take_json("worker 0", 1, Nanoseconds{0}).empty());
 }
 
 TEST_CASE("names are JSON whatever is in them") {
-  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
-  Trace trace(clock, true);
-  { const Trace::Span span(trace, "a\"b\\c", "\n\x01"); }
-  const json events = json::parse(fmt::format("[{}]", trace.take_json("wor\"ker", 1, Nanoseconds{0})));
+  Scene scene;
+  scene.events.detail(UnitNames{{"a\"b\\c \n\x01"}});
+  { const Events::Span span(scene.events, {.name = "acquire", .unit = 0}); }
+  const json events = scene.take("wor\"ker");
   CHECK(events[0]["args"]["name"] == "wor\"ker");
-  CHECK(events[1]["name"] == "a\"b\\c \n\x01");
+  CHECK(events[1]["name"] == "acquire a\"b\\c \n\x01");
 }

@@ -1,0 +1,52 @@
+#include <psring/common/base/events.h>
+
+namespace psring {
+
+void ReportListener::on_event(const Event& event) {
+  if (const auto* step = std::get_if<StepReport>(&event.what)) on_step(*step);
+  if (const auto* evaluation = std::get_if<Evaluation>(&event.what)) on_evaluation(*evaluation);
+}
+
+void Events::listen(EventListener& listener, Wanted wanted) {
+  listeners_.emplace_back(&listener, wanted);
+  detailed_ = detailed_ || wanted == Wanted::details;
+}
+
+void Events::emit(Event&& event, Wanted kind) {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [listener, wanted] : listeners_)
+    if (kind == Wanted::reports || wanted == Wanted::details) listener->on_event(event);
+}
+
+void Events::report(const StepReport& report) {
+  emit({now() - report.duration, report.duration, report.step, report}, Wanted::reports);
+}
+
+void Events::report(const Evaluation& evaluation) {
+  emit({now(), Nanoseconds{0}, evaluation.step, evaluation}, Wanted::reports);
+}
+
+void Events::Span::begin(Activity&& activity, std::uint64_t step) {
+  activity_ = std::move(activity);
+  step_ = step;
+  start_ = events_.now();
+}
+
+void Events::Span::end() {
+  events_.emit({start_, events_.now() - start_, step_, std::move(activity_)}, Wanted::details);
+}
+
+Events::Flight::Flight(Events& events, Transfer transfer) {
+  if (!events.detailed()) return;
+  events_ = &events;
+  transfer_ = std::move(transfer);
+  start_ = events.now();
+}
+
+void Events::Flight::land() {
+  if (events_ == nullptr) return;
+  Events& events = *std::exchange(events_, nullptr);
+  events.detail(std::move(transfer_), start_, events.now() - start_);
+}
+
+}  // namespace psring
