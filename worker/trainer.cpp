@@ -6,6 +6,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/extension.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/not_finite.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::worker {
@@ -19,18 +20,6 @@ Trainer::Trainer(const Plan& plan, const World& world, Parts parts)
       save_every_(plan.job.checkpoint_every),
       eval_every_(plan.job.eval_every),
       walk_(plan, world, parts_.flat, parts_.network, parts_.strategy) {}
-
-namespace {
-
-/// Returns the multiples of `every` above `after`, up to `last`.
-std::vector<std::uint64_t> multiples(std::uint64_t every, std::uint64_t after, std::uint64_t last) {
-  std::vector<std::uint64_t> all;
-  for (std::uint64_t multiple = (after / every + 1) * every; multiple <= last; multiple += every)
-    all.push_back(multiple);
-  return all;
-}
-
-}  // namespace
 
 std::uint64_t Trainer::run() {
   parts_.strategy.start();
@@ -68,7 +57,7 @@ std::uint64_t Trainer::run() {
     world_.events.report(StepReport{index, epoch, loss, samples, world_.clock.now() - start, waited() - waited_before,
                                     able_.pacing != nullptr ? able_.pacing->staleness() : 0});
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
-    if (passes(eval_every_)) evaluate(multiples(eval_every_, index, std::min(next, plan_.steps - 1)));
+    if (passes(eval_every_)) evaluate(multiples_of(eval_every_, index, std::min(next, plan_.steps - 1)));
     if (passes(save_every_) || (save_every_ != 0 && next == plan_.steps)) save(next);
   }
   if (able_.pacing != nullptr) able_.pacing->leave();
@@ -80,13 +69,6 @@ std::uint64_t Trainer::run() {
     save(next);
   }
   return next;
-}
-
-/// Evaluates and saves if that was due before the step: the processes may have ended before they did.
-void Trainer::between_steps(std::uint64_t step) {
-  const auto due = [&](std::uint64_t every) { return every != 0 && step % every == 0; };
-  if (due(eval_every_) && step < plan_.steps) evaluate({step});
-  if (due(save_every_) || (save_every_ != 0 && step == plan_.steps)) save(step);
 }
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
@@ -125,11 +107,11 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
   // A loss that is known at once is checked before gradients leave; a device's is not waited for.
   const std::optional<LossResult> known =
       call_extension([] { return "the model's loss"; }, [&] { return parts_.network.loss(scale * scaler.scale()); });
-  if (known && !std::isfinite(known->loss_sum)) fail_not_finite(step);
+  if (known && !std::isfinite(known->loss_sum)) fail_not_finite(step, plan_, world_, parts_.flat, parts_.network);
   backward(micro);
   if (known) return *known;
   const LossResult loss = parts_.network.loss_after();
-  if (!std::isfinite(loss.loss_sum)) fail_not_finite(step);
+  if (!std::isfinite(loss.loss_sum)) fail_not_finite(step, plan_, world_, parts_.flat, parts_.network);
   return loss;
 }
 
@@ -182,63 +164,6 @@ void Trainer::save(std::uint64_t step) {
   const Events::Span span(world_.events, {.name = "save"});
   parts_.strategy.quiesce();
   if (!parts_.is_saved(step)) parts_.save(step);
-}
-
-/// Evaluates once for all of the steps: a late worker goes from one update to a later one, and has the values of the
-/// later one alone.
-void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
-  if (steps.empty() || parts_.data.test == nullptr || parts_.pace.stands_in()) return;
-  const Events::Span span(world_.events, {.name = "evaluate"});
-  parts_.strategy.quiesce();
-  const bool alone = !parts_.buffers.empty() && !(able_.exchanging != nullptr && able_.exchanging->shares_buffers());
-  if (alone && plan_.data_rank.value != 0) return;  // only worker 0's buffers count
-  const std::size_t workers = alone ? 1 : plan_.workers;
-  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.data_rank.value, workers);
-  Evaluation result;
-  std::vector<std::uint32_t> samples;
-  const std::size_t chunk =
-      (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // what the network has room for
-  const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
-  for (std::size_t begin = 0; begin < most; begin += chunk) {
-    if (begin >= count) {
-      walk_.go(Pass::forward, {}, [](std::size_t /*layer*/) {});  // other workers wait for the hooks
-      continue;
-    }
-    samples.resize(std::min(chunk, count - begin));
-    for (std::size_t i = 0; i < samples.size(); ++i)
-      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.data_rank.value, workers));
-    load(*parts_.data.test, samples);
-    forward(BufferUse::read);
-    const LossResult loss =
-        call_extension([] { return "the model's loss"; }, [&] { return parts_.network.evaluate(); });
-    result.loss_sum += loss.loss_sum;
-    result.rows += loss.rows;
-    result.correct += loss.correct;
-  }
-  for (const std::uint64_t step : steps) {
-    result.step = step;
-    world_.events.report(result);
-  }
-}
-
-void Trainer::fail_not_finite(Step step) const {
-  const auto finite = [](ConstElements values) {
-    bool all = true;
-    const OnHost here(values);
-    for_each_widened(here.values(), [&](std::span<const float> part, Range) {
-      all = all && std::all_of(part.begin(), part.end(), [](float v) { return std::isfinite(v); });
-    });
-    return all;
-  };
-  for (std::size_t layer = 0; layer < parts_.flat.layers(); ++layer) {
-    if (finite(parts_.network.output_of(layer))) continue;
-    const UnitId unit = parts_.flat.unit_of(layer);
-    if (unit == kNoUnit) fail(ErrorKind::data, "step {}: the output of layer {} is not finite", step.index, layer);
-    fail(ErrorKind::data, "step {}: the output of unit '{}' is not finite ({}); a lower --lr or --clip-norm may help",
-         step.index, plan_.layout.units[unit].name,
-         finite(world_.units[unit].parameters) ? "its parameters are" : "nor are its parameters");
-  }
-  fail(ErrorKind::data, "step {}: the loss is not finite, though all outputs are", step.index);
 }
 
 }  // namespace psring::worker

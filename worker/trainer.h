@@ -3,10 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
-#include <psring/common/base/clock.h>
 #include <psring/common/base/events.h>
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/data/sampler.h>
@@ -20,10 +18,8 @@
 
 namespace psring::worker {
 
-/// The loop, the same for every strategy: begin_step; for each layer acquire its unit, forward, release; the loss; in
-/// reverse acquire, backward, release, and grad_ready once a unit's last layer is through; finish_step. A unit is
-/// acquired before its first layer of a pass, and released after its last. Backward ends with the first layer that is
-/// trained: units that only earlier layers use are not acquired for it, and frozen units have no grad_ready.
+/// The loop, the same for every strategy: begin_step; a forward walk through the layers (Walk); the loss; a backward
+/// walk, which hands over each unit's gradient; finish_step.
 class Trainer {
  public:
   /// The objects that the loop works with; all of them outlive the Trainer.
@@ -63,9 +59,10 @@ class Trainer {
   void forward(BufferUse use);
   void backward(Micro micro);
   void pass_without_samples(Step step, Micro micro, const std::function<void()>& instead_of_layer);
+  /// Returns the multiples of `every` above `after`, up to `last`.
+  static std::vector<std::uint64_t> multiples_of(std::uint64_t every, std::uint64_t after, std::uint64_t last);
   void evaluate(const std::vector<std::uint64_t>& steps);
   void save(std::uint64_t step);
-  [[noreturn]] void fail_not_finite(Step step) const;
 
   const Plan& plan_;
   const World& world_;

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <array>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include <psring/worker/exchange/fetch_schedule.h>
 #include <psring/worker/exchange/parts.h>
 #include <psring/worker/exchange/servers.h>
 #include <psring/worker/exchange/workers.h>
@@ -55,22 +55,6 @@ class FetchedParameters final : public Parameters {
   std::unique_ptr<Holding> holding() const override;
 
  private:
-  /// The order in which each pass acquires units, and the rule by which units come and go.
-  class Schedule {
-   public:
-    explicit Schedule(const Plan& plan);
-    /// The unit, and those to prefetch after it.
-    std::span<const UnitId> wanted(UnitId unit, Pass pass) const;
-    /// The unit is dropped when this pass releases it.
-    bool drops(UnitId unit, Pass released) const;
-    std::vector<UnitId> fetches_of_step() const;
-
-   private:
-    const Plan& plan_;
-    std::array<std::vector<UnitId>, 2> order_;  ///< forward, backward
-  };
-  class Replay;
-
   void drop(UnitId unit);
   void drop_all();
   void report(UnitId unit, bool here, std::size_t bytes) const;
@@ -78,7 +62,7 @@ class FetchedParameters final : public Parameters {
   const Plan& plan_;
   const World& world_;
   const std::unique_ptr<UnitSource> source_;
-  const Schedule schedule_;
+  const FetchSchedule schedule_;
   bool in_step_ = false;
   std::vector<Buffer> whole_;    ///< by unit; empty if the unit is not here
   std::vector<Buffer> staging_;  ///< the same

@@ -15,18 +15,6 @@ namespace psring::worker {
 /// A strategy answers three questions, each with one part: Parameters, Gradients, Updates. A fourth object, Peers, is
 /// whom the parts talk to: nobody, the other workers, or servers. composition.h calls them in the order of a step.
 
-/// Replays which bytes a part holds for units that come and go during a step's passes, so that the peak of several
-/// parts together can be predicted.
-class Holding {
- public:
-  virtual ~Holding() = default;
-  virtual void acquire(UnitId unit, Pass pass) = 0;
-  virtual void release(UnitId unit, Pass pass) = 0;
-  virtual std::uint64_t bytes() const = 0;
-  /// The part of `bytes` that also has a staging buffer, if the job stages.
-  virtual std::uint64_t staged_bytes() const { return bytes(); }
-};
-
 /// Answers: where are a unit's values when a pass wants them?
 class Parameters {
  public:

@@ -31,6 +31,18 @@ struct Prediction {
   bool same_bits = true;
 };
 
+/// Replays which bytes a part holds for units that come and go during a step's passes, so that the peak of several
+/// parts together can be predicted.
+class Holding {
+ public:
+  virtual ~Holding() = default;
+  virtual void acquire(UnitId unit, Pass pass) = 0;
+  virtual void release(UnitId unit, Pass pass) = 0;
+  virtual std::uint64_t bytes() const = 0;
+  /// The part of `bytes` that also has a staging buffer, if the job stages.
+  virtual std::uint64_t staged_bytes() const { return bytes(); }
+};
+
 /// Adds what one call of a collective moves at this rank.
 void add_call(const ring::Cost& moved, Prediction& sum);
 

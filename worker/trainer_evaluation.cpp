@@ -1,0 +1,60 @@
+#include <algorithm>
+
+#include <psring/common/base/extension.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/trainer.h>
+
+namespace psring::worker {
+
+std::vector<std::uint64_t> Trainer::multiples_of(std::uint64_t every, std::uint64_t after, std::uint64_t last) {
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t multiple = (after / every + 1) * every; multiple <= last; multiple += every)
+    all.push_back(multiple);
+  return all;
+}
+
+/// Evaluates and saves if that was due before the step: the processes may have ended before they did.
+void Trainer::between_steps(std::uint64_t step) {
+  const auto due = [&](std::uint64_t every) { return every != 0 && step % every == 0; };
+  if (due(eval_every_) && step < plan_.steps) evaluate({step});
+  if (due(save_every_) || (save_every_ != 0 && step == plan_.steps)) save(step);
+}
+
+/// Evaluates once for all of the steps: a late worker goes from one update to a later one, and has the values of the
+/// later one alone.
+void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
+  if (steps.empty() || parts_.data.test == nullptr || parts_.pace.stands_in()) return;
+  const Events::Span span(world_.events, {.name = "evaluate"});
+  parts_.strategy.quiesce();
+  const bool alone = !parts_.buffers.empty() && !(able_.exchanging != nullptr && able_.exchanging->shares_buffers());
+  if (alone && plan_.data_rank.value != 0) return;  // only worker 0's buffers count
+  const std::size_t workers = alone ? 1 : plan_.workers;
+  const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.data_rank.value, workers);
+  Evaluation result;
+  std::vector<std::uint32_t> samples;
+  const std::size_t chunk =
+      (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // what the network has room for
+  const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
+  for (std::size_t begin = 0; begin < most; begin += chunk) {
+    if (begin >= count) {
+      walk_.go(Pass::forward, {}, [](std::size_t /*layer*/) {});  // other workers wait for the hooks
+      continue;
+    }
+    samples.resize(std::min(chunk, count - begin));
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.data_rank.value, workers));
+    load(*parts_.data.test, samples);
+    forward(BufferUse::read);
+    const LossResult loss =
+        call_extension([] { return "the model's loss"; }, [&] { return parts_.network.evaluate(); });
+    result.loss_sum += loss.loss_sum;
+    result.rows += loss.rows;
+    result.correct += loss.correct;
+  }
+  for (const std::uint64_t step : steps) {
+    result.step = step;
+    world_.events.report(result);
+  }
+}
+
+}  // namespace psring::worker
