@@ -62,6 +62,7 @@ set(PSRING_PUBLIC_HEADERS
   server/aggregator.h
   worker/client_protocol.h
   worker/compressor.h
+  worker/error_feedback.h
   worker/data/dataset.h
   worker/data/idx.h
   worker/data/make_dataset.h
@@ -70,6 +71,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/data/text.h
   worker/exchange/averaging.h
   worker/exchange/coded_work.h
+  worker/exchange/fetch_schedule.h
   worker/exchange/fetched_parameters.h
   worker/exchange/gathered_parameters.h
   worker/exchange/gradient_window.h
