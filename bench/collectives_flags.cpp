@@ -6,6 +6,7 @@
 #include <psring/common/base/spec.h>
 #include <psring/common/net/tcp/handshake.h>
 #include <psring/ring/element.h>
+#include <psring/ring/plan/algorithm.h>
 
 namespace psring::bench {
 namespace {
@@ -88,8 +89,7 @@ void CollectivesFlags::add_options(CLI::App& command) {
       ->capture_default_str();
   command
       .add_option("--algorithm", options_.algorithm,
-                  "of all_reduce: auto; direct (shared memory); exchange, doubling, halving-doubling, ring, star "
-                  "(--transport tcp)")
+                  "of all_reduce: auto; direct (shared memory); " + ring::algorithm_names() + " (--transport tcp)")
       ->capture_default_str();
   command.add_option("--segment", segment_, "bytes of a message over TCP (64K, 1M); else as the tuning table says");
   command.add_option("--encrypt", encrypt_, "on or off: of psring's TCP links")->capture_default_str();
@@ -149,8 +149,8 @@ void CollectivesFlags::settle() {
   if (options_.iterations + options_.warm_up > kMaxIterations)
     fail(ErrorKind::usage, "--iterations: expected up to {} with those of --warm-up", kMaxIterations);
   one_of("--transport", options_.transport, {"auto", "shm", "tcp"});
-  one_of("--algorithm", options_.algorithm,
-         {"auto", "direct", "exchange", "doubling", "halving-doubling", "ring", "star"});
+  if (options_.algorithm != "auto" && options_.algorithm != "direct")
+    ring::parse_algorithm("--algorithm", options_.algorithm);
   if (options_.algorithm == "direct" && options_.transport == "tcp")
     fail(ErrorKind::usage, "--algorithm direct: needs shared memory, which --transport tcp does without");
   if (options_.algorithm != "auto" && options_.algorithm != "direct" && options_.transport != "tcp")

@@ -2,9 +2,9 @@
 
 #include <psring/common/base/error.h>
 #include <psring/ring/process_group.h>
+#include <psring/ring/reported_work.h>
 #include <psring/ring/request.h>
 #include <psring/ring/split.h>
-#include <psring/ring/traced_work.h>
 
 namespace psring::ring {
 namespace {
@@ -69,7 +69,7 @@ Work ProcessGroup::recv(Vector data, std::size_t from) {
 Work ProcessGroup::call(const Request& request) {
   if (events_ == nullptr) return start(request);
   Events::Flight flight = begin_flight(*events_, request);
-  return traced(start(request), std::move(flight));
+  return reported(start(request), std::move(flight));
 }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::split(std::uint32_t colour, std::uint32_t key) {

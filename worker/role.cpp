@@ -53,7 +53,7 @@ class OwnServer {
   std::jthread thread_;  ///< ends with the job, as all servers do
 };
 
-/// What the servers' answers are stored into and pushes leave from, and what the workers share.
+/// Everything that lives as long as the links of an epoch: memory that peers read and write, groups, and the events.
 struct Memory {
   explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
 

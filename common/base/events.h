@@ -15,8 +15,9 @@
 
 namespace psring {
 
-// The events of a process: one typed stream on one clock. The trainer, the parts of a strategy, the server and the
-// transports emit events; the metrics and the trace are views of the stream.
+// The events of a role: one typed stream on one clock. The trainer, the parts of a strategy, the server and the
+// transports emit events; the reports in metrics.jsonl and the trace are views of the stream. A new view derives
+// EventListener, and is attached with Events::listen where a role makes its stream: worker/role.cpp, server/role.cpp.
 
 inline constexpr std::uint32_t kNone = UINT32_MAX;  ///< an event is about no unit, no layer
 
@@ -118,8 +119,8 @@ class Events {
   /// REQUIRES: the clock outlives it.
   explicit Events(const Clock& clock) : clock_(clock) {}
 
-  /// `reports`: StepReport and Evaluation only. REQUIRES: the listener outlives the stream's last event; before the
-  /// first one.
+  /// `reports`: the listener hears StepReport and Evaluation only. REQUIRES: the first event comes after this call, and
+  /// the listener outlives the last one.
   void listen(EventListener& listener, Wanted wanted);
   /// Somebody listens to more than reports.
   bool detailed() const { return detailed_; }
@@ -127,7 +128,7 @@ class Events {
   Moment now() const { return clock_.now(); }
   /// Later details belong to this step.
   void begin_step(std::uint64_t step) { step_ = step; }
-  /// The same if `detailed`, for a moment.
+  /// Emits a detail that happened now, and took no time. Does nothing unless `detailed`.
   template <class What>
   void detail(What&& what) {
     if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what)}, Wanted::details);

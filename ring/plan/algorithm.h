@@ -38,6 +38,8 @@ Plan plan_all_reduce(const Algorithm& algorithm, const Planner& planner, std::si
 std::size_t latencies(const Algorithm& algorithm, std::size_t ranks);
 
 inline std::string_view to_string(const Algorithm& algorithm) { return algorithm.name; }
+/// "exchange, doubling or star", for people.
+std::string algorithm_names();
 /// Throws usage, naming the flag.
 Algorithm parse_algorithm(const char* flag, const std::string& name);
 

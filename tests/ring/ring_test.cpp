@@ -11,7 +11,9 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/proc/options/table.h>
 #include <psring/ring/collectives.h>
+#include <psring/ring/plan/algorithm.h>
 #include <psring/tests/support/ring_worlds.h>
 
 using namespace psring;
@@ -477,4 +479,8 @@ TEST_CASE("what has no meaning is a usage error") {
     require(refused([&] { group.broadcast(std::span(floats), 1); }), "a root that is not there");
     require(refused([&] { group.all_gather(std::span(floats), even_parts(1, 2)); }), "parts of another group");
   });
+}
+
+TEST_CASE("the help of --algorithm names every algorithm") {
+  CHECK_THAT(options::at("algorithm").help, Contains(algorithm_names()));
 }

@@ -9,6 +9,7 @@
 #include <psring/common/net/sim/simulated.h>
 #include <psring/ring/hier/group.h>
 #include <psring/ring/link/group.h>
+#include <psring/ring/plan/algorithm.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm/group.h>
 #include <psring/tests/support/ring_worlds.h>
@@ -145,10 +146,11 @@ void run_simulated(std::size_t ranks, const std::function<void(ring::ProcessGrou
 }  // namespace
 
 std::vector<std::string> ring_worlds() {
-  return {
-      "shm",      "links",   "background", "exchange", "doubling",     "halving-doubling",        "ring",
-      "star",     "met-shm", "tcp",        "tcp-ring", "hierarchical", "hierarchical-background", "met-hierarchical",
-      "simulated"};
+  std::vector<std::string> worlds = {"shm", "links", "background"};
+  for (const ring::Algorithm* algorithm : ring::kAlgorithms) worlds.emplace_back(algorithm->name);
+  worlds.insert(worlds.end(), {"met-shm", "tcp", "tcp-ring", "hierarchical", "hierarchical-background",
+                               "met-hierarchical", "simulated"});
+  return worlds;
 }
 
 void run_ranks(const std::string& world, std::size_t ranks, const std::function<void(ring::ProcessGroup&)>& body,

@@ -7,7 +7,7 @@
 
 namespace psring::worker {
 
-/// Gradients that stay in this process, which has no peers. With virtual workers it repeats the arithmetic of as many:
+/// Gradients that stay in this process. With virtual workers it repeats the arithmetic of as many:
 /// their gradients one after the other, added up in rank order in f32, times 1/n. Micro-batches are added up before
 /// that, as workers with whole gradients do (--accumulate-at local), or after it, as owners of ranges do (owner).
 class LocalGradients final : public Gradients {

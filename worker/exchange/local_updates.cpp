@@ -4,12 +4,12 @@
 namespace psring::worker {
 
 LocalUpdates::LocalUpdates(const Plan& plan, const World& world, Parameters& parameters, Gradients& gradients,
-                           SavedShare saved, ring::ProcessGroup* owners)
+                           std::optional<SavedShare> saved, ring::ProcessGroup* owners)
     : plan_(plan),
       world_(world),
       parameters_(parameters),
       gradients_(gradients),
-      saved_(saved),
+      saved_(saved.value_or(SavedShare{.part = plan.data_rank.value, .parts = plan.workers})),
       divided_(owners != nullptr),
       optimizer_(plan.optimizer, plan.layout, world.memory, owners, world.device),
       as_they_land_(owners == nullptr && !optimizer_.whole_step() && !plan.survives_losses) {}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include <psring/worker/exchange/local_optimizer.h>
@@ -8,8 +9,8 @@
 
 namespace psring::worker {
 
-/// The part of the optimizer's state that this process saves: one of `parts` even parts of each unit. REQUIRES of its
-/// user: the process owns that part.
+/// The part of parameters and optimizer state that this process saves: one of `parts` even parts of each unit.
+/// REQUIRES: the process owns that part.
 struct SavedShare {
   bool saves = true;
   std::size_t part = 0;
@@ -19,10 +20,10 @@ struct SavedShare {
 /// This process applies the optimizer: to everything, or to the range that it owns.
 class LocalUpdates final : public Updates {
  public:
-  /// `owners`: the group that divides the units; null: this process updates everything. Parameters and gradients
-  /// outlive it.
+  /// `owners`: the group that divides the units; null: this process updates everything. `saved`: empty: each worker
+  /// saves an even part, as all of them have everything. REQUIRES: parameters and gradients outlive it.
   LocalUpdates(const Plan& plan, const World& world, Parameters& parameters, Gradients& gradients,
-               SavedShare saved = {}, ring::ProcessGroup* owners = nullptr);
+               std::optional<SavedShare> saved = {}, ring::ProcessGroup* owners = nullptr);
 
   void start() override { optimizer_.start(plan_); }
   /// Updates the units at once, unless the step has to be whole.

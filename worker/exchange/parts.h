@@ -12,8 +12,9 @@
 
 namespace psring::worker {
 
-/// A strategy answers three questions, each with one part: Parameters, Gradients, Updates. A fourth object, Peers, is
-/// whom the parts talk to: nobody, the other workers, or servers. composition.h calls them in the order of a step.
+/// A strategy is composed of three parts: Parameters, Gradients and Updates. They say who owns which range, and when it
+/// moves. A fourth object, Peers, is whom the parts talk to: nobody, the other workers, or servers. composition.h calls
+/// them in the order of a step.
 
 /// Answers: where are a unit's values when a pass wants them?
 class Parameters {

@@ -25,8 +25,9 @@ void ShardedGradients::ready(UnitId unit, Micro micro, const Landed& /*landed*/)
   workers_.groups().advance();
 }
 
-/// Averages the micro-batch's gradient into the owned range. The whole gradient keeps its memory until the window
-/// closes, so that the booked bytes do not depend on which worker was quick.
+/// Waits until the oldest reduce-scatter has averaged its micro-batch's gradient, and adds the owned range of the mean
+/// to the ranges of the micro-batches before. The whole gradient keeps its memory until the window closes, so that the
+/// booked bytes do not depend on which worker was quick.
 void ShardedGradients::take_first() {
   Reduction reduction = std::move(reductions_.front());
   reductions_.pop_front();

@@ -16,8 +16,7 @@ std::unique_ptr<Strategy> compose(const Plan& plan, const World& world, const au
   auto workers = std::make_unique<Workers>(plan, world);
   parts.parameters = std::make_unique<WholeParameters>(plan, world, workers.get());
   parts.gradients = make_gradients(*workers);
-  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients,
-                                                 SavedShare{.part = plan.data_rank.value, .parts = plan.workers});
+  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients);
   parts.peers = std::move(workers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }

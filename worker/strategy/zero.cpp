@@ -12,9 +12,9 @@
 namespace psring::worker {
 namespace {
 
-std::unique_ptr<Averaging> make_averaging(const Plan& plan, const World& world, Workers& workers) {
-  if (const auto rank = optim::power_sgd_rank(plan.job.compress))
-    return make_low_rank_all_reduce(plan, world, workers, make_bucketer(plan).buckets(), *rank);
+std::unique_ptr<Averaging> make_averaging(int stage, const Plan& plan, const World& world, Workers& workers) {
+  const auto rank = optim::power_sgd_rank(plan.job.compress);
+  if (stage == 1 && rank) return make_low_rank_all_reduce(plan, world, workers, make_bucketer(plan).buckets(), *rank);
   if (world.compressor != nullptr) return make_compressed_reduce_scatter(plan, world, workers);
   return make_reduce_scatter(plan, workers);
 }
@@ -34,7 +34,7 @@ std::unique_ptr<Parameters> make_parameters(int stage, const Plan& plan, const W
 
 /// Stage 1: gradients are whole, and leave in buckets. Stages 2 and 3: each worker keeps its range of the gradients.
 std::unique_ptr<Gradients> make_gradients(int stage, const Plan& plan, const World& world, Workers& workers) {
-  auto averaging = make_averaging(plan, world, workers);
+  auto averaging = make_averaging(stage, plan, world, workers);
   if (stage > 1) return std::make_unique<ShardedGradients>(plan, world, workers, std::move(averaging));
   return std::make_unique<BucketedGradients>(plan, world, workers, Ownership(plan.layout, workers.owners().rank()),
                                              std::move(averaging));

@@ -10,6 +10,6 @@ namespace psring::ring {
 Events::Flight begin_flight(Events& events, const Request& request);
 
 /// The same operation; its flight ends once this rank knows that the operation is complete.
-Work traced(Work work, Events::Flight flight);
+Work reported(Work work, Events::Flight flight);
 
 }  // namespace psring::ring

@@ -3,14 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <psring/ring/traced_work.h>
+#include <psring/ring/reported_work.h>
 
 namespace psring::ring {
 namespace {
 
-class TracedOperation final : public Operation {
+class ReportedOperation final : public Operation {
  public:
-  TracedOperation(Work work, Events::Flight flight) : work_(std::move(work)), flight_(std::move(flight)) {}
+  ReportedOperation(Work work, Events::Flight flight) : work_(std::move(work)), flight_(std::move(flight)) {}
 
   bool advance() override {
     const bool done = work_.done();
@@ -34,8 +34,8 @@ Events::Flight begin_flight(Events& events, const Request& request) {
   return {events, {std::string(to_string(request.call.collective)), kNone, request.data.bytes()}};
 }
 
-Work traced(Work work, Events::Flight flight) {
-  return Work(std::make_shared<TracedOperation>(std::move(work), std::move(flight)));
+Work reported(Work work, Events::Flight flight) {
+  return Work(std::make_shared<ReportedOperation>(std::move(work), std::move(flight)));
 }
 
 }  // namespace psring::ring
