@@ -11,7 +11,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::uint64_t kDraws = 8;  ///< of each frame
+constexpr std::uint64_t kDraws = 8;  ///< the number of draws per frame
 
 class Faulty final : public Transport {
  public:
@@ -40,7 +40,8 @@ class Faulty final : public Transport {
 
   bool happens(std::uint64_t draw, double probability) const { return uniform(draw) < probability; }
   float uniform(std::uint64_t draw) const { return rng_.uniform(frames_ * kDraws + draw); }
-  /// A copy that stays until it has left: the sender's own may be gone by then, as it has an answer to the other.
+  /// Sends a copy that is kept until it has left. The sender may free its own payload earlier, once the other copy was
+  /// answered.
   void send_copy(Peer to, const FrameHeader& header, Bytes payload);
   void corrupt(FrameHeader& header, Bytes& payload) const;
 
@@ -87,7 +88,7 @@ void Faulty::corrupt(FrameHeader& header, Bytes& payload) const {
   payload[bit / 8] ^= std::byte{1} << (bit % 8);
 }
 
-/// In the order in which it is made.
+/// The layers under the reliable transport. Each member uses the members before it.
 struct Disturbed {
   const SystemClock clock{};
   ByteLedger beneath;
@@ -104,7 +105,7 @@ std::unique_ptr<Transport> make_disturbed_transport(
   below->links = make_links(below->beneath);
   below->faulty = make_faulty_transport(*below->links, self.peer, faults);
   return make_reliable_transport({below, below->faulty.get()},
-                                 // That of all members of an epoch.
+                                 // All members of an epoch have the same incarnation.
                                  {.link = {.incarnation = self.incarnation, .peer_incarnation = self.incarnation},
                                   .clock = &below->clock,
                                   .ledger = &ledger});

@@ -10,23 +10,23 @@
 
 namespace psring::net {
 
-/// What happens to frames that a process sends: the probabilities of each.
+/// The faults of the frames that a process sends, each with its probability.
 struct FrameFaults {
-  double drop = 0;       ///< it never leaves
-  double duplicate = 0;  ///< it leaves twice
-  double reorder = 0;    ///< it waits for the next frame to that peer to overtake it
-  double corrupt = 0;    ///< one bit of it is another on the way: of its payload, or where it has none, of its step
+  double drop = 0;       ///< the frame never leaves
+  double duplicate = 0;  ///< the frame leaves twice
+  double reorder = 0;    ///< the next frame to the same peer overtakes the frame
+  double corrupt = 0;    ///< one bit flips: of the payload, or of the step if there is no payload
   std::uint64_t seed = 0;
 };
 
-/// A transport that does this to what is sent, for the protocol above it to make up for. What happens to the sender's
-/// n-th frame follows from the seed, the sender and n alone.
-/// `inner` outlives what is made.
+/// Returns a transport that injects these faults into the frames that it sends; the protocol above it has to recover.
+/// The faults of the sender's n-th frame follow from the seed, the sender and n alone.
+/// REQUIRES: `inner` outlives the returned transport.
 std::unique_ptr<Transport> make_faulty_transport(Transport& inner, Peer self, const FrameFaults& faults);
 
-/// What a process of a job talks through where frames suffer: links, which are made to count in the ledger that they
-/// are given; what this process does to its frames; and a reliable transport over both, which counts in `ledger`. All
-/// processes of the job have one, or none.
+/// Returns the transport of a process whose job injects frame faults: `make_links` makes the links, which count in the
+/// ledger that they are given; a faulty transport lies over them; and over both a reliable transport, which counts in
+/// `ledger`. Either all processes of a job use such a transport, or none.
 std::unique_ptr<Transport> make_disturbed_transport(
     const Identity& self, const FrameFaults& faults, ByteLedger& ledger,
     const std::function<std::unique_ptr<Transport>(ByteLedger&)>& make_links);

@@ -62,9 +62,9 @@ class InProcessNetwork::Endpoint final : public Transport {
     {
       const std::scoped_lock lock(state_->mutex);
       const auto at = state_->inboxes.find(to);
-      if (at == state_->inboxes.end()) fail(ErrorKind::peer_lost, "{}: there is no link to it", to_string(to));
+      if (at == state_->inboxes.end()) fail(ErrorKind::peer_lost, "there is no link to {}", to_string(to));
       header.sequence = sequences_[to]++;
-      // Through the codec, as over any other transport: what it would refuse fails here too.
+      // The header passes the codec, so a header that any other transport would refuse fails here, too.
       message.header = decode(encode(header));
       at->second.messages.push_back(std::move(message));
       at->second.changed.notify_one();

@@ -7,15 +7,14 @@
 
 namespace psring::net {
 
-/// Peers as threads of one process: every endpoint is linked to every other. Payloads are copied into
-/// pooled blocks when they are sent; nothing is ever in flight. An endpoint that is gone, or was never
-/// there, is a lost peer to whoever sends to it.
+/// Peers as threads of one process: every endpoint is linked to every other endpoint. `send` copies the payload into a
+/// pooled block, so nothing is ever in flight. A frame to a peer without an endpoint throws peer_lost.
 class InProcessNetwork {
  public:
   explicit InProcessNetwork(std::uint64_t job = 0);
   ~InProcessNetwork();
 
-  /// A new endpoint; it may outlive the network. REQUIRES: `self` has none, and the ledger outlives it.
+  /// Makes an endpoint, which may outlive the network. REQUIRES: `self` has no endpoint, and the ledger outlives it.
   std::unique_ptr<Transport> endpoint(Peer self, ByteLedger& ledger);
 
  private:

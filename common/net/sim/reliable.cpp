@@ -17,10 +17,10 @@
 namespace psring::net {
 namespace {
 
-constexpr Nanoseconds kLook = std::chrono::milliseconds(20);  ///< of the keeper, between two looks at its links
+constexpr Nanoseconds kLook = std::chrono::milliseconds(20);  ///< the keeper's longest wait for a frame
 
 class Reliable final : public ReliableTransport {
-  /// For the owner's thread: `body` has the links to itself. The keeper does not go on while somebody wants them.
+  /// Runs `body` in the owner's thread, alone with the links. The keeper pauses while the owner wants them.
   template <class Body>
   auto locked(Body body) const -> decltype(body()) {
     if (!options_.keeper) return body();
@@ -34,7 +34,7 @@ class Reliable final : public ReliableTransport {
       }
     };
     const std::scoped_lock lock(mutex_);
-    const Leave leave{*this};  // goes first: a keeper that looks whether it is wanted misses no wake
+    const Leave leave{*this};  // destroyed before the lock: a keeper that reads wanted_ misses no notification
     return body();
   }
 
@@ -120,12 +120,12 @@ class Reliable final : public ReliableTransport {
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();
 
   std::map<Peer, PeerState> peers_;
-  std::deque<Message> ready_;  ///< in order, for the owner
+  std::deque<Message> ready_;  ///< messages for the owner, in order
   std::vector<ReliableLink::Frame> leaving_;
   std::vector<Message> delivered_;
-  std::deque<Error> found_;  ///< by the keeper; the owner hears of one in each call
+  std::deque<Error> found_;  ///< errors that the keeper found; each `receive` throws one
 
-  mutable std::mutex mutex_;  ///< guards all above where there is a keeper
+  mutable std::mutex mutex_;  ///< guards all members above, if there is a keeper
   mutable std::condition_variable changed_;
   mutable std::atomic<unsigned> wanted_{0};
   std::atomic<bool> keeping_{false};
@@ -150,11 +150,11 @@ void Reliable::send(Peer to, FrameHeader header, std::span<const std::byte> payl
   });
 }
 
-/// The owner's `receive`.
+/// `receive`, with the links locked.
 std::optional<Message> Reliable::next(Moment deadline) {
   for (;;) {
     if (woken_.exchange(false)) return std::nullopt;
-    // First all that is there, so that what leaves then tells of it.
+    // Takes all frames that are there first, so that the frames that leave next acknowledge them.
     while (ready_.empty() && look(Moment::min())) {
     }
     if (!ready_.empty()) {
@@ -169,15 +169,15 @@ std::optional<Message> Reliable::next(Moment deadline) {
       throw error;
     }
     flush(true);
-    if (woken_.exchange(false)) return std::nullopt;  // a look above may have taken the inner transport's wake
+    if (woken_.exchange(false)) return std::nullopt;  // a look above may have consumed the inner transport's wake
     const Moment now = clock_.now();
     if (now >= deadline) return std::nullopt;
     const Moment until = std::min(deadline, due());
-    if (!look(until) && clock_.now() < until) return std::nullopt;  // woken, or there is room
+    if (!look(until) && clock_.now() < until) return std::nullopt;  // woken, or bytes have left
   }
 }
 
-/// Takes a frame of the inner transport; false where none came.
+/// Takes a frame of the inner transport. Returns false if none came.
 bool Reliable::look(Moment deadline) {
   std::optional<Message> message = inner_->receive(deadline);
   if (!message) return false;
@@ -204,7 +204,7 @@ void Reliable::flush(bool idle) {
     try {
       flush_link(peer, state, idle);
     } catch (const Error& error) {
-      // Whoever sends to it next hears of it; where others only wait for it, the inner transport tells.
+      // The next `send` to this peer throws; if the owner only waits for the peer, the inner transport tells the loss.
       if (error.kind() != ErrorKind::peer_lost) throw;
     }
   }
@@ -248,13 +248,13 @@ bool Reliable::drain_links(Moment deadline) {
       if (done() || now >= deadline) return done();
       look(std::min(deadline, due()));
     } catch (const Error& error) {
-      // Each peer is lost once; a transport that says so again and again is of no use.
+      // Each peer is lost once; a transport that repeats a loss for ever would never end this loop.
       if (error.kind() != ErrorKind::peer_lost || ++errors > peers_.size()) return false;
     }
   }
 }
 
-/// The keeper: what the owner's calls do for the links, while it makes none.
+/// The keeper's thread: does the work of the owner's calls for the links, while the owner makes none.
 void Reliable::keep() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -262,7 +262,7 @@ void Reliable::keep() {
     if (stop_) return;
     keeping_ = true;
     try {
-      // Asked again: who wanted it before it could see that there is somebody to wake has not waked.
+      // Checks wanted_ again: an owner that raised it before keeping_ was set has not woken the inner transport.
       if (wanted_ == 0 && !look(std::min(clock_.now() + kLook, due()))) flush(true);
     } catch (const Error& error) {
       found_.push_back(error);
@@ -276,7 +276,7 @@ void Reliable::keep() {
 
 std::unique_ptr<ReliableTransport> make_reliable_transport(std::shared_ptr<Transport> inner,
                                                            const ReliableTransport::Options& options) {
-  check(options.clock != nullptr, "a reliable transport has a clock");
+  check(options.clock != nullptr, "a reliable transport needs a clock");
   return std::make_unique<Reliable>(std::move(inner), options);
 }
 

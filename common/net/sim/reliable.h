@@ -10,33 +10,34 @@
 
 namespace psring::net {
 
-/// A transport over one that may lose, double, reorder and change frames, as long as what it takes to get through is
-/// not lost each time: it keeps the contract of Transport. Both ends of all links must have one. Payloads are copied
-/// as they are sent; reply spaces and places are not passed on, as an answer may have to be sent twice.
+/// A reliable transport over an inner transport that may lose, duplicate, reorder and corrupt frames, as long as a
+/// frame that is sent again and again gets through. Both ends of all links need a reliable transport. `send` copies
+/// payloads; reply spaces and places are not passed on, because an answer may be sent twice.
 class ReliableTransport : public Transport {
  public:
   struct Options {
     ReliableLink::Options link;
-    /// Where the inner transport's deadlines come from.
+    /// The clock of the inner transport's deadlines.
     const Clock* clock = nullptr;
-    /// Counts each frame once, as if nothing had been lost, "retransmitted" what was sent again, as framing, and
-    /// "acknowledge". What the inner transport counts is all that it moves. Null: nobody counts.
+    /// Counts each frame once, as if no frame had been lost; repeated frames count as framing of the operation
+    /// "retransmitted", and acknowledgements as "acknowledge". The inner transport counts all that it moves, in a
+    /// ledger of its own. Null: this transport does not count.
     ByteLedger* ledger = nullptr;
-    /// A thread of its own acknowledges, and sends again, while its owner computes or waits for something else. Without
-    /// it that is done in `send` and `receive` alone: then the owner must not wait elsewhere for what a peer does.
+    /// True: the transport has a thread, the keeper, which acknowledges and retransmits while the owner computes or
+    /// waits elsewhere. False: only `send` and `receive` do so; then the owner must not wait elsewhere for a peer.
     bool keeper = true;
-    /// How long the destructor goes on until all has arrived that was sent: the last frames may be lost, too.
+    /// The longest time that the destructor waits until all frames have arrived, retransmitting lost ones.
     Nanoseconds linger = std::chrono::seconds(1);
   };
 
-  /// A peer is this incarnation from now on; see ReliableLink::meet. Of the owner's thread.
+  /// The peer has this incarnation from now on; see ReliableLink::meet. Called by the owner's thread.
   virtual void meet(Peer peer, std::uint32_t incarnation) = 0;
-  /// Goes on, taking nothing in, until all that was sent has arrived, or `deadline`. A peer that is lost has nothing to
-  /// wait for. Says whether all has arrived. Of the owner's thread.
+  /// Retransmits until all frames have arrived, or until `deadline`; frames that arrive meanwhile wait for `receive`.
+  /// Lost peers are not waited for. Returns true if all frames have arrived. Called by the owner's thread.
   virtual bool drain(Moment deadline) = 0;
 };
 
-/// `inner` is shared so that whatever it is made of may go with it, or stay.
+/// `inner` is shared, so that the caller may pass ownership of it, or keep it.
 std::unique_ptr<ReliableTransport> make_reliable_transport(std::shared_ptr<Transport> inner,
                                                            const ReliableTransport::Options& options);
 

@@ -7,10 +7,10 @@
 namespace psring::net {
 namespace {
 
-constexpr unsigned kOwed = 8;            ///< frames that are acknowledged though more are there
-constexpr std::uint64_t kOvertakes = 3;  ///< frames that arrive before an earlier one counts as lost
+constexpr unsigned kOwed = 8;            ///< arrived frames after which an acknowledgement is due at once
+constexpr std::uint64_t kOvertakes = 3;  ///< later frames that arrive before a frame counts as lost
 
-/// Of all that the sender knows: what transports fill in on the way is not part of it.
+/// The checksum of the header and the payload, without the header's fields that transports fill in.
 std::uint32_t check_of(FrameHeader header, std::span<const std::byte> payload) {
   header.job = 0;
   header.sender_role = Role::worker;
@@ -54,14 +54,14 @@ bool ReliableLink::is_from_this_life(const FrameHeader& header) {
   if (header.incarnation < peer_incarnation_) return false;
   if (header.incarnation > peer_incarnation_) meet(header.incarnation);
   if (header.life == options_.incarnation) return true;
-  // An acknowledgement is not answered: two that take each other for older ones would never end.
+  // An acknowledgement is not answered: two peers that take each other for older incarnations would never stop.
   if (header.type != FrameType::acknowledge) ++owed_;
   return false;
 }
 
 void ReliableLink::take_acknowledgement(const FrameHeader& header, Moment now) {
   const std::uint64_t taken = widen(header.taken, base_);
-  if (taken > base_ + sent_) return;  // of nothing that was sent
+  if (taken > base_ + sent_) return;  // acknowledges frames that were never sent
   for (std::size_t i = 0; i < sent_; ++i) {
     const std::uint64_t place = base_ + i;
     const bool single = place > taken && place - taken <= 32 && (header.later >> (place - taken - 1) & 1) != 0;
@@ -108,7 +108,7 @@ void ReliableLink::take_numbered(Message message, std::vector<Message>& delivere
     return;
   }
   if (place != taken_) {
-    // What is not kept is not acknowledged either: it comes again.
+    // A frame that is not kept is not acknowledged either, so the peer sends it again.
     if (place > taken_ + kWindowFrames || early_bytes_ + message.payload.size() > options_.window_bytes) return;
     early_bytes_ += message.payload.size();
     early_.emplace(place, std::move(message));

@@ -13,33 +13,34 @@
 
 namespace psring::net {
 
-/// One end of a link over which frames may be lost, doubled, overtaken or changed, and on which they arrive all the
-/// same: each once, in order, as they were sent. A pure state machine: frames and time in, frames out.
+/// One end of a reliable link over a lossy network, which may lose, duplicate, reorder and corrupt frames: each frame
+/// is delivered once, in order, and unchanged. A pure state machine: frames and time in, frames out.
 ///
-/// Frames are numbered from 0 each way (`place`). Every frame tells what has arrived the other way: all before `taken`,
-/// and single later ones in `later`; where none leaves, a frame `acknowledge`, which has no number, does. At most
-/// kWindowFrames, and about `window_bytes`, are on their way; others wait. A frame is sent again once three that were
-/// sent after it have arrived; where nothing is heard of any, the oldest is, after a time that follows the measured
-/// round trips and doubles each time (V. Jacobson, "Congestion Avoidance and Control", SIGCOMM 1988; round trips of
-/// frames that were sent again do not count: P. Karn, C. Partridge, SIGCOMM 1987). What `check` shows to be changed
-/// counts as lost.
+/// Each direction numbers its frames from 0 (`place`). Every frame acknowledges the other direction: all frames before
+/// `taken`, and single later frames in `later`; if no frame leaves, an `acknowledge` frame does, which has no number.
+/// At most kWindowFrames frames, and about `window_bytes`, are in flight; other frames wait. A frame is retransmitted
+/// once three frames that were sent after it have arrived. If no acknowledgement comes, the oldest frame is
+/// retransmitted after a timeout that follows the measured round trips and doubles each time (V. Jacobson, "Congestion
+/// Avoidance and Control", SIGCOMM 1988; round trips of retransmitted frames do not count: P. Karn, C. Partridge,
+/// SIGCOMM 1987). A frame whose checksum (`check`) is wrong counts as lost.
 ///
-/// A process that was restarted says so by its incarnation: a peer that hears of a newer one begins anew, and drops
-/// what was on its way to the old one. `life` says which one a frame is for; a frame for another is answered, so that
-/// its sender hears of this one, and dropped. What it carried is for the layers above to send again.
+/// The incarnation tells restarts of a process. A peer that hears of a newer incarnation begins anew, and drops its
+/// frames to the old one. `life` names the incarnation that a frame is for: a frame for another incarnation is dropped,
+/// but answered, so that its sender hears of this incarnation. The layers above send the dropped contents again.
 class ReliableLink {
  public:
-  static constexpr std::size_t kWindowFrames = 32;  ///< and one, are what `taken` and `later` can tell of
+  /// The most frames in flight. `taken` and `later` can acknowledge this number and one more.
+  static constexpr std::size_t kWindowFrames = 32;
 
   struct Options {
     std::uint32_t incarnation = 0;                            ///< of this process
-    std::uint32_t peer_incarnation = 0;                       ///< as far as is known
-    Nanoseconds first_retry = std::chrono::milliseconds(20);  ///< the least time after which a frame is sent again,
-    Nanoseconds last_retry = std::chrono::milliseconds(500);  ///< and the longest
+    std::uint32_t peer_incarnation = 0;                       ///< the last that is known
+    Nanoseconds first_retry = std::chrono::milliseconds(20);  ///< the shortest retransmission timeout
+    Nanoseconds last_retry = std::chrono::milliseconds(500);  ///< the longest retransmission timeout
     std::size_t window_bytes = kWindowBytes;
   };
 
-  /// A frame to be sent: the inner transport fills in the rest.
+  /// A frame to be sent. The inner transport fills in the other fields of the header.
   struct Frame {
     enum class Kind : std::uint8_t { first, again, acknowledge };
     Kind kind = Kind::first;
@@ -47,39 +48,39 @@ class ReliableLink {
     std::span<const std::byte> payload;
   };
 
-  /// What came of frames that arrived.
+  /// Counts of frames that arrived and were dropped.
   struct Counts {
-    std::uint64_t again = 0;      ///< had arrived before
-    std::uint64_t changed = 0;    ///< had a wrong checksum
-    std::uint64_t strangers = 0;  ///< were from, or for, another life
+    std::uint64_t again = 0;      ///< frames that had arrived before
+    std::uint64_t changed = 0;    ///< frames with a wrong checksum
+    std::uint64_t strangers = 0;  ///< frames from, or for, another incarnation
   };
 
   explicit ReliableLink(const Options& options)
       : options_(options), peer_incarnation_(options.peer_incarnation), retry_(options.first_retry) {}
 
-  /// Takes a frame. `holder` keeps the payload as long as it may be sent again.
+  /// Queues a frame. `holder` keeps the payload while the frame may be sent again.
   void send(const FrameHeader& header, std::span<const std::byte> payload, std::shared_ptr<const void> holder);
-  /// Takes what arrived; adds to `delivered` what that makes available.
+  /// Takes a frame that arrived, and appends to `delivered` the frames that are now in order.
   void on_frame(Message message, Moment now, std::vector<Message>& delivered);
-  /// What is to leave now. `idle`: nothing more has arrived, so that what did is acknowledged. `leaving`: what was sent
-  /// has not left yet, so that nobody can have answered.
+  /// Appends the frames to send now. `idle`: no more frames have arrived, so an acknowledgement is due. `leaving`: some
+  /// sent bytes have not left yet, so the peer cannot have answered them.
   void poll(Moment now, bool idle, bool leaving, std::vector<Frame>& out);
-  /// When `poll` has something to do though nothing arrives.
+  /// The time of the next retransmission: the owner has to call `poll` then.
   Moment due() const { return timer_; }
 
-  /// Its peer is this incarnation from now on: older ones are forgotten. Without it, the first frame of one says so.
+  /// The peer has this incarnation from now on. Without this call, the first frame of the new incarnation tells.
   void meet(std::uint32_t incarnation);
   std::uint32_t peer_incarnation() const { return peer_incarnation_; }
-  /// The peer is lost: nothing is sent again.
+  /// The peer is lost: no frame is sent again.
   void break_off();
 
-  /// Payload of frames that have not been sent once.
+  /// The payload bytes of frames that wait for room in the window.
   std::size_t waiting_bytes() const { return waiting_bytes_; }
-  /// Have all frames arrived, as far as the peer told?
+  /// Has the peer acknowledged all frames?
   bool all_arrived() const { return frames_.empty(); }
   const Counts& counts() const { return counts_; }
-  /// Once the transport has nothing in flight to the peer: frames that were sent twice, and have arrived, may lie in
-  /// its queue until then.
+  /// Frees the payloads of acknowledged frames that were retransmitted. The owner calls this when the inner transport
+  /// has nothing in flight to the peer: until then its queue may hold a second copy of such a frame.
   void release() { retired_.clear(); }
 
  private:
@@ -87,10 +88,10 @@ class ReliableLink {
     FrameHeader header;
     std::span<const std::byte> payload;
     std::shared_ptr<const void> holder;
-    std::uint64_t order = 0;  ///< among all that was sent, when it was sent last; 0: not yet
-    Moment at{};              ///< when that was
-    bool again = false;
-    bool arrived = false;
+    std::uint64_t order = 0;  ///< the number of the last transmission, from 1, over all frames; 0: not sent yet
+    Moment at{};              ///< the time of the last transmission
+    bool again = false;       ///< the last transmission was a retransmission
+    bool arrived = false;     ///< the peer has acknowledged the frame
   };
 
   bool is_from_this_life(const FrameHeader& header);
@@ -106,26 +107,26 @@ class ReliableLink {
   const Options options_;
   std::uint32_t peer_incarnation_;
 
-  // What is sent.
-  std::deque<Sent> frames_;  ///< that have not arrived, or wait for one that has not; the first is base_
-  std::uint64_t base_ = 0;
-  std::size_t sent_ = 0;           ///< of frames_: those that were sent
-  std::size_t sent_bytes_ = 0;     ///< their payloads
-  std::size_t waiting_bytes_ = 0;  ///< the others'
-  std::uint64_t orders_ = 0;
-  std::uint64_t newest_arrived_ = 0;  ///< the largest order of what has arrived
-  Moment timer_ = kNever;
-  unsigned silences_ = 0;  ///< times that the timer went off since something was heard
-  Nanoseconds round_trip_{0};
-  Nanoseconds deviation_{0};
-  Nanoseconds retry_;
-  std::vector<std::shared_ptr<const void>> retired_;
+  // Sending.
+  std::deque<Sent> frames_;           ///< all frames from the first that is not acknowledged, sent or not
+  std::uint64_t base_ = 0;            ///< the number of the first of frames_
+  std::size_t sent_ = 0;              ///< the number of frames_ that were sent
+  std::size_t sent_bytes_ = 0;        ///< payload bytes of sent frames that are not acknowledged
+  std::size_t waiting_bytes_ = 0;     ///< payload bytes of frames that were not sent
+  std::uint64_t orders_ = 0;          ///< transmissions so far
+  std::uint64_t newest_arrived_ = 0;  ///< the largest order of an acknowledged frame
+  Moment timer_ = kNever;             ///< the next retransmission of the oldest frame
+  unsigned silences_ = 0;             ///< the number of times that the timer fired since the last acknowledgement
+  Nanoseconds round_trip_{0};         ///< smoothed
+  Nanoseconds deviation_{0};          ///< smoothed deviation of the round trips
+  Nanoseconds retry_;                 ///< the retransmission timeout before doubling
+  std::vector<std::shared_ptr<const void>> retired_;  ///< payloads that `release` frees
 
-  // What arrives.
-  std::uint64_t taken_ = 0;
-  std::map<std::uint64_t, Message> early_;  ///< by place
+  // Receiving.
+  std::uint64_t taken_ = 0;                 ///< the number of frames that were delivered
+  std::map<std::uint64_t, Message> early_;  ///< frames that arrived before their turn, by place
   std::size_t early_bytes_ = 0;
-  unsigned owed_ = 0;  ///< frames that arrived since one told of them
+  unsigned owed_ = 0;  ///< frames that arrived since the last acknowledgement
   Counts counts_;
 };
 

@@ -10,71 +10,68 @@
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/clock.h>
 #include <psring/common/net/link_shaping.h>
+#include <psring/common/net/sim/lossy_wire.h>
 #include <psring/common/net/transport.h>
 
 namespace psring::net {
 
-/// Peers in one process, on a network that is computed, with a clock that only the network moves. Each peer has a
-/// thread, but one at a time runs: it goes on until it waits in Transport::receive, and computing takes no time. When
-/// all wait, the clock goes to the next arrival or deadline. What happens at the same time happens in an order that the
-/// seed chooses. So a run is repeated, to the nanosecond and the bit, by its options.
+/// Peers in one process on a simulated network, with a clock that only the network moves. Each peer has a thread, but
+/// one thread at a time runs: it runs until it waits in Transport::receive, and computing takes no time. When all
+/// threads wait, the clock moves to the next arrival or deadline. The seed orders the events of one moment. So equal
+/// options repeat a run to the nanosecond and to the bit.
 ///
-/// Every peer has a card as LinkShaper describes it; a frame takes its payload and 128 bytes of header. Payloads are
-/// copied when they are sent: nothing is in flight as far as senders can see. A look into an empty inbox takes 1 us.
+/// Every peer has a network card as LinkShaper describes it; a frame takes its payload and 128 bytes of header.
+/// Payloads are copied by `send`: senders see nothing in flight. A look into an empty inbox takes 1 us.
 ///
-/// It may lose, double, change and delay frames, and peers may die and come back; all of that, too, follows from the
-/// options. Peers are counted by their places; where only workers are there, these are their ranks.
+/// The network may lose, duplicate, corrupt and delay frames, and peers may die and come back, as the options say.
+/// Peers are counted by their places; in a network of workers alone, the places are their ranks.
 class SimulatedNetwork {
  public:
   struct Death {
     std::size_t place = 0;
     Nanoseconds at{0};
-    /// The time from then until it runs again as its next incarnation. What was on its way to or from the one before
-    /// is void. None: it does not.
+    /// The time from then until the peer runs again as its next incarnation. Frames that are in flight to or from the
+    /// previous incarnation are dropped. None: the peer does not return.
     std::optional<Nanoseconds> returns_after{};
   };
-  /// What happens to a frame on its way, as probabilities. What is lost or changed has used the cards all the same.
-  struct Trouble {
-    double drop = 0;
-    double duplicate = 0;
-    double corrupt = 0;          ///< one bit of its payload, or without one of its step, is another
-    Nanoseconds extra_delay{0};  ///< up to so much for each, so that frames overtake each other
-  };
+  /// A frame that is lost or corrupted has used the cards all the same.
+  using Trouble = WireFaults;
   struct Options {
-    std::size_t ranks = 1;         ///< workers, where no peers are named
+    std::size_t ranks = 1;         ///< the number of workers, if no peers are named
     std::vector<Peer> peers = {};  ///< by their places
     LinkSpec link{1e9, std::chrono::microseconds(100)};
     std::uint64_t seed = 0;
     std::uint64_t job = 1;
     Trouble trouble{};
-    /// A peer's `receive` throws from then on, it sends nothing more, and the others' throws peer_lost, once, after
-    /// the link's delay.
+    /// From its death on, a peer's `receive` throws and the peer sends nothing. The others' `receive` throws peer_lost,
+    /// once, after the link's delay.
     std::vector<Death> deaths;
-    /// With nothing but deadlines and probes for so long, nobody can go on: longer than what waits are bounded by.
+    /// If only deadlines and probes happen for this long, the run is a deadlock. Longer than all bounded waits.
     Nanoseconds patience = std::chrono::seconds(60);
-    /// A run that is longer has no end, whatever arrives.
+    /// A run that takes longer than this virtual time is a deadlock, too.
     Nanoseconds limit = Nanoseconds::max();
   };
 
   explicit SimulatedNetwork(const Options& options);
   ~SimulatedNetwork();
 
-  /// A peer's, as long as the network lives; for use within `run`.
+  /// The transport of a peer, for use within `run`; once all peers have ended, its `receive` returns at once. Belongs
+  /// to the network.
   Transport& transport(std::size_t place);
   Transport& transport(Peer peer);
-  /// How often it has come back so far.
+  /// The number of times that the peer has come back so far.
   std::uint32_t incarnation(std::size_t place) const;
-  /// It has died, and has not come back.
+  /// Returns true if the peer has died and has not come back.
   bool dead(std::size_t place) const;
-  /// For use within `run`: it dies now, as of Options::deaths. Where it is dead or has ended that changes nothing.
+  /// Kills the peer now, as Options::deaths does; for use within `run`. Does nothing if the peer is dead or has ended.
   void kill(std::size_t place, std::optional<Nanoseconds> returns_after = {});
   const ByteLedger& bytes(std::size_t place) const;
   /// Begins at Moment{}.
   const Clock& clock() const;
 
-  /// Runs `body` at each place; once, and once more for each return. Returns when all have ended, and throws the error
-  /// of the first that has one and did not die. Who has ended still takes frames. Where nobody can go on, or the limit
-  /// has come, all waiting `receive` throw timeout: "deadlock at 1.500000 s: workers 0, 2 wait; ended: 1".
+  /// Runs `body` at each place, and once more for each return. Returns when all have ended; a peer that has ended still
+  /// takes frames. Throws the error of the first peer that failed without having died. In a deadlock all waiting
+  /// `receive` throw timeout: "deadlock at 1.500000 s: workers 0, 2 wait; ended: 1".
   void run(const std::function<void(std::size_t place)>& body);
 
  private:

@@ -16,6 +16,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/tcp/channel.h>
 #include <psring/common/net/tcp/handshake.h>
+#include <psring/common/net/tcp/link.h>
 #include <psring/common/net/tcp/listener.h>
 #include <psring/common/net/tcp/socket.h>
 #include <psring/common/net/tcp/stream.h>
@@ -24,7 +25,7 @@
 namespace psring::net {
 namespace {
 
-/// With so few sockets it is quicker to try each of them than to ask epoll which one has something.
+/// Up to this number of sockets, trying each of them is quicker than asking epoll which of them is readable.
 constexpr std::size_t kFewStreams = 4;
 constexpr std::size_t kCallsPerLook = 128;  ///< try_receive asks epoll at least this often while frames flow
 constexpr Nanoseconds kLinger = std::chrono::seconds(1);
@@ -57,7 +58,7 @@ class TcpChannelImpl final : public TcpChannel {
   void place_payloads(const Place& place) override { place_ = place; }
 
   std::size_t in_flight_bytes(Peer peer) const override;
-  /// Encrypted, the header and each chunk of the payload have a seal.
+  /// Encryption adds a seal to the header and to each chunk of the payload.
   std::size_t framing_bytes(std::size_t payload_bytes) const override {
     const std::size_t chunks = round_up(payload_bytes, TcpStream::kChunkBytes) / TcpStream::kChunkBytes;
     return kHeaderBytes + (options_.encrypt ? (1 + chunks) * kSealBytes : 0);
@@ -66,19 +67,7 @@ class TcpChannelImpl final : public TcpChannel {
 
  private:
   using Stream = std::unique_ptr<TcpStream>;  ///< epoll points at it
-  struct Link {
-    Peer peer;
-    std::uint32_t incarnation = 0;
-    std::string where;
-    std::vector<Stream> streams;
-    std::vector<std::optional<Message>> early;  ///< of each stream, where its turn has not come
-    std::size_t send_turn = 0;
-    std::size_t receive_turn = 0;
-    bool ending = false;
-    std::optional<Moment> unanswered_since;
 
-    std::string name() const { return fmt::format("{} at {}", to_string(peer), where); }
-  };
   void watch(int fd, std::uint32_t events, void* whom);
   Stream make_stream(Fd socket);
   TcpOpening open(Peer peer, const std::string& endpoint, const TcpPart& part);
@@ -88,33 +77,32 @@ class TcpChannelImpl final : public TcpChannel {
   void add_link(Peer peer, std::uint32_t incarnation, const std::string& where, std::vector<Stream> streams);
   std::span<std::byte> admit(Peer peer, const FrameHeader& header) const;
   void tick();
-  std::optional<Message> next(Link& link);
   [[noreturn]] void drop(std::size_t index, const Error& error);
   void linger();
 
-  Link* find(Peer peer) const {
-    const auto at = std::find_if(links_.begin(), links_.end(), [&](const auto& link) { return link->peer == peer; });
+  TcpLink* find(Peer peer) const {
+    const auto at = std::find_if(links_.begin(), links_.end(), [&](const auto& link) { return link->peer() == peer; });
     return at == links_.end() ? nullptr : at->get();
   }
 
-  TcpOptions options_;  ///< constant but for `self`
-  // Constant after construction.
+  // Constant after construction, except options_.self.
+  TcpOptions options_;
   const int exceptions_ = std::uncaught_exceptions();
   const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();  ///< shared with the blocks of messages
   const Fd epoll_;
-  const Fd timer_;  ///< ticks for what no event tells of: strangers that say nothing, peers that answer nothing
+  const Fd timer_;  ///< ticks for the cases without an event: silent strangers, and peers that do not answer
 
   TcpListener listener_;
-  std::vector<std::unique_ptr<Link>> links_;
-  std::deque<Error> lost_;  ///< links that were replaced before their loss was told
+  std::vector<std::unique_ptr<TcpLink>> links_;
+  std::deque<Error> lost_;  ///< losses of replaced links, which try_receive throws next
   Place place_;
-  std::size_t streams_ = 0;  ///< of all links
-  std::size_t next_ = 0;     ///< the link that is tried first
-  std::size_t calls_ = 0;
-  bool armed_ = false;
-  bool lingers_ = true;  ///< no link was lost: what is under way is still waited for
-  bool unsent_ = false;  ///< some stream has frames left to send
-  bool left_ = false;    ///< some of them left since the last `arm`
+  std::size_t streams_ = 0;  ///< the number of streams of all links
+  std::size_t next_ = 0;     ///< the link that try_receive looks at first
+  std::size_t calls_ = 0;    ///< calls of try_receive
+  bool armed_ = false;       ///< `arm` was called, and try_receive was not called since
+  bool lingers_ = true;      ///< no link was lost: the destructor waits for the bytes in flight
+  bool unsent_ = false;      ///< a stream may have frames left to send
+  bool left_ = false;        ///< bytes have left since the last `arm`
 };
 
 TcpChannelImpl::TcpChannelImpl(TcpOptions options)
@@ -122,7 +110,8 @@ TcpChannelImpl::TcpChannelImpl(TcpOptions options)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
       listener_(options_, [this](Fd socket) { return make_stream(std::move(socket)); }) {
-  if (!epoll_ || !timer_) fail(ErrorKind::data, "cannot make an epoll and a timer: {}", std::strerror(errno));
+  if (!epoll_ || !timer_)
+    fail(ErrorKind::data, "cannot create an epoll instance and a timer: {}", std::strerror(errno));
   if (options_.streams < 1 || options_.streams > kMaxTcpStreams)
     fail(ErrorKind::usage, "a link of {} streams: expected 1 to {}", options_.streams, kMaxTcpStreams);
   const Nanoseconds tick =
@@ -145,7 +134,7 @@ void TcpChannelImpl::watch(int fd, std::uint32_t events, void* whom) {
     fail(ErrorKind::data, "cannot watch a socket: {}", std::strerror(errno));
 }
 
-/// Edge-triggered: no system call turns the interest in room for more on and off.
+/// The interest is edge-triggered: no system call turns the interest in writability on and off.
 TcpChannelImpl::Stream TcpChannelImpl::make_stream(Fd socket) {
   set_link_options(socket, options_.silence);
   auto stream = std::make_unique<TcpStream>(std::move(socket), pool_);
@@ -200,7 +189,7 @@ void TcpChannelImpl::await_links(const std::set<Peer>& peers, const Deadline& de
   for (auto at = missing(); at != peers.end(); at = missing()) {
     if (!wait_for(epoll_, POLLIN, deadline))
       fail(ErrorKind::timeout, "{} has not connected to {} in time", to_string(*at),
-           listener_.socket() ? listener_.endpoint() : "us");
+           listener_.socket() ? listener_.endpoint() : "this process");
     look();
   }
 }
@@ -208,12 +197,9 @@ void TcpChannelImpl::await_links(const std::set<Peer>& peers, const Deadline& de
 void TcpChannelImpl::send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) {
   check(payload.size() == header.payload_bytes && payload.size() <= kMaxPayloadBytes,
         "a payload of {} bytes, {} announced, {} allowed", payload.size(), header.payload_bytes, kMaxPayloadBytes);
-  Link* link = find(to);
+  TcpLink* const link = find(to);
   if (link == nullptr) fail(ErrorKind::peer_lost, "{}: the link is gone", to_string(to));
-  TcpStream& stream = *link->streams[link->send_turn];
-  link->send_turn = (link->send_turn + 1) % link->streams.size();
-  stream.send(header, payload);
-  unsent_ = unsent_ || stream.unsent();
+  if (link->send(header, payload)) unsent_ = true;
 }
 
 std::optional<Message> TcpChannelImpl::try_receive() {
@@ -227,11 +213,11 @@ std::optional<Message> TcpChannelImpl::try_receive() {
   }
   for (std::size_t i = 0; i < links_.size(); ++i) {
     const std::size_t at = (next_ + i) % links_.size();
-    Link& link = *links_[at];
-    if (few) link.streams[link.receive_turn]->try_anyway();
+    TcpLink& link = *links_[at];
+    if (few) link.try_next_stream();
     std::optional<Message> message;
     try {
-      message = next(link);
+      message = link.receive([this, &link](const FrameHeader& header) { return admit(link.peer(), header); });
     } catch (const Error& error) {
       drop(at, error);
     }
@@ -242,31 +228,10 @@ std::optional<Message> TcpChannelImpl::try_receive() {
   return std::nullopt;
 }
 
-/// The link's next frame. Throws peer_lost at its end.
-std::optional<Message> TcpChannelImpl::next(Link& link) {
-  const std::size_t count = link.streams.size();
-  const Place place = [this, &link](const FrameHeader& header) { return admit(link.peer, header); };
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t at = (link.receive_turn + i) % count;
-    if (!link.early[at]) link.early[at] = link.streams[at]->receive(place);
-    if (i > 0 || !link.early[at]) continue;
-    link.receive_turn = (at + 1) % count;
-    return std::exchange(link.early[at], std::nullopt);
-  }
-  // Where one stream has ended the link has, but the others may still bring what was sent before.
-  if (!link.ending && std::any_of(link.streams.begin(), link.streams.end(), [](auto& s) { return s->broken(); })) {
-    link.ending = true;
-    for (const Stream& stream : link.streams) stream->shut_down();
-  }
-  if (const TcpStream& stream = *link.streams[link.receive_turn]; stream.closed())
-    fail(ErrorKind::peer_lost, "{}", stream.end());
-  return std::nullopt;
-}
-
-/// Forgets a link, and says whose it was.
+/// Removes a link, and throws its error with the name of the peer.
 void TcpChannelImpl::drop(std::size_t index, const Error& error) {
   const std::string name = links_[index]->name();
-  streams_ -= links_[index]->streams.size();
+  streams_ -= links_[index]->streams();
   links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
   lingers_ = false;
   throw error.with_context(name);
@@ -276,29 +241,23 @@ bool TcpChannelImpl::arm() {
   look();
   armed_ = true;
   if (listener_.crowded() || !lost_.empty() || std::exchange(left_, false)) return false;
-  for (const auto& link : links_)
-    for (std::size_t i = 0; i < link->streams.size(); ++i)
-      if (!link->early[i] && link->streams[i]->readable()) return false;
-  return true;
+  return std::none_of(links_.begin(), links_.end(), [](const auto& link) { return link->readable(); });
 }
 
 std::size_t TcpChannelImpl::in_flight_bytes(Peer peer) const {
-  const Link* link = find(peer);
-  std::size_t bytes = 0;
-  if (link != nullptr)
-    for (const Stream& stream : link->streams) bytes += stream->unsent_bytes();
-  return bytes;
+  const TcpLink* const link = find(peer);
+  return link == nullptr ? 0 : link->unsent_bytes();
 }
 
 std::string TcpChannelImpl::describe(Peer peer) const {
-  const Link* link = find(peer);
+  const TcpLink* const link = find(peer);
   if (link == nullptr) return "not linked";
-  return fmt::format("tcp {}{}{}", link->where,
-                     link->streams.size() > 1 ? fmt::format(", {} streams", link->streams.size()) : "",
+  return fmt::format("tcp {}{}{}", link->where(),
+                     link->streams() > 1 ? fmt::format(", {} streams", link->streams()) : "",
                      options_.encrypt ? ", encrypted" : "");
 }
 
-/// Whatever the descriptors have to say; also sends what there is room for.
+/// Handles the events of all descriptors, and continues to send.
 void TcpChannelImpl::look() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -321,45 +280,35 @@ void TcpChannelImpl::look() {
 
 void TcpChannelImpl::flush() {
   unsent_ = false;
-  for (const auto& link : links_)
-    for (const Stream& stream : link->streams) {
-      if (stream->flush()) left_ = true;
-      unsent_ = unsent_ || stream->unsent();
-    }
+  for (const auto& link : links_) {
+    if (link->flush()) left_ = true;
+    unsent_ = unsent_ || link->unsent();
+  }
 }
 
-/// Why a client may not be linked.
+/// Returns the reason why a client may not be linked; "" if it may.
 std::string TcpChannelImpl::objection(const Identity& client) const {
-  const Link* old = find(client.peer);
-  const bool gone = old == nullptr || old->incarnation < client.incarnation ||
-                    std::any_of(old->streams.begin(), old->streams.end(), [](auto& s) { return s->hung_up(); });
+  const TcpLink* const old = find(client.peer);
+  const bool gone = old == nullptr || old->incarnation() < client.incarnation || old->hung_up();
   return gone ? "" : fmt::format("{} is linked already", to_string(client.peer));
 }
 
-/// A link that the peer had before is lost.
+/// An older link with the same peer is lost.
 void TcpChannelImpl::add_link(Peer peer, std::uint32_t incarnation, const std::string& where,
                               std::vector<Stream> streams) {
-  const auto old = std::find_if(links_.begin(), links_.end(), [&](const auto& link) { return link->peer == peer; });
+  const auto old = std::find_if(links_.begin(), links_.end(), [&](const auto& link) { return link->peer() == peer; });
   if (old != links_.end()) {
     lost_.emplace_back(ErrorKind::peer_lost, (*old)->name() + ": it has opened a new link");
-    streams_ -= (*old)->streams.size();
+    streams_ -= (*old)->streams();
     links_.erase(old);
   }
-  auto link = std::make_unique<Link>();
-  link->peer = peer;
-  link->incarnation = incarnation;
-  link->where = where;
-  link->early.resize(streams.size());
-  link->streams = std::move(streams);
-  streams_ += link->streams.size();
-  for (const Stream& stream : link->streams) {
-    stream->try_anyway();
-    unsent_ = unsent_ || stream->unsent();
-  }
-  links_.push_back(std::move(link));
+  TcpLink& link = *links_.emplace_back(std::make_unique<TcpLink>(peer, incarnation, where, std::move(streams)));
+  streams_ += link.streams();
+  link.try_all_streams();
+  unsent_ = unsent_ || link.unsent();
 }
 
-/// What is wrong with a header costs the link.
+/// Checks the header of an arriving frame; a wrong header ends the link. Returns the place for the payload.
 std::span<std::byte> TcpChannelImpl::admit(Peer peer, const FrameHeader& header) const {
   if (header.type <= FrameType::refused) fail(ErrorKind::protocol, "{} on an open link", to_string(header.type));
   if (header.sender() != peer || header.job != options_.key.job_id())
@@ -372,31 +321,16 @@ void TcpChannelImpl::tick() {
   [[maybe_unused]] const ssize_t read = ::read(timer_.get(), &ticks, sizeof ticks);
   const Moment now = SystemClock().now();
   listener_.expire(now);
-  for (const auto& link : links_) {
-    const bool silent =
-        std::any_of(link->streams.begin(), link->streams.end(), [](auto& s) { return unanswered(s->socket()); });
-    if (!silent) {
-      link->unanswered_since.reset();
-    } else if (!link->unanswered_since) {
-      link->unanswered_since = now;
-    } else if (now - *link->unanswered_since >= options_.silence) {
-      for (const Stream& stream : link->streams)
-        stream->give_up(fmt::format("no answer for {:.1f} s", seconds(now - *link->unanswered_since)));
-    }
-  }
+  for (const auto& link : links_) link->check_silence(now, options_.silence);
 }
 
-/// Waits until what was sent has reached the other ends' kernels. Where we close with something unread, TCP resets the
-/// connection, and what is still on its way would be lost; no event tells of acknowledgements.
+/// Waits until all bytes that were sent have reached the other ends' kernels. Closing a socket with unread bytes makes
+/// TCP reset the connection, and the bytes in flight would be lost. No event tells of acknowledgements, so this polls.
 void TcpChannelImpl::linger() {
   constexpr std::chrono::milliseconds kLook{1};
   const Moment deadline = SystemClock().now() + kLinger;
-  const auto done = [](const auto& link) {
-    return std::all_of(link->streams.begin(), link->streams.end(), [](const Stream& stream) {
-      return stream->hung_up() || (!stream->unsent() && all_acknowledged(stream->socket()));
-    });
-  };
-  while (!std::all_of(links_.begin(), links_.end(), done)) {
+  const auto settled = [](const auto& link) { return link->settled(); };
+  while (!std::all_of(links_.begin(), links_.end(), settled)) {
     const Moment now = SystemClock().now();
     if (now >= deadline) return;
     pollfd item{epoll_.get(), POLLIN, 0};

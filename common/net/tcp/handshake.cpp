@@ -13,12 +13,12 @@ namespace {
 constexpr std::string_view kToServer = "to server";
 constexpr std::string_view kToClient = "to client";
 
-/// What the key of one direction of a stream is made for. All numbers have a fixed width.
+/// The label from which the key of one direction of a stream is derived. All numbers have a fixed width.
 std::string purpose(const TcpPart& part, std::string_view direction) {
   return fmt::format("tcp {} {:016x} {:02}/{:02} ", direction, part.mark, part.number, part.streams);
 }
 
-/// Which headers are allowed while a link opens: small ones, whoever sends them.
+/// Allows only small frames while a link opens, because nobody has proved the key.
 std::span<std::byte> admit(const FrameHeader& header) {
   if (header.payload_bytes > kMaxRefusalBytes)
     fail(ErrorKind::protocol, "{} of {} bytes while the link opens", to_string(header.type), header.payload_bytes);
@@ -98,7 +98,7 @@ bool TcpStranger::advance(const Objection& objection) {
     if (encrypt_)
       stream_->encrypt(handshake_.secret(purpose(part_, kToClient)), handshake_.secret(purpose(part_, kToServer)));
     return true;
-  } catch (const Error&) {  // not our language
+  } catch (const Error&) {  // the client does not speak the protocol
     return false;
   }
 }

@@ -11,14 +11,14 @@
 
 namespace psring::net {
 
-inline constexpr std::size_t kMaxTcpStreams = 16;  ///< of a link
+inline constexpr std::size_t kMaxTcpStreams = 16;  ///< the most streams of a link
 
-/// Which part of which link a socket is: its hello says so. The proofs do not cover it; the keys of an encrypted
-/// stream are made from it.
+/// Names the link and the stream that a socket belongs to; the socket's hello carries it. The proofs do not cover it,
+/// but the keys of an encrypted stream are derived from it.
 struct TcpPart {
-  std::uint64_t mark = 0;  ///< the client's, random, of the link: the same in all its streams
-  std::uint64_t number = 0;
-  std::uint64_t streams = 1;
+  std::uint64_t mark = 0;     ///< a random number that the client draws for the link, the same in all its streams
+  std::uint64_t number = 0;   ///< of the stream, from 0
+  std::uint64_t streams = 1;  ///< the number of streams of the link
   bool encrypt = false;
 
   static TcpPart of(const FrameHeader& hello);
@@ -31,7 +31,8 @@ class TcpOpening {
   TcpOpening(const JobKey& key, Identity self, Peer peer, std::string where, TcpPart part,
              std::unique_ptr<TcpStream> stream);
 
-  /// Goes on as far as is possible now. Throws peer_lost, unauthorised, protocol, naming the peer and the endpoint.
+  /// Continues the handshake as far as is possible now. Throws peer_lost, unauthorised or protocol, naming the peer and
+  /// the endpoint.
   void advance();
   bool open() const { return handshake_.open(); }
   std::string obstacle() const { return connected_ ? "it does not answer" : "no connection"; }
@@ -51,17 +52,17 @@ class TcpOpening {
   bool connected_ = false;
 };
 
-/// A socket that was accepted, until it is known whose it is.
+/// An accepted socket whose client has not proved the key yet.
 class TcpStranger {
  public:
-  /// Asked once the key is proved: why it may not have this link, in one line; "" where it may.
+  /// Called once the key is proved. Returns in one line why the client may not have this link; "" if it may.
   using Objection = std::function<std::string(const TcpStranger&)>;
 
   TcpStranger(const JobKey& key, Identity self, bool encrypt, std::string where, Moment deadline,
               std::unique_ptr<TcpStream> stream);
 
-  /// Goes on as far as is possible now, until the key is proved; false where it never will be: then it is to be
-  /// dropped. It was told why, if it spoke our language.
+  /// Continues the handshake as far as is possible now, until the key is proved. Returns false if the client failed:
+  /// then the caller drops the socket. A client that speaks the protocol has been told why.
   bool advance(const Objection& objection);
   bool proved() const { return handshake_.open(); }
   Moment deadline() const { return deadline_; }

@@ -9,12 +9,12 @@
 namespace psring::net {
 namespace {
 
-constexpr std::ptrdiff_t kMaxStrangers = 256;  ///< sockets that have not proved the key yet
-constexpr int kAcceptsAtATime = 64;            ///< so that a crowd does not keep the caller from its links
+constexpr std::ptrdiff_t kMaxStrangers = 256;  ///< the most sockets whose clients have not proved the key
+constexpr int kAcceptsAtATime = 64;            ///< bounds one call, so that many clients do not stall the open links
 
 bool unproved(const TcpStranger& stranger) { return !stranger.proved(); }
 
-/// Is it a stream of this client's link?
+/// Returns true if the socket is a stream of this client's link.
 bool belongs(const TcpStranger& stranger, const Identity& client, const TcpPart& part) {
   return stranger.proved() && stranger.client() == client && stranger.part().mark == part.mark;
 }
@@ -40,7 +40,7 @@ std::vector<TcpListener::Opened> TcpListener::serve(const Objection& objection) 
   };
   std::vector<std::pair<Identity, TcpPart>> proved;
   for (auto at = strangers_.begin(); at != strangers_.end();) {
-    // One that has proved the key waits for the link's other streams: it is not read before.
+    // A proved stream waits for the other streams of its link, and is not read until then.
     if (at->proved()) {
       ++at;
     } else if (!at->advance(object)) {
@@ -59,7 +59,7 @@ void TcpListener::accept() {
   for (int i = 0; i < kAcceptsAtATime; ++i) {
     std::optional<Fd> socket = accept_tcp(socket_);
     if (!socket) {
-      // Where descriptors have run out, those who knock wait for the next look.
+      // If descriptors have run out, the waiting clients are accepted by a later call.
       knocked_ = errno != EAGAIN && errno != EWOULDBLOCK;
       return;
     }
@@ -77,7 +77,7 @@ void TcpListener::admit(Fd socket) {
   try {
     strangers_.emplace_back(options_.key, options_.self, options_.encrypt, where,
                             SystemClock().now() + options_.handshake_timeout, make_stream_(std::move(socket)));
-  } catch (const Error&) {  // it cannot be watched: a stranger is no reason to end
+  } catch (const Error&) {  // epoll cannot watch the socket: drop the client, and keep the process
   }
 }
 

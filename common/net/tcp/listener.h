@@ -15,35 +15,35 @@
 
 namespace psring::net {
 
-/// Lets in whoever proves the key, and keeps the others out at bounded cost. Belongs to one thread, never waits.
+/// Accepts clients that prove the key, and refuses all others at bounded cost. Never waits. Belongs to one thread.
 class TcpListener {
  public:
-  /// A link of which all streams are open.
+  /// A link whose streams are all open.
   struct Opened {
     Identity client;
     std::string where;
     std::vector<std::unique_ptr<TcpStream>> streams;
   };
-  using MakeStream = std::function<std::unique_ptr<TcpStream>(Fd)>;  ///< makes it watched
-  using Objection = std::function<std::string(Identity client)>;     ///< why it may not be linked; "" where it may
+  using MakeStream = std::function<std::unique_ptr<TcpStream>(Fd)>;  ///< makes a stream that epoll watches
+  using Objection = std::function<std::string(Identity client)>;     ///< why a client may not be linked; "" if it may
 
   TcpListener(const TcpOptions& options, MakeStream make_stream);
 
-  /// Who it says that it is to those who come from now on.
+  /// Sets the identity that later clients are told.
   void become(Identity self) { options_.self = self; }
 
-  /// Once; returns HOST:PORT. Port 0: any.
+  /// Listens, once. Returns HOST:PORT. Port 0: any.
   std::string listen(const std::string& host, std::uint16_t port);
   const Fd& socket() const { return socket_; }
   std::string endpoint() const;
 
-  /// Somebody has knocked: epoll says so, edge-triggered.
+  /// Notes epoll's event (edge-triggered) that clients wait to be accepted.
   void on_knock() { knocked_ = true; }
-  /// So many knock that the last `serve` left some for the next.
+  /// Returns true if the last `serve` left clients to be accepted by the next call.
   bool crowded() const { return crowded_; }
-  /// Goes on with all handshakes as far as is possible now; returns the links that were completed.
+  /// Continues all handshakes as far as is possible now. Returns the links that were completed.
   std::vector<Opened> serve(const Objection& objection);
-  /// Hangs up on those who have not come to an end in time.
+  /// Drops clients whose handshake has not ended in time.
   void expire(Moment now);
 
  private:
@@ -52,7 +52,7 @@ class TcpListener {
   bool twice(const TcpStranger& candidate) const;
   std::vector<Opened> take_complete(const std::vector<std::pair<Identity, TcpPart>>& proved);
 
-  TcpOptions options_;  ///< constant but for `self`
+  TcpOptions options_;  ///< constant after construction, except `self`
   const MakeStream make_stream_;
   Fd socket_;
   bool knocked_ = false;

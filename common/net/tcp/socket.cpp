@@ -30,7 +30,7 @@ AddressList resolve(const std::string& host, const std::string& port, const std:
 
 Fd make_socket(int family) {
   Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) fail(ErrorKind::data, "cannot make a socket: {}", std::strerror(errno));
+  if (!socket) fail(ErrorKind::data, "cannot create a socket: {}", std::strerror(errno));
   return socket;
 }
 
@@ -57,15 +57,15 @@ bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {
                      &reinterpret_cast<const sockaddr_in6&>(b).sin6_addr, sizeof(in6_addr)) == 0;
 }
 
-/// Nothing can be congested within a host, but a congestion control that is made for long ways (BBR, where that is the
-/// system's) paces and probes all the same. Reno is in every kernel, and open to
-/// everybody. `peer`: of a connection that may not be there yet.
+/// Sets Reno as the congestion control of a connection within the host. No congestion can occur there, but a congestion
+/// control for long paths (BBR, if it is the system's default) paces and probes all the same. Every kernel has Reno,
+/// and every user may choose it. `peer` is the address of the other end, because the connection may not be open yet.
 void hurry_within_host(const Fd& socket, const sockaddr_storage& peer) {
   sockaddr_storage own{};
   socklen_t size = sizeof own;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0 || !same_host(own, peer)) return;
   constexpr std::string_view kReno = "reno";
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());  // slower where it fails
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());  // if it fails: only slower
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ void hurry_within_host(const Fd& socket, const sockaddr_storage& peer) {
 Fd listen_tcp(const std::string& host, std::uint16_t port) {
   const AddressList address = resolve(host, std::to_string(port), host);
   Fd socket = make_socket(address->ai_family);
-  // A port that was asked for is taken again while connections of its last owner are still being forgotten.
+  // A fixed port can be bound again while connections of its previous owner are still in TIME_WAIT.
   if (port != 0) set(socket, SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR");
   if (::bind(socket.get(), address->ai_addr, address->ai_addrlen) != 0 || ::listen(socket.get(), SOMAXCONN) != 0)
     fail(ErrorKind::data, "cannot listen at {}: {}; choose another with {}",
@@ -91,7 +91,7 @@ std::optional<Fd> accept_tcp(const Fd& listener) {
       hurry_within_host(socket, peer);
       return socket;
     }
-    // What went wrong with that one connection is reported here, too: see accept(2).
+    // accept(2) also reports errors of the one connection; the next client may be fine.
     if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) return std::nullopt;
   }
 }
@@ -152,7 +152,7 @@ bool unanswered(const Fd& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  // One probe may just be on its way.
+  // A single probe may still be in flight.
   return info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
 }
 

@@ -11,21 +11,21 @@ namespace psring::net {
 
 /// Non-blocking TCP sockets; an endpoint is HOST:PORT or [HOST]:PORT.
 
-/// Listens at this port of the host's address; 0: any that is free. Throws data where the address is not ours, or the
-/// port is taken.
+/// Listens at this port of the host's address; 0: any free port. Throws data if the address is not this host's, or if
+/// the port is taken.
 Fd listen_tcp(const std::string& host, std::uint16_t port = 0);
-/// The next client, or none for now.
+/// The next client; nothing if no client waits.
 std::optional<Fd> accept_tcp(const Fd& listener);
 
-/// Begins to connect; once the socket is writable, `connect_error` says how it ended: 0, or errno.
-/// Throws data where the endpoint is none, or cannot be resolved.
+/// Begins to connect. Once the socket is writable, `connect_error` returns the result: 0, or an errno.
+/// Throws data if the endpoint has another form, or cannot be resolved.
 Fd start_connect(const std::string& endpoint);
 int connect_error(const Fd& socket);
 
 std::string local_endpoint(const Fd& socket);
-std::string remote_endpoint(const Fd& socket);  ///< "?" where there is none any more
+std::string remote_endpoint(const Fd& socket);  ///< "?" if the connection has ended
 
-/// The kernel's probes of an idle connection, so that it breaks after about `silence`: TCP's options, in whole seconds.
+/// TCP's options for the kernel's probes of an idle connection, which break it after about `silence`; whole seconds.
 struct Keepalive {
   int idle_s;
   int interval_s;
@@ -33,15 +33,15 @@ struct Keepalive {
 };
 Keepalive keepalive(Nanoseconds silence);
 
-/// What sockets of links have in common: nothing waits to be sent together with more, and an idle connection whose
-/// other end does not answer breaks after `silence`.
+/// Sets the options of every link's socket: bytes leave at once (TCP_NODELAY), and an idle connection whose other end
+/// does not answer breaks after `silence`.
 void set_link_options(const Fd& socket, Nanoseconds silence);
 
-/// Has TCP itself no answer from the other end: it repeats what was sent, or asks in vain whether there is room? An
-/// end that lives but does not read answers. (TCP_USER_TIMEOUT cannot tell the two apart: it would break a link whose
-/// other end computes for long.)
+/// Does TCP itself get no answer from the other end? Then TCP retransmits, or probes a closed window in vain. A live
+/// process that does not read still answers, through its kernel. (TCP_USER_TIMEOUT cannot tell the two cases apart: it
+/// would break a link whose other end computes for a long time.)
 bool unanswered(const Fd& socket);
-/// Has all that was sent been taken by the other end's kernel?
+/// Has the other end's kernel acknowledged all bytes that were sent?
 bool all_acknowledged(const Fd& socket);
 
 }  // namespace psring::net

@@ -13,10 +13,10 @@
 namespace psring::net {
 namespace {
 
-/// Read beyond what is needed next: the header and payload of a small frame come with one system call, and a large
-/// payload with the header behind it. What is read so is copied once more.
+/// The number of bytes that a read asks for beyond the next part: one system call then reads the header and the payload
+/// of a small frame, or a large payload and the header behind it. Bytes that are read ahead are copied once more.
 constexpr std::size_t kReadAhead = std::size_t{8} << 10;
-/// Parts of one system call: many small frames leave together.
+/// The most parts of one system call: many small frames leave together.
 constexpr std::size_t kParts = 32;
 
 constexpr std::size_t kSealedHeaderBytes = kHeaderBytes + kSealBytes;
@@ -39,7 +39,7 @@ void TcpStream::on_connected() {
 }
 
 void TcpStream::encrypt(const Mac& out, const Mac& in) {
-  check(!unsent() && !sealer_, "a stream turns to encryption with frames on their way");
+  check(!unsent() && !sealer_, "a stream was asked to encrypt while frames wait to be sent");
   sealer_.emplace(out);
   sealed_.assign(sealer_->head().begin(), sealer_->head().end());
   sealed_begin_ = 0;
@@ -94,12 +94,12 @@ std::ptrdiff_t TcpStream::write_frames() {
   const ssize_t written = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (written <= 0) return written;
   left(static_cast<std::size_t>(written));
-  // A part of it: there is no room, and an event will tell of more.
+  // The kernel took only a part, so its buffer is full, and an event will tell when there is room.
   if (static_cast<std::size_t>(written) < total) writable_ = false;
   return written;
 }
 
-/// Frames leave the queue with their bytes.
+/// Notes that bytes have left. A frame leaves the queue with its last byte.
 void TcpStream::left(std::size_t bytes) {
   while (bytes > 0) {
     Outgoing& frame = out_.front();
@@ -160,7 +160,7 @@ std::optional<Message> TcpStream::receive(const Place& place) {
   }
 }
 
-/// Goes on with what was read; true once a frame is whole.
+/// Consumes bytes that were read. Returns true once a frame is complete.
 bool TcpStream::advance(const Place& place) {
   for (;;) {
     const std::size_t bytes = wanted();
@@ -187,7 +187,7 @@ bool TcpStream::advance(const Place& place) {
   }
 }
 
-/// What the next step needs in the buffer, at once; 0: what there is of it.
+/// The number of bytes that `advance` needs in the buffer at once; 0: it takes any number.
 std::size_t TcpStream::wanted() const {
   if (opener_key_) return sizeof(SealHead);
   if (!header_) return opener_ ? kSealedHeaderBytes : kHeaderBytes;
@@ -213,7 +213,7 @@ void TcpStream::begin(const FrameHeader& header, const Place& place) {
   header_ = header;
 }
 
-/// One system call. A plain payload goes straight to its place; what comes behind it, and all else, into the buffer.
+/// Reads with one system call. Bytes of a plain payload go straight to its place, all others into the buffer.
 void TcpStream::fill() {
   const std::span<std::byte> rest = header_ && !opener_ ? payload_.subspan(received_) : std::span<std::byte>();
   const std::size_t goal = wanted() + kReadAhead;
@@ -226,7 +226,7 @@ void TcpStream::fill() {
   std::array<iovec, 2> parts;
   std::size_t count = 0;
   if (!rest.empty()) parts[count++] = {rest.data(), rest.size()};
-  // Not more than the goal: what is read ahead of a large chunk would have to move in memory.
+  // Reading more than the goal would move the bytes ahead of a large chunk in memory.
   const std::size_t room = goal > buffered() ? goal - buffered() : 0;
   parts[count++] = {buffer_.data() + buffer_end_, room};
   msghdr message{};
@@ -242,7 +242,7 @@ void TcpStream::fill() {
     const auto bytes = static_cast<std::size_t>(read);
     received_ += std::min(bytes, rest.size());
     buffer_end_ += bytes - std::min(bytes, rest.size());
-    // Less than asked for: that was all, and an event will tell of more.
+    // The kernel had fewer bytes than asked for, so it has no more, and an event will tell of new bytes.
     if (bytes < rest.size() + room) readable_ = hung_up_;
   }
 }

@@ -17,47 +17,48 @@
 
 namespace psring::net {
 
-/// One TCP socket that carries frames both ways, without ever waiting. Whoever owns it watches its descriptor, edge-
-/// triggered, and tells it what happened. Belongs to one thread.
+/// One TCP socket that carries frames both ways, and never waits. The owner watches the descriptor with epoll (edge-
+/// triggered), and passes the events on. Belongs to one thread.
 class TcpStream {
  public:
-  /// What is encrypted is sealed in pieces of so many bytes: the ring's own, so that most frames are one.
+  /// Encrypted payloads are sealed in chunks of this size. The ring's segments have the same size, so most frames are
+  /// one chunk.
   static constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 
   TcpStream(Fd socket, std::shared_ptr<BlockPool> pool);
 
   const Fd& socket() const { return socket_; }
-  /// Takes note of epoll's events. Those before the socket was connected tell nothing: begin anew.
-  void on_events(std::uint32_t events);
+  void on_events(std::uint32_t events);  ///< notes epoll's events
+  /// Forgets the events from before the socket was connected, which mean nothing.
   void on_connected();
 
-  /// From now on both directions are encrypted. REQUIRES: all that was sent has left.
+  /// Encrypts both directions from now on. REQUIRES: no frame waits to be sent.
   void encrypt(const Mac& out, const Mac& in);
 
-  /// Gives the kernel what it takes at once, and keeps the rest: a payload of more than kCopiedBytes stays the
-  /// caller's. On a broken stream it is dropped: `receive` comes to the end, too.
+  /// Passes to the kernel as many bytes as it takes at once, and keeps the rest. A payload above kCopiedBytes is not
+  /// copied: it stays in the caller's memory. A broken stream drops the frame; `receive` then comes to the end, too.
   void send(const FrameHeader& header, std::span<const std::byte> payload);
-  /// Goes on with sending; true where something left.
+  /// Continues to send. Returns true if bytes left.
   bool flush();
   bool unsent() const { return !out_.empty() || sealed_begin_ < sealed_.size(); }
-  /// Until it is 0, somebody has to go on with `flush`.
+  /// The owner has to call `flush` until this is 0.
   std::size_t unsent_bytes() const { return unsent_bytes_ + sealed_.size() - sealed_begin_; }
 
-  /// The next frame, as far as it is there. `place` is asked about each header: it throws where the header is not
-  /// allowed. Throws protocol where the bytes are no frames.
+  /// The next frame, if it is complete. `place` is called with each header, and throws if the header is not allowed.
+  /// Throws protocol if the bytes are not frames.
   std::optional<Message> receive(const Place& place);
   /// May `receive` have something?
   bool readable() const { return readable_; }
-  /// Look even where no event has told of anything.
+  /// Makes the next `receive` look at the socket, though no event has come.
   void try_anyway() { readable_ = !closed_; }
-  /// The other end is gone, and all that it sent was received; `end` says how.
+  /// The connection has ended, and all frames were received; `end` says how it ended.
   bool closed() const { return closed_; }
   bool broken() const { return closed_ || broken_; }
   bool hung_up() const { return hung_up_ || broken(); }
   const std::string& end() const { return end_; }
   /// Tells the other end that nothing more will come.
   void shut_down();
-  /// Takes the stream for closed.
+  /// Closes the stream, for this reason.
   void give_up(const std::string& why);
 
  private:
@@ -87,25 +88,25 @@ class TcpStream {
   const Fd socket_;
   const std::shared_ptr<BlockPool> pool_;  ///< shared with the blocks of messages
 
-  std::deque<Outgoing> out_;      ///< the first may have left in part
-  std::size_t unsent_bytes_ = 0;  ///< of out_, headers too
+  std::deque<Outgoing> out_;      ///< frames to send; a part of the first may have left
+  std::size_t unsent_bytes_ = 0;  ///< bytes of out_ that have not left, with headers
   bool writable_ = true;
-  bool broken_ = false;  ///< nothing can be sent any more
+  bool broken_ = false;  ///< no more bytes can be sent
   std::optional<Sealer> sealer_;
-  std::vector<std::byte> sealed_;  ///< on its way, from sealed_begin_
+  std::vector<std::byte> sealed_;  ///< the encrypted chunk that is being sent, from sealed_begin_
   std::size_t sealed_begin_ = 0;
 
-  std::vector<std::byte> buffer_;  ///< what was read ahead
+  std::vector<std::byte> buffer_;  ///< bytes that were read ahead
   std::size_t buffer_begin_ = 0;
   std::size_t buffer_end_ = 0;
   bool readable_ = true;
-  bool hung_up_ = false;  ///< the end is in sight: no further event will tell of it
+  bool hung_up_ = false;  ///< the other end has hung up: no later event will tell of the end
   bool closed_ = false;
   std::string end_;
-  std::optional<Mac> opener_key_;  ///< until the other end's head is there
+  std::optional<Mac> opener_key_;  ///< until the other end's seal head has arrived
   std::optional<Opener> opener_;
   std::optional<FrameHeader> header_;  ///< of the frame that is arriving
-  std::shared_ptr<std::byte> block_;   ///< shared with the message; none where the payload has a place
+  std::shared_ptr<std::byte> block_;   ///< shared with the message; null if the payload has a place
   std::span<std::byte> payload_;
   std::size_t received_ = 0;
 };

@@ -9,11 +9,11 @@
 
 namespace psring::net {
 
-/// One direction of an encrypted stream: chunks that are encrypted and authenticated, each in its place in the
-/// order (libsodium's secretstream, XChaCha20-Poly1305). A key serves one stream, once.
+/// One direction of an encrypted stream: each chunk is encrypted, and authenticated together with its position in the
+/// stream (libsodium's secretstream, XChaCha20-Poly1305). A key is used for one stream, once.
 
-inline constexpr std::size_t kSealBytes = 17;  ///< by which a sealed chunk is longer
-using SealHead = std::array<std::byte, 24>;    ///< what the opener needs first
+inline constexpr std::size_t kSealBytes = 17;  ///< the bytes that sealing adds to a chunk
+using SealHead = std::array<std::byte, 24>;    ///< the stream's first bytes, which the opener needs
 
 class Sealer {
  public:
@@ -39,7 +39,7 @@ class Opener {
   Opener(Opener&&) noexcept;
   Opener& operator=(Opener&&) noexcept;
 
-  /// Writes `plain` only where the chunk is genuine and the next one; throws protocol otherwise.
+  /// Writes `plain` if the chunk is genuine and the next of the stream; throws protocol otherwise.
   /// REQUIRES: sealed.size() == plain.size() + kSealBytes.
   void open(std::span<const std::byte> sealed, std::span<std::byte> plain);
 

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/sim/simulated_world.h>
+
+namespace psring::net {
+namespace {
+
+constexpr Nanoseconds kLookTime = std::chrono::microseconds(1);  ///< the shortest wait: a look into an empty inbox
+
+}  // namespace
+
+SimulatedWorld::SimulatedWorld(const SimulatedNetwork::Options& options)
+    : options_(options), draws_(options.seed), wire_(options.trouble, draws_, blocks_) {
+  for (const Peer peer : options_.peers) peers_.emplace_back(peer, options_.link);
+  for (const SimulatedNetwork::Death& death : options_.deaths)
+    events_.add({.time = Moment{} + death.at,
+                 .kind = SimulatedEvent::Kind::dies,
+                 .to = death.place,
+                 .returns_after = death.returns_after});
+}
+
+bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& header,
+                          std::span<const std::byte> payload) {
+  if (peers_[from].dead) return false;
+  auto message = std::make_shared<Message>();
+  if (!payload.empty()) {
+    const std::shared_ptr<std::byte> block = blocks_->take(payload.size());
+    std::memcpy(block.get(), payload.data(), payload.size());
+    message->payload = {block.get(), payload.size()};
+    message->holder = block;
+  }
+  // The header passes the codec, so a header that any other transport would refuse fails here, too.
+  message->header = decode(encode(header));
+  const Moment departure = peers_[from].card.depart(kHeaderBytes + payload.size(), now_);
+  events_.add({.time = departure,
+               .kind = SimulatedEvent::Kind::departs,
+               .from = from,
+               .to = to,
+               .message = std::move(message),
+               .from_life = peers_[from].incarnation,
+               .to_life = peers_[to].incarnation});
+  return true;
+}
+
+void SimulatedWorld::begin_wait(std::size_t place, Moment deadline) {
+  peers_[place].begin_wait(std::max(deadline, now_ + kLookTime));
+}
+
+bool SimulatedWorld::begin_sleep(std::size_t place, Moment moment) {
+  if (moment <= now_) return false;
+  peers_[place].begin_sleep(moment);
+  return true;
+}
+
+std::optional<Message> SimulatedWorld::take(std::size_t place) {
+  SimulatedPeer& self = peers_[place];
+  if (self.dead) fail(ErrorKind::peer_lost, "{} has died", to_string(self.peer));
+  if (self.stuck) fail(ErrorKind::timeout, "{}", deadlock_);
+  if (!self.inbox.empty()) {
+    Message message = std::move(self.inbox.front());
+    self.inbox.pop_front();
+    return message;
+  }
+  if (!self.lost.empty()) {
+    const std::size_t peer = self.lost.front();
+    self.lost.pop_front();
+    fail(ErrorKind::peer_lost, "{}: the link is closed", to_string(peers_[peer].peer));
+  }
+  self.woken = false;
+  return std::nullopt;
+}
+
+SimulatedWorld::End SimulatedWorld::end(std::size_t place) {
+  SimulatedPeer& self = peers_[place];
+  last_progress_ = now_;
+  if (!self.dead || !self.returns || self.stuck) {
+    self.ended = true;
+    return self.dead ? End::died : End::done;
+  }
+  self.away = true;
+  events_.add({.time = std::max(now_, *self.returns), .kind = SimulatedEvent::Kind::returns, .to = place});
+  return End::again;
+}
+
+std::optional<std::size_t> SimulatedWorld::next_to_run() {
+  for (;;) {
+    if (const std::optional<std::size_t> next = choose()) return next;
+    if (std::all_of(peers_.begin(), peers_.end(), [](const SimulatedPeer& peer) { return peer.ended; }))
+      return std::nullopt;
+    if (!advance()) find_deadlock();
+  }
+}
+
+/// Draws one of the peers that can run.
+std::optional<std::size_t> SimulatedWorld::choose() {
+  std::vector<std::size_t> able;
+  for (std::size_t place = 0; place < peers_.size(); ++place)
+    if (peers_[place].can_run()) able.push_back(place);
+  if (able.empty()) return std::nullopt;
+  return able.size() == 1 ? able.front() : able[draws_.bits() % able.size()];
+}
+
+/// Moves the time to the next event or deadline. Returns false if there is none within the patience and the limit.
+bool SimulatedWorld::advance() {
+  Moment deadline = kNever;
+  for (const SimulatedPeer& peer : peers_)
+    if (!peer.ended && !peer.away) deadline = std::min(deadline, peer.deadline);
+  const Moment next = std::min(deadline, events_.next_time());
+  if (next - Moment{} > options_.limit) return false;
+  if (!events_.empty() && events_.next_time() <= deadline) {
+    const SimulatedEvent event = events_.take();
+    now_ = std::max(now_, event.time);
+    happen(event);
+    return true;
+  }
+  const bool computing =
+      std::any_of(peers_.begin(), peers_.end(), [](const SimulatedPeer& peer) { return peer.sleeps; });
+  if (deadline == kNever || (deadline > last_progress_ + options_.patience && !computing)) return false;
+  now_ = std::max(now_, deadline);
+  for (SimulatedPeer& peer : peers_) peer.expire(deadline);
+  return true;
+}
+
+void SimulatedWorld::happen(const SimulatedEvent& event) {
+  SimulatedPeer& to = peers_[event.to];
+  switch (event.kind) {
+    case SimulatedEvent::Kind::departs:
+      if (!peers_[event.from].dead && peers_[event.from].incarnation == event.from_life) begin_travel(event);
+      return;
+    case SimulatedEvent::Kind::arrives:
+      if (to.away || to.incarnation != event.to_life || peers_[event.from].incarnation != event.from_life) return;
+      if ((event.message->header.flags & FrameHeader::kProbe) == 0) last_progress_ = now_;
+      return to.inbox.push_back(std::move(*event.message));
+    case SimulatedEvent::Kind::dies:
+      return kill(event.to, event.returns_after);
+    case SimulatedEvent::Kind::returns:
+      last_progress_ = now_;
+      return to.come_back();
+    case SimulatedEvent::Kind::is_lost:
+      last_progress_ = now_;
+      if (to.incarnation == event.to_life) to.lost.push_back(event.from);
+      return;
+  }
+}
+
+/// The frame leaves the sender's card, and travels to the receiver's card.
+void SimulatedWorld::begin_travel(const SimulatedEvent& departure) {
+  const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
+  const Moment time = peers_[departure.to].card.arrive(bytes, now_);
+  wire_.carry(*departure.message, [&](Nanoseconds extra_delay, std::shared_ptr<Message> message) {
+    SimulatedEvent arrival = departure;
+    arrival.kind = SimulatedEvent::Kind::arrives;
+    arrival.time = time + extra_delay;
+    arrival.message = std::move(message);
+    events_.add(std::move(arrival));
+  });
+}
+
+void SimulatedWorld::kill(std::size_t place, std::optional<Nanoseconds> returns_after) {
+  SimulatedPeer& self = peers_[place];
+  last_progress_ = now_;
+  if (self.ended || self.away || self.dead) return;
+  self.dead = true;
+  self.returns.reset();
+  if (returns_after) self.returns = now_ + *returns_after;
+  for (std::size_t other = 0; other < peers_.size(); ++other)
+    if (other != place)
+      events_.add({.time = now_ + options_.link.delay,
+                   .kind = SimulatedEvent::Kind::is_lost,
+                   .from = place,
+                   .to = other,
+                   .to_life = peers_[other].incarnation});
+}
+
+void SimulatedWorld::find_deadlock() {
+  const bool only_workers = std::all_of(peers_.begin(), peers_.end(),
+                                        [](const SimulatedPeer& peer) { return peer.peer.role == Role::worker; });
+  std::string waiting;
+  std::string gone;
+  for (SimulatedPeer& peer : peers_) {
+    std::string& list = peer.ended ? gone : waiting;
+    list += (list.empty() ? "" : ", ") + (only_workers ? std::to_string(peer.peer.rank) : to_string(peer.peer));
+    peer.stuck = !peer.ended;
+  }
+  deadlock_ = fmt::format("deadlock at {:.6f} s: {}{} wait{}", seconds(now_ - Moment{}), only_workers ? "workers " : "",
+                          waiting, gone.empty() ? "" : "; ended: " + gone);
+}
+
+}  // namespace psring::net

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/clock.h>
+#include <psring/common/net/block_pool.h>
+#include <psring/common/net/sim/event_queue.h>
+#include <psring/common/net/sim/lossy_wire.h>
+#include <psring/common/net/sim/simulated.h>
+#include <psring/common/net/sim/simulated_peer.h>
+
+namespace psring::net {
+
+/// The state of a simulated network: its peers, the frames in flight, and the virtual time. A pure state machine
+/// without threads and locks. SimulatedNetwork runs one thread for each peer over it, one thread at a time: a thread
+/// that waits calls `begin_wait`, and `next_to_run` says which thread runs next.
+class SimulatedWorld {
+ public:
+  explicit SimulatedWorld(const SimulatedNetwork::Options& options);
+
+  const SimulatedNetwork::Options& options() const { return options_; }
+  Moment now() const { return now_; }
+  std::uint32_t incarnation(std::size_t place) const { return peers_[place].incarnation; }
+  bool dead(std::size_t place) const { return peers_[place].dead; }
+  ByteLedger& ledger(std::size_t place) { return peers_[place].ledger; }
+
+  /// Copies the payload. Returns false, and sends nothing, if the sender is dead.
+  bool send(std::size_t from, std::size_t to, const FrameHeader& header, std::span<const std::byte> payload);
+  bool has_news(std::size_t place) const { return peers_[place].has_news(); }
+  /// The peer waits for news until `deadline`, and for at least 1 us.
+  void begin_wait(std::size_t place, Moment deadline);
+  /// The peer sleeps: no message ends its wait. Returns false, and does nothing, if the moment has passed.
+  bool begin_sleep(std::size_t place, Moment moment);
+  void end_wait(std::size_t place) { peers_[place].end_wait(); }
+  /// The next message of the peer's inbox; nothing if there is none. Throws peer_lost if the peer itself is dead, and
+  /// once for each peer that was lost; throws timeout if the network has found a deadlock.
+  std::optional<Message> take(std::size_t place);
+  void wake(std::size_t place) { peers_[place].woken = true; }
+  /// The peer dies now, unless it is dead or has ended.
+  void kill(std::size_t place, std::optional<Nanoseconds> returns_after = {});
+
+  enum class End : std::uint8_t { done, died, again };
+  /// The work of the peer's thread has ended. `again`: the peer is dead, and comes back when `next_to_run` names it.
+  End end(std::size_t place);
+
+  /// Returns the peer whose thread runs next. If all peers wait, moves the time to the next event or deadline until one
+  /// of them can run. If none ever can, that is a deadlock: all of them run, and `take` throws. Returns nothing if all
+  /// peers have ended.
+  std::optional<std::size_t> next_to_run();
+
+ private:
+  std::optional<std::size_t> choose();
+  bool advance();
+  void happen(const SimulatedEvent& event);
+  void begin_travel(const SimulatedEvent& departure);
+  void find_deadlock();
+
+  // Constant after construction.
+  const SimulatedNetwork::Options options_;
+  const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();  ///< shared with the blocks of messages
+
+  SeededDraws draws_;
+  EventQueue events_{draws_};
+  LossyWire wire_;
+  std::deque<SimulatedPeer> peers_;  ///< by place
+  Moment now_{};
+  Moment last_progress_{};  ///< the time of the last event that is neither a deadline nor a probe
+  std::string deadlock_;    ///< the error line of a deadlock
+};
+
+}  // namespace psring::net
