@@ -33,7 +33,7 @@ class Agent {
                .while_joining = options.while_joining,
                .stop_fd = signals.fd()},
               net::JobKey::load(options.key_file), clock) {
-    psring::check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));
+    psring::check(static_cast<bool>(wake_), "cannot create an eventfd: {}", std::strerror(errno));
     link_.on_change([this] { ::eventfd_write(wake_.get(), 1); });
   }
   ~Agent() { link_.on_change({}); }
@@ -51,8 +51,8 @@ class Agent {
         }
         while (const auto order = link_.next_order(Moment::min())) carry_out(*order);
         link_.check();
-        // The link's thread watches the coordinator, and wakes us. The coordinator knows a role that stands still by
-        // its silence, once it has joined; before that it is for us to see.
+        // The link's thread watches the coordinator, and wakes this thread. The coordinator notices a stopped role by
+        // its silence, once the role has joined; the agent notices a role that stopped before.
         cluster_.kill_stopped(link_.heartbeat_timeout());
         relay_next(clock_.now() + link_.heartbeat_timeout() / 8);
       }
@@ -79,7 +79,7 @@ class Agent {
     if (order.kind == Order::Kind::tell) options_.on_notice(order.text);
   }
 
-  /// One that does not run any more is told of again: who asks may not have heard.
+  /// Tells of a role that does not run any more again, because the coordinator may not have heard of its exit.
   void end(const std::vector<net::Peer>& roles) {
     for (const net::Peer& role : roles)
       if (!cluster_.kill(name_of(role))) link_.role_exited({.role = role, .signal = SIGKILL, .gone = true});
@@ -87,7 +87,7 @@ class Agent {
 
   void start(const std::vector<net::Peer>& roles) {
     for (const net::Peer& role : roles) {
-      if (cluster_.runs(name_of(role))) continue;  // asked for again: who asks may not have heard of it
+      if (cluster_.runs(name_of(role))) continue;  // a repeated order
       std::vector<std::string> argv = options_.command;
       argv.insert(argv.end(), {fmt::format("role-{}", to_string(role.role)), "--rdzv-endpoint", options_.endpoint,
                                "--key", options_.key_file.string(), "--rank", std::to_string(role.rank)});
@@ -98,7 +98,8 @@ class Agent {
     }
   }
 
-  /// Waits for an exit and tells of it, or for news of the link, or a signal. False: the deadline has passed.
+  /// Waits for an exit and tells the coordinator, or for news of the link, or for a signal. Returns false if the
+  /// deadline has passed.
   bool relay_next(Moment deadline) {
     std::vector<int> wake = options_.tend(link_.silent());
     wake.insert(wake.end(), {wake_.get(), signals_.fd()});
@@ -124,7 +125,7 @@ class Agent {
   }
 
   AgentResult failed(const Error& error) {
-    link_.fail(error);  // our own cause; where it came from the coordinator, it has it already
+    link_.fail(error);  // the coordinator ignores an error that came from itself
     const Moment deadline = clock_.now() + options_.abort_grace;
     while (cluster_.running() > 0 && relay_next(deadline)) {
       const auto signal = signals_.take();
@@ -147,7 +148,7 @@ class Agent {
     for (const ProcessExit& exit : cluster_.terminate_all(grace)) relay(exit);
     try {
       link_.flush(clock_.now() + options_.kill_grace);
-    } catch (const Error&) {  // the coordinator has gone first: there is nobody left to tell
+    } catch (const Error&) {  // the coordinator has gone first: nobody is left to tell
     }
   }
 
@@ -157,9 +158,9 @@ class Agent {
   const Fd wake_;
   LocalCluster cluster_;
   net::ControlLink link_;
-  std::map<std::string, net::Peer> roles_;  ///< by their process's name
+  std::map<std::string, net::Peer> roles_;  ///< by the name of the process
   net::StopRequests requests_;
-  int signal_ = 0;  ///< the first; 0: none
+  int signal_ = 0;  ///< the first signal; 0: none
 };
 
 }  // namespace

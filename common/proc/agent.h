@@ -13,48 +13,48 @@
 
 namespace psring {
 
-/// What starts and ends the roles of one host.
+/// How an agent starts and ends the roles of its host.
 struct AgentOptions {
   std::string endpoint;              ///< HOST:PORT of the coordinator
   std::filesystem::path key_file;    ///< of the job's key
-  std::vector<std::string> command;  ///< starts a role, together with what is appended: see run_agent
+  std::vector<std::string> command;  ///< starts a role; run_agent appends the role's arguments
   std::vector<int> inherited = {};   ///< descriptors that stay open in the roles
   std::filesystem::path log_folder;  ///< gets <role>-<rank>.log
-  bool keep_logs = false;            ///< what is there is added to
+  bool keep_logs = false;            ///< append to existing logs
   std::string host_id = {};
-  std::optional<std::uint32_t> rank = {};  ///< a wish; the launcher's own host asks for 0
+  std::optional<std::uint32_t> rank = {};  ///< the rank to ask for; the launcher's own host asks for 0
   Nanoseconds join_timeout = std::chrono::seconds(30);
-  bool patient = false;                               ///< for a coordinator that is lost before it has answered
-  std::function<void()> while_joining = [] {};        ///< as net::ControlLink::Options
-  Nanoseconds abort_grace = std::chrono::seconds(2);  ///< for roles to say what they have to say and end
+  bool patient = false;                               ///< see net::ControlLink::Options
+  std::function<void()> while_joining = [] {};        ///< see net::ControlLink::Options
+  Nanoseconds abort_grace = std::chrono::seconds(2);  ///< for roles to report their errors and exit
   Nanoseconds kill_grace = std::chrono::seconds(1);   ///< between SIGTERM and SIGKILL
-  /// What the coordinator wants people to know.
+  /// Shows people a line of the coordinator.
   std::function<void(const std::string& line)> on_notice = [](const std::string&) {};
-  /// Something else to look after, such as the coordinator's process, which may have been `silent` for too long; gives
-  /// descriptors whose being readable is a reason to look again.
+  /// Looks after another process, such as the coordinator's, in each round of the agent's loop. `silent`: the
+  /// coordinator is silent. Returns the descriptors whose readability starts the next round.
   std::function<std::vector<int>(bool silent)> tend = [](bool) { return std::vector<int>(); };
 };
 
 struct AgentResult {
-  int status = 0;     ///< the job's exit status; interrupted_status where a signal ended it
-  std::string cause;  ///< one line, the first cause; empty where all went well
+  int status = 0;     ///< the job's exit status; interrupted_status if a signal ended it
+  std::string cause;  ///< the first cause, in one line; empty if the job succeeded
   bool joined = true;
-  bool coordinator_was_silent = false;  ///< and is not waited for any more
-  /// By a signal: after a step of all workers, which have said all then, or (`failed`) at once.
+  bool coordinator_was_silent = false;  ///< the coordinator was silent, and did not come back in time
+  /// How a signal ended the job: after a step of all workers, or (`failed`) at once.
   net::control::Interruption interrupted = {};
-  /// The first signal that this process got; 0: none. One that came too late to end the job early leaves `interrupted`
-  /// as it is.
+  /// The first signal that this process got; 0: none. `interrupted` does not change if the signal came too late to end
+  /// the job early.
   int signal = 0;
   bool failed = false;
-  net::Peer culprit = {net::Role::coordinator, 0};  ///< whose log says more; the coordinator: nobody's
+  net::Peer culprit = {net::Role::coordinator, 0};  ///< the role whose log says more; the coordinator: no log does
 };
 
-/// The agent's life: joins the job, starts the roles it is told to as
+/// Runs an agent: joins the job, starts the roles that the coordinator orders, as
 ///   <command> role-worker|role-server --rdzv-endpoint HOST:PORT --key FILE --rank R
-/// tells the coordinator how each ends, and returns with the job. On an abort the roles get a grace, then are
-/// ended. The first signal ends the job after the step under way, the second request (net::StopRequests) at once. None
-/// of them is left when it returns or throws. Errors of the agent itself (no coordinator, wrong key, command not found)
-/// are results too. Call it from the main thread.
+/// tells the coordinator how each role ends, and returns when the job ends. After an abort the roles get a grace
+/// period, and are then killed. The first signal ends the job after the current step, the second request
+/// (net::StopRequests) at once. No role runs when this returns or throws. Errors of the agent itself (no coordinator,
+/// wrong key, command not found) are results, too. Call it from the main thread.
 AgentResult run_agent(const AgentOptions& options, SignalWatch& signals, const Clock& clock);
 
 }  // namespace psring

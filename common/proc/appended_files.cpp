@@ -15,22 +15,22 @@ namespace psring::net {
 namespace {
 
 constexpr std::size_t kOpenFiles = 256;
-constexpr const char* kBook = "reports/appends";
+constexpr const char* kJournal = "reports/appends";
 
 void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", folder.string(), error.message());
+  if (error) fail(ErrorKind::data, "{}: cannot create the folder: {}", folder.string(), error.message());
 }
 
 }  // namespace
 
 AppendedFiles::AppendedFiles(std::filesystem::path folder, bool goes_on) : folder_(std::move(folder)) {
   make_folder(folder_);
-  if (goes_on) undo_what_was_not_completed();
+  if (goes_on) undo_incomplete_append();
 }
 
-void AppendedFiles::undo_what_was_not_completed() {
+void AppendedFiles::undo_incomplete_append() {
   struct Entry {
     std::string process;
     std::uint64_t number = 0;
@@ -38,14 +38,14 @@ void AppendedFiles::undo_what_was_not_completed() {
     std::uintmax_t begin = 0;
     std::uintmax_t bytes = 0;
   } newest;
-  std::uint64_t number_before = 0;  // of the newest entry's process
-  std::uintmax_t whole = 0;         // bytes of lines that were completed
-  std::ifstream book(folder_ / kBook);
-  for (std::string line; std::getline(book, line) && !book.eof(); whole += line.size() + 1) {
+  std::uint64_t number_before = 0;  // the previous append of the newest entry's process
+  std::uintmax_t whole = 0;         // bytes of complete lines
+  std::ifstream journal(folder_ / kJournal);
+  for (std::string line; std::getline(journal, line) && !journal.eof(); whole += line.size() + 1) {
     std::istringstream(line) >> newest.process >> newest.number >> newest.name >> newest.begin >> newest.bytes;
     number_before = std::exchange(last_[newest.process], newest.number);
   }
-  if (size_of(kBook) > whole) std::filesystem::resize_file(folder_ / kBook, whole);
+  if (size_of(kJournal) > whole) std::filesystem::resize_file(folder_ / kJournal, whole);
   if (newest.process.empty() || size_of(newest.name) >= newest.begin + newest.bytes) return;
   if (size_of(newest.name) > newest.begin) std::filesystem::resize_file(folder_ / newest.name, newest.begin);
   last_[newest.process] = number_before;
@@ -56,7 +56,7 @@ void AppendedFiles::append_once(const std::string& process, std::uint64_t number
   std::uint64_t& last = last_[process];
   if (number <= last) return;
   const std::string line = fmt::format("{} {} {} {} {}\n", process, number, name, size_of(name), bytes.size());
-  append(kBook, std::as_bytes(std::span(line)));
+  append(kJournal, std::as_bytes(std::span(line)));
   append(name, bytes);
   last = number;
 }

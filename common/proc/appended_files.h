@@ -12,32 +12,32 @@
 
 namespace psring::net {
 
-/// The files of a run that the coordinator writes for all members. Every write reaches the kernel at once, so that it
-/// survives this process; what fails is an `Error` of kind `data` that names the file.
+/// The files of a run that the coordinator writes for all members. Every write reaches the kernel at once, so it
+/// survives this process. Errors are of kind `data` and name the file.
 ///
-/// An append of a member is written exactly once, across coordinators, too: a line of a book (`reports/appends`) says,
-/// before each append, whose it is, its number, the file, the file's size and how much is added. Whoever goes on undoes
-/// an append that was not completed; the member, which has had no answer, sends it again.
+/// A member's append is written exactly once, even across coordinators. Before each append, a line of the journal
+/// `reports/appends` names the process, the append's number, the file, the file's size and the number of bytes. A
+/// second coordinator undoes an append that was not completed; the member, which got no answer, sends it again.
 class AppendedFiles {
  public:
-  /// `goes_on`: a coordinator before this one has written to the folder.
+  /// `goes_on`: a previous coordinator has written to the folder.
   AppendedFiles(std::filesystem::path folder, bool goes_on);
 
-  /// Adds to `name` unless `process` has had an append of this number or a higher one written.
+  /// Appends to `name`, unless an append of `process` with this number or a higher one was written.
   void append_once(const std::string& process, std::uint64_t number, const std::string& name,
                    std::span<const std::byte> bytes);
   void append(const std::string& name, std::span<const std::byte> bytes);
   void replace(const std::string& name, std::string_view text);
 
  private:
-  void undo_what_was_not_completed();
+  void undo_incomplete_append();
   std::uintmax_t size_of(const std::string& name) const;
   Fd open(const std::string& name, int how) const;
   void write(const std::string& name, const Fd& file, std::span<const std::byte> bytes) const;
 
   const std::filesystem::path folder_;
   std::map<std::string, Fd> files_;
-  std::map<std::string, std::uint64_t> last_;  ///< the number of a process's newest append
+  std::map<std::string, std::uint64_t> last_;  ///< the number of the newest append, by process
 };
 
 }  // namespace psring::net

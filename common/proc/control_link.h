@@ -7,114 +7,111 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/key.h>
+#include <psring/common/proc/agent_order.h>
 #include <psring/common/proc/control_messages.h>
 
 namespace psring::net {
 
-/// A member's link to the coordinator. A thread of its own owns the socket and sends heartbeats, whatever the
-/// caller does. What ends the job (a lost member, an abort, a silent coordinator, garbage) is latched, the
-/// first of it only; `check` throws it, and so does everything below that waits. Safe for several threads.
+/// A member's link to the coordinator. A thread of its own owns the socket and sends heartbeats, whatever the caller
+/// does. The first error that ends the job (a lost member, an abort, a silent coordinator, garbage) is latched: `check`
+/// throws it, and so do all calls that wait. Safe for several threads.
 ///
-/// Errors begin with who suffers them, "[server] rank 1: ...", but for an agent's: these speak for the job.
+/// Errors begin with the member, "[server] rank 1: ...". An agent's errors do not: they speak for the job.
 class ControlLink {
  public:
   struct Options {
     std::string endpoint;  ///< HOST:PORT of the coordinator
     Role role = Role::worker;
-    std::optional<std::uint32_t> rank = {};  ///< a wish
+    std::optional<std::uint32_t> rank = {};  ///< the rank to ask for; none: any
     std::string host_id = {};
-    std::string processor = {};  ///< as control::Hello has it
+    std::string processor = {};  ///< see control::Hello
     Nanoseconds join_timeout = std::chrono::seconds(30);
-    /// Is a coordinator that is lost before it has answered waited for, too? Afterwards Welcome::patience says so.
+    /// Waits also for a coordinator that is lost before it has answered. Afterwards Welcome::patience decides.
     bool patient = false;
-    std::function<void()> while_joining = {};  ///< called now and then; what it throws ends joining
-    int stop_fd = -1;                          ///< once readable, joining is given up as timed out; -1: none
-    bool asks = true;                          ///< of a worker: it calls may_begin
+    std::function<void()> while_joining = {};  ///< called now and then; an exception that it throws ends joining
+    int stop_fd = -1;                          ///< when this is readable, joining ends with a timeout; -1: none
+    bool asks = true;                          ///< for a worker: it calls may_begin
   };
 
-  /// Joins the job. Throws unauthorised where the coordinator does not hold the same key, timeout where none
-  /// answers, usage where the endpoint is none, and what the coordinator says where it refuses: all of them name the
-  /// endpoint.
+  /// Joins the job. Throws unauthorised if the coordinator does not hold the same key, timeout if no coordinator
+  /// answers, usage if the endpoint has another form, and the coordinator's own error if it refuses. All of them name
+  /// the endpoint.
   ControlLink(Options options, const JobKey& key, const Clock& clock);
-  /// Says goodbye after all that was given to send, waiting at most a second for the socket to take it.
+  /// Sends all messages and a goodbye, waiting at most a second for the socket to take them.
   ~ControlLink();
 
-  /// Its duty's; another may come with the members of a new epoch.
+  /// The rank of this member's duty, which may change with the members of a new epoch.
   std::uint32_t rank() const;
   const std::string& job() const;  ///< JSON
 
-  /// How it is reached in this epoch, the step that it has come to, and whether it has state from which the job can go
-  /// on.
+  /// Tells how this member is reached in this epoch, which step it has reached, and whether it has state from which the
+  /// job can continue.
   void ready(Addresses addresses, std::uint64_t step = 0, bool has_state = false);
-  /// All servers and workers, once all are ready. Throws timeout.
+  /// Waits until all servers and workers are ready, and returns them. Throws timeout.
   std::vector<Member> members(Moment deadline) const;
 
-  /// Of the membership: it ends with the loss of a role that the job goes on without. From then on, all that waits here
-  /// and `check` throw peer_lost, until `await_epoch` has entered the next.
+  /// The membership epoch. It ends with the loss of a role after which the job continues. From then on, all calls that
+  /// wait and `check` throw peer_lost, until `await_epoch` has entered the next epoch.
   std::uint32_t epoch() const;
-  /// Throws timeout where there is none by then, and the latched error.
+  /// Waits until the next epoch begins, and enters it. Throws timeout, and the latched error.
   void await_epoch(Moment deadline);
-  /// Of a worker: it goes on with this step.
+  /// For a worker: it continues with this step.
   void resumed(std::uint64_t step);
-  /// Nothing goes on here, and the coordinator may not know why.
+  /// This member cannot continue in this epoch. The coordinator may not know the cause.
   void stuck(const Error& error);
 
-  /// These never wait. `append` adds to a file of the run folder, in pieces of kMaxAppendBytes.
+  // These calls never wait.
+  /// Adds to a file of the run folder, in pieces of kMaxAppendBytes.
   void append(const std::string& file, std::span<const std::byte> bytes);
   void report(std::string json);
   void progress(std::string text);
-  void fail(const Error& error);  ///< a fatal error of our own: the job ends with it, unless another was first
-  /// A worker has trained to the end, or only as far as `may_begin` let it; `step` is the one that it would do next.
+  void fail(const Error& error);  ///< a fatal error of this member: the job ends with it, unless it has failed already
+  /// For a worker: it has trained to the end, or was stopped by `may_begin`. `step` is the step that it would do next.
   void done(std::uint64_t step = 0, bool stopped = false);
-
-  /// This process got a signal: the job is to end after the step under way, or at once. Never waits.
+  /// This process got a signal: the job ends after the current step, or at once.
   void interrupt(int signal, bool at_once = false);
-  /// A worker asks before each step; false: it is to end before this one. While the job's workers are asked where to
-  /// end, this waits, for as long as a message takes; throws the latched error.
+
+  /// For a worker, before each step: returns false if the worker has to end before this step. While the workers are
+  /// asked where to end, this call waits, for as long as a message takes. Throws the latched error.
   bool may_begin(std::uint64_t step);
-  /// How the job ended, where a signal did it: once it is done, finished or failed.
+  /// Once the job is done, finished or failed: how a signal ended it, if one did.
   control::Interruption interrupted() const;
-  /// Whose log says more of what the job failed with; the coordinator: nobody's.
+  /// The role whose log says more about the job's failure; the coordinator: no log does.
   Peer culprit() const;
 
-  /// Returns when the coordinator has handled (and written) all that was sent before: call it before the
-  /// process exits. Throws timeout, and peer_lost where the coordinator has gone; an abort is no hindrance.
+  /// Waits until the coordinator has handled (and written) all earlier messages; call it before the process exits.
+  /// Works after an abort, too. Throws timeout, and peer_lost if the coordinator has gone.
   void flush(Moment deadline);
 
   void check() const;   ///< throws the latched error
-  bool failed() const;  ///< is there one?
-  /// To a server: the workers are done. To a worker or an agent: the job has ended well.
+  bool failed() const;  ///< is an error latched?
+  /// For a server: the workers are done. For a worker or an agent: the job has ended well.
   bool finished() const;
-  void await_finish() const;  ///< returns once finished(); throws the latched error
-  /// `changed` is called by the link's thread whenever check, finished, members or next_order may have
-  /// a new answer, and once by the caller here, so that nothing is missed. After `on_change({})` returns, no
-  /// call is under way. It must not call the link's on_change.
+  void await_finish() const;  ///< waits until finished(); throws the latched error
+  /// The link's thread calls `changed` when check, finished, members or next_order may have a new answer, and this call
+  /// itself calls it once, so that no change is missed. After `on_change({})` has returned, no call is in progress.
+  /// `changed` must not call on_change of this link.
   void on_change(std::function<void()> changed);
 
-  /// What to add to this process's clock to get the coordinator's: measured by the heartbeat with the
-  /// shortest way there and back, and off by at most half of that.
+  /// The offset to add to this process's clock to get the coordinator's; see ClockOffset.
   Nanoseconds clock_offset() const;
 
-  /// For agents. What the coordinator wants: roles started, or killed, or a line shown to people.
-  struct Order {
-    enum class Kind : std::uint8_t { start, end, tell } kind = Kind::start;
-    std::vector<Peer> roles;
-    std::string text;
-  };
-  /// The next one; nothing where there is none yet, and the deadline has passed. Throws timeout after waiting in vain.
+  // For agents.
+  using Order = AgentOrder;
+  /// The next order of the coordinator. Throws timeout if none arrives in time; returns nothing if there is none and
+  /// the deadline had passed before the call.
   std::optional<Order> next_order(Moment deadline);
   void role_exited(control::RoleExited exit);
-  /// Nothing has come from the coordinator for longer than it may be silent, and it is waited for (Welcome::patience).
+  /// Is the coordinator silent for longer than the heartbeat timeout, while this member waits for its return?
   bool silent() const;
-  /// As the coordinator says. REQUIRES: joined.
-  Nanoseconds heartbeat_timeout() const;
-  bool patient() const;  ///< is a coordinator that is lost waited for?
+
+  Nanoseconds heartbeat_timeout() const;  ///< as the coordinator has told
+  bool patient() const;                   ///< does this member wait for a lost coordinator?
 
  private:
   class Impl;

@@ -21,7 +21,8 @@ constexpr std::uint8_t kVersion = 5;
 class InputBuffer final : public std::streambuf {
  public:
   explicit InputBuffer(std::span<const std::byte> bytes) {
-    char* begin = const_cast<char*>(reinterpret_cast<const char*>(bytes.data()));  // never written: setg knows no const
+    char* begin = const_cast<char*>(
+        reinterpret_cast<const char*>(bytes.data()));  // the buffer is never written, but setg has no const
     setg(begin, begin, begin + bytes.size());
   }
   std::size_t left() const { return static_cast<std::size_t>(egptr() - gptr()); }
@@ -46,8 +47,8 @@ class OutputBuffer final : public std::streambuf {
 template <class T>
 concept Number = std::integral<T> && !std::same_as<T, bool>;
 
-/// Writer and Reader are two directions of the same list of fields (`fields` below). Cereal's own string and
-/// container types are not used: they resize to whatever size the bytes claim.
+/// Writer and Reader are two directions of the same list of fields (`fields` below). They do not use cereal's own
+/// string and container types, which resize to any size that the bytes claim.
 class Writer {
  public:
   explicit Writer(std::ostream& out) : archive_(out) {}
@@ -79,7 +80,7 @@ class Writer {
   void write(const Member& m) { (*this)(m.peer, m.host_id, m.hostname, m.pid, m.addresses); }
 
   void write_size(std::size_t size, std::size_t most) {
-    check(size <= most, "control message with {} of something of which {} are allowed", size, most);
+    check(size <= most, "control message with a list or text of {}: at most {} are allowed", size, most);
     archive_(static_cast<std::uint32_t>(size));
   }
   void write_block(const void* data, std::size_t size, std::size_t most) {
@@ -131,7 +132,7 @@ class Reader {
       std::string address;
       (*this)(way, address);
       if (!addresses.emplace(std::move(way), std::move(address)).second)
-        fail(ErrorKind::protocol, "control message with two addresses for one way");
+        fail(ErrorKind::protocol, "control message with two addresses for one transport");
     }
   }
   template <class T>
@@ -141,16 +142,17 @@ class Reader {
   void read(bool& value) { value = enumerator(1, "flag") == 1; }
   void read(Member& m) { (*this)(m.peer, m.host_id, m.hostname, m.pid, m.addresses); }
 
-  std::uint8_t enumerator(std::uint8_t last, std::string_view what) {
+  std::uint8_t enumerator(std::uint8_t last, std::string_view name) {
     std::uint8_t value = 0;
     archive_(value);
-    if (value > last) fail(ErrorKind::protocol, "control message with an unknown {} {}", what, value);
+    if (value > last) fail(ErrorKind::protocol, "control message with an unknown {} {}", name, value);
     return value;
   }
   std::size_t read_size(std::size_t most) {
     std::uint32_t size = 0;
     archive_(size);
-    if (size > most) fail(ErrorKind::protocol, "control message that claims {} where {} are allowed", size, most);
+    if (size > most)
+      fail(ErrorKind::protocol, "control message that claims a size of {}: at most {} are allowed", size, most);
     return size;
   }
 

@@ -16,7 +16,7 @@
 
 namespace psring::net {
 
-/// How a member is reached: the way and its address, such as {"tcp", "10.0.0.2:7001"}.
+/// How a member is reached: addresses by transport, such as {"tcp", "10.0.0.2:7001"}.
 using Addresses = std::map<std::string, std::string>;
 
 /// A process of the job.
@@ -31,140 +31,140 @@ struct Member {
 /// "worker 0 (host:4711)"
 std::string to_string(const Member& member);
 
-/// What members (M) and the coordinator (C) say to each other.
+/// The messages between members (M) and the coordinator (C).
 namespace control {
 
-struct Hello {  ///< M: wants to join
+struct Hello {  ///< M: asks to join
   Role role = Role::worker;
-  std::optional<std::uint32_t> rank;  ///< a wish
+  std::optional<std::uint32_t> rank;  ///< the rank to ask for; none: any
   std::string host_id;
   std::string hostname;
   std::uint32_t pid = 0;
-  /// Who has joined already, and was cut off: where it was.
+  /// The epoch of a member that had joined and lost its connection; none: a new member.
   std::optional<std::uint32_t> epoch = {};
-  Peer duty = {};
-  bool running = false;  ///< it has been told of the members of that epoch
-  /// The processor and the kernels chosen for it: results have equal bits only where these are equal.
+  Peer duty = {};        ///< the member's duty in that epoch
+  bool running = false;  ///< the member has the list of that epoch's members
+  /// The processor and the kernels chosen for it: results have equal bits only if these are equal.
   std::string processor = {};
-  /// A worker asks before each step whether it may begin; one that does not cannot be ended between two.
+  /// The worker asks before each step whether it may begin. Otherwise a job cannot end between two steps.
   bool asks = true;
 };
-struct Welcome {  ///< C: has joined
+struct Welcome {  ///< C: the member has joined
   std::uint32_t rank = 0;
   std::string job;  ///< JSON
   Nanoseconds heartbeat_interval{};
   Nanoseconds heartbeat_timeout{};
-  std::uint32_t epoch = 0;  ///< of the membership
-  Nanoseconds patience{};   ///< for a coordinator that was lost to come back; 0: it will not
+  std::uint32_t epoch = 0;  ///< the membership epoch
+  Nanoseconds patience{};   ///< how long a lost coordinator is waited for; 0: it does not come back
 };
-struct Refused {  ///< C: has not joined, and will not
+struct Refused {  ///< C: the member may not join
   ErrorKind kind = ErrorKind::usage;
   std::string text;
 };
-struct Ready {  ///< M (server, worker): can be reached
+struct Ready {  ///< M (server, worker): the member can be reached
   Addresses addresses;
   std::uint32_t epoch = 0;
-  std::uint64_t step = 0;  ///< that it has come to
-  bool has_state = false;  ///< from which the job can go on
+  std::uint64_t step = 0;  ///< the step that the member has reached
+  bool has_state = false;  ///< the member has state from which the job can continue
 };
 struct Members {  ///< C: all servers and workers, once all of them are ready; ordered by role and rank
   std::vector<Member> members;
   std::uint32_t epoch = 0;
-  Peer self = {};  ///< who the receiver is, from now on
+  Peer self = {};  ///< the receiver's duty from now on
 };
-struct Regroup {  ///< C: somebody was lost. Leave what cannot go on, and be ready for the next epoch
+struct Regroup {  ///< C: a member was lost. Leave this epoch, and be ready for the next
   std::uint32_t epoch = 0;
   std::string text;
 };
-struct Stuck {  ///< M (server, worker): a link broke, or a peer; nothing goes on in this epoch
+struct Stuck {  ///< M (server, worker): a link or a peer is lost, and the member cannot continue in this epoch
   std::uint32_t epoch = 0;
   std::string text;
 };
-struct Resumed {  ///< M (worker): goes on, in a later epoch than the first
+struct Resumed {  ///< M (worker): the worker continues, in a later epoch than the first
   std::uint32_t epoch = 0;
-  std::uint64_t step = 0;  ///< that it does next
+  std::uint64_t step = 0;  ///< the next step
 };
 struct Heartbeat {         ///< M
-  Nanoseconds sent{};      ///< on the member's clock
-  std::uint64_t mark = 0;  ///< of a flush; 0: none
+  Nanoseconds sent{};      ///< the time on the member's clock
+  std::uint64_t mark = 0;  ///< the number of the heartbeat, from 1
 };
-struct HeartbeatAck {  ///< C: everything up to this heartbeat has been handled
+struct HeartbeatAck {  ///< C: all messages before this heartbeat were handled
   Nanoseconds sent{};
   std::uint64_t mark = 0;
-  Nanoseconds clock{};  ///< the coordinator's
+  Nanoseconds clock{};  ///< the time on the coordinator's clock
 };
-struct StartRoles {  ///< C to an agent: these are yours
+struct StartRoles {  ///< C to an agent: start these roles
   std::vector<Peer> roles;
 };
-struct EndRoles {  ///< C to an agent: kill these
+struct EndRoles {  ///< C to an agent: kill these roles
   std::vector<Peer> roles;
 };
-struct RoleExited {  ///< M (agent)
+struct RoleExited {  ///< M (agent): a role's process has ended
   Peer role;
-  std::int32_t status = 0;  ///< exit status; without meaning where a signal ended it
-  std::int32_t signal = 0;  ///< 0: none
-  std::string last_line;    ///< of its standard error
+  std::int32_t status = 0;  ///< exit status; without meaning if a signal ended the process
+  std::int32_t signal = 0;  ///< the signal that ended the process; 0: none
+  std::string last_line;    ///< the last line of the standard error
   std::uint32_t pid = 0;
-  bool gone = false;  ///< it was to be ended, and did not run
+  bool gone = false;  ///< the process was to be ended, but did not run any more
 };
-struct Lost {  ///< C: a member is gone
+struct Lost {  ///< C: a member is lost
   Peer peer;
   std::string text;
 };
-/// How a job ended that a signal interrupted.
+/// How a signal ended a job.
 struct Interruption {
-  std::int32_t signal = 0;  ///< 0: the job was not interrupted
-  std::uint64_t first = 0;  ///< the steps that its workers came to, from the first of them
-  std::uint64_t last = 0;   ///< to the last: the same, but under ssp and asp
+  std::int32_t signal = 0;  ///< 0: no signal ended the job
+  std::uint64_t first = 0;  ///< the lowest step that a worker reached
+  std::uint64_t last = 0;   ///< the highest step that a worker reached; differs from `first` under ssp and asp only
 };
 /// "at step 968", "at steps 950 to 968"
 std::string describe(const Interruption& interruption);
 struct Abort {  ///< C: the job has failed
   ErrorKind kind = ErrorKind::bug;
   std::string text;
-  std::int32_t signal = 0;                ///< that ended it at once; 0: none did
-  Peer culprit = {Role::coordinator, 0};  ///< whose log says more, as its agent knows it; the coordinator: nobody's
+  std::int32_t signal = 0;                ///< the signal that ended the job at once; 0: none
+  Peer culprit = {Role::coordinator, 0};  ///< the place whose log says more; the coordinator: no log does
 };
-struct Failed {  ///< M: a fatal error of its own
+struct Failed {  ///< M: a fatal error of the member
   ErrorKind kind = ErrorKind::bug;
   std::string text;
 };
-struct Report {  ///< M (server, worker): its figures
+struct Report {  ///< M (server, worker): the member's figures
   std::string json;
 };
 struct Append {  ///< M: bytes to be appended to a file of the run folder
   std::string file;
   std::vector<std::byte> bytes;  ///< at most kMaxAppendBytes
-  std::uint64_t number = 0;      ///< of this member's, from 1: a repeated one is not written again; 0: C's own
+  std::uint64_t number = 0;      ///< counts the member's appends from 1, so that each is written once; 0: C's own
 };
 struct Notice {  ///< C: a line for people
   std::string text;
 };
-struct Progress {  ///< M: for whoever watches
+struct Progress {  ///< M: the progress, for a person who watches
   std::string text;
 };
-struct Done {               ///< M (worker): has trained to the end, or to the step that it was to stop before
-  std::uint64_t step = 0;   ///< that it would do next
-  std::int32_t signal = 0;  ///< why it stopped there; 0: that is the end
+struct Done {               ///< M (worker): the worker has trained to the end, or was stopped
+  std::uint64_t step = 0;   ///< the step that the worker would do next
+  std::int32_t signal = 0;  ///< the signal that stopped the worker; 0: it has trained to the end
 };
 struct Finish {  ///< C: to servers: all workers are done; to workers and agents: the job has ended well
   Interruption interrupted;
 };
-struct Bye {};      ///< M: leaves; its last message
-struct Interrupt {  ///< M: a process of the job got this signal: the job is to end after the step under way
+struct Bye {};      ///< M: the member leaves; its last message
+struct Interrupt {  ///< M: a process of the job got this signal: the job has to end after the current step
   std::int32_t signal = 0;
-  bool at_once = false;  ///< or now
+  bool at_once = false;  ///< the job has to end now instead
 };
-struct Pause {  ///< C to a worker: begin no step but the one under way until you are told where to stop
+struct Pause {  ///< C to a worker: begin no further step until you are told where to stop
   std::uint32_t epoch = 0;
   std::int32_t signal = 0;
 };
-struct Paused {  ///< M (worker): the answer
+struct Paused {  ///< M (worker): answers Pause
   std::uint32_t epoch = 0;
-  std::uint64_t step = 0;  ///< that it does not begin; no step from there on has begun
+  std::uint64_t step = 0;  ///< the first step that the worker has not begun
   std::int32_t signal = 0;
 };
-struct StopBefore {  ///< C to a worker that has paused: go on, and end before this step
+struct StopBefore {  ///< C to a paused worker: continue, and end before this step
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;
 };
@@ -178,25 +178,24 @@ using ControlMessage =
                  control::Finish, control::Bye, control::Regroup, control::Stuck, control::Resumed, control::EndRoles,
                  control::Notice, control::Interrupt, control::Pause, control::Paused, control::StopBefore>;
 
-/// The name of what it says: "hello".
+/// The name of the message's type: "hello".
 std::string_view name_of(const ControlMessage& message);
 
-inline constexpr std::size_t kMaxControlBytes = std::size_t{4} << 20;  ///< of a message
-inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;     ///< of a string
-inline constexpr std::size_t kMaxListItems = 4096;                     ///< of a list
+inline constexpr std::size_t kMaxControlBytes = std::size_t{4} << 20;  ///< the most bytes of a message
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;     ///< the most bytes of a string
+inline constexpr std::size_t kMaxListItems = 4096;                     ///< the most items of a list
 inline constexpr std::size_t kMaxAppendBytes = std::size_t{1} << 20;
 
 /// message := version:u8 type:u8 body, the body in cereal's portable binary.
-/// Throws bug where the message exceeds the bounds above.
+/// Throws bug if the message exceeds the bounds above.
 std::vector<std::byte> encode_control(const ControlMessage& message);
 
-/// Throws protocol, saying what is wrong, for anything that encode_control cannot have written: another
-/// version, an unknown type or enumerator, more than the bounds allow, missing or surplus bytes. Nothing is
-/// allocated for a size that is only claimed beyond the bounds.
+/// Throws protocol, naming the mistake, for bytes that encode_control cannot have written: another version, an unknown
+/// type or enumerator, a size beyond the bounds, missing or surplus bytes. Checks each size before it allocates.
 ControlMessage decode_control(std::span<const std::byte> bytes);
 
-/// Is it the name of a file of the run folder that members may append to: at most four parts of letters,
-/// digits, '.', '_' and '-', none of which starts with '.', joined by '/'?
+/// Returns true if members may append to a file of this name in the run folder: at most four parts of letters, digits,
+/// '.', '_' and '-', joined by '/', none of which starts with '.'.
 bool is_safe_file_name(std::string_view name);
 
 }  // namespace psring::net

@@ -1,22 +1,12 @@
 #include <algorithm>
 #include <cstring>
-#include <set>
-#include <string_view>
+#include <iterator>
 #include <utility>
 
 #include <psring/common/proc/coordinator.h>
 
 namespace psring::net {
 namespace {
-
-std::string count_of(std::size_t count, Role role) {
-  return fmt::format("{} {}{}", count, to_string(role), count == 1 ? "" : "s");
-}
-
-/// The first `agents` shares of `count`: those with a smaller number get one more where it does not divide.
-std::uint32_t share_begin(std::uint32_t count, std::uint32_t agents, std::uint32_t agent) {
-  return agent * (count / agents) + std::min(agent, count % agents);
-}
 
 std::string describe_exit(const control::RoleExited& exit) {
   std::string text = exit.signal != 0
@@ -28,16 +18,6 @@ std::string describe_exit(const control::RoleExited& exit) {
 
 }  // namespace
 
-std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent) {
-  std::vector<Peer> roles;
-  const std::uint32_t servers = plan.colocated ? 0 : plan.servers;
-  for (const auto& [role, count] : {std::pair(Role::server, servers), std::pair(Role::worker, plan.workers)}) {
-    const std::uint32_t end = share_begin(count, plan.agents, agent + 1);
-    for (std::uint32_t rank = share_begin(count, plan.agents, agent); rank < end; ++rank) roles.push_back({role, rank});
-  }
-  return roles;
-}
-
 Coordinator::Coordinator(JobPlan plan, Moment now)
     : plan_(std::move(plan)),
       now_(now),
@@ -45,22 +25,15 @@ Coordinator::Coordinator(JobPlan plan, Moment now)
       next_tick_(deadline_),
       restarts_(plan_.recovery.restarts),
       given_up_(plan_.recovery.given_up) {
+  check_plan(plan_);
   if (plan_.recovery.is_second) await_returns();
-  if (plan_.workers == 0) fail(ErrorKind::usage, "--workers: a job has at least one");
-  for (const auto& [flag, count] : {std::pair("--workers", plan_.workers), std::pair("--servers", plan_.servers),
-                                    std::pair("--nodes", plan_.agents)})
-    if (count > kMaxListItems / 2)
-      fail(ErrorKind::usage, "{} {}: at most {} are supported", flag, count, kMaxListItems / 2);
-  if (plan_.heartbeat_interval <= Nanoseconds::zero() || plan_.heartbeat_timeout < 2 * plan_.heartbeat_interval)
-    fail(ErrorKind::usage, "--heartbeat-timeout: {:g} s, expected at least twice the interval of {:g} s",
-         seconds(plan_.heartbeat_timeout), seconds(plan_.heartbeat_interval));
 }
 
 Coordinator::Actions Coordinator::receive(const Connection& from, ControlMessage message, Moment now) {
-  now_ = now;
+  begin_call(now);
   State* state = find(from);
   if (const auto* joining = std::get_if<control::Hello>(&message); joining && !state) {
-    joining->epoch ? come_back(from, *joining) : hello(from, *joining);
+    joining->epoch ? come_back(from, *joining) : join(from, *joining);
   } else if (former_.contains(from)) {
     if (auto* append = std::get_if<control::Append>(&message); append != nullptr && is_safe_file_name(append->file))
       actions_.events.push_back({{}, former_.at(from), std::move(*append)});
@@ -76,7 +49,7 @@ Coordinator::Actions Coordinator::receive(const Connection& from, ControlMessage
 }
 
 Coordinator::Actions Coordinator::receive_garbage(const Connection& from, const Error& error, Moment now) {
-  now_ = now;
+  begin_call(now);
   if (const State* state = find(from))
     fail_job(error.kind(), fmt::format("{}: {}", to_string(state->member), error.what()));
   else
@@ -85,9 +58,9 @@ Coordinator::Actions Coordinator::receive_garbage(const Connection& from, const 
 }
 
 Coordinator::Actions Coordinator::tick(Moment now) {
-  now_ = now;
+  begin_call(now);
   if (now - next_tick_ > plan_.heartbeat_timeout / 2)
-    for (auto& [peer, state] : members_) state.heard = now;
+    for (auto& [place, state] : members_) state.heard = now;
   check_silence(now);
   check_deadline(now);
   advance();
@@ -95,78 +68,15 @@ Coordinator::Actions Coordinator::tick(Moment now) {
 }
 
 Coordinator::Actions Coordinator::abort(const Error& cause, Moment now) {
-  now_ = now;
+  begin_call(now);
   fail_job(cause.kind(), cause.what());
   return finish_call();
 }
 
-void Coordinator::hello(const Connection& from, const control::Hello& message) {
-  if (message.role == Role::coordinator) return refuse(from, ErrorKind::protocol, "a job has one coordinator");
-  if (result_.failure)
-    return refuse(from, result_.failure->kind(), fmt::format("the job has failed: {}", result_.failure->what()));
-  if (phase_ >= Phase::closing) return refuse(from, ErrorKind::usage, "the job has ended");
-  const std::uint32_t most = planned(message.role);
-  if (most == 0)
-    return refuse(from, ErrorKind::usage,
-                  message.role == Role::agent ? "the job's roles are started by hand, not by agents"
-                                              : fmt::format("the job has no {}", to_string(message.role)));
-  if (message.rank && *message.rank >= most)
-    return refuse(from, ErrorKind::usage,
-                  fmt::format("{} {}: the job has {}, ranks from 0", to_string(message.role), *message.rank,
-                              count_of(most, message.role)));
-  if (message.rank && given_up_.contains({message.role, *message.rank}))
-    return refuse(from, ErrorKind::peer_lost, "the job has gone on without it");
-  const std::optional<std::uint32_t> rank = free_rank(message);
-  if (!rank) {
-    if (!message.rank)
-      return refuse(from, ErrorKind::usage,
-                    fmt::format("all {} of the job have joined already", count_of(most, message.role)));
-    const Member& holder = members_.at({message.role, *message.rank}).member;
-    return refuse(from, ErrorKind::usage, fmt::format("{} has joined already", to_string(holder)));
-  }
-  const Peer place{message.role, *rank};
-  if (const auto dead = dead_.find(place); dead != dead_.end() && dead->second == message.pid) return;
-  // Nor is this one a member, but the one that is started once it has ended.
-  if (is_role(place.role) && ending_.contains(plan_.colocated ? Peer{Role::worker, place.rank} : place)) return;
-  State& state = members_[place];
-  state.member = {place, message.host_id, message.hostname, message.pid, {}};
-  state.processor = message.processor;
-  state.asks = message.asks;
-  state.connection = from;
-  state.heard = now_;
-  connections_[from] = place;
-  send(state, control::Welcome{place.rank, plan_.job, plan_.heartbeat_interval, plan_.heartbeat_timeout, epoch_,
-                               plan_.recovery.patience});
-  state.epoch = epoch_;
-  if (message.role != Role::agent) return;
-  const std::vector<Peer> roles = roles_of_agent(plan_, *rank);
-  running_.insert(roles.begin(), roles.end());
-  send(state, control::StartRoles{roles});
-}
-
-std::optional<std::uint32_t> Coordinator::free_rank(const control::Hello& message) {
-  const auto is_free = [&](std::uint32_t rank) {
-    return !members_.contains({message.role, rank}) && !given_up_.contains({message.role, rank});
-  };
-  if (message.rank) return is_free(*message.rank) ? message.rank : std::nullopt;
-  const std::uint32_t first = message.role == Role::agent && plan_.reserve_agent_0 ? 1 : 0;
-  for (std::uint32_t rank = first; rank < planned(message.role); ++rank)
-    if (is_free(rank)) return rank;
-  return std::nullopt;
-}
-
-void Coordinator::refuse(const Connection& to, ErrorKind kind, std::string text) {
-  actions_.messages.push_back({to, control::Refused{kind, std::move(text)}});
-}
-
-void Coordinator::on(State& from, control::Ready&& message) {
-  if (message.epoch < epoch_) return;  // it has not heard of this one yet
-  if ((from.ready && !from.repeats) || !is_role(from.member.peer.role) || message.epoch > epoch_)
-    return fail_job(ErrorKind::protocol, fmt::format("{} said 'ready' out of turn", to_string(from.member)));
-  from.member.addresses = std::move(message.addresses);
-  from.step = message.step;
-  from.has_state = message.has_state;
-  from.ready = true;
+void Coordinator::stood_still(Nanoseconds late, Moment now) {
+  for (auto& [place, state] : members_) state.heard = now;
+  if (deadline_ != kNever) deadline_ += late;
+  if (symptom_) symptom_->due += late;
 }
 
 void Coordinator::on(State& from, const control::Heartbeat& message) {
@@ -177,41 +87,31 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
   const Peer agent = from.member.peer;
   const auto own = agent.role == Role::agent ? roles_of_agent(plan_, agent.rank) : std::vector<Peer>{};
   if (std::find(own.begin(), own.end(), message.role) == own.end())
-    return fail_job(ErrorKind::protocol, fmt::format("{} tells of {}, which is not its own", to_string(from.member),
-                                                     to_string(message.role)));
+    return fail_job(ErrorKind::protocol, fmt::format("{} told of {}, which another agent starts",
+                                                     to_string(from.member), to_string(message.role)));
   const auto found = members_.find(message.role);
-  if (message.pid != 0 && found != members_.end() && found->second.member.pid != message.pid) return;  // one before it
-  if (ending_.erase(message.role) > 0) {
-    running_.erase(message.role);
-    dead_[message.role] = message.pid;
-    return start_absent();
+  if (message.pid != 0 && found != members_.end() && found->second.member.pid != message.pid)
+    return;  // the exit of a previous process
+  switch (processes_.exited(message.role, message.pid, message.gone)) {
+    case RoleProcesses::Exit::expected:
+      return start_wanted();
+    case RoleProcesses::Exit::repeated:
+      return;
+    case RoleProcesses::Exit::unexpected:
+      break;
   }
-  if (!running_.contains(message.role) || message.gone) return;  // told twice
-  running_.erase(message.role);
-  dead_[message.role] = message.pid;
-  mark_exited(message.role);
-  if (plan_.colocated) mark_exited({Role::server, message.role.rank});
-  if (found != members_.end() && found->second.failed) return;  // it has said itself why
+  if (found != members_.end()) found->second.exited = true;
+  if (const auto server = members_.find({Role::server, message.role.rank}); plan_.colocated && server != members_.end())
+    server->second.exited = true;
+  if (found != members_.end() && found->second.failed) return;  // the role itself has told the cause
   const std::string who = found != members_.end() ? to_string(found->second.member) : to_string(message.role);
   if (message.signal != 0 || message.status != 0)
     return lose(message.role, message.signal != 0 ? ErrorKind::peer_lost : kind_of_status(message.status),
                 fmt::format("{} {}", who, describe_exit(message)));
-  if (found == members_.end() && plan_.recovery.is_second) return had_ended(message);
-  // A role that has joined may have messages on the way, on its own link: silence decides about it.
+  // Roles leave once the job has ended. The previous coordinator had told this role so, as this one will tell the rest.
+  if (found == members_.end() && plan_.recovery.is_second) return add_ended(message.role, message.pid);
+  // A role that has joined may have messages in flight on its own link; its silence decides.
   if (found == members_.end()) fail_job(ErrorKind::peer_lost, fmt::format("{} exited before it joined", who));
-}
-
-/// Roles leave once the job has ended: the coordinator before this one had told it so, as it will tell the others.
-void Coordinator::had_ended(const control::RoleExited& message) {
-  State& state = members_[message.role];
-  state.member.peer = message.role;
-  state.member.pid = message.pid;
-  state.epoch = epoch_;
-  state.ready = state.running = state.done = state.reported = state.said_bye = state.exited = true;
-}
-
-void Coordinator::mark_exited(Peer role) {
-  if (const auto found = members_.find(role); found != members_.end()) found->second.exited = true;
 }
 
 void Coordinator::on(State& from, const control::Failed& message) {
@@ -223,17 +123,18 @@ void Coordinator::on(State& from, const control::Failed& message) {
   if (phase_ < Phase::closing) suspect(from, message.text);
 }
 
-/// Where the job may go on only without the one that is lost, it has to be known who that is: its silence tells.
+/// Waits for a better cause. If the job can continue only without the lost role, that role has to be known, and its
+/// silence will name it: then the wait is longer.
 void Coordinator::suspect(const State& from, std::string_view text) {
   if (symptom_) return;
-  symptom_ = Error(ErrorKind::peer_lost, fmt::format("{}: {}", to_string(from.member), text));
-  symptom_of_ = connections_.at(from.connection);
-  const bool names = plan_.recovery.min_workers > 0 && restarts_ == plan_.recovery.max_restarts;
-  cause_due_ = now_ + plan_.cause_grace + (names ? plan_.heartbeat_timeout : Nanoseconds(0));
+  const bool needs_name = plan_.recovery.min_workers > 0 && restarts_ == plan_.recovery.max_restarts;
+  symptom_ = Symptom{.error = Error(ErrorKind::peer_lost, fmt::format("{}: {}", to_string(from.member), text)),
+                     .place = connections_.at(from.connection),
+                     .due = now_ + plan_.cause_grace + (needs_name ? plan_.heartbeat_timeout : Nanoseconds(0))};
 }
 
 void Coordinator::on(State& from, control::Report&& message) {
-  if (epoch_ > 0 && !from.ready) return;  // of an epoch that is over
+  if (epoch_ > 0 && !from.ready) return;  // sent in a previous epoch
   from.reported = true;
   result_.reports[from.member.peer] = message.json;
   actions_.events.push_back({from.member.peer, {}, std::move(message)});
@@ -259,16 +160,17 @@ void Coordinator::on(State& from, const control::Bye&) {
   const bool may_leave = is_role(from.member.peer.role) && is_complete(from) && phase_ >= Phase::running;
   if (!may_leave && !from.failed)
     lose(connections_.at(from.connection), ErrorKind::peer_lost,
-         fmt::format("{} left {}", to_string(from.member), doing()));
+         fmt::format("{} left {}", to_string(from.member), phase_text()));
 }
 
 void Coordinator::on(State& from, const auto& message) {
-  fail_job(ErrorKind::protocol, fmt::format("{} said '{}', which is not for members to say", to_string(from.member),
+  fail_job(ErrorKind::protocol, fmt::format("{} sent '{}', which only the coordinator may send", to_string(from.member),
                                             name_of(ControlMessage(message))));
 }
 
+/// The job recovers from the loss, or fails with it.
 void Coordinator::lose(Peer place, ErrorKind kind, std::string text) {
-  if (phase_ >= Phase::closing || given_up_.contains(place) || goes_on_without(place, kind, text)) return;
+  if (phase_ >= Phase::closing || given_up_.contains(place) || continue_without(place, kind, text)) return;
   const auto found = members_.find(place);
   if (kind == ErrorKind::peer_lost && found != members_.end())
     broadcast(control::Lost{found->second.member.peer, text},
@@ -280,20 +182,15 @@ void Coordinator::fail_job(ErrorKind kind, std::string text, Peer culprit) {
   if (phase_ >= Phase::closing) return;  // a consequence of the first cause, or of the end
   result_.failure = Error(kind, text);
   returning_ = false;
-  cause_due_ = kNever;
+  symptom_.reset();
   broadcast(control::Abort{kind, std::move(text), result_.interrupted.signal, culprit},
             [](const State&) { return true; });
   enter(Phase::closing, now_ + plan_.leave_timeout);
 }
 
-void Coordinator::stood_still(Nanoseconds late, Moment now) {
-  for (auto& [place, state] : members_) state.heard = now;
-  for (Moment* const deadline : {&deadline_, &cause_due_})
-    if (*deadline != kNever) *deadline += late;
-}
-
-/// An agent may stand still (Ctrl-Z in its terminal) while its roles go on: they would have ended with its process. It
-/// is lost once one of them is missing, as nobody would start that again or tell how it ended.
+/// An agent may stand still (Ctrl-Z in its terminal) while its roles run: they would have ended with its process. The
+/// agent counts as lost once one of its roles is missing, because nobody could start that role again or tell how it
+/// ended.
 bool Coordinator::roles_live(Peer agent) const {
   const std::vector<Peer> roles = roles_of_agent(plan_, agent.rank);
   return std::all_of(roles.begin(), roles.end(), [&](Peer place) {
@@ -313,24 +210,24 @@ void Coordinator::check_silence(Moment now) {
     if (phase_ >= Phase::closing || state.said_bye || quiet < plan_.heartbeat_timeout) continue;
     if (state.exited && (state.failed || is_complete(state))) continue;
     if (place.role == Role::agent && roles_live(place)) continue;
-    silent.emplace_back(place, state.exited ? fmt::format("{} exited {}", to_string(state.member), doing())
+    silent.emplace_back(place, state.exited ? fmt::format("{} exited {}", to_string(state.member), phase_text())
                                             : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member),
-                                                          seconds(quiet), doing()));
+                                                          seconds(quiet), phase_text()));
   }
   for (auto& [place, text] : silent) lose(place, ErrorKind::peer_lost, std::move(text));
 }
 
 void Coordinator::check_deadline(Moment now) {
-  if (now >= cause_due_) {
-    std::string text = std::exchange(symptom_, std::nullopt)->what();
-    cause_due_ = kNever;
-    if (!goes_on_without({Role::coordinator, 0}, ErrorKind::peer_lost, text))
-      fail_job(ErrorKind::peer_lost, std::move(text), symptom_of_);
+  if (symptom_ && now >= symptom_->due) {
+    const Symptom symptom = *std::exchange(symptom_, std::nullopt);
+    std::string text = symptom.error.what();
+    if (!continue_without({Role::coordinator, 0}, ErrorKind::peer_lost, text))
+      fail_job(ErrorKind::peer_lost, std::move(text), symptom.place);
   }
   if (now < deadline_) return;
   if (returning_)
     end_returns();
-  else if (phase_ == Phase::joining && !goes_on_with_present())
+  else if (phase_ == Phase::joining && !continue_with_present())
     fail_job(ErrorKind::timeout, fmt::format("timed out after {:g} s (--join-timeout) waiting for {}",
                                              seconds(plan_.join_timeout), missing()));
   else if (phase_ == Phase::leaving)
@@ -340,20 +237,13 @@ void Coordinator::check_deadline(Moment now) {
     enter(Phase::ended, kNever);
 }
 
-/// Each phase ends when what it waits for is there; several may end at once.
+/// Ends each phase whose condition holds; several phases may end at once.
 void Coordinator::advance() {
-  if (symptom_ && phase_ < Phase::closing) return;  // it has failed: only the cause is not known yet
+  if (symptom_ && phase_ < Phase::closing) return;  // the job has lost a role, and only the cause is not known yet
   if (returning_ && survivors_are_ready() && missing().empty()) end_returns();
   if (phase_ == Phase::joining && !settled_ && !returning_ && survivors_are_ready()) settle_epoch();
   if (phase_ == Phase::joining && settled_ && !returning_ && missing().empty()) {
-    assign_servers();
-    number_workers();
-    control::Members list = list_of_members();
-    for (const auto& [place, state] : members_) {
-      list.self = state.member.peer;
-      send(state, list);
-    }
-    compare_processors();
+    begin_epoch();
     enter(Phase::running, kNever);
     ask_where_to_stop();
   }
@@ -380,45 +270,34 @@ void Coordinator::advance() {
   if (phase_ == Phase::closing && std::all_of(members_.begin(), members_.end(), gone)) enter(Phase::ended, kNever);
 }
 
-control::Members Coordinator::list_of_members() const {
-  control::Members list{{}, epoch_, {}};
-  for (const auto& [place, state] : members_)
-    if (is_role(place.role)) list.members.push_back(state.member);
-  std::sort(list.members.begin(), list.members.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
-  return list;
-}
-
 void Coordinator::enter(Phase phase, Moment deadline) {
   phase_ = phase;
   deadline_ = deadline;
 }
 
 Coordinator::Actions Coordinator::finish_call() {
-  next_tick_ = std::min(deadline_, cause_due_);
-  if (phase_ != Phase::ended)
-    for (const auto& [peer, state] : members_)
-      if (!state.said_bye && !(state.exited && (state.failed || is_complete(state) || phase_ == Phase::closing)))
-        // Of an agent that stands still and is not lost: when its roles are looked at again.
-        next_tick_ =
-            std::min(next_tick_, is_silent(state) && peer.role == Role::agent ? now_ + plan_.heartbeat_timeout / 4
-                                                                              : state.heard + plan_.heartbeat_timeout);
+  next_tick_ = symptom_ ? std::min(deadline_, symptom_->due) : deadline_;
+  for (const auto& [place, state] : members_) {
+    if (phase_ == Phase::ended || state.said_bye) continue;
+    if (state.exited && (state.failed || is_complete(state) || phase_ == Phase::closing)) continue;
+    // A silent agent is not lost while its roles live: look at its roles again soon.
+    const bool stands_still = is_silent(state) && place.role == Role::agent;
+    next_tick_ =
+        std::min(next_tick_, stands_still ? now_ + plan_.heartbeat_timeout / 4 : state.heard + plan_.heartbeat_timeout);
+  }
   return std::exchange(actions_, {});
 }
 
 std::uint32_t Coordinator::expected(Role role) const {
-  return planned(role) - static_cast<std::uint32_t>(std::count_if(given_up_.begin(), given_up_.end(),
-                                                                  [&](Peer place) { return place.role == role; }));
-}
-
-std::uint32_t Coordinator::planned(Role role) const {
-  return role == Role::worker ? plan_.workers : role == Role::server ? plan_.servers : plan_.agents;
+  const auto given_up = std::count_if(given_up_.begin(), given_up_.end(), [&](Peer p) { return p.role == role; });
+  return plan_.count(role) - static_cast<std::uint32_t>(given_up);
 }
 
 bool Coordinator::is_complete(const State& state) const {
   return state.reported && (state.done || state.member.peer.role == Role::server);
 }
 
-/// An agent that stands still does not tell that a role has exited.
+/// An agent that stands still does not tell that a role has exited: then the role's goodbye counts.
 bool Coordinator::has_left(const State& state) const {
   if (plan_.agents == 0 || state.exited) return plan_.agents == 0 ? state.said_bye : true;
   const bool agents_stand_still = std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
@@ -432,33 +311,7 @@ bool Coordinator::all_roles(bool (Coordinator::*holds)(const State&) const) cons
                      [&](const auto& m) { return !is_role(m.first.role) || (this->*holds)(m.second); });
 }
 
-/// What the phase waits for: "1 worker, 2 servers and worker 1 (host:4711) to be ready"; "" for nothing.
-std::string Coordinator::missing() const {
-  std::vector<std::string> parts;
-  if (phase_ == Phase::joining) {
-    for (const Role role : {Role::agent, Role::worker, Role::server}) {
-      const auto joined =
-          std::count_if(members_.begin(), members_.end(), [&](const auto& m) { return m.first.role == role; });
-      const std::size_t absent = expected(role) - static_cast<std::size_t>(joined);
-      if (absent > 0) parts.push_back(count_of(absent, role));
-      if (role == Role::agent && absent > 0) break;  // the roles that are not there are those of the absent agents
-    }
-  }
-  std::vector<std::string> late;
-  for (const auto& [peer, state] : members_) {
-    if (!is_role(peer.role)) continue;
-    if (phase_ == Phase::joining && !state.ready) late.push_back(to_string(state.member) + " to be ready");
-    if (phase_ == Phase::leaving && !has_left(state)) late.push_back(to_string(state.member));
-  }
-  if (late.size() > 3) late = {late[0], late[1], fmt::format("{} more like it", late.size() - 2)};
-  parts.insert(parts.end(), late.begin(), late.end());
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
-  return text;
-}
-
-std::string_view Coordinator::doing() const {
+std::string_view Coordinator::phase_text() const {
   switch (phase_) {
     case Phase::joining:
       return "before all had joined";
@@ -467,6 +320,17 @@ std::string_view Coordinator::doing() const {
     default:
       return "before the job had ended";
   }
+}
+
+/// All places of roles that agents start, but the places that were given up.
+std::vector<Peer> Coordinator::places() const {
+  std::vector<Peer> all;
+  for (std::uint32_t agent = 0; agent < plan_.agents; ++agent) {
+    const auto own = roles_of_agent(plan_, agent);
+    std::copy_if(own.begin(), own.end(), std::back_inserter(all),
+                 [&](Peer place) { return !given_up_.contains(place); });
+  }
+  return all;
 }
 
 Coordinator::State* Coordinator::find(const Connection& connection) {
@@ -478,9 +342,23 @@ void Coordinator::send(const State& to, ControlMessage message) {
   if (!to.said_bye) actions_.messages.push_back({to.connection, std::move(message)});
 }
 
-void Coordinator::broadcast(const ControlMessage& message, auto&& whom) {
-  for (const auto& [peer, state] : members_)
-    if (whom(state)) send(state, message);
+void Coordinator::broadcast(const ControlMessage& message, auto&& is_receiver) {
+  for (const auto& [place, state] : members_)
+    if (is_receiver(state)) send(state, message);
+}
+
+/// A line of recoveries.jsonl in the run folder.
+void Coordinator::record(std::string line) {
+  const auto bytes = std::as_bytes(std::span(line));
+  actions_.events.push_back(
+      {{Role::coordinator, 0}, {}, control::Append{"recoveries.jsonl", {bytes.begin(), bytes.end()}}});
+}
+
+/// A line for people, shown by this process and by all agents.
+void Coordinator::notice(std::string text) {
+  for (const auto& [place, state] : members_)
+    if (place.role == Role::agent) send(state, control::Notice{text});
+  actions_.events.push_back({{Role::coordinator, 0}, {}, control::Notice{std::move(text)}});
 }
 
 }  // namespace psring::net

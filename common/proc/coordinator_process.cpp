@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kEndpointBytes = 512;
 
-/// Until the newline; "" where the pipe was closed before it.
+/// Reads a line; returns "" if the pipe was closed before the newline.
 std::string read_line(int fd, const std::string& name, Moment deadline, const Clock& clock) {
   std::string line;
   for (;;) {
@@ -38,7 +38,7 @@ std::string read_line(int fd, const std::string& name, Moment deadline, const Cl
 std::string start_listening(LocalCluster& cluster, const std::string& name, std::vector<std::string> argv,
                             Moment deadline, const Clock& clock, std::span<const int> inherited) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot make a pipe: {}", std::strerror(errno));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot create a pipe: {}", std::strerror(errno));
   const Fd read_end(ends[0]);
   Fd write_end(ends[1]);
   argv.insert(argv.end(), {"--endpoint-fd", std::to_string(write_end.get())});
@@ -49,7 +49,7 @@ std::string start_listening(LocalCluster& cluster, const std::string& name, std:
   std::string endpoint = read_line(read_end.get(), name, deadline, clock);
   if (!endpoint.empty()) return endpoint;
   const auto exit = cluster.next_exit(deadline);
-  if (!exit) fail(ErrorKind::timeout, "the {} did not say where it listens", name);
+  if (!exit) fail(ErrorKind::timeout, "the {} did not publish its endpoint in time", name);
   if (exit->signal != 0) fail(ErrorKind::peer_lost, "the {} was ended by signal {} as it started", name, exit->signal);
   const ErrorKind kind = kind_of_status(exit->status);
   const std::string why = message_of(*exit);

@@ -1,8 +1,7 @@
+// How a job continues after a loss: restarts, workers that are given up, and a new epoch of the membership.
 #include <algorithm>
-#include <map>
 #include <utility>
 
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <psring/common/proc/coordinator.h>
@@ -10,20 +9,20 @@
 namespace psring::net {
 namespace {
 
-/// Text may be a process's own, in any encoding.
+/// Replaces invalid UTF-8: the text may hold a process's own output, in any encoding.
 std::string to_line(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
 
-/// The job has lost a role, a host, or (as the coordinator) something that nobody can name. False where that is its
-/// end; then `text` may say more.
-bool Coordinator::goes_on_without(Peer place, ErrorKind kind, std::string& text) {
+/// The job has lost a role, a host, or (as `place` the coordinator) a process that nobody can name. Returns false if
+/// the job cannot continue; `text` may then say why.
+bool Coordinator::continue_without(Peer place, ErrorKind kind, std::string& text) {
   const RecoveryPlan& plan = plan_.recovery;
   if (!plan.possible() || kind != ErrorKind::peer_lost) return false;
-  if (place.role == Role::agent) return goes_on_without_host(place, text);
-  if (phase_ >= Phase::finishing && is_role(place.role)) return ends_without(place);
+  if (place.role == Role::agent) return continue_without_host(place, text);
+  if (phase_ >= Phase::finishing && is_role(place.role)) return finish_without(place);
   if (restarts_ == plan.max_restarts && !may_give_up({place})) {
     if (plan.max_restarts > 0) text += fmt::format("; --max-restarts {}: no more", plan.max_restarts);
     if (plan.min_workers > 0 && place.role == Role::worker)
@@ -35,48 +34,49 @@ bool Coordinator::goes_on_without(Peer place, ErrorKind kind, std::string& text)
   note_loss(text);
   if (plan_.colocated && is_role(place.role)) {
     remove({Role::server, place.rank});
-    place.role = Role::worker;  // the process
+    place.role = Role::worker;  // both roles run in the worker's process
   }
   if (!again) {
     give_up({place});
   } else if (is_role(place.role)) {
     remove(place);
-    to_start_.insert(place);
+    processes_.want(place);
   }
-  goes_on_after(text);
+  recover(text);
   return true;
 }
 
-void Coordinator::goes_on_after(const std::string& text) {
+void Coordinator::recover(const std::string& text) {
   if (phase_ == Phase::running) {
     regroup(text);
   } else if (epoch_ > 0 && !anew_) {
-    settled_ = false;  // it may have been the one with the state
+    settled_ = false;  // the lost member may have been the one that kept the state
   }
-  start_absent();
+  start_wanted();
 }
 
-/// Nobody can start its roles again.
-bool Coordinator::goes_on_without_host(Peer agent, const std::string& text) {
+/// Nobody can start the host's roles again.
+bool Coordinator::continue_without_host(Peer agent, const std::string& text) {
   const std::vector<Peer> own = roles_of_agent(plan_, agent.rank);
   std::set<Peer> lost(own.begin(), own.end());
   std::erase_if(lost, [&](Peer place) { return given_up_.contains(place); });
   if ((plan_.reserve_agent_0 && agent.rank == 0) || !may_give_up(lost)) return false;
   note_loss(text);
-  for (const Peer place : lost) running_.erase(place);
+  for (const Peer place : lost) processes_.forget(place);
   given_up_.insert(agent);
   drop(agent);
   if (phase_ >= Phase::finishing) {
-    for (const Peer place : lost) ends_without(place);
+    for (const Peer place : lost) finish_without(place);
     return true;
   }
   give_up(lost);
-  goes_on_after(text);
+  recover(text);
   return true;
 }
 
-/// Where all that is waited for are workers, or agents of workers alone, that the job can do without.
-bool Coordinator::goes_on_with_present() {
+/// The join timeout has passed. Continues if all missing members are workers, or agents of workers alone, that the job
+/// may give up.
+bool Coordinator::continue_with_present() {
   std::set<Peer> absent;
   std::set<Peer> agents;
   for (std::uint32_t rank = 0; rank < plan_.agents; ++rank) {
@@ -99,7 +99,7 @@ bool Coordinator::goes_on_with_present() {
   given_up_.insert(agents.begin(), agents.end());
   give_up(absent);
   enter(Phase::joining, now_ + plan_.join_timeout);
-  goes_on_after(text);
+  recover(text);
   return true;
 }
 
@@ -112,7 +112,7 @@ bool Coordinator::may_give_up(const std::set<Peer>& places) const {
 void Coordinator::give_up(const std::set<Peer>& places) {
   for (const Peer place : places) {
     remove(place);
-    to_start_.erase(place);
+    processes_.give_up(place);
   }
   given_up_.insert(places.begin(), places.end());
   nlohmann::ordered_json ranks;
@@ -122,26 +122,30 @@ void Coordinator::give_up(const std::set<Peer>& places) {
                      plan_.workers));
 }
 
-/// Its workers are done: what is lost now is its report.
-bool Coordinator::ends_without(Peer place) {
+/// The workers are done, so the loss costs only the role's report.
+bool Coordinator::finish_without(Peer place) {
   const auto found = members_.find(place);
   if (found == members_.end()) return false;
   if (std::exchange(found->second.said_bye, true)) return true;
   found->second.reported = true;
-  found->second.exited = !running_.contains(place);
-  if (!found->second.exited) end_process(place);
+  found->second.exited = !processes_.running(place);
+  if (!found->second.exited) send_end({place});
   note_loss(fmt::format("{} was lost after the workers were done", to_string(found->second.member)));
   return true;
 }
 
+/// Removes the place from the members, and ends its process.
 void Coordinator::remove(Peer place) {
   drop(place);
-  if (!running_.contains(place)) return;
-  ending_.insert(place);
-  end_process(place);
+  if (processes_.end(place)) send_end({place});
 }
 
-/// It is no member any more.
+/// Colocated servers begin each epoch anew, within their workers' processes.
+void Coordinator::remove_colocated_servers() {
+  for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
+}
+
+/// Removes the place from the members. Its process may run on.
 void Coordinator::drop(Peer place) {
   const auto found = members_.find(place);
   if (found == members_.end()) return;
@@ -150,22 +154,12 @@ void Coordinator::drop(Peer place) {
   members_.erase(found);
 }
 
-void Coordinator::end_process(Peer place) {
-  send_to_agents({place}, [](std::vector<Peer> roles) { return control::EndRoles{std::move(roles)}; });
+void Coordinator::start_wanted() {
+  if (returning_) return;  // the epoch is not known yet
+  send_start(processes_.start([this](Peer place) { return may_start(place); }));
 }
 
-/// Those of `to_start_` that have ended, and whose start does not depend on what is not known yet.
-void Coordinator::start_absent() {
-  if (returning_) return;  // its epoch is not known yet
-  std::set<Peer> now;
-  std::copy_if(to_start_.begin(), to_start_.end(), std::inserter(now, now.end()),
-               [&](Peer place) { return !ending_.contains(place) && may_start(place); });
-  for (const Peer place : now) to_start_.erase(place);
-  running_.insert(now.begin(), now.end());
-  send_to_agents(now, [](std::vector<Peer> roles) { return control::StartRoles{std::move(roles)}; });
-}
-
-/// Where all begin anew, a role that was started before that is known would be ended again.
+/// Returns false while it is open whether all roles begin anew: then a role that starts now would be ended again.
 bool Coordinator::may_start(Peer place) const {
   if (!beginning_exists()) return settled_;
   switch (plan_.recovery.keepers) {
@@ -178,14 +172,19 @@ bool Coordinator::may_start(Peer place) const {
   }
 }
 
-void Coordinator::send_to_agents(const std::set<Peer>& places, auto make_message) {
+/// Sends each agent an Order with the roles among `places` that are its own.
+template <class Order>
+void Coordinator::send_to_agents(const std::set<Peer>& places) {
   for (const auto& [place, state] : members_) {
     if (place.role != Role::agent) continue;
     std::vector<Peer> own = roles_of_agent(plan_, place.rank);
     std::erase_if(own, [&](Peer role) { return !places.contains(role); });
-    if (!own.empty()) send(state, make_message(std::move(own)));
+    if (!own.empty()) send(state, Order{std::move(own)});
   }
 }
+
+void Coordinator::send_start(const std::set<Peer>& places) { send_to_agents<control::StartRoles>(places); }
+void Coordinator::send_end(const std::set<Peer>& places) { send_to_agents<control::EndRoles>(places); }
 
 void Coordinator::regroup(const std::string& text) {
   ++epoch_;
@@ -193,8 +192,7 @@ void Coordinator::regroup(const std::string& text) {
   stop_vote_.reset();
   resumed_.clear();
   symptom_.reset();
-  cause_due_ = kNever;
-  for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
+  remove_colocated_servers();
   for (auto& [place, state] : members_) {
     if (!is_role(place.role)) continue;
     state.ready = state.running = state.repeats = state.done = state.reported = state.failed = state.has_state = false;
@@ -206,7 +204,7 @@ void Coordinator::regroup(const std::string& text) {
 
 void Coordinator::on(State& from, const control::Stuck& message) {
   if (message.epoch < epoch_ || phase_ >= Phase::closing) return;
-  from.running = false;  // all regroup once they are back
+  from.running = false;  // while members come back: all regroup once they are back
   if (!returning_) suspect(from, message.text);
 }
 
@@ -226,13 +224,13 @@ bool Coordinator::survivors_are_ready() const {
                      [](const auto& m) { return !is_role(m.first.role) || m.second.ready; });
 }
 
-/// Without it a process that is started again cannot join those who are left, whatever these have kept.
+/// A process that is started again needs the beginning to join the survivors, whatever state they have kept.
 bool Coordinator::beginning_exists() const {
   return !plan_.recovery.beginning_exists || plan_.recovery.beginning_exists(plan_.job);
 }
 
 bool Coordinator::state_is_kept() const {
-  if (!to_start_.empty() && !beginning_exists()) return false;
+  if (processes_.any_wanted() && !beginning_exists()) return false;
   const auto has = [&](Role role, std::uint32_t rank) {
     const auto found = members_.find({role, rank});
     return found != members_.end() && found->second.has_state;
@@ -249,39 +247,40 @@ bool Coordinator::state_is_kept() const {
   return true;
 }
 
-/// All who are left have told what they have.
+/// All survivors have told which state they have: decides from which state the epoch continues.
 void Coordinator::settle_epoch() {
   if (!state_is_kept()) return begin_anew();
   settled_ = true;
-  start_absent();
+  start_wanted();
 }
 
-/// Of a server's two places the one that has its state serves, or else the one that does already. The other follows.
+/// Chooses the leader of each shard between its two places: the place that has the state, or else the current leader.
+/// The other place is the follower.
 void Coordinator::assign_servers() {
   const std::uint32_t shards = plan_.servers / 2;
   for (std::uint32_t rank = 0; plan_.replicas && rank < shards; ++rank) {
-    State* server = &members_.at({Role::server, rank});
+    State* leader = &members_.at({Role::server, rank});
     State* follower = &members_.at({Role::server, rank + shards});
-    const auto serves = [&](const State& state) { return state.member.peer.rank == rank; };
-    const bool already = !serves(*server) && serves(*follower);
-    if (server->has_state == follower->has_state ? already : follower->has_state) std::swap(server, follower);
-    if (!serves(*server)) notice(fmt::format("the replica of server {} takes its place", rank));
-    server->member.peer.rank = rank;
+    const auto leads = [&](const State& state) { return state.member.peer.rank == rank; };
+    const bool swapped = !leads(*leader) && leads(*follower);
+    if (leader->has_state == follower->has_state ? swapped : follower->has_state) std::swap(leader, follower);
+    if (!leads(*leader)) notice(fmt::format("the replica of server {} takes its place", rank));
+    leader->member.peer.rank = rank;
     follower->member.peer.rank = rank + shards;
   }
 }
 
-/// Ranks from 0, whoever was given up.
+/// Workers get ranks from 0, in the order of their places, whichever places were given up.
 void Coordinator::number_workers() {
   std::uint32_t rank = 0;
   for (auto& [place, state] : members_)
     if (place.role == Role::worker) state.member.peer.rank = rank++;
 }
 
-/// All roles are ended, and start from what was saved last.
+/// Ends all roles, and starts them from the last checkpoint.
 void Coordinator::begin_anew() {
   if (plan_.agents == 0)
-    return fail_job(ErrorKind::peer_lost, "nobody has what the job could go on with, nor can roles be started again");
+    return fail_job(ErrorKind::peer_lost, "no member keeps the state of the job, nor can roles be started again");
   std::uint64_t reached = 0;
   for (const auto& [place, state] : members_) reached = std::max(reached, state.step);
   RecoveryPlan::Anew anew;
@@ -291,159 +290,25 @@ void Coordinator::begin_anew() {
     return fail_job(error.kind(), error.what());
   }
   plan_.job = anew.job;
-  const std::uint64_t again = reached - std::min(reached, anew.step);  // as far as those know who are left
+  const std::uint64_t again = reached - std::min(reached, anew.step);  // as far as the survivors know
   notice(fmt::format("the job begins again with step {}{}", anew.step,
                      again > 0 ? fmt::format(", {} steps are repeated", again) : ""));
   ++epoch_;
   stop_vote_.reset();
   settled_ = anew_ = true;
-  for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
+  remove_colocated_servers();
   for (const Peer place : places()) {
     remove(place);
-    to_start_.insert(place);
+    processes_.want(place);
   }
   enter(Phase::joining, now_ + plan_.join_timeout);
-  start_absent();
-}
-
-std::vector<Peer> Coordinator::places() const {
-  std::vector<Peer> all;
-  for (std::uint32_t agent = 0; agent < plan_.agents; ++agent) {
-    const auto own = roles_of_agent(plan_, agent);
-    std::copy_if(own.begin(), own.end(), std::back_inserter(all),
-                 [&](Peer place) { return !given_up_.contains(place); });
-  }
-  return all;
-}
-
-/// A member that had joined says where it was: to the same coordinator over a new connection, or to a second one.
-void Coordinator::come_back(const Connection& from, const control::Hello& message) {
-  const Peer place{message.role, message.rank.value_or(0)};
-  const auto found = members_.find(place);
-  const bool known = found != members_.end() && found->second.member.pid == message.pid;
-  const auto is_taken = [&](const auto& m) {
-    return m.first != place && message.running && m.second.running && m.second.member.peer == message.duty;
-  };
-  if (is_role(place.role) && ending_.contains(plan_.colocated ? Peer{Role::worker, place.rank} : place)) return;
-  if (place.role == Role::coordinator || place.rank >= planned(place.role) || message.duty.role != place.role ||
-      message.duty.rank >= planned(place.role) || std::any_of(members_.begin(), members_.end(), is_taken))
-    return refuse(from, ErrorKind::protocol,
-                  fmt::format("{} as {} has no place here", to_string(place), to_string(message.duty)));
-  if (result_.failure || (!known && !(returning_ && found == members_.end())))
-    return refuse(from, ErrorKind::peer_lost, "the job has gone on without it");
-  if (known) connections_.erase(found->second.connection);
-  connections_[from] = place;
-  State& state = members_[place];
-  state.connection = from;
-  state.heard = now_;
-  state.repeats = true;
-  send(state, control::Welcome{place.rank, plan_.job, plan_.heartbeat_interval, plan_.heartbeat_timeout, epoch_,
-                               plan_.recovery.patience});
-  if (known) return tell_again(state, message);
-  state.member = {message.duty, message.host_id, message.hostname, message.pid, {}};
-  state.processor = message.processor;
-  state.asks = message.asks;
-  state.epoch = *message.epoch;
-  state.ready = state.running = message.running;
-  epoch_ = std::max(epoch_, state.epoch);
-  if (place.role != Role::agent) return;
-  const auto roles = roles_of_agent(plan_, place.rank);
-  running_.insert(roles.begin(), roles.end());
-}
-
-/// What was sent over the connection before this one may not have arrived.
-void Coordinator::tell_again(State& state, const control::Hello& message) {
-  const Peer place = connections_.at(state.connection);
-  if (place.role == Role::agent) {
-    std::set<Peer> absent;
-    std::copy_if(running_.begin(), running_.end(), std::inserter(absent, absent.end()),
-                 [&](Peer role) { return !members_.contains(role) && !ending_.contains(role); });
-    send_to_agents(absent, [](std::vector<Peer> roles) { return control::StartRoles{std::move(roles)}; });
-    send_to_agents(ending_, [](std::vector<Peer> roles) { return control::EndRoles{std::move(roles)}; });
-    if (phase_ >= Phase::closing) send(state, control::Finish{result_.interrupted});
-    return;
-  }
-  if (*message.epoch < epoch_) return send(state, control::Regroup{epoch_, "the coordinator was out of reach"});
-  if (phase_ == Phase::joining) return;
-  if (!message.running) {
-    control::Members list = list_of_members();
-    list.self = state.member.peer;
-    send(state, list);
-  }
-  if (phase_ >= (place.role == Role::server ? Phase::finishing : Phase::leaving))
-    return send(state, control::Finish{result_.interrupted});
-  if (place.role == Role::worker && interrupt_signal_ != 0) ask_where_to_stop();
-}
-
-void Coordinator::await_returns() {
-  returning_ = true;
-  deadline_ = next_tick_ = now_ + 2 * plan_.heartbeat_timeout;
-}
-
-/// All are back who will come.
-void Coordinator::end_returns() {
-  returning_ = false;
-  const bool over = std::any_of(members_.begin(), members_.end(),
-                                [](const auto& m) { return is_role(m.first.role) && m.second.exited; });
-  for (const Peer place : places())
-    if (over && !members_.contains(place)) had_ended({.role = place});  // or was lost: it is not needed
-  const auto count = [&](auto&& holds) {
-    return std::count_if(members_.begin(), members_.end(),
-                         [&](const auto& m) { return is_role(m.first.role) && holds(m.second); });
-  };
-  const auto running =
-      count([&](const State& state) { return state.running && (state.epoch == epoch_ || state.exited); });
-  if (running == 0 && epoch_ == 0) {  // it had not begun
-    enter(Phase::joining, now_ + plan_.join_timeout);
-  } else if (missing().empty() &&
-             static_cast<std::size_t>(running) == expected(Role::worker) + expected(Role::server)) {
-    enter(Phase::running, kNever);
-    ask_where_to_stop();
-  } else {
-    phase_ = Phase::running;
-    for (std::uint32_t rank = 0; rank < plan_.agents; ++rank)
-      if (const Peer agent{Role::agent, rank}; !members_.contains(agent))
-        lose(agent, ErrorKind::peer_lost, fmt::format("{} did not come back to the coordinator", to_string(agent)));
-    for (const Peer place : places())
-      if (!members_.contains(place) && !to_start_.contains(place))
-        lose(place, ErrorKind::peer_lost, fmt::format("{} did not come back to the coordinator", to_string(place)));
-    if (phase_ == Phase::running) regroup("the coordinator was lost");
-  }
-  start_absent();
-}
-
-void Coordinator::record(std::string line) {
-  const auto bytes = std::as_bytes(std::span(line));
-  actions_.events.push_back(
-      {{Role::coordinator, 0}, {}, control::Append{"recoveries.jsonl", {bytes.begin(), bytes.end()}}});
+  start_wanted();
 }
 
 void Coordinator::note_loss(const std::string& text) {
   if (!lost_at_) lost_at_ = now_;
   record(to_line({{"lost", text}, {"epoch", epoch_}, {"restarts", restarts_}}));
   notice(text);
-}
-
-/// Workers compute gradients with kernels that are chosen for their processor, and these add up in different orders.
-void Coordinator::compare_processors() {
-  std::map<std::string, const Member*> first_with;
-  for (const auto& [place, state] : members_)
-    if (place.role == Role::worker) first_with.try_emplace(state.processor, &state.member);
-  if (first_with.size() < 2) return;
-  std::vector<std::string> parts;
-  for (const auto& [processor, member] : first_with)
-    parts.push_back(fmt::format("{} has {}", to_string(*member), processor));
-  std::string text = fmt::format(
-      "workers have different processors, so another placement of the same job may give other "
-      "bits: {}",
-      fmt::join(parts, "; "));
-  if (text != processors_) notice(processors_ = std::move(text));
-}
-
-void Coordinator::notice(std::string text) {
-  for (const auto& [place, state] : members_)
-    if (place.role == Role::agent) send(state, control::Notice{text});
-  actions_.events.push_back({{Role::coordinator, 0}, {}, control::Notice{std::move(text)}});
 }
 
 }  // namespace psring::net

@@ -26,14 +26,14 @@ namespace {
 
 constexpr std::string_view kScheme = "tcp://";
 
-/// What a ROUTER received. Messages are read into one buffer of the largest size and decoded in place.
+/// A message that the ROUTER received. Messages are read into one buffer of the largest size and decoded in place.
 struct Received {
   std::string from;
-  int connection = -1;   ///< as the gate knows it
-  std::size_t size = 0;  ///< of the message in the buffer; more than it has where the message was too long
+  int connection = -1;   ///< the connection's number at the gate
+  std::size_t size = 0;  ///< of the message in the buffer; larger than the buffer if the message was too long
 };
 
-/// The next message, or nothing where none is there.
+/// The next message; nothing if there is none.
 std::optional<Received> receive(void* router, std::span<std::byte> buffer) {
   Received received;
   received.from.resize(256);  // an identity has at most 255 bytes
@@ -46,7 +46,7 @@ std::optional<Received> receive(void* router, std::span<std::byte> buffer) {
     return zmq_getsockopt(router, ZMQ_RCVMORE, &more, &bytes) == 0 && more != 0;
   };
   if (has_more()) {
-    zmq_msg_t part;  // the identity's does not always know the connection
+    zmq_msg_t part;  // the identity's own message does not always name the connection
     zmq_msg_init(&part);
     if (zmq_msg_recv(&part, router, 0) >= 0) {
       received.size = zmq_msg_size(&part);
@@ -68,21 +68,21 @@ class CoordinatorService::Impl {
         on_notice_(std::move(options.on_notice)),
         clock_(clock),
         timeout_(options.plan.heartbeat_timeout),
-        keeps_book_(options.plan.recovery.possible()),
+        keeps_journal_(options.plan.recovery.possible()),
         folder_(options.run_folder, options.plan.recovery.is_second),
         zap_(context_.handle(), {key.client_keys().public_key}),
         router_(context_.handle(), ZMQ_ROUTER),
         refusals_("coordinator", clock, std::move(options.on_refusals)),
-        // A member that connects anew says something at its next heartbeat.
+        // A member that connects again sends a message at its next heartbeat, at the latest.
         gate_(std::in_place, context_, router_, &refusals_,
               std::max(ZmqGate::kPatience, 2 * options.plan.heartbeat_interval)),
         coordinator_(std::move(options.plan), clock.now()) {
     use_curve_server(router_.handle(), key.server_keys(), zap_);
     router_.set(ZMQ_LINGER, 1000);
-    router_.set(ZMQ_SNDHWM, 0);  // few and small: none may be dropped
+    router_.set(ZMQ_SNDHWM, 0);  // control messages are few and small, and none may be dropped
     const std::string address = to_string(resolve_endpoint("--listen", options.listen, 0));
-    router_.set(ZMQ_IPV6, address.starts_with('[') ? 1 : 0);  // else the endpoint reads [::ffff:127.0.0.1]
-    const std::int64_t most = kMaxControlBytes + 4096;        // and CURVE's share
+    router_.set(ZMQ_IPV6, address.starts_with('[') ? 1 : 0);  // otherwise the endpoint reads [::ffff:127.0.0.1]
+    const std::int64_t most = kMaxControlBytes + 4096;        // with CURVE's overhead
     const bool limited = zmq_setsockopt(router_.handle(), ZMQ_MAXMSGSIZE, &most, sizeof most) == 0;
     check(limited, "ZeroMQ: {}", zmq_strerror(errno));
     if (zmq_bind(router_.handle(), fmt::format("{}{}", kScheme, address).c_str()) != 0)
@@ -93,7 +93,7 @@ class CoordinatorService::Impl {
   const std::string& endpoint() const { return endpoint_; }
 
   JobResult run(const Signals& signals) {
-    // Between two looks at the clock there is no more than this, unless the process stands still.
+    // The clock is read at least this often, unless the process stands still.
     const Nanoseconds most = timeout_ / 4;
     Moment due = clock_.now() + most;
     while (!coordinator_.ended()) {
@@ -107,15 +107,15 @@ class CoordinatorService::Impl {
       take_messages();
       carry_out(coordinator_.tick(clock_.now()));
     }
-    gate_.reset();  // it counts no more
+    gate_.reset();  // stops counting
     folder_.replace("reports/coordinator-0.json", fmt::format(R"({{"refused":{}}})", refusals_.total()));
     return coordinator_.result();
   }
 
  private:
   void take_messages() {
-    // All that is there before the tick: what waits in the socket is no silence. Bounded, because a member
-    // that floods must not keep the tick away.
+    // Handles all messages before the tick, because a message that waits in the socket is no silence. The number is
+    // bounded, so that a member that floods the socket cannot delay the tick.
     for (int i = 0; i < 4096; ++i) {
       const std::optional<Received> received = receive(router_.handle(), buffer_);
       if (!received) return;
@@ -138,21 +138,21 @@ class CoordinatorService::Impl {
   void carry_out(const Coordinator::Actions& actions) {
     for (const Coordinator::Event& event : actions.events) {
       try {
-        std::visit([&](const auto& what) { store(event, what); }, event.what);
+        std::visit([&](const auto& request) { store(event, request); }, event.what);
       } catch (const Error& error) {
         carry_out(coordinator_.abort(error, clock_.now()));
       }
     }
     for (const Coordinator::Outgoing& outgoing : actions.messages) {
       const std::vector<std::byte> bytes = encode_control(outgoing.message);
-      // To whom has gone this drops silently, and that is right: its silence or its agent tells.
+      // ZeroMQ drops messages to a member that has gone. That is right: its silence, or its agent, tells of the loss.
       if (zmq_send(router_.handle(), outgoing.to.data(), outgoing.to.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
         zmq_send(router_.handle(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);
     }
   }
 
   void store(const Coordinator::Event& event, const control::Append& append) {
-    if (keeps_book_ && append.number != 0)
+    if (keeps_journal_ && append.number != 0)
       folder_.append_once(event.process, append.number, append.file, append.bytes);
     else
       folder_.append(append.file, append.bytes);
@@ -169,7 +169,7 @@ class CoordinatorService::Impl {
   std::function<void(const std::string&)> on_notice_;
   const Clock& clock_;
   const Nanoseconds timeout_;
-  const bool keeps_book_;
+  const bool keeps_journal_;
   AppendedFiles folder_;
   ZmqContext context_;
   ZapAuthenticator zap_;

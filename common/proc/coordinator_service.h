@@ -12,38 +12,38 @@
 
 namespace psring::net {
 
-/// A job's coordinator at work: the state machine behind a ROUTER socket, which speaks CURVE with holders of
-/// the job's key only. What members report lies in the run folder as soon as it has arrived: appended files
-/// under their names, reports as reports/<role>-<rank>.json, and how many it refused itself as
+/// Runs a job's coordinator: the state machine behind a ROUTER socket, which speaks CURVE with holders of the job's key
+/// only. Members' appends and reports are written to the run folder as soon as they arrive: appended files under their
+/// names, reports as reports/<role>-<rank>.json. The number of refused connections is written to
 /// reports/coordinator-0.json.
 class CoordinatorService {
  public:
   struct Options {
     JobPlan plan;
     std::string listen = "127.0.0.1:0";  ///< ADDR:PORT; port 0: any
-    std::filesystem::path run_folder;    ///< is made where it is missing
+    std::filesystem::path run_folder;    ///< created if missing
     std::function<void(Peer, const std::string&)> on_progress = [](Peer, const std::string&) {};
-    /// At most one line a second, of connections that were refused.
+    /// Called with a line about refused connections, at most once a second.
     std::function<void(const std::string& line)> on_refusals = [](const std::string&) {};
     std::function<void(const std::string& line)> on_notice = [](const std::string&) {};
   };
 
-  /// Binds; the join timeout starts now. Throws usage, naming --listen, where the address cannot be had, and
-  /// data where the run folder cannot be made.
+  /// Binds; the join timeout starts now. Throws usage, naming --listen, if the address cannot be bound, and data if the
+  /// run folder cannot be created.
   CoordinatorService(Options options, const JobKey& key, const Clock& clock);
   ~CoordinatorService();
 
-  /// Where members connect: ADDR:PORT with the port that was bound.
+  /// The address for members to connect to: ADDR:PORT with the port that was bound.
   const std::string& endpoint() const;
 
-  /// Signals that this process gets: one is there to be taken when `fd` is readable.
+  /// The signals of this process: when `fd` is readable, `take` returns the next.
   struct Signals {
-    int fd = -1;  ///< -1: none are taken
+    int fd = -1;  ///< -1: signals are not taken
     std::function<std::optional<int>()> take = [] { return std::optional<int>(); };
   };
 
-  /// Until the job has ended and its members have left, or may no longer be waited for. The first signal ends the job
-  /// after the step under way, the second at once. One thread, once.
+  /// Runs until the job has ended, and its members have left or the wait for them is over. The first signal ends the
+  /// job after the current step, the second request at once. Call it once, from one thread.
   JobResult run() { return run(Signals()); }
   JobResult run(const Signals& signals);
 

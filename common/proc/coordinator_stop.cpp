@@ -1,3 +1,4 @@
+// How a signal ends a job early: all workers agree on a step, and end before it.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -23,13 +24,13 @@ std::string notice_of(int signal) {
   return fmt::format("SIG{}: the job ends after the step under way; once more ends it at once", ::sigabbrev_np(signal));
 }
 
-/// A user's own program may not know of this way to end.
+/// Returns false if a worker does not ask before its steps, such as a user's own program.
 bool Coordinator::can_stop() const {
   return std::all_of(members_.begin(), members_.end(),
                      [](const auto& m) { return m.first.role != Role::worker || m.second.asks; });
 }
 
-/// Before the first step there is nothing to finish.
+/// A job fails at once before its first step, because there is no step to finish.
 void Coordinator::interrupt(std::int32_t signal, bool at_once) {
   if (signal <= 0 || phase_ >= Phase::closing) return;
   const bool first = std::exchange(interrupt_signal_, signal) == 0;
@@ -44,7 +45,7 @@ void Coordinator::interrupt(std::int32_t signal, bool at_once) {
   if (first) ask_where_to_stop();
 }
 
-/// Of an epoch that runs: one that is being joined is asked once it does.
+/// Asks the workers of a running epoch. While an epoch is being joined, `advance` asks once it runs.
 void Coordinator::ask_where_to_stop() {
   if (interrupt_signal_ == 0 || phase_ != Phase::running) return;
   std::set<Peer> workers;
@@ -70,7 +71,7 @@ void Coordinator::tell_where_to_stop() {
 
 void Coordinator::on(State& /*from*/, const control::Interrupt& message) { interrupt(message.signal, message.at_once); }
 
-/// Of a worker that came back to a second coordinator, too, which learns by it that the job is to end.
+/// A worker that comes back to a second coordinator sends this, too: so the coordinator learns that the job is to end.
 void Coordinator::on(State& from, const control::Paused& message) {
   if (message.epoch != epoch_) return;
   const Peer place = connections_.at(from.connection);
@@ -82,9 +83,9 @@ void Coordinator::on(State& from, const control::Paused& message) {
   tell_where_to_stop();
 }
 
-/// Who is done may have left, and answers no more.
+/// A worker that is done counts as an answer to the vote, because it may have left.
 void Coordinator::on(State& from, const control::Done& message) {
-  if (epoch_ > 0 && !from.ready) return;  // of an epoch that is over
+  if (epoch_ > 0 && !from.ready) return;  // sent in a previous epoch
   if (from.member.peer.role != Role::worker || (phase_ == Phase::joining && !returning_))
     return fail_job(ErrorKind::protocol, fmt::format("{} said 'done' out of turn", to_string(from.member)));
   from.done = true;
@@ -95,13 +96,13 @@ void Coordinator::on(State& from, const control::Done& message) {
   tell_where_to_stop();
 }
 
-/// What the workers came to, where a signal stopped any.
+/// The steps that the workers reached, if a signal stopped one of them.
 control::Interruption Coordinator::interruption() const {
   control::Interruption how;
   bool any = false;
   for (const auto& [place, state] : members_) {
     if (place.role != Role::worker || !state.done) continue;
-    if (state.came_to == 0 && state.stopped_by == 0) continue;  // it had ended before this coordinator began
+    if (state.came_to == 0 && state.stopped_by == 0) continue;  // the worker had ended before this coordinator began
     how.signal = std::max(how.signal, state.stopped_by);
     how.first = any ? std::min(how.first, state.came_to) : state.came_to;
     how.last = std::max(how.last, state.came_to);

@@ -42,7 +42,7 @@ DataLinks::~DataLinks() = default;
 Addresses DataLinks::listen() {
   if (local_ && options_.self.peer == local_->server()) local_end_ = local_->server_end();
   if (only_tcp(options_)) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};
-  // The process that is this peer next may listen before this one is gone.
+  // The pid makes the name unique: after a restart, the next process of this peer may listen before this one is gone.
   const std::string name = fmt::format("{}-{}", shm_name(key_.job_id(), options_.self.peer), ::getpid());
   shm_.push_back(listen_shm({.key = key_, .self = options_.self, .refusals = options_.refusals}, name));
   return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}, {"shm", name}};
@@ -60,7 +60,7 @@ void DataLinks::connect(const std::vector<Member>& members, Arena& arena, const 
   if (options_.link && options_.way == Way::shm)
     fail(ErrorKind::usage, "--link shapes TCP: --transport shm has no link to shape");
   if (options_.frame_faults && options_.way == Way::shm)
-    fail(ErrorKind::usage, "--fault: frames suffer over TCP: --transport shm has none");
+    fail(ErrorKind::usage, "--fault: faults of frames need TCP, which --transport shm excludes");
   for (const Member& member : members) {
     if (local_ && options_.self.peer == local_->client() && member.peer == local_->server()) {
       local_end_ = local_->client_end(arena);

@@ -22,47 +22,46 @@
 
 namespace psring::net {
 
-/// Which way tensors take between two processes.
+/// The transport of tensors between two processes.
 enum class Way : std::uint8_t { automatic, shm, tcp };
 
 /// `auto`, `shm` or `tcp`; throws usage, naming --transport, for anything else.
 Way parse_way(const std::string& text);
 
-/// A process's data links, made from what the rendezvous knows: listens and connects, by shared memory
-/// where both are on one host and nothing else was asked for, by ZeroMQ otherwise; with a link to simulate, by ZeroMQ
-/// shaped to it, as if each process were a host of its own; then `transport` is
-/// what the process talks through.
+/// A process's data links, made from the addresses of the rendezvous. Two processes of one host are linked by shared
+/// memory, unless the options say otherwise, and by ZeroMQ if not. If a link is to be simulated, all links are shaped
+/// ZeroMQ links, as if each process were a host of its own. `transport` then carries the frames over all links.
 class DataLinks {
  public:
   struct Options {
     Identity self;
     Way way = Way::automatic;
     bool encrypt = false;
-    std::string bind = "127.0.0.1";  ///< address of the interface that is listened at
+    std::string bind = "127.0.0.1";  ///< the address to listen at
     std::string host_id;
-    Nanoseconds silence = std::chrono::seconds(10);  ///< after which a TCP link is lost
+    Nanoseconds silence = std::chrono::seconds(10);  ///< the silence after which a TCP link is lost
     std::size_t streams = 1;                         ///< sockets of each link of the ring
-    std::optional<LinkSpec> link{};                  ///< what links are shaped to
-    /// What happens to frames of this process: its links, and all others of the job, are reliable, and over TCP.
+    std::optional<LinkSpec> link{};                  ///< the link to simulate; none: links are not shaped
+    /// The faults of this process's frames. If set, all links of the job are reliable links over TCP.
     std::optional<FrameFaults> frame_faults{};
-    /// The network card of such a link, shared by all links of the process; null: these links have one of their own.
+    /// The network card of a simulated link, shared by all links of the process; null: these links have their own.
     std::shared_ptr<LinkShaper> card = nullptr;
-    Refusals* refusals = nullptr;  ///< counts connections that come to nothing; null: nobody does
+    Refusals* refusals = nullptr;  ///< counts connections that do not become links; null: they are not counted
   };
 
   DataLinks(const JobKey& key, Options options, ByteLedger& ledger);
   ~DataLinks();
 
-  /// Another role of this process is reached through `local`. Before all else.
+  /// Another role of this process is reached through `local`. Called before all other calls.
   void share_process(std::shared_ptr<LocalLink> local) { local_ = std::move(local); }
-  /// Listens; returns what others need in order to connect.
+  /// Listens, and returns the addresses for others to connect to.
   Addresses listen();
-  /// Another than the options said; after `listen`, before `connect`.
+  /// Sets another identity than the options; called after `listen`, before `connect`.
   void become(Identity self);
-  /// Links to all of `members`. `arena` is what this process lends them by shared memory.
-  /// Throws usage where shared memory is demanded of another host, or of a shaped link; else as the channels do.
+  /// Links to all of `members`, which share the memory of `arena` over shared-memory links. Throws usage if the options
+  /// demand shared memory for another host or for a shaped link; throws the channels' errors, too.
   void connect(const std::vector<Member>& members, Arena& arena, const Deadline& deadline);
-  /// After the last `listen` and `connect`: the transport over all links.
+  /// The transport over all links; called after the last `listen` and `connect`.
   Transport& transport();
 
  private:
@@ -71,16 +70,16 @@ class DataLinks {
   ByteLedger& ledger_;
   ZmqContext context_;
   std::optional<ZapAuthenticator> authenticator_;
-  std::shared_ptr<LocalLink> local_;  ///< shared by the roles of this process; null: it has one role
+  std::shared_ptr<LocalLink> local_;  ///< shared by the roles of this process; null: the process has one role
   std::unique_ptr<Channel> local_end_;
   std::unique_ptr<ZmqChannel> zmq_;
   std::vector<std::unique_ptr<Channel>> shm_;
   std::unique_ptr<Transport> transport_;
 };
 
-/// Is shared memory no way for these, even between processes of one host?
+/// Do these options forbid shared memory, even between processes of one host?
 bool only_tcp(const DataLinks::Options& options);
-/// These, with a network card where they name a link and have none.
+/// The options with a network card, if they name a link to simulate.
 DataLinks::Options with_card(DataLinks::Options options);
 
 }  // namespace psring::net

@@ -6,10 +6,12 @@
 
 namespace psring {
 
-/// What launchers of other frameworks put into the environment, for flags that are missing.
-/// MASTER_ADDR:MASTER_PORT, where both are set.
+// Environment variables that launchers of other frameworks set; they stand in for missing flags.
+
+/// MASTER_ADDR:MASTER_PORT, if both are set.
 std::optional<std::string> master_endpoint();
-/// RANK, WORLD_SIZE, LOCAL_RANK: a whole number >= 0. Throws usage, naming the variable, for anything else.
+/// The value of a variable such as RANK, WORLD_SIZE or LOCAL_RANK, if it is set. Throws usage, naming the variable, if
+/// the value is no whole number >= 0.
 std::optional<std::uint32_t> environment_number(const char* name);
 
 }  // namespace psring

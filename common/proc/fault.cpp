@@ -21,7 +21,7 @@ constexpr std::array<std::pair<std::string_view, Fault::Kind>, 9> kKinds = {{{"s
                                                                              {"kill", Fault::Kind::kill},
                                                                              {"stop", Fault::Kind::stop}}};
 
-/// Reads one fault; `text` is what all errors quote.
+/// Parses one fault; errors quote `text`.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text), rest_(text) {}
@@ -68,7 +68,7 @@ class Parser {
   [[noreturn]] void bad(std::string_view expected) const {
     fail(ErrorKind::usage, "--fault {}: expected {}", text_, expected);
   }
-  /// Up to one of `ends`, which stays.
+  /// Takes the text before one of `ends`, which stays in the rest; a colon is taken, too.
   std::string_view until(std::string_view ends) {
     if (ends == ":") {
       const std::size_t at = rest_.find(':');
@@ -188,10 +188,10 @@ void FaultTrigger::arm() const {
     event.sigev_notify = SIGEV_SIGNAL;
     event.sigev_signo = signal_of(fault);
     timer_t timer = nullptr;
-    check(::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0, "no timer for a fault");
+    check(::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0, "cannot create a timer for a fault");
     const auto whole = std::chrono::duration_cast<std::chrono::seconds>(fault.after);
     const itimerspec when{{}, {whole.count(), (fault.after - whole).count()}};
-    check(::timer_settime(timer, 0, &when, nullptr) == 0, "no timer for a fault");
+    check(::timer_settime(timer, 0, &when, nullptr) == 0, "cannot create a timer for a fault");
   }
 }
 

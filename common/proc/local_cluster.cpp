@@ -22,7 +22,7 @@ namespace psring {
 namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
-constexpr std::size_t kLineBytes = 4096;  // of a last line that is kept
+constexpr std::size_t kLineBytes = 4096;  ///< the most bytes of a line that are kept
 
 struct Pipe {
   Fd read_end;
@@ -31,11 +31,11 @@ struct Pipe {
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot make a pipe: {}", std::strerror(errno));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot create a pipe: {}", std::strerror(errno));
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-/// Everything that the child needs, made before the fork: other threads may hold locks then, malloc's too.
+/// The child's arguments, made before the fork: at the fork, other threads may hold locks, such as malloc's.
 struct Launch {
   const char* program = nullptr;
   std::vector<char*> argv;
@@ -44,7 +44,7 @@ struct Launch {
   int input = -1;
   int output = -1;
   int errors = -1;
-  int failure = -1;  ///< takes errno where exec fails, and closes where it does not
+  int failure = -1;  ///< takes errno if exec fails, and is closed by a successful exec
 };
 
 [[noreturn]] void fail_child(const Launch& launch) {
@@ -53,11 +53,11 @@ struct Launch {
   ::_exit(127);
 }
 
-/// In the child, between fork and exec: async-signal-safe calls only.
+/// Runs in the child, between fork and exec: only async-signal-safe calls are allowed.
 [[noreturn]] void run_child(const Launch& launch) {
   ::setpgid(0, 0);
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail_child(launch);
-  if (::getppid() != launch.parent) ::_exit(127);  // it died before the line above
+  if (::getppid() != launch.parent) ::_exit(127);  // the parent died before the line above
   for (const auto& [from, to] : {std::pair(launch.input, STDIN_FILENO), std::pair(launch.output, STDOUT_FILENO),
                                  std::pair(launch.errors, STDERR_FILENO)})
     if (::dup2(from, to) < 0) fail_child(launch);
@@ -72,7 +72,7 @@ struct Launch {
 }
 
 void write_all(const Fd& file, std::string_view text) {
-  // A full disk must not take the job down for its log: what does not fit is left out.
+  // A full disk must not end the job: the log loses the bytes that do not fit.
   while (!text.empty()) {
     const ssize_t written = ::write(file.get(), text.data(), text.size());
     if (written < 0 && errno != EINTR) return;
@@ -93,7 +93,7 @@ LocalCluster::LocalCluster(std::filesystem::path log_folder, const Clock& clock,
   std::error_code error;
   own_path_ = std::filesystem::read_symlink(kSelf, error).string();
   std::filesystem::create_directories(log_folder_, error);
-  if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", log_folder_.string(), error.message());
+  if (error) fail(ErrorKind::data, "{}: cannot create the folder: {}", log_folder_.string(), error.message());
 }
 
 LocalCluster::~LocalCluster() {
@@ -102,7 +102,7 @@ LocalCluster::~LocalCluster() {
 }
 
 pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv, std::span<const int> inherited) {
-  check(!argv.empty(), "a process without a program");
+  check(!argv.empty(), "a process needs a program");
   const std::filesystem::path log_path = log_folder_ / (name + ".log");
   const int anew = started_.insert(name).second && !keep_logs_ ? O_TRUNC : 0;
   Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | anew | O_APPEND | O_CLOEXEC, 0644));
@@ -112,8 +112,8 @@ pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv
   Pipe failure = make_pipe();
   ::fcntl(errors.read_end.get(), F_SETFL, O_NONBLOCK);
 
-  // This program itself is executed as the file that runs here, which its path may no longer name: a job whose program
-  // is built anew goes on with the one that it began with.
+  // This process's own program is executed from the file that runs here, which the path may no longer name: a job whose
+  // program was rebuilt meanwhile continues with the program that it began with.
   const char* program = argv.front() == own_path_ ? kSelf : argv.front().c_str();
   Launch launch{
       program, {}, inherited, ::getpid(), input.get(), log.get(), errors.write_end.get(), failure.write_end.get()};
@@ -132,10 +132,10 @@ pid_t LocalCluster::start(const std::string& name, std::vector<std::string> argv
     ::waitpid(pid, nullptr, 0);
     fail(ErrorKind::data, "{}: cannot execute {}: {}", name, argv.front(), std::strerror(error));
   }
-  Fd pid_fd(
-      static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // ours and not reaped: the number cannot belong to another
+  // The child is not reaped yet, so the number cannot belong to another process.
+  Fd pid_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   processes_.push_back({name, pid, std::move(pid_fd), std::move(errors.read_end), std::move(log), {}, {}, {}});
-  check(static_cast<bool>(processes_.back().pid_fd), "no pidfd: {}", std::strerror(errno));
+  check(static_cast<bool>(processes_.back().pid_fd), "cannot open a pidfd: {}", std::strerror(errno));
   return pid;
 }
 
@@ -173,7 +173,7 @@ std::optional<ProcessExit> LocalCluster::next_exit(Moment deadline, std::span<co
     std::vector<pollfd> polled;
     for (const Process& process : processes_) {
       polled.push_back({process.pid_fd.get(), POLLIN, 0});
-      polled.push_back({process.errors.get(), POLLIN, 0});  // -1, which poll skips, once it is closed
+      polled.push_back({process.errors.get(), POLLIN, 0});  // once closed it is -1, which poll skips
     }
     for (const int fd : wake_fds) polled.push_back({fd, POLLIN, 0});
     const int ready = ::poll(polled.data(), polled.size(), poll_milliseconds(clock_.now(), deadline));
@@ -212,7 +212,7 @@ std::vector<ProcessExit> LocalCluster::terminate_all(Nanoseconds grace) {
   return exits;
 }
 
-/// Takes what the process has written to its standard error into the log, and keeps the last line.
+/// Copies the process's standard error to the log, and keeps the last line.
 void LocalCluster::collect(Process& process) {
   std::array<char, 16384> buffer;
   while (process.errors) {
@@ -235,10 +235,10 @@ void LocalCluster::collect(Process& process) {
   }
 }
 
-/// Waits for the process's end, which must be there or at hand.
+/// Waits for the process's end. REQUIRES: it has ended, or is about to end.
 ProcessExit LocalCluster::reap(std::list<Process>::iterator process) {
   siginfo_t info{};
-  // First look, then end what it has left in its group, then reap: only until then is the group's number its own.
+  // Kills the rest of the group before reaping: only until then does the group's number belong to this process.
   while (::waitid(P_PID, static_cast<id_t>(process->pid), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
   }
   ::kill(-process->pid, SIGKILL);

@@ -18,13 +18,12 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr int kLooksALine = 20;
 
-/// What the system counts of this process's memory now.
+/// The system's counts of this process's memory, in bytes; none if the system does not tell.
 struct SystemMemory {
   std::optional<std::uint64_t> resident;
-  std::optional<std::uint64_t> proportional;  ///< a page that n processes map counts 1/n
+  std::optional<std::uint64_t> proportional;  ///< a page that n processes map counts as 1/n
 };
 
-/// Nothing where the system does not say.
 SystemMemory system_memory() {
   SystemMemory memory;
   std::ifstream in("/proc/self/smaps_rollup");

@@ -8,12 +8,12 @@ namespace psring {
 
 class Membership;
 
-/// Writes a role's lines of memory.jsonl: one at the start, one a second, one at the end, and one where a look (20 a
-/// second) finds more booked than any line so far: so one is near the peak. Each has the time on the coordinator's
-/// clock, the bytes booked by category (current, peak), and, where the process is its own, what the system counts:
-/// resident memory (rss), and the same with a page that n processes share counted as 1/n (pss; both null where the
-/// system does not say).
-/// A thread of its own, so that a role that waits is seen as well as one that computes.
+/// Writes a role's lines of memory.jsonl: a line at the start, a line per second, and a line at the end. The log also
+/// looks 20 times a second, and writes a line if more memory is booked than in any line so far; so one line is near the
+/// peak. Each line has the time on the coordinator's clock and the booked bytes by category (current, peak). If the
+/// role has a process of its own, the line also has the system's counts: resident memory (rss), and the same with a
+/// page that n processes share counted as 1/n (pss); both are null if the system does not tell. A thread of its own
+/// writes the lines, so that a role is seen while it waits and while it computes.
 class MemoryLog {
  public:
   explicit MemoryLog(Membership& member);
@@ -21,7 +21,7 @@ class MemoryLog {
   MemoryLog(const MemoryLog&) = delete;
   MemoryLog& operator=(const MemoryLog&) = delete;
 
-  /// Writes the last line; then there is no other. Call it before the link is flushed.
+  /// Writes the last line, and ends the thread. Call it before the link is flushed.
   void finish();
 
  private:

@@ -28,7 +28,7 @@ Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd, 
       processor_(role == net::Role::worker ? describe_processor() : ""),
       key_(net::JobKey::load(options.key_file)) {
   const std::string host = net::host_id();
-  // Before it joins: what is wrong here is no failure of the job.
+  // Checked before the role joins, so that a mistake here does not fail the job.
   const net::Endpoint endpoint = net::resolve_endpoint("--rdzv-endpoint", options.endpoint);
   const std::string bind = options.bind.empty() ? net::address_towards(endpoint.host) : net::bind_address(options.bind);
   link_ =
@@ -50,7 +50,7 @@ Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd, 
   }
 }
 
-/// Nobody wakes a transport that is about to go.
+/// The link must not wake a transport that is being destroyed.
 Membership::~Membership() { link_->on_change({}); }
 
 void Membership::prepare(const std::string& host, const std::string& bind, std::shared_ptr<net::LocalLink> local) {
@@ -121,7 +121,7 @@ std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<n
     for (std::size_t rank = 0; rank < workers.size(); ++rank) groups.push_back(rank / *owners);
     return groups;
   }
-  std::map<std::string, std::size_t> hosts;  // to their numbers
+  std::map<std::string, std::size_t> hosts;  // their numbers, by host id
   std::vector<const net::Member*> firsts;
   std::vector<std::size_t> counts;
   for (const net::Member& worker : workers) {
@@ -135,13 +135,15 @@ std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<n
   }
   for (std::size_t host = 1; host < counts.size(); ++host)
     if (counts[host] != counts[0])
-      fail(ErrorKind::usage, "--shard-group host: expected as many workers on each host; {} is on one of {}, {} of {}",
+      fail(ErrorKind::usage,
+           "--shard-group host: expected equally many workers on each host; the host of {} has {}, the host of {} has "
+           "{}",
            to_string(*firsts[0]), counts[0], to_string(*firsts[host]), counts[host]);
   return groups;
 }
 
 void Membership::append(const std::string& file, std::string_view text) {
-  // Lines stay whole: this process may be lost between two pieces.
+  // Each piece ends with a line, because this process may be lost between two pieces.
   for (std::string_view left = text; !left.empty();) {
     const std::size_t most = std::min(left.size(), net::kMaxAppendBytes);
     const std::size_t line_end = most < left.size() ? left.substr(0, most).rfind('\n') : std::string_view::npos;
@@ -152,10 +154,10 @@ void Membership::append(const std::string& file, std::string_view text) {
 }
 
 void Membership::send_trace(Trace& trace) {
-  // Numbers of processes in the trace: workers from 1, servers from 1001.
+  // The trace numbers processes: workers from 1, servers from 1001.
   const int pid = static_cast<int>(rank()) + (role_ == net::Role::server ? 1001 : 1);
   const std::string events = trace.take_json(to_string(self()), pid, link_->clock_offset(), epoch());
-  // One who has to end once more sends a second part.
+  // A role that ends a second time, after a recovery, sends a second part.
   if (!events.empty()) append(fmt::format("trace/{}-{}.json", to_string(role_), rank()), events + ",\n");
 }
 
@@ -185,16 +187,16 @@ std::string Membership::report_json(const std::string& extra) const {
 
 namespace {
 
-/// The coordinator hears of it before our links close, so that our own error is the first cause.
+/// Tells the coordinator of the error before the data links close, so that this error is the first cause.
 void tell(Membership& membership, const Error& error) {
   membership.link().fail(error);
   try {
     membership.link().flush(membership.clock().now() + std::chrono::seconds(1));
-  } catch (const Error&) {  // it has gone, or is slow: the error that is under way says more
+  } catch (const Error&) {  // the coordinator has gone, or is slow: the role's own error says more
   }
 }
 
-/// What used up the memory is not in the exception: the sizes that the job asks for are.
+/// Converts the exception; bad_alloc becomes an error with the job's sizes, because the exception itself names none.
 Error explain(const std::exception& exception, const JobOptions& job) {
   if (dynamic_cast<const std::bad_alloc*>(&exception) == nullptr) return to_error(exception);
   return Error(ErrorKind::data, fmt::format("out of memory with --model {}, --data {}, --global-batch {}", job.model,
@@ -204,7 +206,7 @@ Error explain(const std::exception& exception, const JobOptions& job) {
 }  // namespace
 
 net::control::Interruption run_role(const RoleOptions& options, net::Role role, const MakeLife& make_life) {
-  // Into a log, too, a line goes as it is printed: it must not be lost with the process, nor overtaken by its errors.
+  // Lines are written at once, even into a log: a line must not be lost with the process, nor overtaken by its errors.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   SignalWatch signals;
   std::optional<Membership> membership;
@@ -228,7 +230,7 @@ net::control::Interruption run_role(Membership& membership, const MakeLife& make
         ended = true;
       } catch (const Error& error) {
         if (!membership.outlives(error)) throw;
-        if (membership.is_guest()) return {};  // its host regroups, and all begin anew
+        if (membership.is_guest()) return {};  // the host role regroups, and starts this role anew
         fmt::print("{}: {}; regrouping\n", to_string(membership.self()), error.what());
         membership.regroup(error);
       }

@@ -21,12 +21,12 @@
 
 namespace psring {
 
-/// A server's or worker's part in a job: its link to the coordinator, what the job says, its data links
-/// and its ledgers. A user's program that pushes and pulls makes one, too.
+/// The membership of a server or worker in a job: its link to the coordinator, the job's options, its data links and
+/// its ledgers. A user's program that pushes and pulls makes one, too.
 class Membership {
  public:
-  /// Once `stop_fd` is readable, joining is given up as timed out; -1: it is not. `asks`: of a worker, whether it calls
-  /// ControlLink::may_begin, so that it can be ended between two steps.
+  /// When `stop_fd` is readable, joining ends with a timeout; -1: there is none. `asks`: the worker calls
+  /// ControlLink::may_begin, so the job can end between two steps.
   Membership(const RoleOptions& options, net::Role role, int stop_fd = -1, bool asks = false);
   ~Membership();
   Membership(const Membership&) = delete;
@@ -37,40 +37,40 @@ class Membership {
   std::uint32_t rank() const { return link_->rank(); }
   std::uint32_t epoch() const { return link_->epoch(); }
   net::DataLinks& links() { return *links_; }
-  /// For links that a role makes itself.
+  // For links that a role makes itself.
   const net::JobKey& key() const { return key_; }
   const net::DataLinks::Options& link_options() const { return link_options_; }
   ByteLedger& bytes() { return bytes_; }
   MemoryLedger& memory() { return memory_; }
-  /// Keeps what the data links read and write late (an arena, buffers that are sent from) until they are closed,
-  /// however the role ends.
+  /// Keeps memory that the data links read and write late (an arena, send buffers) until the links are closed, however
+  /// the role ends.
   void keep(std::shared_ptr<const void> memory) { kept_.push_back(std::move(memory)); }
   const Clock& clock() const { return clock_; }
   net::Peer self() const { return {role_, rank()}; }
-  /// Lives in another role's process, which is who tells of that process's resident memory.
+  /// Does the role run in another role's process? Then the other role reports the process's resident memory.
   bool is_guest() const { return guest_; }
 
-  /// Tells the coordinator how this process is reached, the step that it has come to, and whether it has state from
-  /// which the job can go on; waits for all servers and workers, and returns them, ordered by role and rank. With them
-  /// comes this process's own rank, which may be another than before, and the job's number of workers, the same. Waits
-  /// for longer than the coordinator, which may go on with those who have come.
+  /// Tells the coordinator how this process is reached, which step it has reached, and whether it has state from which
+  /// the job can continue. Waits for all servers and workers, and returns them, ordered by role and rank. This
+  /// process's own rank and the job's number of workers may change with it. Waits for longer than the coordinator,
+  /// which may continue with the members that have come.
   std::vector<net::Member> meet(const net::Addresses& addresses, std::uint64_t step = 0, bool has_state = false);
-  /// For whatever has to come about before the job can begin, or go on.
+  /// The deadline of a wait before the job can begin or continue.
   Deadline deadline() {
     return {clock_.now() + from_seconds(job_.join_timeout), [this] { link_->check(); }};
   }
 
-  /// May the job go on after what a peer's loss did to this process?
+  /// Is the error the loss of a peer after which the job may continue?
   bool outlives(const Error& error) const { return job_.goes_on() && error.kind() == ErrorKind::peer_lost; }
-  /// Leaves the epoch of the membership for the next: closes all data links, and lets go of what was kept for them.
-  /// Throws what the job ends with, where it does.
+  /// Leaves the membership epoch, and enters the next: closes all data links, and frees the memory that was kept for
+  /// them. Throws the job's error if the job ends instead.
   void regroup(const Error& error);
 
   /// Adds bytes to a file of the run folder, in pieces that fit.
   void append(const std::string& file, std::string_view text);
-  /// This process's part of the run's trace, as trace/<role>-<rank>.json; nothing where it is off.
+  /// Sends this process's part of the run's trace, as trace/<role>-<rank>.json. Does nothing if tracing is off.
   void send_trace(Trace& trace);
-  /// Bytes, memory and whatever `extra` (members of a JSON object, "" for none) adds, as one JSON object.
+  /// Returns bytes, memory and the members of `extra` (a JSON object, or "") as one JSON object.
   std::string report_json(const std::string& extra) const;
 
  private:
@@ -80,7 +80,7 @@ class Membership {
   const SystemClock clock_;
   net::Role role_;
   const bool guest_;
-  const std::string processor_;  ///< as control::Hello has it; a server's bits do not depend on it
+  const std::string processor_;  ///< see control::Hello; empty for a server, whose bits do not depend on it
   const net::JobKey key_;
   net::DataLinks::Options link_options_;
   ByteLedger bytes_;
@@ -92,27 +92,27 @@ class Membership {
   std::unique_ptr<net::DataLinks> links_;
 };
 
-/// Those of a role.
+/// The members that have this role.
 std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role role);
 
-/// Ranks of the first worker of each host, of all workers in the order of their ranks.
+/// The rank of the first worker of each host. `workers`: all workers in the order of their ranks.
 std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& workers);
 
-/// --shard-group: which group each worker is in, by rank; empty where all are in one. `workers`: all of them in the
-/// order of their ranks. Throws usage where hosts do not have as many each.
+/// The group of each worker for --shard-group, by rank; empty if all workers are one group. `workers`: all workers in
+/// the order of their ranks. Throws usage if the groups are hosts, and hosts have different numbers of workers.
 std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<net::Member>& workers);
 
-/// What a role that has joined does in each epoch of the membership: returns with the job, or throws peer_lost. What it
-/// keeps from one epoch to the next goes before the membership does.
+/// The work of a joined role in one membership epoch: returns when the job ends, or throws peer_lost. The state that it
+/// keeps between epochs is destroyed before the membership.
 using Life = std::function<void()>;
 using MakeLife = std::function<Life(Membership&)>;
 
-/// Runs a role that has joined, and sees to it that the coordinator hears of an error before it is thrown on. How the
-/// job ended, where a signal did it.
+/// Runs a joined role, and tells the coordinator of an error before it throws the error. Returns how a signal ended the
+/// job, if one did.
 net::control::Interruption run_role(Membership& membership, const MakeLife& make_life);
-/// The same of the role that a process is: makes its membership first. A signal that the process gets ends the job
-/// after the step under way; a second one ends both at once, as one does before the role has joined, or once the job
-/// has failed. Call it before the first thread.
+/// The same for a role with a process of its own: makes the membership first. A signal of the process ends the job
+/// after the current step; a second request ends job and process at once, as does the first signal before the role has
+/// joined or after the job has failed. Call it before the first thread is made.
 net::control::Interruption run_role(const RoleOptions& options, net::Role role, const MakeLife& make_life);
 
 }  // namespace psring

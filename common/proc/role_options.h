@@ -11,15 +11,15 @@ namespace net {
 class LocalLink;
 }
 
-/// What a server or worker is started with; all else it learns from the coordinator.
+/// The start options of a server or worker. The coordinator tells the rest.
 struct RoleOptions {
   std::string endpoint;  ///< HOST:PORT of the coordinator
   std::string key_file;
   std::optional<std::uint32_t> rank = std::nullopt;
   std::string bind = {};     ///< "": the address that routes to the coordinator
-  double join_timeout = 30;  ///< seconds for the coordinator to answer; what comes then is the job's own
+  double join_timeout = 30;  ///< seconds for the coordinator to answer; later waits have the job's own timeout
   bool patient = false;      ///< see ControlLink::Options
-  /// Of a role that lives in another's process; shared with that one. Null: the process is its own.
+  /// The way to the other role of this process, shared with that role. Null: this role has the process to itself.
   std::shared_ptr<net::LocalLink> host = nullptr;
 };
 

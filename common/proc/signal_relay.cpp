@@ -12,7 +12,7 @@ namespace psring {
 
 SignalRelay::SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock)
     : signals_(signals), link_(link), clock_(clock), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  check(static_cast<bool>(wake_), "no eventfd: {}", std::strerror(errno));
+  check(static_cast<bool>(wake_), "cannot create an eventfd: {}", std::strerror(errno));
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -39,7 +39,7 @@ void SignalRelay::pass_on(int signal) {
       link_.interrupt(signal, true);
       link_.flush(clock_.now() + std::chrono::milliseconds(200));
     }
-  } catch (const Error&) {  // nobody is there to be told
+  } catch (const Error&) {  // the coordinator has gone
   }
   die_of(signal);
 }

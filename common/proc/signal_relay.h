@@ -11,9 +11,9 @@
 
 namespace psring {
 
-/// Tells the coordinator of signals that a server's or worker's process gets, from a thread of its own: the first ends
-/// the job after the step under way, the second request (net::StopRequests) the job and this process at once. A job
-/// that has failed has nothing to end: then the first signal ends the process.
+/// Tells the coordinator of the signals of a server's or worker's process, from a thread of its own. The first signal
+/// ends the job after the current step, the second request (net::StopRequests) ends job and process at once. After the
+/// job has failed, the first signal ends the process.
 class SignalRelay {
  public:
   /// REQUIRES: both outlive it, and the thread alone takes the signals.
@@ -30,7 +30,7 @@ class SignalRelay {
   net::ControlLink& link_;
   const Clock& clock_;
   const Fd wake_;
-  net::StopRequests requests_;  ///< the thread's
+  net::StopRequests requests_;  ///< used by the thread alone
   std::jthread thread_;
 };
 

@@ -19,14 +19,14 @@ SignalWatch::SignalWatch() {
   if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&watched, SIGHUP);
   ::pthread_sigmask(SIG_BLOCK, &watched, &before_);
   fd_ = Fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
-  check(static_cast<bool>(fd_), "no signalfd: {}", std::strerror(errno));
+  check(static_cast<bool>(fd_), "cannot create a signalfd: {}", std::strerror(errno));
 }
 
 SignalWatch::~SignalWatch() { end(); }
 
 void SignalWatch::end() {
   if (!fd_) return;
-  while (take()) {  // what has come was meant for us: unblocked, it would end the process on its way out
+  while (take()) {  // drops signals that have come: unblocked, they would end the process while it exits
   }
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   fd_ = Fd();

@@ -9,8 +9,8 @@
 namespace psring {
 
 /// Ctrl-C (SIGINT), SIGTERM and a closed terminal (SIGHUP, unless it is ignored, as under nohup) as a file descriptor
-/// to poll, instead of the end of the process. Make it in main, before the first thread: threads inherit the mask. Ends
-/// by giving the signals their effect back.
+/// to poll, instead of the end of the process. Make it in main, before the first thread, because threads inherit the
+/// signal mask. The destructor restores the signals' effect.
 class SignalWatch {
  public:
   SignalWatch();
@@ -19,9 +19,9 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   int fd() const { return fd_.get(); }
-  /// The signal that came, once; never waits.
+  /// The next signal that has come; nothing if there is none. Never waits.
   std::optional<int> take();
-  /// Gives the signals their effect back now: once the job has ended, they end this process, whatever it waits for.
+  /// Restores the signals' effect now: once the job has ended, a signal ends this process at once.
   void end();
 
  private:
@@ -32,7 +32,7 @@ class SignalWatch {
 /// The exit status of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
 constexpr int interrupted_status(int signal) { return 128 + signal; }
 
-/// Gives a signal that was taken its own effect after all: the end of this process.
+/// Ends this process by the signal that was taken.
 void die_of(int signal);
 
 }  // namespace psring

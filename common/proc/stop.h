@@ -12,25 +12,25 @@
 namespace psring::net {
 
 /// The two sides of ending a job early, as pure state machines. All workers of a bsp job have to end before the same
-/// step, while each of them is somewhere in a step or between two. So the coordinator asks all workers to pause; each
-/// answers with the first step that it has not begun, at once, and begins no step until it is told where to stop;
-/// the latest of the answers is a step that all can reach and nobody has begun. A worker that has paused still takes
-/// part in its step under way, so nobody waits in vain.
+/// step, while each of them is somewhere in a step or between two steps. So the coordinator asks all workers to pause.
+/// Each worker answers at once with the first step that it has not begun, and begins no step until it is told where to
+/// stop. The latest answer is a step that all workers can reach and that nobody has begun. A paused worker completes
+/// its current step, so no other worker waits in vain.
 
-/// A worker's side.
+/// The worker's side.
 class StepGate {
  public:
   enum class Turn : std::uint8_t { go, wait, stop };
 
-  /// Asked before the worker begins a step: `go` says that it begins.
+  /// The worker asks this before a step. `go`: the step begins.
   Turn ask(std::uint64_t step) {
     if (stop_ && step >= *stop_) return Turn::stop;
     if (!stop_ && paused_) return Turn::wait;
     unbegun_ = step + 1;
     return Turn::go;
   }
-  /// The worker begins no step until it is told where to stop. Returns the first step that it has not begun, or the
-  /// step that it was told to stop before.
+  /// The worker begins no step until it is told where to stop. Returns the first step that has not begun, or the step
+  /// before which the worker was told to stop.
   std::uint64_t pause() {
     paused_ = true;
     return stop_.value_or(unbegun_);
@@ -38,12 +38,12 @@ class StepGate {
   void stop_before(std::uint64_t step) { stop_ = step; }
 
  private:
-  std::uint64_t unbegun_ = 0;  ///< 0: no step has begun
+  std::uint64_t unbegun_ = 0;  ///< the first step that has not begun
   bool paused_ = false;
   std::optional<std::uint64_t> stop_;
 };
 
-/// The coordinator's side: one vote.
+/// The coordinator's side: one vote of all workers.
 class StopVote {
  public:
   /// `own_steps`: workers do not wait for each other (ssp, asp), and each ends before its own next step.
@@ -53,7 +53,7 @@ class StopVote {
     if (open_.erase(worker) > 0) answers_[worker] = step;
   }
   bool complete() const { return open_.empty(); }
-  /// Where each worker is to stop. REQUIRES: complete.
+  /// The step before which each worker stops. REQUIRES: complete.
   std::map<Peer, std::uint64_t> result() const {
     std::map<Peer, std::uint64_t> steps = answers_;
     std::uint64_t last = 0;
@@ -69,8 +69,8 @@ class StopVote {
   std::map<Peer, std::uint64_t> answers_;
 };
 
-/// Tells which of the signals that a process gets ask anew. A terminal that closes sends SIGHUP twice, a service
-/// manager SIGTERM and then SIGHUP: signals that come within a second of the first are the same request.
+/// Tells which signals of a process are a new request. A terminal that closes sends SIGHUP twice, and a service manager
+/// sends SIGTERM and then SIGHUP: signals within a second of the first signal are the same request.
 class StopRequests {
  public:
   enum class Request : std::uint8_t { first, same, again };
@@ -88,7 +88,7 @@ class StopRequests {
   std::optional<Moment> first_;
 };
 
-/// A line for people, at the first request.
+/// The line for people at the first request.
 std::string notice_of(int signal);
 
 }  // namespace psring::net

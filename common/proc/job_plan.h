@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/error.h>
+#include <psring/common/proc/control_messages.h>
+
+namespace psring::net {
+
+/// How a job continues after the loss of a server or worker.
+struct RecoveryPlan {
+  /// The processes that keep the state from which the others continue.
+  enum class Keepers : std::uint8_t {
+    nobody,   ///< no process: all roles begin anew
+    servers,  ///< each server, or its replica, keeps its shard
+    workers,  ///< every worker keeps all of it
+  };
+  struct Anew {
+    std::string job;         ///< as JobPlan::job
+    std::uint64_t step = 0;  ///< the first step of the new beginning
+  };
+
+  std::uint32_t max_restarts = 0;  ///< the number of lost processes that may be started again
+  std::uint32_t min_workers = 0;   ///< the fewest workers with which the job continues; 0: all
+  Keepers keepers = Keepers::nobody;
+  /// Returns the job with this number of workers, as it begins from the last checkpoint.
+  std::function<Anew(std::uint32_t workers)> begin_anew = {};
+  /// Returns true if a process that is started now can still read the beginning of the job (given as JobPlan::job).
+  /// Null: the job reads nothing.
+  std::function<bool(const std::string& job)> beginning_exists = {};
+  Nanoseconds patience{0};  ///< how long members wait for a lost coordinator
+
+  // For a coordinator that replaces a lost one: the members connect again by themselves, and the coordinator continues
+  // where the previous one was.
+  bool is_second = false;
+  std::uint32_t restarts = 0;    ///< restarts that previous coordinators have used
+  std::set<Peer> given_up = {};  ///< places of workers, and agents, that previous coordinators gave up
+
+  /// Can the job continue after a loss at all?
+  bool possible() const { return max_restarts > 0 || min_workers > 0; }
+};
+
+/// The members of a job, the text that they are told, and the times that the coordinator waits for them.
+struct JobPlan {
+  std::uint32_t workers = 1;
+  std::uint32_t servers = 0;  ///< processes; with replicas, the second half are the replicas of the first half
+  bool replicas = false;
+  std::uint32_t agents = 0;      ///< hosts whose agents start the roles; 0: roles are started by hand
+  bool reserve_agent_0 = false;  ///< for the launcher, which asks for rank 0: agents of other hosts get ranks from 1
+  bool colocated = false;        ///< server r runs in worker r's process, which starts it: agents start only workers
+  bool own_steps = false;        ///< workers do not wait for each other (ssp, asp)
+  std::string job;               ///< JSON, handed to every member
+  Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all members to join and be ready
+  Nanoseconds heartbeat_interval = std::chrono::milliseconds(500);
+  Nanoseconds heartbeat_timeout = std::chrono::seconds(3);
+  Nanoseconds leave_timeout = std::chrono::seconds(10);      ///< for members to exit once the job has ended
+  Nanoseconds cause_grace = std::chrono::milliseconds(500);  ///< for the cause of a loss to arrive; see Coordinator
+  RecoveryPlan recovery = {};
+
+  /// The number of processes of a role.
+  std::uint32_t count(Role role) const {
+    return role == Role::worker ? workers : role == Role::server ? servers : agents;
+  }
+};
+
+/// How a job ended.
+struct JobResult {
+  std::optional<Error> failure;         ///< the first cause; errors that follow from it are not kept
+  std::map<Peer, std::string> reports;  ///< JSON, by server and worker
+  /// Set if a signal ended the job: after a step, or at once, which is a failure, too.
+  control::Interruption interrupted = {};
+
+  int status() const { return failure ? exit_status(failure->kind()) : 0; }
+};
+
+/// Throws usage, naming the flag, if the plan has no worker or too many processes, or a heartbeat timeout below two
+/// intervals.
+void check_plan(const JobPlan& plan);
+
+/// The roles that agent `agent` of `agents` starts. Servers and workers are each cut evenly, in order, so the first
+/// agent has server 0 and worker 0. If a number does not divide, the first agents have one more.
+std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
+
+}  // namespace psring::net
