@@ -1,9 +1,9 @@
-# What `cmake --install` puts where, so that find_package(psring) finds it: programs (psring_program says so itself),
-# libraries, the headers that a user's program may include, and the package file.
+# Installs psring for find_package(psring): libraries, the headers that a user's program may include, and the package
+# file. psring_program installs the programs.
 include(CMakePackageConfigHelpers)
 
-# What a program needs that brings layers, models, data sets, strategies, optimizers or aggregation rules, or pushes
-# and pulls; with all that these include. tests/install checks that the list is closed.
+# The headers for a program that adds layers, models, data sets, strategies, optimizers or aggregation rules, or that
+# pushes and pulls; with all headers that these include. tests/install checks that the list is closed.
 set(PSRING_PUBLIC_HEADERS
   cli/app.h
   common/base/byte_ledger.h

@@ -51,7 +51,7 @@ function(psring_program name)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
-# What every test runs under: the distribution's libraries are not instrumented, ZeroMQ's threads look like races.
+# The environment of every test. The distribution's libraries are not instrumented, so ZeroMQ's threads look like races.
 set(PSRING_TEST_ENVIRONMENT)
 if(PSRING_SANITIZE STREQUAL "thread")
   set(PSRING_TEST_ENVIRONMENT

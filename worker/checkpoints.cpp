@@ -75,7 +75,7 @@ std::vector<std::string> units_without_state(const TrainSetup& setup) {
   return names;
 }
 
-/// What is left to add to the mean of n workers is the sum of all residuals / n.
+/// Restores this worker's residual. The mean over n workers still lacks the sum of all residuals divided by n.
 void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, std::span<const std::size_t> keepers,
                       std::size_t rank, ErrorFeedback& feedback) {
   const std::vector<std::size_t> kept = saved.residuals();

@@ -71,7 +71,7 @@ class ClientProtocol {
   bool has(std::size_t unit, std::uint64_t version) const;
   /// The version that all of the unit's pieces have at their servers, as far as these told.
   std::uint64_t heard(std::size_t unit) const;
-  /// What servers said of the staleness of this worker's gradients: over pieces, since it was asked last.
+  /// The staleness of this worker's gradients that servers have told, summed over pieces since the last call.
   struct Staleness {
     std::uint64_t sum = 0;
     std::uint64_t updates = 0;

@@ -29,19 +29,19 @@ class Compressor {
              std::uint64_t seed, std::size_t rank, MemoryLedger& ledger, Device* device = nullptr);
 
   const optim::Codec& codec() const { return codec_; }
-  /// Of a worker's gradient of a range, as codecs want it.
+  /// The id of a worker's gradient of a range, for the codec.
   optim::GradientId id(std::size_t unit, std::size_t begin, std::uint64_t step, std::size_t micro,
                        std::size_t worker) const {
     return {seed_, step, micro, unit, begin, worker};
   }
   /// The bytes of a part, which stay until it is encoded again.
   ConstElements encode(std::size_t unit, Range range, std::uint64_t step, std::size_t micro, ConstElements gradient);
-  /// Those of all parts of a unit. REQUIRES: they were named one after the other.
+  /// The bytes of all parts of a unit. REQUIRES: the parts were named one after the other.
   ConstElements encode(std::size_t unit, std::uint64_t step, std::size_t micro, ConstElements gradient);
-  /// Of all parts, in the order in which they were named.
+  /// The bytes of all parts, in the order in which the parts were named.
   ConstElements encoded() { return encoded_.elements(DType::u8); }
 
-  /// What a worker wrote of a part.
+  /// The bytes of a part from one worker.
   struct Written {
     std::size_t worker = 0;
     ConstElements bytes;

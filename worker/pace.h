@@ -19,7 +19,7 @@ std::optional<Nanoseconds> parse_compute(const std::string& text);
 /// processor from others. A factor below 1 (jitter) shortens only what is slept.
 class Pace {
  public:
-  /// Of so many passes of layers in a step, forward and backward ones, over all micro-batches.
+  /// `layer_passes`: the passes of layers in a step, forward and backward, over all micro-batches.
   Pace(const JobOptions& job, std::size_t rank, const Clock& clock, std::size_t layer_passes);
 
   /// Computing stands still where it is to be trained for time alone: no values, no gradients but zeros.

@@ -15,7 +15,7 @@ std::size_t lent_bytes(const Layout& layout) {
 
 namespace {
 
-/// What the transport tells of a lost peer, with what it was wanted for.
+/// Runs the call, and adds to the error of a lost peer what the worker was doing.
 template <class Call>
 auto telling(const auto& doing, Call&& call) {
   try {

@@ -14,9 +14,8 @@
 
 namespace psring::worker {
 
-/// What an arena needs for the parameters and the gradients of all units, and what a rank owns of the latter beside
-/// them: also of units that are not trained, since units that come and go leave gaps. What is not used of it takes no
-/// memory.
+/// The bytes of an arena for the parameters and gradients of all units, and for a rank's own part of the gradients. The
+/// sum includes units that are not trained, since units that come and go leave gaps. Unused bytes take no memory.
 std::size_t lent_bytes(const Layout& layout);
 
 /// Push and pull against the servers of a job. Starting calls never wait; frames leave in priority order
@@ -62,8 +61,8 @@ class PsClient {
   /// Tells every server that this worker pushes nothing more.
   void leave();
   std::uint64_t heard(std::size_t unit) const { return protocol_.heard(unit); }
-  /// Of this worker's gradients, over those pieces of which servers told since it was asked last: the mean of others'
-  /// updates between the values that it was computed from and its own.
+  /// The mean staleness of this worker's gradients, over the pieces that servers have told of since the last call: the
+  /// number of others' updates between the values that a gradient was computed from and its own update.
   double take_staleness();
   /// Has every server write its part of the checkpoint of a version, and waits until they and so many other workers
   /// have written theirs. REQUIRES: worker 0's; nothing that leads to a later version was pushed.

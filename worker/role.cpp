@@ -141,7 +141,7 @@ std::optional<GpuMemory> gpu_memory(Membership& member, const Device* device) {
   return gpu;
 }
 
-/// What a worker has over all epochs of the membership.
+/// The state of a worker over all membership epochs.
 struct WorkerLife {
   WorkerLife(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers)
       : setup(member.job(), registries, optimizers),

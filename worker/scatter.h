@@ -17,7 +17,7 @@ namespace psring::worker {
 /// step. At worker 0 the data set itself; at the others what came.
 class Scatter final : public Dataset {
  public:
-  /// Of at most `batch` samples a worker and step. All of it is used from one thread, and outlived by its arguments.
+  /// `batch`: the most samples of a worker in a step. REQUIRES: the arguments outlive it, and one thread uses it.
   Scatter(const Dataset& data, ring::ProcessGroup& group, std::size_t batch, MemoryLedger& ledger, const Clock& clock);
 
   /// On return this worker has its samples of batch `index` of the sampler's epoch, and the others have theirs. A

@@ -17,7 +17,7 @@ std::vector<UnitSpec> one_vector(std::size_t elements) {
   return {{"vector", {std::move(tensor)}}};
 }
 
-/// What the servers' answers are stored into and pushes leave from.
+/// The memory that servers' answers are stored into and pushes leave from.
 struct Memory {
   std::optional<Arena> arena;
   std::vector<Buffer> parameters;

@@ -24,7 +24,7 @@
 
 namespace psring::worker {
 
-/// What the process that trains tells its training, and is told by it.
+/// The connection between a training and its process: the process sets these, and the training calls them.
 struct TrainHooks {
   std::function<void()> check = {};  ///< throws if the job has failed
   /// In a later membership epoch than the first: this worker's copy of the job's state. The worker that has come

@@ -21,7 +21,7 @@ LEFT_THERE = re.compile(r"^(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv|uti
                         r"lib(cuda|cudart|cublas|cublasLt|nccl|nvrtc)\b)")
 PACKAGES = ["libzmq3-dev", "cppzmq-dev", "libsodium-dev", "libcereal-dev", "libeigen3-dev", "libdnnl-dev",
             "libcli11-dev", "libfmt-dev", "nlohmann-json3-dev", "zlib1g-dev", "catch2"]
-# What every machine with a compiler has, or what only libraries that psring does not use need.
+# Packages that every machine with a compiler has, or that only libraries without use for psring need.
 LEFT_OUT = re.compile(r"^(gcc-|libc6|libc-dev|libgcc|libstdc|linux-libc|libcrypt|icu|libicu|libxml2|krb5-|libkrb5-dev|"
                       r"libgssrpc|libkadm|libkdb|libnsl|libtirpc|rpcsvc|comerr|libgomp|liblzma|pkg-config$)")
 

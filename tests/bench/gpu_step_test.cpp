@@ -19,7 +19,7 @@ TEST_CASE("a step's kernels are counted, with what they read, write and compute"
   CHECK(step.one_by_one_s > 0);
   CHECK(device->graphs_launched() > 0);
   CHECK(step.tokens_per_s == Approx(16 * step.samples_per_s));
-  // Of each layer 4 products, each of which backward has two of, and of the head.
+  // Each of 2 layers has 4 products, and the head has one; backward has two for each of them.
   CHECK(step.kernels.at("product").calls == 3 * (2 * 4 + 1));
   const double rows = 2 * 16;
   CHECK(step.kernels.at("product").flops == 3 * 2 * rows * (2 * 12 * 64 * 64 + 64 * 64));

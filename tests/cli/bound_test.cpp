@@ -1,4 +1,4 @@
-// What bounds a step, from made-up figures: every outcome, and both sides of each of its limits.
+// Tests which resource bounds a step, with made-up figures: every outcome, and both sides of each limit.
 #include <catch2/catch.hpp>
 
 #include <psring/cli/bandwidth.h>

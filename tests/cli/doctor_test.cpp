@@ -1,5 +1,5 @@
-// What psring doctor makes of figures: every judgement, on both sides of each limit; control groups' limits from
-// made-up trees; and the link's protocol, within this process.
+// Tests the judgements of psring doctor, on both sides of each limit; the limits of control groups, from made-up trees;
+// and the link's protocol, within this process.
 #include <filesystem>
 #include <future>
 

@@ -75,7 +75,7 @@ void check_like(const JobRun& host, const JobRun& devices, double tolerance) {
   }
 }
 
-/// What runs that do not repeat have in common: all workers end with the servers' values, which are numbers.
+/// Checks a run whose bits do not repeat: all workers end with the servers' values, and all losses are finite.
 void check_ends_alike(const JobRun& run) {
   for (const test::WorkerRun& worker : run.workers) {
     CHECK((worker.model == run.workers[0].model));

@@ -242,7 +242,7 @@ TEST_CASE("replicas of groups, and parameters that lie once in a host's memory")
 }
 
 TEST_CASE("bytes and memory are those of what is trained") {
-  // Of units of E elements each: E_t are trained, backward needs E_b.
+  // Columns: the model, the frozen units, and the first unit whose parameters backward needs.
   const auto [model, freeze, first] = GENERATE(table<const char*, const char*, std::size_t>(
       {{kMlp, "layers.1", 0}, {kMlp, "layers.0,layers.1", 2}, {kGpt, "h.*", 0}, {kGpt, "root,h.0", 3}}));
   const auto n = GENERATE(values<std::size_t>({2, 3}));

@@ -95,7 +95,7 @@ TEST_CASE("one push a host: the bits of single where the sum is in rank order, b
   SECTION("the optimizer on the worker") {
     if (std::string(way.strategy).find("zero") == std::string::npos) job.optimizer_on = "worker";
   }
-  // Of the last two the sum is another: (g0 + g1) + (g2 + g3), g0 + (g1 + g2).
+  // The last two worlds have another sum: (g0 + g1) + (g2 + g3), and g0 + (g1 + g2).
   const std::vector<std::pair<std::size_t, Hosts>> worlds = {{1, {0}},       {2, {0}},       {3, {0}},    {4, {0}},
                                                              {4, {0, 2, 3}}, {3, {0, 1, 2}}, {4, {0, 2}}, {3, {0, 1}}};
   for (const auto& [workers, hosts] : worlds)

@@ -73,7 +73,7 @@ void check_all(const JobRun& run, const JobRun& expected) {
   }
 }
 
-/// What servers booked is what is predicted, where anything is.
+/// Did the servers book the predicted bytes, in each category that has a prediction?
 bool within(std::map<Category, std::uint64_t> peaks, const std::map<Category, std::uint64_t>& predicted) {
   std::erase_if(peaks, [&](const auto& each) { return !predicted.contains(each.first); });
   return peaks == predicted;

@@ -1,4 +1,4 @@
-// What error feedback keeps is part of a checkpoint: who continues ends in the bits of a run that was never disturbed.
+// The residuals of error feedback are part of a checkpoint: a resumed run ends with the bits of an undisturbed run.
 #include <cmath>
 #include <numeric>
 #include <ostream>

@@ -128,8 +128,8 @@ TEST_CASE("saved by one way, continued by another") {
   const JobRun saved = save(job, ways.first, folder);
   // To save changes nothing.
   CHECK((saved.workers[0].model == run(by(job, ways.first)).workers[0].model));
-  // Those who save may be others in number than those who continue: then the runs are not the same up to there, so
-  // what is continued is compared only where they are.
+  // If another number of workers saved the checkpoint, the runs differ up to there: the resumed run is compared with an
+  // undisturbed run only if the numbers are equal.
   if (ways.first.workers == ways.second.workers) {
     check_resumed(job, ways.second, checkpoint_of(folder, 4), 4);
     return;

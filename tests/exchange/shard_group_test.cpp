@@ -73,7 +73,7 @@ std::vector<float> values_of(const std::string& model) {
   return all;
 }
 
-/// Of the second one's norm.
+/// The distance of two vectors, relative to the norm of the second.
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
   double norm = 0;

@@ -53,7 +53,7 @@ class Input {
   std::span<const std::byte> bytes_;
 };
 
-/// What a target does with one input. Returns, or ends the process: any exception is a finding.
+/// Runs the target with one input. Returns, or ends the process: any exception is a finding.
 void run(Input in);
 
 /// Ends the process: a finding.

@@ -17,7 +17,7 @@ inline std::array<Fd, 2> socket_pair(int type) {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-/// What the kernel takes of it.
+/// Sends as many of the bytes as the kernel takes.
 inline void write_some(const Fd& socket, std::span<const std::byte> bytes) {
   [[maybe_unused]] const ssize_t sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }

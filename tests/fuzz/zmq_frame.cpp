@@ -1,4 +1,4 @@
-// What a ROUTER or DEALER receives: any number of parts of any size.
+// Fuzzes the messages that a ROUTER or DEALER receives: any number of parts of any size.
 #include <vector>
 
 #include <zmq.h>

@@ -25,7 +25,7 @@ Layout small_layout() {
                      3);
 }
 
-/// What a run does that continues from what it finds, two more checkpoints long. Each is told in `told` once it is
+/// Continues from the checkpoints that it finds, and saves two more. Writes each step to `told` once its checkpoint is
 /// complete.
 void save_two(const std::string& path, int told) {
   const CheckpointFolder folder(path);
@@ -107,7 +107,7 @@ TEST_CASE("a hundred kills, each at another moment of a save, each of a run that
     const CheckpointFolder folder(path);
     const auto found = folder.complete();
     if (newest == 0 && found.empty()) continue;
-    // What was told is there; one more may be, that was complete before its process could tell.
+    // All checkpoints that were told exist. One more may exist: complete, but its process was killed before it told.
     const Checkpoint checkpoint(find_checkpoint(path));
     REQUIRE((checkpoint.step() == newest || checkpoint.step() == newest + 1));
     REQUIRE(test::holds(checkpoint, small_layout(), checkpoint.step()));

@@ -1,4 +1,4 @@
-// What checkpoints hold, for whoever cuts it anew; and what is said where they are damaged.
+// Tests the contents of checkpoints under any new cut, and the errors of damaged checkpoints.
 #include <cstring>
 
 #include <catch2/catch.hpp>

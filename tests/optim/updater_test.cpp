@@ -32,7 +32,7 @@ std::vector<float> fill(const UnitLayout& unit, std::uint64_t seed) {
   return values;
 }
 
-/// What `owners` owners make of three clipped LAMB updates, phase by phase.
+/// Makes three clipped LAMB updates with `owners` owners, phase by phase, and returns the parameters.
 std::vector<float> train(std::size_t owners) {
   const UnitLayout unit = make_unit(owners);
   const Partition partition(unit.elements, owners);

@@ -203,7 +203,7 @@ class Flags(ProgramTest):
         self.assert_refused(self.run_program("psring", "banana"), USAGE, "'banana'", "train")
         self.assert_refused(self.run_program("psring", "compare", "--strategies", "ps,ps"), USAGE, "--strategies", "'ps'")
         self.assert_refused(self.run_program("psring", "compare", "--strategies", "single,banana"), USAGE, "'banana'")
-        # What one of the strategies has is left out of the others' rows; what none has would do nothing.
+        # A flag that one strategy has is left out of the others' rows; a flag that no strategy has would do nothing.
         for flag, value, strategies in (("--overlap", "off", "single,ps"), ("--bucket", "1M,2M", "ps"),
                                         ("--servers", "2", "ddp"), ("--virtual-workers", "2", "ps,ddp")):
             result = self.run_program("psring", "compare", "--strategies", strategies, flag, value)

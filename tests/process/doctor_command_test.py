@@ -40,7 +40,7 @@ class Doctor(ProgramTest):
         names = [line[6:25].rstrip() for line in result.out.splitlines()[:-1]]
         checks = self.examined()
         self.assertEqual(names, list(checks))
-        # What these tests themselves cannot do without.
+        # These tests themselves need these checks to be ok.
         for name in ("loopback port", "shared memory", "vector units", "libraries", "CURVE"):
             self.assertEqual(checks[name]["level"], "ok", checks[name])
         self.assertIn("lo 127.0.0.1", checks["interfaces"]["figure"])

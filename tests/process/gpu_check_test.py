@@ -51,7 +51,7 @@ case "$name $*" in
 esac
 """
 
-# What is run, by stage, in its order.
+# The commands of each stage, in their order.
 JOBS = len(re.findall(r"^    def test_", (ROOT / "tests" / "process" / "gpu_job_test.py").read_text(), re.MULTILINE))
 ORDER = {
     "1": ["cuda_gpu_test", "device_codec_gpu_test", "device_training_gpu_test", "psring-bench gpu --batch 64",

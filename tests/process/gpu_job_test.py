@@ -73,7 +73,7 @@ class GpuJobs(ProgramTest):
         self.assertEqual(alone, self.losses("again", "--strategy", "single", "--device", "cuda"), "the same bits")
         one_by_one = self.losses("one by one", "--strategy", "single", "--device", "cuda", "--cuda-graphs", "off")
         self.assertEqual(alone, one_by_one, "the same bits without graphs")
-        # Of 4 workers none that exchange tensor by tensor: each waits for the GPU's turns.
+        # 4 workers run no strategy that exchanges tensor by tensor, because each exchange waits for the GPU's turns.
         for workers, ways in ((2, ("ddp-naive", *WAYS)), (4, ("ddp", "zero3", "ps") if PLAYED else WAYS)):
             for strategy in ways:
                 with self.subTest(strategy=strategy, workers=workers):

@@ -130,7 +130,7 @@ class Life(ProgramTest):
                     result = self.train(*TINY, "--steps", 50, "--strategy", strategy, "--workers", 2, *fault, "--out", out)
                     self.assert_refused(result, status)
                     lines = [json.loads(line) for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
-                    # Who tells of a NaN had made all steps before; a survivor may be stopped before it tells of its last.
+                    # A worker that tells of a NaN has made all steps before; a survivor may be stopped before its last line.
                     told = re.search(r"worker (\d) .*step (\d+):", result.err)
                     worker, made = (int(told[1]), int(told[2])) if status == 3 else (0, 38)
                     steps = [line["step"] for line in lines if line["worker"] == worker]

@@ -135,7 +135,7 @@ class Resume(ProgramTest):
                 (["--checkpoint-dir", "new"], 2, ["--checkpoint-dir", "--checkpoint-every"]),
                 (["--checkpoint-keep", 2], 2, ["--checkpoint-keep", "--checkpoint-every"])):
             with self.subTest(words):
-                # What stands last counts, and what is named is there once.
+                # The last value of an option counts, and each option is named once.
                 options = dict(zip(map(str, JOB[::2]), JOB[1::2])) | dict(zip(resume[::2], resume[1::2]))
                 options |= dict(zip(words[::2], words[1::2]))
                 flags = [word for pair in options.items() for word in pair]

@@ -1,4 +1,4 @@
-// Who has which slice of an operation that ranks share out, however long ago the last such operation was.
+// Tests which rank has which slice of an operation that ranks share out, however long ago the last such operation was.
 #include <cstdint>
 #include <initializer_list>
 

@@ -27,7 +27,7 @@ constexpr double kBytesPerSecond = 1e9 / 8;
 
 Nanoseconds time_of(std::size_t bytes) { return Nanoseconds(std::llround(static_cast<double>(bytes) * 8)); }
 
-/// What a run came to: each rank's vector, and when it had it; or its error, and when that came.
+/// The result of a run: each rank's vector or error, and the time of each.
 struct Run {
   std::vector<std::vector<float>> vectors;
   std::vector<Nanoseconds> times;
@@ -201,7 +201,7 @@ namespace {
 constexpr net::Peer kServer{net::Role::server, 0};
 constexpr net::Peer kWorker{net::Role::worker, 0};
 
-/// What a server got of a worker's frames 0 .. count - 1: their steps, the first byte of each, and when.
+/// The frames of a worker that a server received: their steps, the first byte of each, and the times.
 struct Arrivals {
   std::vector<std::uint64_t> steps;
   std::vector<int> bytes;

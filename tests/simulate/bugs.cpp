@@ -41,7 +41,7 @@ class Through : public net::Transport {
   net::Transport& inner_;
 };
 
-/// What the follower is sent counts as taken.
+/// The bug: a frame counts as taken by the follower as soon as it is sent.
 class EarlyAnswers final : public Through {
  public:
   EarlyAnswers(net::Transport& inner, Peer follower) : Through(inner), follower_(follower) {}

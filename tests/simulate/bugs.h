@@ -23,7 +23,7 @@ class BuggyServer {
   virtual std::unique_ptr<net::Transport> links(net::Transport& transport, net::Peer self) = 0;
 };
 
-/// Of a server of this job, for all of its epochs; null where there is no bug.
+/// Makes the buggy part of a server of this job, for all of its epochs; null if there is no bug.
 std::unique_ptr<BuggyServer> make_buggy(Bug bug, const JobOptions& job, std::size_t pushes);
 
 }  // namespace psring::test

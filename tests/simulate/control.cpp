@@ -216,7 +216,7 @@ void Control::Link::check_alive() const {
   if (control_.network_.dead(place_)) throw Died();
 }
 
-/// What arrives meanwhile is for an epoch that is over, or comes again.
+/// Drops the frames that arrive meanwhile: they belong to an epoch that is over, or are sent again.
 void Control::Link::wait(net::Transport& transport, const std::function<bool()>& holds) const {
   for (check_alive(); !holds(); check_alive()) {
     try {

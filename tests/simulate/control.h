@@ -15,7 +15,7 @@
 
 namespace psring::test {
 
-/// What ends a role whose process has died: no error that anybody may take for a peer's loss.
+/// Ends a role whose process has died. It is no Error, so that nobody takes it for a peer's loss.
 struct Died {};
 
 /// The coordinator of a simulated job, and the agent that starts its roles and tells how they end. The state machine is
@@ -36,14 +36,14 @@ class Control {
   bool ended() const { return ended_; }
   const net::JobResult& result() const { return coordinator_.result(); }
 
-  // Of the agent, for who runs a place.
+  // The agent's side, for the thread that runs a place.
 
   /// Waits until the role is to be started; false where the job ends first.
   bool await_start(std::size_t place);
   /// Its process has ended; by a signal, where that is not 0. False where none ran, or it was to be ended.
   bool exited(std::size_t place, int status, int signal);
 
-  // What happened.
+  // Counts of the run.
   std::uint64_t begun_anew() const { return begun_anew_; }
 
   /// A role's link to the coordinator, as net::ControlLink is one for a process: what waits here, and `check`, throw
@@ -71,7 +71,7 @@ class Control {
     bool finished() const { return finished_; }
     /// `transport`: that of the epoch, as the others may still need to hear what was sent.
     void await_finish(net::Transport& transport);
-    /// Who waits there is woken by what arrives; null: nobody waits but here.
+    /// Messages from the coordinator wake a wait in this transport, too; null: waits are in this link only.
     void wakes(net::Transport* transport);
 
    private:

@@ -91,8 +91,8 @@ JobOptions draw_job(Draw& draw, bool crashes) {
   return job;
 }
 
-/// Of any process but the coordinator's, at any moment of most jobs' lives. Of those with followers mostly servers; of
-/// elastic ones workers, but for one.
+/// Draws crashes of any processes but the coordinator's, at any moment of most jobs' lives. Jobs with followers lose
+/// mostly servers; elastic jobs lose workers, but keep one.
 std::vector<net::SimulatedNetwork::Death> draw_crashes(Draw& draw, const JobOptions& job) {
   const bool elastic = job.min_workers > 0;
   const std::size_t places = elastic ? job.workers : job.workers + job.servers * (1 + job.replicas);

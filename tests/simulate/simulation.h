@@ -31,7 +31,7 @@ Scenario draw_scenario(std::uint64_t seed);
 /// One line: the flags of the job, and the network.
 std::string to_string(const Scenario& scenario);
 
-/// What a job came to.
+/// The result of a job.
 struct SimulatedRun {
   struct Worker {
     std::vector<float> parameters;
@@ -73,7 +73,7 @@ class Examiner {
   /// beginning end with nearly the same parameters: sums are of other parts.
   std::optional<std::string> examine(std::uint64_t seed, Bug bug = Bug::none);
 
-  /// Of all runs that ended.
+  /// Sums over all runs that ended.
   struct Totals {
     std::uint64_t retransmitted = 0;  ///< frames
     std::uint64_t crashed = 0;        ///< seeds with a crash of a process that ran

@@ -18,7 +18,7 @@ namespace psring::test {
 /// `shaped`: TCP, as --link 10gbit shapes it.
 enum class Links : std::uint8_t { in_process, shm, tcp, tcp_encrypted, shaped };
 
-/// What one worker of a job saw.
+/// The results of one worker of a job.
 struct WorkerRun {
   std::string model;  ///< its saved parameters, byte for byte
   std::vector<StepReport> steps;

@@ -57,7 +57,7 @@ class ModelRunner {
 
   std::vector<float> parameters() { return read(parameters_); }
   std::vector<float> gradient() { return read(gradients_); }
-  /// Of a layer, in the order of its buffers().
+  /// The buffers of a layer, in the order of its buffers().
   worker::LayerBuffers::List buffers(std::size_t layer) const { return buffers_.of(layer); }
   worker::LossResult evaluate(std::size_t first, std::size_t count) {
     forward(first, count, false);

@@ -51,7 +51,7 @@ class LayerStack {
   const std::vector<float>& forward();
   /// Gradients of sum(weights * output), overwritten in parameters() (`add`: added); returns that by input().
   const std::vector<float>& backward(std::span<const float> output_gradient, bool add = false);
-  /// What forward and backward called so far.
+  /// The products that forward and backward have called so far.
   const std::vector<Gemm>& products() const { return kernels_.products; }
   worker::Shape output_shape() const { return shapes_.back(); }
 

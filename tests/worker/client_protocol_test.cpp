@@ -16,7 +16,7 @@ namespace {
 
 using Frames = ClientProtocol::Frames;
 
-/// What a server sends; by default what was asked for.
+/// A server's answer to a frame; by default the version that the frame asks for.
 Message answer(const Outgoing& asked, FrameType type, std::uint64_t version = 0,
                std::span<const std::byte> payload = {}) {
   Message message;

@@ -92,7 +92,7 @@ struct DeviceUse {
   std::size_t held = 0;  ///< as the driver says
 };
 
-/// Of a device of its own: buffers, and a product.
+/// Makes a device with buffers and a product, and returns the memory that it uses.
 DeviceUse use_device() {
   MemoryLedger memory;
   const auto device = make_cuda_device(0);
@@ -234,7 +234,7 @@ TEST_CASE("a trace shows what the device did, beside what the host did") {
     CHECK(event["ts"].get<double>() >= last - 1);  // of one queue: one after the other
     last = event["ts"].get<double>() + event["dur"].get<double>();
   }
-  // Of two layers, in ten steps and an evaluation.
+  // The job has two layers, ten steps and an evaluation.
   const std::size_t steps = *job.steps;
   CHECK(names["forward 0"] > steps);
   CHECK(names["forward 1"] == names["forward 0"]);

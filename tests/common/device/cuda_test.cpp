@@ -572,7 +572,8 @@ TEST_CASE("a sequence of kernels that comes again does the same, as a graph or o
       expected.assign(bits.begin(), bits.end());
       CHECK(sum.get() == expected);
     }
-    // Of two sequences a round: the second one from its second time on, the first one too, but where it is another.
+    // Each round has two sequences. From round 1 on, both leave as graphs, but for the first one in round 4, which
+    // differs.
     CHECK(device().graphs_launched() - before_all == (graphs ? 9 : 0));
   }
   device().use_graphs(true);

@@ -1,4 +1,4 @@
-// Who is refused is counted, told of in few lines, and costs a listener a bounded number of connections.
+// Refused clients are counted, reported in few lines, and cost a listener a bounded number of connections.
 #include <vector>
 
 #include <catch2/catch.hpp>

@@ -35,7 +35,7 @@ struct End {
     const std::span<const std::byte> view(*payload);
     link.send(header, view, std::move(payload));
   }
-  /// What leaves, as it would come out of a socket.
+  /// The frames that leave now, as a socket would receive them.
   std::vector<Wire> poll(Moment now, bool idle = true) {
     std::vector<ReliableLink::Frame> out;
     link.poll(now, idle, false, out);
@@ -330,7 +330,7 @@ TEST_CASE("a peer that was restarted begins anew, and nothing of its old life re
   REQUIRE(late_to_old.size() == 3);
 
   End fresh(1);
-  // What was for the old one is not taken, but answered, so that its sender hears of the new one.
+  // Frames for the old incarnation are dropped, but answered, so that their sender hears of the new incarnation.
   for (const Wire& wire : late_to_old) fresh.take(wire.message, now);
   CHECK(fresh.taken == 0);
   CHECK(fresh.link.counts().strangers == 3);

@@ -104,7 +104,7 @@ TEST_CASE("the last frame arrives though it is lost and its sender ends") {
 }
 
 TEST_CASE("a sender that does something else is a sender all the same") {
-  // What the worker sends is lost at first, and it waits for what comes of it by another way than the transport.
+  // The worker's frame is lost at first, and the worker waits for its effect elsewhere than in the transport.
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     InProcessNetwork network;
     End server(network, kServer, {});

@@ -1,4 +1,4 @@
-// What shared memory promises beyond every transport: no copies, deaths noticed, hostile peers survived.
+// Tests the promises of shared memory beyond every transport: no copies, deaths noticed, hostile peers survived.
 #include <atomic>
 #include <csignal>
 #include <cstring>

@@ -1,4 +1,4 @@
-// What TCP links promise beyond every transport: places, streams, encryption, strangers, and ends.
+// Tests the promises of TCP links beyond every transport: places, streams, encryption, strangers, and ends.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -131,7 +131,7 @@ void write_all(const Fd& fd, std::span<const std::byte> bytes) {
   }
 }
 
-/// What comes until the other end hangs up, or so many bytes.
+/// Reads until the other end hangs up, and at most `most` bytes.
 std::vector<std::byte> read_bytes(const Fd& fd, std::size_t most) {
   std::vector<std::byte> bytes(most);
   std::size_t size = 0;

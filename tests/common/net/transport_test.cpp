@@ -1,4 +1,4 @@
-// What every transport promises, run over each of them.
+// Tests the promises of every transport, over each of them.
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -161,8 +161,8 @@ TEST_CASE("each peer's frames arrive in its order, none lost, none twice") {
     threads.emplace_back([client, &numbers] {
       for (std::uint64_t i = 0; i < kFrames; ++i)
         client->send(kServer, frame(FrameType::push, i), std::as_bytes(std::span(&numbers[i], 1)));
-      // What had no room goes while the sender receives, which also ends when some of it went; one answer says
-      // that all came.
+      // Frames that had no room leave while the sender receives; receive also ends when some of them have left. One
+      // answer tells that all have arrived.
       for (const Moment deadline = in(60); !client->receive(deadline) && SystemClock().now() < deadline;) {
       }
     });

@@ -1,4 +1,4 @@
-// What a stranger can make a listening ZeroMQ port hold in memory before it has proved the job's key.
+// Bounds the memory that a stranger can make a listening ZeroMQ port hold before it has proved the job's key.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -48,7 +48,7 @@ std::string long_frame(int flags, std::uint64_t size) {
   return bytes;
 }
 
-/// What tells a peer without CURVE that a DEALER is here.
+/// The bytes that introduce a DEALER to a peer without CURVE.
 std::string ready() {
   const std::string body = std::string("\5READY\13Socket-Type\0\0\0\6DEALER", 28);
   return std::string{4, static_cast<char>(body.size())} + body;

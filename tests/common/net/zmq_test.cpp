@@ -392,7 +392,7 @@ TEST_CASE("a peer that breaks the protocol costs its link") {
   const Moment deadline = in(seconds(20));
   while (echo.errors == 0 && SystemClock().now() < deadline) std::this_thread::yield();
   CHECK(echo.errors == 1);
-  // What it sends now is a stranger's.
+  // The server has forgotten the link, so this frame comes from a stranger.
   channel->send(kServer, header_of(key, kWorker, FrameType::push, 0), {});
   const Error error = error_of([&] { receive(*channel, in(seconds(20))); });
   CHECK(error.kind() == ErrorKind::peer_lost);

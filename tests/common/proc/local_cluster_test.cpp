@@ -33,7 +33,7 @@ const SystemClock kClock;
 
 Moment in(double s) { return kClock.now() + from_seconds(s); }
 
-/// What stands in a file; "" where there is none yet.
+/// The contents of a file; "" if it does not exist yet.
 std::string text_of(const std::string& file) { return std::filesystem::exists(file) ? test::read_file(file) : ""; }
 
 std::vector<std::string> shell(const std::string& script) { return {"/bin/sh", "-c", script}; }

@@ -269,7 +269,7 @@ void run(dim3 grid, dim3 of_block, std::size_t shared_bytes, const std::function
 
 // ------------------------------------------------------------------------------------------------ streams and events
 
-/// What was queued while a stream was captured.
+/// The work that was queued while a stream was captured.
 struct cudaOnHostGraph {
   std::vector<std::function<void()>> work;
 };
@@ -305,7 +305,8 @@ struct cudaOnHostStream {
   std::unique_ptr<cudaOnHostGraph> capture;  ///< the owner's alone
 
  private:
-  /// What is under way stays in the queue until it is done. Device memory is open until the queue is empty.
+  /// Runs the queue. A piece of work stays in the queue until it is done. Device memory is open until the queue is
+  /// empty.
   void run() {
     std::uint32_t random = 1;
     std::unique_lock lock(mutex_);

@@ -53,10 +53,10 @@ namespace cuda_on_host {
 constexpr unsigned kWarp = 32;
 constexpr unsigned kAll = 0xffffffffU;
 
-/// Of the thread that runs: waits until all threads of the block, or of its warp, have come here.
+/// The calling thread waits until all threads of its block, or of its warp, have come here.
 void block_barrier();
 void warp_barrier();
-/// What the lanes of its warp give, each a word; until the next barrier.
+/// Returns the values of all lanes of the warp, each a word; valid until the next barrier.
 const std::uint64_t* exchange(std::uint64_t value);
 unsigned lane();
 void* dynamic_shared();

@@ -25,7 +25,7 @@ namespace {
 using cuda_on_host::die;
 namespace fs = std::filesystem;
 
-/// What ranks have to agree on.
+/// The arguments of an operation on which all ranks have to agree.
 struct Call {
   enum class Kind { all_reduce, reduce_scatter, all_gather, reduce, broadcast, send, recv } kind;
   std::size_t count;
@@ -48,7 +48,7 @@ struct Op {
   cudaStream_t stream;
 };
 
-/// What a rank brings to an operation.
+/// The contribution of a rank to an operation.
 struct Given {
   Call call;
   Place place;
@@ -189,7 +189,7 @@ class World {
   std::size_t ranks_;
 };
 
-/// Of worlds that this process began; they end with it.
+/// The folders of worlds that this process began, which are removed at its end.
 struct Folders {
   ~Folders() {
     std::error_code error;
@@ -225,7 +225,7 @@ thread_local int group_depth = 0;
 thread_local std::vector<Op> group;
 thread_local std::vector<ncclComm_t> aborted;
 
-/// What was aborted stays, for who still asks for its state.
+/// Keeps an aborted communicator, because callers may still ask for its state.
 void keep(ncclComm_t comm) {
   static std::mutex mutex;
   static auto& kept = *new std::vector<ncclComm_t>;
@@ -260,8 +260,8 @@ Place place_of(ncclComm_t comm, const void* of) {
   return {piece->first, static_cast<std::size_t>(at - piece->first)};
 }
 
-/// Of what all ranks have. A sender's and a receiver's memory are not of one size: NCCL waits for ever where one of
-/// them is registered, and the other is not.
+/// The place of the memory that all ranks register alike. A message must not use registered memory, because sender and
+/// receiver have pieces of different sizes: NCCL waits for ever if only one side is registered.
 Place place_of(const Op& op) {
   switch (op.call.kind) {
     case Call::Kind::send:
