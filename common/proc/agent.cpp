@@ -152,10 +152,12 @@ class Agent {
     }
   }
 
+  // Constant after construction.
   const AgentOptions& options_;
   SignalWatch& signals_;
   const Clock& clock_;
   const Fd wake_;
+
   LocalCluster cluster_;
   net::ControlLink link_;
   std::map<std::string, net::Peer> roles_;  ///< by the name of the process

@@ -165,11 +165,14 @@ class CoordinatorService::Impl {
   }
   void store(const Coordinator::Event&, const control::Notice& notice) { on_notice_(notice.text); }
 
-  std::function<void(Peer, const std::string&)> on_progress_;
-  std::function<void(const std::string&)> on_notice_;
+  // Constant after construction.
+  const std::function<void(Peer, const std::string&)> on_progress_;
+  const std::function<void(const std::string&)> on_notice_;
   const Clock& clock_;
   const Nanoseconds timeout_;
-  const bool keeps_journal_;
+  const bool keeps_journal_;  ///< appends are written exactly once, across coordinators
+  std::string endpoint_;
+
   AppendedFiles folder_;
   ZmqContext context_;
   ZapAuthenticator zap_;
@@ -177,7 +180,6 @@ class CoordinatorService::Impl {
   Refusals refusals_;
   std::optional<ZmqGate> gate_;  ///< of the router
   Coordinator coordinator_;
-  std::string endpoint_;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);
 };
 
