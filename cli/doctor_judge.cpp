@@ -273,7 +273,7 @@ Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string
   }
   if (judged.level == Level::warn)
     judged.cure =
-        "jobs on processors do without; where copies are slow: a slot with more lanes, on this processor's side";
+        "jobs on processors do without; where copies are slow: a PCIe link with more lanes, on this processor's side";
   return judged;
 }
 

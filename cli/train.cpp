@@ -53,7 +53,7 @@ void print_frozen(const worker::TrainSetup& setup) {
   const std::vector<std::string> names = frozen_names(setup.layout());
   std::size_t parameters = 0;
   for (const UnitLayout& unit : setup.layout().units)
-    for (const TensorSlot& tensor : unit.tensors) parameters += unit.trained ? 0 : tensor.spec.elements();
+    for (const TensorLayout& tensor : unit.tensors) parameters += unit.trained ? 0 : tensor.spec.elements();
   if (!names.empty()) fmt::print("not trained: {} parameters, of {}\n", parameters, fmt::join(names, ", "));
   const std::vector<std::string> stateless = worker::units_without_state(setup);
   if (!stateless.empty())
@@ -65,7 +65,7 @@ void print_plan(const worker::TrainSetup& setup) {
   const Layout& layout = setup.layout();
   std::size_t parameters = 0;
   for (const UnitLayout& unit : layout.units)
-    for (const TensorSlot& tensor : unit.tensors) parameters += tensor.spec.elements();
+    for (const TensorLayout& tensor : unit.tensors) parameters += tensor.spec.elements();
   fmt::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
   print_frozen(setup);

@@ -37,9 +37,9 @@ void add_square_sums(std::span<const ConstElements> vectors, ExactSum& sum, Devi
 
 /// layerwise_sums and scale_layerwise (updater.h) of elements in f32 that lie there; `out` may be narrower, then `kept`
 /// gets what it is rounded from. The bits are the host's, but that padding stays what it is.
-std::vector<TensorSums> layerwise_sums(DeviceApplier& applier, std::span<const TensorSlot> tensors, Range range,
+std::vector<TensorSums> layerwise_sums(DeviceApplier& applier, std::span<const TensorLayout> tensors, Range range,
                                        ConstElements parameters, ConstElements direction);
-void scale_layerwise(DeviceApplier& applier, float lr, std::span<const TensorSlot> tensors, Range range,
+void scale_layerwise(DeviceApplier& applier, float lr, std::span<const TensorLayout> tensors, Range range,
                      std::span<const float> ratios, ConstElements direction, Elements kept, Elements out);
 
 /// REQUIRES: the device outlives it.

@@ -14,7 +14,7 @@ void add_square_sums(std::span<const ConstElements> vectors, ExactSum& sum, Devi
 }
 
 /// Tensors start at blocks, and padding is zero: a block is one tensor's.
-std::vector<TensorSums> layerwise_sums(DeviceApplier& applier, std::span<const TensorSlot> tensors, Range range,
+std::vector<TensorSums> layerwise_sums(DeviceApplier& applier, std::span<const TensorLayout> tensors, Range range,
                                        ConstElements parameters, ConstElements direction) {
   const ConstElements vectors[] = {parameters, direction};
   const std::span<const double> blocks = applier.square_sums(vectors);
@@ -32,7 +32,7 @@ std::vector<TensorSums> layerwise_sums(DeviceApplier& applier, std::span<const T
   return sums;
 }
 
-void scale_layerwise(DeviceApplier& applier, float lr, std::span<const TensorSlot> tensors, Range range,
+void scale_layerwise(DeviceApplier& applier, float lr, std::span<const TensorLayout> tensors, Range range,
                      std::span<const float> ratios, ConstElements direction, Elements kept, Elements out) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Range part = elements_of(tensors[i]).intersect(range);

@@ -25,7 +25,7 @@ float clip_scale(const ExactSum& square_sum, double max_norm, float loss_scale) 
   return static_cast<float>((scale > 1 ? 1 : scale) / loss_scale);  // not std::min: NaN stays
 }
 
-std::vector<TensorSums> layerwise_sums(std::span<const TensorSlot> tensors, Range range,
+std::vector<TensorSums> layerwise_sums(std::span<const TensorLayout> tensors, Range range,
                                        std::span<const float> parameters, std::span<const float> direction) {
   check_sizes(range, parameters.size(), direction.size());
   std::vector<TensorSums> sums(tensors.size());
@@ -54,7 +54,7 @@ std::vector<float> trust_ratios(std::span<const TensorSums> sums) {
   return ratios;
 }
 
-void scale_layerwise(float lr, std::span<const TensorSlot> tensors, Range range, std::span<const float> ratios,
+void scale_layerwise(float lr, std::span<const TensorLayout> tensors, Range range, std::span<const float> ratios,
                      std::span<const float> parameters, std::span<const float> direction, std::span<float> out) {
   check_sizes(range, parameters.size(), direction.size());
   check(out.size() == range.size(), "{} elements of output for a range of {}", out.size(), range.size());

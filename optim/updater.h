@@ -28,7 +28,7 @@ namespace psring::optim {
 float clip_scale(const ExactSum& square_sum, double max_norm, float loss_scale = 1);
 
 /// Where the tensor lies in its unit, without padding.
-inline Range elements_of(const TensorSlot& tensor) { return {tensor.offset, tensor.offset + tensor.spec.elements()}; }
+inline Range elements_of(const TensorLayout& tensor) { return {tensor.offset, tensor.offset + tensor.spec.elements()}; }
 
 /// The sums of squares of one tensor's parameters and of its direction.
 struct TensorSums {
@@ -43,7 +43,7 @@ struct TensorSums {
 
 /// The sums over what of each of the unit's tensors lies in `range`; one entry a tensor, in their order.
 /// `parameters` and `direction` hold the range alone. REQUIRES: range.begin is a multiple of kCut.
-std::vector<TensorSums> layerwise_sums(std::span<const TensorSlot> tensors, Range range,
+std::vector<TensorSums> layerwise_sums(std::span<const TensorLayout> tensors, Range range,
                                        std::span<const float> parameters, std::span<const float> direction);
 
 /// Adds another owner's sums of the same unit. Throws bug where the number of tensors differs.
@@ -54,7 +54,7 @@ std::vector<float> trust_ratios(std::span<const TensorSums> sums);
 
 /// out = parameters - lr * ratio * direction, with each tensor's own ratio. `out` may be `parameters` or
 /// `direction` itself, but not overlap them otherwise. Padding is copied from the parameters.
-void scale_layerwise(float lr, std::span<const TensorSlot> tensors, Range range, std::span<const float> ratios,
+void scale_layerwise(float lr, std::span<const TensorLayout> tensors, Range range, std::span<const float> ratios,
                      std::span<const float> parameters, std::span<const float> direction, std::span<float> out);
 
 /// All phases but clipping, for who owns the whole unit. A layerwise rule leaves its direction in

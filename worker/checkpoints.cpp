@@ -36,10 +36,10 @@ std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup, std::span<co
   for (std::size_t slot = 0; slot < setup.optimizer().rule->slots(); ++slot) trained.push_back(optim::slot_array(slot));
   for (const std::size_t keeper : keepers) trained.push_back(optim::residual_array(keeper));
   for (const UnitLayout& unit : setup.layout().units)
-    for (const TensorSlot& tensor : unit.tensors)
+    for (const TensorLayout& tensor : unit.tensors)
       tensors.push_back(
           {tensor.spec.name, tensor.spec.shape, unit.trained ? trained : std::vector<std::string>{optim::kValues}});
-  for (const TensorSlot& tensor : setup.buffers().tensors)
+  for (const TensorLayout& tensor : setup.buffers().tensors)
     tensors.push_back({tensor.spec.name, tensor.spec.shape, {optim::kValues}});
   return tensors;
 }
@@ -68,7 +68,7 @@ std::vector<std::string> units_without_state(const TrainSetup& setup) {
   std::vector<std::string> names;
   if (!setup.saved() || setup.optimizer().rule->slots() == 0) return names;
   for (const UnitLayout& unit : setup.layout().units)
-    if (unit.trained && !std::all_of(unit.tensors.begin(), unit.tensors.end(), [&](const TensorSlot& tensor) {
+    if (unit.trained && !std::all_of(unit.tensors.begin(), unit.tensors.end(), [&](const TensorLayout& tensor) {
           return setup.saved()->was_trained(tensor.spec.name);
         }))
       names.push_back(unit.name);

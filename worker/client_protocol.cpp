@@ -20,22 +20,22 @@ ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner
   units_.resize(layout_.units.size());
   for (const Piece& piece : make_pieces(layout_)) {
     Unit& unit = units_[piece.unit];
-    if (unit.first == unit.last) unit.first = slots_.size();
+    if (unit.first == unit.last) unit.first = exchanges_.size();
     Range pushed = piece.range;
     if (codec_ != nullptr) {
-      pushed.begin = unit.first == slots_.size() ? 0 : slots_.back().pushed.end;
+      pushed.begin = unit.first == exchanges_.size() ? 0 : exchanges_.back().pushed.end;
       pushed.end = pushed.begin + codec_->bytes(piece.range.size());
     }
-    slots_.push_back({.piece = piece, .pushed = pushed});
-    unit.last = slots_.size();
+    exchanges_.push_back({.piece = piece, .pushed = pushed});
+    unit.last = exchanges_.size();
   }
   const auto turn = [&](std::size_t s) {
-    const Piece& piece = slots_[s].piece;
+    const Piece& piece = exchanges_[s].piece;
     const std::size_t begin = layout_.partition(piece.unit).range(piece.owner).begin;
     return std::pair(piece.range.begin - begin,
                      (piece.owner + layout_.owners - first_owner % layout_.owners) % layout_.owners);
   };
-  order_.resize(slots_.size());
+  order_.resize(exchanges_.size());
   std::iota(order_.begin(), order_.end(), std::size_t{0});
   for (const Unit& unit : units_)
     std::sort(order_.begin() + static_cast<std::ptrdiff_t>(unit.first),
@@ -68,12 +68,12 @@ std::span<const std::byte> ClientProtocol::loss_scale() const {
   return at->second.loss_scale;
 }
 
-FrameHeader ClientProtocol::header(const Slot& slot, FrameType type, DType dtype) const {
+FrameHeader ClientProtocol::header(const PieceExchange& exchange, FrameType type, DType dtype) const {
   FrameHeader header;
   header.dtype = dtype;
   header.type = type;
-  header.unit = static_cast<std::uint32_t>(slot.piece.unit);
-  header.set_range(slot.piece.range);
+  header.unit = static_cast<std::uint32_t>(exchange.piece.unit);
+  header.set_range(exchange.piece.range);
   return header;
 }
 
@@ -84,15 +84,15 @@ net::Peer owner(const Piece& piece) { return {net::Role::server, static_cast<std
 }  // namespace
 
 void ClientProtocol::initial(std::size_t unit, std::span<const float> values, Frames& out) {
-  for_each_slot(units_[unit], [&](const Slot& slot) {
-    FrameHeader head = header(slot, FrameType::initial, DType::f32);
+  for_each_exchange(units_[unit], [&](const PieceExchange& exchange) {
+    FrameHeader head = header(exchange, FrameType::initial, DType::f32);
     head.flags = FrameHeader::kStartUp;
-    out.push_back({owner(slot.piece), head, ConstElements(values).part(slot.piece.range).bytes()});
+    out.push_back({owner(exchange.piece), head, ConstElements(values).part(exchange.piece.range).bytes()});
   });
 }
 
-FrameHeader ClientProtocol::push_header(const Slot& slot, FrameType type, std::uint64_t step) const {
-  FrameHeader header = this->header(slot, type, layout_.gradient_type);
+FrameHeader ClientProtocol::push_header(const PieceExchange& exchange, FrameType type, std::uint64_t step) const {
+  FrameHeader header = this->header(exchange, type, layout_.gradient_type);
   header.step = step;
   if (codec_ != nullptr) header.encoding = codec_->encoding();
   return header;
@@ -101,34 +101,34 @@ FrameHeader ClientProtocol::push_header(const Slot& slot, FrameType type, std::u
 void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::size_t micro, ConstElements gradient,
                           Frames& out) {
   Unit& state = units_[unit];
-  for_each_slot(state, [&](Slot& slot) {
-    FrameHeader head = push_header(slot, FrameType::push, step);
+  for_each_exchange(state, [&](PieceExchange& exchange) {
+    FrameHeader head = push_header(exchange, FrameType::push, step);
     head.micro = static_cast<std::uint32_t>(micro);
     head.flags = FrameHeader::kWantAck;
-    ++slot.unacknowledged;
+    ++exchange.unacknowledged;
     ++state.unacknowledged;
-    out.push_back({owner(slot.piece), head, gradient.part(slot.pushed).bytes()});
+    out.push_back({owner(exchange.piece), head, gradient.part(exchange.pushed).bytes()});
   });
 }
 
-void ClientProtocol::ask(Unit& unit, Slot& slot, std::uint64_t version, FrameHeader& header) {
-  check(!slot.waiting, "unit {} is pulled twice at once", slot.piece.unit);
-  slot.waiting = true;
-  slot.updates = false;
-  slot.wanted = version;
+void ClientProtocol::ask(Unit& unit, PieceExchange& exchange, std::uint64_t version, FrameHeader& header) {
+  check(!exchange.waiting, "unit {} is pulled twice at once", exchange.piece.unit);
+  exchange.waiting = true;
+  exchange.updates = false;
+  exchange.wanted = version;
   ++unit.missing;
   header.version = version;
-  header.dest = mark_ && header.dtype == unit.into.type() ? mark_(unit.into.part(slot.piece.range).data()) : 0;
+  header.dest = mark_ && header.dtype == unit.into.type() ? mark_(unit.into.part(exchange.piece.range).data()) : 0;
 }
 
 void ClientProtocol::pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up, Frames& out) {
   Unit& state = units_[unit];
   state.into = into;
-  for_each_slot(state, [&](Slot& slot) {
-    FrameHeader head = header(slot, FrameType::pull, into.type());
+  for_each_exchange(state, [&](PieceExchange& exchange) {
+    FrameHeader head = header(exchange, FrameType::pull, into.type());
     if (start_up) head.flags = FrameHeader::kStartUp;
-    ask(state, slot, version, head);
-    out.push_back({owner(slot.piece), head, {}});
+    ask(state, exchange, version, head);
+    out.push_back({owner(exchange.piece), head, {}});
   });
 }
 
@@ -136,11 +136,11 @@ void ClientProtocol::push_pull(std::size_t unit, std::uint64_t step, ConstElemen
                                Frames& out) {
   Unit& state = units_[unit];
   state.into = into;
-  for_each_slot(state, [&](Slot& slot) {
-    FrameHeader head = push_header(slot, FrameType::push_pull, step);
-    ask(state, slot, step + 1, head);
-    slot.updates = true;
-    out.push_back({owner(slot.piece), head, gradient.part(slot.pushed).bytes()});
+  for_each_exchange(state, [&](PieceExchange& exchange) {
+    FrameHeader head = push_header(exchange, FrameType::push_pull, step);
+    ask(state, exchange, step + 1, head);
+    exchange.updates = true;
+    out.push_back({owner(exchange.piece), head, gradient.part(exchange.pushed).bytes()});
   });
 }
 
@@ -186,12 +186,12 @@ void ClientProtocol::on_message(const net::Message& message) {
       opened_[header.sender_rank] = {header.version, {message.payload.begin(), message.payload.end()}};
       return;
     case FrameType::push_ack: {
-      Slot& slot = find(header);
-      if (slot.unacknowledged == 0) fail(ErrorKind::protocol, "{} acknowledges a push that was not made", peer);
+      PieceExchange& exchange = find(header);
+      if (exchange.unacknowledged == 0) fail(ErrorKind::protocol, "{} acknowledges a push that was not made", peer);
       add_staleness(header);
-      slot.heard = header.version;
-      --slot.unacknowledged;
-      --units_[slot.piece.unit].unacknowledged;
+      exchange.heard = header.version;
+      --exchange.unacknowledged;
+      --units_[exchange.piece.unit].unacknowledged;
       return;
     }
     case FrameType::saved:
@@ -211,30 +211,31 @@ void ClientProtocol::on_message(const net::Message& message) {
 
 void ClientProtocol::on_values(const net::Message& message) {
   const FrameHeader& header = message.header;
-  Slot& slot = find(header);
-  Unit& unit = units_[slot.piece.unit];
+  PieceExchange& exchange = find(header);
+  Unit& unit = units_[exchange.piece.unit];
   // Before the first pull there is no place to put anything.
-  if (!slot.waiting || header.version < slot.wanted || header.dtype != unit.into.type() ||
+  if (!exchange.waiting || header.version < exchange.wanted || header.dtype != unit.into.type() ||
       message.payload.size() != header.range().size() * size_bytes(header.dtype))
     fail(ErrorKind::protocol, "{} sent version {} of unit {}, which was not asked for", to_string(header.sender()),
          header.version, header.unit);
   const Elements into = unit.into.part(header.range());
   if (message.payload.data() != into.data()) std::memcpy(into.data(), message.payload.data(), message.payload.size());
   if ((header.flags & FrameHeader::kSkipped) != 0) last_skipped_ = header.version;
-  if (slot.updates) add_staleness(header);
-  slot.version = slot.heard = header.version;
-  slot.arrived = true;
-  slot.waiting = false;
+  if (exchange.updates) add_staleness(header);
+  exchange.version = exchange.heard = header.version;
+  exchange.arrived = true;
+  exchange.waiting = false;
   --unit.missing;
 }
 
-ClientProtocol::Slot& ClientProtocol::find(const FrameHeader& header) {
+ClientProtocol::PieceExchange& ClientProtocol::find(const FrameHeader& header) {
   if (header.unit < units_.size()) {
     const Unit& unit = units_[header.unit];
-    const auto begin = slots_.begin() + static_cast<std::ptrdiff_t>(unit.first);
-    const auto end = slots_.begin() + static_cast<std::ptrdiff_t>(unit.last);
-    const auto at = std::lower_bound(begin, end, header.begin,
-                                     [](const Slot& slot, std::size_t b) { return slot.piece.range.begin < b; });
+    const auto begin = exchanges_.begin() + static_cast<std::ptrdiff_t>(unit.first);
+    const auto end = exchanges_.begin() + static_cast<std::ptrdiff_t>(unit.last);
+    const auto at = std::lower_bound(begin, end, header.begin, [](const PieceExchange& exchange, std::size_t b) {
+      return exchange.piece.range.begin < b;
+    });
     if (at != end && at->piece.range == header.range() && at->piece.owner == header.sender_rank) return *at;
   }
   fail(ErrorKind::protocol, "{} answers for [{}, {}) of unit {}, which it does not own", to_string(header.sender()),
@@ -247,17 +248,17 @@ void ClientProtocol::add_staleness(const FrameHeader& header) {
 }
 
 std::uint64_t ClientProtocol::heard(std::size_t unit) const {
-  std::uint64_t oldest = slots_[units_[unit].first].heard;
-  for (std::size_t i = units_[unit].first; i < units_[unit].last; ++i) oldest = std::min(oldest, slots_[i].heard);
+  std::uint64_t oldest = exchanges_[units_[unit].first].heard;
+  for (std::size_t i = units_[unit].first; i < units_[unit].last; ++i) oldest = std::min(oldest, exchanges_[i].heard);
   return oldest;
 }
 
 bool ClientProtocol::has(std::size_t unit, std::uint64_t version) const {
   const Unit& state = units_[unit];
   if (state.missing != 0) return false;
-  return std::all_of(slots_.begin() + static_cast<std::ptrdiff_t>(state.first),
-                     slots_.begin() + static_cast<std::ptrdiff_t>(state.last),
-                     [&](const Slot& slot) { return slot.arrived && slot.version >= version; });
+  return std::all_of(exchanges_.begin() + static_cast<std::ptrdiff_t>(state.first),
+                     exchanges_.begin() + static_cast<std::ptrdiff_t>(state.last),
+                     [&](const PieceExchange& exchange) { return exchange.arrived && exchange.version >= version; });
 }
 
 }  // namespace psring::worker

@@ -85,7 +85,7 @@ class ClientProtocol {
   bool settled(std::size_t unit) const { return units_[unit].missing == 0 && acknowledged(unit); }
 
  private:
-  struct Slot {
+  struct PieceExchange {
     Piece piece;
     std::uint64_t version = 0;  ///< arrived
     std::uint64_t wanted = 0;
@@ -97,29 +97,29 @@ class ClientProtocol {
     Range pushed;  ///< of what is pushed of its unit: elements, or bytes of the codec
   };
   struct Unit {
-    std::size_t first = 0;  ///< its slots
+    std::size_t first = 0;  ///< its exchanges: [first, last)
     std::size_t last = 0;
     Elements into;
     std::size_t missing = 0;  ///< pieces that are waited for
     std::size_t unacknowledged = 0;
   };
 
-  net::FrameHeader header(const Slot& slot, net::FrameType type, DType dtype) const;
-  net::FrameHeader push_header(const Slot& slot, net::FrameType type, std::uint64_t step) const;
-  /// Calls `body` with each slot of a unit, in the order in which their frames leave.
-  void for_each_slot(const Unit& unit, auto body) {
-    for (std::size_t i = unit.first; i < unit.last; ++i) body(slots_[order_[i]]);
+  net::FrameHeader header(const PieceExchange& exchange, net::FrameType type, DType dtype) const;
+  net::FrameHeader push_header(const PieceExchange& exchange, net::FrameType type, std::uint64_t step) const;
+  /// Calls `body` with each exchange of a unit, in the order in which their frames leave.
+  void for_each_exchange(const Unit& unit, auto body) {
+    for (std::size_t i = unit.first; i < unit.last; ++i) body(exchanges_[order_[i]]);
   }
-  void ask(Unit& unit, Slot& slot, std::uint64_t version, net::FrameHeader& header);
+  void ask(Unit& unit, PieceExchange& exchange, std::uint64_t version, net::FrameHeader& header);
   void on_values(const net::Message& message);
   void add_staleness(const net::FrameHeader& header);
-  Slot& find(const net::FrameHeader& header);
+  PieceExchange& find(const net::FrameHeader& header);
 
   const Layout layout_;
   const Mark mark_;
   const optim::Codec* const codec_;
-  std::vector<Slot> slots_;
-  std::vector<std::size_t> order_;  ///< in which the slots of each unit go
+  std::vector<PieceExchange> exchanges_;
+  std::vector<std::size_t> order_;  ///< the exchanges, unit by unit, in the order in which their frames leave
   std::vector<Unit> units_;
   std::optional<std::uint64_t> last_skipped_;
   Staleness staleness_;

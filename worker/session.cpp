@@ -12,7 +12,7 @@ namespace psring::worker {
 namespace {
 
 std::vector<UnitSpec> one_vector(std::size_t elements) {
-  TensorSlot tensor;
+  TensorLayout tensor;
   tensor.spec = {"vector", {elements}, {}};
   return {{"vector", {std::move(tensor)}}};
 }

@@ -29,7 +29,7 @@ DataNeeds needs_of(const Model& model, const JobOptions& job) {
 std::vector<TensorSpec> specs_of(const Layout& layout) {
   std::vector<TensorSpec> specs;
   for (const UnitLayout& unit : layout.units)
-    for (const TensorSlot& tensor : unit.tensors) specs.push_back(tensor.spec);
+    for (const TensorLayout& tensor : unit.tensors) specs.push_back(tensor.spec);
   return specs;
 }
 
@@ -92,7 +92,7 @@ void check_precision(const JobOptions& job, const Layout& layout, const optim::O
 
 std::vector<TensorSpec> TrainSetup::tensor_specs() const {
   std::vector<TensorSpec> specs = specs_of(layout_);
-  for (const TensorSlot& buffer : buffers_.tensors) specs.push_back(buffer.spec);
+  for (const TensorLayout& buffer : buffers_.tensors) specs.push_back(buffer.spec);
   return specs;
 }
 

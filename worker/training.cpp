@@ -229,9 +229,10 @@ std::uint64_t Training::run() {
 std::vector<Training::Tensor> Training::tensors() const {
   std::vector<Tensor> tensors;
   for (UnitId unit = 0; unit < units_.size(); ++unit)
-    for (const TensorSlot& slot : setup_.layout().units[unit].tensors) tensors.push_back({&slot, unit});
-  for (const TensorSlot& slot : setup_.buffers().tensors) tensors.push_back({&slot, kNoUnit});
-  std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) { return a.slot->id < b.slot->id; });
+    for (const TensorLayout& tensor : setup_.layout().units[unit].tensors) tensors.push_back({&tensor, unit});
+  for (const TensorLayout& tensor : setup_.buffers().tensors) tensors.push_back({&tensor, kNoUnit});
+  std::sort(tensors.begin(), tensors.end(),
+            [](const Tensor& a, const Tensor& b) { return a.layout->id < b.layout->id; });
   return tensors;
 }
 
@@ -240,7 +241,7 @@ void Training::save(const std::filesystem::path& file) {
   std::optional<TensorWriter> writer;
   if (!file.empty()) {
     std::vector<TensorSpec> specs;
-    for (const Tensor& tensor : all) specs.push_back(tensor.slot->spec);
+    for (const Tensor& tensor : all) specs.push_back(tensor.layout->spec);
     writer.emplace(file.string(), specs);
   }
   std::optional<std::string> wrong;
@@ -251,7 +252,7 @@ void Training::save(const std::filesystem::path& file) {
       finite = finite && optim::all_finite(part);
       if (writer) writer->append(part);
     });
-    if (!finite && !wrong) wrong = next->slot->spec.name;
+    if (!finite && !wrong) wrong = next->layout->spec.name;
     ++next;
   });
   if (wrong)
@@ -266,13 +267,13 @@ void Training::read(const std::function<void(ConstElements)>& take) {
   // A unit is there from its first tensor to its last, as in a forward pass.
   std::vector<std::size_t> left(units_.size(), 0);
   for (UnitId unit = 0; unit < units_.size(); ++unit) left[unit] = setup_.layout().units[unit].tensors.size();
-  for (const auto& [slot, unit] : tensors()) {
+  for (const auto& [layout, unit] : tensors()) {
     ConstElements values = std::span<const float>(buffers_.values());
     if (unit != kNoUnit) {
       if (left[unit] == setup_.layout().units[unit].tensors.size()) strategy_->acquire(unit, Pass::forward);
       values = units_[unit].parameters;
     }
-    const OnHost host(values.subspan(slot->offset, slot->spec.elements()));
+    const OnHost host(values.subspan(layout->offset, layout->spec.elements()));
     if (world_.device != nullptr) world_.device->wait(world_.device->mark());  // all of it came
     take(host.values());
     if (unit != kNoUnit && --left[unit] == 0) strategy_->release(unit, Pass::forward);

@@ -60,7 +60,7 @@ class Training {
 
  private:
   struct Tensor {
-    const TensorSlot* slot;
+    const TensorLayout* layout;
     UnitId unit;  ///< kNoUnit: one of the layers' buffers
   };
   std::vector<Tensor> tensors() const;

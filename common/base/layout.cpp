@@ -48,7 +48,7 @@ Layout make_layout(std::vector<UnitSpec> units, std::size_t owners) {
   layout.owners = owners;
   for (UnitSpec& unit : units) {
     std::size_t offset = 0;
-    for (TensorSlot& tensor : unit.tensors) {
+    for (TensorLayout& tensor : unit.tensors) {
       tensor.offset = offset;
       offset += round_up(tensor.spec.elements(), kCut);
     }
@@ -61,7 +61,7 @@ Layout make_layout(std::vector<UnitSpec> units, std::size_t owners) {
 void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::span<float> out) {
   check(out.size() == range.size(), "initialise: {} elements for a range of {}", out.size(), range.size());
   std::fill(out.begin(), out.end(), 0.0F);
-  for (const TensorSlot& tensor : unit.tensors) {
+  for (const TensorLayout& tensor : unit.tensors) {
     const Range whole{tensor.offset, tensor.offset + tensor.spec.elements()};
     const Range part = whole.intersect(range);
     const Init init = tensor.spec.init;
@@ -90,7 +90,7 @@ void clear_padding(const UnitLayout& unit, Range range, Elements values) {
     if (!here.empty()) psring::clear(values.subspan(here.begin - range.begin, here.size()));
   };
   std::size_t end = 0;
-  for (const TensorSlot& tensor : unit.tensors) {
+  for (const TensorLayout& tensor : unit.tensors) {
     clear({end, tensor.offset});
     end = tensor.offset + tensor.spec.elements();
   }

@@ -31,7 +31,7 @@ struct TensorSpec {
 };
 
 /// A tensor's place in its unit's flat buffer. `offset` is a multiple of kCut.
-struct TensorSlot {
+struct TensorLayout {
   TensorSpec spec;
   std::uint32_t id = 0;  ///< its position in the model, whatever the units are: the key of its random numbers
   std::size_t offset = 0;
@@ -40,7 +40,7 @@ struct TensorSlot {
 /// A unit: tensors that move together, in one flat buffer of `elements` (padding counted).
 struct UnitLayout {
   std::string name;
-  std::vector<TensorSlot> tensors;
+  std::vector<TensorLayout> tensors;
   std::size_t elements = 0;
   bool trained = true;  ///< else it keeps the values that it starts with: no gradient, no optimizer state (--freeze)
 };
@@ -78,7 +78,7 @@ struct Layout {
 /// One tensor or a list of them that become one unit.
 struct UnitSpec {
   std::string name;
-  std::vector<TensorSlot> tensors;  ///< offsets are not read: make_layout gives them
+  std::vector<TensorLayout> tensors;  ///< offsets are not read: make_layout gives them
   bool trained = true;
 };
 

@@ -64,8 +64,8 @@ class Reader {
   std::span<const std::byte> bytes_;
 };
 
-TensorSlot read_tensor(Reader& in) {
-  TensorSlot tensor;
+TensorLayout read_tensor(Reader& in) {
+  TensorLayout tensor;
   tensor.spec.name = in.text();
   std::size_t elements = 1;
   tensor.spec.shape.resize(in.number(kMaxDimensions));
@@ -103,7 +103,7 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
     out.text(unit.name);
     out.number(unit.trained ? 1 : 0);
     out.number(unit.tensors.size());
-    for (const TensorSlot& tensor : unit.tensors) {
+    for (const TensorLayout& tensor : unit.tensors) {
       out.text(tensor.spec.name);
       out.number(tensor.spec.shape.size());
       for (const std::size_t extent : tensor.spec.shape) out.number(extent);

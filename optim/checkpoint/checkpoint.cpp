@@ -176,7 +176,7 @@ bool Checkpoint::was_trained(const std::string& tensor) const { return !untraine
 void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const {
   check(out.size() == range.size(), "{} elements for a range of {}", out.size(), range.size());
   std::fill(out.begin(), out.end(), 0.0F);
-  for (const TensorSlot& tensor : unit.tensors) {
+  for (const TensorLayout& tensor : unit.tensors) {
     const Range wanted = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(range);
     if (wanted.empty()) continue;
     if (array != kValues && !was_trained(tensor.spec.name)) continue;

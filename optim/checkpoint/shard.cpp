@@ -50,7 +50,7 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
   for (const StatePart& part : parts) {
     check(part.values.size() == part.range.size(), "{} values for a range of {}", part.values.size(),
           part.range.size());
-    for (const TensorSlot& tensor : part.unit->tensors) {
+    for (const TensorLayout& tensor : part.unit->tensors) {
       const Range held = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(part.range);
       if (held.empty()) continue;
       Json checksums = Json::array();

@@ -84,10 +84,10 @@ PowerSgd::PowerSgd(const Layout& layout, const std::vector<std::size_t>& units, 
   for (std::size_t u = 0; u < units.size(); ++u) {
     const UnitLayout& unit = layout.units[units[u]];
     if (!unit.trained) continue;
-    for (const TensorSlot& slot : unit.tensors) {
-      const Range range{slot.offset, slot.offset + slot.spec.elements()};
+    for (const TensorLayout& placed : unit.tensors) {
+      const Range range{placed.offset, placed.offset + placed.spec.elements()};
       Tensor tensor{
-          u, range, slot.id, slot.spec.name, low_rank(slot.spec.shape, rank), first_elements_, second_elements_};
+          u, range, placed.id, placed.spec.name, low_rank(placed.spec.shape, rank), first_elements_, second_elements_};
       first_elements_ += elements_of_first(tensor);
       second_elements_ += tensor.matrix ? tensor.matrix->q_elements() : 0;
       tensors_.push_back(std::move(tensor));

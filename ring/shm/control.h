@@ -17,14 +17,14 @@ namespace psring::ring {
 //
 //   file   = group x kShmGroups             group 0 is the world; splits take the others, in order
 //   group  = rank x (ranks of the world)
-//   rank   = ShmGroupHeader  ShmRank  slot x kShmPosts  counters  mailbox x (ranks of the world)
+//   rank   = ShmGroupHeader  ShmRank  eager buffer x kShmPosts  counters  mailbox x (ranks of the world)
 //
 // Subgroups without a common rank may have the same number: each uses the places of its own ranks, and the header of
 // its first rank. Every word has one writer, except `bell`, the header and the counters that a rank updates for another
 // rank. The words that a rank writes for others lie on cache lines of their own.
 inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest rank
-inline constexpr std::size_t kShmSlotBytes = 4096;     ///< of a slot, which holds a rank's vector
-inline constexpr std::size_t kShmCopiedBytes = 512;    ///< vectors up to this size are always copied into a slot
+inline constexpr std::size_t kShmEagerBytes = 4096;    ///< of an eager buffer, which holds a copy of a vector
+inline constexpr std::size_t kShmCopiedBytes = 512;    ///< vectors up to this size are always sent eagerly
 inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a slice of a vector that passes through staging memory
 inline constexpr std::size_t kShmShareBytes = 65536;   ///< of a slice that a rank claims, at least
@@ -39,7 +39,7 @@ struct alignas(64) ShmPost {
   bool staged = false;
   bool crowded = false;  ///< the caller knows of more ranks than processors
   /// A small vector itself. A few numbers share the first cache line. More numbers begin a line, so that no wide load
-  /// or store crosses two lines. Still larger vectors lie in a slot: after a few lines in a row the processor
+  /// or store crosses two lines. Still larger vectors lie in an eager buffer: after a few lines in a row the processor
   /// prefetches the next line, which would be the next post while its owner writes it.
   alignas(8) std::byte few[16] = {};
   alignas(64) std::byte small[128] = {};
@@ -82,8 +82,8 @@ class ShmControl {
   ShmGroupHeader& header() const { return *reinterpret_cast<ShmGroupHeader*>(place(0)); }
   ShmRank& rank(std::size_t of) const { return *reinterpret_cast<ShmRank*>(place(of) + header_bytes()); }
   ShmPost& post(std::size_t of, std::uint64_t number) const { return rank(of).posts[number % kShmPosts]; }
-  std::byte* slot(std::size_t of, std::uint64_t number) const {
-    return reinterpret_cast<std::byte*>(&rank(of)) + sizeof(ShmRank) + number % kShmPosts * kShmSlotBytes;
+  std::byte* eager_buffer(std::size_t of, std::uint64_t number) const {
+    return reinterpret_cast<std::byte*>(&rank(of)) + sizeof(ShmRank) + number % kShmPosts * kShmEagerBytes;
   }
   /// Bytes that rank `of` has read from the memory of rank `other`, and stored there, by operation.
   std::atomic<std::uint64_t>& read_bytes(std::size_t of, std::size_t other, Collective by) const {
@@ -95,25 +95,25 @@ class ShmControl {
   ShmMailbox& mailbox(std::size_t from, std::size_t to) const {
     return *reinterpret_cast<ShmMailbox*>(mailboxes(from) + members_[to] * mailbox_bytes());
   }
-  std::byte* mailbox_slot(std::size_t from, std::size_t to) const {
+  std::byte* mailbox_buffer(std::size_t from, std::size_t to) const {
     return mailboxes(from) + members_[to] * mailbox_bytes() + sizeof(ShmMailbox);
   }
 
  private:
   static constexpr std::size_t header_bytes() { return round_up(sizeof(ShmGroupHeader), 64); }
   static constexpr std::size_t counter_bytes(std::size_t ranks) { return round_up(ranks * kShmKinds * 16, 64); }
-  static constexpr std::size_t mailbox_bytes() { return sizeof(ShmMailbox) + kShmSlotBytes; }
+  static constexpr std::size_t mailbox_bytes() { return sizeof(ShmMailbox) + kShmEagerBytes; }
   static constexpr std::size_t rank_bytes(std::size_t ranks) {
-    return header_bytes() + sizeof(ShmRank) + kShmPosts * kShmSlotBytes + counter_bytes(ranks) +
+    return header_bytes() + sizeof(ShmRank) + kShmPosts * kShmEagerBytes + counter_bytes(ranks) +
            ranks * mailbox_bytes();
   }
   static constexpr std::size_t group_bytes(std::size_t ranks) { return round_up(ranks * rank_bytes(ranks), 4096); }
   std::byte* place(std::size_t of) const { return base_ + members_[of] * rank_bytes(ranks_); }
-  std::byte* after_slots(std::size_t of) const { return slot(of, 0) + kShmPosts * kShmSlotBytes; }
+  std::byte* after_eager_buffers(std::size_t of) const { return eager_buffer(of, 0) + kShmPosts * kShmEagerBytes; }
   std::atomic<std::uint64_t>* counters(std::size_t of) const {
-    return reinterpret_cast<std::atomic<std::uint64_t>*>(after_slots(of));
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(after_eager_buffers(of));
   }
-  std::byte* mailboxes(std::size_t of) const { return after_slots(of) + counter_bytes(ranks_); }
+  std::byte* mailboxes(std::size_t of) const { return after_eager_buffers(of) + counter_bytes(ranks_); }
 
   std::byte* base_;
   std::size_t ranks_;

@@ -37,7 +37,7 @@ class ShmGroup final : public InnerGroup {
   }
 
   std::string describe(Collective collective, std::size_t count, ElementType type) const override {
-    const char* way = count * type.bytes() <= kShmCopiedBytes ? "through slots" : "direct";
+    const char* way = count * type.bytes() <= kShmCopiedBytes ? "eager" : "direct";
     return fmt::format("{}: {}, shared memory", to_string(collective), way);
   }
   std::string way(Collective, std::size_t, ElementType) const override { return "shared memory"; }

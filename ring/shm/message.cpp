@@ -22,13 +22,13 @@ bool ShmMessage::step_send() {
     if (box.taken.load(std::memory_order_acquire) != number_) return false;  // the previous message is still there
     post(box);
   }
-  return in_slot() || box.taken.load(std::memory_order_acquire) > number_;
+  return is_eager() || box.taken.load(std::memory_order_acquire) > number_;
 }
 
 void ShmMessage::post(ShmMailbox& box) {
   box.post.call = call_;
-  if (in_slot()) {
-    if (bytes() > 0) std::memcpy(at_.control().mailbox_slot(at_.rank(), peer_), data_.data, bytes());
+  if (is_eager()) {
+    if (bytes() > 0) std::memcpy(at_.control().mailbox_buffer(at_.rank(), peer_), data_.data, bytes());
   } else {
     const std::byte* data = data_.data;
     if (at_.arena().mark(data) == 0) {
@@ -50,8 +50,8 @@ bool ShmMessage::step_recv() {
   ours.collective = Collective::send;
   ours.root = box.post.call.root;
   at_.check_call(peer_, box.post.call, {ours, number_});
-  if (in_slot()) {
-    if (bytes() > 0) std::memcpy(data_.data, at_.control().mailbox_slot(peer_, at_.rank()), bytes());
+  if (is_eager()) {
+    if (bytes() > 0) std::memcpy(data_.data, at_.control().mailbox_buffer(peer_, at_.rank()), bytes());
   } else {
     check(box.post.offset + bytes() <= at_.capacity(peer_), "rank {} names memory it does not have", peer_);
     std::memcpy(data_.data, at_.base(peer_) + box.post.offset, bytes());

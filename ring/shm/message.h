@@ -27,7 +27,7 @@ class ShmMessage final : public ShmTask {
   void post(ShmMailbox& box);
   bool step_recv();
   std::size_t bytes() const { return call_.count * call_.type.bytes(); }
-  bool in_slot() const { return bytes() <= kShmSlotBytes; }
+  bool is_eager() const { return bytes() <= kShmEagerBytes; }
 
   ShmEndpoint& at_;
   const std::uint64_t number_;

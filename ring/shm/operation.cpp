@@ -29,7 +29,7 @@ bool ShmOperation::step() {
   at_.own().completed.store(call_.number + 1, std::memory_order_release);
   // Only a rank that is kShmPosts ahead waits for this. If it falls asleep just now, our next post wakes it.
   at_.bells().wake_sleepers();
-  if (vectors_.way() == ShmWay::slots) prepare_post(at_, progress().next_number(), call_.data.bytes());
+  if (vectors_.way() == ShmWay::eager) prepare_post(at_, progress().next_number(), call_.data.bytes());
   return finished_ = true;
 }
 
@@ -42,9 +42,9 @@ bool ShmOperation::all_posted() {
   return true;
 }
 
-/// A vector in a slot is copied, but costs one barrier; a vector in the arena costs two. (With 2 ranks a copy is slower
-/// from about 1 KiB on.) If only some vectors lie in the arenas, these have no slots, and the others go through
-/// staging. With more ranks than processors, the ranks that run do the shares of those that do not.
+/// A vector in an eager buffer is copied, but costs one barrier; a vector in the arena costs two. (With 2 ranks a copy
+/// is slower from about 1 KiB on.) If only some vectors lie in the arenas, these have no eager buffers, and the others
+/// go through staging. With more ranks than processors, the ranks that run do the shares of those that do not.
 ShmWay ShmOperation::choose_way() const {
   std::size_t staged = 0;
   bool crowded = false;
@@ -53,9 +53,9 @@ ShmWay ShmOperation::choose_way() const {
     staged += post.staged ? 1 : 0;
     crowded = crowded || post.crowded;
   }
-  if (call_.data.bytes() <= kShmCopiedBytes) return ShmWay::slots;
+  if (call_.data.bytes() <= kShmCopiedBytes) return ShmWay::eager;
   if (staged == 0) return crowded ? ShmWay::shared : ShmWay::direct;
-  return staged == at_.size() && call_.data.bytes() <= kShmSlotBytes ? ShmWay::slots : ShmWay::staged;
+  return staged == at_.size() && call_.data.bytes() <= kShmEagerBytes ? ShmWay::eager : ShmWay::staged;
 }
 
 bool ShmOperation::run() {

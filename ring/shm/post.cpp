@@ -14,9 +14,9 @@ void post(ShmEndpoint& at, std::uint64_t number, const Call& said, const Call& c
   post.staged = !small && place == 0;
   post.crowded = at.crowded();
   post.offset = place != 0 ? place - 1 : static_cast<std::uint64_t>(at.staging().data() - arena.base());
-  const bool copied = bytes > 0 && (small || (post.staged && bytes <= kShmSlotBytes));
+  const bool copied = bytes > 0 && (small || (post.staged && bytes <= kShmEagerBytes));
   if (copied && (call.collective != Collective::broadcast || call.root == at.rank()))
-    std::memcpy(slot_of(at, at.rank(), number, bytes), data.data, bytes);
+    std::memcpy(eager_buffer_of(at, at.rank(), number, bytes), data.data, bytes);
   post.number.store(number + 1, std::memory_order_release);
   at.bells().ring();
 }
@@ -26,7 +26,7 @@ void prepare_post(const ShmEndpoint& at, std::uint64_t number, std::size_t bytes
     for (std::size_t i = 0; i < size; i += 64) asm volatile("prefetchw %0" : : "m"(begin[i]));
   };
   take(reinterpret_cast<const std::byte*>(&at.control().post(at.rank(), number)), 64);
-  if (bytes > sizeof ShmPost::few) take(slot_of(at, at.rank(), number, bytes), bytes);
+  if (bytes > sizeof ShmPost::few) take(eager_buffer_of(at, at.rank(), number, bytes), bytes);
 }
 
 }  // namespace psring::ring

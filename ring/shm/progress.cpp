@@ -11,7 +11,7 @@
 namespace psring::ring {
 namespace {
 
-/// Waits until all ranks have finished an operation, so that its post and slot can be used again.
+/// Waits until all ranks have finished an operation, so that its post and eager buffer can be used again.
 class RoomForPost final : public ShmTask {
  public:
   RoomForPost(ShmProgress& progress, const ShmEndpoint& at, const Announced& said)
@@ -60,7 +60,7 @@ Work ShmProgress::start_collective(const Request& request) {
   return Work(std::move(operation));
 }
 
-/// The post and the slot of operation next_ - kShmPosts are used again: all ranks must have finished it.
+/// The post and the eager buffer of operation next_ - kShmPosts are used again: all ranks must have finished it.
 void ShmProgress::make_room(const Call& said) {
   RoomForPost room(*this, at_, {said, next_ - kShmPosts});
   if (!room.advance()) wait_for(room);

@@ -21,7 +21,7 @@ Range ShmVectors::staged_slice(std::size_t index) const {
 
 std::byte* ShmVectors::address(std::size_t rank, Range slice) const {
   const std::size_t bytes = slice.begin * call_.call.type.bytes();
-  if (way_ == ShmWay::slots) return slot_of(at_, rank, call_.number, call_.data.bytes()) + bytes;
+  if (way_ == ShmWay::eager) return eager_buffer_of(at_, rank, call_.number, call_.data.bytes()) + bytes;
   const ShmPost& post = at_.control().post(rank, call_.number);
   const std::size_t offset =
       post.offset + (post.staged ? slice.begin / staged_slice(0).size() % 2 * kShmSliceBytes : bytes);
@@ -56,12 +56,12 @@ void ShmVectors::perform(std::size_t owner, Range slice) {
   }
 }
 
-/// Through slots every rank of an all-reduce reduces the whole vector for itself; otherwise each rank reduces its chunk
-/// and stores it to all.
+/// With eager buffers, every rank of an all-reduce reduces the whole vector for itself; otherwise each rank reduces its
+/// chunk and stores it to all.
 void ShmVectors::reduce_share(std::size_t owner, Range slice) {
   if (call_.call.collective == Collective::reduce_scatter) {
     for (const Range range : call_.parts[owner]) reduce_range(owner, range, slice);
-  } else if (way_ == ShmWay::slots) {
+  } else if (way_ == ShmWay::eager) {
     reduce_range(owner, slice, slice);
   } else {
     reduce_range(owner, chunk(owner, way_ == ShmWay::staged ? slice : Range{0, call_.call.count}), slice);
@@ -82,7 +82,7 @@ void ShmVectors::reduce_range(std::size_t owner, Range range, Range slice) {
   const std::size_t width = call_.call.type.bytes();
   const std::size_t bytes = range.size() * width;
   const Collective by = call_.said.call.collective;
-  const bool to_all = call_.call.collective == Collective::all_reduce && way_ != ShmWay::slots;
+  const bool to_all = call_.call.collective == Collective::all_reduce && way_ != ShmWay::eager;
   ShmTraffic& traffic = at_.traffic();
   std::size_t targets = 0;
   for (std::size_t r = 0; r < n; ++r) {

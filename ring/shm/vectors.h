@@ -10,7 +10,7 @@ namespace psring::ring {
 /// The way in which ranks reach each other's vectors in one operation.
 enum class ShmWay : std::uint8_t {
   none,    ///< not chosen yet: a rank has not posted
-  slots,   ///< copied into slots of the control file, and each rank reduces all of it: one barrier
+  eager,   ///< copied into eager buffers of the control file, and each rank reduces all of it: one barrier
   direct,  ///< in the arenas, and each rank does its own share: two barriers
   shared,  ///< as direct, but the ranks that run claim slices of all shares: for more ranks than processors
   staged,  ///< slice by slice through staging memory: at least one vector lies outside of its rank's arena

@@ -278,7 +278,7 @@ TEST_CASE("all workers decode the approximation of the mean gradient, and paddin
     clear_padding(layout.units[u == 0 ? 0 : 2], {0, cleared.size()}, cleared);
     CHECK(cleared == out[u]);
   }
-  const TensorSlot& bias = layout.units[0].tensors[1];
+  const TensorLayout& bias = layout.units[0].tensors[1];
   for (std::size_t i = bias.offset; i < bias.offset + 20; ++i) CHECK(out[0][i] == average[0][i]);
   CHECK(start != started(codec));
 }
@@ -353,14 +353,14 @@ TEST_CASE("one non-finite element of one worker makes its tensor non-finite at a
   const optim::PowerSgd codec(layout, {0, 2}, 2, 1);
   for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN()})
-    for (const TensorSlot& slot : layout.units[0].tensors)
-      for (const std::size_t place : {std::size_t{0}, slot.spec.elements() / 2, slot.spec.elements() - 1}) {
-        CAPTURE(bad, slot.spec.name, place);
+    for (const TensorLayout& tensor : layout.units[0].tensors)
+      for (const std::size_t place : {std::size_t{0}, tensor.spec.elements() / 2, tensor.spec.elements() - 1}) {
+        CAPTURE(bad, tensor.spec.name, place);
         std::vector<std::vector<Vector>> workers{gradients(layout, 1), gradients(layout, 2)};
-        workers[1][0][slot.offset + place] = bad;
+        workers[1][0][tensor.offset + place] = bad;
         Vector start = started(codec);
         const std::vector<Vector> out = step(codec, workers, start);
-        CHECK_FALSE(std::isfinite(out[0][slot.offset + place]));
+        CHECK_FALSE(std::isfinite(out[0][tensor.offset + place]));
         CHECK(std::ranges::all_of(out[1], [](float value) { return std::isfinite(value); }));
       }
   // An overflow of a product alone is seen, too.

@@ -25,7 +25,7 @@ UnitLayout make_unit(std::size_t owners) {
 /// Values in the tensors, zero in the padding.
 std::vector<float> fill(const UnitLayout& unit, std::uint64_t seed) {
   std::vector<float> values(unit.elements);
-  for (const TensorSlot& tensor : unit.tensors) {
+  for (const TensorLayout& tensor : unit.tensors) {
     const std::vector<float> part = normal_values(tensor.spec.elements(), seed + tensor.offset);
     std::copy(part.begin(), part.end(), values.begin() + static_cast<std::ptrdiff_t>(tensor.offset));
   }
@@ -111,7 +111,7 @@ TEST_CASE("LAMB over a whole unit follows its formula") {
     const std::vector<float> gradient = fill(unit, 1000 * t);
     std::vector<float> scratch = gradient;
     update_unit(*lamb, {.count = static_cast<std::uint64_t>(t), .lr = 0.1F}, unit, w, scratch, {{m, v}}, w);
-    for (const TensorSlot& tensor : unit.tensors) {
+    for (const TensorLayout& tensor : unit.tensors) {
       double w2 = 0;
       double r2 = 0;
       std::vector<double> r(tensor.spec.elements());

@@ -93,7 +93,7 @@ TEST_CASE("what was saved is where other shards begin, and they go on alike") {
     const std::vector<float> a = first.pull(layout, unit, 4);
     const std::vector<float> b = second.pull(other, unit, 4);
     REQUIRE((!a.empty() && !b.empty()));
-    for (const TensorSlot& tensor : of.tensors)
+    for (const TensorLayout& tensor : of.tensors)
       CHECK(std::equal(a.begin() + tensor.offset, a.begin() + tensor.offset + tensor.spec.elements(),
                        b.begin() + tensor.offset));
   }

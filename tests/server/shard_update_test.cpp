@@ -17,7 +17,7 @@ constexpr std::uint64_t kSteps = 5;
 /// A worker's gradient of a unit: zero in the padding, as a model's gradient, and the same for any number of owners.
 std::vector<float> gradient(const UnitLayout& unit, std::uint64_t seed) {
   std::vector<float> values(unit.elements);
-  for (const TensorSlot& tensor : unit.tensors) {
+  for (const TensorLayout& tensor : unit.tensors) {
     const auto part = normal_values(tensor.spec.elements(), seed + tensor.id);
     std::copy(part.begin(), part.end(), values.begin() + static_cast<std::ptrdiff_t>(tensor.offset));
   }

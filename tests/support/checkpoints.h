@@ -35,7 +35,7 @@ inline const std::vector<std::string>& arrays() {
 
 inline std::vector<float> elements(const UnitLayout& unit, Range range, std::size_t array, std::uint64_t step) {
   std::vector<float> values(range.size(), 0.0F);
-  for (const TensorSlot& tensor : unit.tensors) {
+  for (const TensorLayout& tensor : unit.tensors) {
     const Range part = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(range);
     for (std::size_t i = part.begin; i < part.end; ++i)
       values[i - range.begin] = element(tensor.spec.name, i - tensor.offset, array, step);
@@ -60,7 +60,7 @@ inline optim::Manifest manifest_of(const Layout& layout, std::uint64_t step) {
   optim::Manifest manifest{
       .step = step, .facts = {{"model", "a \"b\""}}, .scalars = {{"loss_scale", 0.1}}, .tensors = {}};
   for (const UnitLayout& unit : layout.units)
-    for (const TensorSlot& tensor : unit.tensors)
+    for (const TensorLayout& tensor : unit.tensors)
       manifest.tensors.push_back({tensor.spec.name, tensor.spec.shape, arrays()});
   return manifest;
 }

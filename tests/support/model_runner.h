@@ -87,7 +87,7 @@ class ModelRunner {
   std::vector<float*> places(std::vector<std::vector<float>>& buffers) const {
     std::vector<float*> list;
     for (std::size_t unit = 0; unit < flat_.units(); ++unit)
-      for (const TensorSlot& tensor : flat_.tensors(unit))
+      for (const TensorLayout& tensor : flat_.tensors(unit))
         for (std::size_t i = 0; i < tensor.spec.elements(); ++i) list.push_back(&buffers[unit][tensor.offset + i]);
     return list;
   }

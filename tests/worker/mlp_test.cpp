@@ -304,7 +304,8 @@ TEST_CASE("units: layers, blocks, and what shares a tensor") {
   REQUIRE(whole.units() == 2);
   CHECK(unit_names(whole) == std::vector<std::string>{"layers", "layers.1"});
   CHECK(whole.tensors(0)[2].id == 4);
-  CHECK(std::vector<std::size_t>(whole.slots_of(2).begin(), whole.slots_of(2).end()) == std::vector<std::size_t>{2, 3});
+  CHECK(std::vector<std::size_t>(whole.tensor_indices(2).begin(), whole.tensor_indices(2).end()) ==
+        std::vector<std::size_t>{2, 3});
   CHECK_THROWS_WITH(group_layers(mlp, "tensor"), Catch::Contains("--units") && Catch::Contains("tensor"));
   CHECK_THROWS_AS(FlatModel(mlp, {{0}, {1}}), Error);
   CHECK_THROWS_AS(FlatModel(mlp, {{0}, {1}, {2, 1}}), Error);
@@ -327,7 +328,7 @@ TEST_CASE("units: layers, blocks, and what shares a tensor") {
   CHECK(layout.units[0].elements == 3 * kCut);
   std::set<std::uint32_t> ids;
   for (const UnitLayout& unit : layout.units)
-    for (const TensorSlot& tensor : unit.tensors) CHECK(ids.insert(tensor.id).second);
+    for (const TensorLayout& tensor : unit.tensors) CHECK(ids.insert(tensor.id).second);
   CHECK(ids.size() == 7);
 
   Model clash = stack({{"w"}});

@@ -17,7 +17,7 @@ ring::Cost TensorGradients::cost(std::size_t elements) const {
 void TensorGradients::finish(Step /*step*/, const Landed& landed) {
   const Moment backward_ended = world_.clock.now();
   for (const UnitId unit : plan_.layout.trained())
-    for (const TensorSlot& tensor : plan_.layout.units[unit].tensors) {
+    for (const TensorLayout& tensor : plan_.layout.units[unit].tensors) {
       const Elements gradient = world_.units[unit].gradients.subspan(tensor.offset, tensor.spec.elements());
       exposure_.launched(cost(gradient.size()));
       ring::Work work = workers_.group().all_reduce(gradient, ring::ReduceOp::Kind::mean);
@@ -29,7 +29,7 @@ void TensorGradients::finish(Step /*step*/, const Landed& landed) {
 
 void TensorGradients::predict(Prediction& sum) const {
   for (const UnitId unit : plan_.layout.trained())
-    for (const TensorSlot& tensor : plan_.layout.units[unit].tensors) add_call(cost(tensor.spec.elements()), sum);
+    for (const TensorLayout& tensor : plan_.layout.units[unit].tensors) add_call(cost(tensor.spec.elements()), sum);
   sum.worker_memory[Category::gradients] += gradients_.all().size_bytes();
   sum.exposed_s = exposure_.of_a_step();
   sum.same_bits = workers_.group().sums_in_rank_order(ring::Collective::all_reduce, {plan_.layout.gradient_type});

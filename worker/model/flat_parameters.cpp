@@ -82,10 +82,10 @@ struct Tensors {
 
 }  // namespace
 
-std::string common_name(const std::vector<TensorSlot>& tensors) {
+std::string common_name(const std::vector<TensorLayout>& tensors) {
   std::string common = tensors.front().spec.name;
   if (common.rfind('.') != std::string::npos) common.resize(common.rfind('.'));
-  for (const TensorSlot& tensor : tensors)
+  for (const TensorLayout& tensor : tensors)
     while (!common.empty() && !(tensor.spec.name + ".").starts_with(common + "."))
       common.resize(common.find('.') == std::string::npos ? 0 : common.rfind('.'));
   return common;
@@ -111,14 +111,14 @@ FlatModel::FlatModel(const Model& model, const std::vector<std::vector<std::size
   }
 
   units_.resize(unit_layers_.size());
-  std::vector<std::size_t> slot_of;  // by tensor id
+  std::vector<std::size_t> index_of;  // by tensor id
   for (std::size_t id = 0; id < tensors.all.size(); ++id) {
-    std::vector<TensorSlot>& unit = units_[unit_of_set.at(tensors.sets.find(tensors.all[id].group))].tensors;
-    slot_of.push_back(unit.size());
+    std::vector<TensorLayout>& unit = units_[unit_of_set.at(tensors.sets.find(tensors.all[id].group))].tensors;
+    index_of.push_back(unit.size());
     unit.push_back({std::move(tensors.all[id].spec), static_cast<std::uint32_t>(id)});
   }
   for (std::size_t layer = 0; layer < model.layers.size(); ++layer)
-    for (const std::size_t id : tensors.ids_of[layer]) layers_[layer].slots.push_back(slot_of[id]);
+    for (const std::size_t id : tensors.ids_of[layer]) layers_[layer].tensors.push_back(index_of[id]);
 
   const Layout placed = make_layout(units_, 1);
   std::set<std::string> names;
@@ -180,8 +180,8 @@ Binding::Binding(const FlatModel& model)
 void Binding::bind_parameters(std::size_t unit, ConstElements buffer) {
   for (const std::size_t layer : model_->layers_of(unit)) {
     parameters_[layer].clear();
-    for (const std::size_t slot : model_->slots_of(layer)) {
-      const TensorSlot& tensor = model_->tensors(unit)[slot];
+    for (const std::size_t index : model_->tensor_indices(layer)) {
+      const TensorLayout& tensor = model_->tensors(unit)[index];
       check(tensor.offset + tensor.spec.elements() <= buffer.size(), "a buffer of {} elements does not hold {}",
             buffer.size(), tensor.spec.name);
       parameters_[layer].push_back(buffer.subspan(tensor.offset, tensor.spec.elements()));
@@ -192,11 +192,11 @@ void Binding::bind_parameters(std::size_t unit, ConstElements buffer) {
 void Binding::bind_gradients(std::size_t unit, Elements buffer) {
   for (const std::size_t layer : model_->layers_of(unit)) {
     gradients_[layer].clear();
-    for (const std::size_t slot : model_->slots_of(layer)) {
-      const TensorSlot& tensor = model_->tensors(unit)[slot];
+    for (const std::size_t index : model_->tensor_indices(layer)) {
+      const TensorLayout& tensor = model_->tensors(unit)[index];
       check(tensor.offset + tensor.spec.elements() <= buffer.size(), "a buffer of {} elements does not hold {}",
             buffer.size(), tensor.spec.name);
-      gradients_[layer].push_back({buffer.subspan(tensor.offset, tensor.spec.elements()), &fresh_[unit][slot]});
+      gradients_[layer].push_back({buffer.subspan(tensor.offset, tensor.spec.elements()), &fresh_[unit][index]});
     }
   }
 }

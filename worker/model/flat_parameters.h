@@ -24,7 +24,7 @@ std::vector<std::vector<std::size_t>> group_layers(const Model& model, std::stri
 
 /// The dotted components that all the tensors' names begin with, but never a whole name of several components:
 /// `h.3` of h.3.ln_1.weight and h.3.attn.c_attn.bias, `layers.0` of layers.0.weight. "" where there are none.
-std::string common_name(const std::vector<TensorSlot>& tensors);
+std::string common_name(const std::vector<TensorLayout>& tensors);
 
 class FlatModel;
 
@@ -65,13 +65,13 @@ class FlatModel {
   /// a range ends with a layer that backward acquires its unit for. They cover all.
   std::vector<Range> runs() const;
   /// The layer's tensors, in the order of tensors(), as positions in its unit.
-  std::span<const std::size_t> slots_of(std::size_t layer) const { return layers_[layer].slots; }
-  std::span<const TensorSlot> tensors(std::size_t unit) const { return units_[unit].tensors; }
+  std::span<const std::size_t> tensor_indices(std::size_t layer) const { return layers_[layer].tensors; }
+  std::span<const TensorLayout> tensors(std::size_t unit) const { return units_[unit].tensors; }
 
  private:
   struct LayerPlace {
     std::size_t unit = kNoUnit;
-    std::vector<std::size_t> slots;
+    std::vector<std::size_t> tensors;  ///< indices in the unit
   };
   std::vector<UnitSpec> units_;  ///< with offsets: they do not depend on the owners
   std::vector<std::vector<std::size_t>> unit_layers_;

@@ -24,8 +24,8 @@ Named named(std::string_view entry, const FlatModel& model, std::size_t unit) {
     return name.starts_with(entry) && (star || name.size() == entry.size() || name[entry.size()] == '.');
   };
   const auto tensors = model.tensors(unit);
-  const auto of =
-      std::count_if(tensors.begin(), tensors.end(), [&](const TensorSlot& slot) { return begins(slot.spec.name); });
+  const auto of = std::count_if(tensors.begin(), tensors.end(),
+                                [&](const TensorLayout& tensor) { return begins(tensor.spec.name); });
   if (of == std::ssize(tensors) || (star && model.name(unit).starts_with(entry))) return Named::whole;
   if (of > 0) return Named::part;
   return model.name(unit) == entry ? Named::whole : Named::none;

@@ -311,7 +311,7 @@ std::vector<const TensorEntry*> match_tensors(const TensorFile& file, std::span<
 void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std::span<float> out) {
   check(out.size() == range.size(), "load_range: {} elements for a range of {}", out.size(), range.size());
   std::fill(out.begin(), out.end(), 0.0F);
-  for (const TensorSlot& tensor : unit.tensors) {
+  for (const TensorLayout& tensor : unit.tensors) {
     const TensorEntry& entry = tensor_for(file, tensor.spec);
     const Range part = Range{tensor.offset, tensor.offset + entry.elements}.intersect(range);
     if (part.empty()) continue;

@@ -128,7 +128,7 @@ class Block {
     const unsigned warps = (threads + kWarp - 1) / kWarp;
     all_ = {threads, 0, 0};
     warps_.assign(warps, {});
-    slots_.assign(warps * kWarp, 0);
+    lane_values_.assign(warps * kWarp, 0);
     for (unsigned w = 0; w < warps; ++w) warps_[w].expected = std::min(kWarp, threads - w * kWarp);
     for (unsigned t = 0; t < threads; ++t) {
       Fiber& fiber = *fibers_[t];
@@ -163,7 +163,7 @@ class Block {
   Barrier& all() { return all_; }
   Barrier& warp() { return warps_[running_ / kWarp]; }
   unsigned running() const { return running_; }
-  std::uint64_t* slots() { return &slots_[running_ / kWarp * kWarp]; }
+  std::uint64_t* lane_values() { return &lane_values_[running_ / kWarp * kWarp]; }
 
  private:
   struct Fiber {
@@ -209,7 +209,7 @@ class Block {
   const std::function<void()>* body_ = nullptr;
   Barrier all_;
   std::vector<Barrier> warps_;
-  std::vector<std::uint64_t> slots_;
+  std::vector<std::uint64_t> lane_values_;
   unsigned running_ = 0;
   jmp_buf scheduler_{};
 };
@@ -225,10 +225,10 @@ unsigned lane() { return block.running() % kWarp; }
 void* dynamic_shared() { return shared.data(); }
 
 const std::uint64_t* exchange(std::uint64_t value) {
-  std::uint64_t* const slots = block.slots();
-  slots[lane()] = value;
+  std::uint64_t* const lane_values = block.lane_values();
+  lane_values[lane()] = value;
   warp_barrier();
-  return slots;
+  return lane_values;
 }
 
 namespace {

@@ -72,7 +72,7 @@ DeviceNetwork::DeviceNetwork(const Model& model, Device& device, MemoryLedger& l
   places_.rows = place(ids * sizeof(std::int32_t));
   on_device_ = Buffer(places_.bytes, Category::activations, ledger, device);
   const std::size_t values = model.tokens ? 0 : input_.size() * size_bytes(type_);
-  for (Slot& slot : slots_) slot.memory = device.allocate_pinned(places_.bytes + values);
+  for (StagingBuffer& buffer : staging_) buffer.memory = device.allocate_pinned(places_.bytes + values);
 
   sums_ = Buffer(sizeof(LossSums), Category::activations, ledger, device);
   result_ = device.allocate_pinned(sizeof(LossSums));
@@ -101,11 +101,11 @@ void DeviceNetwork::begin(std::size_t batch) {
   uploaded_ = false;
 }
 
-/// The batch is copied once the device comes to it; two slots, so that the next can be read meanwhile.
+/// The batch is copied once the device comes to it; two buffers, so that the next can be read meanwhile.
 void DeviceNetwork::upload() {
-  Slot& slot = slots_[++turn_ % 2];
-  device_.wait(slot.read);
-  std::byte* const memory = slot.memory.get();
+  StagingBuffer& buffer = staging_[++turn_ % 2];
+  device_.wait(buffer.read);
+  std::byte* const memory = buffer.memory.get();
   if (loss_form_ == Loss::OnDevice::cross_entropy) {
     check_targets();
     std::memcpy(memory + places_.targets, targets_.data(), targets().size_bytes());
@@ -117,7 +117,7 @@ void DeviceNetwork::upload() {
     narrow({input_.data(), shapes_[0].elements()}, values);
     device_.copy_bytes(values.data(), activation(0).data(), values.size_bytes());
   }
-  slot.read = device_.mark();
+  buffer.read = device_.mark();
   uploaded_ = true;
 }
 

@@ -46,7 +46,7 @@ class DeviceNetwork final : public Network {
     std::size_t bytes = 0;
   };
   /// Pinned memory, which the device has read once it has reached the mark.
-  struct Slot {
+  struct StagingBuffer {
     std::shared_ptr<std::byte> memory;
     Device::Mark read = 0;
   };
@@ -78,7 +78,7 @@ class DeviceNetwork final : public Network {
   std::vector<std::int32_t> targets_;
   Batch places_;
   Buffer on_device_;
-  Slot slots_[2];
+  StagingBuffer staging_[2];
   std::size_t turn_ = 0;
   bool uploaded_ = false;
 
