@@ -153,7 +153,7 @@ void set_checkpoints(JobOptions& job) {
   }
   if (job.checkpoint_dir.empty()) return;
   job.checkpoint_dir = fs::absolute(job.checkpoint_dir).string();
-  if (FolderLock::is_kept(job.checkpoint_dir))
+  if (FolderLock::is_held_by_other(job.checkpoint_dir))
     fail(ErrorKind::usage, "--checkpoint-dir {}: another run saves there; choose another folder", job.checkpoint_dir);
   const auto there = optim::CheckpointFolder(job.checkpoint_dir).complete();
   if (!there.empty() && there.back().step > first_step)

@@ -34,7 +34,7 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   const std::unique_ptr<FolderLock> lock = lock_run(folder);
   if (job.checkpoint_every == 0)
     fail(ErrorKind::usage, "{}: has no checkpoint to go on with, as --checkpoint-every was not given", folder.string());
-  if (FolderLock::is_kept(job.checkpoint_folder()))
+  if (FolderLock::is_held_by_other(job.checkpoint_folder()))
     fail(ErrorKind::usage, "{}: is under way: another process saves its checkpoints", folder.string());
   job.continue_from(newest_whole_checkpoint(job, Damaged::set_aside).string());
   job.fault = without_ends(job.fault);

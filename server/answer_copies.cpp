@@ -5,7 +5,7 @@ namespace psring::server {
 void AnswerCopies::open() {
   if (options_.optimizer == nullptr || options_.consistency.exact()) return;
   by_worker_.resize(options_.workers);
-  if (!options_.remedy.keeps_given()) return;
+  if (!options_.remedy.keeps_answers()) return;
   const std::size_t bytes = store_.trained_elements() * size_bytes(store_.layout().parameter_type);
   for (Buffer& copy : by_worker_) copy = Buffer(bytes, Category::optimizer, ledger_);
 }

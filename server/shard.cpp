@@ -30,7 +30,7 @@ Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledg
   check(options.aggregator != nullptr, "a shard needs its rule");
   check((options.optimizer == nullptr) == (options.schedule == nullptr), "an optimizer and its schedule go together");
   check(options.device == nullptr ||
-            (options.optimizer != nullptr && options.aggregator->sum_times(1) && !options.remedy.keeps_given()),
+            (options.optimizer != nullptr && options.aggregator->sum_times(1) && !options.remedy.keeps_answers()),
         "updates that no device makes");
 }
 

@@ -120,7 +120,7 @@ void Shard::update(std::size_t piece) {
     pull.stored = !pull.memory.empty() && options_.consistency.answers(slowest, pull.header.version);
     if (pull.stored) copies.push_back(pull.memory.data());
   }
-  const bool compensates = pusher && options_.remedy.keeps_given();
+  const bool compensates = pusher && options_.remedy.keeps_answers();
   const PieceUpdate update{.terms = terms(piece),
                            .place = stored.place(),
                            .now = store_.current(piece),

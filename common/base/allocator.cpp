@@ -5,9 +5,11 @@
 namespace psring {
 
 void tune_allocator() {
-  // The largest that glibc takes: larger blocks are mapped and unmapped each time. Frames end at 16 MiB.
+  // The largest threshold that glibc accepts. glibc maps and unmaps larger blocks anew each time; frames have at most
+  // 16 MiB.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  // Setting either switches glibc's own adjusting off; the top of a heap is trimmed above this only.
+  // Setting either option stops glibc from adjusting both by itself. The heap's top is returned to the system only
+  // above this size.
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 

@@ -8,7 +8,7 @@
 
 namespace psring {
 
-/// Bytes that one operation moved: tensors' payload, and what framed it.
+/// The bytes that one operation moved: the tensors' payload, and the framing around the payload.
 struct ByteCount {
   std::uint64_t messages = 0;
   std::uint64_t payload = 0;
@@ -23,7 +23,7 @@ struct ByteCount {
 };
 
 /// Counts what a process sent and received, by operation ("push", "pull" ...) and peer ("server 1").
-/// Transports write it, one entry a message; safe for use from several threads.
+/// Transports add one entry per message. Safe for use from several threads.
 class ByteLedger {
  public:
   enum class Direction : std::uint8_t { sent, received };
@@ -34,14 +34,14 @@ class ByteLedger {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  /// One message of `operation` to or from `peer`.
+  /// Counts one message of `operation` to or from `peer`.
   void add(Direction direction, const std::string& operation, const std::string& peer, std::uint64_t payload,
            std::uint64_t framing) {
     (direction == Direction::sent ? sent_ : received_).fetch_add(payload + framing, std::memory_order_relaxed);
     const std::scoped_lock lock(mutex_);
     counts_[{direction, operation, peer}] += {1, payload, framing};
   }
-  /// All bytes so far, framing counted.
+  /// All bytes so far, including framing.
   std::uint64_t sent_bytes() const { return sent_.load(std::memory_order_relaxed); }
   std::uint64_t received_bytes() const { return received_.load(std::memory_order_relaxed); }
   std::map<Key, ByteCount> snapshot() const {

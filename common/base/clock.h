@@ -6,17 +6,17 @@
 namespace psring {
 
 using Nanoseconds = std::chrono::nanoseconds;
-/// A moment of a Clock; a deadline is one too.
+/// A moment of a Clock. Deadlines are moments, too.
 using Moment = std::chrono::time_point<std::chrono::steady_clock, Nanoseconds>;
 
 inline constexpr Moment kNever = Moment::max();
 
-/// Where time comes from: the system's monotonic clock, or a virtual one in a simulation.
+/// The source of time: the system's monotonic clock, or a virtual clock in a simulation.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual Moment now() const = 0;
-  /// Returns at that moment, or at once where it has passed.
+  /// Returns at `moment`, or at once if `moment` has passed.
   virtual void sleep_until(Moment moment) const = 0;
 };
 

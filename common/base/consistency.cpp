@@ -17,7 +17,7 @@ Consistency parse_consistency(const std::string& text, std::size_t backups) {
 
 StalenessRemedy parse_remedy(const std::string& text) {
   using Kind = StalenessRemedy::Kind;
-  constexpr double kLambda = 0.04;  // of the paper's experiments on CIFAR-10
+  constexpr double kLambda = 0.04;  // the value of the paper's experiments on CIFAR-10
   const Spec spec = Spec::parse("--remedy", text);
   if (text == "none") return {};
   if (text == "scale-lr") return {Kind::scale_lr};

@@ -8,8 +8,8 @@
 
 namespace psring {
 
-/// Until when a call waits, and what else may end the wait: `check` is called while it waits, at least every 100 ms,
-/// and throws where waiting is in vain.
+/// The end of a wait. `check` may end the wait earlier: it is called at least every 100 ms during the wait, and throws
+/// if further waiting is useless.
 class Deadline {
  public:
   Deadline(Moment moment, std::function<void()> check = {}) : moment_(moment), check_(std::move(check)) {}
@@ -18,9 +18,10 @@ class Deadline {
   void check() const {
     if (check_) check_();
   }
-  /// The same, but sooner.
+  /// Returns the same deadline, shortened to `moment` if `moment` is earlier.
   Deadline at_most(Moment moment) const { return {std::min(moment_, moment), check_}; }
-  /// For how long to sleep before the next `check`, or the end; nothing is left where it is not above 0.
+  /// Returns the time to sleep before the next `check` or the deadline. The deadline has passed if the result is not
+  /// above 0.
   Nanoseconds next_sleep(Moment now) const {
     const Nanoseconds left = moment_ - now;
     return check_ ? std::min<Nanoseconds>(left, std::chrono::milliseconds(100)) : left;

@@ -7,7 +7,7 @@
 
 namespace psring {
 
-/// Element types, with the numbers that stand in frame headers.
+/// Element types. The numbers are those in frame headers.
 enum class DType : std::uint8_t { f32 = 0, f64 = 1, f16 = 2, bf16 = 3, i8 = 4, u8 = 5, i32 = 6, i64 = 7 };
 
 inline constexpr std::uint8_t kDTypes = 8;
@@ -30,9 +30,9 @@ constexpr std::size_t size_bytes(DType type) {
   return 0;
 }
 
-/// "f32", "bf16" ...
+/// Returns "f32", "bf16" ...
 std::string_view name_of(DType type);
-/// The type of that name. Throws usage, naming the flag, for an unknown one.
+/// Returns the type with this name. Throws usage, naming the flag, if no type has the name.
 DType parse_dtype(const char* flag, const std::string& name);
 
 }  // namespace psring

@@ -22,23 +22,24 @@ inline constexpr DType kDTypeOf<BFloat16> = DType::bf16;
 
 class Processor;
 
-/// Numbers of f32, f16 or bf16, one after the other, borrowed: parameters and gradients, in the type that they are kept
-/// and sent in. Arithmetic happens in f32, by the processor whose memory they lie in. Of u8: bytes, which are copied.
+/// A borrowed, contiguous view of numbers in f32, f16 or bf16: parameters and gradients in the type that they are
+/// stored and sent in. Arithmetic is done in f32, by the processor that owns the memory. Elements of type u8 are bytes,
+/// which are only copied.
 template <class Byte>
 class BasicElements {
  public:
   BasicElements() = default;
-  /// `processor`: null: the host.
+  /// `processor`: owner of the memory; null for the host.
   BasicElements(Byte* data, std::size_t size, DType type, Processor* processor = nullptr)
       : data_(data), size_(size), processor_(processor), type_(type) {}
-  /// Of f32: a span, a vector.
+  /// Views a span or a vector of f32.
   using Float = std::conditional_t<std::is_const_v<Byte>, const float, float>;
   template <class T>
   requires(std::is_convertible_v<T*, Float*>) BasicElements(std::span<T> values)
       : data_(reinterpret_cast<Byte*>(values.data())), size_(values.size()) {}
   BasicElements(std::conditional_t<std::is_const_v<Byte>, const std::vector<float>, std::vector<float>>& values)
       : BasicElements(std::span<Float>(values)) {}
-  /// Of u8: what others make of numbers.
+  /// Views bytes of u8, such as an encoded gradient.
   template <class T>
   requires(std::is_convertible_v<T*, Byte*>) BasicElements(std::span<T> bytes)
       : data_(bytes.data()), size_(bytes.size()), type_(DType::u8) {}
@@ -50,7 +51,7 @@ class BasicElements {
   DType type() const { return type_; }
   std::size_t size_bytes() const { return size_ * psring::size_bytes(type_); }
   Processor* processor() const { return processor_; }
-  /// REQUIRES: they lie in the host's memory.
+  /// REQUIRES: the elements lie in the host's memory.
   std::span<Byte> bytes() const {
     require_host();
     return {data_, size_bytes()};
@@ -61,7 +62,7 @@ class BasicElements {
   }
   BasicElements part(Range range) const { return subspan(range.begin, range.size()); }
 
-  /// REQUIRES: they are of this type, and lie in the host's memory.
+  /// REQUIRES: the elements have this type and lie in the host's memory.
   template <class T>
   auto as() const {
     using Value = std::conditional_t<std::is_const_v<Byte>, const T, T>;
@@ -82,15 +83,15 @@ class BasicElements {
 using Elements = BasicElements<std::byte>;
 using ConstElements = BasicElements<const std::byte>;
 
-/// Works on elements in memory that the host does not read: a GPU. What it is told is queued, in its order. The host
-/// works on its own by the functions below, which pass on to a processor what is not the host's.
+/// Computes on elements in memory that the host cannot read, such as a GPU's. Operations are queued and run in order.
+/// The functions below compute on the host's own elements, and forward other elements to their processor.
 class Processor {
  public:
   virtual ~Processor() = default;
-  /// From the host or here, to the host or here; rounded where types differ, and both lie here. On return the host's
-  /// may be read, or written again.
+  /// Copies between this processor and the host, in either direction, or within this processor. Rounds if the types
+  /// differ and both views lie on this processor. On return the host's memory may be read or overwritten.
   virtual void copy(ConstElements from, Elements to) = 0;
-  /// As the functions of these names; all of it here.
+  /// The same as the functions with these names. All elements lie on this processor.
   virtual void multiply(Elements values, float factor) = 0;
   virtual void add(Elements sum, ConstElements values) = 0;
   virtual void subtract(Elements from, ConstElements values) = 0;
@@ -98,25 +99,25 @@ class Processor {
   virtual void clear(Elements values) = 0;
 };
 
-/// Rounded to the nearest, ties to even, where the type is narrower. Equal sizes.
+/// Convert to f32 and from f32. Narrowing rounds to the nearest value, ties to even. The sizes must be equal.
 void widen(ConstElements from, std::span<float> to);
 void narrow(std::span<const float> from, Elements to);
-/// The one or the other; where both are f32, a copy. Either is.
+/// Widens or narrows, or copies if both are f32. One of both must be f32.
 void convert(ConstElements from, Elements to);
-/// Each to the nearest value that elements of this type have. REQUIRES: they are f32.
+/// Rounds each value to the nearest value that `type` can represent. REQUIRES: `values` are f32.
 void round_to(DType type, Elements values);
-/// Equal sizes. REQUIRES: of one type, where both are the host's, or just one of them.
+/// Copies elements; the sizes must be equal. REQUIRES: the types are equal, or exactly one view lies on the host.
 void copy(ConstElements from, Elements to);
-/// To zero.
+/// Sets all values to zero.
 void clear(Elements values);
-/// values = values * factor, in f32, rounded once.
+/// values = values * factor, computed in f32 and rounded once.
 void multiply(Elements values, float factor);
-/// sum = sum + values, in f32, rounded once. Equal sizes.
+/// sum = sum + values, computed in f32 and rounded once. The sizes must be equal.
 void add(Elements sum, ConstElements values);
-/// from = from - values, alike.
+/// from = from - values, computed in f32 and rounded once. The sizes must be equal.
 void subtract(Elements from, ConstElements values);
 
-/// Elements where the host can read them: themselves, or a copy of a device's.
+/// Makes elements readable on the host: the elements themselves, or a copy if they lie on a device.
 class OnHost {
  public:
   explicit OnHost(ConstElements values) : values_(values) {
@@ -135,10 +136,11 @@ class OnHost {
   ConstElements values_;
 };
 
-/// Of elements that are worked on at once: a multiple of kCut that stays in the first-level cache.
+/// Number of elements in one block of a loop: a multiple of kCut that fits in the first-level cache.
 inline constexpr std::size_t kElementsBlock = 2048;
 
-/// Calls body(part in f32, its range) for each block of `values`: themselves where they are f32, else a widened copy.
+/// Calls body(f32 values, their range) for each block of `values`. The body sees the elements themselves if they are
+/// f32, else a widened copy.
 template <class Body>
 void for_each_widened(ConstElements values, Body&& body) {
   if (values.type() == DType::f32) return body(values.as<float>(), Range{0, values.size()});

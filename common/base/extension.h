@@ -8,13 +8,13 @@
 
 namespace psring {
 
-/// Rethrows the exception that is being handled. An Error, and what to_error knows the meaning of (memory, threads),
-/// stays as it is. Any other exception becomes Error(bug) with the line "PART threw TYPE: MESSAGE".
+/// Rethrows the exception that is being handled. An Error, and any exception that to_error can classify (memory,
+/// threads), stays as it is. Any other exception becomes Error(bug) with the line "PART threw TYPE: MESSAGE".
 [[noreturn]] void rethrow_from_extension(const std::string& part);
 
-/// Calls a part that a program may have added: a layer, a strategy, a data set, an optimizer, a factory of one. Returns
-/// what `call` returns; its exceptions are rethrown by rethrow_from_extension. `part` returns the part's name, and is
-/// only called for an exception.
+/// Calls a part that a program may have added: a layer, a strategy, a data set, an optimizer, or a factory. Returns the
+/// result of `call`; exceptions go through rethrow_from_extension. `part` returns the part's name, and is called only
+/// after an exception.
 template <class Part, class Call>
 decltype(auto) call_extension(const Part& part, Call&& call) {
   try {

@@ -6,7 +6,7 @@
 
 namespace psring {
 
-/// Owns a file descriptor; -1 is none.
+/// Owns a file descriptor; -1 means that there is no file.
 class Fd {
  public:
   Fd() = default;

@@ -16,10 +16,10 @@
 namespace psring {
 namespace {
 
-/// The most that one read or write is asked for: Linux moves less than 2 GiB a call.
+/// Bytes per read or write call, at most: Linux moves less than 2 GiB per call.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
-// strerror is not safe for threads.
+// strerror is not thread-safe.
 std::string reason(int error) { return std::generic_category().message(error); }
 
 }  // namespace
@@ -89,7 +89,7 @@ void OutputFile::fail_errno(const char* doing) const {
 }
 
 void flush(std::ofstream& out, const std::string& path) {
-  const int earlier = errno;  // of a write or of the opening that failed before
+  const int earlier = errno;  // left by an earlier write, or by the failed open
   errno = 0;
   if (out.good() && out.flush()) return;
   const int error = errno != 0 ? errno : earlier;

@@ -9,20 +9,20 @@
 
 namespace psring {
 
-/// A regular file that is read at any position, from any thread. Reads go through the system's page
-/// cache, which all processes of a host share; a file that shrinks meanwhile is an error, not a signal.
+/// A regular file that any thread can read at any position. Reads go through the system's page cache, which all
+/// processes of a host share. If the file shrinks during use, reads throw an error instead of raising a signal.
 class InputFile {
  public:
-  /// Throws data, naming the file, where it is missing, unreadable, or not a regular file.
+  /// Throws data, naming the file, if the file is missing, unreadable, or not a regular file.
   explicit InputFile(std::string path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
   ~InputFile();
 
   const std::string& path() const { return path_; }
-  /// Its size when it was opened.
+  /// The file's size when it was opened.
   std::uint64_t size_bytes() const { return size_bytes_; }
-  /// Fills `out` from byte `offset` on. Throws data where the file ends before, or cannot be read.
+  /// Fills `out` from byte `offset` on. Throws data if the file ends too early or cannot be read.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -31,18 +31,18 @@ class InputFile {
   std::uint64_t size_bytes_ = 0;
 };
 
-/// A file that is written aside and takes its name when it is whole: a reader of `path` sees what was
-/// there before, or all of the new file, never a part. Errors are data errors that name the file.
+/// A file that is written under a temporary name and renamed when it is complete. A reader of `path` sees either the
+/// old file or all of the new one, never a part. Errors are data errors that name the file.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
-  /// Without commit, what was written is removed.
+  /// Removes the temporary file if it was not committed.
   ~OutputFile();
 
   void write(std::span<const std::byte> bytes);
-  /// Brings the bytes to the disk and gives the file its name. Nothing can be written after.
+  /// Flushes the bytes to the disk and renames the file to `path`. No write may follow.
   void commit();
 
  private:
@@ -53,16 +53,16 @@ class OutputFile {
   int fd_ = -1;
 };
 
-/// Throws data, naming the file and the cause, unless all that was written into `out`, which was opened for the file,
-/// is there.
+/// Flushes `out`, which was opened for `path`. Throws data, naming the file and the cause, if any byte could not be
+/// written.
 void flush(std::ofstream& out, const std::string& path);
 
-/// Writes a text aside and gives it its name: a reader of `path` sees the file as it was, or all of the text, also if
-/// this process ends or the disk is full meanwhile. The text may be lost with the machine's power. Throws data, naming
-/// the file and the cause.
+/// Writes `text` under a temporary name and renames the file to `path`. A reader of `path` sees either the old file or
+/// the complete text, even if this process ends or the disk is full. A power failure may lose the text. Throws data,
+/// naming the file and the cause.
 void write_whole(const std::string& path, std::string_view text);
 
-/// Brings a folder's entries to the disk: files in it have their names after a power failure, too.
+/// Flushes a folder's entries to the disk, so that its files keep their names after a power failure.
 void sync_folder(const std::string& path);
 
 }  // namespace psring

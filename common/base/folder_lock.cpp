@@ -20,7 +20,7 @@ constexpr int kRetryMs = 10;
 FolderLock::FolderLock(const std::string& folder, const Deadline& deadline)
     : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (!folder_) fail(ErrorKind::data, "{}: cannot open: {}", folder, std::generic_category().message(errno));
-  // flock has no deadline of its own, and a signal that ends its wait would be the whole process's.
+  // flock has no timeout. To interrupt its wait, a signal would have to be set up for the whole process.
   for (const SystemClock clock; ::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0; ::poll(nullptr, 0, kRetryMs)) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return;
@@ -31,8 +31,8 @@ FolderLock::FolderLock(const std::string& folder, const Deadline& deadline)
   outcome_ = Outcome::taken;
 }
 
-bool FolderLock::is_kept(const std::string& folder) {
-  std::error_code none;  // then it is not there
+bool FolderLock::is_held_by_other(const std::string& folder) {
+  std::error_code none;  // set if the folder does not exist
   return std::filesystem::exists(folder, none) &&
          FolderLock(folder, SystemClock().now() + std::chrono::seconds(1)).outcome() == Outcome::in_use;
 }

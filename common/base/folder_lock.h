@@ -7,14 +7,14 @@
 
 namespace psring {
 
-/// An advisory lock (flock) on a folder: at most one object has it, of all processes of all hosts that see the folder.
-/// It ends with the object, and with the process, however that ends.
+/// An advisory lock (flock) on a folder. At most one object holds it, among all processes of all hosts that see the
+/// folder. The lock ends with the object, and with the process, even if the process is killed.
 class FolderLock {
  public:
   enum class Outcome {
     taken,
-    in_use,       ///< another has it
-    unsupported,  ///< the file system has no locks
+    in_use,       ///< another object holds the lock
+    unsupported,  ///< the file system does not support locks
   };
 
   /// Waits for the lock until the deadline. Throws data, naming the folder, if the folder cannot be opened.
@@ -22,9 +22,10 @@ class FolderLock {
 
   Outcome outcome() const { return outcome_; }
 
-  /// Does another process have the folder's lock, and keep it? One that was killed a moment ago may not have let go of
-  /// it yet, and another's look takes a moment, too: so this waits up to a second. No, where there is no such folder.
-  static bool is_kept(const std::string& folder);
+  /// Returns whether another process holds the folder's lock; false if the folder does not exist. Waits up to a second,
+  /// because a process that was just killed may not have released the lock yet, and another process may hold the lock
+  /// only to check it.
+  static bool is_held_by_other(const std::string& folder);
 
  private:
   const Fd folder_;

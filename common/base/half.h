@@ -6,7 +6,7 @@
 
 namespace psring {
 
-/// IEEE 754 binary16, as storage: computing happens in f32.
+/// IEEE 754 binary16, for storage only: arithmetic is done in f32.
 struct Half {
   std::uint16_t bits = 0;
   Half() = default;
@@ -14,7 +14,7 @@ struct Half {
   explicit operator float() const;
 };
 
-/// The upper half of an f32, as storage; rounds to nearest, ties to even.
+/// bfloat16, the upper half of an f32, for storage only. Rounds to nearest, ties to even.
 struct BFloat16 {
   std::uint16_t bits = 0;
   BFloat16() = default;
@@ -26,7 +26,7 @@ struct BFloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-/// `count` values to f32 and back, vectorised.
+/// Convert `count` values to f32 and back, vectorised.
 void widen(const Half* from, float* to, std::size_t count);
 void widen(const BFloat16* from, float* to, std::size_t count);
 void narrow(const float* from, Half* to, std::size_t count);

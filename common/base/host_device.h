@@ -1,6 +1,6 @@
 #pragma once
 
-/// Of a function that the host and a GPU's kernels call: one arithmetic for both.
+/// Marks a function that both the host and GPU kernels call, so that both use the same arithmetic.
 #ifdef __CUDACC__
 #define PSRING_HOST_DEVICE __host__ __device__
 #else

@@ -10,9 +10,9 @@
 
 namespace psring {
 
-/// A whole number out of a JSON value (of nlohmann's) that comes from outside: what its own conversions make of a
-/// negative number, a fraction or one that is too large is another number, or undefined. Throws data, which begins with
-/// `where` and the name.
+/// Reads a whole number from an untrusted JSON value of nlohmann's library. The library's own conversions change
+/// negative numbers, fractions and numbers that are too large, or are undefined for them. Throws data with a line that
+/// begins with `where` and the name.
 template <std::unsigned_integral T, class Json>
 T whole_number(const Json& value, std::string_view where, std::string_view name) {
   constexpr auto kMost = std::numeric_limits<T>::max();
@@ -22,13 +22,13 @@ T whole_number(const Json& value, std::string_view where, std::string_view name)
        value.is_number() ? value.dump() : value.type_name());
 }
 
-/// Of an object's key; what it lacks is an error of nlohmann's.
+/// The same for the value of an object's key. If the key is missing, nlohmann's library throws its own error.
 template <std::unsigned_integral T, class Json>
 T whole_number_at(const Json& object, std::string_view where, const char* key) {
   return whole_number<T>(object.at(key), where, key);
 }
 
-/// Of a key that has a list of them.
+/// The same for a key whose value is a list of numbers.
 template <std::unsigned_integral T, class Json>
 std::vector<T> whole_numbers_at(const Json& object, std::string_view where, const char* key) {
   std::vector<T> numbers;

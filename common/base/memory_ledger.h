@@ -8,15 +8,15 @@
 
 namespace psring {
 
-/// What memory is held for; the categories of the memory formulas.
-/// Where a device computes, its memory holds all but `staging`: what the host has of it on the way to others and back.
+/// The purpose of a buffer: the categories of the memory formulas. If a device computes, all categories count the
+/// device's memory, except `staging`: the host's copies of the data that the device sends and receives.
 enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, communication, staging };
 
 inline constexpr std::size_t kCategories = 6;
 
 std::string_view to_string(Category category);
 
-/// Books every buffer of a process by category: bytes held now, and the most that were held at once.
+/// Books every buffer of a process by category: the bytes held now, and the peak.
 /// Safe for use from several threads.
 class MemoryLedger {
  public:

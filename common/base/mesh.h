@@ -12,17 +12,17 @@ struct JobRank {
   friend auto operator<=>(const JobRank&, const JobRank&) = default;
 };
 
-/// A worker's number in its data-parallel group, from 0: the group whose members see different samples and average
-/// their gradients. Every formula's n is the size of that group.
+/// A worker's number in its data-parallel group, from 0. The members of the group see different samples and average
+/// their gradients. In every formula, n is the size of this group.
 struct DataRank {
   std::size_t value = 0;
   friend auto operator<=>(const DataRank&, const DataRank&) = default;
 };
 
-/// The mesh of a job's workers: `data` x `tensor` x `pipeline` of them. Tensor and pipeline parallelism decide which
-/// layers, and which part of a layer, a worker computes; data parallelism decides which samples it sees, and who owns
-/// which range. Ranks count the tensor axis fastest, then data, then pipeline, so that the workers of a tensor group,
-/// which communicate most, are neighbours.
+/// The mesh of a job's workers: data x tensor x pipeline. Tensor and pipeline parallelism decide which layers, and
+/// which part of a layer, a worker computes. Data parallelism decides which samples a worker sees, and who owns which
+/// range. Ranks count the tensor axis fastest, then data, then pipeline, so that the workers of a tensor group, which
+/// communicate most, are neighbours.
 struct Mesh {
   std::size_t data = 1;
   std::size_t tensor = 1;
@@ -30,7 +30,8 @@ struct Mesh {
 
   std::size_t workers() const { return data * tensor * pipeline; }
   DataRank data_rank(JobRank rank) const { return {rank.value / tensor % data}; }
-  /// Ranks of the workers that share `rank`'s layers, ascending: the member at position i has DataRank i.
+  /// Returns the ranks of the workers that compute the same layers as `rank`, ascending. The member at position i has
+  /// DataRank i.
   std::vector<JobRank> data_group(JobRank rank) const {
     const std::size_t first = rank.value - data_rank(rank).value * tensor;
     std::vector<JobRank> group;

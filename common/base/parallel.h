@@ -8,8 +8,8 @@
 
 namespace psring {
 
-/// A fixed team of threads that share loops; the caller is one of them. With one thread it is a plain
-/// call. Belongs to one calling thread.
+/// A fixed team of threads that share loops. The caller is a member of the team; with one thread, a loop is a plain
+/// call. Only one thread may call the team.
 class Parallel {
  public:
   explicit Parallel(std::size_t threads);
@@ -18,8 +18,8 @@ class Parallel {
   Parallel& operator=(const Parallel&) = delete;
 
   std::size_t threads() const;
-  /// Cuts [0, size) into one slice for each thread, on multiples of `grain`, calls `body` with each and
-  /// returns when all are done. A throw of any body is thrown here.
+  /// Cuts [0, size) at multiples of `grain` into one slice per thread, calls `body` with each slice, and returns when
+  /// all slices are done. Rethrows an exception of any body.
   void for_slices(std::size_t size, std::size_t grain, const std::function<void(Range)>& body);
 
  private:

@@ -7,17 +7,17 @@
 
 namespace psring {
 
-/// A part of one unit that one owner holds: the grain of the exchange. It is pushed, aggregated, updated, versioned
-/// and answered by itself, so that these steps overlap and the data is still in cache for the next of them.
+/// A part of one unit that one owner holds: the grain of the exchange. Each piece is pushed, aggregated, updated,
+/// versioned and answered separately, so that these steps overlap and find the data still in the cache.
 struct Piece {
   std::size_t unit = 0;
   std::size_t owner = 0;
   Range range;             ///< elements of the unit
-  std::size_t offset = 0;  ///< where it stands in its owner's flat storage; trained units come first there
+  std::size_t offset = 0;  ///< position in the owner's flat storage, where trained units come first
 };
 
-/// All pieces of a layout: units in order, in each the owners in order, each owner's range cut on
-/// multiples of layout.piece_elements. Client and server compute it alike.
+/// Returns all pieces of a layout. The units are in order, the owners of each unit are in order, and each owner's range
+/// is cut at multiples of layout.piece_elements. Client and server compute the same list.
 std::vector<Piece> make_pieces(const Layout& layout);
 
 }  // namespace psring

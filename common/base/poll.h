@@ -7,8 +7,8 @@
 
 namespace psring {
 
-/// What poll(2) takes to wait until `deadline`: milliseconds, rounded up so that it does not wake early and
-/// spin; -1 for kNever, 0 where the deadline has passed.
+/// Returns the timeout of poll(2) for a wait until `deadline`, in milliseconds: -1 for kNever, 0 if the deadline has
+/// passed. Rounds up, so that poll does not return early and spin.
 inline int poll_milliseconds(Moment now, Moment deadline) {
   if (deadline == kNever) return -1;
   if (deadline <= now) return 0;

@@ -8,7 +8,7 @@
 
 namespace psring {
 
-/// Tensors start, and cuts fall, on multiples of this many elements.
+/// Tensors start at, and units are cut at, multiples of this many elements.
 inline constexpr std::size_t kCut = 256;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
@@ -30,8 +30,8 @@ struct Range {
   friend constexpr auto operator<=>(const Range&, const Range&) = default;
 };
 
-/// A flat buffer cut evenly among owners: owner i has [i * share, (i + 1) * share).
-/// REQUIRES: `elements` is a multiple of kCut * owners (`padded` makes it so).
+/// A flat buffer, cut evenly among owners: owner i has [i * share, (i + 1) * share).
+/// REQUIRES: `elements` is a multiple of kCut * owners (see `padded`).
 class Partition {
  public:
   Partition(std::size_t elements, std::size_t owners) : elements_(elements), owners_(owners) {

@@ -12,15 +12,15 @@
 
 namespace psring {
 
-/// Names on the command line and what makes the thing that they stand for: an optimizer, a model, a
-/// data set, a strategy. A factory gets the Spec and whatever else that kind of thing is made from.
-/// Owned by the App; the built-in ones are added by the same `add` as a user's.
+/// Maps names on the command line to factories of one kind of object: optimizers, models, data sets or strategies. A
+/// factory receives the Spec and the other arguments of that kind. The App owns its registries; built-in and
+/// user-defined names are added by the same `add`.
 template <class T, class... Args>
 class Registry {
  public:
   using Factory = std::function<std::unique_ptr<T>(const Spec&, Args...)>;
 
-  /// `help` is one line for --help. Throws bug where the name is taken.
+  /// `help` is one line for --help. Throws bug if the name is taken.
   void add(std::string name, std::string help, Factory factory) {
     const auto [at, added] = entries_.try_emplace(std::move(name), Entry{std::move(help), std::move(factory)});
     check(added, "the name '{}' is registered twice", at->first);
@@ -28,7 +28,7 @@ class Registry {
 
   bool contains(const std::string& name) const { return entries_.contains(name); }
 
-  /// Throws usage, naming the Spec's flag and the known names, where the name is unknown.
+  /// Throws usage, naming the Spec's flag and the known names, if the name is unknown.
   std::unique_ptr<T> make(const Spec& spec, Args... args) const {
     const auto found = entries_.find(spec.name());
     if (found == entries_.end())
@@ -37,14 +37,14 @@ class Registry {
                           [&] { return found->second.factory(spec, std::forward<Args>(args)...); });
   }
 
-  /// "adam, adamw, sgd": sorted.
+  /// Returns the sorted names: "adam, adamw, sgd".
   std::string names() const {
     std::string list;
     for (const auto& [name, entry] : entries_) list += (list.empty() ? "" : ", ") + name;
     return list;
   }
 
-  /// One line for each name, with its help.
+  /// Returns one line for each name, with its help.
   std::string help() const {
     std::string lines;
     for (const auto& [name, entry] : entries_) lines += fmt::format("{:<16} {}\n", name, entry.help);

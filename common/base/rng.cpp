@@ -9,7 +9,7 @@ float CounterRng::uniform(std::uint64_t index) const { return static_cast<float>
 float CounterRng::normal(std::uint64_t index) const {
   const auto words = block(static_cast<std::uint32_t>(index / 2));
   const std::size_t pair = index % 2 * 2;
-  const double u = (static_cast<double>(words[pair]) + 1.0) * 0x1p-32;  // in (0, 1]: its logarithm is finite
+  const double u = (static_cast<double>(words[pair]) + 1.0) * 0x1p-32;  // in (0, 1], so that the logarithm is finite
   const double v = static_cast<double>(words[pair + 1]) * 0x1p-32;
   return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
 }

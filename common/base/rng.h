@@ -5,7 +5,7 @@
 
 namespace psring {
 
-/// What a random number is for: streams of different purposes never meet.
+/// The use of a random number. Different purposes have independent streams.
 enum class Purpose : std::uint32_t {
   initialise = 1,
   shuffle = 2,
@@ -18,9 +18,9 @@ enum class Purpose : std::uint32_t {
   fault = 9
 };
 
-/// Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel Random Numbers: As Easy as
-/// 1, 2, 3", SC 2011): the value depends on nothing but the key and the index, so any range of a
-/// tensor can be generated anywhere, in any order, with the same bits. What is constexpr a GPU's kernels call, too.
+/// Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC
+/// 2011). A value depends only on the key and the index, so that any process can generate any range of a tensor, in any
+/// order, with the same bits. GPU kernels call the constexpr functions, too.
 class CounterRng {
  public:
   struct Key {
@@ -37,7 +37,7 @@ class CounterRng {
              static_cast<std::uint32_t>(key.seed >> 32) ^ (static_cast<std::uint32_t>(key.purpose) << 24)},
         counter_{0, key.tensor, key.step, std::uint32_t{key.micro} << 16 | key.rank} {}
 
-  /// Four independent uniform 32-bit words.
+  /// Returns four independent, uniform 32-bit words.
   constexpr std::array<std::uint32_t, 4> block(std::uint32_t index) const {
     std::array<std::uint32_t, 4> c = counter_;
     c[0] = index;
@@ -56,14 +56,14 @@ class CounterRng {
   constexpr std::uint32_t bits(std::uint64_t index) const {
     return block(static_cast<std::uint32_t>(index / 4))[index % 4];
   }
-  /// Uniform in [0, 1), a multiple of 2^-24.
+  /// Returns a uniform number in [0, 1), a multiple of 2^-24.
   float uniform(std::uint64_t index) const;
-  /// Standard normal, by Box and Muller.
+  /// Returns a standard normal number (Box and Muller's method).
   float normal(std::uint64_t index) const;
 
  private:
   std::array<std::uint32_t, 2> key_;
-  std::array<std::uint32_t, 4> counter_;  ///< the first word takes the index
+  std::array<std::uint32_t, 4> counter_;  ///< the index replaces the first word
 };
 
 }  // namespace psring

@@ -4,8 +4,8 @@
 
 namespace psring {
 
-/// Seconds for which this process's threads, all together, were ready to run but had no processor, since they began:
-/// the second field of /proc/self/task/*/schedstat. Nothing where the kernel does not count it.
+/// Returns the seconds for which all threads of this process together were runnable but had no processor, since they
+/// started: the second field of /proc/self/task/*/schedstat. Empty if the kernel does not count them.
 std::optional<double> run_delay_seconds();
 
 }  // namespace psring

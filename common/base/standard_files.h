@@ -2,8 +2,8 @@
 
 namespace psring {
 
-/// Opens /dev/null in place of standard input, output and error where a program was started without them: else the
-/// first files and sockets that it opens would take their numbers, and be written to as output. First of all in main.
+/// Opens /dev/null as standard input, output or error if the program was started without it. Otherwise the first files
+/// and sockets would get these numbers, and the program's output would be written into them. Call it first in main.
 void open_standard_files();
 
 }  // namespace psring

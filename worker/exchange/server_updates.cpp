@@ -15,7 +15,7 @@ void ServerUpdates::predict(Prediction& sum) const {
   sum.server_memory[Category::parameters] += values;
   const bool apart = plan_.layout.parameter_type != DType::f32 && plan.master_copy;
   if (plan_.job.server_device == "cuda" && !apart) sum.server_memory[Category::parameters] += values;
-  if (plan_.remedy.keeps_given()) sum.server_memory[Category::optimizer] += plan_.workers * values;
+  if (plan_.remedy.keeps_answers()) sum.server_memory[Category::optimizer] += plan_.workers * values;
 }
 
 }  // namespace psring::worker
