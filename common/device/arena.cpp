@@ -21,7 +21,7 @@ std::span<std::byte> Arena::allocate(std::size_t bytes) {
   std::size_t dirty = 0;
   {
     const std::scoped_lock lock(mutex_);
-    // Rounding up must not wrap round, so whatever is larger than all of the arena is refused first.
+    // Refuse anything larger than the arena first, so that rounding up cannot overflow.
     const std::size_t size = bytes > capacity_ ? bytes : round_up(bytes, kAlignment);
     const auto gap = std::find_if(gaps_.begin(), gaps_.end(), [&](const auto& g) { return g.second >= size; });
     if (gap == gaps_.end()) fail(ErrorKind::usage, "no room for {} bytes in an arena of {}", bytes, capacity_);

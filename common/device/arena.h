@@ -12,9 +12,9 @@
 
 namespace psring {
 
-/// Memory of a fixed capacity, mapped once, from which buffers are cut: pages are kept and used again.
-/// A shared one lies in a memory file that the other processes of the host map. Sparse: the capacity
-/// costs addresses only. Safe for use from several threads. REQUIRES: outlives its spans.
+/// Memory of a fixed capacity, mapped once, from which buffers are cut. Freed pages are kept and reused. A shared arena
+/// lies in a memory file that other processes of the host map. The mapping is sparse: unused capacity costs only
+/// addresses. Safe for use from several threads. REQUIRES: the arena outlives its spans.
 class Arena {
  public:
   enum class Kind : std::uint8_t { local, shared };
@@ -22,13 +22,13 @@ class Arena {
 
   explicit Arena(std::size_t capacity, Kind kind = Kind::shared);
 
-  /// A span of `bytes`, zero, on a multiple of kAlignment; lowest address first. Throws usage where no
-  /// gap is large enough.
+  /// Returns a zeroed span of `bytes` bytes, aligned to kAlignment, at the lowest free address. Throws usage if no gap
+  /// is large enough.
   std::span<std::byte> allocate(std::size_t bytes);
-  /// Gives back a span as `allocate` returned it.
+  /// Returns a span to the arena. `span` must be exactly as `allocate` returned it.
   void free(std::span<std::byte> span) noexcept;
 
-  const Fd& file() const { return file_; }  ///< none where local
+  const Fd& file() const { return file_; }  ///< no file for a local arena
   int fd() const { return file_.get(); }
   std::byte* base() const { return mapping_.data(); }
   std::size_t capacity() const { return capacity_; }
@@ -36,7 +36,8 @@ class Arena {
     return !std::less<>{}(at, static_cast<const void*>(base())) &&
            std::less<>{}(at, static_cast<const void*>(base() + capacity_));
   }
-  /// What FrameHeader::dest says of an address: 1 + its offset, or 0 outside of the arena.
+  /// Returns the value of FrameHeader::dest for an address: 1 + its offset, or 0 if the address lies outside of the
+  /// arena.
   std::uint64_t mark(const void* at) const {
     return contains(at) ? 1 + static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - base()) : 0;
   }
@@ -49,8 +50,8 @@ class Arena {
 
   // Guarded by mutex_.
   std::mutex mutex_;
-  std::map<std::size_t, std::size_t> gaps_;  ///< offset and size, no two adjacent
-  std::size_t touched_ = 0;                  ///< from here on nothing was ever handed out: the pages are zero
+  std::map<std::size_t, std::size_t> gaps_;  ///< offset and size; no two gaps are adjacent
+  std::size_t touched_ = 0;                  ///< pages from this offset on were never handed out, and are zero
 };
 
 }  // namespace psring

@@ -14,15 +14,15 @@ namespace psring {
 
 class Device;
 
-/// Owns memory for tensors: zero on creation, on a multiple of 64 bytes, booked for its life. With an
-/// arena it is cut from that one, and what is freed is used again: for buffers that other processes
-/// see (a shared arena) or that come and go (fresh pages halve the speed of whatever touches them
-/// first). Without, it has pages of its own. REQUIRES: arena and ledger outlive it.
+/// Owns memory for tensors: zeroed, aligned to 64 bytes, and booked while the buffer lives. A buffer from an arena
+/// reuses freed memory. Use an arena for buffers that other processes see (a shared arena), and for buffers that come
+/// and go, because the first access to a fresh page takes twice the time. Without an arena the buffer has its own
+/// pages. REQUIRES: arena and ledger outlive the buffer.
 class Buffer {
  public:
   Buffer() = default;
   Buffer(std::size_t bytes, Category category, MemoryLedger& ledger, Arena* arena = nullptr);
-  /// In the memory of a device, on a multiple of 256 bytes. REQUIRES: it outlives the buffer.
+  /// Allocates the memory of a device, aligned to 256 bytes. REQUIRES: the device outlives the buffer.
   Buffer(std::size_t bytes, Category category, MemoryLedger& ledger, Device& device);
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
@@ -31,18 +31,19 @@ class Buffer {
   }
   ~Buffer();
 
-  /// REQUIRES: they are the host's.
+  /// REQUIRES: the buffer lies in the host's memory.
   std::span<std::byte> bytes() {
     require_host();
     return bytes_;
   }
   std::span<const std::byte> bytes() const { return const_cast<Buffer*>(this)->bytes(); }
   std::size_t size_bytes() const { return bytes_.size(); }
-  /// Where it lies, in whose memory ever.
+  /// The buffer's address in the host's or the device's memory.
   std::byte* address() { return bytes_.data(); }
   const std::byte* address() const { return bytes_.data(); }
 
-  /// The bytes as elements. REQUIRES: they are a whole number of them, and the host's.
+  /// Views the bytes as elements. REQUIRES: the size is a multiple of sizeof(T), and the buffer lies in the host's
+  /// memory.
   template <class T>
   std::span<T> as() {
     require_host();
@@ -62,7 +63,7 @@ class Buffer {
 
   std::unique_ptr<Arena> own_;
   Arena* arena_ = nullptr;
-  Device* device_ = nullptr;  ///< null: the host's memory
+  Device* device_ = nullptr;  ///< null for the host's memory
   std::span<std::byte> bytes_;
   Category category_ = Category::parameters;
   MemoryLedger* ledger_ = nullptr;

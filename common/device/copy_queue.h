@@ -5,17 +5,17 @@
 
 namespace psring {
 
-/// A queue of copies between a device's memory and pinned memory of the host, beside the device's own queue: copies go
-/// on while the device computes. Belongs to one thread. REQUIRES: its device outlives it.
+/// A queue of copies between a device's memory and the host's pinned memory, separate from the device's own queue:
+/// copies overlap with computation. Belongs to one thread. REQUIRES: the device outlives the queue.
 class CopyQueue {
  public:
-  /// A place in the queue.
+  /// A position in the queue.
   using Mark = std::uint64_t;
 
   virtual ~CopyQueue() = default;
-  /// Copies from now on begin after all that the device's queue has now.
+  /// Makes later copies wait for everything that is in the device's queue now.
   virtual void begin_after_device() = 0;
-  /// What the device's queue gets from now on begins after the mark.
+  /// Makes later work in the device's queue wait for the mark.
   virtual void hold_device(Mark mark) = 0;
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
   virtual Mark mark() = 0;

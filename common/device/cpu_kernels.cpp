@@ -20,8 +20,8 @@ namespace {
 
 using dnnl::memory;
 
-/// oneDNN (as Debian builds it) runs on OpenMP, whose team size is a setting of the calling thread: set for
-/// the length of a call. A team of one makes no parallel region, so no thread is ever started that could spin.
+/// Sets the size of OpenMP's thread team during one call. Debian's oneDNN runs on OpenMP, whose team size is a setting
+/// of the calling thread. A team of one thread opens no parallel region, so that no thread is started that could spin.
 class Team {
  public:
   explicit Team(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
@@ -33,13 +33,13 @@ class Team {
   int before_;
 };
 
-/// C = alpha * op(A) op(B) + bias + beta * C, all strides given: what a primitive is made for.
+/// C = alpha * op(A) op(B) + bias + beta * C with explicit strides: the key of a primitive.
 struct Product {
   Gemm shape;
   float alpha = 1;
   float beta = 0;
   bool bias = false;
-  bool bf16 = false;  ///< a and b are
+  bool bf16 = false;  ///< whether a and b are bf16
 
   auto key() const {
     const Gemm& s = shape;
@@ -56,7 +56,7 @@ memory::desc matrix(std::size_t rows, std::size_t cols, std::size_t stride, bool
           transposed ? memory::dims{1, step} : memory::dims{step, 1}};
 }
 
-/// Empty where oneDNN has nothing for it: products of bf16 need AVX-512.
+/// Returns an empty description if oneDNN has no implementation: products of bf16 need AVX-512.
 dnnl::matmul::primitive_desc describe(const Product& p, const dnnl::engine& engine) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -73,7 +73,7 @@ dnnl::matmul::primitive_desc describe(const Product& p, const dnnl::engine& engi
   return {operation, attributes, engine, kAllowEmpty};
 }
 
-/// A matmul primitive with the memory objects of its arguments, whose pointers each call sets.
+/// A matmul primitive with the memory objects of its arguments. Each call sets their pointers.
 class Prepared {
  public:
   Prepared(const dnnl::matmul::primitive_desc& chosen, const dnnl::engine& engine)
@@ -90,11 +90,11 @@ class Prepared {
       add(DNNL_ARG_BIAS, chosen.query_md(dnnl::query::exec_arg_md, DNNL_ARG_BIAS));
   }
 
-  // NOLINTNEXTLINE(readability-non-const-parameter): c is written, through a void*.
+  // NOLINTNEXTLINE(readability-non-const-parameter): c is written through a void*.
   void run(const dnnl::stream& stream, const void* a, const void* b, const float* bias, float* c,
            std::vector<float>& scratch) {
     if (scratch.size() * sizeof(float) < scratch_bytes_) scratch.resize((scratch_bytes_ + 3) / sizeof(float));
-    // oneDNN takes void*, and reads only from the sources.
+    // oneDNN takes void*, but only reads the sources.
     const std::array<void*, 5> pointers{const_cast<void*>(a), const_cast<void*>(b), c, scratch.data(),
                                         const_cast<float*>(bias)};
     for (std::size_t i = 0; i < memories_.size(); ++i) memories_[i].set_data_handle(pointers[i]);
@@ -155,7 +155,7 @@ class CpuKernels final : public Kernels {
 
  private:
   static constexpr std::size_t kLeastReuse = 32;
-  static constexpr std::size_t kMostPrepared = 512;  ///< callers with ever new shapes must not fill the memory
+  static constexpr std::size_t kMostPrepared = 512;  ///< limits the memory if a caller uses ever new shapes
 
   static Gemm with_strides(Gemm s) {
     if (s.lda == 0) s.lda = s.transpose_a ? s.m : s.k;
@@ -164,8 +164,8 @@ class CpuKernels final : public Kernels {
     return s;
   }
 
-  /// Rounds a and b into dense copies, as they are stored. Not where that costs as much as it saves: an element takes
-  /// about 0.3 ns, and a multiplication with it about 0.01 ns less than in f32.
+  /// Rounds a and b into dense copies, and multiplies the copies. Returns false if rounding costs more than it saves:
+  /// rounding an element takes about 0.3 ns, and a bf16 multiplication saves about 0.01 ns over f32.
   bool run_in_bf16(Product product, const float* a, const float* b, const float* bias, float* c) {
     Gemm& s = product.shape;
     if (s.m * s.n < kLeastReuse * (s.m + s.n)) return false;
@@ -186,8 +186,8 @@ class CpuKernels final : public Kernels {
     return true;
   }
 
-  /// Measured with oneDNN 2.6 on Zen 4: sgemm packs a transposed A better than matmul does, and is ahead by
-  /// a few percent where many rows meet a plain B; matmul leads by 5 to 30 % everywhere else.
+  /// Returns whether sgemm is faster than matmul. Measured with oneDNN 2.6 on Zen 4: sgemm packs a transposed A better,
+  /// and leads by a few percent for many rows and a plain B. matmul leads by 5 to 30 % otherwise.
   static bool prefers_sgemm(const Gemm& s) { return s.transpose_a || (s.m >= 1024 && !s.transpose_b); }
 
   static void scale(const Gemm& s, float beta, float* c) {
@@ -203,13 +203,13 @@ class CpuKernels final : public Kernels {
           static_cast<int>(status));
   }
 
-  /// Not oneDNN's, which turns NaN into 0 and would hide a divergence; 1 % of the product's time.
+  /// Replaces oneDNN's ReLU, which turns NaN into 0 and would hide divergence. Takes 1 % of the product's time.
   static void relu(float* y, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? 0.0F : y[i];
   }
 
-  /// The primitive for a product, made on first use; null where oneDNN has only its reference or sgemm for it, or
-  /// nothing at all.
+  /// Returns the primitive for a product, which is made on first use. Returns null if oneDNN has only its reference
+  /// implementation or sgemm for the product, or no implementation.
   Prepared* find(const Product& product) {
     auto found = prepared_.find(product);
     if (found == prepared_.end()) {

@@ -8,16 +8,16 @@
 #include <psring/common/device/cuda_module.h>
 #include <psring/common/device/device.h>
 
-// CUDA's libraries take 80 ms to load and 200 MB of a process. So what needs them is a module, which is loaded by those
-// who use a GPU.
+// CUDA's libraries take 80 ms to load and 200 MB of memory. Therefore the code that needs them is a separate module,
+// which only processes with a GPU load.
 
 namespace psring {
 namespace {
 
 constexpr const char* kModule = "libpsring_cuda.so";
 
-/// Where the module may lie: beside this program's folder, as built and as installed; then where it was to be
-/// installed.
+/// Returns the places where the module may lie: next to the folder of this program, as in the build and in an
+/// installation; then the configured installation folder.
 std::array<std::filesystem::path, 2> module_paths() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -25,7 +25,7 @@ std::array<std::filesystem::path, 2> module_paths() {
           std::filesystem::path(PSRING_MODULE_INSTALLED) / kModule};
 }
 
-/// Throws usage where it is in neither place, nor where the system looks for libraries.
+/// Loads the module. Throws usage if neither these folders nor the system's library path have the module.
 void* load_module() {
   std::error_code error;
   const auto paths = module_paths();
@@ -42,15 +42,19 @@ void* load_module() {
 
 }  // namespace
 
-/// It is loaded with the first call, and never unloaded: CUDA keeps threads.
+/// Loads the module with the first call. The module is never unloaded, because CUDA's threads keep running.
 void* cuda_symbol(const char* name) {
   void* const module = load_module();
   void* const found = ::dlsym(module, name);
-  if (found == nullptr) fail(ErrorKind::usage, "--device cuda: {}: of another version than this program", kModule);
+  if (found == nullptr)
+    fail(ErrorKind::usage,
+         "--device cuda: {} belongs to another version of psring than this program; install both from one build",
+         kModule);
   return found;
 }
 
-/// A module that is there is not loaded: that takes memory and time, which a launcher does not need.
+/// Checks that the module exists, without loading it. Loading takes memory and time, and a launcher does not need the
+/// module.
 void require_cuda() {
   std::error_code error;
   for (const auto& path : module_paths())

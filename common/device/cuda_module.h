@@ -2,8 +2,8 @@
 
 namespace psring {
 
-/// What the module with CUDA's part offers by that name, loaded with the first call. Throws usage where there is no
-/// module, or this build has none.
+/// Returns the function with this name from the CUDA module. The first call loads the module. Throws usage if the
+/// module is missing or this build has none.
 void* cuda_symbol(const char* name);
 
 }  // namespace psring

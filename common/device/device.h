@@ -19,54 +19,56 @@ namespace psring {
 
 class Events;
 
-/// A GPU of this host, and one queue of work on it, in which everything that it is told happens in order. Belongs to
-/// one thread. Kernels may leave for the device no sooner than something else is told, or asked: sequences of them that
-/// come again leave as one. Errors of what was queued are thrown by a later call, and name the call that saw them
-/// first.
+/// A GPU of this host, with one queue of work that runs in order. Belongs to one thread. Kernels may be held back until
+/// the queue gets other work or the host asks for a result: sequences of kernels that recur are launched together. A
+/// later call throws the errors of queued work, and names the call that saw the error first.
 class Device : public Processor {
  public:
   /// "NVIDIA H200 (GPU 0)"
   virtual std::string name() const = 0;
 
-  /// Memory of the device: zero, on a multiple of 256 bytes. Throws data where it has not as much. `category`: what it
-  /// is for; that is booked by who asks for it.
+  /// Returns zeroed memory of the device, aligned to 256 bytes. Throws data if the device has not enough memory.
+  /// `category`: the memory's purpose; the caller books the memory.
   virtual std::byte* allocate(std::size_t bytes, Category category) = 0;
   virtual void free(std::byte* memory) noexcept = 0;
-  /// Of the whole device, as its driver says, whoever uses it.
+  /// Memory of the whole device, used by any process, as reported by the driver.
   struct MemoryUse {
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
-    std::size_t held_bytes = 0;  ///< what was free when this was made, less what is now: this process's, if it is alone
+    std::size_t held_bytes = 0;  ///< decrease of the free memory since this object was made: memory of this process, if
+                                 ///< no other process uses the GPU
   };
   virtual MemoryUse memory() const = 0;
-  /// What kernels need of their own, now and later, is booked there, as activations. REQUIRES: the ledger outlives it.
+  /// Books the memory that kernels need for themselves, now and later, as activations. REQUIRES: the ledger outlives
+  /// the device.
   virtual void book(MemoryLedger& ledger) = 0;
 
-  /// Memory of the host that the device copies from and to while the host goes on: zero, pinned. REQUIRES: the device
-  /// outlives it.
+  /// Returns zeroed, pinned memory of the host, for copies that overlap with the host's work. REQUIRES: the device
+  /// outlives the memory.
   virtual std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) = 0;
-  /// Memory of the host is pinned, too, for as long as what is returned lives; null where the driver does not pin it (a
-  /// sandbox may not let it). Then copies of it are slower, and the host waits for them.
+  /// Pins existing memory of the host as long as the returned object lives. Returns null if the driver cannot pin the
+  /// memory, for example in a sandbox. Then copies are slower, and the host waits for them.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) = 0;
   virtual std::unique_ptr<CopyQueue> make_copy_queue() = 0;
-  /// Queues a copy between pinned memory, or the device's, and the device's, or pinned. The host leaves the pinned side
-  /// alone until `wait` for a later mark has returned.
+  /// Queues a copy between the device's memory and the host's pinned memory, in either direction. The host must not
+  /// touch the pinned side until `wait` for a later mark has returned.
   virtual void copy_bytes(const void* from, void* to, std::size_t bytes) = 0;
 
-  /// A place in the queue.
+  /// A position in the queue.
   using Mark = std::uint64_t;
   virtual Mark mark() = 0;
-  /// Returns once the device has come there.
+  /// Returns once the device has reached the mark.
   virtual void wait(Mark mark) = 0;
-  /// From now on `check` is called whenever `wait` has waited, and throws where what was waited for never came: a
-  /// collective that was given up lets the queue go on.
+  /// Sets a function that is called after each `wait`. The function throws if the awaited result will never come: an
+  /// aborted collective lets the queue go on.
   virtual void check_after_wait(std::function<void()> check) = 0;
 
-  /// A part of the queue, from its making to its end; no other begins meanwhile. One that an exception ends is none.
+  /// A part of the queue, from construction to destruction. Stretches do not nest. A stretch that an exception ends is
+  /// not recorded.
   class Stretch {
    public:
     ~Stretch() noexcept(false) {
-      if (!told_) return;
+      if (!active_) return;
       if (std::uncaught_exceptions() > exceptions_)
         device_.drop_stretch();
       else
@@ -76,36 +78,35 @@ class Device : public Processor {
     Stretch& operator=(const Stretch&) = delete;
 
    protected:
-    Stretch(Device& device, bool told) : device_(device), told_(told) {}
+    Stretch(Device& device, bool active) : device_(device), active_(active) {}
 
    private:
     Device& device_;
-    const bool told_;
+    const bool active_;
     const int exceptions_ = std::uncaught_exceptions();
   };
-  /// The queue stands still for others.
+  /// A stretch in which the queue waits for other processes.
   class Stall : public Stretch {
    public:
     explicit Stall(Device& device) : Stretch(device, true) { device.begin_stretch("waits", true); }
   };
-  /// It works at what is named, such as "forward 3". Costs a branch if nobody listens.
+  /// A stretch of named work, such as "forward 3". Costs one branch if there is no listener.
   class Section : public Stretch {
    public:
     Section(Device& device, std::string_view name, std::size_t number) : Stretch(device, device.is_shown()) {
       if (device.is_shown()) device.begin_stretch(std::string(name) + ' ' + std::to_string(number), false);
     }
   };
-  /// How long it has stood still so far, as far as is known now.
+  /// Returns the total time of all stalls that are known to be over.
   virtual Nanoseconds stalled() = 0;
-  /// From now on stalls and sections are emitted as DeviceWork, once they are over. REQUIRES: the stream outlives all
-  /// other calls.
+  /// Emits stalls and sections as DeviceWork once they are over. REQUIRES: the stream outlives the last other call.
   virtual void report_to(Events& events) = 0;
-  /// On return all that was told is done.
+  /// Returns once all queued work is done.
   virtual void finish() = 0;
 
-  /// Whether sequences that come again leave as CUDA graphs: so they do unless told otherwise.
+  /// Sets whether recurring sequences are launched as CUDA graphs; the default is true.
   virtual void use_graphs(bool use) = 0;
-  /// How often one has.
+  /// The number of graph launches so far.
   virtual std::size_t graphs_launched() const = 0;
 
   virtual TensorKernels& kernels() = 0;
@@ -117,13 +118,14 @@ class Device : public Processor {
   virtual void drop_stretch() noexcept = 0;
 };
 
-/// Throws usage where this build has no CUDA, and says how to get it.
+/// Throws usage if this build has no CUDA; the error says how to enable CUDA.
 void require_cuda();
 
-/// GPUs of this host. Throws as make_cuda_device where there is none.
+/// Returns the number of GPUs of this host. Throws like make_cuda_device if there is none.
 std::size_t cuda_devices();
 
-/// GPU `index` of this host. Throws usage where there is none, or this build has no CUDA, and says what would help.
+/// Opens GPU `index` of this host. Throws usage if the GPU does not exist or this build has no CUDA; the error says how
+/// to help.
 std::unique_ptr<Device> make_cuda_device(std::size_t index);
 
 }  // namespace psring

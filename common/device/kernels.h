@@ -8,16 +8,16 @@
 
 namespace psring {
 
-/// y = op(A) op(B), as in BLAS but row-major.
+/// A matrix product y = op(A) op(B), as in BLAS but row-major.
 struct Gemm {
   std::size_t m = 0, n = 0, k = 0;        ///< op(A) is m x k, op(B) is k x n, C is m x n
   bool transpose_a = false;               ///< A is stored k x m
   bool transpose_b = false;               ///< B is stored n x k
-  std::size_t lda = 0, ldb = 0, ldc = 0;  ///< row strides; 0: dense
+  std::size_t lda = 0, ldb = 0, ldc = 0;  ///< row strides; 0 means dense
 };
 
-/// Dense kernels of one device, for f32. One object serves one thread. Deterministic: the same shapes and
-/// inputs give the same bits, whatever ran before.
+/// Dense f32 kernels of one device. An object serves one thread. Deterministic: the same shapes and inputs give the
+/// same bits, independent of earlier calls.
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -31,8 +31,9 @@ class Kernels {
                       Activation activation, float* y) = 0;
 };
 
-/// oneDNN's kernels, the widest that the processor has. `threads` compute threads. `operands`: bf16 rounds what is
-/// multiplied to bf16, and adds up in f32, as matrix units do (AMX); for other types products are f32's.
+/// Returns oneDNN's kernels with the widest instructions of this processor, on `threads` compute threads. With
+/// `operands` bf16, operands are rounded to bf16 and sums are f32, as in matrix units (AMX). Other types compute in
+/// f32.
 std::unique_ptr<Kernels> make_cpu_kernels(std::size_t threads = 1, DType operands = DType::f32);
 
 }  // namespace psring

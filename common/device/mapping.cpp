@@ -26,7 +26,7 @@ Mapping::Mapping(const Fd& file, std::size_t bytes) : size_(bytes) { map(file.ge
 
 void Mapping::map(int fd, int flags) {
   if (size_ == 0) return;
-  // Huge pages want an address on their boundary: reserve one more, and use it from the boundary on.
+  // Huge pages must start at their own alignment: reserve one page more, and start at the aligned address.
   const bool huge = size_ >= kHugePage;
   reserved_bytes_ = size_ + (huge ? kHugePage : 0);
   void* reserved = ::mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -40,7 +40,7 @@ void Mapping::map(int fd, int flags) {
     fail(ErrorKind::data, "cannot map {} bytes: {}", size_, std::strerror(error));
   }
   data_ = start;
-  if (huge) ::madvise(start, size_, MADV_HUGEPAGE);  // advice: a kernel without huge pages is slower, not wrong
+  if (huge) ::madvise(start, size_, MADV_HUGEPAGE);  // only advice: a kernel without huge pages is slower, but correct
 }
 
 Mapping::~Mapping() {

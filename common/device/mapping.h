@@ -7,14 +7,14 @@
 
 namespace psring {
 
-/// Pages of this process: private ones, or those of a memory file that other processes map too. Sparse:
-/// a page costs memory once it is touched. Huge pages are advised where there is room for one.
+/// Pages of this process: private pages, or pages of a memory file that other processes map, too. Sparse: a page uses
+/// memory once it is touched. Huge pages are advised if the mapping is large enough.
 class Mapping {
  public:
-  /// Private pages, zero.
+  /// Maps private, zeroed pages.
   explicit Mapping(std::size_t bytes);
-  /// The first `bytes` of a memory file. REQUIRES: the file has as many and is sealed against shrinking,
-  /// for whoever touches a page behind the end of a file dies of SIGBUS.
+  /// Maps the first `bytes` of a memory file. REQUIRES: the file has at least `bytes` bytes and is sealed against
+  /// shrinking, because access to a page behind the file's end kills the process with SIGBUS.
   Mapping(const Fd& file, std::size_t bytes);
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -27,16 +27,16 @@ class Mapping {
  private:
   void map(int fd, int flags);
 
-  std::byte* reserved_ = nullptr;  ///< what was asked of the kernel, from here: data_ lies in it, on a huge page
+  std::byte* reserved_ = nullptr;  ///< start of the reserved addresses; data_ lies inside, at a huge page's alignment
   std::size_t reserved_bytes_ = 0;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
 
-/// A memory file of `bytes`, zero, whose size is sealed. `name` shows in /proc/PID/maps.
+/// Makes a zeroed memory file of `bytes` bytes with a sealed size. `name` shows in /proc/PID/maps.
 Fd make_memory_file(const char* name, std::size_t bytes);
 
-/// The size of a memory file that another process made. Throws protocol where it is none, or could
+/// Returns the size of a memory file that another process made. Throws protocol if the file is not a memory file, could
 /// shrink under a mapping, or could run out of reserved huge pages.
 std::size_t checked_size(const Fd& file);
 

@@ -2,7 +2,7 @@
 #include <psring/common/device/cuda_module.h>
 #include <psring/common/device/device.h>
 
-// In place of cuda_module.cpp, where there is no CUDA toolkit.
+// Replaces cuda_module.cpp if there is no CUDA toolkit.
 
 namespace psring {
 

@@ -33,7 +33,7 @@ std::string_view vector_instructions() {
   }
 }
 
-/// "unknown processor" if /proc/cpuinfo does not name a model.
+/// Returns "unknown processor" if /proc/cpuinfo does not name a model.
 std::string model_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)

@@ -6,9 +6,9 @@
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
 
-// Attention for every type and every head_dim up to kMostHeadDim, in f32 throughout: a warp takes a row of one head.
-// Its lanes share the other side's rows for scores (a lane a row), and the columns for what is summed over these rows
-// (a lane every 32nd column). 16-bit types with usual head_dims go to flash_attention.cu, and its matrix units.
+// Attention for every type and every head_dim up to kMostHeadDim, computed in f32. A warp handles one row of one head.
+// For scores, each lane takes one row of the other side; for sums over these rows, each lane takes every 32nd column.
+// 16-bit types with head_dim 64 or 128 use the matrix units instead (flash_attention.cu).
 
 namespace psring::cuda {
 namespace {
@@ -20,7 +20,7 @@ constexpr unsigned kColumns = kMostHeadDim / kWarp;  ///< of a lane, at most
 
 unsigned row_blocks(std::size_t rows) { return static_cast<unsigned>((rows + kWarps - 1) / kWarps); }
 
-/// Where a head's rows lie: row i's values begin at base + i * stride.
+/// The position of a head's rows in memory: row i begins at base + i * stride.
 template <class T>
 struct HeadRows {
   T* base;
@@ -28,7 +28,7 @@ struct HeadRows {
   __device__ T* row(std::size_t i) const { return base + i * stride; }
 };
 
-/// Which row of which head a warp takes.
+/// The row and head that a warp handles.
 struct Place {
   std::size_t batch, head, row;
 };
@@ -47,7 +47,7 @@ __device__ HeadRows<T> whole_of(const AttentionShape& s, T* out, const Place& at
   return {out + at.batch * s.context * s.dim() + at.head * s.head_dim, s.dim()};
 }
 
-/// The warp's own row, in f32, in shared memory.
+/// Loads the warp's row into shared memory, as f32.
 template <class T>
 __device__ void load_row(const T* from, std::size_t size, float* to) {
   for (std::size_t j = threadIdx.x % kWarp; j < size; j += kWarp) to[j] = to_float(from[j]);
@@ -65,10 +65,10 @@ __device__ void add_rows(float factor, const HeadRows<const T>& rows, std::size_
                          std::size_t size, float (&sums)[kColumns]) {
   const unsigned lane = threadIdx.x % kWarp;
   for (unsigned l = 0; l < count; ++l) {
-    const float of_row = __shfl_sync(kAllLanes, factor, static_cast<int>(l));
+    const float row_factor = __shfl_sync(kAllLanes, factor, static_cast<int>(l));
     const T* const row = rows.row(first + l);
     for (unsigned c = 0; c < kColumns; ++c)
-      if (lane + c * kWarp < size) sums[c] += of_row * to_float(row[lane + c * kWarp]);
+      if (lane + c * kWarp < size) sums[c] += row_factor * to_float(row[lane + c * kWarp]);
   }
 }
 template <class T>
@@ -108,7 +108,7 @@ __global__ void forward_kernel(AttentionShape s, float scale, const T* qkv, T* o
   if (lane == 0) log_sums[index] = largest + logf(sum);
 }
 
-/// Of each row and head: the dot product of out and d_out.
+/// Computes the dot product of out and d_out for each row and head.
 template <class T>
 __global__ void delta_kernel(AttentionShape s, const T* out, const T* d_out, float* delta) {
   const std::size_t index = std::size_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
@@ -122,7 +122,7 @@ __global__ void delta_kernel(AttentionShape s, const T* out, const T* d_out, flo
   if (threadIdx.x % kWarp == 0) delta[index] = sum;
 }
 
-/// The same, where the lanes that read a head at once, 16 bytes each, are a power of 2: a warp takes a row of all
+/// The same, if the number of lanes that read a head (16 bytes each) is a power of 2: a warp handles one row of all
 /// heads.
 template <class T>
 __global__ void wide_delta_kernel(AttentionShape s, unsigned lanes_of_head, const T* out, const T* d_out,
@@ -158,7 +158,7 @@ cudaError_t dot_rows(const Queue& queue, const AttentionShape& s, const T* out, 
                 static_cast<unsigned>(lanes), out, d_out, delta);
 }
 
-/// The warp's row is a query's; it meets the keys up to itself.
+/// A warp handles one query row, with all keys up to its own position.
 template <class T>
 __global__ void query_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums,
                                       const T* d_out, const float* delta, T* d_qkv) {
@@ -187,7 +187,7 @@ __global__ void query_gradient_kernel(AttentionShape s, float scale, const T* qk
   store_columns(sums, 1, s.head_dim, part_of(s, d_qkv, at, kQuery).row(at.row));
 }
 
-/// The warp's row is a key's, and its value's; it meets the queries from itself on.
+/// A warp handles one key row and value row, with all queries from its own position on.
 template <class T>
 __global__ void key_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums, const T* d_out,
                                     const float* delta, T* d_qkv) {

@@ -23,13 +23,13 @@
 namespace psring::cuda {
 namespace {
 
-/// What launches return, as an error of ours.
+/// Throws if a launch failed.
 void launched(cudaError_t error, const char* kernel) {
   if (error == kNoKernel) fail(ErrorKind::bug, "{}: no kernel for such types or sizes", kernel);
   check_call(error, kernel);
 }
 
-/// What workers exchange is of these: values, gradients, and what is made of them to be sent.
+/// Categories that workers exchange: values, gradients, and buffers that are sent.
 Pool::Kind kind_of(Category category) {
   switch (category) {
     case Category::parameters:
@@ -41,13 +41,13 @@ Pool::Kind kind_of(Category category) {
   }
 }
 
-/// Memory that kernels use for the length of a call: as much as the largest has asked for.
+/// Scratch memory that kernels use during a call, as large as the largest request so far.
 class Scratch {
  public:
   ~Scratch() { cudaFree(memory_); }
 
   float* floats() const { return static_cast<float*>(memory_); }
-  /// REQUIRES: no kernel is at it.
+  /// REQUIRES: no kernel uses the memory.
   void reserve(std::size_t bytes) {
     check_call(cudaFree(std::exchange(memory_, nullptr)), "cudaFree");
     bytes_ = 0;
@@ -63,9 +63,9 @@ class Scratch {
 
 class CudaCopyQueue final : public CopyQueue {
  public:
-  /// `device`: its queue, as it is when it is asked for.
+  /// `device`: returns the device's queue after launching its pending kernels.
   explicit CudaCopyQueue(std::function<cudaStream_t()> device) : device_(std::move(device)) {}
-  /// What is copied ends before the memory goes.
+  /// Waits for the last copy before the memory is freed.
   ~CudaCopyQueue() override { cudaStreamSynchronize(stream_); }
 
   void begin_after_device() override {
@@ -86,7 +86,7 @@ class CudaCopyQueue final : public CopyQueue {
   Marks marks_;
 };
 
-/// The queue between two places.
+/// A timed part of the queue.
 struct Timed {
   std::string name;
   bool stalled = false;
@@ -94,7 +94,7 @@ struct Timed {
   Event end{cudaEventDefault};
 };
 
-/// A place in the queue, and when the device was there.
+/// A position in the queue, and the time at which the device reached it.
 struct Anchor {
   Event place{cudaEventDefault};
   Moment at;
@@ -104,7 +104,8 @@ class CudaDevice final : public Device, public TensorKernels {
  public:
   explicit CudaDevice(std::size_t index) {
     const std::size_t count = devices();
-    if (index >= count) fail(ErrorKind::usage, "--device cuda: GPU {} of {}", index, count);
+    if (index >= count)
+      fail(ErrorKind::usage, "--device cuda: this host has no GPU {}: it has {}, numbered from 0", index, count);
     check_call(cudaSetDevice(static_cast<int>(index)), "cudaSetDevice");
     cudaDeviceProp properties{};
     check_call(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "cudaGetDeviceProperties");
@@ -119,25 +120,25 @@ class CudaDevice final : public Device, public TensorKernels {
   }
 
   ~CudaDevice() override {
-    cudaStreamSynchronize(queue_.stream);  // what has not left by now is waited for by nobody
+    cudaStreamSynchronize(queue_.stream);  // no caller waits for pending kernels any more
     cudaFree(workspace_);
     if (ledger_ != nullptr) ledger_->release(Category::activations, own_bytes_);
   }
 
   std::string name() const override { return name_; }
-  /// With all that it was told.
+  /// Returns the queue after launching all pending kernels.
   const Queue& queue() {
-    launches_->leave();
+    launches_->flush();
     return queue_;
   }
   Pool& pool() { return pool_; }
 
   std::byte* allocate(std::size_t bytes, Category category) override {
-    launches_->leave();  // before what they are at may be given back
+    launches_->flush();  // before memory that they use could be freed
     std::byte* memory = pool_.allocate(bytes, kind_of(category));
     if (memory == nullptr) {
       check_call(cudaStreamSynchronize(queue_.stream), "cudaStreamSynchronize");
-      launches_->forget();  // graphs have memory, too
+      launches_->forget();  // graphs hold memory, too
       memory = pool_.allocate(bytes, kind_of(category));
     }
     if (memory == nullptr) {
@@ -166,13 +167,13 @@ class CudaDevice final : public Device, public TensorKernels {
     check_call(cudaMallocHost(&memory, bytes), "cudaMallocHost");
     std::memset(memory, 0, bytes);
     return {static_cast<std::byte*>(memory), [stream = queue_.stream](std::byte* at) {
-              cudaStreamSynchronize(stream);  // copies may be at it, where an error ended what they were for
+              cudaStreamSynchronize(stream);  // copies may still use the memory after an error
               cudaFreeHost(at);
             }};
   }
   std::shared_ptr<void> pin(std::span<std::byte> memory) override {
     if (cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault) != cudaSuccess) {
-      cudaGetLastError();  // not an error of the next call
+      cudaGetLastError();  // clears the error, so that the next call does not return it
       return nullptr;
     }
     return {memory.data(), [](void* at) { cudaHostUnregister(at); }};
@@ -186,7 +187,7 @@ class CudaDevice final : public Device, public TensorKernels {
 
   Mark mark() override { return marks_.record(queue().stream); }
   void wait(Mark mark) override {
-    launches_->leave();  // the device goes on while the host waits
+    launches_->flush();  // the device works while the host waits
     marks_.wait(mark);
     check_after_wait_();
   }
@@ -228,7 +229,7 @@ class CudaDevice final : public Device, public TensorKernels {
     if (type != values.type()) call("round", &round_values, type, values);
   }
   void clear(Elements values) override {
-    if (!values.empty()) call("cudaMemsetAsync", &to_zero, values);
+    if (!values.empty()) call("cudaMemsetAsync", &set_zero, values);
   }
 
   void product(const Product& product) override {
@@ -294,13 +295,13 @@ class CudaDevice final : public Device, public TensorKernels {
  private:
   bool is_shown() const override { return events_ != nullptr && events_->detailed(); }
   void begin_stretch(std::string name, bool stalls) override {
-    stalled();  // what is over is let go
+    stalled();  // removes stretches that are over
     stretches_.push_back({.name = std::move(name), .stalled = stalls});
     stretches_.back().begin.record(queue().stream);
   }
   void end_stretch() override { stretches_.back().end.record(queue().stream); }
   void drop_stretch() noexcept override { stretches_.pop_back(); }
-  /// Times are told from the last one: of far places an event says them less exactly.
+  /// Computes times relative to the previous stretch, because events measure long intervals less exactly.
   void account(Timed& stretch) {
     const Nanoseconds took = stretch.end.since(stretch.begin);
     if (stretch.stalled) stalled_ += took;
@@ -310,7 +311,7 @@ class CudaDevice final : public Device, public TensorKernels {
     anchor_->place = std::move(stretch.begin);
   }
 
-  /// A kernel of launch.h, with these arguments after the queue.
+  /// Queues a kernel of launch.h. `arguments`: those after the queue.
   template <class... Parameters, class... Arguments>
   void call(const char* name, cudaError_t (*kernel)(const Queue&, Parameters...), const Arguments&... arguments) {
     const std::tuple<std::decay_t<Parameters>...> values(arguments...);
@@ -320,7 +321,7 @@ class CudaDevice final : public Device, public TensorKernels {
       launched(std::apply([&](const auto&... each) { return kernel(queue_, each...); }, values), name);
     });
   }
-  static cudaError_t to_zero(const Queue& queue, Elements values) {
+  static cudaError_t set_zero(const Queue& queue, Elements values) {
     return cudaMemsetAsync(values.data(), 0, values.size_bytes(), queue.stream);
   }
 
@@ -342,20 +343,20 @@ class CudaDevice final : public Device, public TensorKernels {
   std::string name_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Launches> launches_;
-  Queue queue_;  ///< without what has not left
+  Queue queue_;  ///< without the pending kernels
   Pool pool_;
   Marks marks_;
   std::function<void()> check_after_wait_ = [] {};
-  std::deque<Timed> stretches_;  ///< that are not over, or not counted
+  std::deque<Timed> stretches_;  ///< in progress, or not yet accounted
   Nanoseconds stalled_{0};
   Events* events_ = nullptr;      ///< null: stretches are not reported
-  std::optional<Anchor> anchor_;  ///< if they are
+  std::optional<Anchor> anchor_;  ///< empty if stretches are not reported
   Scratch scratch_;
   void* workspace_ = nullptr;
-  std::size_t own_bytes_ = 0;  ///< of scratch and workspace
+  std::size_t own_bytes_ = 0;  ///< size of scratch and workspace
   MemoryLedger* ledger_ = nullptr;
   std::size_t free_at_first_ = 0;
-  std::unique_ptr<Products> products_;  ///< from the first product on
+  std::unique_ptr<Products> products_;  ///< empty before the first product
 };
 
 }  // namespace

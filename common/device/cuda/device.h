@@ -9,17 +9,17 @@
 
 namespace psring::cuda {
 
-/// As cuda_devices says.
+/// Implements cuda_devices.
 std::size_t devices();
 
-/// As make_cuda_device says: here is where it is made.
+/// Implements make_cuda_device.
 std::unique_ptr<Device> make_device(std::size_t index);
 
-/// Where its work is queued, with all that it was told so far: to be asked for anew after each call of the device.
-/// REQUIRES: make_device made it.
+/// Returns the device's queue after launching all pending kernels. Call it again after each call of the device.
+/// REQUIRES: make_device made the device.
 const Queue& queue_of(Device& device);
 
-/// Where its memory comes from. REQUIRES: make_device made it.
+/// Returns the pool that the device's memory comes from. REQUIRES: make_device made the device.
 Pool& pool_of(Device& device);
 
 }  // namespace psring::cuda

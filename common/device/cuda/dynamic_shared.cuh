@@ -4,7 +4,7 @@
 
 namespace psring::cuda {
 
-/// The shared memory that a block was launched with; on a multiple of 16 bytes.
+/// Returns the dynamic shared memory of the block, aligned to 16 bytes.
 template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char bytes[];

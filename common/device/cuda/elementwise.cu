@@ -4,7 +4,7 @@
 namespace psring::cuda {
 namespace {
 
-/// To what an element of that type can hold.
+/// Rounds to a value that `type` can represent.
 __device__ float rounded(DType type, float x) {
   switch (type) {
     case DType::f16:
@@ -39,7 +39,7 @@ struct Gelu {
 struct GeluSlope {
   __device__ float operator()(float x, float dy) const { return dy * gelu_slope(x); }
 };
-/// Of the output; what is NaN goes through.
+/// ReLU's slope, computed from its output. NaN passes the gradient through.
 struct ReluSlope {
   __device__ float operator()(float y, float dy) const { return y <= 0 ? 0.0F : dy; }
 };
@@ -61,7 +61,7 @@ __global__ void finish_kernel(std::size_t rows, std::size_t cols, const T* added
         break;
       case Product::Then::gelu:
         kept[i] = from_float<T>(x);
-        x = gelu_of(to_float(kept[i]));  // of what backward will find
+        x = gelu_of(to_float(kept[i]));  // of the rounded value, which backward will read
         break;
       case Product::Then::times_gelu_gradient:
         x *= gelu_slope(to_float(kept[i]));

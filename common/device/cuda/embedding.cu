@@ -4,7 +4,7 @@
 namespace psring::cuda {
 namespace {
 
-constexpr unsigned kThreads = 128;  ///< of a block: columns
+constexpr unsigned kThreads = 128;  ///< of a block; one thread per column
 
 template <class T>
 __global__ void embed_kernel(std::size_t rows, std::size_t cols, std::size_t context, const std::int32_t* ids,
@@ -17,7 +17,7 @@ __global__ void embed_kernel(std::size_t rows, std::size_t cols, std::size_t con
   }
 }
 
-/// sum += value(k), value(k + 1)…, as long as there are kAtOnce, which are under way at once.
+/// sum += value(k), value(k + 1)... while at least kAtOnce values are left. kAtOnce loads are in flight at once.
 template <std::int32_t kAtOnce, class Value>
 __device__ void add_rows(Value value, std::int32_t& k, std::int32_t end, float& sum) {
   for (; k + kAtOnce <= end; k += kAtOnce) {
@@ -29,7 +29,7 @@ __device__ void add_rows(Value value, std::int32_t& k, std::int32_t end, float& 
   }
 }
 
-/// A thread sums a column of the rows of a token, in their order, and adds it to the gradient.
+/// A thread sums one column of a token's rows, in order, and adds the sum to the gradient.
 template <class T, class G>
 __global__ void tokens_kernel(std::size_t cols, TokenRows tokens, const T* dy, G* gradient) {
   const std::size_t j = std::size_t{blockIdx.y} * blockDim.x + threadIdx.x;
@@ -40,7 +40,7 @@ __global__ void tokens_kernel(std::size_t cols, TokenRows tokens, const T* dy, G
     float sum = 0;
     std::int32_t k = tokens.begin[i];
     const std::int32_t end = tokens.begin[i + 1];
-    add_rows<16>(value, k, end, sum);  // of a frequent token there are many
+    add_rows<16>(value, k, end, sum);  // for frequent tokens, which have many rows
     add_rows<4>(value, k, end, sum);
     add_rows<1>(value, k, end, sum);
     G* const into = gradient + static_cast<std::size_t>(tokens.ids[i]) * cols + j;
@@ -85,7 +85,7 @@ cudaError_t embedding_tokens(const Queue& queue, Rows shape, const TokenRows& to
     with_type(d_tokens.type(), [&](auto gradient) {
       using T = decltype(type);
       using G = decltype(gradient);
-      // The host does not know how many tokens there are; some have far more rows than others.
+      // The host does not know the number of tokens, and tokens have very different numbers of rows.
       const dim3 grid(blocks_for(queue, shape.rows * kThreads, kThreads),
                       static_cast<unsigned>((shape.cols + kThreads - 1) / kThreads));
       error = launch(queue, &tokens_kernel<T, G>, grid, kThreads, 0, shape.cols, tokens, as<T>(dy),

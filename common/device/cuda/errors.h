@@ -6,8 +6,8 @@
 
 namespace psring::cuda {
 
-/// Throws where a call failed: data where the device has no memory left, else bug; the line names the call, the error
-/// and the place.
+/// Throws if a call failed: data if the device is out of memory, else bug. The line names the call, the error and the
+/// place in the code.
 void check_call(cudaError_t error, const char* call,
                 const std::source_location& place = std::source_location::current());
 

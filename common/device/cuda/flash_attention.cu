@@ -17,10 +17,12 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 2);
 }
 
-/// Heads whose blocks run together, at most, so that what they share of the other side stays in the second-level cache.
+/// Maximum number of heads whose blocks run together, so that their shared rows of the other side stay in the
+/// second-level cache.
 constexpr unsigned kHeadsTogether = 32;
 
-/// Which block of rows of which head: of heads that run together those that have most to do first.
+/// The block of rows and the head of this thread block. Among heads that run together, the blocks with the most work
+/// start first.
 struct BlockPlace {
   unsigned head;
   unsigned first;
@@ -30,7 +32,7 @@ __device__ BlockPlace longest_first(const AttentionShape& s, bool later_is_longe
   const auto all = static_cast<unsigned>(s.batch * s.heads);
   const unsigned blocks = gridDim.x / all;
   const unsigned groups = (all + kHeadsTogether - 1) / kHeadsTogether;
-  const unsigned most = (all + groups - 1) / groups;  // heads of a group: a small one last would end late
+  const unsigned most = (all + groups - 1) / groups;  // heads per group, evenly: a small last group would finish late
   const unsigned begin = blockIdx.x / (most * blocks) * most;
   const unsigned heads = all - begin < most ? all - begin : most;
   const unsigned index = blockIdx.x - begin * blocks;
@@ -38,7 +40,7 @@ __device__ BlockPlace longest_first(const AttentionShape& s, bool later_is_longe
   return {begin + index % heads, (later_is_longer ? blocks - 1 - block : block) * kRows};
 }
 
-/// Two tiles of the other side's rows, in turn: one is copied while the other is computed with.
+/// Two tiles of the other side's rows, used alternately: one is copied while the other is used.
 template <unsigned kDim, class T>
 struct Tiles {
   static constexpr unsigned kElements = kOther<kDim> * kStride<kDim>;
@@ -47,7 +49,7 @@ struct Tiles {
   __device__ T* second(unsigned turn) const { return first(turn) + kElements; }
 };
 
-/// With `kOperands` of the block's own.
+/// Elements of shared memory for a block that keeps `kOperands` operands of its own.
 template <unsigned kDim, unsigned kSlices, unsigned kOperands>
 constexpr std::size_t kSharedElements = kOperands* kOwn<kSlices>* kStride<kDim> + 4 * kOther<kDim>* kStride<kDim>;
 
@@ -59,12 +61,13 @@ __global__ void __launch_bounds__(kThreads)
   constexpr unsigned kBlock = kOwn<kSlices>;
   const BlockPlace at = longest_first<kBlock>(s, true);
   const unsigned lane = threadIdx.x % kLanes;
-  const unsigned of_warp = threadIdx.x / kLanes * kSlices * kSlice;  // its first row
+  const unsigned warp_row = threadIdx.x / kLanes * kSlices * kSlice;  // the warp's first row in the block
   T* const own = dynamic_shared<T>();
   const Tiles<kDim, T> tiles{own + kBlock * kStride<kDim>};
   const auto keys = part_of(s, qkv, at.head, kKey);
   const auto values = part_of(s, qkv, at.head, kValue);
-  const unsigned end = at.first + kBlock < keys.rows ? at.first + kBlock : keys.rows;  // of the keys that are met
+  // End of the keys that this block attends to
+  const unsigned end = at.first + kBlock < keys.rows ? at.first + kBlock : keys.rows;
   const unsigned turns = (end + kRows - 1) / kRows;
 
   copy_rows<kDim, kBlock>(part_of(s, qkv, at.head, kQuery), at.first, own);
@@ -73,11 +76,11 @@ __global__ void __launch_bounds__(kThreads)
   end_copies();
 
   const float scale2 = scale * kLog2E;
-  const unsigned first = at.first + of_warp;
+  const unsigned first = at.first + warp_row;
   const auto row_of = [&](unsigned slice, unsigned half) { return first + slice * kSlice + lane / 4 + half * 8; };
   Left<kDim, kSlices> query;
   Sums<kDim, kSlices> sums = {};
-  float largest[kSlices][2];  // of what products are, without the scale
+  float largest[kSlices][2];  // maximum of the unscaled products
   float total[kSlices][2] = {};
 #pragma unroll
   for (unsigned slice = 0; slice < kSlices; ++slice) largest[slice][0] = largest[slice][1] = -INFINITY;
@@ -89,12 +92,12 @@ __global__ void __launch_bounds__(kThreads)
     end_copies();
     copies_done<1>();
     __syncthreads();
-    if (turn == 0) load_left<kDim, kSlices>(own + of_warp * kStride<kDim>, query);
-    // Else all these keys come after the warp's rows, or it has none.
+    if (turn == 0) load_left<kDim, kSlices>(own + warp_row * kStride<kDim>, query);
+    // Otherwise the warp has no rows, or all keys of this tile come after its rows.
     if (turn * kRows < first + kSlices * kSlice && first < keys.rows) {
       Sums<kRows, kSlices> scores;
       times_rows<kDim, kRows, kSlices>(query, tiles.first(turn), scores);
-      if ((turn + 1) * kRows > first + 1) {  // some come after some of them
+      if ((turn + 1) * kRows > first + 1) {  // some keys of the tile come after some rows
 #pragma unroll
         for (unsigned slice = 0; slice < kSlices; ++slice)
 #pragma unroll
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
           for (unsigned j = 0; j < kRows / 8; ++j)
             now = fmaxf(now, fmaxf(scores[slice][j][2 * h], scores[slice][j][2 * h + 1]));
-          now = quad_reduce_max(now);  // finite: key 0 is met first
+          now = quad_reduce_max(now);  // finite, because key 0 is in the first tile
           const float before = exp2f((largest[slice][h] - now) * scale2);
           largest[slice][h] = now;
           total[slice][h] *= before;
@@ -130,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
         }
       add_rows<kDim, kRows, kSlices>(scores, tiles.second(turn), sums);
     }
-    __syncthreads();  // the tile may be overwritten
+    __syncthreads();  // the next copy overwrites the tile
   }
   const auto to = whole_of(s, out, at.head);
 #pragma unroll
@@ -148,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The gradient of a block of queries, along the keys up to them.
+/// Computes the gradient of a block of queries, over all keys up to each query.
 template <unsigned kDim, class T>
 __global__ void __launch_bounds__(kThreads)
     query_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums, const T* d_out,
@@ -158,7 +161,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr unsigned kBlock = kOwn<kSlices>;
   const BlockPlace at = longest_first<kBlock>(s, true);
   const unsigned lane = threadIdx.x % kLanes;
-  const unsigned of_warp = threadIdx.x / kLanes * kSlices * kSlice;
+  const unsigned warp_row = threadIdx.x / kLanes * kSlices * kSlice;
   T* const own = dynamic_shared<T>();
   T* const own_d = own + kBlock * kStride<kDim>;
   const Tiles<kDim, T> tiles{own + 2 * kBlock * kStride<kDim>};
@@ -173,10 +176,10 @@ __global__ void __launch_bounds__(kThreads)
   copy_rows<kDim, kRows>(values, 0, tiles.second(0));
   end_copies();
 
-  const unsigned first = at.first + of_warp;
+  const unsigned first = at.first + warp_row;
   const auto row_of = [&](unsigned slice, unsigned half) { return first + slice * kSlice + lane / 4 + half * 8; };
   float log_sum[kSlices][2];
-  float of_row[kSlices][2];
+  float row_delta[kSlices][2];
 #pragma unroll
   for (unsigned slice = 0; slice < kSlices; ++slice)
 #pragma unroll
@@ -184,7 +187,7 @@ __global__ void __launch_bounds__(kThreads)
       const bool there = row_of(slice, h) < keys.rows;
       const std::size_t index = std::size_t{at.head} * keys.rows + row_of(slice, h);
       log_sum[slice][h] = there ? log_sums[index] * kLog2E : INFINITY;
-      of_row[slice][h] = there ? delta[index] : 0;
+      row_delta[slice][h] = there ? delta[index] : 0;
     }
   const float scale2 = scale * kLog2E;
   Left<kDim, kSlices> query;
@@ -199,8 +202,8 @@ __global__ void __launch_bounds__(kThreads)
     copies_done<1>();
     __syncthreads();
     if (turn == 0) {
-      load_left<kDim, kSlices>(own + of_warp * kStride<kDim>, query);
-      load_left<kDim, kSlices>(own_d + of_warp * kStride<kDim>, d);
+      load_left<kDim, kSlices>(own + warp_row * kStride<kDim>, query);
+      load_left<kDim, kSlices>(own_d + warp_row * kStride<kDim>, d);
     }
     if (turn * kRows < first + kSlices * kSlice && first < keys.rows) {
       Sums<kRows, kSlices> scores;
@@ -216,7 +219,7 @@ __global__ void __launch_bounds__(kThreads)
           for (unsigned i = 0; i < 4; ++i) {
             const unsigned key = turn * kRows + j * 8 + lane % 4 * 2 + i % 2;
             const float p = exp2f(fmaf(scores[slice][j][i], scale2, -log_sum[slice][i / 2]));
-            const float d_score = scale * p * (d_scores[slice][j][i] - of_row[slice][i / 2]);
+            const float d_score = scale * p * (d_scores[slice][j][i] - row_delta[slice][i / 2]);
             d_scores[slice][j][i] = cut && key > row_of(slice, i / 2) ? 0.0F : d_score;
           }
       add_rows<kDim, kRows, kSlices>(d_scores, tiles.first(turn), sums);
@@ -229,13 +232,13 @@ __global__ void __launch_bounds__(kThreads)
   for (unsigned slice = 0; slice < kSlices; ++slice) store_rows<kDim>(sums[slice], one, first + slice * kSlice, to);
 }
 
-/// Of a tile of queries: what is known of each row, beside its values in shared memory.
+/// Per-row values of a tile of queries, which belong to the rows in shared memory.
 template <unsigned kRows>
 struct RowTiles {
   float* memory;
   __device__ float* log_sums(unsigned turn) const { return memory + turn % 2 * 2 * kRows; }
   __device__ float* delta(unsigned turn) const { return log_sums(turn) + kRows; }
-  /// Starts to copy those of rows [first, first + kRows) of `from`; 0 behind the last.
+  /// Starts to copy the values of rows [first, first + kRows); rows behind the last become 0.
   __device__ void copy(unsigned turn, const float* log_sums_from, const float* delta_from, unsigned rows) const {
     const unsigned first = turn * kRows;
     for (unsigned i = threadIdx.x; i < kRows; i += kThreads) {
@@ -246,8 +249,8 @@ struct RowTiles {
   }
 };
 
-/// The gradients of a block of keys and their values, along the queries from them on. Products are transposed: a row
-/// is a key, a column a query. Queries behind the last are zeros, and add nothing.
+/// Computes the gradients of a block of keys and their values, over all queries from each key on. Products are
+/// transposed: a row is a key, a column a query. Queries behind the last are zeros and add nothing.
 template <unsigned kDim, class T>
 __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(AttentionShape s, float scale, const T* qkv, const float* log_sums, const T* d_out,
@@ -257,7 +260,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr unsigned kBlock = kOwn<kSlices>;
   const BlockPlace at = longest_first<kBlock>(s, false);
   const unsigned lane = threadIdx.x % kLanes;
-  const unsigned of_warp = threadIdx.x / kLanes * kSlices * kSlice;
+  const unsigned warp_row = threadIdx.x / kLanes * kSlices * kSlice;
   T* const own = dynamic_shared<T>();
   T* const own_values = own + kBlock * kStride<kDim>;
   const Tiles<kDim, T> tiles{own + 2 * kBlock * kStride<kDim>};
@@ -266,7 +269,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto d = whole_of(s, d_out, at.head);
   log_sums += std::size_t{at.head} * queries.rows;
   delta += std::size_t{at.head} * queries.rows;
-  const unsigned begin = at.first / kRows;  // the first tile of queries that sees the first key
+  const unsigned begin = at.first / kRows;  // the first tile with a query at or after the first key
   const unsigned end = (queries.rows + kRows - 1) / kRows;
 
   copy_rows<kDim, kBlock>(part_of(s, qkv, at.head, kKey), at.first, own);
@@ -277,7 +280,7 @@ __global__ void __launch_bounds__(kThreads)
   end_copies();
 
   const float scale2 = scale * kLog2E;
-  const unsigned first = at.first + of_warp;
+  const unsigned first = at.first + warp_row;
   const auto row_of = [&](unsigned slice, unsigned half) { return first + slice * kSlice + lane / 4 + half * 8; };
   Sums<kDim, kSlices> d_keys = {};
   Sums<kDim, kSlices> d_values = {};
@@ -290,15 +293,15 @@ __global__ void __launch_bounds__(kThreads)
     end_copies();
     copies_done<1>();
     __syncthreads();
-    // Else all these queries come before the warp's rows, or it has none.
+    // Otherwise the warp has no rows, or all queries of this tile come before its rows.
     if ((turn + 1) * kRows > first && first < queries.rows) {
       Sums<kRows, kSlices> scores;
       Sums<kRows, kSlices> d_scores;
       {
         Left<kDim, kSlices> left;
-        load_left<kDim, kSlices>(own + of_warp * kStride<kDim>, left);
+        load_left<kDim, kSlices>(own + warp_row * kStride<kDim>, left);
         times_rows<kDim, kRows, kSlices>(left, tiles.first(turn), scores);
-        load_left<kDim, kSlices>(own_values + of_warp * kStride<kDim>, left);
+        load_left<kDim, kSlices>(own_values + warp_row * kStride<kDim>, left);
         times_rows<kDim, kRows, kSlices>(left, tiles.second(turn), d_scores);
       }
       const bool cut = turn * kRows < first + kSlices * kSlice;
@@ -308,7 +311,7 @@ __global__ void __launch_bounds__(kThreads)
         for (unsigned i = 0; i < 2; ++i) {
           const unsigned column = j * 8 + lane % 4 * 2 + i;
           const float log_sum = rows.log_sums(turn)[column] * kLog2E;
-          const float of_row = rows.delta(turn)[column];
+          const float row_delta = rows.delta(turn)[column];
 #pragma unroll
           for (unsigned slice = 0; slice < kSlices; ++slice)
 #pragma unroll
@@ -317,7 +320,7 @@ __global__ void __launch_bounds__(kThreads)
               float& d_score = d_scores[slice][j][2 * h + i];
               p = exp2f(fmaf(p, scale2, -log_sum));
               if (cut && row_of(slice, h) > turn * kRows + column) p = 0;
-              d_score = scale * p * (d_score - of_row);
+              d_score = scale * p * (d_score - row_delta);
             }
         }
       add_rows<kDim, kRows, kSlices>(scores, tiles.second(turn), d_values);
@@ -340,7 +343,7 @@ const T* as(ConstElements elements) {
   return reinterpret_cast<const T*>(elements.data());
 }
 
-/// `rows`: of a block.
+/// `rows`: rows per block.
 template <class Kernel, class... Arguments>
 cudaError_t launch_flash(const Queue& queue, const AttentionShape& shape, unsigned rows, std::size_t shared_bytes,
                          Kernel kernel, Arguments... arguments) {
@@ -352,7 +355,7 @@ cudaError_t launch_flash(const Queue& queue, const AttentionShape& shape, unsign
                 1 / std::sqrt(static_cast<float>(shape.head_dim)), arguments...);
 }
 
-/// body(T{}, head_dim as a constant)
+/// Calls body(T{}, head_dim as a constant).
 template <class Body>
 cudaError_t with_shape(const AttentionShape& shape, DType type, Body body) {
   const auto with_dim = [&](auto of) {

@@ -4,8 +4,8 @@
 #include <psring/common/device/cuda/matrix_unit.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 
-/// Tiles of attention's operands: how blocks copy rows into shared memory, and multiply them by matrix units. Arrays of
-/// sums have to stay in registers, so every loop over one is unrolled.
+/// Tiles of attention's operands: blocks copy rows into shared memory, and multiply them on the matrix units. Arrays of
+/// sums must stay in registers, so every loop over such an array is unrolled.
 namespace psring::cuda::flash {
 
 constexpr unsigned kLanes = 32;
@@ -14,23 +14,23 @@ constexpr unsigned kWarps = kThreads / kLanes;
 constexpr unsigned kSlice = 16;  ///< rows of a left operand
 constexpr float kLog2E = 1.4426950408889634F;
 
-/// Slices of a warp: each operand that is read from shared memory serves all of them. As many as registers hold the
-/// sums of.
+/// Slices per warp. Each operand that is read from shared memory serves all slices. The registers that hold the sums
+/// limit the number.
 template <unsigned kDim>
 constexpr unsigned kForwardSlices = kDim == 64 ? 2 : 1;
 constexpr unsigned kBackwardSlices = 1;
 
-/// Rows of a block.
+/// Rows per block.
 template <unsigned kSlices>
 constexpr unsigned kOwn = kWarps* kSlices* kSlice;
-/// Of the rows that a block goes along: as many at once as registers hold the products of.
+/// Rows of the other side per tile. The registers that hold the products limit the number.
 template <unsigned kDim>
 constexpr unsigned kOther = kDim == 64 ? 64 : 32;
-/// Elements from one row to the next in shared memory: rows that lie 16 bytes apart in the banks, so that loads of
-/// eight of them do not meet.
+/// Distance between rows in shared memory, in elements. The 16 bytes of padding shift the banks, so that loading eight
+/// rows causes no bank conflicts.
 template <unsigned kDim>
 constexpr unsigned kStride = kDim + 8;
-/// Left operands, products with rows and sums of rows, of all slices.
+/// Left operands, and sums over kColumns columns (products with rows, or sums of rows), for all slices.
 template <unsigned kDim, unsigned kSlices>
 using Left = std::uint32_t[kSlices][kDim / 16][4];
 template <unsigned kColumns, unsigned kSlices>
@@ -57,7 +57,7 @@ __device__ HeadRows<T> whole_of(const AttentionShape& s, T* out, unsigned head) 
           static_cast<unsigned>(s.context)};
 }
 
-/// Starts to copy rows [first, first + kRows); zeros behind the last.
+/// Starts to copy rows [first, first + kRows); rows behind the last become 0.
 template <unsigned kDim, unsigned kRows, class T>
 __device__ void copy_rows(const HeadRows<const T>& from, unsigned first, T* to) {
   constexpr unsigned kChunks = kDim / 8;
@@ -104,7 +104,7 @@ __device__ void times_rows(const Left<kDim, kSlices>& left, const T* rows, Sums<
   }
 }
 
-/// sums += weights * rows: kRows weights a row, as sums of products leave them, rounded to T.
+/// sums += weights * rows. `weights`: kRows weights per row, in the layout of a product's sums, rounded to T.
 template <unsigned kDim, unsigned kRows, unsigned kSlices, class T>
 __device__ void add_rows(const Sums<kRows, kSlices>& weights, const T* rows, Sums<kDim, kSlices>& sums) {
   const unsigned lane = threadIdx.x % kLanes;
@@ -133,7 +133,7 @@ __device__ void add_rows(const Sums<kRows, kSlices>& weights, const T* rows, Sum
   }
 }
 
-/// Writes a slice's rows from `first` on, times a factor each (of rows g and g + 8).
+/// Writes a slice's rows from `first` on, each multiplied by a factor (for rows g and g + 8).
 template <unsigned kDim, class T>
 __device__ void store_rows(const float (&sums)[kDim / 8][4], const float (&factor)[2], unsigned first,
                            const HeadRows<T>& to) {

@@ -9,7 +9,7 @@
 
 namespace psring::cuda {
 
-/// A queue of work on the device.
+/// Owns a CUDA stream: a queue of work on the device.
 class Stream {
  public:
   enum class Urgency { normal, high };
@@ -30,10 +30,11 @@ class Stream {
   cudaStream_t handle_ = nullptr;
 };
 
-/// A place in a queue, which other queues and the host can wait for. Before it is first recorded it counts as reached.
+/// A position in a queue, for which other queues and the host can wait. An event that was never recorded counts as
+/// reached.
 class Event {
  public:
-  /// `flags`: cudaEventDefault where it is to know when it was reached.
+  /// `flags`: cudaEventDefault if the event has to know the time at which it was reached.
   explicit Event(unsigned flags = cudaEventDisableTiming) {
     check_call(cudaEventCreateWithFlags(&handle_, flags), "cudaEventCreateWithFlags");
   }
@@ -46,12 +47,12 @@ class Event {
     return *this;
   }
 
-  /// From now on it is the place that the queue ends at now.
+  /// Moves the event to the queue's current end.
   void record(cudaStream_t stream) { check_call(cudaEventRecord(handle_, stream), "cudaEventRecord"); }
-  /// What is queued there from now on begins after it; the host goes on.
+  /// Makes later work in `stream` wait for the event; the host does not wait.
   void hold(cudaStream_t stream) const { check_call(cudaStreamWaitEvent(stream, handle_, 0), "cudaStreamWaitEvent"); }
   void wait() const { check_call(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
-  /// REQUIRES: both are reached, and know when.
+  /// Returns the time between two events. REQUIRES: both are reached and were made with cudaEventDefault.
   Nanoseconds since(const Event& before) const {
     float milliseconds = 0;
     check_call(cudaEventElapsedTime(&milliseconds, before.handle_, handle_), "cudaEventElapsedTime");
@@ -60,7 +61,7 @@ class Event {
   bool reached() const {
     const cudaError_t error = cudaEventQuery(handle_);
     if (error == cudaErrorNotReady)
-      cudaGetLastError();  // it is not an error of the next call
+      cudaGetLastError();  // clears the error, so that the next call does not return it
     else
       check_call(error, "cudaEventQuery");
     return error == cudaSuccess;

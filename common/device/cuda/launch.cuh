@@ -20,8 +20,8 @@ cudaError_t launch(const Queue& queue, void (*kernel)(Parameters...), dim3 grid,
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-/// Enough blocks for `items` threads, but no more than a GPU's multiprocessors have threads for: their loops take the
-/// rest.
+/// Returns a number of blocks for `items` threads, limited to the threads that fit on the GPU's multiprocessors. The
+/// kernels' loops handle the remaining items.
 inline unsigned blocks_for(const Queue& queue, std::size_t items, unsigned threads) {
   const std::size_t most = std::size_t{queue.multiprocessors} * (2048 / threads);
   return static_cast<unsigned>(std::max<std::size_t>(1, std::min(most, (items + threads - 1) / threads)));

@@ -10,12 +10,12 @@
 
 namespace psring::cuda {
 
-// The kernels, launched on a stream. Pointers are the device's. What TensorKernels says of them holds, and a type that
-// none was compiled for returns kNoKernel.
+// The kernels, launched on a stream. Pointers are the device's. The contracts of TensorKernels apply. A type that no
+// kernel was compiled for returns kNoKernel.
 
 inline constexpr auto kNoKernel = static_cast<cudaError_t>(98);  // cudaErrorInvalidDeviceFunction
 
-/// Where work is queued, and on how many multiprocessors it runs.
+/// A queue of work, and the number of multiprocessors that it runs on.
 struct Queue {
   cudaStream_t stream = nullptr;
   unsigned multiprocessors = 1;
@@ -29,10 +29,11 @@ cudaError_t round_values(const Queue& queue, DType type, Elements values);
 
 cudaError_t gelu(const Queue& queue, ConstElements x, Elements y);
 cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements of, ConstElements dy, Elements dx);
-/// values = then(values + added + bias), the values before a GELU to `kept`: what a product's epilogue left undone.
+/// values = then(values + added + bias), the part of a product that cuBLASLt did not fuse. The input of a GELU is
+/// written to `kept`.
 cudaError_t finish_product(const Queue& queue, Rows shape, const Product& product);
 
-/// Floats of scratch that sums over rows need.
+/// Returns the floats of scratch memory that sums over rows need.
 std::size_t column_scratch(Rows shape);
 cudaError_t column_sums(const Queue& queue, Rows shape, ConstElements dy, float beta, Elements into, float* scratch);
 
@@ -45,7 +46,7 @@ cudaError_t layer_norm_parameters(const Queue& queue, Rows shape, ConstElements 
 
 cudaError_t attention(const Queue& queue, const AttentionShape& shape, ConstElements qkv, Elements out,
                       float* log_sums);
-/// `scratch`: a float a row and head.
+/// `scratch`: one float per row and head.
 cudaError_t attention_backward(const Queue& queue, const AttentionShape& shape, ConstElements qkv, ConstElements out,
                                const float* log_sums, ConstElements d_out, Elements d_qkv, float* scratch);
 
@@ -56,7 +57,7 @@ cudaError_t embedding_tokens(const Queue& queue, Rows shape, const TokenRows& to
 cudaError_t embedding_places(const Queue& queue, Rows shape, std::size_t context, ConstElements dy, Elements d_places,
                              float beta);
 
-/// `scratch`: two floats a row.
+/// `scratch`: two floats per row.
 cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums,
                  float* scratch);
 

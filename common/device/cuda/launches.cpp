@@ -4,9 +4,9 @@
 namespace psring::cuda {
 namespace {
 
-/// A graph's launch costs as much as that of a few kernels.
+/// Shortest sequence that becomes a graph: launching a graph costs as much as launching a few kernels.
 constexpr std::size_t kFewest = 3;
-/// Sequences that are remembered: a step of a large model has some hundred.
+/// Maximum number of remembered sequences. A step of a large model has some hundreds.
 constexpr std::size_t kMost = 2048;
 
 void launch_all(const std::vector<std::function<void()>>& sequence) {
@@ -26,8 +26,8 @@ void Launches::add(CallKey key, std::function<void()> launch) {
   pending_.push_back(std::move(launch));
 }
 
-/// What comes once is not recorded: most that changes from step to step never comes again.
-void Launches::leave() {
+/// Records a sequence only when it recurs: most sequences with arguments that change from step to step never recur.
+void Launches::flush() {
   if (pending_.empty()) return;
   const Sequence sequence = std::exchange(pending_, {});
   std::string key = std::exchange(key_, {});
@@ -45,20 +45,20 @@ void Launches::leave() {
   ++graphs_launched_;
 }
 
-/// Null where the driver makes no graph of it. Other threads go on calling CUDA meanwhile.
+/// Returns null if the driver cannot make a graph of the sequence. Other threads may call CUDA meanwhile.
 cudaGraphExec_t Launches::record(const Sequence& sequence) const {
   check_call(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  bool told = true;
+  bool complete = true;
   try {
     launch_all(sequence);
-  } catch (...) {  // told of when they are launched one by one
-    told = false;
+  } catch (...) {  // launching them one by one will throw the error again
+    complete = false;
   }
   cudaGraph_t recorded = nullptr;
   cudaGraphExec_t graph = nullptr;
-  if (cudaStreamEndCapture(stream_, &recorded) != cudaSuccess || !told ||
+  if (cudaStreamEndCapture(stream_, &recorded) != cudaSuccess || !complete ||
       cudaGraphInstantiate(&graph, recorded, 0) != cudaSuccess)
-    cudaGetLastError();  // not an error of the next call
+    cudaGetLastError();  // clears the error, so that the next call does not return it
   if (recorded != nullptr) cudaGraphDestroy(recorded);
   return graph;
 }

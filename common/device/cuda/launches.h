@@ -16,7 +16,7 @@
 
 namespace psring::cuda {
 
-/// What a call was called with, as bytes, what is called first: equal ones do the same to the same memory.
+/// A call and its arguments as bytes. Equal keys mean the same work on the same memory.
 class CallKey {
  public:
   template <class Value>
@@ -28,7 +28,7 @@ class CallKey {
   void add(const BasicElements<Byte>& of) {
     add(of.data(), of.size(), of.type());
   }
-  /// Without row strides: products have none.
+  /// Row strides are not part of the key, because products on a device have none.
   void add(const Gemm& of) { add(of.m, of.n, of.k, of.transpose_a, of.transpose_b); }
   void add(const Product& of) { add(of.shape, of.a, of.b, of.out, of.added, of.bias, of.then, of.kept); }
   void add(const TensorKernels::NormGradients& of) { add(of.weight, of.bias, of.weight_beta, of.bias_beta); }
@@ -45,28 +45,28 @@ class CallKey {
   std::string bytes_;
 };
 
-/// Kernels that a queue has been told and has not been given yet: they leave together, before anything else that it
-/// gets. A sequence that left before, with the same arguments, leaves as a CUDA graph: one launch in place of many.
+/// Kernels that were queued but not launched yet. They are launched together, before any other work of the queue. A
+/// sequence that was launched before with the same arguments is launched as a CUDA graph: one launch instead of many.
 class Launches {
  public:
-  /// REQUIRES: the stream outlives it.
+  /// REQUIRES: the stream outlives this object.
   explicit Launches(cudaStream_t stream) : stream_(stream) {}
   ~Launches() { forget(); }
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
-  /// `launch` gives the stream what the key says, and nothing else.
+  /// `launch` must launch exactly the work that `key` describes.
   void add(CallKey key, std::function<void()> launch);
-  /// Those that have not left do. Throws what they throw.
-  void leave();
+  /// Launches all pending kernels. Throws their errors.
+  void flush();
   void use_graphs(bool use) { graphs_ = use; }
-  /// Graphs go, and their memory. REQUIRES: none is under way.
+  /// Destroys all graphs and frees their memory. REQUIRES: no graph is running.
   void forget();
-  /// How often a graph has left.
+  /// The number of graph launches so far.
   std::size_t graphs_launched() const { return graphs_launched_; }
 
  private:
-  /// A sequence that has left: as it came, then as a graph, if one could be made of it.
+  /// A sequence that was launched before, with its graph if one could be made.
   struct Known {
     bool tried = false;
     cudaGraphExec_t graph = nullptr;
@@ -78,7 +78,7 @@ class Launches {
   const cudaStream_t stream_;
   bool graphs_ = true;
   Sequence pending_;
-  std::string key_;  ///< of all that are pending
+  std::string key_;  ///< keys of all pending kernels
   std::unordered_map<std::string, Known> known_;
   std::size_t graphs_launched_ = 0;
 };

@@ -4,26 +4,26 @@
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
 
-// Losses, a block a row; the gradient takes the logits' place. They are kept in shared memory in between, where a row
-// fits, and else read twice. Rows' losses are then summed in f64, in one order.
+// Losses, with one block per row. The gradient replaces the logits. The logits stay in shared memory if a row fits, and
+// are read twice otherwise. The rows' losses are then summed in f64, in a fixed order.
 
 namespace psring::cuda {
 namespace {
 
 constexpr unsigned kThreads = 512;
-constexpr std::size_t kMostShared = std::size_t{99} << 10;  ///< of a block, wherever this runs
-constexpr std::size_t kOfKernel = 512;                      ///< that kernels have besides, at most
+constexpr std::size_t kMostShared = std::size_t{99} << 10;  ///< of a block, on every supported GPU
+constexpr std::size_t kStaticShared = 512;                  ///< of the kernels' static shared memory, at most
 constexpr float kLog2E = 1.4426950408889634F;
 
-/// The largest of a part of a row, the first place where it is, and the sum of e^(x - largest) over the part.
+/// Of a part of a row: the maximum, its first position, and the sum of e^(x - largest).
 struct Part {
   float largest;
   float sum;
   unsigned place;
 
-  /// e^(x - largest); 0 of -infinity, also where that is the largest.
+  /// Returns e^(x - largest), or 0 for x = -infinity, even if -infinity is the maximum.
   __device__ float power(float x) const { return exp2f((x - (largest == -INFINITY ? 0.0F : largest)) * kLog2E); }
-  /// Numbers from `begin` on that come behind all before. NaN makes the sum one.
+  /// Adds the numbers at positions from `begin` on, which come after all numbers added so far. NaN makes the sum NaN.
   template <unsigned kSize>
   __device__ void take(std::size_t begin, const float (&x)[kSize]) {
     float most = x[0];
@@ -49,7 +49,7 @@ __device__ Part combine(Part a, Part b) {
     a = b;
     b = c;
   }
-  if (b.sum != 0) a.sum += b.sum * expf(b.largest - a.largest);  // NaN too
+  if (b.sum != 0) a.sum += b.sum * expf(b.largest - a.largest);  // also if NaN
   return a;
 }
 __device__ Part block_combine(Part part, Part* room) {
@@ -61,8 +61,8 @@ __device__ Part block_combine(Part part, Part* room) {
   return part;
 }
 
-/// log softmax's loss of each row, and 1 where the target is the first largest; see worker/model/loss.h.
-/// `kept`: in shared memory, where each thread finds what it has copied; REQUIRES: then wide.
+/// Computes the loss of log softmax for each row, and 1 if the target is the first maximum; see worker/model/loss.h.
+/// `kept`: the row lies in shared memory, and each thread reads the elements that it copied. REQUIRES: `wide`.
 template <class T>
 __global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, const std::int32_t* targets, float scale,
                                      T* y, float* losses) {
@@ -70,7 +70,7 @@ __global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, con
   __shared__ Part room[kThreads / kWarp];
   T* const row = y + blockIdx.x * cols;
   T* const copy = kept ? dynamic_shared<T>() : row;
-  if (kept) {  // all at once
+  if (kept) {  // all loads in flight at once
     for (std::size_t j = std::size_t{threadIdx.x} * kSize; j < cols; j += kThreads * kSize)
       copy_async(copy + j, row + j, true);
     end_copies();
@@ -97,7 +97,7 @@ __global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, con
     losses[2 * blockIdx.x + 1] = part.place == target ? 1.0F : 0.0F;
   }
   if (scale == 0) return;
-  __syncthreads();  // the target's logit has been read
+  __syncthreads();  // all threads have read the target's logit
   const float share = scale / part.sum;
   const auto gradient = [&](std::size_t j, float x) { return part.power(x) * share - (j == target ? scale : 0.0F); };
   if (wide) {
@@ -111,7 +111,7 @@ __global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, con
   }
 }
 
-/// The mean of each row's squares.
+/// Computes the mean square of each row.
 template <class T>
 __global__ void mean_square_kernel(std::size_t cols, float scale, T* y, float* losses) {
   __shared__ float room[kMostWarps];
@@ -128,7 +128,7 @@ __global__ void mean_square_kernel(std::size_t cols, float scale, T* y, float* l
   losses[2 * blockIdx.x + 1] = 0;
 }
 
-/// One block: each thread sums every so many rows, then the threads' sums are.
+/// Runs as one block. Each thread sums every kThreads-th row; then the threads' sums are added.
 __global__ void total_kernel(std::size_t rows, const float* losses, LossSums* sums) {
   __shared__ double room[kMostWarps];
   double loss = 0;
@@ -161,9 +161,9 @@ cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, fl
       return;
     }
     const std::size_t bytes = shape.cols * sizeof(T);
-    const bool kept = wide && scale != 0 && bytes <= kMostShared - kOfKernel;
+    const bool kept = wide && scale != 0 && bytes <= kMostShared - kStaticShared;
     error = cudaFuncSetAttribute(&cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(kMostShared - kOfKernel));
+                                 static_cast<int>(kMostShared - kStaticShared));
     if (error == cudaSuccess)
       error = launch(queue, &cross_entropy_kernel<T>, rows, kThreads, kept ? bytes : 0, shape.cols, wide, kept, targets,
                      scale, values, scratch);

@@ -9,15 +9,15 @@
 
 namespace psring::cuda {
 
-inline constexpr unsigned kGroup = 8;  ///< elements that a thread takes at once
+inline constexpr unsigned kGroup = 8;  ///< elements that a thread handles at once
 inline constexpr unsigned kMapThreads = 256;
 
-/// Elements of a run that a thread reads of such arrays: 16 bytes of the widest.
+/// Length of a run that a thread reads: 16 bytes of the widest type.
 template <class... Ts>
 constexpr unsigned kRun = ((sizeof(Ts) == 2) && ...) ? 8 : 4;
 
-/// Which elements a thread takes at once: runs, each beside those of the other lanes, so that a warp's reads and writes
-/// are of whole stretches of memory.
+/// The elements that a thread handles at once, as several runs. The runs of neighbouring lanes are adjacent, so that a
+/// warp reads and writes contiguous memory.
 template <unsigned kSize>
 struct Group {
   std::size_t begin;
@@ -28,10 +28,10 @@ struct Group {
   }
   __device__ void next() { begin += std::size_t{gridDim.x} * blockDim.x * kGroup; }
   __device__ std::size_t place(unsigned i) const { return begin + i / kSize * kLanes * kSize + i % kSize; }
-  /// Are all of them there, of so many?
+  /// Returns whether all elements of the group lie below `size`.
   __device__ bool is_whole(std::size_t size) const { return place(kGroup - 1) < size; }
 
-  /// REQUIRES: whole, and the array begins on a multiple of 16 bytes.
+  /// REQUIRES: the group is whole, and the array is aligned to 16 bytes.
   template <class T>
   __device__ void load(const T* from, float (&values)[kGroup]) const {
 #pragma unroll
@@ -65,7 +65,7 @@ struct Group {
   using Bits = typename BitsOf<T>::Type;
 };
 
-/// out[i] = f(a[i], b[i]) for i < size. `wide`: all begin on multiples of 16 bytes. A null b reads as 0.
+/// out[i] = f(a[i], b[i]) for i < size. `wide`: all arrays are aligned to 16 bytes. A null b reads as 0.
 template <class A, class B, class Out, class F>
 __global__ void map_kernel(std::size_t size, bool wide, const A* a, const B* b, Out* out, F f) {
   auto group = Group<kRun<A, B, Out>>::of_thread();

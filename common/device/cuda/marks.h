@@ -8,7 +8,7 @@
 
 namespace psring::cuda {
 
-/// Places in a queue, by number; an event is used again once its place has been reached.
+/// Numbered positions in a queue. Events are reused once the queue has reached them.
 class Marks {
  public:
   using Mark = std::uint64_t;
@@ -20,7 +20,7 @@ class Marks {
     return last_;
   }
 
-  // A mark whose event has been used again was reached before.
+  // A mark without an event was reached: its event has been reused.
   void wait(Mark mark) const {
     const auto at = recorded_.find(mark);
     if (at != recorded_.end()) at->second.wait();

@@ -6,8 +6,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// What the matrix units do for a warp, all of whose lanes call it (PTX ISA: mma.m16n8k16, ldmatrix, cp.async). Lane l
-// has, with g = l / 4 and t = l % 4, of a 16-bit or f32
+// Operations of the matrix units. All lanes of a warp call them (PTX ISA: mma.m16n8k16, ldmatrix, cp.async). With g = l
+// / 4 and t = l % 4, lane l holds these elements of a 16-bit or f32
 //   16 x 16 left operand:  (g, 2t..2t+1), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..)
 //   16 x 8 right operand:  (2t..2t+1, g), (2t + 8.., g)
 //   16 x 8 sum:            (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
@@ -30,8 +30,8 @@ __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&left)
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
 }
 
-/// Four 8 x 8 matrices of 16-bit numbers in shared memory; lane l gives where row l % 8 of matrix l / 8 begins, on a
-/// multiple of 16 bytes. Of matrix i it gets elements (g, 2t) and (g, 2t + 1) in to[i].
+/// Loads four 8 x 8 matrices of 16-bit numbers from shared memory. Lane l passes the start of row l % 8 of matrix l /
+/// 8, aligned to 16 bytes. It receives the elements (g, 2t) and (g, 2t + 1) of matrix i in to[i].
 __device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -39,7 +39,7 @@ __device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
                : "r"(at)
                : "memory");
 }
-/// Of matrix i elements (2t, g) and (2t + 1, g).
+/// The same, but each lane receives the elements (2t, g) and (2t + 1, g) of matrix i.
 __device__ inline void load_transposed(std::uint32_t (&to)[4], const void* row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -48,7 +48,7 @@ __device__ inline void load_transposed(std::uint32_t (&to)[4], const void* row) 
                : "memory");
 }
 
-/// Two numbers of the type, rounded to the nearest, as operands have them.
+/// Packs two numbers, rounded to the nearest, into an operand.
 __device__ inline std::uint32_t pair_of(float first, float second, __nv_bfloat16 /*type*/) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
   std::uint32_t bits;
@@ -62,7 +62,8 @@ __device__ inline std::uint32_t pair_of(float first, float second, __half /*type
   return bits;
 }
 
-/// Copies 16 bytes, or a float, to shared memory, or zeros where not `there`; done once copies_done has returned.
+/// Starts to copy 16 bytes, or one float, to shared memory; writes zeros if `there` is false. The copy is complete once
+/// copies_done has returned.
 __device__ inline void copy_async(void* to, const void* from, bool there) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = there ? 16 : 0;
@@ -75,7 +76,7 @@ __device__ inline void copy_float_async(float* to, const float* from, bool there
 }
 /// Ends a group of this thread's copies.
 __device__ inline void end_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-/// All but the kLeft newest groups of this thread are done.
+/// Waits until all of this thread's groups are done, except the kLeft newest.
 template <int kLeft>
 __device__ inline void copies_done() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");

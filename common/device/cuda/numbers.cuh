@@ -16,7 +16,7 @@ __host__ __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__half x) { return __half2float(x); }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-/// Rounded to the nearest, ties to even.
+/// Rounds to the nearest value, ties to even.
 template <class T>
 __device__ T from_float(float x);
 template <>
@@ -32,7 +32,7 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-/// What one thread reads or writes at once: 16 bytes.
+/// The elements that a thread reads or writes at once: 16 bytes.
 template <class T>
 struct Pack {
   static constexpr unsigned kSize = 16 / sizeof(T);
@@ -51,7 +51,7 @@ struct Pack {
   }
 };
 
-/// Calls body(T{}) with the type that `type` names; false where it is none of f32, f16 and bf16.
+/// Calls body(T{}) with the type that `type` names. Returns false for types other than f32, f16 and bf16.
 template <class Body>
 bool with_type(DType type, Body&& body) {
   switch (type) {

@@ -14,7 +14,7 @@ constexpr MemorySource kCuda{"cudaMalloc",
                                void* memory = nullptr;
                                const cudaError_t error = cudaMalloc(&memory, bytes);
                                if (error == cudaErrorMemoryAllocation) {
-                                 cudaGetLastError();  // not an error of the next call
+                                 cudaGetLastError();  // clears the error, so that the next call does not return it
                                  memory = nullptr;
                                } else {
                                  check_call(error, "cudaMalloc");

@@ -8,18 +8,19 @@
 
 namespace psring::cuda {
 
-/// Where memory of a device comes from.
+/// A source of device memory.
 struct MemorySource {
-  const char* name;                     ///< of the call
-  std::byte* (*allocate)(std::size_t);  ///< null: it gives none
+  const char* name;                     ///< of the allocating call, for errors
+  std::byte* (*allocate)(std::size_t);  ///< returns null if there is no memory
   void (*free)(std::byte*);
 };
 
-/// A device's memory. What is freed is kept for who asks for as much: cudaMalloc and cudaFree stop the device. What was
-/// freed last comes first: who asks in the same order gets the same memory.
+/// A device's memory. Freed memory is kept for later requests of the same size, because cudaMalloc and cudaFree stop
+/// the device. The memory that was freed last is reused first, so that the same order of requests gets the same memory.
 class Pool {
  public:
-  /// Of what a piece is: `own` is for this process alone, `shared` may be registered with what moves it to others.
+  /// The use of a piece: `own` memory is for this process only; `shared` memory may be registered with NCCL for
+  /// collectives.
   enum class Kind { own, shared };
 
   Pool() = default;
@@ -27,16 +28,16 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// From now on shared pieces of at least so many bytes come from there. They stay until the end: ranks whose memory
-  /// is registered together give up none of it alone.
+  /// Takes later shared pieces of at least `least_bytes` from `source`. These pieces are freed only at the end, because
+  /// ranks that registered memory together cannot free it alone.
   void share_through(const MemorySource& source, std::size_t least_bytes);
-  /// Null where its source gives none.
+  /// Returns null if the source has no memory.
   std::byte* allocate(std::size_t bytes, Kind kind);
   const MemorySource& source(std::size_t bytes, Kind kind) const;
-  /// What is queued may still be at it: whoever gets it next comes later in the queue.
+  /// Queued work may still use the memory: the next owner's work comes later in the same queue.
   void free(std::byte* memory);
 
-  /// The piece in which it lies, where that one came from share_through's source.
+  /// Returns the piece that contains `memory`, if the piece came from share_through's source.
   std::optional<std::span<std::byte>> shared_piece(const std::byte* memory) const;
 
  private:

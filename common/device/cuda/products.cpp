@@ -33,7 +33,7 @@ cudaDataType_t type_of(DType type) {
   }
 }
 
-/// Of a row-major matrix with `cols` columns, which cuBLASLt sees transposed: `cols` rows.
+/// The layout of a row-major matrix with `cols` columns. cuBLASLt sees the matrix transposed: with `cols` rows.
 class Layout {
  public:
   Layout(DType type, std::size_t rows, std::size_t cols) {
@@ -49,11 +49,11 @@ class Layout {
   cublasLtMatrixLayout_t handle_ = nullptr;
 };
 
-/// Fused with the product?
+/// Returns whether the product has a bias or a function to fuse.
 bool wants_epilogue(const Product& product) { return !product.bias.empty() || product.then != Product::Then::nothing; }
 
-/// Nothing: no kernel is asked for. Those with GELU are for 16 bit alone, as how exact their tanh is is not said, and
-/// `kept` has to have rows of a multiple of 8.
+/// Returns nothing if no fused kernel should be used. Fused kernels with GELU are used only for 16-bit types, because
+/// the precision of their tanh is not documented, and only if n is a multiple of 8, as the rows of `kept` require.
 std::optional<cublasLtEpilogue_t> epilogue_of(const Product& product) {
   const bool bias = !product.bias.empty();
   const bool gelu = product.out.type() != DType::f32 && product.shape.n % 8 == 0;
@@ -72,20 +72,20 @@ std::optional<cublasLtEpilogue_t> epilogue_of(const Product& product) {
   return std::nullopt;
 }
 
-/// The power of two, up to 256, that an address is a multiple of.
+/// Returns the largest power of two, up to 256, that divides the address.
 std::uint32_t alignment_of(const void* at) {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
   return address == 0 ? 256 : static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 256));
 }
 
-/// Whether the library has no kernel for what it was asked, so that another one may do.
+/// Returns whether the library has no kernel for the request, so that another algorithm may work.
 bool refuses(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH || status == CUBLAS_STATUS_INTERNAL_ERROR ||
          status == CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-/// How a product of one shape and kind is called.
+/// The way to call a product of one shape and kind.
 class Plan {
  public:
   Plan(cublasLtHandle_t handle, const Product& p, cublasLtEpilogue_t epilogue)
@@ -106,8 +106,8 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// Queues the product by the first algorithm that the library takes, and keeps to that one. Returns why it takes
-  /// none.
+  /// Queues the product with the first algorithm that the library accepts, and keeps that algorithm. Returns the last
+  /// error if there is none.
   cublasStatus_t run(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
     point(p);
     const float one = 1;
@@ -149,7 +149,7 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
            p.added.empty() ? alignment_of(p.out.data()) : alignment_of(p.added.data()));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.out.data()));
-    // Sums that are split are added up in f32.
+    // Split sums are added up in f32.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     std::array<cublasLtMatmulHeuristicResult_t, 8> results{};
     int count = 0;
@@ -169,7 +169,7 @@ class Plan {
   Layout b_;
   Layout out_;
   cublasLtMatmulDesc_t description_ = nullptr;
-  std::vector<cublasLtMatmulAlgo_t> algorithms_;         ///< those not refused yet, in the heuristic's order
+  std::vector<cublasLtMatmulAlgo_t> algorithms_;         ///< those not refused so far, in the heuristic's order
   cublasStatus_t status_ = CUBLAS_STATUS_NOT_SUPPORTED;  ///< of the last call
 };
 

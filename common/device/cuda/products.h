@@ -8,15 +8,15 @@
 
 namespace psring::cuda {
 
-/// Matrix products by cuBLASLt, with what follows them fused where it can. f32 is f32's own (no TF32); 16-bit types are
-/// added up in f32. Keeps a plan for each shape and kind that it has met.
+/// Matrix products by cuBLASLt, fused with bias and activation if possible. f32 is computed in f32 (no TF32); 16-bit
+/// types are summed in f32. Keeps a plan for each shape and kind.
 class Products {
  public:
   Products();
   ~Products();
 
-  /// `workspace`: of kWorkspaceBytes, on the device. What of `product` is left undone (bias and `then`, after a product
-  /// that no fused kernel serves): true.
+  /// Queues a product. `workspace`: kWorkspaceBytes on the device. Returns true if the caller must still apply bias and
+  /// `then`, because no fused kernel exists.
   bool run(const Product& product, void* workspace, cudaStream_t stream);
 
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;

@@ -4,7 +4,7 @@
 
 namespace psring::cuda {
 
-// Sums and maxima over the threads of a warp or a block, each in one fixed order. All of its threads call them, and all
+// Sums and maxima over the threads of a warp or a block, in a fixed order. All threads must call them, and all threads
 // get the result.
 
 inline constexpr unsigned kWarp = 32;
@@ -24,7 +24,7 @@ __device__ inline float warp_max(float value) {
   return warp_reduce(value, [](float a, float b) { return fmaxf(a, b); });
 }
 
-/// `room`: one for each warp, in shared memory; may be used again after a barrier. REQUIRES: whole warps along x.
+/// `room`: one element per warp in shared memory; reusable after a barrier. REQUIRES: whole warps along x.
 template <class T, class Combine>
 __device__ T block_reduce(T value, T nothing, T* room, Combine combine) {
   value = warp_reduce(value, combine);
@@ -35,15 +35,15 @@ __device__ T block_reduce(T value, T nothing, T* room, Combine combine) {
   return warp_reduce(value, combine);
 }
 
-/// What the threads before this one give, added up; `all`: what all of them do. `room`: as above, but may be used again
-/// at once.
+/// Returns the sum of the values of all threads before this one; `all` receives the sum of all values. `room`: one
+/// element per warp in shared memory; reusable at once.
 template <class T>
 __device__ T block_sum_before(T value, T* room, T& all) {
   const unsigned lane = threadIdx.x % kWarp;
   T sum = value;
   for (unsigned below = 1; below < kWarp; below *= 2) {
-    const T of_below = __shfl_up_sync(kAllLanes, sum, below);
-    if (lane >= below) sum += of_below;
+    const T below_sum = __shfl_up_sync(kAllLanes, sum, below);
+    if (lane >= below) sum += below_sum;
   }
   if (lane == kWarp - 1) room[threadIdx.x / kWarp] = sum;
   __syncthreads();

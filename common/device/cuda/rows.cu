@@ -3,20 +3,20 @@
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
 
-// Kernels over the rows of a matrix: layer norm, and sums over rows. A warp takes a row and reads it as often as it
-// needs: from the second time on it lies in the first-level cache. Sums over rows are made in two steps, of a chunk of
-// rows each and then of the chunks, both in their order.
+// Kernels over the rows of a matrix: layer norm, and sums over rows. A warp handles a row and reads it several times;
+// all reads but the first hit the first-level cache. Sums over rows have two steps, both in order: first over the rows
+// of each chunk, then over the chunks.
 
 namespace psring::cuda {
 namespace {
 
 constexpr unsigned kRowThreads = 256;
-constexpr unsigned kRowsAtOnce = kRowThreads / kWarp;  ///< of a block
+constexpr unsigned kRowsAtOnce = kRowThreads / kWarp;  ///< rows per block
 constexpr float kEpsilon = 1e-5F;
 
-constexpr unsigned kPacks = 8;        ///< of a row, that a block of those which sum over rows reads
-constexpr unsigned kLines = 32;       ///< rows that it reads at once
-constexpr std::size_t kChunks = 256;  ///< at most
+constexpr unsigned kPacks = 8;        ///< packs of a row that a block of a sum over rows reads
+constexpr unsigned kLines = 32;       ///< rows that such a block reads at once
+constexpr std::size_t kChunks = 256;  ///< chunks of rows, at most
 constexpr std::size_t kLeastChunk = 64;
 
 template <class T>
@@ -27,8 +27,9 @@ __host__ __device__ constexpr unsigned columns_of_block() {
 std::size_t rows_of_chunk(std::size_t rows) { return std::max(kLeastChunk, (rows + kChunks - 1) / kChunks); }
 std::size_t chunks_of(std::size_t rows) { return (rows + rows_of_chunk(rows) - 1) / rows_of_chunk(rows); }
 
-/// Calls body(column, place, values) for each column that this lane has, with what is there of each input; 0 where that
-/// is null. 16 bytes at a time where `wide`, and the place is that among them, known when it is compiled.
+/// Calls body(column, place, values) for each column of this lane; `values` holds each input's element, or 0 if the
+/// input is null. If `wide`, the lane reads 16 bytes at a time, and `place` is the index within these 16 bytes, known
+/// at compile time.
 template <unsigned kInputs, class T, class Body>
 __device__ void for_columns(const T* const (&inputs)[kInputs], std::size_t cols, bool wide, Body body) {
   const unsigned lane = threadIdx.x % kWarp;
@@ -125,7 +126,7 @@ __global__ void norm_inputs_kernel(std::size_t rows, std::size_t cols, bool wide
   }
 }
 
-/// Sixteen bytes of a row, or as many elements as are left of it.
+/// Loads 16 bytes of a row, or as many elements as are left.
 template <class T>
 __device__ Pack<T> load_columns(const T* from, std::size_t left, bool wide) {
   if (wide) return Pack<T>::load(from);
@@ -134,14 +135,14 @@ __device__ Pack<T> load_columns(const T* from, std::size_t left, bool wide) {
   return pack;
 }
 
-/// Of each column of the block: give(column, the sum of dy's rows, that of dy times the normalised x, 0 where there is
-/// none). Each line of threads sums rows of its own, in their order, and the lines are added in theirs.
+/// For each column of the block, calls give(column, the sum of dy, the sum of dy times the normalised x); the second
+/// sum is 0 if x is null. Each line of threads sums its own rows in order; then the lines' sums are added in order.
 template <class T, class Give>
 __device__ void sum_rows(Range rows, std::size_t cols, bool wide, const T* dy, const T* x, const float* saved,
                          Give give) {
   constexpr unsigned kColumns = columns_of_block<T>();
   constexpr unsigned kSize = Pack<T>::kSize;
-  __shared__ float plain[kLines][kColumns + kPacks];  // of a pack's i-th column at i * kPacks: writes meet in no bank
+  __shared__ float plain[kLines][kColumns + kPacks];  // column i of a pack lies at i * kPacks, to avoid bank conflicts
   __shared__ float times[kLines][kColumns + kPacks];
   const unsigned line = threadIdx.x / kPacks;
   const unsigned pack = threadIdx.x % kPacks;
@@ -179,8 +180,8 @@ __device__ void sum_rows(Range rows, std::size_t cols, bool wide, const T* dy, c
   give(begin + column, all, all_z);
 }
 
-/// `sums` gets those of each chunk of rows: of dy, [chunks, cols], then of dy times the normalised x where there is
-/// one.
+/// Writes the sums of each chunk of rows to `sums`: first those of dy, [chunks, cols], then those of dy times the
+/// normalised x if x is not null.
 template <class T>
 __global__ void column_kernel(std::size_t rows, std::size_t cols, std::size_t rows_of_chunk, bool wide, const T* dy,
                               const T* x, const float* saved, float* sums) {
