@@ -13,7 +13,7 @@ void combine(Elements into, ConstElements values, auto with) {
   for_each_widened(values, [&](std::span<const float> part, Range range) {
     for_each_widened(into.part(range), [&](std::span<const float> before, Range block) {
       float after[kElementsBlock];
-      // One iteration, except for f32
+      // One iteration, except for f32.
       for (std::size_t begin = block.begin; begin < block.end; begin += kElementsBlock) {
         const Range now{begin, std::min(begin + kElementsBlock, block.end)};
         for (std::size_t i = now.begin; i < now.end; ++i) after[i - begin] = with(before[i - block.begin], part[i]);

@@ -30,7 +30,7 @@ std::string to_text(std::uint32_t address) {
   return text;
 }
 
-/// The first IPv4 address of this host for which `fits(interface, address)` holds.
+/// Returns the first IPv4 address of this host for which `fits(interface, address)` holds.
 template <class Fits>
 std::optional<std::string> find_local(Fits&& fits) {
   ifaddrs* found = nullptr;
@@ -73,7 +73,7 @@ std::string digits_of(const sockaddr& address) {
   return text;
 }
 
-/// The address of a host, in digits; nothing, with getaddrinfo's reason in `error`, where it has none.
+/// Returns the numeric address of a host; if there is none, returns nothing and sets `error` to getaddrinfo's error.
 std::optional<std::string> digits_of(const std::string& host, int& error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -126,7 +126,7 @@ std::string address_towards(const std::string& host) {
   if (const int error = ::getaddrinfo(host.c_str(), "9", &hints, &found); error != 0)
     fail(ErrorKind::data, "{}: {}", host, ::gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  // Connecting a datagram socket sends nothing: it only looks the route up.
+  // Connecting a datagram socket sends nothing: the kernel only looks up the route.
   const Fd socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage local{};
   socklen_t size = sizeof local;
@@ -154,7 +154,7 @@ std::string bind_address(const std::string& text) {
 }
 
 std::string interface_of(const std::string& address) {
-  // All of 127.0.0.0/8 is the loopback's.
+  // All of 127.0.0.0/8 belongs to the loopback interface.
   const std::string wanted = address.starts_with("127.") ? "127.0.0.1" : address;
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));

@@ -6,30 +6,30 @@
 
 namespace psring::net {
 
-/// An address in digits, and a port.
+/// A numeric address and a port.
 struct Endpoint {
   std::string host;  ///< without brackets
   std::uint16_t port = 0;
 };
 
-/// HOST:PORT, and [HOST]:PORT where the host is an IPv6 address.
+/// Returns HOST:PORT, or [HOST]:PORT for an IPv6 address.
 std::string to_string(const Endpoint& endpoint);
 bool is_loopback(const Endpoint& endpoint);
 
-/// What HOST:PORT or [ADDRESS]:PORT means; of a name that has several addresses an IPv4 one goes first. Throws
-/// usage, naming `flag` and the text, where it is not of this form, the port is not from `least_port` to 65535, or
-/// the host cannot be resolved.
+/// Parses and resolves HOST:PORT or [ADDRESS]:PORT; prefers an IPv4 address if a name has several addresses. Throws
+/// usage, naming `flag` and the text, if the text has another form, the port is not in [least_port, 65535], or the host
+/// cannot be resolved.
 Endpoint resolve_endpoint(std::string_view flag, const std::string& text, std::uint16_t least_port = 1);
 
-/// The local address from which packets to `host` (a name or an address) leave: what a role binds that
-/// others have to reach. Throws data where there is no route.
+/// Returns the local address from which packets to `host` (a name or an address) leave. A role binds this address if
+/// other hosts must reach it. Throws data if there is no route.
 std::string address_towards(const std::string& host);
 
-/// The local address that `--bind` means: an address, an interface's name (eth0), or a network in which one
-/// of our addresses lies (10.0.0.0/8). Throws usage where there is none.
+/// Returns the local address that `--bind` names: an address, an interface (eth0), or a network that contains an
+/// address of this host (10.0.0.0/8). Throws usage if there is none.
 std::string bind_address(const std::string& text);
 
-/// The name of the interface that has this address of ours (lo, eth0); "" where none has.
+/// Returns the name of the interface with this local address (lo, eth0), or "" if no interface has it.
 std::string interface_of(const std::string& address);
 
 }  // namespace psring::net

@@ -9,11 +9,12 @@
 
 namespace psring::net {
 
-/// Blocks of 64-byte aligned memory, in sizes of powers of two, kept for the next message: fresh pages would
-/// halve the speed. From any thread. REQUIRES: owned by a shared_ptr.
+/// A pool of 64-byte aligned memory blocks in sizes of powers of two. Blocks are reused for later messages, because
+/// fresh pages would halve the speed. Safe for use from several threads. REQUIRES: a shared_ptr owns the pool.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
-  /// At least so many bytes. The block returns by itself, and keeps the pool alive until then.
+  /// Returns a block of at least `bytes` bytes. The block returns to the pool when it is released, and keeps the pool
+  /// alive until then.
   std::shared_ptr<std::byte> take(std::size_t bytes);
 
  private:

@@ -58,7 +58,7 @@ std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {
 FrameHeader decode(std::span<const std::byte> bytes) {
   if (bytes.size() != kHeaderBytes)
     fail(ErrorKind::protocol, "frame header of {} bytes, expected {}", bytes.size(), kHeaderBytes);
-  // Enumerations are read as raw numbers first: a value outside of them must not exist as one.
+  // Check enumerations as raw numbers: an enum object with an invalid value must not exist.
   const auto raw = [&](std::size_t offset) { return std::to_integer<std::uint8_t>(bytes[offset]); };
   std::uint32_t magic = 0;
   std::uint16_t wire_version = 0;
@@ -68,12 +68,14 @@ FrameHeader decode(std::span<const std::byte> bytes) {
   std::memcpy(&crc, bytes.data() + kHeaderBytes - 4, 4);
   if (magic != FrameHeader::kMagic) fail(ErrorKind::protocol, "not a psring frame (magic {:08x})", magic);
   if (wire_version != FrameHeader::kWireVersion)
-    fail(ErrorKind::protocol, "wire version {}, this is {}", wire_version, FrameHeader::kWireVersion);
+    fail(ErrorKind::protocol,
+         "the peer uses wire version {}, this process {}: both must run the same version of psring", wire_version,
+         FrameHeader::kWireVersion);
   if (crc != crc32c(bytes.first(kHeaderBytes - 4))) fail(ErrorKind::protocol, "frame header with a wrong checksum");
   const std::uint8_t type = raw(offsetof(FrameHeader, type));
   if (type == 0 || type >= kFrameTypes) fail(ErrorKind::protocol, "unknown frame type {}", type);
   const std::uint8_t relayed = raw(offsetof(FrameHeader, relayed));
-  if (relayed >= kFrameTypes) fail(ErrorKind::protocol, "unknown frame type {} passed on", relayed);
+  if (relayed >= kFrameTypes) fail(ErrorKind::protocol, "unknown type {} of a relayed frame", relayed);
   const std::uint8_t dtype = raw(offsetof(FrameHeader, dtype));
   if (dtype >= kDTypes) fail(ErrorKind::protocol, "unknown element type {}", dtype);
   const std::uint8_t encoding = raw(offsetof(FrameHeader, encoding));
@@ -83,7 +85,8 @@ FrameHeader decode(std::span<const std::byte> bytes) {
   if (role > static_cast<std::uint8_t>(Role::agent)) fail(ErrorKind::protocol, "unknown role {}", role);
   FrameHeader header;
   std::memcpy(&header, bytes.data(), kHeaderBytes);
-  if (header.begin > header.end) fail(ErrorKind::protocol, "range [{}, {}) is not one", header.begin, header.end);
+  if (header.begin > header.end)
+    fail(ErrorKind::protocol, "range [{}, {}) ends before it begins", header.begin, header.end);
   if (header.payload_bytes > kMaxPayloadBytes)
     fail(ErrorKind::protocol, "payload of {} bytes, at most {} are allowed", header.payload_bytes, kMaxPayloadBytes);
   return header;

@@ -24,8 +24,8 @@ void append_identity(std::vector<std::byte>& bytes, Identity identity) {
   append_number(bytes, identity.incarnation);
 }
 
-/// What both proofs cover. All fields have a fixed size and stand behind the label, so no two transcripts read the
-/// same.
+/// The bytes that both proofs cover. All fields have a fixed size and follow the label, so that different transcripts
+/// never have the same bytes.
 struct Transcript {
   Nonce client_nonce;
   Nonce server_nonce;
@@ -90,7 +90,7 @@ HandshakeFrame ClientHandshake::start() const {
 
 std::optional<HandshakeFrame> ClientHandshake::on_frame(const FrameHeader& header, std::span<const std::byte> payload) {
   if (header.type == FrameType::refused) {
-    // A server that lacks something itself says so by the status that its error has: see refusal().
+    // A server that lacks a resource reports the exit status of its own error; see refusal().
     const bool data = header.step == static_cast<std::uint64_t>(exit_status(ErrorKind::data));
     fail(data ? ErrorKind::data : ErrorKind::unauthorised, "{} at {} refused the link: {}", to_string(server_), where_,
          one_line(payload));

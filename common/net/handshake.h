@@ -14,50 +14,50 @@
 
 namespace psring::net {
 
-/// How a data link opens: each side proves that it holds the job's key before any payload is taken.
+/// Opens a data link: each side proves that it holds the job's key before any payload is accepted.
 ///
 ///   client -> hello      client's nonce (32 B)
 ///   server -> challenge  server's nonce (32 B), mac("server", both nonces, both identities, job) (32 B)
 ///   client -> proof      mac("client", both nonces, both identities, job) (32 B)
 ///   server -> accepted   no payload      | refused  one line of text
 ///
-/// Both macs cover both fresh nonces, so nothing recorded earlier is worth anything; their labels differ,
-/// so a side's own mac sent back to it is not a proof. An identity is role, rank and incarnation. These
-/// are pure state machines: frames in, frames out; sockets and random numbers belong to the caller.
+/// Both MACs cover both fresh nonces, so a recorded handshake cannot be replayed. Their labels differ, so a side's own
+/// MAC cannot be reflected as a proof. An identity is role, rank and incarnation. Both sides are pure state machines:
+/// frames in, frames out. The caller owns sockets and random numbers.
 
 using Nonce = std::array<std::byte, 32>;
 
-/// Fresh from the system's generator: every handshake takes its own.
+/// Returns a fresh nonce from the system's generator. Every handshake needs its own nonce.
 Nonce random_nonce();
 
-/// Who stands at one end of a link.
+/// The process at one end of a link.
 struct Identity {
   Peer peer;
   std::uint32_t incarnation = 0;
   friend constexpr bool operator==(const Identity&, const Identity&) = default;
 };
 
-/// A frame to send; the header is complete.
+/// A frame to send, with a complete header.
 struct HandshakeFrame {
   FrameHeader header;
   std::vector<std::byte> payload;
 };
 
-/// The longest line of a refusal.
+/// The longest text of a refusal, in bytes.
 inline constexpr std::size_t kMaxRefusalBytes = 256;
 
-/// The side that connects. `where` names the link in errors: "tcp://10.0.0.2:7001".
+/// The connecting side. `where` names the link in errors: "tcp://10.0.0.2:7001".
 class ClientHandshake {
  public:
   ClientHandshake(const JobKey& key, Identity self, Peer server, std::string where, const Nonce& nonce);
 
   HandshakeFrame start() const;
-  /// Takes what the server sent; returns what to send next, nothing once the link is open. Throws
-  /// unauthorised where the server does not hold the key or refuses us, protocol where it breaks the grammar
-  /// or is another process than was expected.
+  /// Takes a frame of the server. Returns the next frame to send, or nothing once the link is open. Throws unauthorised
+  /// if the server does not hold the key or refuses the link, protocol if the server breaks the grammar or is not the
+  /// expected process.
   std::optional<HandshakeFrame> on_frame(const FrameHeader& header, std::span<const std::byte> payload);
   bool open() const { return state_ == State::open; }
-  /// As ServerHandshake::secret: both ends get the same.
+  /// Returns the same secret as ServerHandshake::secret of the other end.
   Mac secret(std::string_view purpose) const;
 
  private:
@@ -74,21 +74,21 @@ class ClientHandshake {
   Identity server_identity_;
 };
 
-/// The side that listens; one for each link, with a nonce of its own. It never throws at what a stranger
-/// sends: it refuses, and then the link is to be dropped.
+/// The listening side. Each link has its own handshake and nonce. It never throws because of a client's bytes: it
+/// refuses the client, and the caller must drop the link.
 class ServerHandshake {
  public:
   ServerHandshake(const JobKey& key, Identity self, const Nonce& nonce);
 
-  /// Takes what the client sent; returns challenge, accepted or refused.
+  /// Takes a frame of the client; returns challenge, accepted or refused.
   HandshakeFrame on_frame(const FrameHeader& header, std::span<const std::byte> payload);
-  /// Ends it for a reason of the caller's.
+  /// Ends the handshake for a reason of the caller.
   HandshakeFrame refuse(std::string_view text);
   bool open() const { return state_ == State::open; }
   bool refused() const { return state_ == State::refused; }
-  /// Who has proved the key. REQUIRES open().
+  /// The client that proved the key. REQUIRES: open().
   Identity client() const { return client_; }
-  /// A secret that only the two ends of this link can know, another one for each purpose. REQUIRES open().
+  /// Returns a secret that only the two ends of this link know; each purpose has a different secret. REQUIRES: open().
   Mac secret(std::string_view purpose) const;
 
  private:
@@ -104,7 +104,7 @@ class ServerHandshake {
   Identity client_;
 };
 
-/// The text of a `refused` or `failed` frame, fit for one line: bounded, printable ASCII only.
+/// Turns the payload of a `refused` or `failed` frame into one line: bounded, printable ASCII only.
 std::string one_line(std::span<const std::byte> text);
 
 }  // namespace psring::net

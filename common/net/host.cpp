@@ -14,7 +14,7 @@ std::string host_id() {
   static constexpr const char* kBoot = "/proc/sys/kernel/random/boot_id";
   static constexpr const char* kNetwork = "/proc/self/ns/net";
   std::string boot;
-  if (!(std::ifstream(kBoot) >> boot)) fail(ErrorKind::data, "{}: cannot be read", kBoot);
+  if (!(std::ifstream(kBoot) >> boot)) fail(ErrorKind::data, "cannot read {}", kBoot);
   struct stat network {};
   if (::stat(kNetwork, &network) != 0) fail(ErrorKind::data, "{}: {}", kNetwork, std::strerror(errno));
   return fmt::format("{}/{}/{}", boot, network.st_ino, ::geteuid());

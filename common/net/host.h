@@ -4,9 +4,8 @@
 
 namespace psring::net {
 
-/// Where this process runs: the machine's boot, the network namespace and the user, in one word. Two
-/// processes with the same one can reach each other through shared memory. Throws data where /proc
-/// does not say.
+/// Identifies the place where this process runs: the machine's boot, the network namespace and the user. Two processes
+/// with the same id can share memory. Throws data if /proc does not provide the id.
 std::string host_id();
 
 }  // namespace psring::net

@@ -41,7 +41,9 @@ JobKey JobKey::load(const std::filesystem::path& file) {
     fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::data, "--key {}: not a key file", file.string());
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    fail(ErrorKind::unauthorised, "--key {}: others may read it; chmod 600 it, or make another", file.string());
+    fail(ErrorKind::unauthorised,
+         "--key {}: other users can read the file; run chmod 600 on it, or make a new key with psring keygen",
+         file.string());
   char hex[2 * kBytes + 2] = {};
   in.read(hex, sizeof hex - 1);
   std::array<unsigned char, kBytes> secret;

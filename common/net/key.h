@@ -9,7 +9,7 @@
 
 namespace psring::net {
 
-/// A key pair of CURVE, in ZeroMQ's Z85 text.
+/// A CURVE key pair in ZeroMQ's Z85 text encoding.
 struct CurveKeys {
   std::string public_key;
   std::string secret_key;
@@ -17,28 +17,28 @@ struct CurveKeys {
 
 using Mac = std::array<std::byte, 32>;
 
-/// The secret that all processes of a job share: 32 random bytes, from which everything else is derived
-/// (BLAKE2b, keyed, one context each). Whoever holds it belongs to the job.
+/// The secret that all processes of a job share: 32 random bytes. All other secrets are derived from it (keyed BLAKE2b,
+/// with a different context each). A process with the key belongs to the job.
 class JobKey {
  public:
   static constexpr std::size_t kBytes = 32;
 
   static JobKey generate();
-  /// Reads what `save` wrote. Throws data, naming the file, where it is missing or not a key, and
-  /// unauthorised where others than its owner may read it.
+  /// Reads a key file that `save` wrote. Throws data, naming the file, if the file is missing or not a key, and
+  /// unauthorised if other users can read the file.
   static JobKey load(const std::filesystem::path& file);
-  /// Writes 64 hexadecimal digits, readable by the owner only. Throws usage where the file exists.
+  /// Writes 64 hexadecimal digits, readable only by the owner. Throws usage if the file exists.
   void save(const std::filesystem::path& file) const;
-  /// The same into an open file; `name` is for the error.
+  /// Writes the same into an open file; `name` is for errors.
   void write(int fd, const std::string& name) const;
 
-  /// Marks the frames of this job; says nothing about the key.
+  /// Identifies the frames of this job; reveals nothing about the key.
   std::uint64_t job_id() const;
-  /// HMAC-SHA-512-256 of `message`.
+  /// Returns HMAC-SHA-512-256 of `message`.
   Mac mac(std::span<const std::byte> message) const;
-  /// A secret of one link, from what was said when it opened: keyed BLAKE2b.
+  /// Returns the secret of a link, derived from the handshake's transcript with keyed BLAKE2b.
   Mac link_secret(std::span<const std::byte> transcript) const;
-  /// The key pair of whoever listens, and that of whoever connects: the allow-list of ZAP has one entry.
+  /// The key pairs of listening and of connecting processes. ZAP's allow-list contains one key.
   CurveKeys server_keys() const;
   CurveKeys client_keys() const;
 
@@ -50,7 +50,7 @@ class JobKey {
   std::array<unsigned char, kBytes> secret_;
 };
 
-/// Compares without leaking where the first difference is.
+/// Compares without revealing the position of the first difference by timing.
 bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::byte> b);
 
 }  // namespace psring::net

@@ -38,7 +38,7 @@ class Reader {
   std::uint64_t number(std::uint64_t most) {
     std::uint64_t value = 0;
     raw(&value, sizeof value);
-    if (value > most) fail(ErrorKind::protocol, "layout: {} where at most {} is allowed", value, most);
+    if (value > most) fail(ErrorKind::protocol, "layout: value {} exceeds the limit of {}", value, most);
     return value;
   }
   float real() {
@@ -83,7 +83,7 @@ TensorLayout read_tensor(Reader& in) {
 DType read_type(Reader& in) {
   const auto type = static_cast<DType>(in.number(kDTypes - 1));
   if (type != DType::f32 && type != DType::f16 && type != DType::bf16)
-    fail(ErrorKind::protocol, "layout: elements of type {}", name_of(type));
+    fail(ErrorKind::protocol, "layout: elements of type {} are not supported", name_of(type));
   return type;
 }
 

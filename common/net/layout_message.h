@@ -8,17 +8,18 @@
 
 namespace psring::net {
 
-/// What a worker tells each server before anything moves: the units that it will push and pull.
+/// The first message of a worker to each server: the units that the worker will push and pull.
 struct LayoutMessage {
   Layout layout;
-  std::uint64_t seed = 0;          ///< of the initial parameters
-  bool initial_by_worker = false;  ///< worker 0 sends them; else the servers generate their ranges
+  std::uint64_t seed = 0;          ///< seed of the initial parameters
+  bool initial_by_worker = false;  ///< true: worker 0 sends the initial parameters; false: the servers generate their
+                                   ///< ranges
 };
 
 std::vector<std::byte> encode(const LayoutMessage& message);
 
-/// Throws protocol where the bytes are not such a message or exceed its bounds: at most kMaxPayloadBytes,
-/// names of 256 bytes, 2^20 tensors, 8 dimensions, 2^48 elements in all. Offsets follow from make_layout.
+/// Throws protocol if the bytes are not a valid message or exceed the limits: kMaxPayloadBytes, names of 256 bytes,
+/// 2^20 tensors, 8 dimensions, 2^48 elements in total. make_layout computes the offsets.
 LayoutMessage decode_layout(std::span<const std::byte> bytes);
 
 }  // namespace psring::net

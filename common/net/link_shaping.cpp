@@ -35,7 +35,7 @@ bool same_word(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, lower, lower);
 }
 
-/// A number with one of the units behind it, in any case, as a number of the smallest unit.
+/// Parses a number followed by one of the units, ignoring case. Returns it in the smallest unit.
 std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
@@ -46,7 +46,8 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
   return value * unit->scale;
 }
 
-/// A sender with priorities has this much waiting: what waits cannot be overtaken.
+/// The time that a window of frames occupies the link. A frame in the window can no longer be overtaken by more urgent
+/// frames.
 constexpr Nanoseconds kWindow = std::chrono::milliseconds(10);
 constexpr std::size_t kLeastWindowBytes = std::size_t{64} << 10;
 
@@ -95,7 +96,7 @@ class ShapedChannel final : public Channel {
     std::span<const std::byte> payload;
     std::unique_ptr<std::byte[]> copy;
   };
-  /// A frame, or a loss, which comes after the frames before it.
+  /// A frame, or the loss of a peer. A loss comes after the frames before it.
   struct Arrival {
     Moment at;
     std::optional<Message> message;
@@ -113,15 +114,15 @@ class ShapedChannel final : public Channel {
   // Constant after construction.
   const std::shared_ptr<LinkShaper> shaper_;  ///< shared with the process's other channels
   const int exceptions_ = std::uncaught_exceptions();
-  const Fd kick_ = make_bell();  ///< wakes our thread
+  const Fd kick_ = make_bell();  ///< wakes the channel's thread
   const Fd bell_ = make_bell();  ///< wakes the caller
 
-  // Guarded by mutex_. The inner channel belongs to who holds it.
+  // Guarded by mutex_. The inner channel belongs to the thread that holds the lock.
   mutable std::mutex mutex_;
   std::unique_ptr<Channel> inner_;
-  std::deque<Departure> departures_;  ///< in the order of their start
+  std::deque<Departure> departures_;  ///< ordered by start time
   std::map<Peer, std::size_t> waiting_bytes_;
-  std::deque<Arrival> arrivals_;  ///< in the order of their times
+  std::deque<Arrival> arrivals_;  ///< ordered by time
   std::deque<Arrival> ready_;
   bool left_ = false;
 
@@ -147,7 +148,7 @@ void ShapedChannel::send(Peer to, const FrameHeader& header, std::span<const std
     frame.payload = {frame.copy.get(), payload.size()};
   }
   waiting_bytes_[to] += payload.size();
-  // Later ones follow by themselves.
+  // The thread continues with later frames by itself.
   if (departures_.size() == 1) ring(kick_);
 }
 
@@ -179,7 +180,7 @@ std::size_t ShapedChannel::window_bytes() const {
 
 void ShapedChannel::run(const std::stop_token& stop) {
   const SystemClock clock;
-  bool woken = false;  // by the inner channel
+  bool woken = false;  // the inner channel ended the sleep
   while (!stop.stop_requested()) {
     Moment next = kNever;
     bool quiet = false;
@@ -192,7 +193,7 @@ void ShapedChannel::run(const std::stop_token& stop) {
       arrive(clock.now());
       if (!departures_.empty()) next = departures_.front().start;
       if (!arrivals_.empty()) next = std::min(next, arrivals_.front().at);
-      // Not quiet: it has something, or bytes have left and there is room for more.
+      // arm returns false if a frame is there, or if bytes have left and there is room for more.
       if (quiet && !inner_->arm()) {
         quiet = false;
         left_ = true;
@@ -214,7 +215,7 @@ void ShapedChannel::depart(Moment now) {
   }
 }
 
-/// Frames to a peer that is gone are dropped: its loss is told by itself.
+/// Drops frames to a peer that is gone: its loss is reported separately.
 void ShapedChannel::hand_over(const Departure& frame) {
   if (!inner_->reaches(frame.to)) return;
   try {
@@ -224,9 +225,9 @@ void ShapedChannel::hand_over(const Departure& frame) {
   }
 }
 
-/// A few frames of the inner channel; false where it had none.
+/// Receives a few frames of the inner channel. Returns false if there was none.
 bool ShapedChannel::receive() {
-  constexpr int kFramesAtOnce = 64;  // then the caller has its turn
+  constexpr int kFramesAtOnce = 64;  // limits the time until the caller can take the lock
   for (int i = 0; i < kFramesAtOnce; ++i) {
     try {
       std::optional<Message> message = inner_->try_receive();
@@ -252,7 +253,7 @@ void ShapedChannel::arrive(Moment now) {
   }
 }
 
-/// Did the inner channel end it?
+/// Returns whether the inner channel ended the sleep.
 bool ShapedChannel::sleep(Moment until) const {
   pollfd items[] = {{inner_->wait_fd(), POLLIN, 0}, {kick_.get(), POLLIN, 0}};
   const Nanoseconds left = until == kNever ? Nanoseconds(0) : std::max(until - SystemClock().now(), Nanoseconds(0));

@@ -10,35 +10,35 @@
 
 namespace psring::net {
 
-/// A network link, as a process would have it if it were a host of its own.
+/// The network link of a process, as if the process were a separate host.
 struct LinkSpec {
-  double bits_per_second = 0;  ///< each way, at the same time
+  double bits_per_second = 0;  ///< in each direction, full duplex
   Nanoseconds delay{0};        ///< one-way
 };
 
-/// RATE[,DELAY]: "1gbit,5ms", "100mbit", "2.5Gbit,200us", in any case; a gbit is 10^9 bits a second. Throws usage,
-/// naming
-/// --link.
+/// Parses RATE[,DELAY]: "1gbit,5ms", "100mbit", "2.5Gbit,200us", ignoring case; a gbit is 10^9 bits per second. Throws
+/// usage, naming --link.
 LinkSpec parse_link(const std::string& text);
 
-/// "100 Mbit/s", "1 Gbit/s, 5 ms"
+/// Returns a text such as "100 Mbit/s" or "1 Gbit/s, 5 ms".
 std::string to_string(const LinkSpec& link);
 
-/// One network card of one process, shared by all that it talks to: its egress and its ingress carry one frame after
-/// the other. A frame that begins to leave at t is handed over then; it has wholly arrived when the receiver's ingress
-/// has carried it, which begins after the delay, or when the frame before it is through. So one flow alone runs at
-/// the link's rate, n flows into one process share its ingress, and the two directions do not touch each other.
-/// Times in, times out: no clock, no waiting. From any thread.
+/// Simulates a process's network card, shared by all its links: egress and ingress each carry one frame after another.
+/// The sender hands a frame over when the egress starts to carry it. The receiver's ingress starts to carry the frame
+/// after the link's delay, or when the frame before it is complete; the frame has arrived when the ingress has carried
+/// it. Therefore a single flow gets the link's full rate, n flows into one process share its ingress, and the two
+/// directions are independent.
+/// Works on times only: no clock, no waiting. Safe for use from several threads.
 class LinkShaper {
  public:
   explicit LinkShaper(const LinkSpec& link) : link_(link) {}
 
   const LinkSpec& link() const { return link_; }
-  /// How long so many bytes take.
+  /// Returns the time that the link needs for `bytes`.
   Nanoseconds time_of(std::size_t bytes) const;
-  /// When a frame that is ready at `now` begins to leave; keeps the egress busy until it has left.
+  /// Returns when a frame that is ready at `now` begins to leave, and reserves the egress until it has left.
   Moment depart(std::size_t bytes, Moment now);
-  /// When a frame that the other side handed over at `now` has wholly arrived; keeps the ingress busy until then.
+  /// Returns when a frame that was handed over at `now` has arrived, and reserves the ingress until then.
   Moment arrive(std::size_t bytes, Moment now);
 
  private:
@@ -48,11 +48,11 @@ class LinkShaper {
   Moment ingress_free_ = Moment::min();  ///< guarded by mutex_
 };
 
-/// The channel's frames as the shaped link would carry them, payload and framing; handshakes are not shaped. Ends of a
-/// link that both are shaped by the same spec behave like two hosts on one switch. A thread of its own keeps the card
-/// going while the caller computes. Frames that wait for the egress are in flight, and bounded by `window_bytes`;
-/// what has arrived waits in memory until its time. Payloads are not placed. The destructor hands over at once what
-/// still waits.
+/// Wraps a channel so that its frames, payload and framing, take as long as on the shaped link; handshakes are not
+/// shaped. If both ends of a link use the same spec, they behave like two hosts on one switch. A separate thread moves
+/// the frames while the caller computes. Frames that wait for the egress count as in flight, and `window_bytes` bounds
+/// them; arrived frames wait in memory until their time. Payloads are not placed. The destructor hands over all waiting
+/// frames at once.
 std::unique_ptr<Channel> make_shaped_channel(std::unique_ptr<Channel> inner, std::shared_ptr<LinkShaper> shaper);
 
 }  // namespace psring::net

@@ -14,7 +14,7 @@
 
 namespace psring::net {
 
-/// What one end has still to take.
+/// The messages that one end has not taken yet.
 struct LocalLink::Inbox {
   Inbox() : bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (!bell) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
@@ -23,13 +23,13 @@ struct LocalLink::Inbox {
   void ring() {
     if (!std::exchange(sleeps, false)) return;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(bell.get(), &one, sizeof one);  // full: it has rung
+    [[maybe_unused]] const ssize_t written = ::write(bell.get(), &one, sizeof one);  // a full counter has already rung
   }
 
   const Fd bell;
   std::deque<Message> messages;
   bool closed = false;  ///< the other end is gone
-  bool sleeps = false;  ///< or is about to: wants the bell
+  bool sleeps = false;  ///< the end sleeps or is about to sleep: it needs the bell
 };
 
 class LocalLink::End final : public Channel {
@@ -61,7 +61,7 @@ class LocalLink::End final : public Channel {
     const std::scoped_lock lock(link_.mutex_);
     if (mine().messages.empty()) {
       if (mine().closed && !std::exchange(lost_, true))
-        fail(ErrorKind::peer_lost, "{} (in this process): it has ended", to_string(link_.peers_[other_]));
+        fail(ErrorKind::peer_lost, "{} (in this process) has ended", to_string(link_.peers_[other_]));
       return std::nullopt;
     }
     Message message = std::move(mine().messages.front());
@@ -99,7 +99,7 @@ class LocalLink::End final : public Channel {
   LocalLink& link_;
   const Side me_;
   const Side other_;
-  bool lost_ = false;  ///< the other end is gone, and that was said
+  bool lost_ = false;  ///< the other end is gone, and its loss was reported
 };
 
 LocalLink::LocalLink(Peer client, Peer server, std::shared_ptr<LinkShaper> card)

@@ -13,8 +13,8 @@
 
 namespace psring::net {
 
-/// A frame to be sent. The payload stays unchanged until the receiver has proven to have it; one of at most
-/// 4 KiB, which transports copy, may live by `holder` alone.
+/// A frame to send. The payload must stay unchanged until the receiver has proven that it has the payload. A payload of
+/// at most 4 KiB, which transports copy, may be kept alive by `holder` alone.
 struct Outgoing {
   Peer to;
   FrameHeader header;
@@ -22,17 +22,17 @@ struct Outgoing {
   std::shared_ptr<const void> holder = nullptr;  ///< shared with the queue that the frame waits in
 };
 
-/// Frames that wait for their turn. What the next forward pass needs first leaves first: frames without
-/// payload, then the units in forward order, then as they came. Only `window_bytes` at a time, or
-/// what the transport says if that is less, are given to it for each peer, so that what is urgent has little to wait
-/// for. To one peer they may leave as they came.
+/// A priority queue of frames: the data that the next forward pass needs first leaves first. The order is: frames
+/// without payload, then units in forward order, then the order of arrival. At most `window_bytes` per peer, or the
+/// transport's smaller window, are given to the transport at a time, so that an urgent frame waits only briefly. The
+/// frames to one peer can be exempt and keep their order.
 class Outbox {
  public:
   explicit Outbox(std::size_t window_bytes = kWindowBytes, std::optional<Peer> in_order = {})
       : window_bytes_(window_bytes), in_order_(in_order) {}
 
   void add(const Outgoing& frame);
-  /// Gives the transport what its windows have room for.
+  /// Gives frames to the transport while its windows have room.
   void flush(Transport& transport);
   bool empty() const { return waiting_.empty(); }
 
@@ -40,7 +40,7 @@ class Outbox {
   using Key = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;  // has payload, unit, begin, arrival
 
   std::size_t window_bytes_;
-  std::optional<Peer> in_order_;  ///< whose frames do not overtake each other
+  std::optional<Peer> in_order_;  ///< peer whose frames keep their order
   std::uint64_t arrivals_ = 0;
   std::map<Peer, std::map<Key, Outgoing>> waiting_;
 };

@@ -19,15 +19,18 @@
 namespace psring::net {
 namespace {
 
-/// How long a receiver spins before it sleeps: somewhat more than falling asleep and waking up cost together, on a
-/// virtual machine whose idle processors are handed back. With less, two that missed each other once go on missing each
-/// other (measured at 4 KiB over ZeroMQ, push and pull, two processors: 127 to 270 us with 60, 124 to 140 with 120).
-/// It yields at each turn: the peer, or ZeroMQ's thread, is often put on this very processor, and would wait there for
-/// the spin to end (shared memory 33 us without the yield, 6 to 13 with it; TCP 240 and 120). A yield to who computes
+/// Time that a receiver spins before it sleeps. It is somewhat longer than falling asleep and waking up together, on a
+/// virtual machine that hands back idle processors. With a shorter time, two processes that missed each other once keep
+/// missing each other (measured at 4 KiB over ZeroMQ, push and pull, two processors: 127 to 270 us with 60 us, 124 to
+/// 140 us with 120 us).
+/// Each turn yields, because the peer, or ZeroMQ's thread, is often scheduled on this processor and would wait until
+/// the spin ends (shared memory: 33 us without the yield, 6 to 13 us with it; TCP: 240 and 120 us). A yield to a
+/// computing thread can last milliseconds, while a sleeper would be woken at once; such a spin counts as a failure,
+/// too.
 /// can last milliseconds, where a sleeper would be woken at once: that, too, is spinning in vain.
 constexpr Nanoseconds kSpin = std::chrono::microseconds(120);
-/// Where so many spins were in vain, one after the other, the peer may be waiting for this very processor: no more of
-/// them, but for one in so many. Times change.
+/// After kDoubtAfter failed spins in a row, the peer may need this processor: then only one of kTryAgain receives
+/// spins, in case the situation has changed.
 constexpr unsigned kDoubtAfter = 4;
 constexpr unsigned kTryAgain = 32;
 constexpr int kPausesPerTry = 4;
@@ -77,7 +80,8 @@ class PollTransport final : public Transport {
   void wake() override {
     woken_.store(true);
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_fd_.get(), &one, sizeof one);  // full: it is awake
+    // A full counter has already woken the receiver
+    [[maybe_unused]] const ssize_t written = ::write(wake_fd_.get(), &one, sizeof one);
   }
 
  private:
@@ -106,7 +110,7 @@ class PollTransport final : public Transport {
   bool hopeful() const { return misses_ < kDoubtAfter || misses_ % kTryAgain == 0; }
   Nanoseconds patience() const { return hopeful() ? spin_ : Nanoseconds(0); }
   bool take_wake();
-  bool something_left();
+  bool may_have_room();
   std::optional<Message> try_all();
   bool arm_all();
   void sleep(Moment deadline);
@@ -121,12 +125,12 @@ class PollTransport final : public Transport {
   const std::string start_up_ = "start-up";
   std::array<std::string, kFrameTypes> operations_;
 
-  // The one thread's.
+  // Used by the owning thread only.
   std::vector<pollfd> fds_;
   std::map<Peer, PeerState> peers_;
-  std::size_t next_ = 0;    ///< the channel that is tried first
-  bool in_flight_ = false;  ///< bytes that were sent may not have left yet
-  unsigned misses_ = 0;     ///< spins that ended in sleep, or too late, since one that did not
+  std::size_t next_ = 0;    ///< the channel to try first
+  bool in_flight_ = false;  ///< sent bytes may not have left yet
+  unsigned misses_ = 0;     ///< consecutive spins that ended in sleep, or too late
 
   std::atomic<bool> woken_{false};
 };
@@ -134,7 +138,7 @@ class PollTransport final : public Transport {
 void PollTransport::send(Peer to, FrameHeader header, std::span<const std::byte> payload) {
   check(payload.size() <= kMaxPayloadBytes, "a payload of {} bytes for {}", payload.size(), to_string(to));
   Channel* channel = find(to);
-  if (channel == nullptr) fail(ErrorKind::peer_lost, "{}: there is no link to it", to_string(to));
+  if (channel == nullptr) fail(ErrorKind::peer_lost, "there is no link to {}", to_string(to));
   PeerState& peer = state(to);
   header.job = job_;
   header.sender_role = self_.role;
@@ -151,7 +155,7 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
   const SystemClock clock;
   std::optional<Moment> spin_until;
   bool slept = false;
-  bool stirred = false;  // a channel would not sleep: it has a frame, work of its own, or room for more
+  bool busy = false;  // a channel refused to sleep: it has a frame, its own work, or room for more
   for (;;) {
     if (take_wake()) return std::nullopt;
     if (std::optional<Message> message = try_all()) {
@@ -159,14 +163,14 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
       return message;
     }
     const Moment now = clock.now();
-    if (now >= deadline || (stirred && something_left())) return std::nullopt;
-    stirred = false;
+    if (now >= deadline || (busy && may_have_room())) return std::nullopt;
+    busy = false;
     if (!spin_until) spin_until = now + patience();
     if (now < *spin_until) {
       for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
       ::sched_yield();
     } else if (!arm_all()) {
-      stirred = true;
+      busy = true;
     } else {
       misses_ += slept ? 0 : 1;
       slept = true;
@@ -175,8 +179,8 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
   }
 }
 
-/// Were there bytes in flight, some of which may have left? Whoever sends by priority then has to know.
-bool PollTransport::something_left() {
+/// Returns whether bytes were in flight, so that there may be room now: a sender with priorities must check.
+bool PollTransport::may_have_room() {
   if (!in_flight_) return false;
   in_flight_ = false;
   for (const auto& [peer, state] : peers_) in_flight_ = in_flight_ || in_flight_bytes(peer) > 0;
@@ -187,11 +191,11 @@ bool PollTransport::take_wake() {
   if (!woken_.load(std::memory_order_relaxed) || !woken_.exchange(false)) return false;
   std::uint64_t rings = 0;
   [[maybe_unused]] const ssize_t read =
-      ::read(wake_fd_.get(), &rings, sizeof rings);  // empty: it rings later, for nothing
+      ::read(wake_fd_.get(), &rings, sizeof rings);  // if empty, the bell rings later, without effect
   return true;
 }
 
-/// The next message of any channel; each has its turn.
+/// Returns the next message of any channel; channels take turns.
 std::optional<Message> PollTransport::try_all() {
   for (std::size_t i = 0; i < channels_.size(); ++i) {
     const std::size_t at = (next_ + i) % channels_.size();

@@ -7,18 +7,18 @@
 
 namespace psring::net {
 
-Refusals::Refusals(std::string who, const Clock& clock, Say say)
-    : who_(std::move(who)), clock_(clock), say_(std::move(say)) {}
+Refusals::Refusals(std::string name, const Clock& clock, Say say)
+    : name_(std::move(name)), clock_(clock), say_(std::move(say)) {}
 
 Refusals::~Refusals() {
   const std::scoped_lock lock(mutex_);
-  if (told_ < total_) tell(next_line_);
+  if (reported_ < total_) report(next_line_);
 }
 
 void Refusals::add(std::uint64_t count) {
   const std::scoped_lock lock(mutex_);
   total_ += count;
-  if (const Moment now = clock_.now(); now >= next_line_) tell(now);
+  if (const Moment now = clock_.now(); now >= next_line_) report(now);
 }
 
 std::uint64_t Refusals::total() const {
@@ -26,10 +26,10 @@ std::uint64_t Refusals::total() const {
   return total_;
 }
 
-void Refusals::tell(Moment now) {
-  say_(fmt::format("{}: refused {} connections that did not prove the job's key, {} in all", who_, total_ - told_,
+void Refusals::report(Moment now) {
+  say_(fmt::format("{}: refused {} connections that did not prove the job's key, {} in all", name_, total_ - reported_,
                    total_));
-  told_ = total_;
+  reported_ = total_;
   next_line_ = now + std::chrono::seconds(1);
 }
 

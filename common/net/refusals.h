@@ -9,15 +9,15 @@
 
 namespace psring::net {
 
-/// Connections that came to nothing because who opened them did not prove the job's key: counted, and told in at most
-/// one line a second, however many there are. From any thread.
+/// Counts connections that were refused because the client did not prove the job's key. Reports them in at most one
+/// line per second. Safe for use from several threads.
 class Refusals {
  public:
   using Say = std::function<void(const std::string& line)>;
 
-  /// `who` begins each line: "server 0".
-  Refusals(std::string who, const Clock& clock, Say say);
-  /// Tells of those that no line has told of.
+  /// `name` begins each line: "server 0".
+  Refusals(std::string name, const Clock& clock, Say say);
+  /// Reports the connections that no line has reported yet.
   ~Refusals();
   Refusals(const Refusals&) = delete;
   Refusals& operator=(const Refusals&) = delete;
@@ -26,18 +26,18 @@ class Refusals {
   std::uint64_t total() const;
 
  private:
-  void tell(Moment now);
+  void report(Moment now);
 
-  const std::string who_;
+  const std::string name_;
   const Clock& clock_;
   const Say say_;
   mutable std::mutex mutex_;
-  std::uint64_t total_ = 0;  ///< guarded by mutex_, as all below
-  std::uint64_t told_ = 0;
+  std::uint64_t total_ = 0;  ///< guarded by mutex_, like all members below
+  std::uint64_t reported_ = 0;
   Moment next_line_ = Moment::min();
 };
 
-/// Where nobody counts.
+/// Counts a refusal; `refusals` may be null.
 inline void count_refusal(Refusals* refusals) {
   if (refusals != nullptr) refusals->add();
 }

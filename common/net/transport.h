@@ -15,54 +15,53 @@ namespace psring::net {
 /// A frame that arrived.
 struct Message {
   FrameHeader header;                  ///< header.sender() is the authenticated peer of the link
-  std::span<const std::byte> payload;  ///< readable as long as `holder` lives; on a boundary of its elements
-  /// Memory of the asking peer into which the answer may be written directly: an answer whose payload is
-  /// this span then costs no copy. Empty where the transport has none.
+  std::span<const std::byte> payload;  ///< readable as long as `holder` lives; aligned to its element size
+  /// Memory of the requesting peer into which the answer may be written directly. An answer whose payload is this span
+  /// is not copied. Empty if the transport does not support it.
   std::span<std::byte> reply_space;
-  std::shared_ptr<const void> holder;  ///< shared with whatever owns the bytes: a pooled buffer, a mapping
+  std::shared_ptr<const void> holder;  ///< shared with the owner of the bytes: a pooled buffer, a mapping
 };
 
-/// What a sender with priorities has in flight to each peer, where nothing else is said.
+/// Default for the bytes that a sender with priorities has in flight to each peer.
 inline constexpr std::size_t kWindowBytes = std::size_t{4} << 20;
 
-/// Where the payload of an arriving frame is to be put: memory of exactly header.payload_bytes that stays until the
-/// message was received or its peer is lost, or an empty span for memory of the transport's own. Asked once a frame,
-/// as soon as its header is there: always before its message is received, perhaps several frames earlier. A frame
-/// that is broken off leaves the memory half written.
+/// Returns the place for the payload of an arriving frame: memory of exactly header.payload_bytes, or an empty span for
+/// the transport's own memory. The memory must exist until the message was received or its peer is lost. Called once
+/// per frame, as soon as the header has arrived: always before the message is received, perhaps several frames earlier.
+/// An interrupted frame leaves the memory half written.
 using Place = std::function<std::span<std::byte>(const FrameHeader&)>;
 
-/// Ordered, reliable frames between this process and the peers it is linked to; who they are and how
-/// they are reached was settled when the transport was made. Belongs to one thread, but for `wake`.
-/// Counts what it moves in the byte ledger.
+/// Ordered, reliable frames between this process and its linked peers. The peers and the links are fixed when the
+/// transport is made. Belongs to one thread, except `wake`. Counts all bytes in the byte ledger.
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  /// Sends a frame; never waits. Sets the header's sender, sequence and payload_bytes. The payload must
-  /// stay unchanged until the protocol's answer proves that the peer has it: transports read it late.
-  /// Throws peer_lost where there is no link to the peer any more.
+  /// Sends a frame; never waits. Sets the header's sender, sequence and payload_bytes. The payload must stay unchanged
+  /// until the protocol's answer proves that the peer has it, because transports read it late. Throws peer_lost if
+  /// there is no link to the peer any more.
   virtual void send(Peer to, FrameHeader header, std::span<const std::byte> payload) = 0;
 
-  /// The next frame of any peer, in each peer's order, or nothing once `deadline` has passed, `wake` was
-  /// called, or bytes in flight have left so that there is room for more. Throws peer_lost where a link broke, protocol
-  /// where a peer broke the protocol.
+  /// Returns the next frame of any peer; frames of one peer are in order. Returns nothing once `deadline` has passed,
+  /// `wake` was called, or bytes in flight have left so that there is room for more. Throws peer_lost if a link broke,
+  /// protocol if a peer broke the protocol.
   virtual std::optional<Message> receive(Moment deadline) = 0;
 
-  /// Bytes given to `send` for this peer that have not left yet: what a sender with priorities looks at.
+  /// Bytes given to `send` for this peer that have not left yet. A sender with priorities bounds them.
   virtual std::size_t in_flight_bytes(Peer peer) const = 0;
 
-  /// How many bytes a sender with priorities should have in flight to a peer: enough to keep the link busy, and not
-  /// more, as nothing overtakes what is in flight.
+  /// The number of bytes that a sender with priorities should keep in flight to a peer: enough to keep the link busy,
+  /// but no more, because no frame overtakes bytes in flight.
   virtual std::size_t window_bytes([[maybe_unused]] Peer peer) const { return kWindowBytes; }
 
-  /// Lets payloads arrive where they are needed, without a copy. A transport may ignore it: a message that did arrive
-  /// in its place has a payload that begins there, and no holder. `place` is called within `receive`.
+  /// Lets payloads arrive at their destination without a copy. A transport may ignore the request. The payload of a
+  /// placed message begins at that place, and the message has no holder. `place` is called within `receive`.
   virtual void place_payloads([[maybe_unused]] const Place& place) {}
 
-  /// How the peer is reached, for people: "shared memory", "tcp 10.0.0.2:7001, encrypted".
+  /// Describes the link to the peer for people: "shared memory", "tcp 10.0.0.2:7001, encrypted".
   virtual std::string describe(Peer peer) const = 0;
 
-  /// Ends a `receive` that is waiting, or the next one. From any thread.
+  /// Ends a waiting `receive`, or the next one. May be called from any thread.
   virtual void wake() = 0;
 };
 

@@ -18,9 +18,10 @@ struct Address {
   socklen_t size = 0;
 
   explicit Address(const std::string& name) {
-    // An abstract name starts with a zero and is not terminated by one.
+    // An abstract name starts with a zero byte and has no terminating zero.
     if (name.empty() || name.size() >= sizeof at.sun_path)
-      fail(ErrorKind::usage, "'{}' is no name of a local socket: expected 1 to {} bytes", name, sizeof at.sun_path - 1);
+      fail(ErrorKind::usage, "'{}' is not a valid name of a local socket: expected 1 to {} bytes", name,
+           sizeof at.sun_path - 1);
     at.sun_family = AF_UNIX;
     std::memcpy(at.sun_path + 1, name.data(), name.size());
     size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -89,7 +90,8 @@ std::optional<Fd> accept_unix(const Fd& listener) {
 Fd connect_unix(const std::string& name, const Deadline& deadline) {
   const Address address(name);
   Fd socket = make_socket();
-  // A full backlog shows as EAGAIN, and no poll says when it has room: let the kernel wait, with a limit.
+  // connect returns EAGAIN if the backlog is full, and poll cannot wait for room: let the kernel wait, with a time
+  // limit.
   const Nanoseconds left = std::max(deadline.moment() - SystemClock().now(), Nanoseconds(1000));
   const auto whole =
       std::min(std::chrono::duration_cast<std::chrono::microseconds>(left), std::chrono::microseconds(3'600'000'000));
@@ -150,7 +152,8 @@ std::optional<Packet> receive_packet(const Fd& socket) {
   Packet packet{{bytes, bytes + size}, take_fds(message)};
   if (size == 0) fail(ErrorKind::peer_lost, "local socket closed by the other end");
   if ((message.msg_flags & MSG_CTRUNC) != 0 && packet.fds.size() < kMaxPacketFds)
-    fail(ErrorKind::data, "this process has no descriptors left for those that it was sent (ulimit -n)");
+    fail(ErrorKind::data,
+         "this process has no free file descriptors for those that a peer sent; raise the limit (ulimit -n)");
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
     fail(ErrorKind::protocol, "packet of more than {} bytes or {} descriptors", kMaxPacketBytes, kMaxPacketFds);
   return packet;
@@ -160,7 +163,7 @@ Packet receive_packet(const Fd& socket, const Deadline& deadline) {
   do {
     if (std::optional<Packet> packet = receive_packet(socket)) return std::move(*packet);
   } while (wait_for(socket, POLLIN, deadline));
-  fail(ErrorKind::timeout, "nothing came over the local socket in time");
+  fail(ErrorKind::timeout, "no packet arrived on the local socket in time");
 }
 
 bool hung_up(const Fd& socket) {

@@ -17,8 +17,10 @@
 namespace psring::net {
 namespace {
 
-constexpr std::size_t kMaxPending = 64;  ///< clients that have not proved the key yet: one more pushes out the oldest
-constexpr std::size_t kCallsPerLook = 128;  ///< try_receive looks at sockets this seldom while frames flow
+constexpr std::size_t kMaxPending = 64;  ///< limit of clients that have not proved the key yet; a further client evicts
+                                         ///< the oldest
+constexpr std::size_t kCallsPerLook = 128;  ///< try_receive checks the sockets once in this many calls while frames
+                                            ///< flow
 
 class ShmChannel final : public Channel {
  public:
@@ -28,10 +30,10 @@ class ShmChannel final : public Channel {
     if (listener_) watch(listener_, EPOLLIN);
   }
 
-  /// Takes up a link whose key is proved.
+  /// Adds a link whose peer has proved the key.
   void open(Fd socket, std::unique_ptr<ShmLink> link) {
     watch(socket, EPOLLIN | EPOLLRDHUP);
-    // Edge-triggered: a bell need not be read to ring again.
+    // Edge-triggered: the bell need not be read before it can ring again.
     watch(link->bell(), EPOLLIN | EPOLLET);
     links_.push_back({std::move(socket), std::move(link), false});
   }
@@ -54,17 +56,17 @@ class ShmChannel final : public Channel {
   struct Link {
     Fd socket;
     std::unique_ptr<ShmLink> shm;
-    bool closed;  ///< by the peer; what it sent before may still be there
+    bool closed;  ///< by the peer; frames that it sent before may still be there
   };
   struct Pending {
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
     Moment deadline;
-    bool admitted = false;  ///< the link is open
+    bool admitted = false;  ///< the link is open, and no longer pending
   };
 
   void watch(const Fd& fd, std::uint32_t events);
-  void look();
+  void poll_sockets();
   void accept_clients();
   bool advance(Pending& pending);
   void admit(Pending& pending, std::vector<Fd> files);
@@ -75,16 +77,17 @@ class ShmChannel final : public Channel {
     return at == links_.end() ? nullptr : &*at;
   }
   Error lost(Peer peer) const {
-    return Error(ErrorKind::peer_lost, fmt::format("{}: its end of the shared memory is closed", to_string(peer)));
+    return Error(ErrorKind::peer_lost,
+                 fmt::format("{}: the peer closed its end of the shared memory", to_string(peer)));
   }
 
   ShmOptions options_;
-  const Fd listener_;  ///< none at the connecting side
+  const Fd listener_;  ///< empty on the connecting side
   const Fd epoll_;
   std::vector<Link> links_;
   std::vector<Pending> pending_;
-  std::deque<Error> lost_;  ///< peers that were replaced before their loss was told
-  std::size_t next_ = 0;    ///< the link that is tried first
+  std::deque<Error> lost_;  ///< peers that were replaced before their loss was reported
+  std::size_t next_ = 0;    ///< the link to try first
   std::size_t calls_ = 0;
   bool woken_ = false;
 };
@@ -108,7 +111,7 @@ void ShmChannel::send(Peer to, const FrameHeader& header, std::span<const std::b
 }
 
 std::optional<Message> ShmChannel::try_receive() {
-  if (std::exchange(woken_, false) || ++calls_ % kCallsPerLook == 0) look();
+  if (std::exchange(woken_, false) || ++calls_ % kCallsPerLook == 0) poll_sockets();
   if (!lost_.empty()) {
     const Error error = lost_.front();
     lost_.pop_front();
@@ -124,7 +127,7 @@ std::optional<Message> ShmChannel::try_receive() {
     } catch (const Error& error) {
       drop(at, error);
     }
-    if (links_[at].closed) drop(at, Error(ErrorKind::peer_lost, "its end of the shared memory is closed"));
+    if (links_[at].closed) drop(at, Error(ErrorKind::peer_lost, "the peer closed its end of the shared memory"));
   }
   return std::nullopt;
 }
@@ -136,25 +139,25 @@ bool ShmChannel::arm() {
   return true;
 }
 
-/// Forgets a link, and says whose it was.
+/// Removes a link, and throws `error` with the peer's name.
 void ShmChannel::drop(std::size_t index, const Error& error) {
   const std::string who = fmt::format("{} (process {} of this host)", to_string(links_[index].shm->peer()),
                                       process_behind(links_[index].socket));
-  // The bell's file may live on in messages: the epoll has to forget it by hand.
+  // Messages may keep the bell's file open, so the epoll must be told to forget it.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, links_[index].shm->bell().get(), nullptr);
   links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
   throw error.with_context(who);
 }
 
-/// Whatever the sockets have to say.
-void ShmChannel::look() {
+/// Handles all events of the sockets.
+void ShmChannel::poll_sockets() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-  bool knocked = false;
+  bool has_client = false;
   for (int i = 0; i < count; ++i) {
     const int fd = events[static_cast<std::size_t>(i)].data.fd;
-    knocked = knocked || fd == listener_.get();
-    // After the handshake nothing passes here but the end.
+    has_client = has_client || fd == listener_.get();
+    // After the handshake, the only event of a socket is its end.
     for (Link& link : links_) link.closed = link.closed || link.socket.get() == fd;
     const auto at =
         std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.socket.get() == fd; });
@@ -165,11 +168,11 @@ void ShmChannel::look() {
   const Moment now = SystemClock().now();
   const std::size_t late = std::erase_if(pending_, [&](const Pending& p) { return p.deadline <= now; });
   if (late > 0 && options_.refusals != nullptr) options_.refusals->add(late);
-  if (knocked) accept_clients();
+  if (has_client) accept_clients();
 }
 
 void ShmChannel::accept_clients() {
-  for (std::size_t i = 0; i < kMaxPending; ++i) {  // the others at the next look
+  for (std::size_t i = 0; i < kMaxPending; ++i) {  // the next call accepts further clients
     std::optional<Fd> socket = accept_unix(listener_);
     if (!socket) return;
     if (pending_.size() >= kMaxPending) {
@@ -182,7 +185,7 @@ void ShmChannel::accept_clients() {
   }
 }
 
-/// One step of a handshake; false once it is over, well or not. A client that is refused hears why.
+/// Advances a handshake by one step. Returns false once it is over, successful or not. A refused client is told why.
 bool ShmChannel::advance(Pending& pending) {
   try {
     std::optional<Packet> packet = receive_packet(pending.socket);
@@ -202,7 +205,7 @@ bool ShmChannel::advance(Pending& pending) {
     try {
       send_frame(pending.socket, refusal(options_.self.peer, error));
     } catch (const Error&) {
-      // It has hung up: nobody is left to tell.
+      // The client has hung up: there is nobody to tell.
     }
     return false;
   }
@@ -211,7 +214,7 @@ bool ShmChannel::advance(Pending& pending) {
 void ShmChannel::admit(Pending& pending, std::vector<Fd> files) {
   const Peer client = pending.handshake->client().peer;
   if (const Link* old = find(client)) {
-    if (!old->closed && !hung_up(old->socket)) fail(ErrorKind::protocol, "{} is linked already", to_string(client));
+    if (!old->closed && !hung_up(old->socket)) fail(ErrorKind::protocol, "{} already has a link", to_string(client));
     lost_.push_back(lost(client));
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, old->shm->bell().get(), nullptr);
     links_.erase(links_.begin() + (old - links_.data()));

@@ -28,12 +28,13 @@ enum Wants : std::uint64_t { kNothing = 0, kFrames = 1, kSpace = 2 };
 struct alignas(kLine) Entry {
   Word header[kHeaderWords];
   Word place;
-  Word position;  ///< arena: the offset; bounce: bytes since the link began, modulo the region is where
+  Word position;  ///< arena: the offset; bounce: bytes since the link began; the remainder modulo the region's size is
+                  ///< the place
 };
 
 struct Direction {
-  alignas(kLine) Word head;  ///< entries ever written: the sender's
-  alignas(kLine) Word tail;  ///< entries ever taken: the receiver's
+  alignas(kLine) Word head;  ///< entries written so far; the sender writes it
+  alignas(kLine) Word tail;  ///< entries taken so far; the receiver writes it
   alignas(kLine) Word bounce_tail;
   Entry entries[ShmLink::kEntries];
 };
@@ -41,7 +42,7 @@ struct Direction {
 struct Rings {
   struct alignas(kLine) {
     Word value;
-  } wants[2];  ///< what this side waits for in its sleep: whoever provides it clears it and rings the bell
+  } wants[2];  ///< events that a sleeping side waits for: the other side clears the word and rings the bell
   Direction towards[2];
   alignas(4096) std::byte bounce[2][ShmLink::kBounceBytes];
 };
@@ -52,7 +53,7 @@ Fd make_bell() {
   return bell;
 }
 
-/// Writing to anything else could block, or end the process.
+/// Throws unless fd is an eventfd: writing to any other file could block, or end the process.
 void check_bell(const Fd& fd) {
   char target[64] = {};
   const std::string link = fmt::format("/proc/self/fd/{}", fd.get());
@@ -60,18 +61,18 @@ void check_bell(const Fd& fd) {
     fail(ErrorKind::protocol, "not an eventfd");
 }
 
-/// Waits have no lost wake-ups because both sides write, then read, in the one order of seq_cst: either
-/// the sleeper sees what was provided, or the provider sees that it is wanted.
-void provide(Word& wants, std::uint64_t what, const Fd& bell) {
-  if ((wants.load(std::memory_order_seq_cst) & what) == 0) return;
+/// Signals `event` to a peer that waits for it. No wake-up is lost, because both sides write and then read in
+/// sequentially consistent order: either the sleeper sees the event, or the signaller sees that the sleeper waits.
+void signal_event(Word& wants, std::uint64_t event, const Fd& bell) {
+  if ((wants.load(std::memory_order_seq_cst) & event) == 0) return;
   wants.store(kNothing, std::memory_order_seq_cst);
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(bell.get(), &one, sizeof one);  // full: it has rung
+  [[maybe_unused]] const ssize_t written = ::write(bell.get(), &one, sizeof one);  // a full counter has already rung
 }
 
 }  // namespace
 
-/// What lives as long as the link or any message of it.
+/// Resources that live as long as the link or any of its messages.
 struct ShmLink::Memory {
   Memory(Side side, std::array<Fd, kFiles> passed, std::span<std::byte> own_arena)
       : me(side),
@@ -87,9 +88,9 @@ struct ShmLink::Memory {
   std::byte* out_bounce() const { return rings.bounce[other()]; }
   std::byte* in_bounce() const { return rings.bounce[me]; }
   const Fd& bell(Side side) const { return files[side == kServer ? 2 : 3]; }
-  void tell_peer(std::uint64_t what) const { provide(rings.wants[other()].value, what, bell(other())); }
+  void tell_peer(std::uint64_t event) const { signal_event(rings.wants[other()].value, event, bell(other())); }
 
-  /// Bounced bytes are given back in order, whatever the order in which their messages die.
+  /// Returns bounced bytes to the sender in order, even if their messages are released out of order.
   void release(std::uint64_t end) {
     const std::scoped_lock lock(mutex);
     for (auto& held : leases)
@@ -109,16 +110,16 @@ struct ShmLink::Memory {
   const Side me;
   const std::array<Fd, kFiles> files;
   const Mapping rings_map;
-  const std::unique_ptr<Mapping> peer_arena;  ///< at the server
+  const std::unique_ptr<Mapping> peer_arena;  ///< on the server only
   const std::span<std::byte> arena;
   Rings& rings;
 
   std::mutex mutex;
   std::deque<Held> leases;         ///< guarded by mutex
-  std::uint64_t bounce_taken = 0;  ///< the end of the last lease
+  std::uint64_t bounce_taken = 0;  ///< end of the last lease
 };
 
-/// The life of one bounced payload.
+/// Keeps one bounced payload alive.
 struct ShmLink::Lease {
   Lease(std::shared_ptr<Memory> of, std::uint64_t until) : memory(std::move(of)), end(until) {}
   Lease(const Lease&) = delete;
@@ -138,9 +139,9 @@ std::array<Fd, ShmLink::kFiles> make_files(const Arena& arena) {
 
 std::array<Fd, ShmLink::kFiles> checked_files(std::vector<Fd> files) {
   if (files.size() != ShmLink::kFiles)
-    fail(ErrorKind::protocol, "{} descriptors came, expected {}", files.size(), ShmLink::kFiles);
+    fail(ErrorKind::protocol, "received {} descriptors, expected {}", files.size(), ShmLink::kFiles);
   if (checked_size(files[0]) == 0) fail(ErrorKind::protocol, "an arena of 0 bytes");
-  if (checked_size(files[1]) != sizeof(Rings)) fail(ErrorKind::protocol, "rings of another size");
+  if (checked_size(files[1]) != sizeof(Rings)) fail(ErrorKind::protocol, "the rings file has a wrong size");
   check_bell(files[2]);
   check_bell(files[3]);
   return {std::move(files[0]), std::move(files[1]), std::move(files[2]), std::move(files[3])};
@@ -178,7 +179,7 @@ void ShmLink::send(const FrameHeader& header, std::span<const std::byte> payload
   queued_bytes_ += payload.size();
 }
 
-/// Sends what waits, as far as there is room; true where anything went.
+/// Sends queued frames while there is room. Returns whether any was sent.
 bool ShmLink::flush() {
   bool any = false;
   for (; !queue_.empty() && put(queue_.front().header, queue_.front().payload); any = true) {
@@ -192,7 +193,7 @@ bool ShmLink::put(const FrameHeader& header, std::span<const std::byte> payload)
   Direction& out = memory_->out();
   if (head_ - seen_tail_ == kEntries) {
     const std::uint64_t tail = out.tail.load(std::memory_order_seq_cst);
-    if (tail < seen_tail_ || tail > head_) fail(ErrorKind::protocol, "a ring's end that cannot be");
+    if (tail < seen_tail_ || tail > head_) fail(ErrorKind::protocol, "the peer wrote an invalid tail of a ring");
     seen_tail_ = tail;
     if (head_ - seen_tail_ == kEntries) return false;
   }
@@ -221,12 +222,13 @@ bool ShmLink::put(const FrameHeader& header, std::span<const std::byte> payload)
   return true;
 }
 
-/// Where `bytes` fit in one piece, or nothing while too much is held.
+/// Returns a contiguous place for `bytes` in the bounce region, or nothing while too much of it is in use.
 std::optional<std::uint64_t> ShmLink::find_bounce(std::size_t bytes) {
   const std::uint64_t tail = memory_->out().bounce_tail.load(std::memory_order_seq_cst);
-  if (tail > bounce_head_) fail(ErrorKind::protocol, "a bounce region's end that cannot be");
+  if (tail > bounce_head_) fail(ErrorKind::protocol, "the peer wrote an invalid tail of a bounce region");
   std::uint64_t position = round_up(bounce_head_, kLine);
-  if (tail == bounce_head_) bounce_floor_ = position = round_up(position, kBounceBytes);  // the pages that are warm
+  // Restart at the pages that are already mapped.
+  if (tail == bounce_head_) bounce_floor_ = position = round_up(position, kBounceBytes);
   if (position % kBounceBytes + bytes > kBounceBytes) position = round_up(position, kBounceBytes);
   if (position + bytes - std::max(tail, bounce_floor_) > kBounceBytes) return std::nullopt;
   bounce_head_ = position + bytes;
@@ -238,8 +240,8 @@ std::optional<Message> ShmLink::try_receive() {
   Direction& in = memory_->in();
   const std::uint64_t head = in.head.load(std::memory_order_acquire);
   if (head == tail_) return std::nullopt;
-  if (head - tail_ > kEntries) fail(ErrorKind::protocol, "a ring's head that cannot be");
-  // Read once: what the peer writes later changes nothing that was checked.
+  if (head - tail_ > kEntries) fail(ErrorKind::protocol, "the peer wrote an invalid head of a ring");
+  // Read each word once: later writes of the peer must not change checked values.
   const Entry& entry = in.entries[tail_ % kEntries];
   std::array<std::uint64_t, kHeaderWords> words;
   for (std::size_t i = 0; i < kHeaderWords; ++i) words[i] = entry.header[i].load(std::memory_order_relaxed);
@@ -251,7 +253,7 @@ std::optional<Message> ShmLink::try_receive() {
 }
 
 Message ShmLink::resolve(const FrameHeader& header, std::uint64_t place, std::uint64_t position) {
-  if (header.sender() != peer_) fail(ErrorKind::protocol, "a frame in the name of {}", to_string(header.sender()));
+  if (header.sender() != peer_) fail(ErrorKind::protocol, "a frame claims to come from {}", to_string(header.sender()));
   const std::size_t bytes = header.payload_bytes;
   const auto& arena = memory_->arena;
   Message message{header, {}, reply_space(header), memory_};
@@ -265,7 +267,7 @@ Message ShmLink::resolve(const FrameHeader& header, std::uint64_t place, std::ui
   const std::uint64_t taken = memory_->bounce_taken;
   if (place != kBounce || !aligned || bytes == 0 || position < taken || position - taken > 2 * kBounceBytes ||
       position % kBounceBytes + bytes > kBounceBytes)
-    fail(ErrorKind::protocol, "a payload of {} bytes outside of what is shared", bytes);
+    fail(ErrorKind::protocol, "a payload of {} bytes lies outside of the shared memory", bytes);
   message.payload = {memory_->in_bounce() + position % kBounceBytes, bytes};
   memory_->leases.push_back({position + bytes, false});
   memory_->bounce_taken = position + bytes;
@@ -273,7 +275,7 @@ Message ShmLink::resolve(const FrameHeader& header, std::uint64_t place, std::ui
   return message;
 }
 
-/// Where the answer to a pull may be stored: in the client's arena, as the server sees it.
+/// Returns the memory in the client's arena, as mapped by the server, into which the answer to a pull may be stored.
 std::span<std::byte> ShmLink::reply_space(const FrameHeader& header) const {
   const bool asks = header.type == FrameType::pull || header.type == FrameType::push_pull;
   if (memory_->me != kServer || !asks || header.dest == 0) return {};
@@ -282,7 +284,7 @@ std::span<std::byte> ShmLink::reply_space(const FrameHeader& header) const {
   const std::size_t capacity = memory_->arena.size();
   if (elements > kMaxPayloadBytes || offset > capacity || offset % size_bytes(header.dtype) != 0 ||
       elements * size_bytes(header.dtype) > capacity - offset)
-    fail(ErrorKind::protocol, "an answer is wanted outside of what is shared");
+    fail(ErrorKind::protocol, "the place for an answer lies outside of the shared memory");
   return memory_->arena.subspan(offset, elements * size_bytes(header.dtype));
 }
 

@@ -15,39 +15,38 @@
 
 namespace psring::net {
 
-/// One end of a link through shared memory, between a client, whose memory it is, and a server.
+/// One end of a link through shared memory, between a client, which provides the memory, and a server.
 ///
 ///   rings file := wants(client) wants(server) to_client to_server bounce(to_client) bounce(to_server)
 ///   direction  := head tail bounce_tail 1024 * entry           each on cache lines of its own
 ///   entry      := header (128 B) place (0 none, 1 arena, 2 bounce) position
 ///
-/// A payload that lies in the client's arena travels as its offset. Any other is copied into the bounce
-/// region, a ring of kBounceBytes of which only touched pages cost; while it is full, frames wait here,
-/// in order, and go on when this end receives. Whoever holds bounced payloads for ever stops their
-/// sender: answer, and let go.
+/// A payload in the client's arena travels as its offset. Any other payload is copied into the bounce region, a ring of
+/// kBounceBytes; only touched pages of the ring use memory. While the ring is full, frames wait in order, and continue
+/// when this end receives. A receiver that never releases bounced payloads blocks their sender.
 ///
-/// Neither end trusts the other: what it wrote is read once, checked, then used; what cannot be is
-/// protocol, and the link is to be dropped. Belongs to one thread; holders of messages may die in any,
-/// and after the link.
+/// Neither end trusts the other: each word of the peer is read once, checked, then used. Invalid words are protocol
+/// errors, and the caller must drop the link. Belongs to one thread; messages may be released in any thread, and after
+/// the link.
 class ShmLink {
  public:
   static constexpr std::size_t kEntries = 1024;
   static constexpr std::size_t kBounceBytes = kMaxPayloadBytes;
   static constexpr std::size_t kFiles = 4;
 
-  /// The client's end: makes the memory. REQUIRES: the arena is shared, and outlives link and messages.
+  /// The client's end, which makes the memory. REQUIRES: the arena is shared, and outlives the link and its messages.
   ShmLink(Peer self, Peer server, Arena& arena);
-  /// The server's end: maps what the client passed. Throws protocol where that is not what it should be.
+  /// The server's end, which maps the client's files. Throws protocol if the files are not valid.
   ShmLink(Peer self, Peer client, std::vector<Fd> files);
   ~ShmLink();
 
-  /// What the client passes to the server: arena, rings, the server's bell, the client's bell.
+  /// The files that the client passes to the server: arena, rings, the server's bell, the client's bell.
   std::array<int, kFiles> files() const;
 
   Peer peer() const { return peer_; }
   void send(const FrameHeader& header, std::span<const std::byte> payload);
   std::optional<Message> try_receive();
-  /// As Channel::arm; the bell rings once there is something.
+  /// Implements Channel::arm; the bell rings once there is an event.
   bool arm();
   const Fd& bell() const;
   std::size_t in_flight_bytes() const { return queued_bytes_; }
@@ -58,7 +57,7 @@ class ShmLink {
   struct Queued {
     FrameHeader header;
     std::span<const std::byte> payload;
-    std::vector<std::byte> copy;  ///< of what is small: nobody answers a line of text
+    std::vector<std::byte> copy;  ///< of a small payload, which no answer confirms
   };
 
   bool put(const FrameHeader& header, std::span<const std::byte> payload);
@@ -70,11 +69,11 @@ class ShmLink {
   const Peer self_;
   const Peer peer_;
   const std::shared_ptr<Memory> memory_;  ///< shared with the messages that point into it
-  std::uint64_t head_ = 0;                ///< of what we send
-  std::uint64_t seen_tail_ = 0;           ///< of what we send, as last read
-  std::uint64_t tail_ = 0;                ///< of what we receive
+  std::uint64_t head_ = 0;                ///< entries sent
+  std::uint64_t seen_tail_ = 0;           ///< entries that the peer has taken, as last read
+  std::uint64_t tail_ = 0;                ///< entries received
   std::uint64_t bounce_head_ = 0;
-  std::uint64_t bounce_floor_ = 0;  ///< everything before was free when the ring last started afresh
+  std::uint64_t bounce_floor_ = 0;  ///< all bytes before were free when the ring last restarted
   std::deque<Queued> queue_;
   std::size_t queued_bytes_ = 0;
 };

@@ -15,7 +15,8 @@ std::pair<FrameHeader, std::span<const std::byte>> parse_frame(const Packet& pac
   const std::span<const std::byte> bytes = packet.bytes;
   const FrameHeader header = decode(bytes.first(std::min(bytes.size(), kHeaderBytes)));
   const auto payload = bytes.subspan(kHeaderBytes);
-  if (payload.size() != header.payload_bytes) fail(ErrorKind::protocol, "a frame of another length than it says");
+  if (payload.size() != header.payload_bytes)
+    fail(ErrorKind::protocol, "the frame's length differs from the length in its header");
   return {header, payload};
 }
 

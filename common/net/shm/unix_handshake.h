@@ -12,18 +12,19 @@
 
 namespace psring::net {
 
-/// Frames of a handshake as packets of a local socket: header and payload, and files beside them.
+/// Sends a handshake's frame as one packet of a local socket: header and payload, with files attached.
 void send_frame(const Fd& socket, const HandshakeFrame& frame, std::span<const int> files = {});
-/// A packet's header and payload, which points into it. Throws protocol.
+/// Splits a packet into header and payload; the payload points into the packet. Throws protocol.
 std::pair<FrameHeader, std::span<const std::byte>> parse_frame(const Packet& packet);
-/// What a client that cannot be taken is sent: the line, and as `step` the exit status of its kind.
+/// Makes the frame that rejects a client: the error's line, and as `step` the exit status of its kind.
 HandshakeFrame refusal(Peer self, const Error& error);
 
-/// The connecting side, to its end; `files` go with the proof, once the server has proved the key.
-/// Throws unauthorised, protocol, timeout, peer_lost.
+/// Runs the connecting side to its end. `files` are sent with the proof, after the server has proved the key. Throws
+/// unauthorised, protocol, timeout, peer_lost.
 void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server, const std::string& where,
                  std::span<const int> files, const Deadline& deadline);
-/// The listening side, to its end: who has connected, and the files that came with the proof. Throws as above.
+/// Runs the listening side to its end. Returns the client's identity and the files that came with the proof. Throws the
+/// same kinds as shake_hands.
 std::pair<Identity, std::vector<Fd>> answer_handshake(const Fd& socket, const JobKey& key, Identity self,
                                                       const Deadline& deadline);
 

@@ -21,14 +21,14 @@
 namespace psring::net {
 namespace {
 
-/// Strangers whose handshake is under way; one more pushes out the oldest.
+/// Limit of unfinished handshakes; a further client evicts the oldest.
 constexpr std::size_t kMaxStrangers = 256;
-/// Frames of a handshake or of strangers that one try_receive looks at, so that they cannot hold it up.
+/// Limit of handshake frames and unknown frames per try_receive, so that strangers cannot block it.
 constexpr int kHandshakesPerTry = 64;
 constexpr int kLingerMs = 1000;
 constexpr Nanoseconds kDrain = std::chrono::seconds(5);
 
-/// ZeroMQ's own routing ids. A client may choose another: then somebody else could come back under it.
+/// Returns whether ZeroMQ made the routing id. A client that chooses its own id could take over another client's id.
 bool is_automatic(const std::string& routing_id) { return routing_id.size() == 5 && routing_id[0] == '\0'; }
 
 bool readable(const ZmqSocket& socket) { return (socket.get(ZMQ_EVENTS) & ZMQ_POLLIN) != 0; }
@@ -53,7 +53,7 @@ class ZmqChannelImpl final : public ZmqChannel {
     const auto found = links_.find(peer);
     return found == links_.end() ? 0 : found->second.lane->bytes.load();
   }
-  /// Header, and ZMTP's flags and sizes of the parts.
+  /// The header, and ZMTP's flags and sizes of the parts.
   std::size_t framing_bytes(std::size_t payload_bytes) const override {
     if (payload_bytes > kCopiedBytes) return kHeaderBytes + 2 + 9;
     return kHeaderBytes + (kHeaderBytes + payload_bytes <= 255 ? 2 : 9);
@@ -63,7 +63,7 @@ class ZmqChannelImpl final : public ZmqChannel {
  private:
   struct Link {
     void* socket = nullptr;
-    std::string routing_id;  ///< empty: the socket is a dealer's
+    std::string routing_id;  ///< empty for a dealer's link
     std::uint32_t incarnation = 0;
     std::shared_ptr<ZmqOutbox::Lane> lane;
     std::string where;
@@ -76,7 +76,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   std::optional<Message> receive_routed();
   std::optional<Message> receive_from(std::size_t index);
   Message checked(const ZmqFrame& frame, Peer peer);
-  void greet(const ZmqFrame& frame);
+  void advance_handshake(const ZmqFrame& frame);
   HandshakeFrame admit(Stranger& stranger, const ZmqFrame& frame, const HandshakeFrame& accepted);
   void drop(Peer peer);
   void watch(const ZmqSocket& socket, int operation) { watch(socket.get(ZMQ_FD), operation); }
@@ -91,12 +91,12 @@ class ZmqChannelImpl final : public ZmqChannel {
   std::optional<ZmqGate> gate_;  ///< of the router
   std::vector<std::unique_ptr<ZmqDealer>> dealers_;
   std::map<Peer, Link> links_;
-  std::map<std::string, Peer> routes_;  ///< the links of the router, by routing id
+  std::map<std::string, Peer> routes_;  ///< links of the router, by routing id
   std::vector<Stranger> strangers_;     ///< oldest first
-  bool strangers_left_ = false;         ///< try_receive ended before it had seen all frames
-  bool woken_ = false;                  ///< and no message has come since
+  bool strangers_left_ = false;         ///< try_receive returned before it had seen all frames
+  bool woken_ = false;                  ///< set by woken; cleared by the next message
   std::uint64_t refused_frames_ = 0;
-  std::size_t next_ = 0;  ///< the socket that is tried first: 0 is the router
+  std::size_t next_ = 0;  ///< the socket to try first: 0 is the router
 };
 
 ZmqChannelImpl::ZmqChannelImpl(ZmqContext& context, ZmqOptions options)
@@ -191,7 +191,7 @@ std::optional<Message> ZmqChannelImpl::try_receive() {
     std::optional<Message> message = at == 0 ? receive_routed() : receive_from(at - 1);
     if (!message) continue;
     next_ = at + 1;
-    woken_ = false;  // by this, it seems; anything else wakes again
+    woken_ = false;  // assume that this message was the cause; any other event wakes the channel again
     return message;
   }
   return std::nullopt;
@@ -205,7 +205,7 @@ std::optional<Message> ZmqChannelImpl::receive_routed() {
     if (!frame) return std::nullopt;
     const auto route = routes_.find(frame->routing_id);
     if (route != routes_.end()) return checked(*frame, route->second);
-    greet(*frame);
+    advance_handshake(*frame);
   }
   strangers_left_ = true;
   return std::nullopt;
@@ -220,17 +220,17 @@ std::optional<Message> ZmqChannelImpl::receive_from(std::size_t index) {
   throw Error(ErrorKind::peer_lost, line);
 }
 
-/// The frame of an open link. What is wrong with it costs the link.
+/// Checks a frame of an open link. An invalid frame costs the link.
 Message ZmqChannelImpl::checked(const ZmqFrame& frame, Peer peer) {
   const Link& link = links_.at(peer);
   try {
     Message message = to_message(frame);
     const FrameType type = message.header.type;
     if (type == FrameType::refused && link.routing_id.empty())
-      fail(ErrorKind::peer_lost, "it closed the link: {}", one_line(message.payload));
+      fail(ErrorKind::peer_lost, "the peer closed the link: {}", one_line(message.payload));
     if (type <= FrameType::refused) fail(ErrorKind::protocol, "{} on an open link", to_string(type));
     if (message.header.sender() != peer || message.header.job != options_.key.job_id())
-      fail(ErrorKind::protocol, "{} in the name of {}", to_string(type), to_string(message.header.sender()));
+      fail(ErrorKind::protocol, "{} claims to come from {}", to_string(type), to_string(message.header.sender()));
     return message;
   } catch (const Error& error) {
     const Error refusal = error.with_context(fmt::format("{} at {}", to_string(peer), link.where));
@@ -239,8 +239,8 @@ Message ZmqChannelImpl::checked(const ZmqFrame& frame, Peer peer) {
   }
 }
 
-/// Goes on with the handshake of whoever has not proved the key yet.
-void ZmqChannelImpl::greet(const ZmqFrame& frame) {
+/// Advances the handshake of a client that has not proved the key yet.
+void ZmqChannelImpl::advance_handshake(const ZmqFrame& frame) {
   const auto known = std::find_if(strangers_.begin(), strangers_.end(),
                                   [&](const Stranger& s) { return s.routing_id == frame.routing_id; });
   Stranger stranger = known != strangers_.end()
@@ -279,7 +279,7 @@ HandshakeFrame ZmqChannelImpl::admit(Stranger& stranger, const ZmqFrame& frame, 
   return accepted;
 }
 
-/// Forgets the link to the peer, if there is one.
+/// Removes the link to the peer, if there is one.
 void ZmqChannelImpl::drop(Peer peer) {
   const auto link = links_.find(peer);
   if (link == links_.end()) return;
@@ -294,11 +294,10 @@ void ZmqChannelImpl::drop(Peer peer) {
 }
 
 bool ZmqChannelImpl::arm() {
-  // try_receive, which had nothing, took all that ZeroMQ's threads had signalled until then. What comes later wakes
-  // the sleeper at once.
+  // The last try_receive took all events that ZeroMQ's threads had signalled. A later event wakes the sleeper at once.
   if (!strangers_left_ && !std::exchange(woken_, false)) return true;
-  // Asking each socket for its events also takes the signal that made its descriptor readable: only after a
-  // look at all of them does wait_fd speak of something new.
+  // Reading a socket's events also clears the signal that made its descriptor readable. Only after all sockets are read
+  // does wait_fd signal new events.
   bool quiet = !outbox_->take_ring();
   if (router_ && readable(*router_)) quiet = false;
   for (const auto& dealer : dealers_)

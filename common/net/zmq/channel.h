@@ -17,46 +17,45 @@ namespace psring::net {
 struct ZmqOptions {
   JobKey key;
   Identity self;
-  bool encrypt = false;                                ///< CURVE, with the key pairs of the job's key
-  const ZapAuthenticator* authenticator = nullptr;     ///< the context's; who encrypts and listens needs one
-  Nanoseconds silence = std::chrono::seconds(10);      ///< a link whose other end's TCP says nothing so long is lost
-  Refusals* refusals = nullptr;                        ///< counts connections that come to nothing
+  bool encrypt = false;                                ///< uses CURVE, with key pairs derived from the job's key
+  const ZapAuthenticator* authenticator = nullptr;     ///< of the context; required to listen with encryption
+  Nanoseconds silence = std::chrono::seconds(10);      ///< a link is lost if the other end's TCP is silent this long
+  Refusals* refusals = nullptr;                        ///< counts refused connections
   std::size_t low_water_bytes = std::size_t{1} << 20;  ///< see ZmqChannel::arm
 };
 
-/// The data links of one process over ZeroMQ: it may listen, connect, or both (servers connect to server 0).
+/// The data links of one process over ZeroMQ. The process may listen, connect, or both (servers connect to server 0).
 /// Every link opens with the handshake of handshake.h, encrypted or not.
 ///
-/// On the wire a message is one part, header (128 B) and payload, or one for each where the payload has more than
-/// 4 KiB; ZMTP frames a part with 2 or 9 bytes.
-/// Payloads above 4 KiB are read from the caller's memory by ZeroMQ's I/O thread, without a copy; received
-/// ones are handed on as they arrived. The destructor sends for at most a second what is still queued (nothing
-/// where an exception is under way), and returns only when no caller's memory is read any more.
+/// A message on the wire is one part with header (128 B) and payload, or two parts if the payload exceeds 4 KiB. ZMTP
+/// adds 2 or 9 bytes per part. ZeroMQ's I/O thread reads payloads above 4 KiB from the caller's memory, without a copy;
+/// received payloads are handed on without a copy. The destructor sends queued messages for at most a second (none
+/// during an exception), and returns only when the caller's memory is not read any more.
 ///
-/// What strangers send is counted and dropped; their connections are bounded as ZmqGate says. A peer that breaks the
-/// protocol costs its link: try_receive throws protocol and reaches() is false from then on. A link that this side
-/// opened and that breaks makes try_receive throw peer_lost, once, after what had arrived; one that a peer opened is
-/// known to be gone when `send` throws peer_lost. A peer that opens a new link replaces its old one, but not with a
-/// lower incarnation.
+/// Frames of clients that have not proved the key are counted and dropped; ZmqGate bounds their connections. A peer
+/// that breaks the protocol loses its link: try_receive throws protocol, and reaches() is false from then on. If a link
+/// breaks that this side opened, try_receive throws peer_lost once, after all arrived messages. If a peer opened the
+/// link, its loss shows when `send` throws peer_lost. A peer that opens a new link replaces its old link, but not with
+/// a lower incarnation.
 ///
-/// `arm` is false also after the bytes in flight to some peer fell to the low-water mark, and wait_fd becomes
-/// readable then: a sender that keeps its queue short for the sake of priorities can go on.
+/// `arm` also returns false, and wait_fd becomes readable, after the bytes in flight to a peer fell to the low-water
+/// mark: a sender that keeps its queue short for priorities can then continue.
 class ZmqChannel : public Channel {
  public:
-  /// Binds "tcp://127.0.0.1:0" or the like, once; returns the endpoint with its port. Throws data where the
-  /// address is in use or not ours.
+  /// Binds an address such as "tcp://127.0.0.1:0", once, and returns the endpoint with its port. Throws data if the
+  /// address is in use or does not belong to this host.
   virtual std::string listen(const std::string& address) = 0;
 
-  /// Opens a link to each peer at its endpoint. Waits for those who do not listen yet, and throws timeout at
-  /// the deadline, unauthorised, protocol or peer_lost before, naming the peer and the endpoint. Serves nobody
-  /// meanwhile: two processes must not connect to each other.
+  /// Opens a link to each peer at its endpoint, and waits for peers that do not listen yet. Throws timeout at the
+  /// deadline; throws unauthorised, protocol or peer_lost earlier, naming the peer and the endpoint. Does not serve
+  /// clients meanwhile, so two processes must not connect to each other.
   virtual void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) = 0;
 
   /// Frames dropped because their sender had not proved the key.
   virtual std::uint64_t refused_frames() const = 0;
 };
 
-/// The context must outlive the channel.
+/// REQUIRES: the context outlives the channel.
 std::unique_ptr<ZmqChannel> make_zmq_channel(ZmqContext& context, ZmqOptions options);
 
 }  // namespace psring::net

@@ -23,7 +23,7 @@ constexpr int kLongestRetryMs = 200;
 ZmqSocket make_socket(void* context, const ZmqOptions& options, const std::string& endpoint) {
   ZmqSocket socket(context, ZMQ_DEALER);
   set_link_options(socket, options.silence, endpoint);
-  // Frames go to this one connection or nowhere: nothing may wait for a later one, which has proved no key.
+  // Frames use this one connection or none: no frame may wait for a later connection, which has not proved the key.
   socket.set(ZMQ_IMMEDIATE, 1);
   socket.set(ZMQ_RECONNECT_IVL, kRetryMs);
   socket.set(ZMQ_RECONNECT_IVL_MAX, kLongestRetryMs);
@@ -50,7 +50,7 @@ ZmqDealer::ZmqDealer(void* context, const ZmqOptions& options, Peer peer, const 
 }
 
 void ZmqDealer::advance() {
-  // Events first, frames second, then what the events mean: a refusal says more than the closing after it.
+  // Read events first, then frames, then handle the events: a refusal explains more than the disconnect after it.
   std::optional<ZmqMonitor::Event> end;
   while (const auto event = monitor_.next()) {
     if (*event == ZmqMonitor::Event::ready) ready_ = true;

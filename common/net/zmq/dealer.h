@@ -11,21 +11,21 @@
 
 namespace psring::net {
 
-/// The end of one link that this process opens.
+/// The connecting end of a link.
 class ZmqDealer {
  public:
   ZmqDealer(void* context, const ZmqOptions& options, Peer peer, const std::string& endpoint,
             std::shared_ptr<ZmqOutbox> outbox);
 
-  /// Goes on with opening the link as far as is possible now. Throws as ZmqChannel::connect.
+  /// Advances the opening of the link without waiting. Throws like ZmqChannel::connect.
   void advance();
   bool open() const { return handshake_.open(); }
-  /// ZeroMQ's events that `advance` waits for on the socket.
+  /// The ZeroMQ events on the socket that `advance` waits for.
   short awaited_events() const;
-  /// Why the link is not open yet, for the error at the deadline.
+  /// Explains why the link is not open yet, for the error at the deadline.
   std::string obstacle() const;
 
-  /// Once open: has the connection ended? `closed` looks, `known_closed` tells what it saw.
+  /// Whether an open connection has ended: `closed` checks for events, `known_closed` returns the last result.
   bool closed();
   bool known_closed() const { return closed_; }
 
@@ -46,9 +46,9 @@ class ZmqDealer {
   ZmqMonitor monitor_;
   ClientHandshake handshake_;
   std::shared_ptr<ZmqOutbox::Lane> lane_;
-  bool ready_ = false;    ///< connected, CURVE is through
-  bool greeted_ = false;  ///< hello is sent
-  bool refused_ = false;  ///< the last attempt found nobody listening
+  bool ready_ = false;    ///< connected, and CURVE's handshake is done
+  bool greeted_ = false;  ///< hello was sent
+  bool refused_ = false;  ///< at the last attempt, no process listened
   bool closed_ = false;
 };
 

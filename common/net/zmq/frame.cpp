@@ -14,25 +14,26 @@
 namespace psring::net {
 namespace {
 
-/// How many frames ZeroMQ takes from a peer before we do: what lies beyond waits at the sender.
+/// Frames that ZeroMQ buffers from a peer; further frames wait at the sender.
 constexpr int kReceiveFrames = 1024;
 
 std::span<const std::byte> bytes_of(const zmq::message_t& part) {
   return {static_cast<const std::byte*>(part.data()), part.size()};
 }
 
-/// Small parts lie in ZeroMQ's read buffer wherever they happened to: they are copied where that is not on a
-/// boundary of their elements. Larger ones have memory of their own.
+/// Aligns a message's payload to its element size. Small parts lie anywhere in ZeroMQ's read buffer, and are copied if
+/// they are misaligned; larger parts have their own memory.
 void align(Message& message) {
   const std::span<const std::byte> from = message.payload;
   if (reinterpret_cast<std::uintptr_t>(from.data()) % size_bytes(message.header.dtype) == 0) return;
-  const std::shared_ptr<std::uint64_t[]> copy(new std::uint64_t[round_up(from.size(), 8) / 8]);  // a message's holder
+  // Shared, because it becomes the message's holder
+  const std::shared_ptr<std::uint64_t[]> copy(new std::uint64_t[round_up(from.size(), 8) / 8]);
   std::memcpy(copy.get(), from.data(), from.size());
   message.payload = {reinterpret_cast<const std::byte*>(copy.get()), from.size()};
   message.holder = copy;
 }
 
-/// Sends one part, a copy of both. Returns 0, or libzmq's errno.
+/// Sends header and payload as one copied part. Returns 0, or libzmq's errno.
 int send_copy(void* socket, std::span<const std::byte> header, std::span<const std::byte> payload, bool more) {
   zmq_msg_t part;
   const std::size_t bytes = header.size() + payload.size();
@@ -104,13 +105,13 @@ int send_frame(void* socket, const std::string& routing_id, const std::shared_pt
 }
 
 void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string& endpoint) {
-  // Not for all: a socket that may take both kinds writes an IPv4 address as [::ffff:127.0.0.1].
+  // Only for IPv6: a socket for both families writes IPv4 addresses as [::ffff:127.0.0.1].
   socket.set(ZMQ_IPV6, endpoint.starts_with("tcp://[") ? 1 : 0);
   const auto silence_ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(silence).count());
   socket.set(ZMQ_LINGER, 0);
   socket.set(ZMQ_SNDHWM, 0);
   socket.set(ZMQ_RCVHWM, kReceiveFrames);
-  // The kernel watches the connection. ZMTP's heartbeats would set a timer for every message.
+  // TCP keepalive watches the connection, because ZMTP's heartbeats would set a timer for every message.
   const Keepalive alive = keepalive(silence);
   socket.set(ZMQ_TCP_KEEPALIVE, 1);
   socket.set(ZMQ_TCP_KEEPALIVE_IDLE, alive.idle_s);

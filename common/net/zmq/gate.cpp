@@ -20,13 +20,13 @@
 namespace psring::net {
 namespace {
 
-// Of a handshake that has succeeded the event does not say which connection it was.
+// The event of a successful handshake does not name its connection, so it is not used.
 constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
 
-/// A second descriptor of the socket; none where it has gone meanwhile, or descriptors have run out.
+/// Duplicates the descriptor of the socket. Returns nothing if the connection is gone or no descriptor is free.
 Fd hold(int connection) { return Fd(::fcntl(connection, F_DUPFD_CLOEXEC, 0)); }
 
-/// Ends the connection and drops what has arrived and ZeroMQ has not read; it may not read on before its owner looks.
+/// Resets the connection and drops data that ZeroMQ has not read yet, so that ZeroMQ reads no more of it.
 void reset(const Fd& socket) {
   sockaddr nowhere{};
   nowhere.sa_family = AF_UNSPEC;
@@ -47,7 +47,7 @@ ZmqGate::ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refus
   if (!wake_ || !arrivals_) fail(ErrorKind::data, "cannot watch a socket: {}", std::strerror(errno));
   const std::string address = fmt::format("inproc://gate-{}", listener_);
   monitor_.set(ZMQ_LINGER, 0);
-  monitor_.set(ZMQ_RCVHWM, 0);  // ZeroMQ's I/O thread would wait for room
+  monitor_.set(ZMQ_RCVHWM, 0);  // a limit would make ZeroMQ's I/O thread wait
   const bool watched = zmq_socket_monitor(listener_, address.c_str(), kWatched) == 0 &&
                        zmq_connect(monitor_.handle(), address.c_str()) == 0;
   check(watched, "ZeroMQ: cannot watch a socket: {}", zmq_strerror(errno));
@@ -75,8 +75,9 @@ void ZmqGate::serve(const std::stop_token& stop) {
     const Moment next = strangers_.empty() ? kNever : strangers_.front().deadline;
     zmq_poll(items, 3, poll_milliseconds(clock.now(), next));
     const Moment now = clock.now();
-    look_at_arrivals();  // before `trusted_`: who may send more is in there before it has been told so
-    // Before the events are read: ZeroMQ has told of the acceptance of each of them by now.
+    // Before `trusted_` is read: a client that is allowed to send more was put there before it was told so
+    poll_arrivals();
+    // Read before the events: ZeroMQ has already reported the acceptance of each trusted connection.
     std::set<int> trusted;
     {
       const std::scoped_lock lock(mutex_);
@@ -87,7 +88,7 @@ void ZmqGate::serve(const std::stop_token& stop) {
   }
 }
 
-/// An event is two parts: its number (16 bits) and value (32), and the endpoint.
+/// An event has two parts: its number (16 bits) and value (32 bits), then the endpoint.
 void ZmqGate::take_events(const std::set<int>& trusted, Moment now) {
   for (;;) {
     char first[6];
@@ -100,29 +101,29 @@ void ZmqGate::take_events(const std::set<int>& trusted, Moment now) {
     std::memcpy(&value, first + sizeof event, sizeof value);
     if (event == ZMQ_EVENT_ACCEPTED) on_accepted(value, now);
     if (event == ZMQ_EVENT_DISCONNECTED && forget(value) && !trusted.contains(value)) count_refusal(refusals_);
-    if (strangers_.size() > 2 * kMost) turn_away(trusted, now);  // a burst
+    if (strangers_.size() > 2 * kMost) turn_away(trusted, now);  // limits the list during a burst
   }
 }
 
-/// ZeroMQ may have closed it since, and its number be another file's: it has told of that, too, before it did so, and
-/// with that event, which is among those that are being read, we let go of it.
+/// ZeroMQ may have closed the connection since, and another file may have reused its number. In that case ZeroMQ's
+/// disconnect event is already in the queue that is being read, and removes this entry.
 void ZmqGate::on_accepted(int connection, Moment now) {
   Fd held = hold(connection);
   if (!held && errno == EMFILE && !strangers_.empty()) {
     turn_away_oldest();
     held = hold(connection);
   }
-  if (!held) return count_refusal(refusals_);  // it has gone
+  if (!held) return count_refusal(refusals_);  // the connection is gone
   const Stranger& stranger = strangers_.emplace_back(++accepted_, connection, std::move(held), now + patience_);
   if (most_bytes_ == UINT64_MAX) return;
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;  // each arrival, though ZeroMQ reads what came
+  event.events = EPOLLIN | EPOLLET;  // one event per arrival, although ZeroMQ reads the data
   event.data.u64 = stranger.number;
   ::epoll_ctl(arrivals_.get(), EPOLL_CTL_ADD, stranger.held.get(), &event);
   if (sent_too_much(stranger)) flooding_.insert(stranger.number);
 }
 
-void ZmqGate::look_at_arrivals() {
+void ZmqGate::poll_arrivals() {
   epoll_event events[kMost];
   const int count = ::epoll_wait(arrivals_.get(), events, kMost, 0);
   for (int i = 0; i < count; ++i) {
@@ -147,19 +148,19 @@ bool ZmqGate::forget(int connection) {
          }) > 0;
 }
 
-/// Our second descriptor's end alone would not end the watch, as ZeroMQ still has the socket.
+/// Closing our duplicate does not end the epoll watch, because ZeroMQ still has the socket open.
 void ZmqGate::unwatch(const Stranger& stranger) const {
   ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, stranger.held.get(), nullptr);
 }
 
-/// Who is hung up on is forgotten at once, and so not counted a second time when ZeroMQ tells of its end.
+/// Removes the oldest stranger at once, so that its disconnect event is not counted as a second refusal.
 void ZmqGate::turn_away_oldest() {
   hang_up(strangers_.front());
   strangers_.pop_front();
 }
 
 void ZmqGate::hang_up(const Stranger& stranger) {
-  count_refusal(refusals_);  // before anybody sees it
+  count_refusal(refusals_);  // before the client can see the shutdown
   unwatch(stranger);
   ::shutdown(stranger.held.get(), SHUT_RDWR);
 }

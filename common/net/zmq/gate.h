@@ -16,42 +16,42 @@ struct zmq_msg_t;
 
 namespace psring::net {
 
-/// Bounds what strangers cost a ZeroMQ socket that listens, which itself takes every connection and keeps it: of
-/// those whose key is not proved at most kMost stay, one more pushes out the oldest, none stays longer than `patience`,
-/// and none sends more than `most_bytes`: ZeroMQ holds the parts of a message in memory until its last one is there,
-/// however many there are. A thread of its own does it, so that descriptors and memory stay bounded however busy the
-/// socket's owner is.
+/// Bounds the resources that strangers (connections that have not proved the key) can use on a listening ZeroMQ socket.
+/// ZeroMQ itself accepts and keeps every connection, and holds the parts of a message in memory until the last part
+/// arrives. At most kMost strangers stay; a further stranger evicts the oldest. A stranger may stay at most `patience`,
+/// and send at most `most_bytes`. A separate thread enforces these limits, so that descriptors and memory stay bounded
+/// even if the socket's owner is busy.
 class ZmqGate {
  public:
   static constexpr std::size_t kMost = 256;
-  static constexpr Nanoseconds kPatience = std::chrono::seconds(5);  ///< where nothing else is said
-  /// The handshakes of ZMTP, CURVE and handshake.h together take less than 2 KiB.
+  static constexpr Nanoseconds kPatience = std::chrono::seconds(5);  ///< default
+  /// The handshakes of ZMTP, CURVE and handshake.h together need less than 2 KiB.
   static constexpr std::uint64_t kHandshakeBytes = 16384;
 
-  /// Before the listener binds; ends before the listener does. `refusals` may be null. A limit of `most_bytes` needs
-  /// peers that wait for the listener's answer before they send more.
+  /// Create the gate before the listener binds, and destroy it before the listener. `refusals` may be null. With a
+  /// limit of `most_bytes`, peers must wait for the listener's answer before they send more.
   ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refusals, Nanoseconds patience = kPatience,
           std::uint64_t most_bytes = UINT64_MAX);
   ~ZmqGate();
   ZmqGate(const ZmqGate&) = delete;
   ZmqGate& operator=(const ZmqGate&) = delete;
 
-  /// This connection has proved the key and may stay: its descriptor, as messages that came through it know it
-  /// (`connection_of`). From any thread.
+  /// Marks a connection that has proved the key, so that it may stay. `connection`: its descriptor, see
+  /// `connection_of`. Safe from any thread.
   void trust(int connection);
 
  private:
   struct Stranger {
-    std::uint64_t number = 0;  ///< of all that came
+    std::uint64_t number = 0;  ///< counts all strangers
     int connection = -1;       ///< ZeroMQ's descriptor
-    Fd held;                   ///< ours of the same socket: the number may be another's by the time it is to go
+    Fd held;                   ///< duplicate for the same socket: another file may reuse ZeroMQ's number
     Moment deadline;
   };
 
   void serve(const std::stop_token& stop);
   void take_events(const std::set<int>& trusted, Moment now);
   void on_accepted(int connection, Moment now);
-  void look_at_arrivals();
+  void poll_arrivals();
   bool sent_too_much(const Stranger& stranger) const;
   bool forget(int connection);
   void turn_away(const std::set<int>& trusted, Moment now);
@@ -65,16 +65,16 @@ class ZmqGate {
   void* const listener_;
   ZmqSocket monitor_;
   const Fd wake_;
-  const Fd arrivals_;                 ///< an epoll: strangers that have sent something since it was looked at
-  std::deque<Stranger> strangers_;    ///< oldest first; the thread's alone, as all below
+  const Fd arrivals_;                 ///< an epoll that reports strangers that have sent data
+  std::deque<Stranger> strangers_;    ///< oldest first; used by the thread only, like the members below
   std::set<std::uint64_t> flooding_;  ///< strangers that sent too much
   std::uint64_t accepted_ = 0;
   std::mutex mutex_;
-  std::set<int> trusted_;  ///< guarded by mutex_: since the thread looked
+  std::set<int> trusted_;  ///< guarded by mutex_: added since the thread last read it
   std::jthread thread_;
 };
 
-/// The descriptor of the connection that a message, libzmq's, came through.
+/// Returns the descriptor of the connection that a libzmq message came through.
 int connection_of(zmq_msg_t& message);
 
 }  // namespace psring::net

@@ -15,8 +15,8 @@ constexpr int kWatched = ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_
 
 }  // namespace
 
-// ZeroMQ's I/O thread waits, and with it all links of the context, while it cannot hand over an event: so the
-// queue is unbounded, and watching stops before the reader goes away.
+// If ZeroMQ's I/O thread cannot hand over an event, it waits, and all links of the context wait with it. Therefore the
+// queue is unbounded, and monitoring stops before the reader is destroyed.
 
 ZmqMonitor::ZmqMonitor(void* context, const ZmqSocket& socket, const std::string& name)
     : watched_(socket.handle()), socket_(context, ZMQ_PAIR) {
@@ -30,7 +30,7 @@ ZmqMonitor::ZmqMonitor(void* context, const ZmqSocket& socket, const std::string
 
 ZmqMonitor::~ZmqMonitor() { zmq_socket_monitor(watched_, nullptr, 0); }
 
-/// An event is two parts: its number (16 bits) and value, and the endpoint.
+/// An event has two parts: its number (16 bits) and value, then the endpoint.
 std::optional<ZmqMonitor::Event> ZmqMonitor::next() {
   for (;;) {
     char first[6];

@@ -8,25 +8,25 @@
 
 namespace psring::net {
 
-/// Watches the connection below a socket that connects to one endpoint. Ends before that socket does.
+/// Monitors the connection of a socket that connects to one endpoint. Destroy the monitor before the socket.
 class ZmqMonitor {
  public:
   enum class Event : std::uint8_t {
-    refused,   ///< nobody listens there yet; ZeroMQ will try again
+    refused,   ///< no process listens there yet; ZeroMQ will retry
     ready,     ///< connected, and CURVE's handshake, if any, is done
-    denied,    ///< the key is not on the list of who may
-    rejected,  ///< the security handshake failed otherwise
+    denied,    ///< the key is not on the allow-list
+    rejected,  ///< the security handshake failed for another reason
     closed,    ///< the connection ended
   };
 
-  /// `name` is unique in the context.
+  /// `name` must be unique in the context.
   ZmqMonitor(void* context, const ZmqSocket& socket, const std::string& name);
 
   ~ZmqMonitor();
   ZmqMonitor(const ZmqMonitor&) = delete;
   ZmqMonitor& operator=(const ZmqMonitor&) = delete;
 
-  /// The next event, or nothing for now.
+  /// Returns the next event, or nothing for now.
   std::optional<Event> next();
   const ZmqSocket& socket() const { return socket_; }
 

@@ -24,11 +24,11 @@ ZmqOutbox::ZmqOutbox(std::size_t low_water_bytes)
 int ZmqOutbox::lend(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes) {
   zmq_msg_t part;
   auto parcel = std::make_unique<Parcel>(Parcel{lane, bytes.size()});
-  // ZeroMQ's interface is not const, but it only reads what it sends.
+  // ZeroMQ's interface is not const, but ZeroMQ only reads the data.
   void* data = const_cast<std::byte*>(bytes.data());
   const int made = zmq_msg_init_data(&part, data, bytes.size(), &ZmqOutbox::delivered, parcel.get());
   check(made == 0, "ZeroMQ: no memory for a message");
-  static_cast<void>(parcel.release());  // ZeroMQ has it, until `delivered`
+  static_cast<void>(parcel.release());  // `delivered` will free it
   lane->bytes += bytes.size();
   lane->outbox->bytes_ += bytes.size();
   if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT) >= 0) return 0;
@@ -37,7 +37,7 @@ int ZmqOutbox::lend(void* socket, const std::shared_ptr<Lane>& lane, std::span<c
   return error;
 }
 
-/// Called by ZeroMQ, mostly in its I/O thread, once the bytes have left.
+/// ZeroMQ calls this, usually in its I/O thread, once the bytes have left.
 void ZmqOutbox::delivered(void*, void* hint) {
   const std::unique_ptr<Parcel> parcel(static_cast<Parcel*>(hint));
   ZmqOutbox& outbox = *parcel->lane->outbox;

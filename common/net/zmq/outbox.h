@@ -11,13 +11,13 @@
 
 namespace psring::net {
 
-/// Counts the caller's memory that ZeroMQ's I/O thread has still to read, and rings when there is room again.
-/// Shared by the channel and by every message on its way: those may outlive their link.
+/// Counts the bytes of the caller's memory that ZeroMQ's I/O thread has not read yet, and signals when there is room
+/// again. The channel and all messages in flight share it, because messages may outlive their link.
 class ZmqOutbox {
  public:
   explicit ZmqOutbox(std::size_t low_water_bytes);
 
-  /// Bytes on their way over one link.
+  /// Bytes in flight on one link.
   struct Lane {
     explicit Lane(std::shared_ptr<ZmqOutbox> owner) : outbox(std::move(owner)) {}
 
@@ -25,15 +25,14 @@ class ZmqOutbox {
     std::atomic<std::size_t> bytes{0};
   };
 
-  /// Sends a message's last part on the socket, without waiting and straight from `bytes`. Returns 0, or libzmq's
-  /// errno.
+  /// Sends the last part of a message directly from `bytes`, without waiting. Returns 0, or libzmq's errno.
   static int lend(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes);
 
-  /// Readable (poll's POLLIN) once a lane fell to the low-water mark since the last `take_ring`.
+  /// Readable (poll's POLLIN) once a lane has fallen to the low-water mark since the last `take_ring`.
   int fd() const { return ring_.get(); }
   bool take_ring();
 
-  /// Waits until nothing is on its way any more; false where the deadline came first.
+  /// Waits until no bytes are in flight. Returns false if the deadline passed first.
   bool drain(Moment deadline);
 
  private:

@@ -5,7 +5,7 @@
 
 namespace psring::net {
 
-/// ZeroMQ's context: its I/O thread. Owned by the process; ends after all its sockets.
+/// ZeroMQ's context, which has an I/O thread. Owned by the process; must outlive all its sockets.
 class ZmqContext {
  public:
   ZmqContext();
@@ -19,7 +19,7 @@ class ZmqContext {
   void* handle_;
 };
 
-/// Owns a socket of libzmq; for sources, which include zmq.h themselves. Belongs to one thread at a time.
+/// Owns a libzmq socket; source files include zmq.h themselves. Belongs to one thread at a time.
 class ZmqSocket {
  public:
   ZmqSocket(void* context, int type);

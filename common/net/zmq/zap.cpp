@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kCurveKeyBytes = 32;
 
-/// A request: version, id, domain, address, identity, mechanism, and CURVE's raw public key.
+/// Receives a request: version, id, domain, address, identity, mechanism, and CURVE's raw public key.
 std::vector<std::string> receive_parts(void* socket) {
   std::vector<std::string> parts;
   zmq_msg_t part;
@@ -41,9 +41,10 @@ bool is_allowed(const std::vector<std::string>& request, const std::vector<std::
 void answer_one(void* socket, const std::vector<std::string>& allowed) {
   const std::vector<std::string> request = receive_parts(socket);
   if (request.size() < 2) return;
-  const bool yes = is_allowed(request, allowed);
-  // Version, id, status, its text, the user's name, metadata.
-  const std::string_view answer[] = {"1.0", request[1], yes ? "200" : "400", yes ? "OK" : "not this job's key", "", ""};
+  const bool accepted = is_allowed(request, allowed);
+  // Version, id, status, status text, user name, metadata.
+  const std::string_view answer[] = {
+      "1.0", request[1], accepted ? "200" : "400", accepted ? "OK" : "not this job's key", "", ""};
   for (const std::string_view& part : answer)
     zmq_send(socket, part.data(), part.size(), ZMQ_DONTWAIT | (&part == std::end(answer) - 1 ? 0 : ZMQ_SNDMORE));
 }
@@ -73,9 +74,9 @@ ZapAuthenticator::ZapAuthenticator(void* zmq_context, std::vector<std::string> a
 }
 
 void use_curve_server(void* zmq_socket, const CurveKeys& server, const ZapAuthenticator&) {
-  const int yes = 1;
+  const int on = 1;
   constexpr std::string_view kDomain = "psring";
-  const bool set = zmq_setsockopt(zmq_socket, ZMQ_CURVE_SERVER, &yes, sizeof yes) == 0 &&
+  const bool set = zmq_setsockopt(zmq_socket, ZMQ_CURVE_SERVER, &on, sizeof on) == 0 &&
                    zmq_setsockopt(zmq_socket, ZMQ_CURVE_SECRETKEY, server.secret_key.c_str(), 41) == 0 &&
                    zmq_setsockopt(zmq_socket, ZMQ_ZAP_DOMAIN, kDomain.data(), kDomain.size()) == 0;
   check(set, "ZeroMQ: CURVE is not available: {}", zmq_strerror(errno));

@@ -8,12 +8,12 @@
 
 namespace psring::net {
 
-/// The allow-list of CURVE: answers ZAP (ZeroMQ's RFC 27) requests of all sockets of one context, and lets in
-/// exactly the clients whose public key is listed. At most one for a context; make it before the first socket
-/// binds, and end it after the last is closed and before the context is.
+/// CURVE's allow-list: answers the ZAP requests (ZeroMQ's RFC 27) of all sockets of a context, and accepts exactly the
+/// clients whose public key is listed. At most one per context. Create it before the first socket binds; destroy it
+/// after the last socket and before the context.
 class ZapAuthenticator {
  public:
-  /// `zmq_context` is libzmq's handle; keys are Z85 text. Throws bug where the context has one already.
+  /// `zmq_context` is libzmq's handle; keys are Z85 text. Throws bug if the context already has an authenticator.
   ZapAuthenticator(void* zmq_context, std::vector<std::string> allowed_public_keys);
   ZapAuthenticator(const ZapAuthenticator&) = delete;
   ZapAuthenticator& operator=(const ZapAuthenticator&) = delete;
@@ -22,11 +22,11 @@ class ZapAuthenticator {
   std::jthread thread_;
 };
 
-/// Makes a libzmq socket that listens speak CURVE only, and only with whom the authenticator of its context lets
-/// in. It is asked for as evidence: without one ZeroMQ would let everybody in. Call before bind.
+/// Makes a listening libzmq socket accept only CURVE clients that the context's authenticator allows. The parameter
+/// proves that an authenticator exists: without one, ZeroMQ would accept every client. Call before bind.
 void use_curve_server(void* zmq_socket, const CurveKeys& server, const ZapAuthenticator& authenticator);
 
-/// Makes a libzmq socket that connects speak CURVE, only with the holder of `server_public_key`. Call before
+/// Makes a connecting libzmq socket use CURVE, and connect only to the holder of `server_public_key`. Call before
 /// connect.
 void use_curve_client(void* zmq_socket, const CurveKeys& client, const std::string& server_public_key);
 

@@ -113,7 +113,7 @@ TEST_CASE("an end that goes is lost to the other, once, after what it had sent")
   process.server.reset();
   CHECK(next(*process.worker).header.type == FrameType::values);
   CHECK(error_of(ErrorKind::peer_lost, [&] { process.worker->receive(kNever); }) ==
-        "server 1 (in this process): it has ended");
+        "server 1 (in this process) has ended");
   CHECK_FALSE(process.worker->receive(Moment::min()));
   CHECK_THAT(error_of(ErrorKind::peer_lost, [&] { process.worker->send(kServer, header(FrameType::push), {}); }),
              Catch::Contains("server 1"));
