@@ -133,7 +133,7 @@ fs::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged) {
     }
   }
   if (!job.resume.empty()) return job.resume;
-  fail(ErrorKind::data, "{}: no complete checkpoint is there", folder);
+  fail(ErrorKind::data, "{}: the folder has no complete checkpoint", folder);
 }
 
 }  // namespace psring::cli

@@ -8,7 +8,7 @@
 namespace psring::optim {
 namespace {
 
-/// Adagrad (keep 1, take 1) and RMSProp (keep alpha, take 1 - alpha) differ in how squares are summed.
+/// Implements Adagrad (keep 1, take 1) and RMSProp (keep alpha, take 1 - alpha), which sum squares in different ways.
 class SquareScaled final : public Optimizer {
  public:
   SquareScaled(double keep, double take, std::map<std::string, double> options)

@@ -6,7 +6,7 @@
 namespace psring::optim {
 namespace {
 
-/// Adam's moments, and what the three rules make of them.
+/// Adam's moments, for the three rules that use them.
 template <Rule kRule>
 class Moments final : public Optimizer {
  public:
@@ -28,7 +28,7 @@ class Moments final : public Optimizer {
   std::optional<Formula> formula(const Update& update) const override {
     const AdamOptions& o = options_;
     const auto t = static_cast<double>(update.count);
-    // LAMB's owner multiplies by lr, once the tensor's norms are known.
+    // For LAMB, the owner multiplies by lr once the tensor's norms are known.
     const double lr = kRule == Rule::lamb ? 1 : double{update.lr};
     return Formula{.rule = kRule,
                    .lr = update.lr,

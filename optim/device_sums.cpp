@@ -13,20 +13,20 @@ void add_square_sums(std::span<const ConstElements> vectors, ExactSum& sum, Devi
     for (const double block : applier->square_sums(vectors)) sum.add(block);
 }
 
-/// Tensors start at blocks, and padding is zero: a block is one tensor's.
+/// Each block belongs to one tensor, because tensors start at blocks and padding is zero.
 std::vector<TensorSums> layerwise_sums(DeviceApplier& applier, std::span<const TensorLayout> tensors, Range range,
                                        ConstElements parameters, ConstElements direction) {
   const ConstElements vectors[] = {parameters, direction};
   const std::span<const double> blocks = applier.square_sums(vectors);
-  const std::span<const double> of_parameters = blocks.first(blocks.size() / 2);
-  const std::span<const double> of_direction = blocks.subspan(blocks.size() / 2);
+  const std::span<const double> parameter_blocks = blocks.first(blocks.size() / 2);
+  const std::span<const double> direction_blocks = blocks.subspan(blocks.size() / 2);
   std::vector<TensorSums> sums(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Range part = elements_of(tensors[i]).intersect(range);
     if (part.empty()) continue;
     for (std::size_t at = part.begin; at < part.end; at += kCut) {
-      sums[i].parameters.add(of_parameters[(at - range.begin) / kCut]);
-      sums[i].direction.add(of_direction[(at - range.begin) / kCut]);
+      sums[i].parameters.add(parameter_blocks[(at - range.begin) / kCut]);
+      sums[i].direction.add(direction_blocks[(at - range.begin) / kCut]);
     }
   }
   return sums;

@@ -10,7 +10,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire form is the form in memory");
 
-constexpr int kLowestExponent = -1074;  // words_[0]'s lowest bit
+constexpr int kLowestExponent = -1074;  // exponent of the lowest bit of words_[0]
 constexpr std::uint64_t kMantissa = (std::uint64_t{1} << 52) - 1;
 
 }  // namespace
@@ -25,11 +25,11 @@ void ExactSum::add(double term) {
   const std::uint64_t mantissa = (bits & kMantissa) | (exponent == 0 ? 0 : kMantissa + 1);
   const std::uint64_t shift = exponent == 0 ? 0 : exponent - 1;
   const std::uint64_t low = mantissa << shift % 64;
-  const std::uint64_t high = mantissa >> 1 >> (63 - shift % 64);  // a shift by 64 is not defined
+  const std::uint64_t high = mantissa >> 1 >> (63 - shift % 64);  // one shift by 64 bits would be undefined
   std::size_t i = shift / 64;
   if (bits >> 63 == 0) {
     words_[i] += low;
-    const std::uint64_t second = high + (words_[i] < low);  // high < 2^53: it does not wrap
+    const std::uint64_t second = high + (words_[i] < low);  // high < 2^53, so the sum does not overflow
     words_[++i] += second;
     bool carry = words_[i] < second;
     while (carry && ++i < kWords) carry = ++words_[i] == 0;
@@ -67,8 +67,8 @@ double ExactSum::value() const {
   std::size_t top = kWords - 1;
   while (top > 0 && magnitude[top] == 0) --top;
 
-  // The 64 bits from the highest that is set, the lowest of them set too where any bit below them is: so
-  // the conversion to double, 11 bits shorter, rounds as the whole number would.
+  // Takes the 64 bits below the highest set bit, and sets the lowest of them if any lower bit is set (a sticky bit).
+  // The conversion to double, which is 11 bits shorter, then rounds as the whole number would.
   std::uint64_t leading = magnitude[top];
   int exponent = kLowestExponent;
   if (top > 0) {

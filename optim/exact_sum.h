@@ -8,29 +8,30 @@
 
 namespace psring::optim {
 
-/// A sum of doubles without any rounding until it is read: the same value in whatever order, and through
-/// whatever merges, the terms came. A fixed-point number in two's complement whose lowest bit is the
-/// smallest subnormal (Kulisch and Miranker, "The arithmetic of the digital computer", SIAM Review 1986);
-/// 78 bits above the largest double leave room for 2^77 terms.
-/// A term that is not finite makes the sum NaN for good. Equal sums are equal byte for byte.
+/// A sum of doubles that is not rounded until it is read. The value does not depend on the order of the terms, nor on
+/// merges. The sum is a fixed-point number in two's complement whose lowest bit is the smallest subnormal (Kulisch and
+/// Miranker, "The arithmetic of the digital computer", SIAM Review 1986); 78 bits above the largest double leave room
+/// for 2^77 terms.
+/// A term that is not finite makes the sum NaN permanently. Equal sums are equal byte by byte.
 class ExactSum {
  public:
   void add(double term);
   void merge(const ExactSum& other);
 
-  /// The sum, correctly rounded (to nearest, ties to even); infinite where it exceeds the largest double.
+  /// Returns the sum, correctly rounded (to nearest, ties to even); infinite if it exceeds the largest double.
   double value() const;
 
-  /// Its form on the wire: the words from the lowest, little endian, then 1 where the sum is NaN.
+  /// Writes the sum in its wire format: the words, lowest first, little-endian, then a last word that is 1 if the sum
+  /// is NaN.
   static constexpr std::size_t kBytes = 280;
   void store(std::span<std::byte, kBytes> out) const;
-  /// Any bytes are a sum: a last word other than 0 is NaN.
+  /// Reads a sum. Any bytes are valid: a last word other than 0 means NaN.
   static ExactSum load(std::span<const std::byte, kBytes> bytes);
 
   friend bool operator==(const ExactSum&, const ExactSum&) = default;
 
  private:
-  static constexpr std::size_t kWords = 34;  // 2098 bits of a double's range, sign, carries
+  static constexpr std::size_t kWords = 34;  // the range of a double (2098 bits), sign and carries
 
   std::array<std::uint64_t, kWords> words_{};
   std::uint64_t nan_ = 0;

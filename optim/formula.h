@@ -7,8 +7,8 @@
 
 namespace psring::optim {
 
-/// The update rules on one element (rules.h), the same for the host and for a GPU, with the coefficients of one update.
-/// Which rule it is is known when a loop is compiled, so that each has its own without branches.
+/// The update rules for one element (rules.h), shared by host and GPU, with the coefficients of one update. The rule is
+/// known at compile time, so that each loop is compiled for one rule, without branches.
 enum class Rule : std::uint8_t { sgd, momentum, nesterov, square_scaled, adam, adamw, lamb };
 
 constexpr unsigned slots_of(Rule rule) {
@@ -27,11 +27,11 @@ constexpr unsigned slots_of(Rule rule) {
 struct Formula {
   Rule rule = Rule::sgd;
   float lr = 0;
-  float scale = 1;  ///< of the gradient, first
-  float decay = 0;  ///< of weights
-  float keep = 0;   ///< of the first slot: momentum; beta1; of squares
-  float take = 0;   ///< of what is added to it
-  float keep2 = 0;  ///< of Adam's second slot
+  float scale = 1;  ///< factor of the gradient, applied first
+  float decay = 0;  ///< weight decay
+  float keep = 0;   ///< factor of the first slot: momentum, beta1, or alpha of the squares
+  float take = 0;   ///< factor of the term that is added to the first slot
+  float keep2 = 0;  ///< factor of Adam's second slot
   float take2 = 0;
   float eps = 0;
   float shrink = 1;  ///< 1 - lr * decay
@@ -39,7 +39,7 @@ struct Formula {
   float root = 0;    ///< 1 / sqrt(1 - beta2^t)
 };
 
-/// The parameter `w` after the update by gradient `g` (of LAMB: the direction); the slots change.
+/// Returns the parameter `w` after the update by gradient `g` (for LAMB: the direction), and updates the slots.
 template <Rule kRule>
 PSRING_HOST_DEVICE inline float updated(const Formula& f, float w, float g, float& first, float& second) {
   if constexpr (kRule == Rule::sgd) return w - f.lr * (f.scale * g + f.decay * w);

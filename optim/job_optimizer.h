@@ -8,13 +8,13 @@
 
 namespace psring::optim {
 
-/// The optimizer that the job's flags describe. Throws usage.
+/// Makes the optimizer of the job's options. Throws usage.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerRegistry& registry, const JobOptions& job);
 
-/// As --loss-scale and --precision say. Throws usage.
+/// Makes the loss scaler of --loss-scale and --precision. Throws usage.
 LossScaler loss_scaler(const JobOptions& job);
 
-/// Writes into the job what the optimizer uses where the job says nothing.
+/// Sets the job's unset options to the values that the optimizer uses.
 void fill_in(JobOptions& job, const Optimizer& optimizer);
 
 }  // namespace psring::optim

@@ -15,7 +15,7 @@ constexpr float kLeast = 0x1p-24F;
 constexpr float kMost = 0x1p24F;
 constexpr std::uint64_t kGrowthInterval = 2000;
 
-/// A power of two in the range.
+/// Returns whether `value` is a power of two in the allowed range.
 bool is_scale(double value) {
   int exponent = 0;
   return value >= kLeast && value <= kMost && std::frexp(value, &exponent) == 0.5;

@@ -8,22 +8,22 @@
 
 namespace psring::optim {
 
-/// A range that is updated, in the types that its owner keeps. Equal sizes; `out` may be the parameters themselves.
+/// A range to update, in the types that its owner stores. All sizes are equal; `out` may be the parameters themselves.
 struct MixedRange {
   ConstElements parameters;
   ConstElements gradient;
-  /// The parameters in f32, where the owner keeps such a copy of narrower ones: updates smaller than a narrow
-  /// parameter's last digit add up there (Micikevicius et al., ICLR 2018, section 3.1). Empty: there is none.
+  /// Master weights: f32 copies of narrower parameters, in which updates smaller than a parameter's last digit
+  /// accumulate (Micikevicius et al., ICLR 2018, section 3.1). Empty if the owner keeps none.
   std::span<float> master;
   Optimizer::State state;
   Elements out;
 };
 
-/// The rule's update in f32; the parameters after it are rounded once. A layerwise rule's direction is written to `out`
-/// instead: REQUIRES that it is f32 then, and no master is touched.
+/// Computes the rule's update in f32, and rounds the new parameters once. A layerwise rule writes the direction to
+/// `out` instead, and does not change `master`; REQUIRES: `out` is f32 then.
 void apply(const Optimizer& rule, const Update& update, const MixedRange& range);
 
-/// add_square_sum (norm.h) of elements of any type.
+/// add_square_sum (norm.h) for elements of any type.
 void add_square_sum(ConstElements values, ExactSum& sum);
 
 }  // namespace psring::optim

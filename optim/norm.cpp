@@ -40,7 +40,7 @@ void add_square_sum(std::span<const float> values, ExactSum& sum) {
 
 bool all_finite(std::span<const float> values) {
   constexpr std::uint32_t kExponent = 0x7f800000;
-  constexpr std::size_t kBlock = 4096;  // without a way out of the inner loop, which is then done in vectors
+  constexpr std::size_t kBlock = 4096;  // the inner loop has no early exit, so that it is vectorised
   for (; !values.empty(); values = values.subspan(std::min(kBlock, values.size()))) {
     bool all = true;
     for (const float value : values.first(std::min(kBlock, values.size())))

@@ -6,17 +6,17 @@
 
 namespace psring::optim {
 
-/// The sum of squares of up to 256 (kCut) elements in f64 and in one fixed order: element i goes to lane
-/// i % 16, the lanes are added as a balanced tree. Zeros at the end do not change it.
+/// Returns the sum of squares of up to 256 (kCut) elements in f64, in a fixed order: element i is added to lane i % 16,
+/// and the lanes are added as a balanced tree. Zeros at the end do not change the sum.
 /// REQUIRES: values.size() <= kCut.
 double block_square_sum(std::span<const float> values);
 
-/// Adds the sum of squares of a range that starts on a multiple of kCut, a block of kCut at a time (only
-/// the last may be shorter): so the sum is the same however a buffer is cut at multiples of kCut.
-/// NaN where an element is not finite.
+/// Adds the sum of squares of a range that starts at a multiple of kCut, one block of kCut elements at a time (only the
+/// last block may be shorter). Therefore the sum is the same for every partition at multiples of kCut. NaN if an
+/// element is not finite.
 void add_square_sum(std::span<const float> values, ExactSum& sum);
 
-/// Is none of them NaN or infinite?
+/// Returns whether no value is NaN or infinite.
 bool all_finite(std::span<const float> values);
 
 }  // namespace psring::optim

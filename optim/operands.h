@@ -8,8 +8,8 @@
 
 namespace psring::optim {
 
-/// The arguments of one `Optimizer::apply`, checked, as the pointers that a rule's loop runs over. Loops
-/// carry `#pragma GCC ivdep`: `out` may be one of the inputs, but an element depends on no other element.
+/// The checked arguments of one `Optimizer::apply`, as pointers for the rule's loop. The loops use `#pragma GCC ivdep`:
+/// `out` may be one of the inputs, but no element depends on another element.
 struct Operands {
   const float* w = nullptr;
   const float* g = nullptr;
@@ -17,15 +17,15 @@ struct Operands {
   std::size_t size = 0;
 };
 
-/// Throws bug where spans, the state's first `slots` among them, are not as long as the parameters.
+/// Throws bug if a span, including the state's first `slots` spans, has not the parameters' size.
 Operands checked_operands(std::size_t slots, std::span<const float> parameters, std::span<const float> gradient,
                           const Optimizer::State& state, std::span<float> out);
 
-/// updated<kRule> of every element.
+/// Calls updated<kRule> for every element.
 template <Rule kRule>
 void apply_formula(const Formula& formula, std::span<const float> parameters, std::span<const float> gradient,
                    const Optimizer::State& state, std::span<float> out) {
-  const Formula f = formula;  // of this loop alone: what it writes cannot change it
+  const Formula f = formula;  // a local copy, which the loop's stores cannot alias
   const Operands at = checked_operands(slots_of(kRule), parameters, gradient, state, out);
   float* const first = state.slot[0].data();
   float* const second = state.slot[1].data();
@@ -40,7 +40,7 @@ void apply_formula(const Formula& formula, std::span<const float> parameters, st
   }
 }
 
-/// Throws usage, naming the flag, unless 0 <= value (at_least_zero), or 0 <= value < 1 (fraction).
+/// Throws usage, naming the flag, unless value >= 0 (at_least_zero), or 0 <= value < 1 (fraction).
 void require_at_least_zero(std::string_view flag, double value);
 void require_fraction(std::string_view flag, double value);
 

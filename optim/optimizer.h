@@ -12,38 +12,38 @@
 
 namespace psring::optim {
 
-/// What one update is told besides its data.
+/// The scalars of one update.
 struct Update {
-  std::uint64_t count = 1;   ///< which update of this range it is, from 1 (Adam's t)
-  float lr = 0;              ///< what the schedule gives for it
-  float gradient_scale = 1;  ///< the gradient is multiplied by this first (clipping)
+  std::uint64_t count = 1;   ///< number of this update of the range, from 1 (Adam's t)
+  float lr = 0;              ///< learning rate from the schedule
+  float gradient_scale = 1;  ///< factor of the gradient, applied first (clipping)
 };
 
-/// An update rule over any range of a flat buffer: elementwise, so the same bits come out however the
-/// buffer is cut. It holds hyperparameters only; parameters and state belong to the range's owner.
-/// Rules whose step is scaled for each tensor (LAMB) are `layerwise`: `apply` then writes the direction,
-/// and the owner scales it (see updater.h) once the tensor's norms are known.
+/// An update rule for any range of a flat buffer. Rules are elementwise, so that every partition gives the same bits.
+/// An optimizer holds only hyperparameters; parameters and state belong to the owner of the range. `layerwise` rules
+/// (LAMB) scale the step of each tensor: `apply` then writes the direction, and the owner scales it (see updater.h)
+/// once the tensor's norms are known.
 class Optimizer {
  public:
   static constexpr std::size_t kMaxSlots = 2;
-  /// One span for each state slot, each as long as the parameters; zero before the first update.
+  /// One span per state slot, each as long as the parameters; zero before the first update.
   struct State {
     std::span<float> slot[kMaxSlots];
   };
 
   virtual ~Optimizer() = default;
-  /// Floats of state for one parameter: K / 4 in the memory formulas.
+  /// Number of state vectors: floats of state per parameter, K / 4 in the memory formulas.
   virtual std::size_t slots() const = 0;
   virtual bool layerwise() const { return false; }
-  /// The learning rate where none is given: PyTorch's default, but for plain SGD, which has none there.
+  /// Default learning rate: PyTorch's default, except for plain SGD, which has none in PyTorch.
   virtual double default_lr() const { return 1e-3; }
-  /// What it was made with, by the names of JobOptions: run.json says what a run used, defaults too.
+  /// Returns the hyperparameters, including defaults, by the names of JobOptions. run.json lists them.
   virtual std::map<std::string, double> hyperparameters() const { return {}; }
-  /// out = the parameters after the update (layerwise: the direction). `out` may be `parameters` or
-  /// `gradient` itself, but not overlap them otherwise, nor the state.
+  /// out = the parameters after the update (layerwise: the direction). `out` may be exactly `parameters` or `gradient`,
+  /// but must not overlap them otherwise, nor the state.
   virtual void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient,
                      State state, std::span<float> out) const = 0;
-  /// The same as a GPU computes it; nothing: it runs on the host alone.
+  /// Returns the same update as a formula for GPUs; nothing if the rule runs only on the host.
   virtual std::optional<Formula> formula(const Update& /*update*/) const { return std::nullopt; }
 };
 

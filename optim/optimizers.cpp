@@ -9,7 +9,7 @@ namespace {
 using Flags = std::set<std::string>;
 using Maker = std::unique_ptr<Optimizer> (*)(const OptimizerOptions&);
 
-/// A rule that reads `flags` of the options and nothing after its name.
+/// Registers a rule that reads the options `flags`, and takes no arguments after its name.
 void add(OptimizerRegistry& registry, const std::string& name, const std::string& help, const Flags& flags,
          Maker maker) {
   registry.add(name, help, [flags, maker](const Spec& spec, const OptimizerOptions& options) {

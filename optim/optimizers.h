@@ -9,7 +9,7 @@
 
 namespace psring::optim {
 
-/// The optimizer's options on the command line; one that was not given is empty, and takes the rule's default.
+/// The optimizer's options on the command line. An option that was not given is empty, and takes the rule's default.
 struct OptimizerOptions {
   std::optional<double> momentum{};
   bool nesterov = false;
@@ -19,12 +19,12 @@ struct OptimizerOptions {
   std::optional<double> eps{};
   std::optional<double> alpha{};
 
-  /// Throws usage, naming the flag and the rule, where an option was given whose flag ("--eps") is not in
-  /// `flags`: what a rule does not read must not look as if it did something.
+  /// Throws usage, naming the flag and the rule, if an option was given whose flag ("--eps") is not in `flags`: an
+  /// option that a rule does not read must not be accepted silently.
   void allow_only(const std::string& rule, const std::set<std::string>& flags) const;
 };
 
-/// `registry.make(Spec::parse("--optimizer", "adam"), options)`. A name takes no arguments after a colon.
+/// Use: `registry.make(Spec::parse("--optimizer", "adam"), options)`. A name takes no arguments after a colon.
 using OptimizerRegistry = Registry<Optimizer, const OptimizerOptions&>;
 
 /// sgd (with --momentum > 0, momentum), momentum (0.9), adagrad, rmsprop, adam, adamw (weight decay 0.01), lamb.

@@ -6,12 +6,12 @@
 
 namespace psring::optim {
 
-// The update rules. Each formula and default is PyTorch's; w parameter, g gradient (times gradient_scale),
-// t the update's count from 1, wd weight_decay. All arithmetic on elements is f32, each coefficient is
-// computed in f64 once a call. Every `make_` throws usage, naming the flag, where a value is out of range.
+// The update rules, with PyTorch's formulas and defaults: w parameter, g gradient (times gradient_scale), t the
+// update's count from 1, wd weight_decay. Arithmetic on elements is f32; each coefficient is computed in f64 once per
+// call. Every `make_` function throws usage, naming the flag, if a value is out of range.
 
 struct SgdOptions {
-  double momentum = 0;  ///< 0: plain SGD, without state
+  double momentum = 0;  ///< 0: plain SGD without state
   bool nesterov = false;
   double weight_decay = 0;
 };
@@ -44,11 +44,11 @@ struct AdamOptions {
 /// w -= lr m^ / (sqrt(v^) + eps) with m^ = m / (1 - beta1^t), v^ = v / (1 - beta2^t).
 /// Slots: m, v. (Kingma and Ba, ICLR 2015.)
 std::unique_ptr<Optimizer> make_adam(const AdamOptions& options);
-/// Adam with the decay taken from the parameters, not the gradient: first w *= 1 - lr wd.
-/// (Loshchilov and Hutter, ICLR 2019; PyTorch's default weight_decay for it is 0.01.)
+/// Adam with decoupled weight decay, which is applied to the parameters instead of the gradient: first w *= 1 - lr wd.
+/// (Loshchilov and Hutter, ICLR 2019; the default weight_decay is 0.01 in PyTorch.)
 std::unique_ptr<Optimizer> make_adamw(const AdamOptions& options);
-/// The direction r = m^ / (sqrt(v^) + eps) + wd w, for each tensor scaled by ||w|| / ||r|| (updater.h):
-/// layerwise. Usual eps: 1e-6. (You et al., ICLR 2020, algorithm 2.)
+/// The direction r = m^ / (sqrt(v^) + eps) + wd w, scaled for each tensor by ||w|| / ||r|| (updater.h): a layerwise
+/// rule. Usual eps: 1e-6. (You et al., ICLR 2020, algorithm 2.)
 std::unique_ptr<Optimizer> make_lamb(const AdamOptions& options);
 
 }  // namespace psring::optim

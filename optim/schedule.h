@@ -7,11 +7,11 @@
 
 namespace psring::optim {
 
-/// How the learning rate runs over a run's steps, counted from 0. Immutable.
+/// The learning rate as a function of the step, counted from 0. Immutable.
 class Schedule {
  public:
   virtual ~Schedule() = default;
-  /// What the base rate is multiplied by at this step.
+  /// Returns the factor of the base rate at this step.
   virtual double factor(std::uint64_t step) const = 0;
 
   float lr(double base, std::uint64_t step) const { return static_cast<float>(base * factor(step)); }
@@ -23,7 +23,7 @@ class Schedule {
 ///   cosine[:warmup=N][,min=F]          F + (1 - F) (1 + cos(pi p)) / 2 with p = (step - N) / (total - N),
 ///                                      from 1 after the warm-up to F at `total_steps`; F = 0
 /// Warm-up is linear: (step + 1) / N while step < N; none by default.
-/// Throws usage, naming the Spec's flag, for an unknown name or key or a value that is out of range.
+/// Throws usage, naming the Spec's flag, for an unknown name or key, or for a value out of range.
 std::unique_ptr<Schedule> make_schedule(const Spec& spec, std::uint64_t total_steps);
 
 }  // namespace psring::optim

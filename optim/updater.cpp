@@ -22,7 +22,7 @@ void scale(float step, Range part, const float* w, const float* r, float* out) {
 float clip_scale(const ExactSum& square_sum, double max_norm, float loss_scale) {
   if (!(max_norm > 0)) fail(ErrorKind::usage, "--clip-norm: expected a number > 0, got {}", max_norm);
   const double scale = max_norm / (std::sqrt(square_sum.value()) / loss_scale + 1e-6);
-  return static_cast<float>((scale > 1 ? 1 : scale) / loss_scale);  // not std::min: NaN stays
+  return static_cast<float>((scale > 1 ? 1 : scale) / loss_scale);  // std::min would lose NaN
 }
 
 std::vector<TensorSums> layerwise_sums(std::span<const TensorLayout> tensors, Range range,

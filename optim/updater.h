@@ -11,23 +11,23 @@
 
 namespace psring::optim {
 
-// What owners of ranges share around `Optimizer::apply`, as phases, so that a message exchange fits between
-// any two of them. Sums are exact: merged in any order, from any cut at multiples of kCut, they give every
-// owner the bits that one owner of everything gets.
+// The phases of an update around `Optimizer::apply`. The owners of ranges exchange messages between the phases. Sums
+// are exact: merged in any order, from any partition at multiples of kCut, they give every owner the same bits as a
+// single owner of everything.
 //
 //   clipping    each owner: add_square_sum (norm.h) of its gradients of all units into one ExactSum
-//               -- merge all owners' --    clip_scale gives Update::gradient_scale
+//               -- all-reduce the sums --    clip_scale gives Update::gradient_scale
 //   apply       each owner: Optimizer::apply; a layerwise rule writes the direction
 //   layerwise   each owner: layerwise_sums of each unit
-//               -- merge all owners' --    trust_ratios, then scale_layerwise
+//               -- all-reduce the sums --    trust_ratios, then scale_layerwise
 
-/// min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_, where norm is the root of the sum of
-/// squares of all gradients. NaN where the sum is: a gradient was not finite. Throws usage, naming
+/// Returns min(1, max_norm / (norm + 1e-6)) / loss_scale, like PyTorch's clip_grad_norm_; norm is the L2 norm of all
+/// gradients after unscaling. NaN if the sum is NaN because a gradient was not finite. Throws usage, naming
 /// --clip-norm, unless max_norm > 0.
-/// `loss_scale`: what gradients were multiplied by before; the result divides by it, too.
+/// `loss_scale`: the factor that the gradients contain.
 float clip_scale(const ExactSum& square_sum, double max_norm, float loss_scale = 1);
 
-/// Where the tensor lies in its unit, without padding.
+/// Returns the tensor's range in its unit, without padding.
 inline Range elements_of(const TensorLayout& tensor) { return {tensor.offset, tensor.offset + tensor.spec.elements()}; }
 
 /// The sums of squares of one tensor's parameters and of its direction.
@@ -41,23 +41,23 @@ struct TensorSums {
   }
 };
 
-/// The sums over what of each of the unit's tensors lies in `range`; one entry a tensor, in their order.
-/// `parameters` and `direction` hold the range alone. REQUIRES: range.begin is a multiple of kCut.
+/// Returns the sums over the parts of the unit's tensors that lie in `range`, one entry per tensor, in order.
+/// `parameters` and `direction` hold only the range. REQUIRES: range.begin is a multiple of kCut.
 std::vector<TensorSums> layerwise_sums(std::span<const TensorLayout> tensors, Range range,
                                        std::span<const float> parameters, std::span<const float> direction);
 
-/// Adds another owner's sums of the same unit. Throws bug where the number of tensors differs.
+/// Adds another owner's sums of the same unit. Throws bug if the number of tensors differs.
 void merge(std::vector<TensorSums>& into, std::span<const TensorSums> other);
 
-/// ||w|| / ||direction|| for each tensor; 1 where either norm is 0; NaN where a sum is.
+/// Returns ||w|| / ||direction|| for each tensor; 1 if either norm is 0; NaN if a sum is NaN.
 std::vector<float> trust_ratios(std::span<const TensorSums> sums);
 
-/// out = parameters - lr * ratio * direction, with each tensor's own ratio. `out` may be `parameters` or
-/// `direction` itself, but not overlap them otherwise. Padding is copied from the parameters.
+/// out = parameters - lr * ratio * direction, with the ratio of each tensor. `out` may be exactly `parameters` or
+/// `direction`, but must not overlap them otherwise. Padding is copied from the parameters.
 void scale_layerwise(float lr, std::span<const TensorLayout> tensors, Range range, std::span<const float> ratios,
                      std::span<const float> parameters, std::span<const float> direction, std::span<float> out);
 
-/// All phases but clipping, for who owns the whole unit. A layerwise rule leaves its direction in
+/// Runs all phases except clipping, for an owner of the whole unit. A layerwise rule leaves its direction in
 /// `gradient`. `out` may be `parameters` itself.
 void update_unit(const Optimizer& optimizer, const Update& update, const UnitLayout& unit,
                  std::span<const float> parameters, std::span<float> gradient, Optimizer::State state,

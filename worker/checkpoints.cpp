@@ -154,7 +154,7 @@ optim::Manifest Checkpoints::manifest(std::uint64_t step, std::span<const optim:
   for (const optim::StatePart& part : own) {
     const bool model = std::ranges::any_of(units, [&](const UnitLayout& unit) { return &unit == part.unit; });
     if (model || part.unit == &setup_.buffers()) continue;
-    for (const TensorSlot& tensor : part.unit->tensors)
+    for (const TensorLayout& tensor : part.unit->tensors)
       tensors.push_back({tensor.spec.name, tensor.spec.shape, {part.array}});
   }
   std::map<std::string, double> scalars = able_.loss_scaler().state();

@@ -142,7 +142,7 @@ void Training::begin_with_checkpoint() {
   if (feedback_) restore_residual(*saved, setup_, keepers_, plan_.data_rank.value, *feedback_);
   plan_.saved_values = [saved](const UnitLayout& tensors, std::span<float> out) {
     const bool all = std::ranges::all_of(
-        tensors.tensors, [&](const TensorSlot& tensor) { return saved->has(tensor.spec.name, tensor.spec.shape); });
+        tensors.tensors, [&](const TensorLayout& tensor) { return saved->has(tensor.spec.name, tensor.spec.shape); });
     if (all) saved->read(tensors, {0, out.size()}, optim::kValues, out);
     return all;
   };

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kFormat = 1;
 constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 30;
 
-/// A manifest begins so: the checksum is that of all bytes after the comma.
+/// Returns the start of a manifest; the checksum covers all bytes after the comma.
 std::string checksum_of(std::string_view rest) {
   return fmt::format(R"({{"crc32c": "{:08x}",)", net::crc32c(std::as_bytes(std::span(rest))));
 }
@@ -44,7 +44,7 @@ struct ShardEntry {
 std::string read_text(const fs::path& path) {
   const InputFile file(path.string());
   if (file.size_bytes() > kMostManifestBytes)
-    fail(ErrorKind::data, "{}: damaged: {} bytes are too many", path.string(), file.size_bytes());
+    fail(ErrorKind::data, "{}: damaged: {} bytes are too many for a manifest", path.string(), file.size_bytes());
   std::string text(file.size_bytes(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
@@ -54,14 +54,15 @@ std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) 
   const std::string text = read_text(path);
   const std::size_t head = checksum_of("").size();
   if (text.size() < head || checksum_of(std::string_view(text).substr(head)) != text.substr(0, head))
-    fail(ErrorKind::data, "{}: damaged: it has another checksum than it should", path.string());
+    fail(ErrorKind::data, "{}: damaged: its checksum is wrong", path.string());
   std::vector<ShardEntry> shards;
   const std::string where = path.string() + ": damaged";
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat)
-      fail(ErrorKind::data, "{}: format {}, this psring reads {}", path.string(), json["format"].dump(), kFormat);
-    manifest.run = json.value("run", "");  // checkpoints of earlier versions say none
+      fail(ErrorKind::data, "{}: format {}, but this version of psring reads format {}", path.string(),
+           json["format"].dump(), kFormat);
+    manifest.run = json.value("run", "");  // checkpoints of earlier versions have none
     manifest.step = whole_number_at<std::uint64_t>(json, where, "step");
     manifest.facts = json.at("facts");
     manifest.scalars = json.at("scalars");
@@ -77,12 +78,13 @@ std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) 
   return shards;
 }
 
-/// Where everything lies. Throws data, naming the folder, where an element is missing or stands twice.
+/// Finds the places of all arrays. Throws data, naming the folder, if an element is missing or present twice.
 SavedPlaces find_places(const fs::path& folder, const Manifest& manifest, const std::vector<ShardFile>& shards) {
   SavedPlaces places;
   for (const ShardFile& shard : shards) {
     if (shard.step() != manifest.step)
-      fail(ErrorKind::data, "{}: of step {}, not {}", shard.path(), shard.step(), manifest.step);
+      fail(ErrorKind::data, "{}: belongs to step {}, but its manifest to step {}", shard.path(), shard.step(),
+           manifest.step);
     for (const Segment& segment : shard.segments())
       places[{segment.tensor, segment.array}].push_back({&shard, &segment});
   }
@@ -97,7 +99,7 @@ SavedPlaces find_places(const fs::path& folder, const Manifest& manifest, const 
       });
       if (wrong != all.end() || next != tensor.elements())
         fail(ErrorKind::data,
-             "{}: its {} shards do not have each of the {} elements of '{}', {}, once (do all "
+             "{}: its {} shards do not contain each of the {} elements of '{}', {}, exactly once (do all "
              "processes see this folder?)",
              folder.string(), shards.size(), tensor.elements(), tensor.name, array);
     }
@@ -120,7 +122,8 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
     for (const Segment& segment : shard.segments())
       if (!segment.finite)
         fail(ErrorKind::data,
-             "step {}: {} of '{}' holds NaN or infinity: no checkpoint is made, and those before it stay; a lower --lr "
+             "step {}: {} of '{}' holds NaN or infinity: no checkpoint is written, and earlier ones are kept; a lower "
+             "--lr "
              "or --clip-norm may help",
              manifest.step, segment.array, segment.tensor);
   Json tensors = Json::array();
@@ -134,7 +137,7 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
   const Json json = {{"format", kFormat},       {"run", manifest.run},         {"step", manifest.step},
                      {"facts", manifest.facts}, {"scalars", manifest.scalars}, {"tensors", tensors},
                      {"shards", entries}};
-  const std::string rest = json.dump(1).substr(1) + "\n";  // without its brace
+  const std::string rest = json.dump(1).substr(1) + "\n";  // without the opening brace
   const std::string head = checksum_of(rest);
   OutputFile out((folder / kManifest).string());
   out.write(std::as_bytes(std::span(head)));
@@ -158,7 +161,7 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
   for (const ShardEntry& entry : read_manifest(file, manifest_)) {
     const ShardFile& shard = shards_.emplace_back((folder / entry.file).string());
     if (shard.size_bytes() != entry.size_bytes || shard.index_crc() != entry.crc)
-      fail(ErrorKind::data, "{}: damaged: it is not the file that {} names", shard.path(), file.string());
+      fail(ErrorKind::data, "{}: damaged: it is not the file that {} lists", shard.path(), file.string());
   }
   places_ = find_places(folder_, manifest_, shards_);
   for (const SavedTensor& tensor : manifest_.tensors)

@@ -14,11 +14,11 @@
 
 namespace psring::optim {
 
-// A checkpoint is a folder: shards, and a manifest that names them all. Without a whole manifest it is none. What is
-// saved is kept by tensor and range, so that any other partition, grouping into units and count of owners reads just
-// what it owns. The format is in docs/checkpoints.md.
+// A checkpoint is a folder of shards with a manifest that lists them all. A folder without a complete manifest is not a
+// checkpoint. The state is saved by tensor and range, so that a job with another partition, other units or another
+// number of owners can read exactly the ranges that it owns. The format is in docs/checkpoints.md.
 
-/// A tensor of the model, and what is saved of it.
+/// A tensor of the model, and the arrays that are saved for it.
 struct SavedTensor {
   std::string name;
   std::vector<std::size_t> shape;
@@ -28,32 +28,34 @@ struct SavedTensor {
 };
 
 struct Manifest {
-  std::string run;                           ///< the identity of the run that saved it
-  std::uint64_t step = 0;                    ///< updates made; the next step's index, and the sampler's position
-  std::map<std::string, std::string> facts;  ///< of the run, which who resumes has to have, too
-  std::map<std::string, double> scalars;     ///< of the run's state
+  std::string run;                           ///< identity of the run that saved the checkpoint
+  std::uint64_t step = 0;                    ///< number of updates made: the index of the next step, and the sampler's
+                                             ///< position
+  std::map<std::string, std::string> facts;  ///< facts about the run that a resuming run must share
+  std::map<std::string, double> scalars;     ///< scalars of the run's state
   std::vector<SavedTensor> tensors;
 };
 
 inline constexpr const char* kManifest = "manifest.json";
 inline constexpr const char* kShardSuffix = ".shard";
 
-/// Writes the manifest of the shards that lie in the folder. Throws data where together they do not have each element
-/// of each array of each tensor once, of this step; cannot be read; or hold elements that are not finite.
+/// Writes the manifest of the shards in the folder. Throws data if a shard cannot be read, belongs to another step, or
+/// holds elements that are not finite, or if the shards together do not contain each element of each array of each
+/// tensor exactly once.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
 
-/// The identity of the run that saved a checkpoint; none if its manifest cannot be read or says none.
+/// Returns the identity of the run that saved a checkpoint; nothing if the manifest cannot be read or has no identity.
 std::optional<std::string> run_of(const std::filesystem::path& checkpoint);
 
 struct SavedPlace {
   const ShardFile* shard = nullptr;
   const Segment* segment = nullptr;
 };
-/// By tensor and array, in order.
+/// The places by tensor and array, in order of range.
 using SavedPlaces = std::map<std::pair<std::string, std::string>, std::vector<SavedPlace>>;
 
-/// A whole checkpoint to read from. Opening reads its manifest and its shards' indexes, and checks them against each
-/// other. Errors are data errors that name the file. Safe for use from several threads.
+/// A complete checkpoint to read from. The constructor reads the manifest and the shards' indexes, and checks them
+/// against each other. Errors are data errors that name the file. Safe for use from several threads.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::filesystem::path& folder);
@@ -62,16 +64,16 @@ class Checkpoint {
   const Manifest& manifest() const { return manifest_; }
   std::uint64_t step() const { return manifest_.step; }
 
-  /// Elements `range` of a unit, of one array; padding is zero, and so is optimizer state of a tensor that was not
-  /// trained. Throws data where something is damaged or is not there.
+  /// Reads the unit's elements `range` of one array. Padding is zero; optimizer state is zero for a tensor that was not
+  /// trained. Throws data if an element is damaged or missing.
   void read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const;
-  /// The checkpoint has a tensor of this name and shape.
+  /// Returns whether the checkpoint has a tensor of this name and shape.
   bool has(const std::string& tensor, std::span<const std::size_t> shape) const;
-  /// Was optimizer state saved of the tensor, where the rule has any?
+  /// Returns whether optimizer state was saved for the tensor, if the rule has any state.
   bool was_trained(const std::string& tensor) const;
-  /// The ranks of the workers whose residuals (residual_array) were saved, ascending.
+  /// Returns the ranks of the workers whose residuals (residual_array) were saved, ascending.
   std::vector<std::size_t> residuals() const;
-  /// Reads all that there is. Throws data where something is damaged.
+  /// Reads and checks everything. Throws data if anything is damaged.
   void verify() const;
 
  private:
@@ -79,7 +81,7 @@ class Checkpoint {
   Manifest manifest_;
   std::vector<ShardFile> shards_;
   SavedPlaces places_;
-  std::set<std::string> untrained_;  ///< tensors
+  std::set<std::string> untrained_;  ///< names of tensors
 };
 
 }  // namespace psring::optim

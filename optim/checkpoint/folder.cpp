@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kName = "step-";
 constexpr const char* kPartial = ".partial";
 
-/// The name of what a run, "" for one without an identity, writes aside, after that of the whole checkpoint.
+/// Returns the suffix of a run's unfinished checkpoints. `run` is "" for a run without an identity.
 std::string partial_suffix(const std::string& run) { return run.empty() ? kPartial : "." + run + kPartial; }
 
 std::optional<std::uint64_t> step_of(const fs::path& path) {
@@ -31,7 +31,7 @@ std::optional<std::uint64_t> step_of(const fs::path& path) {
   return step;
 }
 
-/// Calls it with an error_code, and throws data, naming the path, where it is set.
+/// Calls `call` with an error_code. Throws data, naming the path, if the code is set.
 void do_with(const fs::path& path, const char* doing, auto&& call) {
   std::error_code error;
   call(error);
@@ -46,7 +46,7 @@ void remove_folder(const fs::path& path) {
   do_with(path, "remove", [&](auto& error) { fs::remove_all(path, error); });
 }
 
-/// What is wrong with it, as one line; nothing where all of it can be read.
+/// Returns a line that describes the damage, or nothing if the whole checkpoint can be read.
 std::optional<std::string> damage_of(const fs::path& checkpoint) {
   try {
     Checkpoint(checkpoint).verify();
@@ -73,7 +73,7 @@ std::vector<CheckpointFolder::Entry> CheckpointFolder::complete() const {
 }
 
 bool CheckpointFolder::is_complete(const fs::path& checkpoint) {
-  std::error_code none;  // then it is not
+  std::error_code none;  // set if the file does not exist
   return fs::exists(checkpoint / kManifest, none);
 }
 
@@ -121,7 +121,7 @@ fs::path CheckpointFolder::aside(std::uint64_t step) const {
 void CheckpointFolder::commit(std::uint64_t step) const {
   sync_folder(partial(step).string());
   if (is_complete(whole(step)))
-    fail(ErrorKind::data, "{}: is there already: does another run save into this folder?", whole(step).string());
+    fail(ErrorKind::data, "{}: exists already: does another run save into this folder?", whole(step).string());
   move_folder(partial(step), whole(step));
   sync_folder(folder_.string());
 }
@@ -131,7 +131,7 @@ void CheckpointFolder::keep(std::size_t count, const fs::path& in_use) const {
   if (entries.size() <= count) return;
   entries.resize(entries.size() - count);
   for (const Entry& entry : entries) {
-    std::error_code none;  // then it is not the same
+    std::error_code none;  // set if the folders are not the same
     if (!in_use.empty() && fs::equivalent(entry.path, in_use, none)) continue;
     move_folder(entry.path, partial(entry.step));
     remove_folder(partial(entry.step));
@@ -139,11 +139,11 @@ void CheckpointFolder::keep(std::size_t count, const fs::path& in_use) const {
 }
 
 fs::path find_checkpoint(const fs::path& given) {
-  std::error_code none;  // then nothing is found there
+  std::error_code none;  // set if nothing is found there
   const bool one = CheckpointFolder::is_complete(given);
   const fs::path canonical = fs::weakly_canonical(given, none);
   const auto entries = CheckpointFolder(one ? canonical.parent_path() : canonical).complete();
-  if (!one && entries.empty()) fail(ErrorKind::data, "{}: no complete checkpoint is there", given.string());
+  if (!one && entries.empty()) fail(ErrorKind::data, "{}: the folder has no complete checkpoint", given.string());
   fs::path chosen = one ? canonical : entries.back().path;
   const auto damaged = damage_of(chosen);
   if (!damaged) return chosen;
@@ -152,7 +152,7 @@ fs::path find_checkpoint(const fs::path& given) {
     return step && entry.step < *step && !damage_of(entry.path);
   });
   fail(ErrorKind::data, "{}; {}", *damaged,
-       older == entries.rend() ? "no older one is whole" : older->path.string() + " is older, and whole");
+       older == entries.rend() ? "no older checkpoint is complete" : older->path.string() + " is older and complete");
 }
 
 }  // namespace psring::optim

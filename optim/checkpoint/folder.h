@@ -10,13 +10,14 @@
 
 namespace psring::optim {
 
-/// A run's checkpoints, in a folder that all its processes see. One is written aside, in step-<K>.<run>.partial, by all
-/// who own a part of the state, each its own shard; when all are on the disk and the manifest is, too, one process
-/// gives the folder its name, step-<K>. So whatever is called that is whole, and whenever a process ends, or the power
-/// fails, the newest one that was committed is still there.
+/// The checkpoints of a run, in a folder that all its processes see. Every process that owns a part of the state writes
+/// its shard into the temporary folder step-<K>.<run>.partial. When all shards and the manifest are on the disk, one
+/// process renames the folder to step-<K>. Therefore every folder with that name is complete. If a process ends or the
+/// power fails at any time, the newest committed checkpoint still exists.
 ///
-/// One run at a time saves into a folder: its worker 0 locks it. Where the file system has no locks, two runs still do
-/// not mix their shards, since each writes in folders that bear its identity; the second to commit a step fails.
+/// Only one run at a time saves into a folder: its worker 0 locks the folder. If the file system has no locks, two runs
+/// still do not mix their shards, because the temporary folders contain the run's identity; the second run to commit a
+/// step fails.
 class CheckpointFolder {
  public:
   struct Entry {
@@ -26,33 +27,33 @@ class CheckpointFolder {
 
   enum class Leftovers { all, own };
 
-  /// `run`: the identity of the run that saves; may be empty for one that only reads.
+  /// `run`: identity of the run that saves; may be empty for a run that only reads.
   explicit CheckpointFolder(std::filesystem::path folder, std::string run = {})
       : folder_(std::move(folder)), run_(std::move(run)) {}
 
-  /// Those that were committed, oldest first; none where there is no such folder.
+  /// Returns the committed checkpoints, oldest first; none if the folder does not exist.
   std::vector<Entry> complete() const;
 
-  /// The newest that this run committed.
+  /// Returns the newest checkpoint that this run committed.
   std::optional<Entry> newest_own() const;
-  /// Has this run committed a checkpoint of the step?
+  /// Returns whether this run committed a checkpoint of the step.
   bool has_own(std::uint64_t step) const;
-  /// The newest of all, if its step is after `step` and another run committed it.
+  /// Returns the newest checkpoint, if its step is after `step` and another run committed it.
   std::optional<Entry> newer_of_another_run(std::uint64_t step) const;
-  /// Is this a checkpoint that was committed, and not removed since?
+  /// Returns whether the folder is a checkpoint that was committed and not removed since.
   static bool is_complete(const std::filesystem::path& checkpoint);
 
-  /// Makes the folder. One process, before any writes.
+  /// Creates the folder. One process calls it, before any process writes.
   void create() const;
-  /// Removes what was left unfinished: by this run, or by all runs, which needs the folder's lock.
+  /// Removes unfinished checkpoints: those of this run, or those of all runs, which requires the folder's lock.
   void clear(Leftovers which) const;
-  /// Where the shards and the manifest of a step are written; it is there on return.
+  /// Creates the temporary folder for the shards and the manifest of a step, and returns its path.
   std::filesystem::path aside(std::uint64_t step) const;
-  /// Gives what stands aside its name. One process, once all is written. Throws data if there is a checkpoint of this
-  /// step already.
+  /// Renames the temporary folder to its final name. One process calls it, once all files are written. Throws data if
+  /// there is already a checkpoint of this step.
   void commit(std::uint64_t step) const;
-  /// Removes all but the newest `count` and `in_use` (a path, which may be empty or lie elsewhere); what it removes is
-  /// first called unfinished. REQUIRES: count > 0.
+  /// Removes all checkpoints except the newest `count` and `in_use` (a path, which may be empty or lie elsewhere).
+  /// Renames a checkpoint to its temporary name before removing it. REQUIRES: count > 0.
   void keep(std::size_t count, const std::filesystem::path& in_use = {}) const;
 
  private:
@@ -65,8 +66,9 @@ class CheckpointFolder {
   const std::string run_;
 };
 
-/// The checkpoint that `given` is, or the newest that it holds; read and checked to the last byte. Throws data where
-/// it has none, or where it is damaged: the line names the file, and the newest older checkpoint that is whole.
+/// Returns the checkpoint at `given`, or the newest checkpoint in that folder, after reading and checking all its
+/// bytes. Throws data if there is none, or if it is damaged. The line names the damaged file, and the newest older
+/// checkpoint that is complete.
 std::filesystem::path find_checkpoint(const std::filesystem::path& given);
 
 }  // namespace psring::optim

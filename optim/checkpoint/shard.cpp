@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::uint64_t kFormat = 1;
 constexpr const char* kF32 = "f32";
 
-/// The last bytes of a shard: where its index begins, and whether it is whole.
+/// The last bytes of a shard: the size and the checksum of the index.
 struct Footer {
   static constexpr std::uint32_t kMagic = 0x4b435350;  // "PSCK"
 
@@ -30,7 +30,7 @@ static_assert(sizeof(Footer) == 16 && std::endian::native == std::endian::little
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-/// Blocks of a segment that begins at `begin`: calls body(range) with elements of the tensor.
+/// Calls body(range) with the tensor's elements of each block of a segment.
 void for_each_block(Range segment, auto&& body) {
   for (std::size_t begin = segment.begin; begin < segment.end; begin += kSegmentBlock)
     body(Range{begin, std::min(segment.end, begin + kSegmentBlock)});
@@ -94,22 +94,25 @@ void ShardFile::read_index() {
   if (size_bytes() < sizeof footer) fail_damaged(fmt::format("it has only {} bytes", size_bytes()));
   const std::uint64_t end = size_bytes() - sizeof footer;
   file_.read(end, std::as_writable_bytes(std::span(&footer, 1)));
-  if (footer.magic != Footer::kMagic || footer.index_bytes > end) fail_damaged("it does not end as a shard does");
+  if (footer.magic != Footer::kMagic || footer.index_bytes > end)
+    fail_damaged("its last bytes are not those of a shard");
   std::string index(footer.index_bytes, '\0');
   const std::uint64_t data_bytes = end - footer.index_bytes;
   file_.read(data_bytes, std::as_writable_bytes(std::span(index)));
   index_crc_ = net::crc32c(bytes_of(index));
-  if (index_crc_ != footer.index_crc) fail_damaged("its index has another checksum than it should");
-  // What has the right checksum was written by psring, if by another version.
+  if (index_crc_ != footer.index_crc) fail_damaged("the checksum of its index is wrong");
+  // A valid checksum means that psring wrote the file, maybe another version of psring.
   const std::string where = path() + ": damaged: its index";
   try {
     const Json json = Json::parse(index);
     if (json.at("format") != kFormat)
-      fail(ErrorKind::data, "{}: format {}, this psring reads {}", path(), json["format"].dump(), kFormat);
+      fail(ErrorKind::data, "{}: format {}, but this version of psring reads format {}", path(), json["format"].dump(),
+           kFormat);
     step_ = whole_number_at<std::uint64_t>(json, where, "step");
     for (const Json& entry : json.at("segments")) {
       const auto dtype = entry.at("dtype").get<std::string>();
-      if (dtype != kF32) fail(ErrorKind::data, "{}: elements of type {}, this psring reads {}", path(), dtype, kF32);
+      if (dtype != kF32)
+        fail(ErrorKind::data, "{}: elements of type {}, but this version of psring reads {}", path(), dtype, kF32);
       Segment segment{.tensor = entry.at("tensor"),
                       .array = entry.at("array"),
                       .range = {whole_number_at<std::size_t>(entry, where, "begin"),
@@ -120,7 +123,7 @@ void ShardFile::read_index() {
       if (segment.range.empty() || segment.offset_bytes > data_bytes ||
           segment.range.size() > (data_bytes - segment.offset_bytes) / sizeof(float) ||
           segment.crc.size() != (segment.range.size() + kSegmentBlock - 1) / kSegmentBlock)
-        fail_damaged(fmt::format("its index has no sense for tensor '{}'", segment.tensor));
+        fail_damaged(fmt::format("its index is invalid for tensor '{}'", segment.tensor));
       segments_.push_back(std::move(segment));
     }
   } catch (const Json::exception& error) {
@@ -141,8 +144,8 @@ void ShardFile::read(const Segment& segment, Range range, std::span<float> out) 
     const std::uint64_t offset = segment.offset_bytes + (block.begin - segment.range.begin) * sizeof(float);
     file_.read(offset, std::as_writable_bytes(std::span(values)));
     if (net::crc32c(std::as_bytes(std::span(values))) != crc)
-      fail_damaged(fmt::format("{} of '{}', bytes {} to {}, have another checksum than they should", segment.array,
-                               segment.tensor, offset, offset + values.size() * sizeof(float)));
+      fail_damaged(fmt::format("{} of '{}', bytes {} to {}, have a wrong checksum", segment.array, segment.tensor,
+                               offset, offset + values.size() * sizeof(float)));
     std::memcpy(out.data() + (wanted.begin - range.begin), values.data() + (wanted.begin - block.begin),
                 wanted.size() * sizeof(float));
   });

@@ -13,41 +13,41 @@
 
 namespace psring::optim {
 
-// A shard is what one process writes of a checkpoint: one file. Its grammar is in docs/checkpoints.md.
+// A shard is the file that one process writes for a checkpoint. Its grammar is in docs/checkpoints.md.
 
-/// What a run keeps for each element, by name: every tensor has `values`, trained ones the optimizer's slots beside,
-/// and what each worker's error feedback keeps.
+/// Names of the arrays that a run saves for each tensor: `values` for every tensor; for trained tensors also the
+/// optimizer's slots, and the residual of each worker's error feedback.
 inline constexpr const char* kValues = "values";
 std::string slot_array(std::size_t slot);        ///< "optimizer.0", "optimizer.1"
-std::string residual_array(std::size_t worker);  ///< "residual.0", by rank
+std::string residual_array(std::size_t worker);  ///< "residual.0", numbered by worker
 
-/// A part of a run's state that a process holds: elements `range` of a unit, of one array.
+/// A part of a run's state that a process holds: the unit's elements `range` of one array.
 struct StatePart {
   const UnitLayout* unit = nullptr;
   Range range;
   std::string array;
-  ConstElements values;  ///< as many as the range has; saved as f32
+  ConstElements values;  ///< elements of the range; saved as f32
 };
 
-/// Writes them, but for padding, with a checksum for each MiB; the file takes its name when it is whole and on the
-/// disk. Throws data, naming the file.
+/// Writes the parts without padding, with a checksum for each MiB. The file gets its name once it is complete and on
+/// the disk. Throws data, naming the file.
 void write_shard(const std::string& file, std::uint64_t step, std::span<const StatePart> parts);
 
-/// Elements `range` of a tensor, of one array, in a shard.
+/// The elements `range` of a tensor, of one array, in a shard.
 struct Segment {
   std::string tensor;
   std::string array;
   Range range;
   std::uint64_t offset_bytes = 0;  ///< from the start of the file
-  std::vector<std::uint32_t> crc;  ///< of each block of kSegmentBlock elements, the last one less
-  bool finite = true;              ///< none of its elements is NaN or infinite
+  std::vector<std::uint32_t> crc;  ///< checksum of each block of kSegmentBlock elements; the last block may be shorter
+  bool finite = true;              ///< no element is NaN or infinite
 };
 
 inline constexpr std::size_t kSegmentBlock = std::size_t{256} << 10;
 
-/// A shard to read from. Opening reads and checks its index; elements are read on demand, and checked block by block.
-/// Errors are data errors that name the file; reading elements that are NaN or infinite is one. Safe for use from
-/// several threads.
+/// A shard to read from. The constructor reads and checks the index; elements are read on demand, and checked block by
+/// block. Errors are data errors that name the file, also if elements are NaN or infinite. Safe for use from several
+/// threads.
 class ShardFile {
  public:
   explicit ShardFile(const std::string& path);
@@ -55,10 +55,10 @@ class ShardFile {
   const std::string& path() const { return file_.path(); }
   std::uint64_t size_bytes() const { return file_.size_bytes(); }
   std::uint64_t step() const { return step_; }
-  std::uint32_t index_crc() const { return index_crc_; }  ///< covers all checksums in it, so the whole file
+  std::uint32_t index_crc() const { return index_crc_; }  ///< covers all other checksums, and so the whole file
   const std::vector<Segment>& segments() const { return segments_; }
 
-  /// Reads elements `range` of the segment's tensor. REQUIRES: the segment has them; it is one of segments().
+  /// Reads elements `range` of the segment's tensor. REQUIRES: `segment` is one of segments() and contains the range.
   void read(const Segment& segment, Range range, std::span<float> out) const;
 
  private:

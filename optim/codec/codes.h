@@ -49,7 +49,8 @@ PSRING_HOST_DEVICE inline float mean_magnitude(const float* values, std::size_t 
   return static_cast<float>(all);
 }
 
-/// Random-k: the place of kept element i. The elements are cut into `kept` runs of nearly equal length, one from each.
+/// Returns the position of random-k's kept element i. The elements are cut into `kept` runs of nearly equal length, and
+/// one element of each run is kept.
 constexpr std::size_t random_place(const CounterRng& rng, std::size_t begin, std::size_t i, std::size_t elements,
                                    std::size_t kept) {
   const std::size_t first = i * elements / kept;
@@ -61,7 +62,7 @@ constexpr std::size_t random_place(const CounterRng& rng, std::size_t begin, std
   const std::uint32_t high = word == 2 ? words[2] : words[3];
   return first + (word < 2 ? low : high) % run;
 }
-/// The random numbers for random_place, whose `begin` is the range's begin in its unit.
+/// The random numbers for random_place. Its `begin` is the begin of the range in its unit.
 constexpr CounterRng random_places(const GradientId& id) {
   return CounterRng({.seed = id.seed,
                      .purpose = Purpose::compress,
@@ -70,12 +71,12 @@ constexpr CounterRng random_places(const GradientId& id) {
                      .micro = static_cast<std::uint16_t>(id.micro),
                      .rank = static_cast<std::uint16_t>(id.worker)});
 }
-/// Random-k's first value if an element of the range is NaN or infinite. The range is then read as NaN, so that the
-/// step is detected as non-finite: the element itself may not be drawn, and all places that are drawn may lie in
-/// padding.
+/// Random-k's first value if an element of the range is NaN or infinite. The whole range is then decoded as NaN, so
+/// that the step is detected as non-finite. Otherwise a non-finite element could be missed: it may not be drawn, and
+/// all drawn elements may lie in padding.
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 PSRING_HOST_DEVICE inline bool is_finite(float value) { return value - value == 0; }
-/// The factor of kept values: elements / kept makes their expectation right, 1 leaves them as they are.
+/// Returns the factor of kept values: elements / kept makes the estimate unbiased; 1 keeps the values unchanged.
 constexpr float random_factor(std::size_t elements, std::size_t kept, bool unbiased) {
   return unbiased ? static_cast<float>(elements) / static_cast<float>(kept) : 1;
 }

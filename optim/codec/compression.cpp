@@ -98,7 +98,7 @@ class Int8 final : public HostCodec {
   }
 };
 
-/// Format: the scales of all blocks, then a bit an element, the lowest first: 1 is negative.
+/// Format: the scales of all blocks, then one bit per element, lowest bit first; 1 means negative.
 class Sign final : public HostCodec {
  public:
   net::Encoding encoding() const override { return net::Encoding::sign; }
@@ -135,7 +135,7 @@ class Sign final : public HostCodec {
   }
 };
 
-/// Returns how many of n elements are kept.
+/// Returns the number of elements that are kept.
 std::size_t kept(std::size_t elements, double ratio) {
   const auto share = static_cast<std::size_t>(std::ceil(static_cast<double>(elements) * ratio));
   return std::clamp<std::size_t>(share, elements > 0 ? 1 : 0, elements);
@@ -151,14 +151,15 @@ class TopK final : public HostCodec {
  private:
   void write(std::span<const float> values, const GradientId& /*id*/, Bytes out) const override {
     const std::size_t k = out.size() / 8;
-    // As whole numbers, magnitudes keep their order, and infinity and NaN are the largest: they are always kept.
+    // Compared as whole numbers, magnitudes keep their order; infinity and NaN are the largest, so they are always
+    // kept.
     std::vector<std::uint32_t> sizes(values.size());
     for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff;
     std::vector<std::uint32_t> sorted = sizes;
     if (k < sorted.size())
       std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(k), sorted.end(), std::greater<>());
-    const std::uint32_t next = k < sorted.size() ? sorted[k] : 0;  // the largest magnitude that may be dropped
-    std::size_t ties = k;  // values of this magnitude that are kept: the first ones
+    const std::uint32_t next = k < sorted.size() ? sorted[k] : 0;  // largest magnitude that may be dropped
+    std::size_t ties = k;  // values of this magnitude that are kept; the first in order
     for (const std::uint32_t size : sizes) ties -= size > next ? 1 : 0;
     std::size_t at = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -174,7 +175,8 @@ class TopK final : public HostCodec {
     for (std::size_t i = 0; i < in.size() / 8; ++i) {
       const auto place = load<std::uint32_t>(in, 2 * i);
       if (place < least || place >= out.size())
-        fail(ErrorKind::protocol, "element {} of {} in its place {}", place, out.size(), i);
+        fail(ErrorKind::protocol, "pair {} names element {}: expected ascending elements below {}", i, place,
+             out.size());
       out[place] = load<float>(in, 2 * i + 1);
       least = std::uint64_t{place} + 1;
     }
@@ -183,8 +185,8 @@ class TopK final : public HostCodec {
   const double ratio_;
 };
 
-/// Format: the values without places. A NaN as the first value means that an element of the range was NaN or infinite,
-/// drawn or not: the whole range is decoded as NaN.
+/// Format: the values without positions. A NaN as the first value means that an element of the range, drawn or not, was
+/// NaN or infinite: the whole range is decoded as NaN.
 class RandomK final : public HostCodec {
  public:
   RandomK(double ratio, bool unbiased) : ratio_(ratio), unbiased_(unbiased) {}

@@ -39,25 +39,26 @@ class Codec {
   virtual void decode(ConstElements bytes, const GradientId& id, Elements out) const = 0;
 };
 
-/// --compress names a compression of gradients: any but none. Throws usage if it names nothing.
+/// Returns whether --compress names a compression of gradients, that is, anything but none. Throws usage if the name is
+/// unknown.
 bool compresses(const std::string& text);
 
-/// --compress:
+/// Makes the codec of --compress:
 ///   none           returns null
-///   bf16           16 bits an element
-///   int8           8 bits, and a scale for each 256 elements: the largest magnitude / 127
-///   sign           1 bit, and a scale for each 1024: the mean magnitude (Karimireddy et al., arXiv:1901.09847)
-///   top-k:ratio=R  the R·n elements of the largest magnitude (at least one), with their places, 8 bytes each
-///   random-k:ratio=R  one element of each run of 1/R, drawn anew in each step, 4 bytes each: readers draw the same
-///                  places
+///   bf16           16 bits per element
+///   int8           8 bits per element, and a scale per 256 elements: the largest magnitude / 127
+///   sign           1 bit per element, and a scale per 1024: the mean magnitude (Karimireddy et al., arXiv:1901.09847)
+///   top-k:ratio=R  the R·n elements of the largest magnitude (at least one), with their positions, 8 bytes each
+///   random-k:ratio=R  one element of each run of 1/R elements, drawn anew in each step, 4 bytes each: readers draw the
+///                  same positions
 ///   power-sgd:rank=R  returns null: PowerSgd (power_sgd.h) compresses whole matrices by all-reduces, not a range
-/// R is 0.01 by default. Without error feedback random-k divides values by R, so that their expectation is right. NaN
-/// and infinity in a range are seen in the decoded range, with every codec. Throws usage.
+/// R is 0.01 by default. Without error feedback random-k divides values by R, so that the estimate is unbiased. With
+/// every codec, a NaN or infinity in a range shows in the decoded range. Throws usage.
 std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback);
 
-/// The same codec in a device's memory, as work in the device's queue; all bits but a NaN's equal the host's. Values
-/// begin on multiples of 16 bytes, bytes on multiples of 4. Decoding does not wait for the bytes, so it cannot report
-/// malformed ones; they change nothing but `out`. The kernels' scratch memory is booked as activations.
+/// Returns the same codec for a device's memory, as work in the device's queue. All bits except a NaN's equal the
+/// host's. Values are aligned to 16 bytes, bytes to 4. Decoding does not wait for the bytes, so it cannot report
+/// malformed bytes; they change nothing but `out`. The kernels' scratch memory is booked as activations.
 std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device,
                                          MemoryLedger& ledger);
 

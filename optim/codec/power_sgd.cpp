@@ -73,7 +73,7 @@ void reconstruct(const LowRank& of, std::span<const float> p, std::span<const fl
 void orthonormalise(std::span<float> columns, std::size_t rank) {
   if (!all_finite(columns)) return std::fill(columns.begin(), columns.end(), kNaN);
   const auto at = matrix(columns, columns.size() / rank, rank);
-  // In f64 no square of an f32 is too small or too large.
+  // In f64, squares of f32 values neither overflow nor underflow.
   const Eigen::HouseholderQR<Columns> qr(at.cast<double>());
   const Columns basis = qr.householderQ() * Columns::Identity(at.rows(), at.cols());
   matrix(columns, columns.size() / rank, rank) = basis.cast<float>();

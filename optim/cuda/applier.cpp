@@ -54,7 +54,7 @@ class CudaApplier final : public DeviceApplier {
   Device& device_;
   std::byte* sums_ = nullptr;
   std::shared_ptr<std::byte> on_host_;  ///< pinned
-  std::size_t room_ = 0;                ///< in both
+  std::size_t room_ = 0;                ///< capacity of both buffers
 };
 
 }  // namespace

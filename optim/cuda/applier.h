@@ -6,7 +6,7 @@
 
 namespace psring::optim::cuda {
 
-/// As make_device_applier says: here is where it is made.
+/// Implements make_device_applier.
 std::unique_ptr<DeviceApplier> make_applier(Device& device);
 
 }  // namespace psring::optim::cuda

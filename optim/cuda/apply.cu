@@ -2,7 +2,7 @@
 #include <psring/common/device/cuda/map.cuh>
 #include <psring/optim/cuda/apply.h>
 
-// Compiled without fused multiplication and addition: the bits are the host's.
+// Compiled without fused multiply-add, so that the bits equal the host's.
 
 namespace psring::optim::cuda {
 namespace {
@@ -17,13 +17,13 @@ struct Operands {
   std::size_t size;
   const P* parameters;
   const G* gradient;
-  float* master;  ///< null: none
+  float* master;  ///< may be null
   float* first;
   float* second;
   P* out;
 };
 
-/// All begin on multiples of 16 bytes, as a unit's ranges do.
+/// All arrays are aligned to 16 bytes, like the ranges of a unit.
 template <Rule kRule, class P, class G>
 __global__ void apply_kernel(Formula f, Operands<P, G> at) {
   auto group = psring::cuda::Group<psring::cuda::kRun<P, G, float>>::of_thread();
@@ -62,14 +62,14 @@ __global__ void apply_kernel(Formula f, Operands<P, G> at) {
   }
 }
 
-constexpr unsigned kLanes = 16;  ///< as norm.cpp has them
+constexpr unsigned kLanes = 16;  ///< as in norm.cpp
 
-/// Sixteen threads a block of elements: one a lane, which are then added as a tree.
+/// Sixteen threads per block of elements: each thread sums one lane, then a tree adds the lanes.
 template <class T>
 __global__ void square_kernel(std::size_t size, std::size_t blocks, const T* values, double* sums) {
   const unsigned lane = threadIdx.x % kLanes;
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x / kLanes;
-  const std::size_t rounds = (blocks + stride - 1) / stride;  // of all: shuffles are of whole warps
+  const std::size_t rounds = (blocks + stride - 1) / stride;  // equal for all threads: shuffles need whole warps
   std::size_t block = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) / kLanes;
   for (std::size_t round = 0; round < rounds; ++round, block += stride) {
     double sum = 0;

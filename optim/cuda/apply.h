@@ -6,7 +6,7 @@
 namespace psring::optim::cuda {
 
 cudaError_t apply(const psring::cuda::Queue& queue, const Formula& formula, const DeviceRange& range);
-/// `sums`: on the device.
+/// `sums`: in the device's memory.
 cudaError_t square_sums(const psring::cuda::Queue& queue, ConstElements values, double* sums);
 
 }  // namespace psring::optim::cuda

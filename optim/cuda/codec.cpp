@@ -13,7 +13,7 @@ namespace {
 
 using net::Encoding;
 
-/// Of what the host's says of itself, elsewhere.
+/// A codec on a device; the host's codec of the same kind defines sizes and encoding.
 class CudaCodec final : public Codec {
  public:
   CudaCodec(std::unique_ptr<Codec> host, bool unbiased, Device& device, MemoryLedger& ledger)
@@ -45,7 +45,7 @@ class CudaCodec final : public Codec {
       case Encoding::dense:
         break;
     }
-    fail(ErrorKind::bug, "a codec that has no form for devices");
+    fail(ErrorKind::bug, "this codec has no implementation for devices");
   }
 
   void decode(ConstElements in, const GradientId& id, Elements out) const override {
@@ -67,7 +67,7 @@ class CudaCodec final : public Codec {
       case Encoding::dense:
         break;
     }
-    fail(ErrorKind::bug, "a codec that has no form for devices");
+    fail(ErrorKind::bug, "this codec has no implementation for devices");
   }
 
  private:
@@ -81,7 +81,7 @@ class CudaCodec final : public Codec {
   const std::unique_ptr<Codec> host_;
   const bool unbiased_;
   Device& device_;
-  mutable Buffer scratch_;  ///< of the call that the queue has come to
+  mutable Buffer scratch_;  ///< used by the kernels of the current call
 };
 
 }  // namespace

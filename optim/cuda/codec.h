@@ -7,7 +7,7 @@
 
 namespace psring::optim::cuda {
 
-/// As make_device_codec says: here is where it is made.
+/// Implements make_device_codec.
 std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback, Device& device, MemoryLedger& ledger);
 
 }  // namespace psring::optim::cuda

@@ -1,4 +1,4 @@
-// What the module offers to those who load it; see common/device/cuda_module.cpp.
+// Functions that the module exports; see common/device/cuda_module.cpp.
 #include <psring/common/device/cuda/device.h>
 #include <psring/optim/cuda/applier.h>
 #include <psring/optim/cuda/codec.h>

@@ -116,7 +116,7 @@ TEST_CASE("two runs that save into one folder do not mix their shards") {
   manifest.run = "b";
   write_manifest(second.aside(1), manifest);
   first.commit(1);
-  CHECK_THAT(error_of(ErrorKind::data, [&] { second.commit(1); }), Contains("step-00000001: is there already"));
+  CHECK_THAT(error_of(ErrorKind::data, [&] { second.commit(1); }), Contains("step-00000001: exists already"));
   CHECK(run_of(path / "step-00000001") == "a");
   CHECK(first.has_own(1));
   CHECK_FALSE(second.has_own(1));
@@ -163,7 +163,7 @@ TEST_CASE("any flipped bit is found, and the line names the file and an older on
       CAPTURE(name, at, bytes.size());
       change(file, [&](std::string& b) { b[at] = static_cast<char>(b[at] ^ (1 << (at % 8))); });
       CHECK_THAT(damage(saved.path()), Contains(file.string()) && Contains("damaged") &&
-                                           Contains(saved.of(1).string() + " is older, and whole"));
+                                           Contains(saved.of(1).string() + " is older and complete"));
       test::write_file(file.string(), bytes);
     }
   }
@@ -174,7 +174,8 @@ TEST_CASE("what is cut short, swapped or gone is found") {
   const Saved saved({1, 2});
   const fs::path file = saved.of(2) / "server-1.shard";
   const auto check_damage = [&] {
-    CHECK_THAT(damage(saved.of(2)), Contains(file.string()) && Contains(saved.of(1).string() + " is older, and whole"));
+    CHECK_THAT(damage(saved.of(2)),
+               Contains(file.string()) && Contains(saved.of(1).string() + " is older and complete"));
   };
   const std::size_t size = fs::file_size(file);
   for (const std::size_t left : {size - 1, size - 16, size / 2, std::size_t{17}, std::size_t{1}, std::size_t{0}}) {
@@ -194,7 +195,7 @@ TEST_CASE("what is cut short, swapped or gone is found") {
   SECTION("none") { fs::remove(file); }
   check_damage();
   change(saved.of(1) / "manifest.json", [](std::string& b) { b.resize(b.size() / 2); });
-  CHECK_THAT(damage(saved.of(2)), Contains(file.string()) && Contains("no older one is whole"));
+  CHECK_THAT(damage(saved.of(2)), Contains(file.string()) && Contains("no older checkpoint is complete"));
 }
 
 TEST_CASE("numbers that are no counts are damage, even with the right checksum") {

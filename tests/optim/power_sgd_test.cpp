@@ -344,7 +344,7 @@ TEST_CASE("the residuals of several workers add up to what the mean of their gra
     CHECK(distance(given, sum) < 1e-6);
     CHECK(norm(left) > 0.1 * norm(given));
   }
-  const TensorSlot& bias = layout.units[0].tensors[1];  // is not approximated: nothing is lost
+  const TensorLayout& bias = layout.units[0].tensors[1];  // is not approximated: nothing is lost
   for (std::size_t i = 0; i < bias.spec.elements(); ++i) CHECK(lost[0][0][bias.offset + i] == 0);
 }
 

@@ -273,7 +273,7 @@ class Resume(ProgramTest):
             shard.write_bytes(damaged)
             result = self.train(*JOB, *ZERO3, "--steps", 20, "--resume", "ck", "--out", "none")
             self.assert_refused(result, 3, "--resume", str(shard), "damaged",
-                                str(self.folder / "ck" / "step-00000004") + " is older, and whole")
+                                str(self.folder / "ck" / "step-00000004") + " is older and complete")
         shard.write_bytes(whole)
         self.assert_done(self.train(*JOB, *ZERO3, "--steps", 20, "--resume", "ck", "--out", "resumed"))
 
