@@ -14,10 +14,10 @@
 namespace psring::worker {
 namespace {
 
-/// Bytes that one compressed byte can become at most (zlib's technical notes: 1032 to 1).
+/// Maximum expansion of a compressed byte (zlib's technical notes: 1032 to 1).
 constexpr std::uint64_t kDeflateBound = 1032;
 
-/// An IDX file's content; zlib reads plain and compressed files alike.
+/// The content of an IDX file. zlib reads plain and compressed files alike.
 class IdxFile {
  public:
   explicit IdxFile(const std::string& path)
@@ -27,7 +27,7 @@ class IdxFile {
   }
   const std::string& path() const { return path_; }
 
-  /// The extents that stand behind the magic number of `Dims` dimensions of bytes.
+  /// Reads the header of a byte array with `Dims` dimensions, and returns its extents.
   template <std::size_t Dims>
   std::array<std::uint32_t, Dims> header() {
     std::array<std::uint8_t, 4 * (Dims + 1)> bytes{};
@@ -44,8 +44,8 @@ class IdxFile {
     return extents;
   }
 
-  /// The `count` * `each` bytes behind the header, which must be all that is left. What the header claims
-  /// is held against the file's size before memory is taken for it.
+  /// Reads `count` * `each` bytes after the header, which must be the rest of the file. Checks the header's counts
+  /// against the file's size before it allocates memory.
   std::vector<std::uint8_t> body(std::uint64_t count, std::uint64_t each) {
     const std::uint64_t factor = gzdirect(file_.get()) ? 1 : kDeflateBound;
     const std::uint64_t most = size_bytes_ * factor;
@@ -55,7 +55,7 @@ class IdxFile {
     std::vector<std::uint8_t> bytes(count * each);
     read(bytes, "body");
     std::uint8_t extra = 0;
-    const int got = gzread(file_.get(), &extra, 1);  // at the end zlib verifies the checksum
+    const int got = gzread(file_.get(), &extra, 1);  // at the end of the data, zlib verifies the checksum
     verify();
     if (got != 0) fail(ErrorKind::data, "{}: trailing bytes behind the {} that its header claims", path_, bytes.size());
     return bytes;
@@ -101,7 +101,7 @@ class IdxDataset final : public Dataset {
     check(index < size() && input.size() == cols_ && targets.size() == 1, "read of sample {} of {}", index, size());
     const std::uint8_t* pixels = pixels_.data() + index * cols_;
     float* out = input.data();
-    // A true division: the same floats as PyTorch's ToTensor, which a product with 1/255 does not give.
+    // Divides as PyTorch's ToTensor does: multiplication by 1/255 would give different floats.
     for (std::size_t i = 0; i < cols_; ++i) out[i] = static_cast<float>(pixels[i]) / 255.0F;
     targets[0] = labels_[index];
   }
@@ -119,7 +119,7 @@ std::string plain_or_gz(const std::string& folder, const std::string& name) {
   return std::filesystem::exists(plain, ignored) ? plain.string() : plain.string() + ".gz";
 }
 
-/// A split's two files. `cols`: pixels that an image must have, 0: any.
+/// Loads the two files of a split. `cols`: required pixels per image; 0 accepts any number.
 std::unique_ptr<Dataset> load_split(const std::string& folder, const std::string& split, std::size_t cols,
                                     std::size_t classes, std::size_t most_classes, const std::string& model) {
   IdxFile images(plain_or_gz(folder, split + "-images-idx3-ubyte"));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 
-/// "--data idx:d does not fit --model mlp:100-10: 784 inputs a sample, 100 expected"
+/// Throws a line such as "--data idx:d does not fit --model mlp:100-10: 784 inputs a sample, 100 expected".
 template <class... Args>
 [[noreturn]] void misfit(const Spec& spec, const DataNeeds& needs, fmt::format_string<Args...> format, Args&&... args) {
   fail(ErrorKind::data, "{} {} does not fit --model {}: {}", spec.flag(), spec.text(), needs.model,
@@ -40,7 +40,7 @@ const std::string& path_of(const Spec& spec, const char* expected) {
   return spec.argument();
 }
 
-/// A text has no shape of its own: whether the model reads tokens comes before their file is looked at.
+/// Loads a text. Checks that the model reads tokens before opening the file.
 DataSplit load_text(const Spec& spec, const DataNeeds& needs, const char* expected, TokenFormat format) {
   const std::string& path = path_of(spec, expected);
   if (!needs.tokens) misfit(spec, needs, "its inputs are {}, {} expected", kind_of(true), kind_of(false));
@@ -79,7 +79,7 @@ DataSplit make_fashion_mnist(const Spec& spec, const DataNeeds& /*needs*/) {
 }
 
 DataSplit make_idx(const Spec& spec, const DataNeeds& needs) {
-  // The label that does not fit is named with its file, where there are too many classes for the model.
+  // If there are too many classes for the model, load_idx names the label and its file.
   return load_idx(path_of(spec, "idx:DIR"), 0, needs.targets ? needs.classes : 0, needs.model);
 }
 

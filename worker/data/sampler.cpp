@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::uint64_t kWords = std::uint64_t{1} << 32;
 
-/// The words of a generator in order, a block of four at a time.
+/// A random generator's 32-bit words in order, four words per block.
 class Words {
  public:
   explicit Words(const CounterRng& rng) : rng_(rng) {}
 
-  /// Uniform in [0, bound).
+  /// Returns a uniform number in [0, bound).
   std::uint64_t below(std::uint64_t bound) {
     const std::uint64_t limit = kWords - kWords % bound;
     std::uint64_t word = next();
@@ -75,8 +75,8 @@ void Sampler::begin_epoch(std::uint32_t epoch) {
   }
 }
 
-/// The samples of a batch of all workers.
-std::size_t Sampler::all_in(std::size_t index) const {
+/// Returns the number of samples in a batch of all workers together.
+std::size_t Sampler::global_batch_size(std::size_t index) const {
   check(index < batches(), "batch {} of {}", index, batches());
   return std::min(global_batch_, positions_ - index * global_batch_);
 }
@@ -84,18 +84,18 @@ std::size_t Sampler::all_in(std::size_t index) const {
 std::span<const std::uint32_t> Sampler::batch(std::size_t worker, std::size_t index) const {
   check(!lists_.empty(), "a batch before the first epoch");
   const std::size_t count = batch_size(worker, index);
-  const std::size_t all = all_in(index);
-  const std::size_t of_others = worker * (all / workers_) + std::min(worker, all % workers_);
-  return std::span(lists_).subspan(index * global_batch_ + of_others, count);
+  const std::size_t all = global_batch_size(index);
+  const std::size_t earlier = worker * (all / workers_) + std::min(worker, all % workers_);
+  return std::span(lists_).subspan(index * global_batch_ + earlier, count);
 }
 
 std::size_t Sampler::batch_size(std::size_t worker, std::size_t index) const {
   check(worker < workers_, "a batch of worker {} of {}", worker, workers_);
-  return evaluation_count(all_in(index), worker, workers_);
+  return evaluation_count(global_batch_size(index), worker, workers_);
 }
 
 double Sampler::mean_batch_size(std::size_t index) const {
-  return static_cast<double>(all_in(index)) / static_cast<double>(workers_);
+  return static_cast<double>(global_batch_size(index)) / static_cast<double>(workers_);
 }
 
 }  // namespace psring::worker

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 constexpr std::size_t kMostClasses = std::size_t{1} << 24;
 
-/// The source's parts, as CounterRng's `tensor`: their numbers never meet.
+/// Independent random streams: values of CounterRng's `tensor`.
 enum Part : std::uint32_t { kInputs = 0, kTeacher = 1, kSuccessors = 2 };
 
 CounterRng source(const SyntheticSpec& spec, Part part, std::size_t sample = 0) {
@@ -73,7 +73,7 @@ class SyntheticDataset final : public Dataset {
   std::vector<std::int32_t> targets_;
 };
 
-/// Makes one sample; `sample` counts through both splits.
+/// Generates samples. `sample` numbers the samples of both splits.
 class Generator {
  public:
   explicit Generator(const SyntheticSpec& spec) : spec_(spec) {
@@ -112,7 +112,7 @@ class Generator {
   }
 
   void chain(const CounterRng& rng, std::span<float> input, std::span<std::int32_t> targets) const {
-    // The top of word times vocabulary: uniform enough, the bias is below vocabulary / 2^32.
+    // Takes the upper half of word times vocabulary: uniform enough, since the bias is below vocabulary / 2^32.
     const auto any = [&](std::uint32_t word) {
       return static_cast<std::uint32_t>(std::uint64_t{word} * successors_.size() >> 32);
     };

@@ -10,7 +10,7 @@
 namespace psring::worker {
 namespace {
 
-/// The tokens of a file, by position.
+/// A file of tokens, by position.
 class TokenFile {
  public:
   TokenFile(const std::string& path, TokenFormat format, std::size_t vocab)
@@ -21,10 +21,10 @@ class TokenFile {
   const std::string& path() const { return file_.path(); }
   std::uint64_t size() const { return file_.size_bytes() / width_; }
   std::size_t vocab() const { return vocab_; }
-  /// Tokens that the format can hold.
+  /// Returns the number of different tokens that the format can hold.
   std::size_t values() const { return std::size_t{1} << (8 * width_); }
 
-  /// Calls each(i, token) for tokens first + i, i = 0 … count - 1. Throws data where one is not below vocab.
+  /// Calls each(i, token) for the tokens first + i, i = 0 … count - 1. Throws data if a token is not below vocab.
   template <class Each>
   void for_each(std::uint64_t first, std::uint64_t count, Each&& each) const {
     std::array<std::byte, 8192> buffer;
@@ -50,7 +50,7 @@ class TokenFile {
   std::size_t vocab_;
 };
 
-/// Samples [first, first + size) of a token file.
+/// The samples [first, first + size) of a token file.
 class TokenDataset final : public Dataset {
  public:
   TokenDataset(std::shared_ptr<const TokenFile> file, std::size_t context, std::size_t first, std::size_t size)
