@@ -351,7 +351,8 @@ TEST_CASE("what cannot be frozen is a usage error that names the units") {
   CHECK_THAT(refusal("layers.0,"), Contains("no unit ''"));
   CHECK_THAT(refusal("ayers.*"), Contains("no unit 'ayers.*'"));
   CHECK(refusal("wte", kGpt) ==
-        "--freeze wte: unit 'root' has 'wte' and more, and is trained whole or not; the units: root, h.0, unit.2, h.1, "
+        "--freeze wte: unit 'root' contains 'wte' and other tensors, and can only be frozen as a whole; the units: "
+        "root, h.0, unit.2, h.1, "
         "unit.4");
   // Half of the block is a unit of that name, and half lies in another.
   CHECK_THAT(refusal("h.0", kGpt, "0+2,1,3,4"), Contains("unit 'root' has 'h.0' and more"));

@@ -10,16 +10,16 @@
 namespace psring::worker {
 namespace {
 
-// Rows of a query block. Smaller ones compute less above the diagonal, larger ones run faster products: on Zen 4, at
-// a context of 256, a whole step takes the same time with 32 to 128.
+// Rows per query block. Smaller blocks compute less above the diagonal, larger blocks have faster products. On Zen 4,
+// with a context of 256, a whole step takes the same time with 32 to 128 rows.
 constexpr std::size_t kQueryRows = 64;
 
-/// Query rows [begin, end) of one sequence and head, and the keys [0, end) that they see.
+/// The query rows [begin, end) of one sequence and head, and the keys [0, end) that they attend to.
 struct Block {
   std::size_t begin, end;
   std::size_t rows() const { return end - begin; }
   std::size_t keys() const { return end; }
-  /// Row i of the block sees keys [0, visible(i)).
+  /// Row i of the block attends to the keys [0, visible(i)).
   std::size_t visible(std::size_t i) const { return begin + i + 1; }
 };
 
@@ -29,7 +29,7 @@ Block block(const Attention& shape, std::size_t index) {
   return {index * kQueryRows, std::min((index + 1) * kQueryRows, shape.context)};
 }
 
-/// Where a head's columns start in the rows of one sequence: of q, k, v in qkv, and of the output.
+/// The start of a head's columns in one sequence: of q, k and v in qkv, and of the output.
 template <class T>
 struct HeadColumns {
   HeadColumns(const Attention& shape, T* qkv, std::size_t sequence, std::size_t head)
@@ -47,7 +47,7 @@ PSRING_WIDEST void exponentials(float* x, float shift, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) x[i] = exponential(x[i] - shift);
 }
 
-/// In place: scores become probabilities, dp becomes their gradient p (dp - delta).
+/// In place: turns scores into probabilities p, and dp into the scores' gradient p (dp - delta).
 PSRING_WIDEST void probabilities_and_gradient(float* scores, float log_sum, float* dp, float delta, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
     const float p = exponential(scores[i] - log_sum);
@@ -56,10 +56,10 @@ PSRING_WIDEST void probabilities_and_gradient(float* scores, float log_sum, floa
   }
 }
 
-// The products of one block and head. Scores and probabilities lie in strips [rows, keys], rows `context` apart;
-// q, k, v and their gradients have rows 3 dim apart, the output and its gradient dim.
+// The products of one block and head. Scores and probabilities lie in strips [rows, keys] with a row stride of
+// `context`. q, k, v and their gradients have a row stride of 3 dim, the output and its gradient of dim.
 
-/// Scores from q and k; the probabilities' gradient from the output's and v.
+/// scores = q k^T; the probabilities' gradient = output gradient v^T.
 Gemm rows_by_keys(const Attention& shape, Block b, std::size_t lda) {
   return {.m = b.rows(),
           .n = b.keys(),
@@ -69,11 +69,11 @@ Gemm rows_by_keys(const Attention& shape, Block b, std::size_t lda) {
           .ldb = 3 * shape.dim(),
           .ldc = shape.context};
 }
-/// The output from probabilities and v; q's gradient from the scores' and k.
+/// output = probabilities v; q's gradient = scores' gradient k.
 Gemm rows_by_features(const Attention& shape, Block b, std::size_t ldc) {
   return {.m = b.rows(), .n = shape.head_dim, .k = b.keys(), .lda = shape.context, .ldb = 3 * shape.dim(), .ldc = ldc};
 }
-/// v's gradient from probabilities and the output's; k's from the scores' gradient and q.
+/// v's gradient = probabilities^T output gradient; k's gradient = scores' gradient^T q.
 Gemm keys_by_features(const Attention& shape, Block b, std::size_t ldb) {
   return {.m = b.keys(),
           .n = shape.head_dim,
@@ -103,11 +103,11 @@ void forward_block(Kernels& kernels, const Attention& shape, const HeadColumns<c
   }
   float* to = out + b.begin * shape.dim();
   kernels.gemm(rows_by_features(shape, b, shape.dim()), 1, scores, head.v, 0, to);
-  for (std::size_t i = 0; i < b.rows(); ++i)  // there are fewer of these than of the probabilities
+  for (std::size_t i = 0; i < b.rows(); ++i)  // scale the output, which has fewer elements than the probabilities
     for (std::size_t j = 0; j < shape.head_dim; ++j) to[i * shape.dim() + j] *= inverse[i];
 }
 
-/// `beta` is 0 for the block that sees all keys, which is the first to be computed, and 1 for the others.
+/// `beta` is 0 for the last block, which attends to all keys and is computed first, and 1 for the others.
 void backward_block(Kernels& kernels, const Attention& shape, const HeadColumns<const float>& head, Block b,
                     const float* out, const float* log_sums, const float* d_out, const HeadColumns<float>& d,
                     float beta, float* scores, float* dp) {

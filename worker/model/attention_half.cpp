@@ -35,11 +35,13 @@ class AttentionHalf final : public Layer {
     return piece(layer_norm_saved(in.rows)) + piece(attention(in).saved_floats());
   }
   std::size_t saved_activations(Shape in) const override { return piece(3 * in.elements()) + piece(in.elements()); }
-  /// Backward's: the gradient of the heads' output (then ln_1's output, then its gradient), that of qkv, two strips.
+  /// Backward's buffers: the gradient of the heads' output (then ln_1's output, then the gradient of ln_1's output),
+  /// the gradient of qkv, and two strips.
   std::size_t scratch_floats(Shape in) const override {
     return piece(in.elements()) + piece(3 * in.elements()) + piece(small_floats(in));
   }
-  /// Forward; by weights, and by inputs, which ln_1's gradients need as dx does.
+  /// Forward, and the gradients with respect to weights and inputs; ln_1's gradients need the gradient of its output,
+  /// like dx.
   double flops(Shape in, Wanted wanted) const override {
     const double products =
         2 * linear_products(wanted) * static_cast<double>(in.elements()) * static_cast<double>(4 * shape_.dim);
@@ -92,7 +94,7 @@ class AttentionHalf final : public Layer {
     const Matrix d_qkv{scratch.take(3 * rows * dim).data(), rows, 3 * dim};
     const auto small = scratch.take(small_floats(shape_of(pass.x)));
 
-    // From y to the heads.
+    // Backward from y to the heads.
     if (pass.wants_gradients()) {
       const Gradient& out = pass.gradients[kOutWeight];
       pass.kernels.gemm(weight_product(rows, dim, dim), 1, mixed.data(), pass.dy.data, out.beta(), out.data());
@@ -102,7 +104,7 @@ class AttentionHalf final : public Layer {
                       d_mixed.data);
     attention_backward(pass.kernels, attention(pass.x), qkv, mixed, log_sums, d_mixed.span(), d_qkv.span(), small);
 
-    // From the heads to ln_1's output, which takes the place of d_mixed, and to x.
+    // Backward from the heads to ln_1's output, which reuses d_mixed's memory, and to x.
     const Matrix normal = d_mixed;
     if (pass.wants_gradients()) {
       layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], statistics, normal);
@@ -129,7 +131,7 @@ class AttentionHalf final : public Layer {
             .heads = shape_.heads,
             .head_dim = shape_.dim / shape_.heads};
   }
-  /// The strips' room, where sums over rows are made too.
+  /// Size of the strips' buffer, which sums over rows use, too.
   std::size_t small_floats(Shape in) const { return std::max(attention(in).scratch_floats(), 3 * shape_.dim); }
 
   GptShape shape_;

@@ -11,9 +11,9 @@ namespace {
 
 constexpr float kEpsilon = 1e-5F;
 constexpr float kMomentum = 0.1F;
-constexpr std::size_t kRowsOfASum = 64;  // added up before they meet the total: fewer digits are lost
+constexpr std::size_t kRowsOfASum = 64;  // partial sums of this many rows keep more digits
 
-/// into = the sum of add(row, partial)'s over all rows; `partial` is as long as `into`.
+/// into = the sum of add(row, partial) over all rows; `partial` is as long as `into`.
 template <class Add>
 void sum_over_rows(std::size_t rows, std::span<float> into, std::span<float> partial, Add&& add) {
   std::fill(into.begin(), into.end(), 0.0F);
@@ -28,7 +28,7 @@ void divide(std::span<float> values, std::size_t by) {
   for (float& value : values) value /= static_cast<float>(by);
 }
 
-/// The mean of x's columns, and the mean square of x - mean.
+/// Computes the mean of x's columns, and the mean square of x - mean.
 void statistics(ConstMatrix x, std::span<float> mean, std::span<float> variance, std::span<float> partial) {
   add_column_sums(x, 0, mean, partial);
   divide(mean, x.rows);
@@ -48,7 +48,7 @@ void invert_root(std::span<const float> variance, std::span<float> scale) {
   for (std::size_t j = 0; j < scale.size(); ++j) scale[j] = 1.0F / std::sqrt(variance[j] + kEpsilon);
 }
 
-/// NaN goes through.
+/// ReLU that keeps NaN.
 float relu(float value) { return value <= 0 ? 0.0F : value; }
 
 void add_to(const Gradient& gradient, std::span<const float> sum) {
@@ -79,10 +79,10 @@ Shape BatchNorm::output(Shape in) const {
   return in;
 }
 
-/// The mean and 1 / sqrt(variance + eps) of each column.
+/// Saves the mean and 1 / sqrt(variance + eps) of each column.
 std::size_t BatchNorm::saved_floats(Shape /*in*/) const { return 2 * piece(cols_); }
 
-/// Backward's: two sums a column, and what is added to them at once.
+/// Backward's buffers: two sums per column, and their partial sums.
 std::size_t BatchNorm::scratch_floats(Shape /*in*/) const { return 2 * piece(2 * cols_); }
 
 void BatchNorm::forward(const Forward& pass) const {
@@ -115,7 +115,7 @@ void BatchNorm::forward(const Forward& pass) const {
   }
 }
 
-/// With z = (x - mean) * scale and d = the gradient by z * weight + bias:
+/// With z = (x - mean) * scale and d = the gradient with respect to z * weight + bias:
 /// dx = weight * scale * (d - mean(d) - z * mean(d z)).
 void BatchNorm::backward(const Backward& pass) const {
   const ConstMatrix x = pass.x;
@@ -124,7 +124,7 @@ void BatchNorm::backward(const Backward& pass) const {
   const float* scale = kept.take(cols_).data();
   Pieces scratch(pass.scratch);
   const std::span<float> partial = scratch.take(2 * cols_);
-  const std::span<float> sums = scratch.take(2 * cols_);  // of d, and of d z
+  const std::span<float> sums = scratch.take(2 * cols_);  // sums of d, and of d z
   const bool masked = activation_ == Activation::relu;
   const auto by_output = [&](std::size_t r, std::size_t j) {
     return masked && pass.y.row(r)[j] <= 0 ? 0.0F : pass.dy.row(r)[j];

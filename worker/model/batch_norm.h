@@ -8,15 +8,15 @@
 
 namespace psring::worker {
 
-/// Batch normalisation of each column over the rows, y = activation((x - mean) / sqrt(variance + 1e-5) * weight +
-/// bias) (Ioffe, Szegedy, arXiv:1502.03167), with the tensors and the arithmetic of PyTorch's BatchNorm1d: `weight`
-/// starts at 1, `bias` at 0.
+/// Batch normalisation of each column over the rows: y = activation((x - mean) / sqrt(variance + 1e-5) * weight + bias)
+/// (Ioffe, Szegedy, arXiv:1502.03167), with the tensors and the arithmetic of PyTorch's BatchNorm1d: `weight` starts at
+/// 1, `bias` at 0.
 ///
-/// Training takes mean and variance (the mean square of x - mean) of the rows that it is given, so of a micro-batch,
-/// and moves the buffers: `running_mean` and `running_var` go a tenth of the way to them, the variance with n - 1
-/// below the sum; `num_batches_tracked` (a scalar, in f32) counts. Evaluation takes the running ones.
+/// Training uses the mean and the variance (the mean square of x - mean) of the given rows, so of a micro-batch. It
+/// also updates the buffers: `running_mean` and `running_var` move by a tenth towards these values, the variance with
+/// divisor n - 1; `num_batches_tracked` (a scalar, in f32) counts the batches. Evaluation uses the running statistics.
 ///
-/// Of a single row y = activation(bias), and running_var stays; PyTorch refuses one.
+/// For a single row, y = activation(bias), and running_var does not change; PyTorch throws an error in this case.
 class BatchNorm final : public Layer {
  public:
   enum class Activation { none, relu };

@@ -12,7 +12,7 @@
 namespace psring::worker {
 namespace {
 
-/// A layer with buffers of its own, whose values can be moved one by one.
+/// A layer with its own buffers, whose values can be changed one at a time.
 class Probe {
  public:
   Probe(const Layer& layer, Shape in, const GradientCheckOptions& options)
@@ -44,7 +44,8 @@ class Probe {
     return y_;
   }
 
-  /// Runs backward `times` times into gradients that start as NaN; the last element is dx, empty without it.
+  /// Runs backward `times` times into gradients that start as NaN. The last element of the result is dx, which is empty
+  /// if it is not wanted.
   std::vector<std::vector<float>> backward(int times, Wanted wanted) {
     forward();
     std::vector<std::span<const float>> parameters(values_.begin(), values_.end());
@@ -73,7 +74,7 @@ class Probe {
   struct Differences {
     double central, left, right;
   };
-  /// Of sum(r * y) by `value`.
+  /// Returns the finite differences of sum(r * y) with respect to `value`.
   Differences differences(float& value, double epsilon) {
     const float before = value;
     const auto at = [&](double moved) {
@@ -102,7 +103,8 @@ class Probe {
     return values;
   }
 
-  /// As the tensor starts, but nowhere constant, and never so small that rounding covers the differences.
+  /// Returns initial values like the tensor's, but not constant, and large enough that rounding does not dominate the
+  /// differences.
   std::vector<float> initial(const TensorSpec& tensor, std::uint64_t seed) const {
     const bool constant = tensor.init.kind == Init::Kind::constant;
     const float spread = constant ? 0.2F : std::max(tensor.init.a, 0.2F);
@@ -127,14 +129,14 @@ double root_mean_square(const std::vector<float>& values) {
   return std::sqrt(sum / static_cast<double>(std::max<std::size_t>(values.size(), 1)));
 }
 
-/// NaN compares as the worst.
+/// NaN counts as the largest error.
 double relative(double a, double b, double scale) {
   if (a == b) return 0;
   const double error = std::abs(a - b) / std::max({std::abs(a), std::abs(b), scale});
   return std::isnan(error) ? INFINITY : error;
 }
 
-/// The error of one element.
+/// Returns the error of one element.
 GradientCheck compare(Probe& probe, float& value, double backward, double scale, const GradientCheckOptions& options) {
   const double central = probe.differences(value, options.epsilon).central;
   GradientCheck best{.relative_error = relative(backward, central, scale), .backward = backward, .difference = central};
@@ -147,7 +149,7 @@ GradientCheck compare(Probe& probe, float& value, double backward, double scale,
   return best;
 }
 
-/// Of every element, or of `samples` random ones.
+/// Returns the largest error over all elements, or over `samples` random elements.
 GradientCheck worst_of(Probe& probe, const std::string& name, std::vector<float>& values,
                        const std::vector<float>& gradient, const GradientCheckOptions& options) {
   const double scale = root_mean_square(gradient);
@@ -181,7 +183,7 @@ void check_accumulation(Probe& probe, const std::vector<std::vector<float>>& onc
   }
 }
 
-/// Of a layer whose parameters are not trained.
+/// Checks dx of a layer whose parameters are not trained.
 void check_dx_alone(Probe& probe, const std::vector<float>& dx) {
   const std::vector<float> alone = probe.backward(1, {.gradients = false}).back();
   const double scale = root_mean_square(dx);

@@ -14,7 +14,7 @@
 namespace psring::worker {
 namespace {
 
-/// Disjoint sets of 0 .. n - 1; a set is known by its least member.
+/// Disjoint sets of 0 .. n - 1; the smallest member represents a set.
 class Sets {
  public:
   explicit Sets(std::size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), std::size_t{0}); }
@@ -44,15 +44,15 @@ std::vector<std::size_t> group_of_each_layer(const Model& model, const std::vect
   return group_of;
 }
 
-/// A model's tensors, each once, in the order in which its layers name them.
+/// The distinct tensors of a model, in the order in which its layers name them.
 struct Tensors {
   struct Tensor {
     TensorSpec spec;
-    std::size_t group;  ///< of the first layer that names it
+    std::size_t group;  ///< group of the first layer that names the tensor
   };
   std::vector<Tensor> all;                       ///< by id
   std::vector<std::vector<std::size_t>> ids_of;  ///< by layer
-  Sets sets;                                     ///< of groups: those that share a tensor are one
+  Sets sets;                                     ///< sets of groups that share a tensor
   std::vector<bool> shares;                      ///< by group: whether it shares a tensor with another
 
   Tensors(const Model& model, const std::vector<std::size_t>& group_of, std::size_t groups)
@@ -159,14 +159,14 @@ std::vector<Wanted> FlatModel::wanted() const {
 
 std::vector<Range> FlatModel::runs() const {
   std::vector<Range> runs;
-  std::size_t after = kNoUnit;  // the unit of the run that the layer begins or lies in, from the last one on
+  std::size_t current_unit = kNoUnit;  // the unit of the current run, which grows from the last layer towards the first
   for (std::size_t layer = layers(); layer-- > 0;) {
     const std::size_t unit = unit_of(layer);
-    if (runs.empty() || (unit != kNoUnit && unit != after))
+    if (runs.empty() || (unit != kNoUnit && unit != current_unit))
       runs.push_back({layer, layer + 1});
     else
       runs.back().begin = layer;
-    if (unit != kNoUnit) after = unit;
+    if (unit != kNoUnit) current_unit = unit;
   }
   std::reverse(runs.begin(), runs.end());
   return runs;

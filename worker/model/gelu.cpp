@@ -18,7 +18,7 @@ inline float gate(float x) {
   return 1.0F / (1.0F + exponential(-2.0F * u));
 }
 
-/// x, within the range beyond which the gate is 1 or 0 and the square below could overflow.
+/// Clamps x to the range beyond which the gate is 1 or 0 and the square below could overflow.
 inline float clamped(float x) {
   x = x > 16.0F ? 16.0F : x;
   return x < -16.0F ? -16.0F : x;
@@ -30,7 +30,7 @@ inline float derivative(float t, float s) {
   return std::fma(slope * s, 1.0F - s, s);
 }
 
-// ivdep: where the output is the input itself, a compiler that fears overlap would take its scalar loop.
+// ivdep: if the output is the input itself, the compiler would otherwise assume overlap and run its scalar loop.
 
 PSRING_WIDEST void forward_kernel(const float* x, float* y, std::size_t n) {
 #pragma GCC ivdep

@@ -7,7 +7,7 @@
 
 namespace psring::worker {
 
-/// Ids travel as floats, which are exact below this.
+/// Token ids travel as floats, which are exact below this number.
 inline constexpr std::size_t kMostTokens = 1 << 24;
 
 /// A GPT's sizes. REQUIRES: dim is divisible by heads; vocab is at most kMostTokens.
@@ -19,24 +19,25 @@ struct GptShape {
   std::size_t vocab = 256;
 };
 
-// The layers of GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), with its
-// tensors' names, shapes and initial values: weights of linear layers are [in, out]; normal with 0.02 (wpe too, as
-// in the published PyTorch code; the TensorFlow code has 0.01 there), 0.02 / sqrt(2 layers) where a projection ends
-// in the residual stream; biases 0, layer norms' weights 1. R = batch * context rows stand for the tokens.
+// The layers of GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), with its tensors'
+// names, shapes and initial values. Weights of linear layers are [in, out] and start normal with a standard deviation
+// of 0.02 (wpe, too, as in the published PyTorch code; the TensorFlow code has 0.01), or 0.02 / sqrt(2 layers) for
+// projections into the residual stream. Biases start at 0, layer norms' weights at 1. The tokens are R = batch *
+// context rows.
 
-/// Token ids as floats [batch, context] -> wte[id] + wpe[position], [R, dim].
-/// Throws data where an id is not a whole number below the vocabulary, naming sample and position.
+/// Maps token ids as floats [batch, context] to wte[id] + wpe[position], [R, dim]. Throws data, naming sample and
+/// position, if an id is not a whole number below the vocabulary.
 std::unique_ptr<Layer> make_embedding(const GptShape& shape);
 
-/// y = x + c_proj(attention(c_attn(ln_1(x)))) of block `index`. Keeps for backward: ln_1's statistics (2R),
-/// queries, keys and values (3R dim), the heads' output (R dim), a log-sum a row and head (R heads).
+/// y = x + c_proj(attention(c_attn(ln_1(x)))) of block `index`. Saves for backward: ln_1's statistics (2R), queries,
+/// keys and values (3R dim), the heads' output (R dim), and a log-sum per row and head (R heads).
 std::unique_ptr<Layer> make_attention_half(const GptShape& shape, std::size_t index);
 
-/// y = x + c_proj(gelu(c_fc(ln_2(x)))) of block `index`. Keeps ln_2's statistics (2R) and what goes into the GELU
-/// (4R dim); what comes out of it is computed again in the pass that needs its derivative anyway.
+/// y = x + c_proj(gelu(c_fc(ln_2(x)))) of block `index`. Saves ln_2's statistics (2R) and GELU's input (4R dim). The
+/// pass that needs GELU's derivative recomputes its output.
 std::unique_ptr<Layer> make_mlp_half(const GptShape& shape, std::size_t index);
 
-/// logits [R, vocab] = ln_f(x) wte^T. Keeps ln_f's statistics (2R).
+/// logits [R, vocab] = ln_f(x) wte^T. Saves ln_f's statistics (2R).
 std::unique_ptr<Layer> make_head(const GptShape& shape);
 
 }  // namespace psring::worker

@@ -30,7 +30,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   return parts;
 }
 
-/// `layers`: those that have parameters.
+/// `layers`: the layers that have parameters.
 Groups runs_of(const std::vector<std::size_t>& layers, std::size_t count, std::string_view units) {
   if (count == 0) fail(ErrorKind::usage, "--units: {}, got '{}'", kExpected, units);
   Groups groups;
@@ -51,7 +51,7 @@ Groups sets_of(const std::vector<std::size_t>& layers, std::string_view units) {
       if (layer >= layers.size())
         fail(ErrorKind::usage, "--units {}: layer {}: the model has {} layers with parameters, counted from 0", units,
              layer, layers.size());
-      if (named[layer]) fail(ErrorKind::usage, "--units {}: layer {} stands there twice", units, layer);
+      if (named[layer]) fail(ErrorKind::usage, "--units {}: layer {} is listed twice", units, layer);
       named[layer] = true;
       groups.back().push_back(layers[layer]);
     }

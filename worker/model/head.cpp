@@ -24,7 +24,7 @@ class Head final : public Layer {
   std::size_t scratch_floats(Shape in) const override {
     return piece(in.elements()) + piece(layer_norm_scratch(in.cols));
   }
-  /// Forward; by wte, and by ln_f's output, which its own gradients need as dx does.
+  /// Forward, and the gradients with respect to wte and ln_f's output; ln_f's own gradients need the latter, like dx.
   double flops(Shape in, Wanted wanted) const override {
     return 2 * linear_products(wanted) * static_cast<double>(in.elements()) * static_cast<double>(shape_.vocab);
   }

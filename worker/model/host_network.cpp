@@ -9,17 +9,17 @@
 namespace psring::worker {
 namespace {
 
-constexpr std::size_t kAlign = 64;  ///< bytes: a cache line, the widest vector
+constexpr std::size_t kAlign = 64;  ///< bytes: a cache line, and the widest vector
 
-/// Room for an f32 copy of what is not kept in f32.
+/// Returns the size of an f32 copy of values that are not stored in f32.
 std::size_t copied(std::size_t elements, DType kept) {
   return kept == DType::f32 ? 0 : round_up(elements, kAlign / sizeof(float));
 }
 
 }  // namespace
 
-/// f32 copies for the length of one call: of what is read, and room for what is written. What is in f32 already is lent
-/// as it is.
+/// Lends f32 memory during one call: copies of values to read, and memory for values to write. Values in f32 are lent
+/// without a copy.
 class HostNetwork::Loan {
  public:
   explicit Loan(std::span<float> room) : room_(room) {}
@@ -30,7 +30,7 @@ class HostNetwork::Loan {
     widen(values, copy);
     return copy;
   }
-  /// `give_back` rounds it to where it belongs.
+  /// `give_back` rounds the values to their destination.
   std::span<float> write(Elements values) {
     return values.type() == DType::f32 ? values.as<float>() : take(values.size());
   }
@@ -65,7 +65,7 @@ HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& led
     const Layer& layer = *model.layers[i];
     kept.push_back({layer.saved_floats(shapes[i]), layer.saved_activations(shapes[i])});
     most_scratch = std::max(most_scratch, layer.scratch_floats(shapes[i]));
-    // Of backward, which is lent the most: x, dx, y, dy, what was saved, parameters and their gradients.
+    // Backward needs the most copies: x, dx, y, dy, saved activations, parameters and their gradients.
     std::size_t copies =
         2 * copied(shapes[i + 1].elements(), types.activations) + copied(kept[i].activations, types.activations);
     if (i > 0) copies += 2 * copied(shapes[i].elements(), types.activations);
@@ -154,8 +154,8 @@ void HostNetwork::backward_layer(std::size_t layer, std::span<const ConstElement
   for (const ConstElements& tensor : parameters) lent.push_back(loan.read(tensor));
   const Wanted wanted = wanted_[layer];
   check(gradients.empty() || wanted.gradients, "gradients of layer {}, which are not wanted", layer);
-  std::vector<Gradient> written(gradients.empty() ? parameters.size() : 0);  // of those, none is wanted
-  std::deque<bool> fresh;  // of copies: what was there before is added to at the end
+  std::vector<Gradient> written(gradients.empty() ? parameters.size() : 0);  // unwanted gradients
+  std::deque<bool> fresh;  // flags of the copies, which are added to the existing gradients at the end
   for (const BoundGradient& gradient : gradients) {
     const bool direct = gradient.values.type() == DType::f32;
     if (!direct) fresh.push_back(true);

@@ -9,12 +9,12 @@
 
 namespace psring::worker {
 
-/// A network on the host's processor. Parameters, gradients and activations may be kept in 16 bit. A layer computes in
-/// f32 all the same: it is lent f32 copies of what it reads, and what it writes is rounded once. So every layer works
-/// in every precision.
+/// A network on the host's processor. Parameters, gradients and activations may be stored in 16 bits. Layers still
+/// compute in f32: they read f32 copies, and their results are rounded once. Therefore every layer works in every
+/// precision.
 class HostNetwork final : public Network {
  public:
-  /// REQUIRES: model, kernels and ledger outlive it.
+  /// REQUIRES: model, kernels and ledger outlive the network.
   HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& ledger, const Options& options);
   ~HostNetwork() override;
 
@@ -37,7 +37,7 @@ class HostNetwork final : public Network {
   class Loan;
 
   Elements activation(std::size_t i) const { return activations_[i].subspan(0, shapes_[i].elements()); }
-  /// Of activation i.
+  /// The gradient of activation i.
   Elements gradient(std::size_t i) const { return gradients_[i % 2].subspan(0, shapes_[i].elements()); }
   std::span<float> scratch(std::size_t layer) const;
   std::span<float> saved(std::size_t layer) const;
@@ -50,12 +50,12 @@ class HostNetwork final : public Network {
   MemoryLedger* ledger_;
   std::size_t bytes_ = 0;
   std::unique_ptr<std::byte[], Free> arena_;
-  std::vector<Elements> activations_;        ///< by layer the input; the last is the model's output
+  std::vector<Elements> activations_;        ///< input of each layer; the last is the model's output
   std::vector<std::span<float>> saved_;      ///< by layer
   std::vector<Elements> saved_activations_;  ///< by layer
-  Elements gradients_[2];                    ///< by activations, in turn
+  Elements gradients_[2];                    ///< used alternately by activations
   std::span<float> scratch_;
-  std::span<float> copies_;  ///< what a layer is lent of what is not in f32
+  std::span<float> copies_;  ///< f32 copies of values that are not stored in f32
   std::vector<std::int32_t> targets_;
   LossResult loss_;
 };

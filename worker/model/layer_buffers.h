@@ -10,12 +10,12 @@
 
 namespace psring::worker {
 
-/// All layers' buffers in one flat vector, laid out as a unit is; their ids follow the model's parameters'.
-/// Throws usage where two buffers have one name, or a buffer that of a parameter.
+/// Lays out all layers' buffers in one flat vector, like a unit. Their ids follow the ids of the model's parameters.
+/// Throws usage if two buffers, or a buffer and a parameter, have the same name.
 UnitLayout buffer_layout(const Model& model);
 
-/// A process's copy of the buffers of a model's layers (Layer::buffers), booked as Category::parameters. They start
-/// as their specs say. REQUIRES: ledger outlives it.
+/// A process's copy of the model's layer buffers (Layer::buffers), booked as Category::parameters. They start with
+/// their specs' initial values. REQUIRES: the ledger outlives it.
 class LayerBuffers {
  public:
   using List = std::span<const std::span<float>>;
@@ -24,9 +24,9 @@ class LayerBuffers {
   LayerBuffers(const Model& model, const UnitLayout& layout, MemoryLedger& ledger);
 
   bool empty() const { return values_.empty(); }
-  /// All of them, padding counted.
+  /// All buffers, including padding.
   std::span<float> values() const { return values_; }
-  /// In the order of the layer's buffers().
+  /// A layer's buffers, in the order of its buffers().
   List of(std::size_t layer) const { return lists_[layer]; }
 
  private:

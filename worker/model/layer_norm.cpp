@@ -9,7 +9,7 @@ namespace psring::worker {
 namespace {
 
 constexpr float kEpsilon = 1e-5F;
-constexpr std::size_t kRowsOfASum = 64;  // added up before they meet a gradient's total: fewer digits are lost
+constexpr std::size_t kRowsOfASum = 64;  // partial sums of this many rows keep more digits
 
 struct RowStatistics {
   float mean;

@@ -7,11 +7,11 @@
 
 namespace psring::worker {
 
-/// Layer normalisation over the columns of each row, y = (x - mean) / sqrt(variance + 1e-5) * weight + bias
-/// (Ba, Kiros, Hinton, arXiv:1607.06450). The variance is the mean square of x - mean, in a pass of its own, so
-/// that a large mean costs no digits. Sums run in sixteen lanes that are folded as a tree.
+/// Layer normalisation over the columns of each row: y = (x - mean) / sqrt(variance + 1e-5) * weight + bias (Ba, Kiros,
+/// Hinton, arXiv:1607.06450). The variance is the mean square of x - mean, computed in a separate pass, so that a large
+/// mean costs no precision. Sums run in sixteen lanes, which are added as a tree.
 
-/// What is kept for backward: the mean and 1 / sqrt(variance + eps) of each row.
+/// Floats saved for backward: the mean and 1 / sqrt(variance + eps) of each row.
 constexpr std::size_t layer_norm_saved(std::size_t rows) { return 2 * rows; }
 constexpr std::size_t layer_norm_scratch(std::size_t cols) { return 2 * cols; }
 
@@ -19,12 +19,13 @@ constexpr std::size_t layer_norm_scratch(std::size_t cols) { return 2 * cols; }
 void layer_norm(ConstMatrix x, std::span<const float> weight, std::span<const float> bias, std::span<float> saved,
                 Matrix y);
 
-/// y once more, from what was saved: cheaper to compute again than to keep.
+/// Recomputes y from the saved statistics, which is cheaper than saving y.
 void layer_norm_again(ConstMatrix x, std::span<const float> weight, std::span<const float> bias,
                       std::span<const float> saved, Matrix y);
 
-/// dx = residual + the gradient by x; residual.data may be null (then it is 0), and so may dx.data (then only the
-/// parameters' gradients are written), and gradients that are not wanted. `dx` may be `dy`, but not the residual.
+/// dx = residual + the gradient with respect to x. residual.data may be null (residual 0). dx.data may be null (then
+/// only the parameters' gradients are written). The parameters' gradients may be unwanted. `dx` may be `dy`, but not
+/// the residual.
 /// scratch: layer_norm_scratch(cols).
 void layer_norm_backward(ConstMatrix x, std::span<const float> weight, std::span<const float> saved, ConstMatrix dy,
                          ConstMatrix residual, Matrix dx, const Gradient& weight_gradient,

@@ -10,12 +10,12 @@
 namespace psring::worker {
 namespace {
 
-/// dz = dy where y is above zero (NaN counts: it must go through), else 0.
+/// dz = dy where y > 0, else 0. NaN in y passes dy through.
 void relu_backward(ConstMatrix y, ConstMatrix dy, float* dz) {
   for (std::size_t i = 0; i < dy.size(); ++i) dz[i] = y.data[i] <= 0 ? 0.0F : dy.data[i];
 }
 
-/// db = beta * db + the sum of dz's rows, in their order.
+/// db = beta * db + the sum of dz's rows, in order.
 void add_rows(const float* dz, std::size_t rows, float beta, std::span<float> db) {
   if (beta == 0) std::fill(db.begin(), db.end(), 0.0F);
   for (std::size_t i = 0; i < rows; ++i)

@@ -13,7 +13,7 @@ namespace {
 
 enum class Named : std::uint8_t { none, part, whole };
 
-/// What of the unit does one entry of the list name?
+/// Returns which part of the unit an entry of the list names.
 Named named(std::string_view entry, const FlatModel& model, std::size_t unit) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
@@ -24,10 +24,10 @@ Named named(std::string_view entry, const FlatModel& model, std::size_t unit) {
     return name.starts_with(entry) && (star || name.size() == entry.size() || name[entry.size()] == '.');
   };
   const auto tensors = model.tensors(unit);
-  const auto of = std::count_if(tensors.begin(), tensors.end(),
-                                [&](const TensorLayout& tensor) { return begins(tensor.spec.name); });
-  if (of == std::ssize(tensors) || (star && model.name(unit).starts_with(entry))) return Named::whole;
-  if (of > 0) return Named::part;
+  const auto matches = std::count_if(tensors.begin(), tensors.end(),
+                                     [&](const TensorLayout& tensor) { return begins(tensor.spec.name); });
+  if (matches == std::ssize(tensors) || (star && model.name(unit).starts_with(entry))) return Named::whole;
+  if (matches > 0) return Named::part;
   return model.name(unit) == entry ? Named::whole : Named::none;
 }
 
@@ -46,11 +46,12 @@ std::vector<std::size_t> listed_units(const FlatModel& model, std::string_view l
     const std::string_view entry = list.substr(begin, end - begin);
     bool found = false;
     for (std::size_t unit = 0; unit < model.units() && !entry.empty(); ++unit) {
-      const Named of = named(entry, model, unit);
-      if (of == Named::part)
-        fail(ErrorKind::usage, "--freeze {}: unit '{}' has '{}' and more, and is trained whole or not; the units: {}",
+      const Named match = named(entry, model, unit);
+      if (match == Named::part)
+        fail(ErrorKind::usage,
+             "--freeze {}: unit '{}' contains '{}' and other tensors, and can only be frozen as a whole; the units: {}",
              list, model.name(unit), entry, all_names(model));
-      if (of == Named::whole) listed[unit] = found = true;
+      if (match == Named::whole) listed[unit] = found = true;
     }
     if (!found)
       fail(ErrorKind::usage, "--freeze {}: the model has no unit '{}'; its units: {}", list, entry, all_names(model));

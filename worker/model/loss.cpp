@@ -38,7 +38,7 @@ class CrossEntropy final : public Loss {
       if (best == static_cast<std::size_t>(target)) ++result.correct;
       double sum = 0;
       for (std::size_t j = 0; j < y.cols; ++j) {
-        exponentials[j] = std::exp(row[j] - row[best]);  // at most 1: nothing overflows
+        exponentials[j] = std::exp(row[j] - row[best]);  // at most 1, so that nothing overflows
         sum += static_cast<double>(exponentials[j]);
       }
       result.loss_sum += std::log(sum) + (static_cast<double>(row[best]) - static_cast<double>(row[target]));
@@ -68,7 +68,7 @@ class MeanSquare final : public Loss {
   }
 
  private:
-  /// Eight sums side by side, so that additions need not wait for each other; their order is fixed all the same.
+  /// Eight independent sums, so that additions do not wait for each other; their order is fixed.
   static double sum_of_squares(const float* row, std::size_t n) {
     double lanes[8] = {};
     for (std::size_t j = 0; j < n; ++j) lanes[j % 8] += static_cast<double>(row[j]) * static_cast<double>(row[j]);

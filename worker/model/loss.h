@@ -6,8 +6,8 @@
 
 namespace psring::worker {
 
-/// A row's loss is -log softmax(y)[target], in nats; `correct` counts the rows whose first largest output is the
-/// target. Throws data where a target is not a column. Gradient: scale * (softmax(y) - onehot(target)).
+/// A row's loss is -log softmax(y)[target], in nats. `correct` counts the rows whose first maximum is the target.
+/// Throws data if a target is not a valid class. Gradient: scale * (softmax(y) - onehot(target)).
 std::unique_ptr<Loss> make_cross_entropy();
 
 /// A row's loss is the mean of y^2 over its columns; targets are not read. Gradient: scale * 2 y / columns.

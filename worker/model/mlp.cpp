@@ -37,7 +37,7 @@ std::vector<std::size_t> parse_widths(const Spec& spec) {
   return widths;
 }
 
-/// Without its layers.
+/// Makes a classifier without layers.
 Model make_classifier(const Spec& spec, const std::vector<std::size_t>& widths) {
   Model model;
   model.name = spec.text();

@@ -33,11 +33,13 @@ class MlpHalf final : public Layer {
 
   std::size_t saved_floats(Shape in) const override { return layer_norm_saved(in.rows); }
   std::size_t saved_activations(Shape in) const override { return 4 * in.elements(); }
-  /// Backward's: ln_2's output (then its gradient), the GELU's output and its input's gradient, sums over rows.
+  /// Backward's buffers: ln_2's output (then its gradient), GELU's output and the gradient of its input, sums over
+  /// rows.
   std::size_t scratch_floats(Shape in) const override {
     return piece(in.elements()) + 2 * piece(4 * in.elements()) + piece(4 * in.cols);
   }
-  /// Forward; by weights, and by inputs, which ln_2's gradients need as dx does.
+  /// Forward, and the gradients with respect to weights and inputs; ln_2's gradients need the gradient of its output,
+  /// like dx.
   double flops(Shape in, Wanted wanted) const override {
     return 2 * linear_products(wanted) * static_cast<double>(in.elements()) * static_cast<double>(8 * shape_.dim);
   }
@@ -56,7 +58,7 @@ class MlpHalf final : public Layer {
 
     layer_norm(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
     pass.kernels.gemm(product(rows, dim, 4 * dim), 1, normal.data, pass.parameters[kFcWeight].data(), 0, hidden.data);
-    for (std::size_t r = 0; r < rows; ++r) {  // a row at a time, so that it is read from memory once
+    for (std::size_t r = 0; r < rows; ++r) {  // one row at a time, so that each row is read from memory once
       const Matrix row{hidden.row(r), 1, 4 * dim};
       add_bias(row, pass.parameters[kFcBias], row);
       pass.round(row.span());
@@ -76,7 +78,7 @@ class MlpHalf final : public Layer {
     const Matrix d_hidden{scratch.take(4 * rows * dim).data(), rows, 4 * dim};
     const auto sums = scratch.take(4 * dim);
 
-    // From y to the hidden activations.
+    // Backward from y to the hidden activations.
     pass.kernels.gemm(input_product(rows, 4 * dim, dim), 1, pass.dy.data, pass.parameters[kOutWeight].data(), 0,
                       d_hidden.data);
     if (pass.wants_gradients()) {
@@ -88,7 +90,7 @@ class MlpHalf final : public Layer {
       gelu_backward(hidden.span(), d_hidden.span(), d_hidden.span());
     }
 
-    // From the hidden activations to ln_2's output and x.
+    // Backward from the hidden activations to ln_2's output and x.
     if (pass.wants_gradients()) {
       layer_norm_again(pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias], pass.saved, normal);
       const Gradient& fc = pass.gradients[kFcWeight];
@@ -104,8 +106,8 @@ class MlpHalf final : public Layer {
   std::unique_ptr<DeviceLayer> on_device() const override { return make_device_mlp_half(shape_); }
 
  private:
-  /// One pass over the hidden activations: active = gelu(hidden); d by gelu's output becomes d by its input; the
-  /// bias's gradient.
+  /// In one pass over the hidden activations: active = gelu(hidden), `d` changes from the gradient of GELU's output to
+  /// that of its input, and the bias's gradient is added up.
   static void activate_backward(ConstMatrix hidden, Matrix active, Matrix d, const Gradient& bias,
                                 std::span<float> sums) {
     constexpr std::size_t kRows = 64;

@@ -72,7 +72,7 @@ Network::Places Network::place_layers(std::span<const Kept> kept, DType activati
     for (std::size_t i = 0; i < layers; ++i) place_saved(i);
     return places;
   }
-  // What lies within a range takes the place of what lay within the one before.
+  // Activations within a range reuse the memory of the range before.
   for (const Range range : recomputed_) place_activation(range.begin);
   place_activation(shapes.size() - 1);
   const std::size_t begin = places.bytes;

@@ -20,14 +20,14 @@ inline Gemm input_product(std::size_t rows, std::size_t in, std::size_t out) {
   return {.m = rows, .n = in, .k = out, .transpose_b = true};
 }
 
-// Of a linear layer within another one, whose input's gradient that needs whatever it is asked for.
+// For a linear layer inside another layer, which needs the gradient of its input in any case.
 
-/// How many of the three products are called.
+/// Returns how many of the three products are computed.
 inline double linear_products(Wanted wanted) {
   return 1 + (wanted.gradients ? 1 : 0) + (wanted.gradients || wanted.dx ? 1 : 0);
 }
 
-/// Appends them.
+/// Appends the products that are computed.
 inline void add_linear(std::vector<Gemm>& list, Wanted wanted, std::size_t rows, std::size_t in, std::size_t out) {
   list.push_back(product(rows, in, out));
   if (wanted.gradients) list.push_back(weight_product(rows, in, out));

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t kRowsOfASum = 64;
 
-/// partial = the sum of `rows` rows (+ partial, where it is not the first call of a sum).
+/// partial = the sum of `rows` rows, plus `partial` except in the first call of a sum.
 void sum_rows(ConstMatrix dy, std::size_t begin, std::size_t end, float* __restrict partial) {
   std::size_t r = begin;
   for (; r + 4 <= end; r += 4) {

@@ -9,10 +9,10 @@
 
 namespace psring::worker {
 
-/// What Pieces takes for n floats: pieces start on multiples of 64 bytes.
+/// Floats that Pieces takes for n floats: pieces are aligned to 64 bytes.
 constexpr std::size_t piece(std::size_t n) { return round_up(n, 16); }
 
-/// Hands out the parts of a `saved` or `scratch` buffer, front to back: piece(n) floats for each n.
+/// Hands out the parts of a `saved` or `scratch` buffer in order: piece(n) floats for each n.
 template <class T>
 class Pieces {
  public:
@@ -28,11 +28,11 @@ class Pieces {
   std::span<T> rest_;
 };
 
-/// y = x + bias in every row. Equal shapes; bias has x.cols elements. `y` may be `x`.
+/// y = x + bias in every row. The shapes must be equal; bias has x.cols elements. `y` may be `x`.
 void add_bias(ConstMatrix x, std::span<const float> bias, Matrix y);
 
-/// The gradient of a bias: `into` = beta * into + the sum of dy's rows, in f32, four rows and then 64 rows
-/// added up before they meet the total; always in the same order. `scratch` holds dy.cols floats.
+/// Computes the gradient of a bias: `into` = beta * into + the sum of dy's rows, in f32. Groups of 4 and then of 64
+/// rows are summed before they are added to the total, always in the same order. `scratch` holds dy.cols floats.
 void add_column_sums(ConstMatrix dy, float beta, std::span<float> into, std::span<float> scratch);
 
 }  // namespace psring::worker

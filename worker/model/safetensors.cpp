@@ -23,12 +23,12 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
-constexpr std::size_t kMostNameBytes = 1024;  // ours: names stand in messages
+constexpr std::size_t kMostNameBytes = 1024;  // psring's own limit: names are part of messages
 constexpr const char* kMetadata = "__metadata__";
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
 
-/// Bytes of an element of each type that the format knows.
+/// Returns the bytes per element of a type of the format; nothing for an unknown type.
 std::optional<std::size_t> element_bytes(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::size_t> kTypes[] = {
       {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
@@ -38,14 +38,14 @@ std::optional<std::size_t> element_bytes(std::string_view dtype) {
   return std::nullopt;
 }
 
-/// a * b where it does not exceed `most`.
+/// Returns a * b; nothing if it exceeds `most`.
 std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b, std::uint64_t most) {
   if (a != 0 && b > most / a) return std::nullopt;
   return a * b;
 }
 
-/// A header's entries, collected while it is parsed: no tree of the whole header is built, and what stands
-/// where it does not belong is refused as soon as it is read.
+/// Collects a header's entries during parsing. No tree of the whole header is built, and an invalid value is rejected
+/// as soon as it is read.
 class HeaderParser {
  public:
   HeaderParser(const std::string& path, std::uint64_t data_begin, std::uint64_t data_bytes)
@@ -67,7 +67,7 @@ class HeaderParser {
   }
 
  private:
-  /// `what` may quote the file: it becomes one short line.
+  /// `what` may quote the file, so it is shortened to one line.
   [[noreturn]] void bad(std::string_view what) const {
     std::string line(what.substr(0, 400));
     std::replace_if(line.begin(), line.end(), is_control, '?');
@@ -75,8 +75,8 @@ class HeaderParser {
   }
   [[noreturn]] void bad_tensor(std::string_view what) const { bad(fmt::format("tensor '{}': {}", name_, what)); }
 
-  /// Depth 1 is inside the header's object, 2 inside an entry, 3 inside its lists. Returns whether the
-  /// value is kept in the tree: entries are not, once they were taken.
+  /// Depth 1 is inside the header's object, 2 inside an entry, 3 inside an entry's lists. Returns whether to keep the
+  /// value in the tree: entries are removed once they are collected.
   bool on_event(int depth, Json::parse_event_t event, const Json& value) {
     using Event = Json::parse_event_t;
     switch (event) {
@@ -155,7 +155,7 @@ class HeaderParser {
     return values;
   }
 
-  /// The tensors must cover the data, each byte once.
+  /// Checks that the tensors cover the data, each byte exactly once.
   void check_offsets() {
     std::sort(entries_.begin(), entries_.end(), [](const TensorEntry& a, const TensorEntry& b) {
       return std::pair(a.begin_bytes, a.size_bytes) < std::pair(b.begin_bytes, b.size_bytes);
@@ -174,9 +174,9 @@ class HeaderParser {
   const std::string& path_;
   std::uint64_t data_begin_;
   std::uint64_t data_bytes_;
-  std::string name_;             ///< the entry that is being read
-  std::set<std::string> names_;  ///< of all entries so far
-  std::set<std::string> keys_;   ///< of this entry so far
+  std::string name_;             ///< name of the current entry
+  std::set<std::string> names_;  ///< names of all entries so far
+  std::set<std::string> keys_;   ///< keys of the current entry so far
   std::vector<TensorEntry> entries_;
 };
 
@@ -201,7 +201,7 @@ float from_f16(std::uint16_t bits) {
   const std::uint32_t sign = std::uint32_t{bits & 0x8000U} << 16;
   const std::uint32_t exponent = bits >> 10 & 0x1FU;
   const std::uint32_t fraction = bits & 0x3FFU;
-  if (exponent == 0) {  // zero, or subnormal: fraction * 2^-24, which is exact in f32
+  if (exponent == 0) {  // zero or subnormal: fraction * 2^-24 is exact in f32
     const float value = std::ldexp(static_cast<float>(fraction), -24);
     return sign != 0 ? -value : value;
   }
@@ -209,7 +209,7 @@ float from_f16(std::uint16_t bits) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-/// Reads `out.size()` elements of type T from byte `offset` on, a piece at a time, and converts them.
+/// Reads `out.size()` elements of type T from byte `offset` on, in pieces, and converts them.
 template <class T, class Convert>
 void read_as(const InputFile& file, std::uint64_t offset, std::span<float> out, Convert&& convert) {
   std::array<T, 4096> piece;
@@ -223,7 +223,7 @@ void read_as(const InputFile& file, std::uint64_t offset, std::span<float> out, 
 
 constexpr std::string_view kPrefix = "transformer.";
 
-/// The tensor that a spec asks for, by its name or with GPT-2's prefix, of the same shape.
+/// Finds the tensor of a spec, by its name or with GPT-2's prefix, and checks its shape.
 const TensorEntry& tensor_for(const TensorFile& file, const TensorSpec& spec) {
   const TensorEntry* plain = file.find(spec.name);
   const TensorEntry* prefixed = file.find(std::string(kPrefix) + spec.name);
@@ -239,12 +239,13 @@ const TensorEntry& tensor_for(const TensorFile& file, const TensorSpec& spec) {
   return *entry;
 }
 
-/// Tensors of a published GPT-2 that hold no parameter of their own. The dots matter: …attn.c_attn.bias is one.
+/// Returns whether a tensor of a published GPT-2 holds no parameter of its own. The dots matter: …attn.c_attn.bias is a
+/// parameter.
 bool holds_no_parameter(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
 }
 
-/// The length and header of a file of f32 tensors that follow each other.
+/// Returns the length and header of a file of consecutive f32 tensors.
 std::string make_header(std::span<const TensorSpec> specs) {
   nlohmann::ordered_json header;
   header[kMetadata] = {{"format", "pt"}};

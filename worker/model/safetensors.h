@@ -11,7 +11,7 @@
 
 namespace psring::worker {
 
-/// Tensors in a file, in the safetensors format (huggingface.co/docs/safetensors):
+/// A file of tensors in the safetensors format (huggingface.co/docs/safetensors):
 ///
 ///   file   = length, header, data
 ///   length = bytes of the header, 64 bits, little-endian, at most 100 000 000
@@ -19,29 +19,29 @@ namespace psring::worker {
 ///            and "__metadata__" -> {text: text}; may end in spaces
 ///   data   = the tensors, row-major, little-endian; offsets count from its start and leave no holes
 
-/// One tensor of a file.
+/// A tensor of a file.
 struct TensorEntry {
   std::string name;
-  std::string dtype;  ///< as the format spells it: F32, BF16 ...
+  std::string dtype;  ///< in the format's spelling: F32, BF16 ...
   std::vector<std::size_t> shape;
   std::size_t elements = 0;
   std::uint64_t begin_bytes = 0;  ///< from the start of the file
   std::uint64_t size_bytes = 0;
 };
 
-/// A safetensors file to read from. Opening reads and checks the whole header, every value before it is used;
-/// values are read on demand. Errors are data errors that name the file. Safe for use from several threads.
+/// A safetensors file to read from. The constructor reads the whole header and checks every value before using it;
+/// tensor values are read on demand. Errors are data errors that name the file. Safe for use from several threads.
 class TensorFile {
  public:
   explicit TensorFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
-  /// By name, sorted.
+  /// Sorted by name.
   const std::vector<TensorEntry>& entries() const { return entries_; }
-  /// Null where there is none of this name.
+  /// Returns null if no tensor has this name.
   const TensorEntry* find(const std::string& name) const;
-  /// Reads elements first … first + out.size() - 1 as f32. F32, F16 and BF16 are exact, F64 and I64 rounded;
-  /// throws data for other types. REQUIRES: an entry of this file, and a range within its elements.
+  /// Reads the elements first … first + out.size() - 1 as f32. F32, F16 and BF16 are exact, F64 and I64 are rounded;
+  /// throws data for other types. REQUIRES: `entry` is an entry of this file, and the range lies within its elements.
   void read(const TensorEntry& entry, std::size_t first, std::span<float> out) const;
 
  private:
@@ -49,33 +49,33 @@ class TensorFile {
   std::vector<TensorEntry> entries_;
 };
 
-/// The tensors of `file` that a model's `specs` ask for, in their order. A published GPT-2 fits: names may
-/// start with "transformer.", and tensors that hold no parameter of their own (…attn.bias and …attn.masked_bias,
-/// the causal mask, and lm_head.weight, which is wte.weight) are passed over. Throws data, naming file, tensor and
-/// both shapes, where one is missing, has another shape, or stands twice; naming it, where one is left over.
+/// Returns the tensors of `file` that match a model's `specs`, in their order. A published GPT-2 matches: names may
+/// start with "transformer.", and tensors without parameters of their own are ignored (…attn.bias and
+/// …attn.masked_bias, the causal mask, and lm_head.weight, which is wte.weight). Throws data, naming file, tensor and
+/// both shapes, if a tensor is missing, has another shape, or is present twice; also if the file has another tensor.
 std::vector<const TensorEntry*> match_tensors(const TensorFile& file, std::span<const TensorSpec> specs);
 
-/// Writes the file's values of elements `range` of the unit, as `initialise` writes initial ones; padding is
-/// zero. Throws data as match_tensors does, but for tensors that are left over, and where a value is not finite.
-/// out.size() == range.size().
+/// Writes the file's values of the unit's elements `range`, as `initialise` writes initial values; padding is zero.
+/// Throws data like match_tensors, except for additional tensors, and if a value is not finite. REQUIRES: out.size() ==
+/// range.size().
 void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std::span<float> out);
 
-/// Writes f32 tensors to a file, one after the other, so that no whole copy of a model is needed. The bytes
-/// depend on nothing but names, shapes, their order, and values: equal models give identical files.
-/// The file takes its name in `commit`; without it, nothing is left. Errors are data errors that name the file.
+/// Writes f32 tensors to a file one after another, so that no copy of the whole model is needed. The bytes depend only
+/// on names, shapes, order and values: equal models give identical files. `commit` gives the file its name; without it,
+/// no file remains. Errors are data errors that name the file.
 class TensorWriter {
  public:
-  /// Only the specs' names and shapes are read. Throws bug where a name stands twice or is reserved.
+  /// Reads only the specs' names and shapes. Throws bug if a name is used twice or is reserved.
   TensorWriter(const std::string& path, std::span<const TensorSpec> specs);
 
-  /// The next elements, in the order of the specs; a piece may end anywhere.
+  /// Appends the next elements, in the order of the specs; the calls may split tensors anywhere.
   void append(std::span<const float> values);
   /// REQUIRES: all elements of all tensors were appended.
   void commit();
 
  private:
   OutputFile file_;
-  std::size_t left_ = 0;  ///< elements that are still to come
+  std::size_t left_ = 0;  ///< elements still to append
 };
 
 }  // namespace psring::worker

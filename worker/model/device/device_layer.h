@@ -12,18 +12,18 @@
 
 namespace psring::worker {
 
-/// A batch of token ids on the device, for a model of text; null and empty for others.
+/// A batch of token ids on the device for text models; empty for other models.
 struct DeviceTokens {
   const std::int32_t* ids = nullptr;
   TokenRows rows;
 };
 
-/// As Forward, on a device: activations are matrices of the shapes that the layer states, in their one type.
+/// Like Forward, on a device: activations are matrices in the layer's shapes, all of one type.
 struct DeviceForward {
   TensorKernels& kernels;
   std::span<const ConstElements> parameters;
   Shape in;
-  ConstElements x;  ///< of a model of text the first layer has none, but `tokens`
+  ConstElements x;  ///< empty for the first layer of a text model, which reads `tokens`
   Elements y;
   float* saved;
   Elements saved_activations;
@@ -31,7 +31,7 @@ struct DeviceForward {
   DeviceTokens tokens;
 };
 
-/// As Backward. Gradients that are not wanted are empty, and so is dx.
+/// Like Backward. Gradients that are not wanted, and an unwanted dx, are empty.
 struct DeviceBackward {
   TensorKernels& kernels;
   std::span<const ConstElements> parameters;
@@ -49,12 +49,13 @@ struct DeviceBackward {
   bool wants_gradients() const { return !gradients.empty(); }
 };
 
-/// What a layer does on a device; see Layer, whose tensors and shapes it has. It queues kernels and does not wait.
+/// A layer's computation on a device. It has the tensors and shapes of its Layer, queues kernels and does not wait.
 class DeviceLayer {
  public:
   virtual ~DeviceLayer() = default;
 
-  /// Kept from forward for backward, as f32, and as activations; and what one call needs, as activations.
+  /// Sizes of the buffers: saved from forward for backward as f32 and as activations, and scratch of one call as
+  /// activations.
   virtual std::size_t saved_floats(Shape /*in*/) const { return 0; }
   virtual std::size_t saved_activations(Shape /*in*/) const { return 0; }
   virtual std::size_t scratch(Shape /*in*/) const { return 0; }
@@ -63,7 +64,7 @@ class DeviceLayer {
   virtual void backward(const DeviceBackward& pass) const = 0;
 };
 
-/// What a gradient's writer multiplies by what is there: 0 for the first, who is the writer from then on; see Gradient.
+/// Returns the factor of the existing gradient: 0 for the first writer, 1 for later writers; see Gradient.
 inline float take_beta(const BoundGradient& gradient) {
   const float beta = *gradient.fresh ? 0.0F : 1.0F;
   *gradient.fresh = false;

@@ -9,7 +9,7 @@
 namespace psring::worker {
 namespace {
 
-constexpr std::size_t kAlign = 256;  ///< bytes: what the fastest kernels ask for
+constexpr std::size_t kAlign = 256;  ///< bytes: the alignment that the fastest kernels need
 
 std::vector<std::unique_ptr<DeviceLayer>> forms_of(const Model& model) {
   std::vector<std::unique_ptr<DeviceLayer>> forms;
@@ -17,12 +17,12 @@ std::vector<std::unique_ptr<DeviceLayer>> forms_of(const Model& model) {
     forms.push_back(model.layers[i]->on_device());
     if (forms.back() == nullptr) {
       const std::vector<TensorSpec> tensors = model.layers[i]->tensors();
-      fail(ErrorKind::usage, "--device cuda: --model {}: layer {}{} has no form for GPUs", model.name, i,
+      fail(ErrorKind::usage, "--device cuda: --model {}: layer {}{} has no GPU implementation", model.name, i,
            tensors.empty() ? "" : " (" + tensors.front().name + ")");
     }
   }
   if (model.loss->on_device() == Loss::OnDevice::none)
-    fail(ErrorKind::usage, "--device cuda: --model {}: its loss has no form for GPUs", model.name);
+    fail(ErrorKind::usage, "--device cuda: --model {}: its loss has no GPU implementation", model.name);
   return forms;
 }
 
@@ -45,7 +45,7 @@ DeviceNetwork::DeviceNetwork(const Model& model, Device& device, MemoryLedger& l
     most_scratch = std::max(most_scratch, forms_[i]->scratch(shapes[i]));
     if (i > 0) most_gradient = std::max(most_gradient, shapes[i].elements());
   }
-  // Samples have a place of their own, of what is read of them.
+  // The first activation lies in the batch's own memory.
   Places places = place_layers(kept, type_, type_, kAlign);
   const Place gradients[2] = {places.add(most_gradient, type_), places.add(most_gradient, type_)};
   const Place scratch = places.add(most_scratch, type_);
@@ -101,7 +101,8 @@ void DeviceNetwork::begin(std::size_t batch) {
   uploaded_ = false;
 }
 
-/// The batch is copied once the device comes to it; two buffers, so that the next can be read meanwhile.
+/// Queues the copy of the batch to the device. Two staging buffers alternate, so that the next batch can be read
+/// meanwhile.
 void DeviceNetwork::upload() {
   StagingBuffer& buffer = staging_[++turn_ % 2];
   device_.wait(buffer.read);
@@ -129,7 +130,7 @@ void DeviceNetwork::check_targets() const {
            shapes_.back().cols);
 }
 
-/// Ids, and which rows hold which: a counting sort, in the order of the rows.
+/// Writes the ids, and the rows that hold each id: a counting sort in the order of the rows.
 void DeviceNetwork::sort_tokens(std::byte* to) {
   const auto part = [&](std::size_t offset) { return reinterpret_cast<std::int32_t*>(to + offset); };
   std::int32_t* const ids = part(places_.values);
@@ -162,7 +163,7 @@ void DeviceNetwork::sort_tokens(std::byte* to) {
 
 void DeviceNetwork::forward_layer(std::size_t layer, std::span<const ConstElements> parameters, bool /*training*/,
                                   std::span<const std::span<float>> buffers) {
-  check(buffers.empty(), "layers with buffers have no form for devices");
+  check(buffers.empty(), "layers with buffers have no implementation for devices");
   if (!uploaded_) upload();
   const Device::Section section(device_, "forward", layer);
   const DeviceLayer& form = *forms_[layer];
@@ -187,12 +188,12 @@ std::optional<LossResult> DeviceNetwork::loss(float scale) {
                 loss_form_ == Loss::OnDevice::cross_entropy ? on_device(places_.targets) : nullptr, scale,
                 activation(layers()), sums);
   device_.copy_bytes(sums, result_.get(), sizeof(LossSums));
-  told_ = device_.mark();
+  loss_mark_ = device_.mark();
   return std::nullopt;
 }
 
 LossResult DeviceNetwork::loss_after() {
-  device_.wait(told_);
+  device_.wait(loss_mark_);
   LossSums sums;
   std::memcpy(&sums, result_.get(), sizeof(sums));
   return {.loss_sum = sums.loss, .rows = shapes_.back().rows, .correct = sums.correct};

@@ -12,12 +12,12 @@
 
 namespace psring::worker {
 
-/// A network on a device: it queues what a pass takes and does not wait, but for a batch before the last one to be on
-/// the device, and for a loss when it is asked for. The gradient by the model's output takes the output's place.
+/// A network on a device. It queues the work of a pass, and waits only for two things: for the copy of the batch before
+/// the last, and for a loss when it is read. The gradient of the model's output overwrites the output.
 class DeviceNetwork final : public Network {
  public:
-  /// `kernels`: what layers compute with; null: the device's. Throws usage where a layer, or the loss, has no form for
-  /// devices. REQUIRES: model, device, ledger and kernels outlive it.
+  /// `kernels`: the layers' kernels; null means the device's own. Throws usage if a layer or the loss has no
+  /// implementation for devices. REQUIRES: model, device, ledger and kernels outlive the network.
   DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options,
                 TensorKernels* kernels = nullptr);
 
@@ -35,17 +35,17 @@ class DeviceNetwork final : public Network {
                       std::span<const BoundGradient> gradients) override;
 
  private:
-  /// What a batch is on the device, in bytes from the beginning of one piece of memory.
+  /// The layout of a batch in one buffer on the device: offsets in bytes.
   struct Batch {
-    std::size_t values = 0;  ///< what is read of samples: activations, or token ids as i32
+    std::size_t values = 0;  ///< inputs as activations, or token ids as i32
     std::size_t targets = 0;
-    std::size_t distinct = 0;  ///< as TokenRows has them, from here on
+    std::size_t distinct = 0;  ///< from here on, the arrays of TokenRows
     std::size_t ids = 0;
     std::size_t begin = 0;
     std::size_t rows = 0;
     std::size_t bytes = 0;
   };
-  /// Pinned memory, which the device has read once it has reached the mark.
+  /// Pinned memory. The device has finished reading it once the queue has reached the mark.
   struct StagingBuffer {
     std::shared_ptr<std::byte> memory;
     Device::Mark read = 0;
@@ -74,7 +74,7 @@ class DeviceNetwork final : public Network {
   Elements gradients_[2];
   Elements scratch_;
 
-  std::vector<float> input_;  ///< the host's
+  std::vector<float> input_;  ///< on the host
   std::vector<std::int32_t> targets_;
   Batch places_;
   Buffer on_device_;
@@ -83,8 +83,8 @@ class DeviceNetwork final : public Network {
   bool uploaded_ = false;
 
   Buffer sums_;                        ///< LossSums
-  std::shared_ptr<std::byte> result_;  ///< as the host reads it, from the mark on
-  Device::Mark told_ = 0;
+  std::shared_ptr<std::byte> result_;  ///< the host may read the result after the mark
+  Device::Mark loss_mark_ = 0;
 };
 
 }  // namespace psring::worker

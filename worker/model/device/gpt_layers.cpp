@@ -53,7 +53,8 @@ class AttentionHalf final : public DeviceLayer {
   std::size_t saved_activations(Shape in) const override {
     return matrix_piece(3 * in.elements()) + matrix_piece(in.elements());
   }
-  /// Backward's: the gradient of the heads' output (then ln_1's output, then its gradient), and that of qkv.
+  /// Backward's buffers: the gradient of the heads' output (then ln_1's output, then the gradient of ln_1's output),
+  /// and the gradient of qkv.
   std::size_t scratch(Shape in) const override { return matrix_piece(in.elements()) + matrix_piece(3 * in.elements()); }
 
   void forward(const DeviceForward& pass) const override {
@@ -92,7 +93,7 @@ class AttentionHalf final : public DeviceLayer {
     const Elements d_mixed = scratch.take(rows * dim);
     const Elements d_qkv = scratch.take(3 * rows * dim);
 
-    // From y to the heads.
+    // Backward from y to the heads.
     if (pass.wants_gradients()) {
       add_product(pass.kernels, weight_product(rows, dim, dim), mixed, pass.dy, pass.gradients[kOutWeight]);
       add_column_sums(pass, {rows, dim}, pass.dy, kOutBias);
@@ -101,7 +102,7 @@ class AttentionHalf final : public DeviceLayer {
         {.shape = input_product(rows, dim, dim), .a = pass.dy, .b = pass.parameters[kOutWeight], .out = d_mixed});
     pass.kernels.attention_backward(attention(pass.in), qkv, mixed, log_sums, d_mixed, d_qkv);
 
-    // From the heads to ln_1's output, which takes the place of d_mixed, and to x.
+    // Backward from the heads to ln_1's output, which reuses d_mixed's memory, and to x.
     const Elements normal = d_mixed;
     if (pass.wants_gradients()) {
       pass.kernels.layer_norm(rows_of(pass.in), pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias],
@@ -134,9 +135,9 @@ class MlpHalf final : public DeviceLayer {
   enum Tensor : std::size_t { kNormWeight, kNormBias, kFcWeight, kFcBias, kOutWeight, kOutBias };
 
   std::size_t saved_floats(Shape in) const override { return 2 * in.rows; }
-  /// What goes into the GELU, and what comes out of it.
+  /// GELU's input, and its output.
   std::size_t saved_activations(Shape in) const override { return 2 * matrix_piece(4 * in.elements()); }
-  /// Backward's: ln_2's output (then its gradient), and that of what goes into the GELU.
+  /// Backward's buffers: ln_2's output (then its gradient), and the gradient of GELU's input.
   std::size_t scratch(Shape in) const override { return matrix_piece(in.elements()) + matrix_piece(4 * in.elements()); }
 
   void forward(const DeviceForward& pass) const override {
@@ -174,7 +175,7 @@ class MlpHalf final : public DeviceLayer {
     const Elements normal = scratch.take(rows * dim);
     const Elements d_hidden = scratch.take(4 * rows * dim);
 
-    // From y to the hidden activations.
+    // Backward from y to the hidden activations.
     pass.kernels.product({.shape = input_product(rows, 4 * dim, dim),
                           .a = pass.dy,
                           .b = pass.parameters[kOutWeight],
@@ -185,7 +186,7 @@ class MlpHalf final : public DeviceLayer {
       add_product(pass.kernels, weight_product(rows, 4 * dim, dim), active, pass.dy, pass.gradients[kOutWeight]);
       add_column_sums(pass, {rows, dim}, pass.dy, kOutBias);
       add_column_sums(pass, {rows, 4 * dim}, d_hidden, kFcBias);
-      // From the hidden activations to ln_2's output and x.
+      // Backward from the hidden activations to ln_2's output and x.
       pass.kernels.layer_norm(rows_of(pass.in), pass.x, pass.parameters[kNormWeight], pass.parameters[kNormBias],
                               pass.saved, normal, true);
       add_product(pass.kernels, weight_product(rows, dim, 4 * dim), normal, d_hidden, pass.gradients[kFcWeight]);

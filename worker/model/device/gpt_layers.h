@@ -7,8 +7,7 @@
 
 namespace psring::worker {
 
-// The layers of gpt_layers.h on a device. What GELU gives is kept beside what goes into it; layer norms' outputs are
-// made again.
+// The layers of gpt_layers.h on a device. GELU's input and output are saved; layer norms' outputs are recomputed.
 
 std::unique_ptr<DeviceLayer> make_device_embedding(const GptShape& shape);
 std::unique_ptr<DeviceLayer> make_device_attention_half(const GptShape& shape);

@@ -8,7 +8,7 @@
 
 namespace psring::worker {
 
-/// Linear, and Gelu, on a device.
+/// Linear and Gelu on a device.
 std::unique_ptr<DeviceLayer> make_device_linear(std::size_t in, std::size_t out, Linear::Options options);
 std::unique_ptr<DeviceLayer> make_device_gelu();
 

@@ -7,10 +7,10 @@
 
 namespace psring::worker {
 
-/// What MatrixPieces takes for n elements: pieces start on multiples of 256 bytes, whatever the type.
+/// Elements that MatrixPieces takes for n elements: pieces are aligned to 256 bytes for every type.
 constexpr std::size_t matrix_piece(std::size_t n) { return round_up(n, 128); }
 
-/// Hands out the parts of a buffer, front to back: matrix_piece(n) elements for each n.
+/// Hands out the parts of a buffer in order: matrix_piece(n) elements for each n.
 class MatrixPieces {
  public:
   explicit MatrixPieces(Elements buffer) : rest_(buffer) {}
