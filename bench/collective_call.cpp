@@ -14,7 +14,7 @@ using Redop = ring::ReduceOp::Kind;
 constexpr std::size_t kPeriod = 61;
 constexpr std::size_t kRankShift = 5;
 constexpr std::size_t kReduced = static_cast<std::size_t>(-1);
-constexpr std::size_t kChunkBytes = 16384;  // stays in the first cache while it is copied from
+constexpr std::size_t kChunkBytes = 16384;  // a chunk stays in the first-level cache while it is copied
 
 template <class T>
 void store_as(std::int64_t value, std::byte* at) {
@@ -186,13 +186,14 @@ Contents::Contents(const CollectiveCall& call)
   block_ = block(values);
 }
 
-/// REQUIRES: value(r, i, t) depends on (i + 5 r + t) mod kPeriod alone.
+/// REQUIRES: value(r, i, t) depends only on (i + 5 r + t) mod kPeriod.
 std::int64_t Contents::value(std::size_t rank, std::size_t index, std::size_t iteration) const {
   const std::size_t at = (index + kRankShift * rank + iteration) % kPeriod;
   const auto small = static_cast<std::int64_t>((at * at + 3 * at) / 2 % 4);
   if (!reduces(call_.kind)) return static_cast<std::int64_t>(at);
   if (call_.redop == Redop::product) return 1 + small % 2;
-  return call_.redop == Redop::mean ? small * call_.ranks : small;  // the mean is a whole number, too
+  // A multiple of ranks, so that the mean is a whole number, too.
+  return call_.redop == Redop::mean ? small * call_.ranks : small;
 }
 
 std::int64_t Contents::reduced(std::size_t index, std::size_t iteration) const {
@@ -201,7 +202,8 @@ std::int64_t Contents::reduced(std::size_t index, std::size_t iteration) const {
   return call_.redop == Redop::mean ? result / call_.ranks : result;
 }
 
-/// One period of values, repeated: `chunk_` elements from any of the first kPeriod.
+/// Returns one period of values, repeated, so that `chunk_` elements can be copied from any of the first kPeriod
+/// offsets.
 std::vector<std::byte> Contents::block(const std::vector<std::int64_t>& values) const {
   const std::size_t size = size_bytes(call_.dtype);
   std::vector<std::byte> bytes((chunk_ + kPeriod) * size);

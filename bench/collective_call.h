@@ -20,17 +20,17 @@ enum class CollectiveKind : std::uint8_t {
   gather,
   scatter,
   all_to_all,
-  sendrecv,  ///< every rank sends to the next one and receives from the one before
+  sendrecv,  ///< every rank sends to the next rank and receives from the previous one
 };
-/// All of them, in the order in which `all` measures them.
+/// Returns all kinds, in the order in which `all` measures them.
 const std::vector<CollectiveKind>& all_collectives();
 std::string_view to_string(CollectiveKind kind);
-/// Does it reduce? Has it a root? Is a rank's vector cut into a part for each rank?
+/// Return whether the collective reduces, has a root, or splits a rank's vector into a part for each rank.
 bool reduces(CollectiveKind kind);
 bool has_root(CollectiveKind kind);
 bool has_parts(CollectiveKind kind);
 
-/// A collective as every rank calls it.
+/// A collective as one rank calls it.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::all_reduce;
   DType dtype = DType::f32;
@@ -38,7 +38,7 @@ struct CollectiveCall {
   std::uint32_t root = 0;
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  std::uint64_t count = 0;  ///< elements of the longest vector that a rank has; has_parts: a multiple of ranks
+  std::uint64_t count = 0;  ///< elements of the longest vector of a rank; with has_parts, a multiple of ranks
 
   std::size_t bytes() const { return count * size_bytes(dtype); }
   std::size_t part() const { return count / ranks; }
@@ -46,13 +46,13 @@ struct CollectiveCall {
   std::uint32_t next() const { return (rank + 1) % ranks; }
   std::uint32_t previous() const { return (rank + ranks - 1) % ranks; }
 
-  /// Elements that this rank brings, and that it has afterwards.
+  /// Elements of this rank's input, and of its result.
   std::size_t input() const;
   std::size_t result() const;
-  /// What bandwidth of the whole is made one of a link by: nccl-tests' busbw.
+  /// Returns nccl-tests' factor that turns the algorithm's bandwidth into a link's: busbw.
   double bus_factor() const;
-  /// Bytes that each rank reads and writes at least where all share memory and the work is spread evenly, M being
-  /// bytes() and n ranks: all_reduce M and M; reduce_scatter M and M/n; all_gather M (n-1)/n twice; broadcast,
+  /// The bytes that each rank must at least read and write if all ranks share memory and divide the work evenly. With M
+  /// = bytes() and n ranks: all_reduce M and M; reduce_scatter M and M/n; all_gather M (n-1)/n twice; broadcast,
   /// all_to_all and sendrecv M twice; reduce M and M/n; gather and scatter M/n twice.
   struct Traffic {
     std::size_t read = 0;
@@ -61,19 +61,19 @@ struct CollectiveCall {
   Traffic traffic() const;
 };
 
-/// Contents of vectors: small whole numbers, of which every reduction is exact, different for each rank and iteration;
-/// they repeat after a prime number of elements, so that a part that went astray is seen.
+/// Contents of the vectors: small whole numbers, for which every reduction is exact, different for each rank and
+/// iteration. They repeat after a prime number of elements, so that a misplaced part is detected.
 class Contents {
  public:
   explicit Contents(const CollectiveCall& call);
 
-  /// This rank's input of an iteration.
+  /// Writes this rank's input of an iteration.
   void fill(std::byte* input, std::size_t iteration) const;
-  /// Elements of the result that are not what they should be.
+  /// Returns the number of wrong elements in the result.
   std::size_t count_wrong(const std::byte* result, std::size_t iteration) const;
 
  private:
-  /// `count` elements from `at` on are rank `from`'s from `offset` on, or the reduction of all ranks'.
+  /// The `count` elements from `at` on are those of rank `from` from `offset` on, or the reduction over all ranks.
   struct Piece {
     std::size_t at = 0;
     std::size_t count = 0;

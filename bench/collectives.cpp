@@ -43,7 +43,7 @@ class Collectives {
       std::optional<std::size_t> before;
       for (const std::size_t bytes : options_.sizes) {
         const CollectiveCall call = call_of(options_, kind, bytes);
-        if (before == call.count) continue;  // at least one element for each rank
+        if (before == call.count) continue;  // rounding up to one element per rank can give the same count again
         before = call.count;
         measure(call, report["rows"]);
       }
@@ -76,8 +76,8 @@ class Collectives {
     const std::string redop = reduces(call.kind) ? ring::ReduceOp(call.redop).name() : "none";
     const std::string root = has_root(call.kind) ? std::to_string(call.root) : "-1";
     const std::string by = limit ? "limit" : entry.team->name();
-    std::string how = entry.how.empty() ? entry.way : entry.how;
-    if (const std::size_t colon = how.find(": "); colon != std::string::npos) how.erase(0, colon + 2);
+    std::string detail = entry.detail.empty() ? entry.way : entry.detail;
+    if (const std::size_t colon = detail.find(": "); colon != std::string::npos) detail.erase(0, colon + 2);
     fmt::print("{:>12} {:>12} {:>5} {:>8} {:>5}  {:<9} {:>11.2f} {:>6.0f}%", call.bytes(), count,
                ring::to_string(ring::ElementType{call.dtype}), redop, root, by, 1e6 * time, 100 * entry.calls.spread());
     if (!limit) {
@@ -85,9 +85,9 @@ class Collectives {
                  1e6 * entry.loops.median());
       if (peer)
         fmt::print(" {:>7.2f} {:>7.2f}  {}", entry.calls.median_ratio(ours->calls),
-                   entry.loops.median_ratio(ours->loops), how);
+                   entry.loops.median_ratio(ours->loops), detail);
       else
-        fmt::print(" {:>7} {:>7}  {}", "", "", how);
+        fmt::print(" {:>7} {:>7}  {}", "", "", detail);
     }
     fmt::print("\n");
 
@@ -101,7 +101,7 @@ class Collectives {
                        {"iterations", entry.task.iterations},
                        {"time_s", entry.calls.values}};
     if (limit) return row;
-    row["how"] = how;
+    row["how"] = detail;
     row["loop_s"] = entry.loops.values;
     row["algbw_gbs"] = algbw;
     row["busbw_gbs"] = algbw * call.bus_factor();

@@ -11,7 +11,7 @@
 namespace psring::bench {
 namespace {
 
-/// nccl-tests' names beside ours.
+/// Accepts nccl-tests' names besides psring's.
 std::string redop_name(const std::string& name) {
   if (name == "prod") return "product";
   return name == "avg" ? "mean" : name;
@@ -66,38 +66,39 @@ void CollectivesFlags::add(CLI::App& root) {
 }
 
 void CollectivesFlags::add_options(CLI::App& command) {
-  command
-      .add_option("-b,--begin", begin_, "smallest size in bytes (8, 4K, 1M); where each rank has a part, of all parts")
+  command.add_option("-b,--begin", begin_, "smallest size in bytes (8, 4K, 1M); if each rank has a part, of all parts")
       ->capture_default_str();
   command.add_option("-e,--end", end_, "largest size")->capture_default_str();
-  command.add_option("-f,--factor", factor_, "from one size to the next")->capture_default_str();
-  command.add_option("--sizes", sizes_, "these sizes instead: 8,4K,64K,1M,16M,64M")->delimiter(',');
+  command.add_option("-f,--factor", factor_, "factor from one size to the next")->capture_default_str();
+  command.add_option("--sizes", sizes_, "a list of sizes, in place of --begin and --end: 8,4K,64K,1M,16M,64M")
+      ->delimiter(',');
   command
-      .add_option("-n,--iterations", options_.iterations,
-                  "of a round; 0: as many as take about 0.1 s, at least 5, at most 1000")
+      .add_option("-n,--iterations", options_.iterations, "per round; 0: as many as take about 0.1 s, from 5 to 1000")
       ->capture_default_str();
-  command.add_option("-w,--warm-up", options_.warm_up, "iterations of a round before those")->capture_default_str();
-  command.add_option("--rounds", options_.rounds, "of which medians are taken")->capture_default_str();
+  command.add_option("-w,--warm-up", options_.warm_up, "iterations per round before the timed ones")
+      ->capture_default_str();
+  command.add_option("--rounds", options_.rounds, "number of rounds; the report shows medians")->capture_default_str();
   command.add_flag("-c,--check", options_.check, "compare results after each round, too, not only before the first");
   command.add_option("-d,--dtype", dtype_, "f32, f64, f16, bf16, i8, u8, i32 or i64")->capture_default_str();
   command
       .add_option("-o,--redop", redop_, "sum, mean, product, min, max; of integers logical_and, bit_or and so on too")
       ->capture_default_str();
-  command.add_option("-r,--root", options_.root, "rank, where the collective has a root")->capture_default_str();
-  command.add_option("--workers", options_.workers, "ranks, a process each")->capture_default_str();
+  command.add_option("-r,--root", options_.root, "root rank, if the collective has a root")->capture_default_str();
+  command.add_option("--workers", options_.workers, "number of ranks, each a process")->capture_default_str();
   command.add_option("--transport", options_.transport, "auto, shm or tcp, which restricts the peers to TCP as well")
       ->capture_default_str();
   command
       .add_option("--algorithm", options_.algorithm,
                   "of all_reduce: auto; direct (shared memory); " + ring::algorithm_names() + " (--transport tcp)")
       ->capture_default_str();
-  command.add_option("--segment", segment_, "bytes of a message over TCP (64K, 1M); else as the tuning table says");
-  command.add_option("--encrypt", encrypt_, "on or off: of psring's TCP links")->capture_default_str();
-  command.add_option("--streams", options_.streams, "sockets of each of psring's TCP links")->capture_default_str();
-  command.add_flag("--unregistered", unregistered_, "psring's vectors are malloc's, outside of the group's memory");
+  command.add_option("--segment", segment_, "bytes per message over TCP (64K, 1M); default: from the tuning table");
+  command.add_option("--encrypt", encrypt_, "encrypt psring's TCP links: on or off")->capture_default_str();
+  command.add_option("--streams", options_.streams, "sockets per TCP link of psring")->capture_default_str();
+  command.add_flag("--unregistered", unregistered_,
+                   "allocate psring's vectors with malloc, outside of the group's memory");
   command
       .add_option("--peers", options_.peers,
-                  "measure these in turn with psring: openmpi, mpich, gloo (those found when psring was built)")
+                  "also measure these libraries: openmpi, mpich, gloo (if found when psring was built)")
       ->delimiter(',');
   command.add_option("--json", options_.json, "write all samples to this file");
   if (command.get_name() == "all_reduce")
@@ -107,7 +108,7 @@ void CollectivesFlags::add_options(CLI::App& command) {
 
 void CollectivesFlags::add_rank(CLI::App& root) {
   CLI::App* command = root.add_subcommand("rank", "");
-  command->group("");  // started by the others
+  command->group("");  // started by the other commands
   command->add_option("--control", rank_.control)->required();
   command->add_option("--key", rank_.key_file)->required();
   command->add_option("--rank", rank_.rank)->required();
@@ -131,10 +132,10 @@ void CollectivesFlags::settle_sizes() {
   if (factor_ < 2) fail(ErrorKind::usage, "--factor: expected a number > 1, got {}", factor_);
   const std::size_t last = vector_bytes("--end", end_);
   for (std::size_t size = vector_bytes("--begin", begin_); size <= last; size *= factor_) add("--begin", size);
-  if (options_.sizes.empty()) fail(ErrorKind::usage, "--begin {}: is larger than --end {}", begin_, end_);
+  if (options_.sizes.empty()) fail(ErrorKind::usage, "--begin {} is larger than --end {}", begin_, end_);
 }
 
-/// What the flags say, in the options.
+/// Sets the options from the flags.
 void CollectivesFlags::settle() {
   options_.dtype = parse_dtype("--dtype", dtype_);
   const ring::ReduceOp redop = ring::ReduceOp::parse("--redop", redop_name(redop_));
@@ -152,18 +153,18 @@ void CollectivesFlags::settle() {
   if (options_.algorithm != "auto" && options_.algorithm != "direct")
     ring::parse_algorithm("--algorithm", options_.algorithm);
   if (options_.algorithm == "direct" && options_.transport == "tcp")
-    fail(ErrorKind::usage, "--algorithm direct: needs shared memory, which --transport tcp does without");
+    fail(ErrorKind::usage, "--algorithm direct: needs shared memory; remove --transport tcp");
   if (options_.algorithm != "auto" && options_.algorithm != "direct" && options_.transport != "tcp")
-    fail(ErrorKind::usage, "--algorithm {}: is one of TCP; add --transport tcp", options_.algorithm);
+    fail(ErrorKind::usage, "--algorithm {}: works over TCP only; add --transport tcp", options_.algorithm);
   if (!segment_.empty()) options_.segment_bytes = parse_bytes("--segment", segment_);
   one_of("--encrypt", encrypt_, {"on", "off"});
   options_.encrypt = encrypt_ == "on";
   if (options_.encrypt && options_.transport != "tcp")
-    fail(ErrorKind::usage, "--encrypt on: is of TCP; add --transport tcp");
+    fail(ErrorKind::usage, "--encrypt on: works over TCP only; add --transport tcp");
   if (options_.streams < 1 || options_.streams > net::kMaxTcpStreams)
     fail(ErrorKind::usage, "--streams: expected 1 to {}, got {}", net::kMaxTcpStreams, options_.streams);
   if (options_.streams != 1 && options_.transport != "tcp")
-    fail(ErrorKind::usage, "--streams {}: is of TCP; add --transport tcp", options_.streams);
+    fail(ErrorKind::usage, "--streams {}: works over TCP only; add --transport tcp", options_.streams);
   options_.registered = !unregistered_;
 }
 
@@ -181,7 +182,7 @@ std::optional<int> CollectivesFlags::run(const CLI::App& root) {
     return 0;
   }
   if (options_.transport != "tcp" || options_.algorithm != "auto" || options_.segment_bytes != 0)
-    fail(ErrorKind::usage, "--tune: chooses among the algorithms of TCP; give --transport tcp, and none of them");
+    fail(ErrorKind::usage, "--tune: chooses among the algorithms over TCP; give --transport tcp, and no --algorithm");
   if (!options_.peers.empty() || !options_.json.empty())
     fail(ErrorKind::usage, "--tune: measures psring alone, and writes its own file");
   tune_all_reduce(options_);

@@ -15,11 +15,11 @@ class App;
 
 namespace psring::bench {
 
-/// The commands of the collectives, and the hidden one of their ranks.
+/// The commands of the collectives, and the hidden command of their rank processes.
 class CollectivesFlags {
  public:
   void add(CLI::App& root);
-  /// Runs the command that was given; nothing where it is none of these. Throws usage.
+  /// Runs the given command; returns nothing if it is not one of these. Throws usage.
   std::optional<int> run(const CLI::App& root);
 
  private:
@@ -41,7 +41,7 @@ class CollectivesFlags {
   bool unregistered_ = false;
 };
 
-/// Throws usage, naming the flag and what is known, where the value is none of it.
+/// Throws usage, naming the flag and the known values, if `value` is not one of them.
 void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known);
 
 }  // namespace psring::bench

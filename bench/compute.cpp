@@ -25,7 +25,7 @@ namespace {
 
 using dnnl::memory;
 
-/// Seconds of one call, by the thread's processor time and by the clock.
+/// Seconds of one call: the thread's processor time, and the elapsed time.
 struct Seconds {
   double processor = 0;
   double wall = 0;
@@ -52,7 +52,7 @@ double median(const std::vector<Seconds>& times, double Seconds::*which) {
   return values[values.size() / 2];
 }
 
-/// A matrix product that a step makes `count` times, as oneDNN alone would run it, in several ways.
+/// A matrix product that a step computes `count` times, run by oneDNN alone in several ways.
 class Product {
  public:
   Product(const Gemm& shape, std::size_t count, const dnnl::engine& engine)
@@ -192,7 +192,8 @@ std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
   return list;
 }
 
-/// Each product once, with how often it occurs: attention makes the same ones for each sample, head and layer.
+/// Returns each distinct product with its number of occurrences: attention computes the same products for each sample,
+/// head and layer.
 std::vector<std::pair<Gemm, std::size_t>> counted(const std::vector<Gemm>& all) {
   const auto key = [](const Gemm& g) { return std::tuple(g.m, g.n, g.k, g.transpose_a, g.transpose_b); };
   std::vector<std::pair<Gemm, std::size_t>> distinct;
@@ -212,7 +213,7 @@ std::vector<std::pair<Gemm, std::size_t>> counted(const std::vector<Gemm>& all) 
 
 ComputeRates measure_compute(const worker::Model& model, std::size_t batch, std::size_t rounds) {
   check(rounds > 0, "a benchmark needs a round");
-  omp_set_num_threads(1);  // of this thread, for oneDNN's primitives: psring's kernels see to it themselves
+  omp_set_num_threads(1);  // for this thread's oneDNN primitives; psring's kernels set their own number of threads
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   std::vector<std::unique_ptr<Product>> products;
   for (const auto& [gemm, times] : counted(products_of(model, batch)))

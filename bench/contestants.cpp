@@ -11,17 +11,17 @@
 namespace psring::bench {
 namespace {
 
-/// What was found when psring was built: "" where there is none.
+/// The launchers found when psring was built; "" if there is none.
 constexpr const char* kOpenMpiRun = PSRING_OPENMPI_RUN;
 constexpr const char* kMpichRun = PSRING_MPICH_RUN;
 
 struct Launcher {
-  std::string package;            ///< of Debian
-  std::vector<std::string> argv;  ///< in front of -n RANKS PROGRAM; none: ranks are started one by one
-  std::vector<std::string> tcp;   ///< more of it, so that nothing but TCP is used
+  std::string package;            ///< Debian's package
+  std::vector<std::string> argv;  ///< command in front of -n RANKS PROGRAM; empty: ranks are started one by one
+  std::vector<std::string> tcp;   ///< more arguments that restrict the library to TCP
 };
 
-/// Ranks are not bound to processors, as psring's are not.
+/// Ranks are not bound to processors, because psring's ranks are not bound either.
 const std::map<std::string, Launcher>& launchers() {
   static const std::map<std::string, Launcher> table{
       {"openmpi",
@@ -44,17 +44,18 @@ std::filesystem::path own_program() { return std::filesystem::read_symlink("/pro
 
 Contestants::Contestants(const CollectivesOptions& options, const std::vector<PsringWay>& ways)
     : options_(options),
-      // A vector has at least one element for each rank.
+      // A vector has at least one element per rank.
       max_bytes_(std::max(*std::max_element(options.sizes.begin(), options.sizes.end()), options.workers * 8)),
       cluster_(folder_.path(), clock_) {
-  for (const std::string& peer : options.peers) peer_program(peer);  // all errors of usage come first
+  // Report all usage errors before anything is started.
+  for (const std::string& peer : options.peers) peer_program(peer);
   start_psring(ways);
   for (const std::string& peer : options.peers) start_peer(peer);
   for (Team& team : teams_) team.await_ready();
 }
 
 Contestants::~Contestants() {
-  // After an error a rank may be stuck, and is not waited for.
+  // After an error a rank may be stuck, so do not wait for it.
   if (std::uncaught_exceptions() == exceptions_) {
     for (Team& team : teams_) team.end();
     const Moment deadline = clock_.now() + kFarewell;

@@ -13,8 +13,8 @@
 
 namespace psring::bench {
 
-/// The teams of a benchmark, psring's first, with what they need; they go when this goes. `ways`: of psring.
-/// Throws usage, naming the package to install, for a peer that was not found when psring was built.
+/// The teams of a benchmark, psring's first, with their resources. `ways`: the ways of psring. Throws usage, naming the
+/// package to install, if a peer was not found when psring was built.
 class Contestants {
  public:
   Contestants(const CollectivesOptions& options, const std::vector<PsringWay>& ways);

@@ -8,24 +8,24 @@
 
 namespace psring::bench {
 
-/// How a worker and a server exchange vectors: psring's ways, and what they are measured against.
+/// Ways in which a worker and a server exchange vectors: psring's ways and their baselines.
 enum class Kind {
   shm,            ///< psring through shared memory
-  tcp,            ///< psring over loopback TCP, proved but plain
+  tcp,            ///< psring over loopback TCP: authenticated, not encrypted
   tcp_encrypted,  ///< psring under CURVE
-  raw_socket,     ///< two blocking sockets, one message there, one back
-  bare_zmq,       ///< ZeroMQ's DEALER and ROUTER under CURVE, messages of 1 MiB, nothing around them
+  raw_socket,     ///< two blocking sockets, one message in each direction at a time
+  bare_zmq,       ///< ZeroMQ's DEALER and ROUTER under CURVE, with plain messages of 1 MiB
 };
 
 std::string to_string(Kind kind);
 /// Throws usage for an unknown name.
 Kind parse_kind(const std::string& name);
 
-/// The rule that every server of a benchmark applies, and what its parameters start from.
+/// The update rule of every server in a benchmark, and the initial parameters.
 inline constexpr float kLearningRate = 0.125F;
 inline constexpr float kStart = 1.0F;
 
-/// A worker's side of an exchange with one server that holds a vector ("unit") of each size. A push subtracts
+/// A worker's side of the exchange with one server, which holds a vector ("unit") of each size. A push subtracts
 /// kLearningRate times the gradient from the server's parameters.
 class Exchange {
  public:
@@ -38,23 +38,23 @@ class Exchange {
   virtual void push_pull(std::size_t unit) = 0;
 };
 
-/// What a server process is started with.
+/// The arguments of a server process.
 struct ServerPlan {
   Kind kind = Kind::shm;
-  std::vector<std::size_t> elements;  ///< of each unit; psring's servers hear of them from the worker
+  std::vector<std::size_t> elements;  ///< of each unit; psring's servers get them from the worker
   std::string key_file;
   std::size_t threads = 1;
   double lr = kLearningRate;
-  int endpoint_fd = -1;  ///< gets one line: where it listens
+  int endpoint_fd = -1;  ///< descriptor that receives one line: the server's endpoint
 };
 
-/// The server's life: until it is ended from outside, or its worker hangs up.
+/// Runs a server until it is terminated or its worker hangs up.
 void serve_exchange(const ServerPlan& plan);
-/// Links to the server that said `endpoint`. Throws peer_lost, timeout, unauthorised.
+/// Connects to the server at `endpoint`. Throws peer_lost, timeout, unauthorised.
 std::unique_ptr<Exchange> connect_exchange(Kind kind, const std::string& endpoint, const std::string& key_file,
                                            const std::vector<std::size_t>& elements);
 
-// One pair a source file.
+// Each pair is implemented in a source file of its own.
 void serve_psring(const ServerPlan& plan);
 void serve_socket(const ServerPlan& plan);
 void serve_zmq(const ServerPlan& plan);

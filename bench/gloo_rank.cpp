@@ -1,5 +1,5 @@
-/// psring-bench-gloo: a rank of gloo over its TCP transport, started with where the benchmark listens, the bytes of the
-/// largest vector, its rank, and a folder through which the ranks meet. Vectors are malloc's.
+/// psring-bench-gloo: a rank of gloo over its TCP transport. Its arguments are the benchmark's address, the bytes of
+/// the largest vector, its rank, and a folder through which the ranks meet. Vectors are allocated with malloc.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -45,7 +45,7 @@ std::shared_ptr<gloo::Context> connect(const RankLink& link, const std::string& 
 
 bool is_power_of_two(std::size_t number) { return (number & (number - 1)) == 0; }
 
-/// Calls for elements of one type.
+/// Makes calls for elements of one type.
 template <class T>
 class Typed {
  public:
@@ -172,7 +172,7 @@ class GlooRank final : public RankLibrary {
     if (call.kind != CollectiveKind::all_reduce) return {"-"};
     std::vector<std::string> ways{"ring", "ring chunked", "halving-doubling"};
     if (is_power_of_two(call.ranks)) ways.emplace_back("bcube");
-    // With more ranks these of Debian's gloo wait for each other for ever, now and then, from some MiB on.
+    // With more ranks, these algorithms of Debian's gloo sometimes deadlock from some MiB on.
     if (call.ranks <= 2) ways.insert(ways.end(), {"ring, options", "bcube, options"});
     return ways;
   }
@@ -192,7 +192,7 @@ class GlooRank final : public RankLibrary {
       case DType::i64:
         return prepare_typed<std::int64_t>(call, way);
       default:
-        fail(ErrorKind::bug, "a type that gloo was not asked for");
+        fail(ErrorKind::bug, "gloo does not support this type");
     }
   }
 

@@ -65,7 +65,7 @@ def attention_of(step):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             step()
         names = [event.key for event in profile.key_averages()]
-    except Exception as error:  # what is timed does not depend on it
+    except Exception as error:  # the timing does not depend on it
         return f"unknown ({type(error).__name__})"
     found = sorted({match[1] for name in names if (match := re.search(r"_scaled_dot_product_(\w+?)_attention", name))})
     return " ".join(found) or "math"

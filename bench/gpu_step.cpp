@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kRounds = 7;
 
-/// Seconds on the device of one of many calls; the median over the rounds.
+/// Returns the device's seconds per call, measured over many calls; the median over the rounds.
 double seconds_of(Device& device, std::size_t calls, const std::function<void()>& call) {
   call();
   Samples samples;
@@ -60,7 +60,7 @@ double copy_rate(Device& device, std::size_t elements) {
   return 2 * static_cast<double>(from.size_bytes()) / seconds;
 }
 
-/// Of random values: a product of zeros takes less power, and is faster.
+/// Uses random values: a product of zeros takes less power and is faster.
 double matrix_rate(Device& device, std::size_t side, DType type) {
   MemoryLedger memory;
   const auto buffer = [&] { return Buffer(side * side * size_bytes(type), Category::communication, memory, device); };
@@ -81,7 +81,7 @@ double matrix_rate(Device& device, std::size_t side, DType type) {
   return 2 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side) / seconds;
 }
 
-/// What kernels take in the steps that count: after those that warm up, before the evaluation at the end.
+/// Collects the kernels' times in the timed steps: after the warm-up steps, before the evaluation at the end.
 class KernelObserver final : public ReportListener {
  public:
   KernelObserver(TimedKernels& kernels, const GpuStepOptions& options) : kernels_(kernels), options_(options) {}
@@ -103,7 +103,7 @@ class Steps {
   Steps(const GpuStepOptions& options, Device& device) : options_(options), device_(device) {
     worker::register_builtins(registries_);
     optim::register_builtin_optimizers(optimizers_);
-    // Few samples: a run ends with a look at what is held back of them.
+    // Few samples, because a run ends with an evaluation.
     JobOptions job{.model = options.model,
                    .data = fmt::format("synthetic:samples={}", 4 * options.batch),
                    .workers = 1,
@@ -138,8 +138,8 @@ class Steps {
   std::optional<worker::TrainSetup> setup_;
 };
 
-/// All of the model's parameters at once. Every operand is random, and above 0 as second moments are: what the square
-/// root and the division of zeros take is not what they take in training.
+/// Measures the update of all parameters at once. All operands are random, and positive like second moments: square
+/// root and division of zeros take a different time.
 KernelTime update_time(const worker::TrainSetup& setup, Device& device) {
   const Layout& layout = setup.layout();
   const std::size_t elements = layout.trained_elements();
@@ -172,7 +172,7 @@ KernelTime update_time(const worker::TrainSetup& setup, Device& device) {
   return {1, seconds_of(device, 5, [&] { applier->apply(*formula, range); }), bytes, 0};
 }
 
-/// All of the model's gradients at once, of random values: how many are alike says how long top-k takes.
+/// Measures the codecs on all gradients at once, with random values: the number of equal values affects top-k's time.
 std::map<std::string, KernelTime> codec_times(std::size_t elements, Device& device) {
   MemoryLedger memory;
   Buffer values(elements * sizeof(float), Category::gradients, memory, device);
@@ -197,7 +197,8 @@ std::map<std::string, KernelTime> codec_times(std::size_t elements, Device& devi
 GpuStep measure_gpu_step(const GpuStepOptions& options, Device& device, std::size_t elements) {
   GpuStep step{.device = device.name()};
   const DType type = parse_dtype("--precision", options.precision);
-  const std::size_t fit = device.memory().free_bytes / 4 / sizeof(float);  // each of two vectors: a quarter
+  // Each of the two vectors takes a quarter of the memory.
+  const std::size_t fit = device.memory().free_bytes / 4 / sizeof(float);
   step.copy_rate = copy_rate(device, elements != 0 ? elements : std::min(std::size_t{1} << 28, fit));
   step.matrix_rate = matrix_rate(device, elements != 0 ? elements : 8192, type);
   Steps steps(options, device);
@@ -249,7 +250,7 @@ void bench_gpu_step(const GpuStepOptions& options) {
                "GB/s", "TFLOP/s");
     for (const auto& [name, time] : times) {
       fmt::print("{:<22} {:>6} {:>10.3f} {:>10.3f}", name, time.calls, 1e3 * time.seconds, 1e3 * step.floor_s(time));
-      if (time.seconds > 0)  // what takes no longer than a launch has no rate
+      if (time.seconds > 0)  // a call as short as a launch has no meaningful rate
         fmt::print(" {:>8.0f} {:>9.0f} {:>9.1f}", 100 * step.floor_s(time) / time.seconds,
                    1e-9 * time.bytes / time.seconds, 1e-12 * time.flops / time.seconds);
       fmt::print("\n");

@@ -24,7 +24,7 @@ namespace {
 std::size_t vector_bytes(const char* flag, const std::string& text) {
   const std::size_t bytes = parse_bytes(flag, text);
   if (bytes < sizeof(float) || bytes % sizeof(float) != 0 || bytes > (std::size_t{1} << 32))
-    fail(ErrorKind::usage, "{}: expected whole f32 up to 4G, got '{}'", flag, text);
+    fail(ErrorKind::usage, "{}: expected a multiple of 4 bytes, up to 4G, got '{}'", flag, text);
   return bytes;
 }
 
@@ -46,7 +46,7 @@ struct PushPullFlags {
       if (factor < 2) fail(ErrorKind::usage, "--factor: expected a number > 1, got {}", factor);
       for (std::size_t size = vector_bytes("--begin", begin); size <= last; size *= factor)
         options.sizes.push_back(size);
-      if (options.sizes.empty()) fail(ErrorKind::usage, "--begin {}: is larger than --end {}", begin, end);
+      if (options.sizes.empty()) fail(ErrorKind::usage, "--begin {} is larger than --end {}", begin, end);
     }
     if (options.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
     if (options.server_threads == 0) fail(ErrorKind::usage, "--server-threads: expected a number > 0");
@@ -115,28 +115,31 @@ struct TrainFlags {
     bench::RingTrainingOptions gpt = mlp;
     gpt.model = kGpt;
     gpt.batch = gpt.worker_batch = 8;
-    gpt.steps = std::max<std::size_t>(1, options.steps / 25);  // its step is some hundred times as long
+    gpt.steps = std::max<std::size_t>(1, options.steps / 25);  // a step of the GPT takes some hundred times as long
     gpt.warm_up = options.warm_up / 10;
     return {mlp, gpt};
   }
 };
 
 void add_push_pull(CLI::App& root, PushPullFlags& flags) {
-  CLI::App* command = root.add_subcommand("push_pull", "push and pull of one vector, beside bare sockets and ZeroMQ");
+  CLI::App* command =
+      root.add_subcommand("push_pull", "push and pull of one vector, compared with bare sockets and ZeroMQ");
   bench::PushPullOptions& options = flags.options;
   command->add_option("-b,--begin", flags.begin, "smallest size in bytes (4K, 1M)")->capture_default_str();
   command->add_option("-e,--end", flags.end, "largest size")->capture_default_str();
-  command->add_option("-f,--factor", flags.factor, "from one size to the next")->capture_default_str();
-  command->add_option("--sizes", flags.sizes, "these sizes instead: 4K,1M,64M")->delimiter(',');
-  command->add_option("-n,--iterations", options.iterations, "of a round; 0: as the size asks for")
+  command->add_option("-f,--factor", flags.factor, "factor from one size to the next")->capture_default_str();
+  command->add_option("--sizes", flags.sizes, "a list of sizes, in place of --begin and --end: 4K,1M,64M")
+      ->delimiter(',');
+  command->add_option("-n,--iterations", options.iterations, "per round; 0: depends on the size")
       ->capture_default_str();
-  command->add_option("-w,--warm-up", options.warm_up, "exchanges before the first round, each compared")
+  command->add_option("-w,--warm-up", options.warm_up, "exchanges before the first round; each is checked")
       ->capture_default_str();
-  command->add_option("--rounds", options.rounds, "of which medians are taken")->capture_default_str();
+  command->add_option("--rounds", options.rounds, "number of rounds; the report shows medians")->capture_default_str();
   command->add_option("--transport", flags.transport, "shm, tcp or all")->capture_default_str();
   command->add_option("--encrypt", flags.encrypt, "on: TCP under CURVE, beside cppzmq under CURVE")
       ->capture_default_str();
-  command->add_option("--server-threads", options.server_threads, "of psring's server")->capture_default_str();
+  command->add_option("--server-threads", options.server_threads, "compute threads of psring's server")
+      ->capture_default_str();
   command->add_flag("--check", options.check, "compare all results after timing, too");
   command->add_option("--json", options.json, "write all samples to this file");
 }
@@ -144,36 +147,38 @@ void add_push_pull(CLI::App& root, PushPullFlags& flags) {
 void add_train(CLI::App& root, TrainFlags& flags) {
   CLI::App* command =
       root.add_subcommand("train",
-                          "a step of ps, and of workers on the ring, beside one of single; computing beside "
-                          "oneDNN's own rate");
+                          "a step of ps, and of workers on the ring, compared with a step of single; the "
+                          "computation compared with oneDNN's own rate");
   bench::TrainingOptions& options = flags.options;
   command->add_option("--only", flags.only, "step (of ps), compute or ring (all)");
   command->add_option("--model", flags.model,
                       "mlp:784-512-512-10, gpt:layers=6,... (the MLP; for computing and the ring the GPT as well)");
-  command->add_option("--batch", flags.batch, "samples of a step (MLP 128, GPT 8)");
-  command->add_option("--workers", flags.workers, "of ring")->capture_default_str();
-  command->add_option("--worker-batch", flags.worker_batch, "of ring: samples of a worker's step (MLP 64, GPT 8)");
-  command->add_option("--strategy", flags.strategy, "of ring")->capture_default_str();
-  command->add_option("--steps", options.steps, "of a round that are timed")->capture_default_str();
-  command->add_option("-w,--warm-up", options.warm_up, "steps of a round before those")->capture_default_str();
-  command->add_option("--rounds", options.rounds, "of which medians are taken")->capture_default_str();
-  command->add_option("--transport", options.transport, "of ps: shm, tcp or tcp-encrypted")->capture_default_str();
+  command->add_option("--batch", flags.batch, "samples per step (MLP 128, GPT 8)");
+  command->add_option("--workers", flags.workers, "workers of ring")->capture_default_str();
+  command->add_option("--worker-batch", flags.worker_batch, "samples per worker and step of ring (MLP 64, GPT 8)");
+  command->add_option("--strategy", flags.strategy, "strategy of ring")->capture_default_str();
+  command->add_option("--steps", options.steps, "timed steps per round")->capture_default_str();
+  command->add_option("-w,--warm-up", options.warm_up, "steps per round before the timed ones")->capture_default_str();
+  command->add_option("--rounds", options.rounds, "number of rounds; the report shows medians")->capture_default_str();
+  command->add_option("--transport", options.transport, "transport of ps: shm, tcp or tcp-encrypted")
+      ->capture_default_str();
   command->add_option("--json", options.json, "write all samples to this file");
 }
 
 void add_gpu(CLI::App& root, bench::GpuStepOptions& options) {
-  CLI::App* command = root.add_subcommand("gpu", "a step on a GPU, kernel by kernel, beside what each takes at least");
+  CLI::App* command =
+      root.add_subcommand("gpu", "a step on a GPU, kernel by kernel, and the lower bound of each kernel's time");
   command->add_option("--model", options.model, "gpt:layers=12,... (GPT-2 124M)")->capture_default_str();
-  command->add_option("--batch", options.batch, "samples of a step")->capture_default_str();
+  command->add_option("--batch", options.batch, "samples per step")->capture_default_str();
   command->add_option("--precision", options.precision, "f32, bf16 or f16")->capture_default_str();
-  command->add_option("--optimizer", options.optimizer, "what updates")->capture_default_str();
-  command->add_option("--steps", options.steps, "that are timed")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("-w,--warm-up", options.warm_up, "steps before those")->capture_default_str();
+  command->add_option("--optimizer", options.optimizer, "update rule")->capture_default_str();
+  command->add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("-w,--warm-up", options.warm_up, "steps before the timed ones")->capture_default_str();
 }
 
 void add_serve(CLI::App& root, bench::ServerPlan& plan, std::string& kind) {
   CLI::App* command = root.add_subcommand("serve", "");
-  command->group("");  // started by the others
+  command->group("");  // started by the other commands
   command->add_option("--kind", kind)->required();
   command->add_option("--key", plan.key_file)->required();
   command->add_option("--elements", plan.elements)->required();
@@ -200,7 +205,7 @@ void add_train_rank(CLI::App& root, bench::TrainingRank& rank) {
 int run(int argc, char** argv) {
   open_standard_files();
   tune_allocator();
-  CLI::App root("psring-bench: how fast psring is on this machine, beside what it is measured against");
+  CLI::App root("psring-bench: measures psring on this machine, and its baselines");
   root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
   root.require_subcommand(1);
   PushPullFlags push_pull;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kRoundSeconds = 0.1;
 
-/// Makes first calls, compares their result, and settles how many iterations a round has.
+/// Makes the first calls, checks their result, and chooses the number of iterations per round.
 void warm_up(Entry& entry, const CollectivesOptions& options) {
   entry.task.check = entry.task.kind == Task::Kind::measure;
   entry.task.warm_up = static_cast<std::uint32_t>(options.warm_up);
@@ -27,7 +27,7 @@ void Entry::measure() {
   calls.values.push_back(round.call_s);
   loops.values.push_back(round.loop_s);
   wrong += round.wrong;
-  how = round.how;
+  detail = round.detail;
 }
 
 CollectiveCall call_of(const CollectivesOptions& options, CollectiveKind kind, std::size_t bytes) {

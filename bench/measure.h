@@ -10,27 +10,27 @@
 
 namespace psring::bench {
 
-/// One way of a contestant at the size that is measured.
+/// One way of a contestant to make a call, with its times at the current size.
 struct Entry {
   Team* team = nullptr;
   Task task;
   std::string way;
-  std::string how = {};
+  std::string detail = {};
   Samples calls = {};
   Samples loops = {};
   std::size_t wrong = 0;
 
-  /// One round.
+  /// Measures one round.
   void measure();
 };
 
-/// What the options ask for at a size, with at least one element for each rank; the rank is filled in by the team.
+/// Returns the call of the options at a size, with at least one element per rank; the team sets the rank.
 CollectiveCall call_of(const CollectivesOptions& options, CollectiveKind kind, std::size_t bytes);
-/// Every way of a contestant that can make the call.
+/// Returns an entry for every way of a contestant that can make the call.
 std::vector<Entry> entries_of(Team& team, const CollectiveCall& call);
-/// First calls, compared; then all rounds.
+/// Makes the first calls and checks them; then measures all rounds in turn.
 void measure_in_turn(std::vector<Entry>& entries, const CollectivesOptions& options);
-/// The fastest of a contestant's; null where it has none.
+/// Returns a contestant's fastest entry; null if it has none.
 const Entry* fastest(const std::vector<Entry>& entries, const Team& team);
 
 }  // namespace psring::bench

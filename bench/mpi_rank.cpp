@@ -1,5 +1,5 @@
-/// psring-bench-openmpi and psring-bench-mpich: a rank of MPI, started by the library's own launcher with where the
-/// benchmark listens and the bytes of the largest vector. Vectors are malloc's.
+/// psring-bench-openmpi and psring-bench-mpich: a rank of MPI, started by the library's own launcher. Its arguments are
+/// the benchmark's address and the bytes of the largest vector. Vectors are allocated with malloc.
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -26,7 +26,7 @@ MPI_Datatype datatype(DType dtype) {
     case DType::i64:
       return MPI_INT64_T;
     default:
-      return MPI_DATATYPE_NULL;  // it has no 16-bit floats
+      return MPI_DATATYPE_NULL;  // MPI has no 16-bit floats
   }
 }
 
@@ -54,7 +54,7 @@ MPI_Op operation(ring::ReduceOp::Kind redop) {
     case Redop::bit_xor:
       return MPI_BXOR;
     default:
-      return MPI_OP_NULL;  // it has no mean
+      return MPI_OP_NULL;  // MPI has no mean
   }
 }
 
@@ -65,7 +65,7 @@ class MpiRank final : public RankLibrary {
   std::vector<std::string> ways(const CollectiveCall& call) override {
     if (datatype(call.dtype) == MPI_DATATYPE_NULL || call.count > std::numeric_limits<int>::max()) return {};
     if (reduces(call.kind) && operation(call.redop) == MPI_OP_NULL) return {};
-    // Not reduce: MPICH 4.0 dies of MPI_IN_PLACE at a root other than 0.
+    // Not reduce: MPICH 4.0 crashes with MPI_IN_PLACE at a root other than 0.
     const bool both = call.kind == CollectiveKind::all_reduce || call.kind == CollectiveKind::reduce_scatter ||
                       call.kind == CollectiveKind::all_gather;
     if (both) return {"in place", "two vectors"};
@@ -111,7 +111,7 @@ class MpiRank final : public RankLibrary {
                 ""};
       }
     }
-    fail(ErrorKind::bug, "a collective that nobody knows");
+    fail(ErrorKind::bug, "unknown collective");
   }
 
  private:
@@ -127,7 +127,7 @@ int run(const std::string& control, std::size_t max_bytes) {
     MpiRank library(max_bytes);
     link.ready();
     serve_rank(link, library);
-    MPI_Finalize();  // while the link watches over it
+    MPI_Finalize();  // while the link can still end the process
   });
 }
 

@@ -11,7 +11,7 @@
 
 namespace psring::bench {
 
-/// What the baselines say in front of a payload.
+/// The header that the baselines send in front of a payload.
 struct PlainHeader {
   enum Operation : std::uint32_t { push, pull, push_pull };
   std::uint32_t operation = push;
@@ -20,7 +20,7 @@ struct PlainHeader {
   std::uint64_t end = 0;
 };
 
-/// Vectors of the baselines, in memory as psring's own: mapped once, in huge pages where there are any.
+/// Vectors of the baselines, in memory like psring's: mapped once, with huge pages if available.
 class PlainUnits {
  public:
   PlainUnits(const std::vector<std::size_t>& elements, float start) {
@@ -31,7 +31,7 @@ class PlainUnits {
   }
 
   std::span<float> operator[](std::size_t unit) { return buffers_[unit].as<float>(); }
-  /// Throws protocol where there is no such part.
+  /// Throws protocol if the part does not exist.
   std::span<float> part(const PlainHeader& header) {
     if (header.unit >= buffers_.size() || header.begin > header.end || header.end > (*this)[header.unit].size())
       fail(ErrorKind::protocol, "no such part of a vector");

@@ -10,7 +10,7 @@
 
 namespace psring::bench {
 
-/// A folder of the benchmark's own, with a job's key in it; it goes when this goes.
+/// A temporary folder of the benchmark, which contains a job's key. The destructor removes it.
 class BenchFolder {
  public:
   BenchFolder();
@@ -26,8 +26,8 @@ class BenchFolder {
   std::filesystem::path path_;
 };
 
-/// The server processes of a benchmark: this binary again, with the hidden subcommand `serve`. They, their key
-/// and their logs go when it goes.
+/// The server processes of a benchmark: this program with the hidden subcommand `serve`. The destructor ends them and
+/// removes their key and logs.
 class Servers {
  public:
   Servers();
@@ -35,10 +35,10 @@ class Servers {
   Servers(const Servers&) = delete;
   Servers& operator=(const Servers&) = delete;
 
-  /// Starts one and returns where it listens. `plan.key_file` and `plan.endpoint_fd` are filled in here.
+  /// Starts a server and returns its endpoint. Sets `plan.key_file` and `plan.endpoint_fd`.
   std::string start(ServerPlan plan);
   std::string key_file() const { return folder_.key_file(); }
-  /// A path in the benchmark's own folder.
+  /// Returns a path in the benchmark's own folder.
   std::string file(const std::string& name) const { return folder_.file(name); }
 
  private:

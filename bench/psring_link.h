@@ -10,7 +10,7 @@
 
 namespace psring::bench {
 
-/// A worker's link to a server that `serve_psring` runs, with the memory that it lends it.
+/// A worker's link to a server that `serve_psring` runs, with the arena that it shares with the server.
 class PsringLink {
  public:
   PsringLink(Kind kind, const std::string& endpoint, const std::string& key_file, std::size_t arena_bytes);

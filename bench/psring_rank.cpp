@@ -19,7 +19,7 @@ namespace psring::bench {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
-constexpr std::chrono::hours kSilence{1};  // a rank says nothing while another contestant is measured
+constexpr std::chrono::hours kSilence{1};  // a rank is silent while another contestant is measured
 
 class PsringRank final : public RankLibrary {
  public:
@@ -43,7 +43,7 @@ class PsringRank final : public RankLibrary {
   std::vector<std::string> ways(const CollectiveCall& call) override {
     std::vector<std::string> names;
     for (const PsringWay& way : ways_) names.push_back(to_string(way));
-    if (call.kind != CollectiveKind::all_reduce) names.resize(1);  // the others have but one algorithm
+    if (call.kind != CollectiveKind::all_reduce) names.resize(1);  // the other collectives have only one algorithm
     return names;
   }
 
@@ -57,34 +57,34 @@ class PsringRank final : public RankLibrary {
     const Vector other_part = other.part({0, call.part()});
     const ring::Parts parts = ring::even_parts(call.count, call.ranks);
     const Vector mine = data.part(parts[call.rank].front());
-    const auto how = [&](ring::Collective collective) { return group.describe(collective, call.count, type); };
+    const auto detail = [&](ring::Collective collective) { return group.describe(collective, call.count, type); };
     switch (call.kind) {
       case CollectiveKind::all_reduce:
         return {data.data, data.data, [&group, data, op] { group.all_reduce(data, op).wait(); },
-                how(ring::Collective::all_reduce)};
+                detail(ring::Collective::all_reduce)};
       case CollectiveKind::reduce_scatter:
         return {data.data, mine.data, [&group, data, op, parts] { group.reduce_scatter(data, parts, op).wait(); },
-                how(ring::Collective::reduce_scatter)};
+                detail(ring::Collective::reduce_scatter)};
       case CollectiveKind::all_gather:
         return {mine.data, data.data, [&group, data, parts] { group.all_gather(data, parts).wait(); },
-                how(ring::Collective::all_gather)};
+                detail(ring::Collective::all_gather)};
       case CollectiveKind::broadcast:
         return {data.data, data.data, [&group, data, root = call.root] { group.broadcast(data, root).wait(); },
-                how(ring::Collective::broadcast)};
+                detail(ring::Collective::broadcast)};
       case CollectiveKind::reduce:
         return {data.data, data.data, [&group, data, op, root = call.root] { ring::reduce_to(group, data, op, root); },
-                how(ring::Collective::reduce_scatter)};
+                detail(ring::Collective::reduce_scatter)};
       case CollectiveKind::gather:
         return {part.data, other.data,
                 [&group, part, other, root = call.root] { ring::gather(group, part, other, root); },
-                how(ring::Collective::send)};
+                detail(ring::Collective::send)};
       case CollectiveKind::scatter:
         return {data.data, other.data,
                 [&group, data, other_part, root = call.root] { ring::scatter(group, data, other_part, root); },
-                how(ring::Collective::send)};
+                detail(ring::Collective::send)};
       case CollectiveKind::all_to_all:
         return {data.data, other.data, [&group, data, other] { ring::all_to_all(group, data, other); },
-                how(ring::Collective::send)};
+                detail(ring::Collective::send)};
       case CollectiveKind::sendrecv:
         return {data.data, other.data,
                 [&group, data, other, next = call.next(), previous = call.previous()] {
@@ -92,9 +92,9 @@ class PsringRank final : public RankLibrary {
                   group.send(data, next).wait();
                   receiving.wait();
                 },
-                how(ring::Collective::send)};
+                detail(ring::Collective::send)};
     }
-    fail(ErrorKind::bug, "a collective that nobody knows");
+    fail(ErrorKind::bug, "unknown collective");
   }
 
  private:
@@ -133,12 +133,12 @@ class PsringRank final : public RankLibrary {
   const net::JobKey key_;
   std::vector<PsringWay> ways_;
   ByteLedger bytes_;
-  std::vector<std::unique_ptr<ring::RingLinks>> links_;  ///< outlive their groups
+  std::vector<std::unique_ptr<ring::RingLinks>> links_;  ///< must outlive their groups
   std::vector<std::unique_ptr<ring::ProcessGroup>> groups_;
   MemoryLedger memory_;
   std::vector<Buffer> buffers_;
   std::vector<PlainVector> plain_;
-  std::byte* vectors_[2] = {};  ///< in one of those
+  std::byte* vectors_[2] = {};  ///< in one of the two
 };
 
 }  // namespace

@@ -6,29 +6,29 @@
 
 namespace psring::bench {
 
-/// How psring's ranks are linked and where their vectors lie.
+/// An algorithm and a segment size that psring's ranks use.
 struct PsringWay {
   std::string algorithm =
       "auto";                     ///< or direct (shared memory), exchange, doubling, halving-doubling, ring, star (TCP)
-  std::size_t segment_bytes = 0;  ///< 0: as the tuning table says
+  std::size_t segment_bytes = 0;  ///< 0: from the tuning table
 };
-/// "ring:65536"
+/// Returns a text such as "ring:65536".
 std::string to_string(const PsringWay& way);
 PsringWay parse_psring_way(const std::string& text);
 
 struct PsringRankOptions {
-  std::string control;  ///< where the benchmark listens
+  std::string control;  ///< the benchmark's address
   std::string key_file;
   std::string transport = "auto";  ///< auto, shm or tcp
   std::size_t rank = 0;
   std::size_t max_bytes = 0;  ///< of a vector
   bool encrypt = false;
   std::size_t streams = 1;
-  bool registered = true;         ///< vectors lie in the group's arena, where it has one
-  std::vector<std::string> ways;  ///< a group for each
+  bool registered = true;         ///< vectors lie in the group's arena, if it has one
+  std::vector<std::string> ways;  ///< each way has its own group
 };
 
-/// A rank process of psring, until the benchmark ends. Returns the exit status.
+/// Runs a rank process of psring until the benchmark ends. Returns the exit status.
 int run_psring_rank(const PsringRankOptions& options);
 
 }  // namespace psring::bench

@@ -16,18 +16,18 @@
 namespace psring::bench {
 namespace {
 
-/// One way of exchanging, linked to a server of its own, and its times for the size that is measured.
+/// A way to exchange, linked to its own server, with its times at the current size.
 struct Contestant {
   Kind kind;
   std::unique_ptr<Exchange> exchange;
-  std::vector<std::size_t> exchanges;  ///< made so far, by unit
-  Samples apart = {};                  ///< seconds of push, wait, pull, wait
+  std::vector<std::size_t> exchanges;  ///< exchanges made so far, by unit
+  Samples apart = {};                  ///< seconds for push, wait, pull, wait
   Samples fused = {};
 };
 
 float gradient_at(std::size_t i) { return static_cast<float>(static_cast<int>(i % 1021) - 510) * 1e-3F; }
 
-/// What the parameters of element i are after `updates` pushes, by a plain loop.
+/// Returns parameter i after `updates` pushes, computed by a plain loop.
 float expected_at(std::size_t i, std::size_t updates) {
   float value = kStart;
   for (std::size_t u = 0; u < updates; ++u) value = value - kLearningRate * gradient_at(i);
@@ -44,7 +44,7 @@ class PushPull {
     const std::size_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
     for (Buffer& buffer : copied_) buffer = Buffer(largest, Category::communication, memory_);
     for (Buffer& buffer : copied_)
-      std::memset(buffer.bytes().data(), 1, largest);  // pages are there before the clock runs
+      std::memset(buffer.bytes().data(), 1, largest);  // touch the pages before timing starts
   }
 
   void run() {
@@ -79,15 +79,15 @@ class PushPull {
     ++contestant.exchanges[unit];
   }
 
-  /// Every bit must be that of the plain loop.
+  /// Checks that all bits equal the plain loop's.
   void verify(Contestant& contestant, std::size_t unit) {
     const std::span<const float> values = contestant.exchange->parameters(unit);
-    std::vector<float> expected(std::min<std::size_t>(1021, values.size()));  // the gradient repeats after so many
+    std::vector<float> expected(std::min<std::size_t>(1021, values.size()));  // the gradient repeats with this period
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = expected_at(i, contestant.exchanges[unit]);
     for (std::size_t begin = 0; begin < values.size(); begin += expected.size()) {
       const std::size_t size = std::min(expected.size(), values.size() - begin);
       if (std::memcmp(&values[begin], expected.data(), size * sizeof(float)) != 0)
-        fail(ErrorKind::check_failed, "{}, {} bytes: the parameters are not what {} pushes make them",
+        fail(ErrorKind::check_failed, "{}, {} bytes: the parameters are wrong after {} pushes",
              to_string(contestant.kind), values.size_bytes(), contestant.exchanges[unit]);
     }
   }

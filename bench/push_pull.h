@@ -6,23 +6,23 @@
 
 namespace psring::bench {
 
-/// What `psring-bench push_pull` is asked for.
+/// The options of `psring-bench push_pull`.
 struct PushPullOptions {
   std::vector<std::size_t> sizes;  ///< bytes
   bool shm = true;
   bool tcp = true;
-  bool encrypt = false;        ///< of tcp; the baseline is then cppzmq under CURVE, else a raw socket
-  std::size_t iterations = 0;  ///< a round; 0: as many as move about 256 MiB, at least 4 and at most 2000
+  bool encrypt = false;        ///< encrypt TCP; the baseline is then cppzmq under CURVE instead of a raw socket
+  std::size_t iterations = 0;  ///< per round; 0: as many as move about 256 MiB, from 4 to 2000
   std::size_t warm_up = 2;
   std::size_t rounds = 7;
   std::size_t server_threads = 1;
-  bool check = false;  ///< compare all parameters after timing, too
+  bool check = false;  ///< check all parameters after timing, too
   std::string json;    ///< file, or ""
 };
 
-/// One server and one worker, two processes: times a push that is waited for, then a pull, and the two fused into
-/// one round trip, for psring and its baselines in turn. Results are compared with a plain loop's before
-/// anything is timed (and after, with `check`); throws check_failed where a bit differs. Prints a table.
+/// Measures one server and one worker, two processes: a push, then a pull, each waited for, and both fused into one
+/// round trip, for psring and its baselines in turn. Checks results against a plain loop before timing (and after, with
+/// `check`); throws check_failed if a bit differs. Prints a table.
 void bench_push_pull(const PushPullOptions& options);
 
 }  // namespace psring::bench

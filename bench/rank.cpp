@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kCompute{5};
 
-/// Ranks that were woken together often share a processor, and calls that take microseconds leave them there for a
-/// whole round: so each is put on one of its own first, where that is, and then set free again.
+/// Moves each rank to a different processor, if there are enough, and then releases it again. Ranks that were woken
+/// together often share a processor, and calls that take microseconds would keep them there for a whole round.
 void spread_out(std::size_t rank) {
   cpu_set_t free;
   if (::sched_getaffinity(0, sizeof free, &free) != 0) return;
@@ -29,7 +29,7 @@ void spread_out(std::size_t rank) {
   ::sched_setaffinity(0, sizeof free, &free);
 }
 
-/// Reads all of it, as whoever uses a result does.
+/// Reads the whole result, like a program that uses it.
 void read_all(const std::byte* data, std::size_t bytes) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i + sizeof sum <= bytes; i += sizeof sum) {
@@ -37,13 +37,14 @@ void read_all(const std::byte* data, std::size_t bytes) {
     std::memcpy(&word, data + i, sizeof word);
     sum += word;
   }
-  asm volatile("" : : "r"(sum));  // the reading is what is wanted
+  asm volatile("" : : "r"(sum));  // keeps the compiler from removing the loop
 }
 
-/// Reads `traffic.read` bytes and writes the first `traffic.written` of them again, in place: the least memory that
-/// such a call can touch.
+/// Reads `traffic.read` bytes, and rewrites the first `traffic.written` of them in place: the minimum memory traffic of
+/// such a call.
 void pass_over(std::byte* data, const CollectiveCall::Traffic& traffic) {
-  const std::size_t written = traffic.written / sizeof(std::uint64_t) * sizeof(std::uint64_t);  // no bytes alias it
+  // Keep the bound in a register: stores of bytes could alias it.
+  const std::size_t written = traffic.written / sizeof(std::uint64_t) * sizeof(std::uint64_t);
   for (std::size_t i = 0; i < written; i += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     std::memcpy(&word, data + i, sizeof word);
@@ -80,7 +81,7 @@ class Server {
 
   void measure(const Task& task) {
     if (task.iterations + std::size_t{task.warm_up} > kMaxIterations || task.call.rank != link_.rank())
-      fail(ErrorKind::protocol, "a task for somebody else");
+      fail(ErrorKind::protocol, "a task for another rank");
     const PreparedCall prepared = prepare(task);
     const Contents contents(task.call);
     const std::size_t last = std::size_t{task.warm_up} + task.iterations - 1;
@@ -105,18 +106,18 @@ class Server {
                                      (filled - begin + (end - called)).count()};
     }
     const bool check = task.check && task.kind == Task::Kind::measure;
-    link_.answer({check ? contents.count_wrong(prepared.result, last) : 0}, prepared.how);
+    link_.answer({check ? contents.count_wrong(prepared.result, last) : 0}, prepared.detail);
   }
 
   RankLink& link_;
   RankLibrary& library_;
-  std::unique_ptr<std::byte[]> own_;  ///< for the passes
+  std::unique_ptr<std::byte[]> own_;  ///< for the passes of the limit
   std::size_t own_bytes_ = 0;
 };
 
 }  // namespace
 
-// malloc and free: such are the vectors of programs that know of no arena.
+// malloc and free: programs that do not use an arena allocate their vectors like this.
 // NOLINTBEGIN(cppcoreguidelines-no-malloc)
 PlainVector::PlainVector(std::size_t bytes) : memory_(std::malloc(std::max<std::size_t>(bytes, 1))) {
   if (memory_ == nullptr) fail(ErrorKind::data, "no memory for a vector of {} bytes", bytes);

@@ -11,7 +11,7 @@
 
 namespace psring::bench {
 
-/// Plain memory of malloc's, as most programs' vectors are; its pages are there.
+/// Memory from malloc, like most programs' vectors; its pages are already touched.
 class PlainVector {
  public:
   explicit PlainVector(std::size_t bytes);
@@ -24,29 +24,29 @@ class PlainVector {
   std::unique_ptr<void, Free> memory_;
 };
 
-/// A call that is ready to be made, again and again, over the same vectors.
+/// A call that can be repeated over the same vectors.
 struct PreparedCall {
   std::byte* input = nullptr;   ///< call.input() elements, rewritten before each call
   std::byte* result = nullptr;  ///< call.result() elements
   std::function<void()> run;
-  std::string how;  ///< what was chosen, for the table
+  std::string detail;  ///< details of the chosen way, for the table
 };
 
 /// A rank of a library whose collectives are measured.
 class RankLibrary {
  public:
   virtual ~RankLibrary() = default;
-  /// The ways in which it can make this call, of which the fastest will count; none: it cannot.
+  /// Returns the ways in which the library can make this call; the fastest counts. Empty if the library cannot make it.
   virtual std::vector<std::string> ways(const CollectiveCall& call) = 0;
   virtual PreparedCall prepare(const CollectiveCall& call, std::size_t way) = 0;
 };
 
-/// Does what the benchmark asks for until that ends. A round begins with a little computing, on a processor
-/// of its own where there are enough. An iteration: the input is rewritten, a barrier, the clock, the
-/// call, the clock, the result is read.
+/// Runs the benchmark's tasks until the benchmark ends. A round begins with a short computation, on a separate
+/// processor per rank if there are enough. An iteration is: rewrite the input, barrier, clock, call, clock, read the
+/// result.
 void serve_rank(RankLink& link, RankLibrary& library);
 
-/// The main of a rank process: errors are said to the benchmark, too. Returns the exit status.
+/// Runs the body of a rank process. Errors are reported to the benchmark, too. Returns the exit status.
 int run_rank(RankLink& link, const std::function<void()>& body);
 
 }  // namespace psring::bench

@@ -14,10 +14,10 @@
 namespace psring::bench {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};  // until the other ranks have come, too
+constexpr std::chrono::seconds kPatience{60};  // until all other ranks have connected
 constexpr int kSpins = 200;
 
-/// What a library of others waits for in vain nobody can interrupt: the process goes.
+/// Ends the process once the benchmark hangs up: a wait inside another library cannot be interrupted.
 void end_with(int bench, int stop) {
   pollfd watched[] = {{bench, POLLRDHUP, 0}, {stop, POLLIN, 0}};
   for (;;) {
@@ -45,37 +45,36 @@ void SharedArea::barrier() {
   }
 }
 
-std::string Spoken::text(std::size_t from) const {
+std::string RankMessage::text(std::size_t from) const {
   const std::size_t begin = std::min(from, bytes.size());
   return {reinterpret_cast<const char*>(bytes.data()) + begin, bytes.size() - begin};
 }
 
-void Spoken::copy_to(void* record, std::size_t size) const {
-  if (bytes.size() < size)
-    psring::fail(ErrorKind::protocol, "a message of {} bytes where {} are due", bytes.size(), size);
+void RankMessage::copy_to(void* record, std::size_t size) const {
+  if (bytes.size() < size) psring::fail(ErrorKind::protocol, "a message of {} bytes, expected {}", bytes.size(), size);
   std::memcpy(record, bytes.data(), size);
 }
 
-void speak(const Fd& socket, Say say, std::span<const std::byte> bytes, std::span<const int> files) {
-  std::vector<std::byte> packet{static_cast<std::byte>(say)};
+void send_message(const Fd& socket, MessageKind kind, std::span<const std::byte> bytes, std::span<const int> files) {
+  std::vector<std::byte> packet{static_cast<std::byte>(kind)};
   packet.insert(packet.end(), bytes.begin(), bytes.end());
   net::send_packet(socket, packet, files);
 }
 
-void speak_text(const Fd& socket, Say say, std::span<const std::byte> head, const std::string& text) {
+void send_text(const Fd& socket, MessageKind kind, std::span<const std::byte> head, const std::string& text) {
   std::vector<std::byte> bytes(head.begin(), head.end());
   const auto letters = std::as_bytes(std::span(text));
   const std::size_t fit = std::min(letters.size(), net::kMaxPacketBytes - 1 - bytes.size());
   bytes.insert(bytes.end(), letters.begin(), letters.begin() + static_cast<std::ptrdiff_t>(fit));
-  speak(socket, say, bytes);
+  send_message(socket, kind, bytes);
 }
 
-std::optional<Spoken> hear(const Fd& socket) {
+std::optional<RankMessage> receive_message(const Fd& socket) {
   std::optional<net::Packet> packet = net::receive_packet(socket);
   if (!packet) return std::nullopt;
-  return Spoken{static_cast<Say>(packet->bytes.front()),
-                {packet->bytes.begin() + 1, packet->bytes.end()},
-                std::move(packet->fds)};
+  return RankMessage{static_cast<MessageKind>(packet->bytes.front()),
+                     {packet->bytes.begin() + 1, packet->bytes.end()},
+                     std::move(packet->fds)};
 }
 
 RankLink::RankLink(const std::string& control, std::size_t rank) : rank_(rank) {
@@ -83,8 +82,8 @@ RankLink::RankLink(const std::string& control, std::size_t rank) : rank_(rank) {
   stop_ = Fd(::eventfd(0, EFD_CLOEXEC));
   if (!stop_) psring::fail(ErrorKind::data, "eventfd: {}", std::strerror(errno));
   watch_ = std::jthread([bench = socket_.get(), stop = stop_.get()] { end_with(bench, stop); });
-  speak(socket_, Say::hello, record_bytes(static_cast<std::uint32_t>(rank)));
-  const Spoken welcome = wait_for(Say::welcome);
+  send_message(socket_, MessageKind::hello, record_bytes(static_cast<std::uint32_t>(rank)));
+  const RankMessage welcome = wait_for(MessageKind::welcome);
   ranks_ = welcome.as<std::uint32_t>();
   if (welcome.files.size() != 1) psring::fail(ErrorKind::protocol, "the benchmark shares no memory");
   area_.emplace(welcome.files.front(), ranks_);
@@ -95,44 +94,45 @@ RankLink::~RankLink() {
   [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
 }
 
-Spoken RankLink::wait_for(Say say) {
+RankMessage RankLink::wait_for(MessageKind kind) {
   const Moment deadline = SystemClock().now() + kPatience;
   for (;;) {
-    if (!net::wait_for(socket_, POLLIN, deadline)) psring::fail(ErrorKind::timeout, "the other ranks did not come");
-    std::optional<Spoken> spoken = hear(socket_);
-    if (!spoken) continue;
-    if (spoken->say != say) psring::fail(ErrorKind::protocol, "the benchmark said something else than was due");
-    return std::move(*spoken);
+    if (!net::wait_for(socket_, POLLIN, deadline))
+      psring::fail(ErrorKind::timeout, "the other ranks did not connect in time");
+    std::optional<RankMessage> message = receive_message(socket_);
+    if (!message) continue;
+    if (message->kind != kind) psring::fail(ErrorKind::protocol, "the benchmark sent an unexpected message");
+    return std::move(*message);
   }
 }
 
 std::vector<std::vector<std::byte>> RankLink::exchange(std::span<const std::byte> mine) {
-  speak(socket_, Say::share, mine);
+  send_message(socket_, MessageKind::share, mine);
   std::vector<std::vector<std::byte>> all;
-  while (all.size() < ranks_) all.push_back(wait_for(Say::share).bytes);
+  while (all.size() < ranks_) all.push_back(wait_for(MessageKind::share).bytes);
   return all;
 }
 
 std::optional<Task> RankLink::next_task() {
   for (;;) {
     net::wait_for(socket_, POLLIN, kNever);
-    const std::optional<Spoken> spoken = hear(socket_);
-    if (!spoken) continue;
-    if (spoken->say == Say::end) return std::nullopt;
-    return spoken->as<Task>();
+    const std::optional<RankMessage> message = receive_message(socket_);
+    if (!message) continue;
+    if (message->kind == MessageKind::end) return std::nullopt;
+    return message->as<Task>();
   }
 }
 
 void RankLink::answer_ways(const std::vector<std::string>& ways) {
   std::string text;
   for (const std::string& way : ways) text += way + "\n";
-  speak_text(socket_, Say::ways, {}, text);
+  send_text(socket_, MessageKind::ways, {}, text);
 }
 
 void RankLink::fail(const Error& error) {
   try {
-    speak_text(socket_, Say::failed, record_bytes(error.kind()), error.what());
-  } catch (const Error&) {  // nobody is left to hear it
+    send_text(socket_, MessageKind::failed, record_bytes(error.kind()), error.what());
+  } catch (const Error&) {  // the benchmark is gone
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace psring::bench {
 
-/// One figure, measured several times.
+/// One quantity, measured several times.
 struct Samples {
   std::vector<double> values;
 
@@ -14,14 +14,14 @@ struct Samples {
   double least() const;
   /// (largest - least) / median
   double spread() const;
-  /// The median of this over `other`, round by round: what disturbs a whole round falls out.
+  /// Returns the median of the ratios to `other`, round by round; disturbances of a whole round cancel out.
   double median_ratio(const Samples& other) const;
 };
 
-/// "AMD EPYC, 2 cores, load 0.3": for the head of every report, so that figures can be judged.
+/// Returns the first line of every report: "AMD EPYC, 2 cores, load 0.3".
 std::string describe_machine();
 
-/// "4K", "1M": the shortest that parse_bytes reads back.
+/// Returns the shortest text that parse_bytes reads back: "4K", "1M".
 std::string short_bytes(std::size_t bytes);
 
 /// Writes text to a file. Throws data, naming --json.

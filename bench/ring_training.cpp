@@ -28,18 +28,18 @@ namespace {
 constexpr std::chrono::seconds kPatience{60};
 constexpr const char* kExchangeOff = "exchange-off";
 
-/// One worker of the benchmark, or the only one of `single`.
+/// A worker of the benchmark, or the only worker of `single`.
 class Worker {
  public:
   explicit Worker(const RingTrainingOptions& options) : options_(options) {
     worker::register_builtins(registries_);
     optim::register_builtin_optimizers(optimizers_);
     registries_.strategies.add(kExchangeOff, "", [](const Spec&) {
-      // Each worker trains alone: the strategies' computation without their exchange.
+      // Each worker trains alone: the strategy's computation without its exchange.
       return std::make_unique<worker::StrategyKind>(worker::StrategyKind{.ring = true, .make = worker::make_single});
     });
     JobOptions job{.model = options.model, .global_batch = options.workers * options.worker_batch};
-    // Few samples: a run ends with an evaluation, which is not measured.
+    // Few samples, because a run ends with an evaluation, which is not measured.
     job.data = fmt::format("synthetic:samples={}", 2 * std::max(job.global_batch, options.batch));
     job.workers = options.workers;
     job.steps = options.steps + options.warm_up;
@@ -48,7 +48,7 @@ class Worker {
     job.strategy = options.strategy;
     exchange_.emplace(job, registries_, optimizers_);
     if (!exchange_->strategy().ring)
-      fail(ErrorKind::usage, "--strategy {}: its workers are no group that exchanges by itself", options.strategy);
+      fail(ErrorKind::usage, "--strategy {}: its workers do not exchange by collectives", options.strategy);
     job.strategy = kExchangeOff;
     exchange_off_.emplace(job, registries_, optimizers_);
     job.strategy = "single";
@@ -88,7 +88,7 @@ class Worker {
   std::optional<worker::TrainSetup> single_;
 };
 
-/// The other workers, and the group of all.
+/// The other worker processes, and the group of all workers.
 class Team {
  public:
   Team(const RingTrainingOptions& options, std::size_t arena_bytes) : cluster_(folder_.path(), clock_) {
@@ -153,13 +153,13 @@ class Team {
   std::unique_ptr<ring::ProcessGroup> group_;
 };
 
-/// What all ranks do together, `rounds` times; rank 0 trains alone in between.
+/// Runs `rounds` rounds with all ranks, and calls `round` after each; rank 0 then trains alone.
 template <class Round>
 void take_turns(Worker& worker, ring::ProcessGroup& group, std::size_t rounds, Round round) {
   for (std::size_t i = 0; i < rounds; ++i) {
     const StepObserver together = worker.run_exchange(group);
     const StepObserver apart = worker.run_exchange_off(group);
-    // The slowest rank's time is the step's.
+    // The slowest rank determines the step's time.
     double steps[] = {together.steps.median(), apart.steps.median(), together.exposed.median()};
     group.all_reduce(std::span(steps), ring::ReduceOp::Kind::max).wait();
     round(steps[0], steps[1], steps[2]);

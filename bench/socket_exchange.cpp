@@ -35,7 +35,7 @@ void write_all(const Fd& socket, const void* head, std::size_t head_bytes, std::
   }
 }
 
-/// False where the other side has hung up before the first byte.
+/// Returns false if the other side hung up before the first byte.
 bool read_all(const Fd& socket, void* into, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const ssize_t got = ::recv(socket.get(), static_cast<std::byte*>(into) + done, bytes - done, 0);
@@ -115,7 +115,8 @@ void serve_socket(const ServerPlan& plan) {
 
   const auto optimizer = optim::make_sgd({});
   PlainUnits parameters(plan.elements, kStart);
-  PlainUnits received({*std::max_element(plan.elements.begin(), plan.elements.end())}, 0);  // one buffer, used again
+  // A single buffer, which is reused.
+  PlainUnits received({*std::max_element(plan.elements.begin(), plan.elements.end())}, 0);
   PlainHeader header;
   while (read_all(socket, &header, sizeof header)) {
     const std::span<float> values = parameters.part(header);

@@ -8,7 +8,7 @@
 
 namespace psring::bench {
 
-/// Times of the steps that count, and the losses of all.
+/// Collects the times of the counted steps, and the losses of all steps.
 class StepObserver final : public ReportListener {
  public:
   explicit StepObserver(std::size_t warm_up) : warm_up_(warm_up) {}

@@ -17,8 +17,8 @@ namespace psring::bench {
 namespace {
 
 constexpr std::chrono::seconds kStart{60};
-constexpr std::chrono::minutes kTask{2};               // of one round of one size
-constexpr std::chrono::milliseconds kAftermath{1000};  // until it shows who was the first to go
+constexpr std::chrono::minutes kTask{2};               // for one round of one size
+constexpr std::chrono::milliseconds kAftermath{1000};  // time to find out which process ended first
 
 }  // namespace
 
@@ -38,10 +38,10 @@ void Team::await_ready() {
   const Moment deadline = clock_.now() + kStart;
   await_hellos(deadline);
   for (;;) {
-    const std::vector<Spoken> all = hear_all(deadline);
-    if (all.front().say == Say::ready) return;
+    const std::vector<RankMessage> all = receive_all(deadline);
+    if (all.front().kind == MessageKind::ready) return;
     for (const Rank& rank : ranks_)
-      for (const Spoken& spoken : all) speak(rank.socket, Say::share, spoken.bytes);
+      for (const RankMessage& message : all) send_message(rank.socket, MessageKind::share, message.bytes);
   }
 }
 
@@ -54,20 +54,20 @@ void Team::await_hellos(Moment deadline) {
     while (std::optional<Fd> socket = net::accept_unix(listener_)) nameless.push_back(std::move(*socket));
     std::erase_if(nameless, [&](Fd& socket) {
       try {
-        const std::optional<Spoken> spoken = hear(socket);
-        if (!spoken) return false;
-        const auto rank = spoken->as<std::uint32_t>();
-        if (spoken->say != Say::hello || rank >= ranks_.size() || ranks_[rank].socket) return true;
+        const std::optional<RankMessage> message = receive_message(socket);
+        if (!message) return false;
+        const auto rank = message->as<std::uint32_t>();
+        if (message->kind != MessageKind::hello || rank >= ranks_.size() || ranks_[rank].socket) return true;
         ranks_[rank].socket = std::move(socket);
         --missing;
-      } catch (const Error&) {  // a stranger; those who should come are waited for
+      } catch (const Error&) {  // a stranger; keep waiting for the ranks
       }
       return true;
     });
   }
   const auto count = static_cast<std::uint32_t>(ranks_.size());
   const int file = area_file_.get();
-  for (const Rank& rank : ranks_) speak(rank.socket, Say::welcome, record_bytes(count), {&file, 1});
+  for (const Rank& rank : ranks_) send_message(rank.socket, MessageKind::welcome, record_bytes(count), {&file, 1});
 }
 
 void Team::wait(std::span<const int> fds, Moment deadline) {
@@ -76,39 +76,39 @@ void Team::wait(std::span<const int> fds, Moment deadline) {
   if (clock_.now() >= deadline) fail(ErrorKind::timeout, "{}: a rank does not answer", name_);
 }
 
-std::vector<Spoken> Team::hear_all(Moment deadline) {
+std::vector<RankMessage> Team::receive_all(Moment deadline) {
   for (;;) {
     std::vector<int> silent;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (!ranks_[r].spoken) listen_to(r);
-      if (!ranks_[r].spoken) silent.push_back(ranks_[r].socket.get());
+      if (!ranks_[r].message) listen_to(r);
+      if (!ranks_[r].message) silent.push_back(ranks_[r].socket.get());
     }
     if (silent.empty()) break;
     wait(silent, deadline);
   }
-  std::vector<Spoken> all;
+  std::vector<RankMessage> all;
   for (Rank& rank : ranks_) {
-    all.push_back(std::move(*rank.spoken));
-    rank.spoken.reset();
+    all.push_back(std::move(*rank.message));
+    rank.message.reset();
   }
   return all;
 }
 
 void Team::listen_to(std::size_t rank) {
   try {
-    ranks_[rank].spoken = hear(ranks_[rank].socket);
+    ranks_[rank].message = receive_message(ranks_[rank].socket);
   } catch (const Error&) {
     lost(rank);
   }
-  if (ranks_[rank].spoken && ranks_[rank].spoken->say == Say::failed) failed(rank, *ranks_[rank].spoken);
+  if (ranks_[rank].message && ranks_[rank].message->kind == MessageKind::failed) failed(rank, *ranks_[rank].message);
 }
 
-/// A rank that fails may have been told of another's end: that one is to be named.
-void Team::failed(std::size_t rank, const Spoken& spoken) {
+/// If another rank has ended, names that rank: this rank's failure is probably a consequence.
+void Team::failed(std::size_t rank, const RankMessage& message) {
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (r != rank && net::hung_up(ranks_[r].socket)) lost(r);
-  const auto kind = spoken.as<ErrorKind>();
-  fail(kind, "{} rank {}: {}", name_, rank, spoken.text(sizeof kind));
+  const auto kind = message.as<ErrorKind>();
+  fail(kind, "{} rank {}: {}", name_, rank, message.text(sizeof kind));
 }
 
 void Team::lost(std::size_t rank) {
@@ -122,15 +122,15 @@ void Team::lost(std::size_t rank) {
 }
 
 void Team::ended(const ProcessExit& exit) {
-  // The rank may have said why, and to us alone.
+  // The rank may have reported the reason only to the benchmark.
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     if (!ranks_[r].socket || exit.name != fmt::format("{} rank {}", name_, r)) continue;
-    std::optional<Spoken> last;
+    std::optional<RankMessage> last;
     try {
-      last = hear(ranks_[r].socket);
-    } catch (const Error&) {  // nothing
+      last = receive_message(ranks_[r].socket);
+    } catch (const Error&) {  // nothing was reported
     }
-    if (last && last->say == Say::failed) failed(r, *last);
+    if (last && last->kind == MessageKind::failed) failed(r, *last);
   }
   if (exit.signal != 0) fail(ErrorKind::peer_lost, "{} was ended by signal {}", exit.name, exit.signal);
   const std::string message = message_from(exit);
@@ -138,7 +138,7 @@ void Team::ended(const ProcessExit& exit) {
        exit.status, message.empty() ? "" : ": ", message);
 }
 
-/// Launchers frame what they say: the first line that says something, else the last one.
+/// Launchers print frames around messages: returns the first line with a letter, else "".
 std::string Team::message_from(const ProcessExit& exit) const {
   if (exit.name != name_) return message_of(exit);
   std::ifstream log(log_folder_ / (exit.name + ".log"));
@@ -151,7 +151,7 @@ void Team::send_all(Task task) {
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     task.call.rank = static_cast<std::uint32_t>(r);
     try {
-      speak(ranks_[r].socket, Say::task, record_bytes(task));
+      send_message(ranks_[r].socket, MessageKind::task, record_bytes(task));
     } catch (const Error&) {
       lost(r);
     }
@@ -160,7 +160,7 @@ void Team::send_all(Task task) {
 
 std::vector<std::string> Team::ways(const CollectiveCall& call) {
   send_all({.kind = Task::Kind::ways, .call = call});
-  const std::string text = hear_all(clock_.now() + kTask).front().text();
+  const std::string text = receive_all(clock_.now() + kTask).front().text();
   std::vector<std::string> ways;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = text.find('\n', begin);
@@ -172,10 +172,10 @@ std::vector<std::string> Team::ways(const CollectiveCall& call) {
 
 Team::Round Team::measure(Task task) {
   send_all(task);
-  const std::vector<Spoken> all = hear_all(clock_.now() + kTask);
+  const std::vector<RankMessage> all = receive_all(clock_.now() + kTask);
   Round round;
-  for (const Spoken& spoken : all) round.wrong += spoken.as<Done>().wrong;
-  round.how = all.front().text(sizeof(Done));
+  for (const RankMessage& message : all) round.wrong += message.as<Done>().wrong;
+  round.detail = all.front().text(sizeof(Done));
   Samples calls;
   Samples loops;
   for (std::size_t i = 0; i < task.iterations; ++i) {
@@ -189,7 +189,7 @@ Team::Round Team::measure(Task task) {
       first = std::min(first, sample.begin);
       last = std::max(last, sample.begin + sample.call);
     }
-    // No rank waits for another in a pass: what all of them take is from the first one's start to the last one's end.
+    // In a pass no rank waits for another: the time is from the first start to the last end.
     if (task.kind == Task::Kind::limit) slowest.call = last - first;
     calls.values.push_back(1e-9 * static_cast<double>(slowest.call));
     loops.values.push_back(1e-9 * static_cast<double>(slowest.loop));
@@ -202,8 +202,8 @@ Team::Round Team::measure(Task task) {
 void Team::end() {
   for (const Rank& rank : ranks_) {
     try {
-      if (rank.socket) speak(rank.socket, Say::end);
-    } catch (const Error&) {  // has ended already
+      if (rank.socket) send_message(rank.socket, MessageKind::end);
+    } catch (const Error&) {  // has already ended
     }
   }
 }

@@ -13,27 +13,27 @@
 
 namespace psring::bench {
 
-/// The rank processes of one contestant, as the benchmark sees them: between tasks all of them sleep.
+/// The rank processes of one contestant, seen from the benchmark. Between tasks all of them sleep.
 class Team {
  public:
-  /// Listens; then the ranks are to be started, with `control()`. `cluster` is where they run as "`name` rank R", or
-  /// whoever starts them as `name`.
+  /// Listens for the ranks; the caller then starts them with `control()`. `cluster` runs the processes as "`name` rank
+  /// R", or their launcher as `name`.
   Team(std::string name, std::size_t ranks, LocalCluster& cluster, std::filesystem::path log_folder,
        const Clock& clock);
 
   const std::string& name() const { return name_; }
   const std::string& control() const { return control_; }
-  /// Until all ranks are ready. Throws what a rank says went wrong; peer_lost, timeout.
+  /// Waits until all ranks are ready. Throws the error that a rank reports; peer_lost, timeout.
   void await_ready();
   std::vector<std::string> ways(const CollectiveCall& call);
 
   struct Round {
     double call_s = 0;  ///< median over the iterations of the slowest rank's time
     double loop_s = 0;
-    std::size_t wrong = 0;  ///< elements, over all ranks
-    std::string how;
+    std::size_t wrong = 0;  ///< wrong elements, summed over all ranks
+    std::string detail;
   };
-  /// One task at all ranks; `task.call.rank` is filled in here.
+  /// Runs one task on all ranks; sets `task.call.rank`.
   Round measure(Task task);
   /// Tells the ranks to end.
   void end();
@@ -41,16 +41,16 @@ class Team {
  private:
   struct Rank {
     Fd socket;
-    std::optional<Spoken> spoken;  ///< heard, not yet taken
+    std::optional<RankMessage> message;  ///< received, but not yet taken
   };
 
   void await_hellos(Moment deadline);
-  /// The next message of each rank.
-  std::vector<Spoken> hear_all(Moment deadline);
+  /// Returns the next message of each rank.
+  std::vector<RankMessage> receive_all(Moment deadline);
   void wait(std::span<const int> fds, Moment deadline);
   void listen_to(std::size_t rank);
   void send_all(Task task);
-  [[noreturn]] void failed(std::size_t rank, const Spoken& spoken);
+  [[noreturn]] void failed(std::size_t rank, const RankMessage& message);
   [[noreturn]] void lost(std::size_t rank);
   [[noreturn]] void ended(const ProcessExit& exit);
   std::string message_from(const ProcessExit& exit) const;

@@ -8,7 +8,8 @@
 namespace psring::bench {
 namespace {
 
-constexpr std::size_t kWarmUp = 3;  // calls, after which it leaves as a graph, as a step's kernels do
+// Calls before timing: then the kernel is launched as a graph, like a step's kernels.
+constexpr std::size_t kWarmUp = 3;
 constexpr std::size_t kLaunches = 20;
 
 double total(std::initializer_list<ConstElements> operands) {
@@ -66,7 +67,7 @@ void TimedKernels::layer_norm_backward(Rows shape, ConstElements x, ConstElement
         [&] { kernels_.layer_norm_backward(shape, x, weight, saved, dy, residual, dx, gradients); });
 }
 
-/// Half of all pairs of places: 2 products forward, 5 backward.
+/// Counts half of all pairs of positions: 2 products forward, 5 backward.
 void TimedKernels::attention(const AttentionShape& shape, ConstElements qkv, Elements out, float* log_sums) {
   const double products = 2 * number(shape.rows()) * number(shape.context) / 2 * number(shape.dim());
   timed("attention", total({qkv, out}), 2 * products, [&] { kernels_.attention(shape, qkv, out, log_sums); });

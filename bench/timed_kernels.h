@@ -8,13 +8,13 @@
 
 namespace psring::bench {
 
-/// A device's kernels, each call of which is waited for and timed on the device. What launching one takes, where
-/// nothing else is queued, is no part of it: the least time of the clearing of one float.
+/// Wraps a device's kernels: each call is waited for and timed on the device. The time of a launch into an empty queue
+/// is subtracted; it is the minimum time for clearing one float.
 class TimedKernels final : public TensorKernels {
  public:
   explicit TimedKernels(Device& device);
 
-  /// Since the last `clear`, by kernel.
+  /// Times since the last `clear`, by kernel.
   const std::map<std::string, KernelTime>& times() const { return times_; }
   void clear() { times_.clear(); }
 

@@ -18,7 +18,7 @@
 namespace psring::bench {
 namespace {
 
-/// By how much another choice has to be faster than the next smaller size's, so that noise makes no rows.
+/// A choice replaces that of the next smaller size only if it is faster by this factor, so that noise makes no rows.
 constexpr double kGain = 0.97;
 constexpr std::size_t kRest = std::numeric_limits<std::size_t>::max();
 
@@ -30,7 +30,7 @@ std::vector<PsringWay> candidates() {
   return ways;
 }
 
-/// Segments that are longer than the vector are all the same.
+/// Returns whether a way differs from the others: all segments longer than the vector are equivalent.
 bool is_distinct(const PsringWay& way, std::size_t bytes) {
   return way.segment_bytes == candidates().front().segment_bytes || way.segment_bytes / 4 < bytes;
 }
@@ -40,7 +40,7 @@ struct Choice {
   PsringWay way;
 };
 
-/// One row for each run of equal choices; a border lies midway between two sizes, as sizes grow by factors.
+/// Returns one row per run of equal choices. The border lies midway between two sizes on a logarithmic scale.
 std::vector<ring::Tuning::Row> rows_of(const std::vector<Choice>& choices, std::size_t ranks) {
   std::vector<ring::Tuning::Row> rows;
   for (std::size_t i = 0; i < choices.size(); ++i) {

@@ -36,7 +36,7 @@ PlainHeader header_of(const zmq::message_t& message) {
   return header;
 }
 
-/// A message's values: small ones lie in ZeroMQ's read buffer wherever they happened to.
+/// Returns a message's values, copied if they are misaligned: small messages lie anywhere in ZeroMQ's read buffer.
 std::span<const float> aligned(const zmq::message_t& message, std::vector<float>& scratch) {
   const std::size_t elements = message.size() / sizeof(float);
   const auto* values = static_cast<const float*>(message.data());
@@ -69,7 +69,7 @@ class ZmqExchange final : public Exchange {
   void push_pull(std::size_t unit) override { take_values(ask(PlainHeader::push_pull, unit)); }
 
  private:
-  /// Sends all messages of a unit; how many.
+  /// Sends all messages of a unit, and returns their number.
   std::size_t ask(PlainHeader::Operation operation, std::size_t unit) {
     std::size_t messages = 0;
     const std::span<const float> all = gradients_[unit];
