@@ -15,7 +15,7 @@ namespace psring {
 ///
 ///   int main(int argc, char** argv) {
 ///     psring::App app;
-///     app.models().add("mine", "what it is", make_mine);
+///     app.models().add("mine", "an example", make_mine);
 ///     return app.run(argc, argv);
 ///   }
 class App {
@@ -34,7 +34,7 @@ class App {
 
   /// Runs the command line and returns the exit status; errors are one line on stderr. Never throws.
   int run(int argc, char** argv) const noexcept;
-  /// Calls `body` and turns what it throws into one line on stderr and an exit status.
+  /// Calls `body`, and turns an exception into one line on stderr and an exit status.
   static int guard(const std::function<int()>& body) noexcept;
 
  private:

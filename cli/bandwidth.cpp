@@ -13,11 +13,13 @@ namespace psring::cli {
 namespace {
 
 constexpr std::size_t kLeast = std::size_t{1} << 20;
-constexpr std::size_t kPass = std::size_t{2} << 20;    // some 100 µs, so that the clock's grain does not count
-constexpr std::size_t kMost = std::size_t{256} << 20;  // beyond all caches: larger sets are as fast
+// Takes some 100 µs, so that the clock's resolution does not matter.
+constexpr std::size_t kPass = std::size_t{2} << 20;
+constexpr std::size_t kMost = std::size_t{256} << 20;  // exceeds all caches: larger sets have the same speed
 
-/// Of each thread the median of its passes, while the others are at work as well, added up: a pass that waited for a
-/// processor does not count, nor one that had all of the cache because another thread waited.
+/// Returns the sum over all threads of each thread's median pass, measured while the other threads work as well. The
+/// median ignores passes that waited for a processor, and passes that had the whole cache because another thread
+/// waited.
 double measure(std::size_t bytes, std::size_t threads) {
   Parallel team(threads);
   std::vector<char> memory(bytes, 1);

@@ -5,14 +5,16 @@
 
 namespace psring::cli {
 
-/// The rate at which this host's processors read and write memory, all at once, in bytes of both a second. It depends
-/// on how much they pass over, as small sets stay in caches: so it is measured for that, once for each power of two.
+/// The rate at which this host's processors together read and write memory, in bytes (read and written) per second. The
+/// rate depends on the size of the working set, because small sets stay in caches; so it is measured once per power of
+/// two.
 class MemoryBandwidth {
  public:
-  /// `threads`: that copy at once.
+  /// `threads`: number of threads that copy at once.
   explicit MemoryBandwidth(std::size_t threads) : threads_(threads) {}
 
-  /// Measures for some 50 ms where it has not yet. `working_set_bytes`: of all threads together.
+  /// Returns the rate; the first call for a size measures for some 50 ms. `working_set_bytes`: bytes of all threads
+  /// together.
   double bytes_per_second(std::size_t working_set_bytes);
 
  private:

@@ -70,7 +70,7 @@ struct Choices {
   bool gathers_twice = false;      ///< gathers parameters for each of the two passes
   bool overlap = true;             ///< false: switched off
   std::size_t prefetch = 1;        ///< 0: switched off
-  bool bounded_staleness = false;  ///< ssp: nobody gets more than K steps ahead
+  bool bounded_staleness = false;  ///< ssp: no worker gets more than K steps ahead
 };
 
 /// Returns the reason for the bound, in figures: "computes for 2.1 of 2.2 ms".

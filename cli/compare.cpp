@@ -68,8 +68,7 @@ class Comparison {
     } catch (const RunFailed&) {
       std::erase_if(rows_, [](const Row& row) { return row.runs.empty(); });
       write_files(false);
-      if (!rows_.empty())
-        fmt::print("\n{}not all of it: a run has ended early\n", main_table(rows_).plain(kTableColumns));
+      if (!rows_.empty()) fmt::print("\n{}incomplete: a run ended early\n", main_table(rows_).plain(kTableColumns));
       std::fflush(stdout);
       throw;
     }

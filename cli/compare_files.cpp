@@ -27,7 +27,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-/// Null for NaN and infinity, which JSON cannot hold.
+/// Returns null for NaN and infinity, which JSON cannot represent.
 Json finite(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(); }
 
 Json to_json(const Spread& spread) {
@@ -129,7 +129,7 @@ std::string csv(const std::vector<Json>& objects) {
   return text;
 }
 
-/// Null for models that do not read text.
+/// Returns null for models that do not read text.
 Json tokens_per_second(const Row& row) {
   return row.runs.front().reads_text() ? Json(row.of(&Summary::tokens_per_second).median) : Json();
 }

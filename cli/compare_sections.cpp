@@ -129,10 +129,10 @@ Section system_section(const std::vector<Row>& rows) {
       std::move(table)};
 }
 
-/// Memory of the largest worker that sharding concerns.
+/// Memory of the largest worker, as far as sharding affects it.
 struct ModelStates {
   std::uint64_t kept = 0;   ///< parameters, gradients, optimizer
-  std::uint64_t whole = 0;  ///< these, and communication: the whole units that are there for a while
+  std::uint64_t whole = 0;  ///< these, and communication: units that are temporarily whole
 };
 
 ModelStates model_states(const Row& row) {

@@ -91,7 +91,7 @@ StepFigures Row::step() const {
   for (const ByteCheck& check : run.bytes) {
     const double bytes = static_cast<double>(check.measured) / steps;
     const bool servers = check.role.starts_with(kServers);
-    // A worker's row counts the server in its process, too.
+    // A worker's row includes the server in its process.
     if (check.direction == "sent" && !(servers && job.placement == "colocated")) sent += bytes;
     double& busiest = servers ? step.server_bytes : step.worker_bytes;
     busiest = std::max(busiest, servers ? bytes / static_cast<double>(job.servers) : bytes);
@@ -142,7 +142,7 @@ double largest_difference(const std::filesystem::path& a, const std::filesystem:
   for (const worker::TensorEntry& tensor : left.entries()) {
     const worker::TensorEntry* other = right.find(tensor.name);
     if (other == nullptr || other->elements != tensor.elements)
-      fail(ErrorKind::data, "{}: tensor {} is not that of {}", b.string(), tensor.name, a.string());
+      fail(ErrorKind::data, "{}: tensor {} does not match {}", b.string(), tensor.name, a.string());
     for (std::size_t at = 0; at < tensor.elements; at += kPiece) {
       const std::size_t count = std::min(kPiece, tensor.elements - at);
       left.read(tensor, at, {x.data(), count});

@@ -18,7 +18,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
-/// One line, read from the left.
+/// A line, parsed from left to right.
 class Line {
  public:
   Line(std::string_view text, std::string where) : text_(text), rest_(trim(text)), where_(std::move(where)) {}

@@ -12,10 +12,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Version 1 says "no limit" by the largest number of pages.
+/// Version 1 expresses "no limit" as the largest number of pages.
 constexpr double kUnlimited = 1e18;
 
-/// A number at the beginning of a file; none where it is missing, or a word ("max"), or says that there is no limit.
+/// Reads the number at the beginning of a file. Returns nothing if the file is missing, holds a word ("max"), or
+/// expresses "no limit".
 std::optional<double> number_of(const fs::path& file) {
   std::ifstream in(file);
   double value = 0;
@@ -23,7 +24,7 @@ std::optional<double> number_of(const fs::path& file) {
   return value;
 }
 
-/// "max 100000" or "150000 100000": of that many microseconds, so many.
+/// Parses "max 100000" or "150000 100000": the quota and the period, both in microseconds.
 std::optional<double> quota_of(const fs::path& file) {
   std::ifstream in(file);
   double most = 0;
@@ -32,7 +33,7 @@ std::optional<double> quota_of(const fs::path& file) {
   return most / period;
 }
 
-/// The folders of a group and of all above it, as far as they are there.
+/// Returns the folders of a group and of all its parents, as far as they exist.
 std::vector<fs::path> folders_of(const fs::path& mount, std::string_view path) {
   std::vector<fs::path> folders;
   fs::path below(path);

@@ -60,7 +60,7 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
   JobOptions job = resolve(given, flags.strategy, *kind, nullptr, loopback);
-  // With --steps no data is needed here: the workers may be a user's programs, with another model.
+  // With --steps the data is not needed here: the workers may be a user's programs with another model.
   check_servers_part(job, app);
   std::optional<worker::TrainSetup> setup;
   if (!job.steps) setup.emplace(job, app.worker_registries(), app.optimizers());
@@ -68,8 +68,8 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   return job;
 }
 
-/// Writes a line of progress, and never waits: the line is dropped if the pipe is full. A pipe takes a line whole or
-/// not at all.
+/// Writes a line of progress without waiting: the line is dropped if the pipe is full. A pipe accepts a line as a whole
+/// or not at all.
 void write_line(int fd, const std::string& line) {
   std::string text = line + "\n";
   if (text.size() > PIPE_BUF) return;
@@ -143,7 +143,7 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher,
           .recovery = recovery_of(job, second)};
 }
 
-/// Sums the run up, as the launcher does if there is one.
+/// Prints the summary, as the launcher does if there is one.
 int conclude(const JobOptions& job, const Invocation& invocation) {
   if (!has_training(job.out)) return 0;  // the workers were a user's programs
   join_traces(job.out);
@@ -165,10 +165,9 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   options.listen = flags.listen;
   options.run_folder = job.out;
   if (job.max_restarts > 0 && flags.nodes == 0)
-    fail(ErrorKind::usage, "--max-restarts: agents start processes again, and there are none (--nodes)");
+    fail(ErrorKind::usage, "--max-restarts: needs agents, which restart processes; give --nodes");
   if (job.min_workers > 0 && flags.nodes == 0 && job.recovery == "checkpoint")
-    fail(ErrorKind::usage,
-         "--elastic: from a checkpoint agents start all processes again, and there are none (--nodes)");
+    fail(ErrorKind::usage, "--elastic: to continue from a checkpoint, agents must restart all processes; give --nodes");
   options.plan = plan_of(job, flags.nodes, by_launcher, flags.second);
   if (flags.progress_fd >= 0) ::fcntl(flags.progress_fd, F_SETFL, O_NONBLOCK);
   if (flags.progress_fd >= 0)

@@ -34,7 +34,7 @@ struct DoctorFlags {
 
 const char* to_string(Level level) { return level == Level::ok ? "ok" : level == Level::warn ? "warn" : "FAIL"; }
 
-/// The findings: printed line by line at once, and kept for --json.
+/// The findings: printed line by line as they are made, and kept for --json.
 class Report {
  public:
   void add(const std::string& what, const Judgement& judged) {
@@ -52,7 +52,7 @@ class Report {
   int status() const { return failed_ > 0 ? kSomethingMissing : 0; }
   void conclude() const {
     if (failed_ > 0) {
-      fmt::print("{} of {} checks fail: jobs need what is missing\n", failed_, checks_.size());
+      fmt::print("{} of {} checks fail: jobs cannot run until this is fixed\n", failed_, checks_.size());
     } else {
       fmt::print("nothing that a job needs is missing{}\n",
                  warned_ > 0 ? fmt::format("; {} of {} checks warn", warned_, checks_.size()) : "");
@@ -93,7 +93,7 @@ int answer(const DoctorFlags& flags) {
   fmt::print("waiting at {} for psring doctor --peer {} --key {}\n", answerer.endpoint(), answerer.endpoint(),
              flags.key);
   std::fflush(stdout);
-  fmt::print("answered {}; it shows what was measured\n", answerer.answer(deadline_of(flags)));
+  fmt::print("answered {}, which prints the measurements\n", answerer.answer(deadline_of(flags)));
   return 0;
 }
 
@@ -111,7 +111,7 @@ std::unique_ptr<LinkAsker> open_link(const DoctorFlags& flags, const net::Endpoi
 }
 
 int examine(const DoctorFlags& flags) {
-  std::signal(SIGXFSZ, SIG_IGN);  // the check reports a limit on file sizes; the signal would end the process
+  std::signal(SIGXFSZ, SIG_IGN);  // The check reports a limit on file sizes, while the signal would end the process.
   Examination examination{.processes = flags.processes};
   std::unique_ptr<LinkAsker> link;
   if (!flags.peer.empty()) {
@@ -148,8 +148,9 @@ Command add_doctor(CLI::App& root) {
   command->add_option("--json", flags->json, "also write the findings to this file");
   add_config(*command);
   command->footer(
-      "One line a check: ok, warn (slower, or not every job) or FAIL, what it is, the figure -> the cure.\n"
-      "Ends with 0, or with 3 where something that a job needs is missing.");
+      "Prints one line per check: ok, warn (jobs run, but slower, or not all of them) or FAIL; the name; the finding "
+      "-> the cure.\n"
+      "Exit status: 0, or 3 if something that a job needs is missing.");
   return [flags](const Invocation&) {
     check_flags(*flags);
     return flags->listen.empty() ? examine(*flags) : answer(*flags);

@@ -37,13 +37,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kMeasure = std::chrono::milliseconds(60);  // of what is measured, each
+constexpr auto kMeasure = std::chrono::milliseconds(60);  // time for each measurement
 constexpr const char* kTransparentHugePages = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file);
   std::ostringstream text;
-  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: cannot be read", file.string());
+  if (!(text << in.rdbuf())) fail(ErrorKind::data, "cannot read {}", file.string());
   return text.str();
 }
 
@@ -52,7 +52,7 @@ std::string first_line(const fs::path& file) {
   return text.substr(0, text.find('\n'));
 }
 
-/// What stands behind NAME: in a file of lines "NAME: VALUE"; "" where no line has the name.
+/// Returns the value of NAME in a text of lines "NAME: VALUE"; "" if no line has the name.
 std::string value_of(const std::string& text, const std::string& name) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -76,7 +76,7 @@ ControlGroupLimits control_groups() { return control_group_limits(text_of("/proc
 std::size_t allowed_processors(cpu_set_t& set) {
   CPU_ZERO(&set);
   if (::sched_getaffinity(0, sizeof set, &set) != 0)
-    fail(ErrorKind::data, "cannot ask which processors may be used: {}", std::strerror(errno));
+    fail(ErrorKind::data, "cannot read the processor affinity: {}", std::strerror(errno));
   return static_cast<std::size_t>(CPU_COUNT(&set));
 }
 
@@ -86,23 +86,23 @@ constexpr std::size_t kTrialBytes = std::size_t{16} << 20;
 
 std::uint64_t available_bytes() {
   const std::string kib = value_of(text_of("/proc/meminfo"), "MemAvailable");
-  if (kib.empty()) fail(ErrorKind::data, "/proc/meminfo does not say what is available");
+  if (kib.empty()) fail(ErrorKind::data, "/proc/meminfo does not contain MemAvailable");
   return std::strtoull(kib.c_str(), nullptr, 10) << 10;
 }
 
-/// Two mappings of one memory file: what one writes, the other reads.
+/// Checks that two mappings of one memory file share their content.
 Judgement shared_memory(const Examination&) {
   const Fd file = make_memory_file("psring-doctor", kTrialBytes);
   const Mapping writer(file, checked_size(file));
   const Mapping reader(file, checked_size(file));
   std::memset(writer.data(), 0x5a, kTrialBytes);
   if (std::memcmp(reader.data(), writer.data(), kTrialBytes) != 0 || reader.data()[kTrialBytes / 2] != std::byte{0x5a})
-    fail(ErrorKind::data, "a second mapping reads something else than was written");
+    fail(ErrorKind::data, "two mappings of one memory file differ");
   return {.figure = fmt::format("{} MiB of a memory file, mapped twice, written and read; /dev/shm is not needed",
                                 kTrialBytes >> 20)};
 }
 
-/// The word in brackets: "always within_size advise [never]".
+/// Returns the word in brackets: "never" of "always within_size advise [never]".
 std::string chosen_word(const std::string& words) {
   const std::size_t open = words.find('[');
   return open == std::string::npos ? words : words.substr(open + 1, words.find(']') - open - 1);
@@ -130,7 +130,7 @@ Judgement memory_speed(const Examination&) {
   const std::size_t threads = allowed_processors(set);
   constexpr std::uint64_t kBeyondCaches = std::size_t{128} << 20;
   const std::uint64_t available = available_bytes();
-  // A host or a container with little memory must survive being examined.
+  // The check must be safe on a host or in a container with little memory.
   const std::size_t bytes =
       std::min(kBeyondCaches, std::min(available, control_groups().memory_bytes.value_or(available)) / 8);
   return judge_memory_speed(MemoryBandwidth(1).bytes_per_second(bytes),
@@ -141,17 +141,17 @@ Judgement memory_speed(const Examination&) {
 
 Judgement open_files(const Examination& examination) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) fail(ErrorKind::data, "cannot be asked: {}", std::strerror(errno));
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) fail(ErrorKind::data, "cannot read the limit: {}", std::strerror(errno));
   return judge_open_files(limit.rlim_cur, limit.rlim_max, examination.processes);
 }
 
-/// Threads of all processes of our user, which RLIMIT_NPROC counts.
+/// Counts the threads of all processes of this user, as RLIMIT_NPROC does.
 std::uint64_t threads_of_user() {
   std::uint64_t threads = 0;
   for (const auto& entry : fs::directory_iterator("/proc")) {
     std::ifstream in(entry.path() / "status");
     std::ostringstream text;
-    if (!(text << in.rdbuf())) continue;  // no process, or one that has ended
+    if (!(text << in.rdbuf())) continue;  // not a process, or a process that has ended
     if (std::strtoul(value_of(text.str(), "Uid").c_str(), nullptr, 10) != ::getuid()) continue;
     threads += std::strtoull(value_of(text.str(), "Threads").c_str(), nullptr, 10);
   }
@@ -159,12 +159,13 @@ std::uint64_t threads_of_user() {
 }
 
 Judgement tasks(const Examination& examination) {
-  const auto of_user = ::geteuid() == 0 ? std::nullopt : soft_limit(RLIMIT_NPROC);  // root is not bound by it
+  const auto user_limit =
+      ::geteuid() == 0 ? std::nullopt : soft_limit(RLIMIT_NPROC);  // root is not bound by this limit
   const auto group_left = control_groups().tasks_left;
-  const std::uint64_t present = of_user ? threads_of_user() : 0;
-  const std::uint64_t user_left = of_user ? *of_user - std::min(*of_user, present) : 0;
-  if (group_left && (!of_user || *group_left < user_left)) return judge_tasks(*group_left, 0, examination.processes);
-  return judge_tasks(of_user, present, examination.processes);
+  const std::uint64_t present = user_limit ? threads_of_user() : 0;
+  const std::uint64_t user_left = user_limit ? *user_limit - std::min(*user_limit, present) : 0;
+  if (group_left && (!user_limit || *group_left < user_left)) return judge_tasks(*group_left, 0, examination.processes);
+  return judge_tasks(user_limit, present, examination.processes);
 }
 
 // Processors.
@@ -182,10 +183,10 @@ std::set<std::string> processor_features() {
 
 Judgement vector_units(const Examination&) { return judge_vector_units(processor_features()); }
 
-/// Calls `body`, which does `amount` of something, for a while; returns how much of it a second was done.
+/// Calls `body` repeatedly for a while and returns its rate per second. `amount`: amount of work per call.
 double rate_of(double amount, const std::function<void()>& body) {
   const SystemClock clock;
-  body();  // the first makes code and touches memory
+  body();  // the first call compiles code and touches memory
   const Moment start = clock.now();
   std::size_t times = 0;
   for (; times == 0 || clock.now() - start < kMeasure; ++times) body();
@@ -224,12 +225,12 @@ Judgement curve(const Examination&) {
   char public_key[41] = {};
   char secret_key[41] = {};
   if (::zmq_has("curve") == 0 || ::zmq_curve_keypair(public_key, secret_key) != 0)
-    fail(ErrorKind::data, "ZeroMQ was built without it");
-  return {.figure = "ZeroMQ has it, and made a pair of keys"};
+    fail(ErrorKind::data, "ZeroMQ was built without CURVE");
+  return {.figure = "ZeroMQ supports CURVE and made a key pair"};
 }
 
 Judgement encryption(const Examination&) {
-  constexpr std::size_t kChunk = std::size_t{256} << 10;  // as a link has them
+  constexpr std::size_t kChunk = std::size_t{256} << 10;  // the same as on a link
   net::Mac key{};
   net::Sealer sealer(key);
   net::Opener opener(key, sealer.head());
@@ -240,11 +241,11 @@ Judgement encryption(const Examination&) {
     sealer.seal(plain, sealed);
     opener.open(sealed, opened);
   });
-  if (opened != plain) fail(ErrorKind::data, "what was sealed opens to something else");
+  if (opened != plain) fail(ErrorKind::data, "decryption does not return the original bytes");
   return judge_encryption(bytes_per_s);
 }
 
-/// Of as many copies as take a while.
+/// Returns the rate of many copies.
 double copy_rate(Device& device, const void* from, void* to, std::size_t bytes) {
   constexpr std::size_t kCopies = 8;
   const SystemClock clock;
@@ -290,14 +291,14 @@ Judgement accelerators(const Examination&) {
 
 // Time.
 
-Judgement clock_looks(const Examination&) {
-  constexpr std::size_t kLooks = 20'000;  // on each processor
+Judgement clock_readings(const Examination&) {
+  constexpr std::size_t kReadings = 20'000;  // per processor
   const std::string source = first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
   cpu_set_t allowed;
   const std::size_t processors = allowed_processors(allowed);
   std::size_t backwards = 0;
   double seconds_per_look = 0;
-  // A thread of its own, which goes from processor to processor.
+  // A separate thread, which moves from processor to processor.
   std::jthread([&] {
     const SystemClock clock;
     Moment last = clock.now();
@@ -309,16 +310,16 @@ Judgement clock_looks(const Examination&) {
       CPU_SET(cpu, &one);
       ::sched_setaffinity(0, sizeof one, &one);
       const Moment start = clock.now();
-      for (std::size_t look = 0; look < kLooks; ++look) {
+      for (std::size_t look = 0; look < kReadings; ++look) {
         const Moment now = clock.now();
         if (now < last) ++backwards;
         last = now;
       }
       took += last - start;
     }
-    seconds_per_look = seconds(took) / static_cast<double>(kLooks * processors);
+    seconds_per_look = seconds(took) / static_cast<double>(kReadings * processors);
   }).join();
-  return judge_clock(source, seconds_per_look, backwards, kLooks * processors);
+  return judge_clock(source, seconds_per_look, backwards, kReadings * processors);
 }
 
 double between(const timespec& from, const timespec& to) {
@@ -339,14 +340,14 @@ Judgement loopback_speed(const Examination&) {
 
 constexpr const char* kLinux = "psring runs on Linux, with /proc and /sys mounted";
 
-/// Open files come first: without descriptors the other checks fail, too, and say something else.
+/// The check of open files comes first: without descriptors the other checks fail with misleading errors.
 constexpr Check kChecks[] = {
     {"open files", open_files, kLinux, AtLaunch::always},
     {"interfaces", check_interfaces, "ip link set lo up; ip addr"},
     {"loopback port", check_loopback_port, "ip link set lo up; allow 127.0.0.1 in the packet filter",
      AtLaunch::if_loopback},
     {"outward port", check_outward_port,
-     "a route to the other host (ip route), and its address on an interface (ip addr)"},
+     "add a route to the other host (ip route), and its local address to an interface (ip addr)"},
     {"port range", check_port_range, kLinux},
     {"congestion control", check_congestion_control, kLinux},
     {"shared memory", shared_memory, "allow memfd_create and fcntl seals (seccomp), free memory; or --transport tcp"},
@@ -356,13 +357,13 @@ constexpr Check kChecks[] = {
     {"threads", tasks, kLinux, AtLaunch::always},
     {"processors", processors, kLinux},
     {"vector units", vector_units, kLinux},
-    {"matrix products", products, "another build of oneDNN (libdnnl)"},
-    {"libraries", libraries, "install libsodium anew; its random numbers need getrandom or /dev/urandom"},
-    {"CURVE", curve, "a libzmq with libsodium, as Debian's libzmq5 is: links of control need it"},
-    {"encryption", encryption, "install libsodium anew"},
+    {"matrix products", products, "install another build of oneDNN (libdnnl)"},
+    {"libraries", libraries, "reinstall libsodium; its random numbers need getrandom or /dev/urandom"},
+    {"CURVE", curve, "install a libzmq with libsodium, such as Debian's libzmq5: control links need CURVE"},
+    {"encryption", encryption, "reinstall libsodium"},
     {"accelerators", accelerators, kLinux},
-    {"clock", clock_looks, kLinux},
-    {"memory speed", memory_speed, "free memory, and no limit of sizes"},
+    {"clock", clock_readings, kLinux},
+    {"memory speed", memory_speed, "free some memory, and remove size limits"},
     {"loopback speed", loopback_speed, "allow connections to 127.0.0.1 in the packet filter"},
     {"clock steadiness", steadiness, kLinux},
     {"other load", other_load, kLinux},

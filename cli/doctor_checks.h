@@ -12,10 +12,10 @@
 
 namespace psring::cli {
 
-/// What a check looks at. Made before the first, as some say what passed since then.
+/// The inputs of the checks. Make it before the first check, because some checks measure the time since then.
 struct Examination {
-  std::size_t processes = 8;            ///< of a job on this host
-  std::optional<net::Endpoint> peer{};  ///< another host that it is to have
+  std::size_t processes = 8;            ///< processes of a job on this host
+  std::optional<net::Endpoint> peer{};  ///< another host of the job
   OtherLoad other_load{};
   timespec clock = now_of(CLOCK_MONOTONIC);
   timespec oscillator = now_of(CLOCK_MONOTONIC_RAW);
@@ -23,11 +23,11 @@ struct Examination {
   static timespec now_of(clockid_t clock);
 };
 
-/// Does a launch look at it as well?
+/// Whether a launch runs the check as well.
 enum class AtLaunch : std::uint8_t { never, always, if_loopback };
 
-/// A named look at one thing of this host: it really reads or tries it. Where it throws, the thing is missing, and
-/// `cure` is what helps.
+/// A named check of one property of this host, which really reads or tries it. If it throws, the property is missing,
+/// and `cure` says how to fix it.
 struct Check {
   const char* name;
   Judgement (*look)(const Examination& examination);
@@ -35,10 +35,10 @@ struct Check {
   AtLaunch at_launch = AtLaunch::never;
 };
 
-/// All of them, in the order in which they are shown; together some 1.5 s.
+/// Returns all checks in display order; together they take some 1.5 s.
 std::span<const Check> doctor_checks();
 
-/// Returns what a check finds; a check that throws has failed.
+/// Runs a check and returns its result; a check that throws has failed.
 Judgement judge(const Check& check, const Examination& examination);
 
 }  // namespace psring::cli

@@ -28,26 +28,26 @@ std::string time(double seconds) {
   return most < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
-/// Descriptors of the process of a job that has most: measured for 6 to 12 processes, shared memory and TCP, whose
-/// largest was a server of 12 with 84.
+/// Descriptors that the largest process of a job opens. Measured for 6 to 12 processes, shared memory and TCP: the
+/// maximum was 84, in a server of a job with 12 processes.
 std::uint64_t descriptors_of(std::size_t processes) { return 64 + 6 * processes; }
-/// Threads of a job with one compute thread each: up to 7 were counted in a process.
+/// Threads of a job with one compute thread per process: up to 7 were measured in a process.
 std::uint64_t threads_of(std::size_t processes) { return 8 * (processes + 2); }
-/// A port at one end of a link of each two, and three where each listens.
+/// Ports of a job: one for each link between two processes, and three listening ports per process.
 std::uint64_t ports_of(std::size_t processes) { return processes * (processes - 1) / 2 + 3 * processes; }
 
 constexpr double kLeastBytes = 32 * kMiB;          // of a process with a tiny model
-constexpr double kUsualBytes = 256 * kMiB;         // so that small models fit without a thought
+constexpr double kUsualBytes = 256 * kMiB;         // enough for small models
 constexpr double kLeastAddressSpace = 512 * kMiB;  // a process with a tiny model takes up to 480 MiB (measured)
-constexpr double kSlowLook = 1e-6;                 // a step looks some hundred times
-constexpr double kSlowCopy = 4e9;                  // a tenth of what two processors have
-constexpr double kSlowLoopback = 5e8;              // a quarter of what TCP had on the machine of docs/results.md
+constexpr double kSlowLook = 1e-6;                 // a step reads the clock some hundred times
+constexpr double kSlowCopy = 4e9;                  // a tenth of the rate of two processors
+constexpr double kSlowLoopback = 5e8;              // a quarter of the TCP rate on the machine of docs/results.md
 constexpr double kSlowGpuCopies = 6e9;             // eight lanes of PCIe 3
 constexpr double kSlowCipher = 2e8;
-constexpr double kSlowLink = 1.1e7;  // 100 Mbit/s, less what TCP itself takes
+constexpr double kSlowLink = 1.1e7;  // 100 Mbit/s, less TCP's own overhead
 constexpr double kLongRoundTrip = 0.01;
 constexpr double kLargeOffset = 0.5;
-constexpr double kMostSlew = 501e-6;  // NTP pulls a clock by 500 ppm at most
+constexpr double kMostSlew = 501e-6;  // NTP adjusts a clock by at most 500 ppm
 constexpr double kOtherLoad = 0.25;
 
 }  // namespace
@@ -55,7 +55,7 @@ constexpr double kOtherLoad = 0.25;
 Judgement judge_port_range(std::uint64_t first, std::uint64_t last, std::size_t processes) {
   const std::uint64_t count = last >= first ? last - first + 1 : 0;
   const std::uint64_t need = ports_of(processes);
-  Judgement judged{.figure = fmt::format("{} to {}, {} processes take up to {}", first, last, processes, need),
+  Judgement judged{.figure = fmt::format("{} to {}; {} processes need up to {} ports", first, last, processes, need),
                    .values = {{"ports", static_cast<double>(count)}, {"needed", static_cast<double>(need)}}};
   if (count >= 4 * need) return judged;
   judged.level = count < need ? Level::fail : Level::warn;
@@ -72,15 +72,15 @@ Judgement judge_memory(std::uint64_t available_bytes, std::optional<std::uint64_
   const double each = static_cast<double>(bytes) / static_cast<double>(processes);
   if (each >= kUsualBytes) return judged;
   judged.level = each < kLeastBytes ? Level::fail : Level::warn;
-  judged.cure =
-      fmt::format("{:.0f} MiB for each of {} processes: fewer of them, or more memory", each / kMiB, processes);
+  judged.cure = fmt::format("only {:.0f} MiB for each of {} processes: start fewer processes, or add memory",
+                            each / kMiB, processes);
   return judged;
 }
 
 Judgement judge_size_limits(std::optional<std::uint64_t> address_space_bytes, std::optional<std::uint64_t> file_bytes) {
   if (!address_space_bytes && !file_bytes) return {.figure = "address space and files without limit"};
   Judgement judged{.level = Level::warn,
-                   .cure = "ulimit -v unlimited -f unlimited: memory that is shared counts as both"};
+                   .cure = "ulimit -v unlimited -f unlimited: shared memory counts towards both limits"};
   if (address_space_bytes) judged.figure = "address space up to " + size(*address_space_bytes);
   if (file_bytes) judged.figure += (judged.figure.empty() ? "" : ", ") + ("files up to " + size(*file_bytes));
   const std::uint64_t least = std::min(address_space_bytes.value_or(UINT64_MAX), file_bytes.value_or(UINT64_MAX));
@@ -99,14 +99,15 @@ Judgement judge_huge_pages(std::uint64_t bytes, std::uint64_t huge_bytes, const 
   judged.level = Level::warn;
   const bool off = setting == "never" || setting == "deny";
   judged.cure = off ? "faster with: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"
-                    : "memory is cut up: faster after echo 1 > /proc/sys/vm/compact_memory";
+                    : "memory is fragmented: faster after echo 1 > /proc/sys/vm/compact_memory";
   return judged;
 }
 
 Judgement judge_open_files(std::uint64_t soft, std::uint64_t hard, std::size_t processes) {
   const std::uint64_t need = descriptors_of(processes);
-  Judgement judged{.figure = fmt::format("{} in a process, one of a job of {} opens up to {}", soft, processes, need),
-                   .values = {{"files", static_cast<double>(soft)}, {"needed", static_cast<double>(need)}}};
+  Judgement judged{
+      .figure = fmt::format("{} per process; in a job of {} a process opens up to {}", soft, processes, need),
+      .values = {{"files", static_cast<double>(soft)}, {"needed", static_cast<double>(need)}}};
   if (soft >= need) return judged;
   judged.level = Level::fail;
   judged.cure = hard >= need
@@ -119,25 +120,27 @@ Judgement judge_tasks(std::optional<std::uint64_t> most, std::uint64_t present, 
   const std::uint64_t need = threads_of(processes);
   if (!most) return {.figure = "no limit", .values = {{"needed", static_cast<double>(need)}}};
   const std::uint64_t left = *most > present ? *most - present : 0;
-  Judgement judged{.figure = fmt::format("{} more threads, a job of {} processes has up to {}", left, processes, need),
-                   .values = {{"left", static_cast<double>(left)}, {"needed", static_cast<double>(need)}}};
+  Judgement judged{
+      .figure = fmt::format("{} more threads allowed; a job of {} processes needs up to {}", left, processes, need),
+      .values = {{"left", static_cast<double>(left)}, {"needed", static_cast<double>(need)}}};
   if (left >= 2 * need) return judged;
   judged.level = left < need ? Level::fail : Level::warn;
-  judged.cure = "ulimit -u, or the control group's pids.max (TasksMax, docker --pids-limit)";
+  judged.cure = "raise ulimit -u, or the control group's pids.max (TasksMax, docker --pids-limit)";
   return judged;
 }
 
 Judgement judge_processors(std::size_t allowed, std::size_t online, std::optional<double> quota) {
-  Judgement judged{.figure = fmt::format("{} of {} may be used{}", allowed, online,
-                                         quota ? fmt::format(", for {:.3g} of their time", *quota) : ""),
+  Judgement judged{.figure = fmt::format("{} of {} processors may be used{}", allowed, online,
+                                         quota ? fmt::format(", for the time of {:.3g} processors", *quota) : ""),
                    .values = {{"processors", static_cast<double>(allowed)}}};
   if (quota) judged.values["quota"] = *quota;
   if (quota && *quota < static_cast<double>(allowed)) {
     judged.level = Level::warn;
-    judged.cure = "the control group stops who uses more: raise cpu.max (docker --cpus), or pin with taskset";
+    judged.cure =
+        "the control group stops processes that use more: raise cpu.max (docker --cpus), or pin the job with taskset";
   } else if (allowed < 2) {
     judged.level = Level::warn;
-    judged.cure = "processes of a job take turns: figures say little about speed";
+    judged.cure = "the processes of a job share one processor: measured speeds mean little";
   }
   return judged;
 }
@@ -165,7 +168,7 @@ Judgement judge_vector_units(const std::set<std::string>& features) {
   for (const std::string_view needed : kNeeded) {
     if (features.contains(std::string(needed))) continue;
     judged.level = Level::fail;
-    judged.cure = "psring is built for x86-64-v3, and needs " + std::string(needed) + ": another processor";
+    judged.cure = "psring is built for x86-64-v3 and needs " + std::string(needed) + ": use another processor";
     break;
   }
   return judged;
@@ -173,13 +176,13 @@ Judgement judge_vector_units(const std::set<std::string>& features) {
 
 Judgement judge_products(double f32_flops, double bf16_flops, bool has_bf16_unit) {
   const double ratio = bf16_flops / f32_flops;
-  Judgement judged{.figure = fmt::format("f32 {:.3g}, bf16 {:.3g} GFLOP/s a thread: bf16 is {:.2g} x as fast",
+  Judgement judged{.figure = fmt::format("f32 {:.3g}, bf16 {:.3g} GFLOP/s per thread: bf16 is {:.2g} x as fast",
                                          f32_flops / 1e9, bf16_flops / 1e9, ratio),
                    .values = {{"f32_flops", f32_flops}, {"bf16_flops", bf16_flops}}};
   if (ratio >= 1.1) return judged;
   if (has_bf16_unit) {
     judged.level = Level::warn;
-    judged.cure = "the processor has a bf16 unit that is not used: unset ONEDNN_MAX_CPU_ISA, or a newer oneDNN";
+    judged.cure = "the processor's bf16 unit is not used: unset ONEDNN_MAX_CPU_ISA, or install a newer oneDNN";
   } else {
     judged.figure += "; --precision bf16 saves memory and bytes here, not time";
   }
@@ -187,9 +190,8 @@ Judgement judge_products(double f32_flops, double bf16_flops, bool has_bf16_unit
 }
 
 Judgement judge_congestion_control(const std::string& usual, bool reno) {
-  Judgement judged{
-      .figure = fmt::format("{}; within a host psring {}", usual, reno ? "takes reno" : "cannot take reno"),
-      .values = {{"reno", reno ? 1 : 0}}};
+  Judgement judged{.figure = fmt::format("{}; within a host psring {}", usual, reno ? "uses reno" : "cannot use reno"),
+                   .values = {{"reno", reno ? 1 : 0}}};
   if (reno || usual == "cubic" || usual == "reno") return judged;
   judged.level = Level::warn;
   judged.cure = "sysctl -w net.ipv4.tcp_allowed_congestion_control='reno cubic " + usual + "'";
@@ -197,7 +199,7 @@ Judgement judge_congestion_control(const std::string& usual, bool reno) {
 }
 
 Judgement judge_clock(const std::string& source, double seconds_per_look, std::size_t backwards, std::size_t looks) {
-  Judgement judged{.figure = fmt::format("monotonic, from {}, {} a look, {} looks on all processors", source,
+  Judgement judged{.figure = fmt::format("monotonic, from {}, {} per reading, {} readings on all processors", source,
                                          time(seconds_per_look), looks),
                    .values = {{"seconds_per_look", seconds_per_look}, {"backwards", static_cast<double>(backwards)}}};
   if (backwards > 0) {
@@ -216,7 +218,7 @@ Judgement judge_steadiness(double excess) {
                    .values = {{"excess", excess}}};
   if (std::abs(excess) <= kMostSlew) return judged;
   judged.level = Level::warn;
-  judged.cure = "the clock is being pulled: wait until NTP has set it, or the host has rest";
+  judged.cure = "the clock is being adjusted: wait until NTP has set it, or until the host is idle";
   return judged;
 }
 
@@ -225,7 +227,7 @@ Judgement judge_other_load(double processors) {
                    .values = {{"processors", processors}}};
   if (processors <= kOtherLoad) return judged;
   judged.level = Level::warn;
-  judged.cure = "end them and measure again: what is measured here is too low";
+  judged.cure = "end them and measure again: the measured rates are too low";
   return judged;
 }
 
@@ -235,16 +237,16 @@ Judgement judge_memory_speed(double one_thread, double all_threads, std::size_t 
                    .values = {{"one_thread", one_thread}, {"all_threads", all_threads}}};
   if (all_threads >= kSlowCopy) return judged;
   judged.level = Level::warn;
-  judged.cure = "other programs or other guests of the machine use its memory: measure when they do not";
+  judged.cure = "other programs or other guests of this machine use its memory: measure again without them";
   return judged;
 }
 
 Judgement judge_encryption(double bytes_per_s) {
-  Judgement judged{.figure = fmt::format("{} a thread, sealed and opened", rate(bytes_per_s)),
+  Judgement judged{.figure = fmt::format("{} per thread, encrypted and decrypted", rate(bytes_per_s)),
                    .values = {{"bytes_per_s", bytes_per_s}}};
   if (bytes_per_s >= kSlowCipher) return judged;
   judged.level = Level::warn;
-  judged.cure = "between hosts that you trust: --encrypt off";
+  judged.cure = "use --encrypt off if you trust the hosts and the network between them";
   return judged;
 }
 
@@ -254,7 +256,7 @@ Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string
     judged.figure = "none: " + why_none;
     if (!driver) return judged;
     judged.level = Level::warn;
-    judged.cure = "a driver for GPUs is there: nvidia-smi says more; psring needs CUDA of a version that it knows";
+    judged.cure = "a GPU driver is installed (see nvidia-smi): psring needs a CUDA version that the driver supports";
     return judged;
   }
   for (const GpuFigures& gpu : gpus) {
@@ -273,13 +275,14 @@ Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string
   }
   if (judged.level == Level::warn)
     judged.cure =
-        "jobs on processors do without; where copies are slow: a PCIe link with more lanes, on this processor's side";
+        "jobs without GPUs are not affected; if copies are slow, use a PCIe link with more lanes, on this processor's "
+        "side";
   return judged;
 }
 
 namespace {
 
-Judgement of_link(const LinkFigures& figures) {
+Judgement link_values(const LinkFigures& figures) {
   return {.values = {{"round_trip_s", figures.round_trip_s},
                      {"least_round_trip_s", figures.least_round_trip_s},
                      {"sending_bytes_per_s", figures.sending_bytes_per_s},
@@ -293,48 +296,51 @@ double slower_way(const LinkFigures& figures) {
 }  // namespace
 
 Judgement judge_loopback(const LinkFigures& figures) {
-  Judgement judged = of_link(figures);
+  Judgement judged = link_values(figures);
   judged.figure = fmt::format("TCP {} there, {} back, round trip {}", rate(figures.sending_bytes_per_s),
                               rate(figures.receiving_bytes_per_s), time(figures.round_trip_s));
   if (slower_way(figures) >= kSlowLoopback) return judged;
   judged.level = Level::warn;
-  judged.cure = "shared memory, the default, does not need it; a packet filter or other programs may slow it down";
+  judged.cure =
+      "jobs over shared memory (the default) are not affected; a packet filter or other programs may slow loopback "
+      "down";
   return judged;
 }
 
 Judgement judge_link(const LinkFigures& figures) {
-  Judgement judged = of_link(figures);
+  Judgement judged = link_values(figures);
   judged.figure = fmt::format("{} to {}, {} from there, not encrypted", rate(figures.sending_bytes_per_s),
                               figures.where, rate(figures.receiving_bytes_per_s));
   const double most = std::max(figures.sending_bytes_per_s, figures.receiving_bytes_per_s);
   if (slower_way(figures) < kSlowLink) {
     judged.level = Level::warn;
-    judged.cure = "training will wait for it: a faster network, or larger steps (--global-batch, --accumulate)";
+    judged.cure =
+        "training will wait for the link: use a faster network, or larger steps (--global-batch, --accumulate)";
   } else if (slower_way(figures) < most / 4) {
     judged.level = Level::warn;
-    judged.cure = "one way is much slower: look at that card's errors (ip -s link) and its duplex (ethtool)";
+    judged.cure = "one direction is much slower: check the card's errors (ip -s link) and its duplex mode (ethtool)";
   }
   return judged;
 }
 
 Judgement judge_delay(const LinkFigures& figures) {
-  Judgement judged = of_link(figures);
+  Judgement judged = link_values(figures);
   judged.figure =
       fmt::format("round trip {}, {} at best", time(figures.round_trip_s), time(figures.least_round_trip_s));
   if (figures.round_trip_s < kLongRoundTrip) return judged;
   judged.level = Level::warn;
-  judged.cure = "each step waits for some of them: hosts in one network, or larger steps (--accumulate)";
+  judged.cure = "each step waits for several round trips: use hosts in one network, or larger steps (--accumulate)";
   return judged;
 }
 
 Judgement judge_offset(const LinkFigures& figures) {
   Judgement judged{
-      .figure = fmt::format("the other host's is {} {}, give or take {}", time(std::abs(figures.clock_offset_s)),
+      .figure = fmt::format("the other host's clock is {} {}, give or take {}", time(std::abs(figures.clock_offset_s)),
                             figures.clock_offset_s < 0 ? "behind" : "ahead", time(figures.least_round_trip_s / 2)),
       .values = {{"offset_s", figures.clock_offset_s}}};
   if (std::abs(figures.clock_offset_s) <= kLargeOffset) return judged;
   judged.level = Level::warn;
-  judged.cure = "jobs do not care, but who compares logs does: run an NTP client on both (chrony)";
+  judged.cure = "jobs are not affected, but logs are hard to compare: run an NTP client (chrony) on both hosts";
   return judged;
 }
 

@@ -20,16 +20,16 @@ using net::FrameHeader;
 using net::FrameType;
 using net::Message;
 
-// Of hosts, not of workers: no process of a job takes a doctor for one of its peers.
+// Ranks of agents, so that no process of a job takes a doctor for one of its peers.
 constexpr net::Peer kAnswerer{net::Role::agent, 0};
 constexpr net::Peer kAsker{net::Role::agent, 1};
 
-constexpr std::size_t kPieceBytes = std::size_t{256} << 10;  // as the ring's own
-constexpr std::size_t kMostOnTheirWay = 32;                  // pieces: 8 MiB fill 10 Gbit/s over 6 ms
+constexpr std::size_t kPieceBytes = std::size_t{256} << 10;  // the same as the ring's pieces
+constexpr std::size_t kMostInFlight = 32;                    // pieces: 8 MiB fill 10 Gbit/s with a delay of 6 ms
 constexpr std::size_t kMostRoundTrips = 2000;
 constexpr auto kSilence = std::chrono::seconds(10);
 
-/// This host's wall clock, as it goes over the wire.
+/// Returns this host's wall clock in its wire format.
 std::int64_t wall_clock_ns() {
   return std::chrono::duration_cast<Nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -41,7 +41,7 @@ struct End {
         me(self),
         channel(net::make_tcp_channel({.key = job_key, .self = {self, 0}, .silence = kSilence})) {}
 
-  /// The link is there.
+  /// Call once the link is open.
   void open() {
     std::vector<std::unique_ptr<net::Channel>> channels;
     channels.push_back(std::move(channel));
@@ -49,7 +49,7 @@ struct End {
   }
   Message next(net::Peer from) {
     const Moment deadline = clock.now() + kSilence;
-    do {  // it also comes back where bytes have left
+    do {  // receive also returns nothing when bytes have left
       if (std::optional<Message> message = transport->receive(deadline)) return std::move(*message);
     } while (clock.now() < deadline);
     fail(ErrorKind::timeout, "{}: nothing for {} s", transport->describe(from), kSilence.count());
@@ -82,7 +82,7 @@ std::string LinkAnswerer::answer(Moment deadline) {
     open_->channel->await_links({kAsker}, deadline);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::timeout) throw;
-    fail(ErrorKind::timeout, "nobody who holds the key has come to {} in time", open_->endpoint);
+    fail(ErrorKind::timeout, "no process with the job's key connected to {} in time", open_->endpoint);
   }
   open_->open();
   std::string where = open_->transport->describe(kAsker);
@@ -108,7 +108,7 @@ struct LinkAsker::Open : End {
     header.dest = wanted_bytes;
     transport->send(kAnswerer, header, sent);
   }
-  /// The answer to the oldest question.
+  /// Receives the answer to the oldest request.
   FrameHeader take(std::size_t wanted_bytes) {
     const FrameHeader header = next(kAnswerer).header;
     if (header.type != FrameType::message || header.step != taken++ || header.payload_bytes != wanted_bytes)
@@ -124,7 +124,8 @@ struct LinkAsker::Open : End {
   std::uint64_t taken = 0;
 };
 
-/// The quickest one tells the other end's wall clock best: it was read in the middle of it, give or take a half.
+/// Estimates the other end's wall clock from the shortest round trip: the clock was read in its middle, within half its
+/// duration.
 void LinkAsker::Open::time_round_trips(Nanoseconds each, LinkFigures& figures) {
   std::vector<double> times;
   const Moment end = clock.now() + each;
@@ -145,20 +146,20 @@ void LinkAsker::Open::time_round_trips(Nanoseconds each, LinkFigures& figures) {
   figures.round_trip_s = *median;
 }
 
-/// Each answer allows one question more, and one in addition, up to a bound: a slow link ends in time, a fast one is
-/// full. The first third, in which TCP finds its pace, does not count.
+/// Each answer permits two new requests, up to a bound, so that a slow link finishes in time and a fast link is kept
+/// busy. The first third is not counted, because TCP is still finding its rate.
 double LinkAsker::Open::bytes_per_second(Nanoseconds each, std::span<const std::byte> sent, std::size_t wanted_bytes) {
   const Moment start = clock.now();
   Moment from = start;
   Moment last = start;
   std::size_t pieces = 0;
-  std::size_t on_their_way = 0;
+  std::size_t in_flight = 0;
   std::size_t most = 1;
-  for (bool over = false; !over || on_their_way > 0;) {
-    for (; !over && on_their_way < most; ++on_their_way) ask(sent, wanted_bytes);
+  for (bool over = false; !over || in_flight > 0;) {
+    for (; !over && in_flight < most; ++in_flight) ask(sent, wanted_bytes);
     take(wanted_bytes);
-    --on_their_way;
-    most = std::min(most + 1, kMostOnTheirWay);
+    --in_flight;
+    most = std::min(most + 1, kMostInFlight);
     last = clock.now();
     const bool settles = last - start < each / 3;
     ++pieces;

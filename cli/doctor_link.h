@@ -10,21 +10,22 @@
 
 namespace psring::cli {
 
-/// Two doctors measure what is between them over one data link of the ring's kind: bare TCP, which opens with the proof
-/// of the job's key, not encrypted. The one that listens only answers; the grammar is in docs/wire.md.
+/// Two doctors measure the network between them over one data link of the ring's kind: plain TCP, which opens with the
+/// proof of the job's key, and is not encrypted. The listening doctor only answers. The grammar is in docs/wire.md.
 
-/// The one that answers.
+/// The listening doctor.
 class LinkAnswerer {
  public:
-  /// Listens; port 0: any. Throws data where it cannot.
+  /// Listens; port 0 means any port. Throws data if this fails.
   LinkAnswerer(const net::JobKey& key, const net::Endpoint& at);
   ~LinkAnswerer();
   LinkAnswerer(const LinkAnswerer&) = delete;
   LinkAnswerer& operator=(const LinkAnswerer&) = delete;
 
   const std::string& endpoint() const;  ///< HOST:PORT
-  /// Answers one doctor, until it has what it wants; returns where it was. Who does not prove the key is hung up on,
-  /// and waited on. Throws timeout where nobody has come by then, peer_lost where it leaves early or falls silent.
+  /// Answers one doctor until that one is finished; returns its address. Hangs up on clients that do not prove the key,
+  /// and keeps waiting. Throws timeout if no doctor connects before the deadline, peer_lost if the doctor leaves early
+  /// or falls silent.
   std::string answer(Moment deadline);
 
  private:
@@ -32,16 +33,17 @@ class LinkAnswerer {
   std::unique_ptr<Open> open_;
 };
 
-/// The one that asks.
+/// The measuring doctor.
 class LinkAsker {
  public:
-  /// Connects. Throws peer_lost where nobody listens, timeout, unauthorised where the other end has another key.
+  /// Connects. Throws peer_lost if no process listens, timeout, unauthorised if the other end has another key.
   LinkAsker(const net::JobKey& key, const std::string& endpoint, Moment deadline);
   ~LinkAsker();
   LinkAsker(const LinkAsker&) = delete;
   LinkAsker& operator=(const LinkAsker&) = delete;
 
-  /// Round trips, then each way, each for this long, and at most twice as long or a few answers. Once: it says goodbye.
+  /// Measures round trips, then each direction. Each measurement takes the time `each`, or up to twice as long on a
+  /// slow link. Call it once: it ends the session.
   LinkFigures measure(Nanoseconds each);
 
  private:
@@ -49,7 +51,7 @@ class LinkAsker {
   std::unique_ptr<Open> open_;
 };
 
-/// Both at once in this process, over the loopback interface.
+/// Runs both ends in this process, over the loopback interface.
 LinkFigures measure_loopback(Nanoseconds each);
 
 }  // namespace psring::cli

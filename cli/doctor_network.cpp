@@ -21,24 +21,25 @@
 namespace psring::cli {
 namespace {
 
-/// A port of this address takes a connection, of ourselves.
+/// Checks that a port of this address accepts a connection from this host.
 Judgement try_port(const std::string& host) {
   const Fd listener = net::listen_tcp(host);
   const std::string endpoint = net::local_endpoint(listener);
   const Fd client = net::start_connect(endpoint);
   pollfd knock{listener.get(), POLLIN, 0};
   if (::poll(&knock, 1, 2000) != 1 || !net::accept_tcp(listener))
-    fail(ErrorKind::timeout, "{} takes no connection of this host's own", endpoint);
-  return {.figure = fmt::format("{} was bound, and took a connection", endpoint)};
+    fail(ErrorKind::timeout, "{} does not accept a connection from this host", endpoint);
+  return {.figure = fmt::format("{} accepts connections", endpoint)};
 }
 
-/// The address from which packets leave for the peer, or for anywhere; none where there is no way.
+/// Returns the local address from which packets leave for the peer, or for any host; nothing if there is no route.
 std::optional<std::string> way_out(const Examination& examination) {
   if (examination.peer) return net::address_towards(examination.peer->host);
-  for (const char* anywhere : {"203.0.113.1", "2001:db8::1"}) {  // for documentation: nobody's; nothing is sent
+  // Addresses for documentation, which no host has; nothing is sent.
+  for (const char* anywhere : {"203.0.113.1", "2001:db8::1"}) {
     try {
       return net::address_towards(anywhere);
-    } catch (const Error&) {  // not that way
+    } catch (const Error&) {  // no route to this address
     }
   }
   return std::nullopt;
@@ -52,7 +53,8 @@ std::string digits_of(const sockaddr& address) {
   return ::inet_ntop(address.sa_family, bits, text, sizeof text) == nullptr ? "" : text;
 }
 
-/// Those that are up, with their addresses, "eth0 10.0.0.2"; the name of the one that has `wanted` in `taken`.
+/// Returns the interfaces that are up with their addresses, "eth0 10.0.0.2". Sets `taken` to the name of the interface
+/// with the address `wanted`.
 std::string interfaces_up(const std::string& wanted, std::string& taken) {
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
@@ -62,7 +64,7 @@ std::string interfaces_up(const std::string& wanted, std::string& taken) {
     if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
     if (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6) continue;
     const std::string digits = digits_of(*at->ifa_addr);
-    if (digits.starts_with("fe80:")) continue;  // of this cable only: nobody writes it down
+    if (digits.starts_with("fe80:")) continue;  // valid on one cable only
     addresses[at->ifa_name] += " " + digits;
     if (digits == wanted) taken = at->ifa_name;
   }
@@ -79,8 +81,8 @@ Judgement check_outward_port(const Examination& examination) {
   const auto address = way_out(examination);
   if (!address)
     return {.level = Level::warn,
-            .figure = "no way out of this host",
-            .cure = "jobs stay on this host: connect a network for others"};
+            .figure = "no route to other hosts",
+            .cure = "jobs can only run on this host: connect it to a network for jobs on several hosts"};
   return try_port(*address);
 }
 

@@ -4,7 +4,7 @@
 
 namespace psring::cli {
 
-/// The checks of the table (doctor_checks.h) that look at the network.
+/// The checks of the table (doctor_checks.h) that concern the network.
 
 Judgement check_interfaces(const Examination& examination);
 Judgement check_loopback_port(const Examination& examination);

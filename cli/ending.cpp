@@ -13,7 +13,7 @@ fs::path log_file(const fs::path& folder, const std::string& process) {
   const fs::path logs = folder / "logs";
   const fs::path file = logs / (process + ".log");
   std::error_code ignored;
-  return !process.empty() && fs::exists(file, ignored) ? file : logs;  // that of another host's role lies there
+  return !process.empty() && fs::exists(file, ignored) ? file : logs;  // a role on another host has its log there
 }
 
 }  // namespace

@@ -9,13 +9,13 @@
 
 namespace psring::cli {
 
-/// The newest checkpoint that a job has completed, as its manifest says; none where it has none.
+/// Returns the newest checkpoint that a job has completed, according to its manifest; nothing if there is none.
 std::optional<std::filesystem::path> newest_checkpoint(const JobOptions& job);
 
-/// Returns what the line that says why a run ended adds to the cause: "; checkpoint ...; continue with: psring resume
-/// RUN" where a signal interrupted it between two steps; else the run folder, the log to read and the newest
-/// checkpoint. `log`: the process whose log says more, "worker-1"; "": not known. Without `resumable` it does not say
-/// how to continue.
+/// Returns the text after the cause in the line that says why a run ended. If a signal interrupted the run between two
+/// steps: "; checkpoint ...; continue with: psring resume RUN". Otherwise: the run folder, the log to read and the
+/// newest checkpoint. `log`: the process with the most useful log, such as "worker-1"; "" if not known. Without
+/// `resumable` the text does not mention psring resume.
 std::string ending(const std::filesystem::path& folder, const JobOptions& job,
                    const net::control::Interruption& interrupted, const std::string& log, bool resumable);
 

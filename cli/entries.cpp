@@ -39,7 +39,7 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
   std::map<Sweep::Point, LeftOut> unused;  // options that all strategies so far leave out
   for (const std::string& strategy : strategies) {
     if (std::count(strategies.begin(), strategies.end(), strategy) > 1)
-      fail(ErrorKind::usage, "--strategies: '{}' stands there twice", strategy);
+      fail(ErrorKind::usage, "--strategies: '{}' is listed twice", strategy);
     const std::shared_ptr<const worker::StrategyKind> kind =
         app.worker_registries().strategies.make(Spec::parse("--strategies", strategy));
     std::vector<Resolved> points;

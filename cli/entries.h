@@ -18,7 +18,7 @@ struct Entry {
   JobOptions job;
   std::shared_ptr<const worker::StrategyKind> kind;  ///< shared by all points of a strategy
 
-  /// Does the entry promise the bits of `single` with as many virtual workers?
+  /// Returns whether the entry promises the bits of `single` with the same number of virtual workers.
   bool exact() const {
     return kind->exact && job.consistency == "bsp" && job.backup_workers == 0 && job.compress == "none";
   }
@@ -28,8 +28,9 @@ struct Entry {
 std::vector<Entry> make_entries(const options::Given& given, const std::vector<std::string>& strategies, Sweep& sweep,
                                 const App& app);
 
-/// The job of virtual workers whose result must have the same bits, or similar values if the strategy is not exact.
-/// Options of the exchange have their defaults there. nullopt for one process, and for an update that is no mean.
+/// Returns the job of virtual workers whose result must have the same bits, or similar values if the strategy is not
+/// exact. Options of the exchange have their defaults in it. Returns nullopt for one process, and for an update that is
+/// not a mean.
 std::optional<JobOptions> reference_of(const Entry& entry);
 
 }  // namespace psring::cli

@@ -27,10 +27,10 @@ namespace psring::cli {
 namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
-constexpr const char* kJobFile = "job.json";  // a folder that has it holds a run
+constexpr const char* kJobFile = "job.json";  // a folder with this file holds a run
 
-/// A key for this job alone, in memory that only the processes that inherit it can open: nothing of it is left
-/// over, however the job ends.
+/// A key for this job alone, in memory that only processes that inherit it can open. Nothing of the key remains,
+/// however the job ends.
 class PrivateKey {
  public:
   PrivateKey() : fd_(::memfd_create("psring job key", MFD_CLOEXEC)) {
@@ -39,18 +39,18 @@ class PrivateKey {
     net::JobKey::generate().write(fd_.get(), "the job's key");
   }
   int fd() const { return fd_.get(); }
-  /// For those who have the descriptor.
+  /// The key's path for processes that inherit the descriptor.
   std::filesystem::path file() const { return fmt::format("/proc/self/fd/{}", fd_.get()); }
 
  private:
   const Fd fd_;
 };
 
-/// The job's coordinator, a process of this host: started, and started again where a signal ends it, or nothing has
-/// come from it for too long, as often as the job allows.
+/// The job's coordinator, a process of this host. Restarts the coordinator if a signal ends it or if it is silent for
+/// too long, as often as the job allows.
 class CoordinatorKeeper {
  public:
-  /// Where it does not start there was no run, and the folder can be taken again.
+  /// If the coordinator does not start, no run has begun, and the folder can be used again.
   CoordinatorKeeper(const JobOptions& job, const LaunchOptions& options, const std::filesystem::path& key,
                     std::vector<int> inherited, const std::optional<Progress>& progress)
       : timeout_(from_seconds(job.heartbeat_timeout)),
@@ -84,7 +84,7 @@ class CoordinatorKeeper {
 
   const std::string& endpoint() const { return endpoint_; }
 
-  /// As AgentOptions::tend.
+  /// Implements AgentOptions::tend.
   std::vector<int> tend(bool silent) {
     if (exit_) return {};
     if (silent && restarts_left_ > 0 && clock_.now() - started_ > timeout_) cluster_.kill("coordinator");
@@ -101,7 +101,7 @@ class CoordinatorKeeper {
     return cluster_.fds();
   }
 
-  /// As AgentOptions::while_joining: throws where no answer can come any more.
+  /// Implements AgentOptions::while_joining: throws if no answer can come any more.
   void await_answer() {
     tend(true);
     const Nanoseconds quiet = clock_.now() - started_;
@@ -111,7 +111,7 @@ class CoordinatorKeeper {
       fail(ErrorKind::peer_lost, "nothing from the coordinator ({}) for {:.1f} s", endpoint_, seconds(quiet));
   }
 
-  /// How it ended, waiting so long for it to do so by itself.
+  /// Waits up to `patience` for the coordinator to end by itself, and returns its exit.
   std::optional<ProcessExit> end(Nanoseconds patience) {
     if (gave_up_) patience = Nanoseconds(0);
     if (!exit_) exit_ = cluster_.next_exit(clock_.now() + patience);
@@ -145,7 +145,7 @@ class CoordinatorKeeper {
   std::string endpoint_;
   Moment started_;
   std::optional<ProcessExit> exit_;
-  bool gave_up_ = false;  ///< it is not waited for any more
+  bool gave_up_ = false;  ///< do not wait for it any more
 };
 
 }  // namespace
@@ -192,12 +192,12 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
                                             },
                                         .tend = [&](bool silent) { return coordinator.tend(silent); }},
                                        signals, clock);
-  // The coordinator ends by itself once its members have left; what it wrote is whole then. Of a job that has
-  // failed it may be the cause.
+  // The coordinator ends by itself once its members have left; its files are then complete. If the job has failed, the
+  // coordinator may be the cause.
   const bool ended_well = !result.failed;
   const auto patience = std::chrono::seconds(result.coordinator_was_silent ? 0 : ended_well ? 15 : 3);
   const auto exit = coordinator.end(patience);
-  const bool not_needed = ended_well && job.max_restarts > 0;  // what it was needed for is done
+  const bool not_needed = ended_well && job.max_restarts > 0;  // its work is done
   if (exit && exit->signal != 0 && result.interrupted.signal == 0 && !not_needed) {
     const std::string cause =
         fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal));
@@ -249,7 +249,7 @@ std::unique_ptr<FolderLock> lock_run(const std::filesystem::path& folder) {
 void check_no_run(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder / kJobFile, ignored)) return;
-  // Roles report when they have done their part: without worker 0's report the run failed, or is still under way.
+  // Each role reports when it has finished: without worker 0's report the run failed or is still in progress.
   const bool is_done = std::filesystem::exists(folder / "reports" / "worker-0.json", ignored);
   fail(ErrorKind::usage, "--out {}: holds a run already{}; remove it or choose another --out", folder.string(),
        is_done ? "" : ", which has failed or not ended");
@@ -261,11 +261,11 @@ std::filesystem::path make_run_folder(const std::string& wanted, const std::stri
   std::error_code error;
   fs::create_directories(wanted.empty() ? runs : fs::path(wanted), error);
   fs::path folder = wanted;
-  // A folder that is made here is this run's alone: of two processes that ask for a number, one makes its folder.
+  // Only one process can create a folder, so a new folder belongs to this run alone.
   for (int number = 1; wanted.empty() && !error; ++number) {
     folder = runs / fmt::format("{}-{:03}", name, number);
     if (fs::create_directory(folder, error)) break;
-    if (error && fs::exists(folder)) error.clear();  // a file of that name
+    if (error && fs::exists(folder)) error.clear();  // a file has this name
   }
   if (error) fail(ErrorKind::data, "--out {}: {}", folder.string(), error.message());
   check_no_run(folder);

@@ -7,8 +7,8 @@
 
 namespace psring::cli {
 
-/// Throws data, with the cure, if this host lacks something without which the job's processes here could not run: those
-/// of doctor's checks that take next to no time. `listen`: ADDR:PORT of the coordinator.
+/// Throws data, with the cure, if the job's processes on this host could not run. Runs those of doctor's checks that
+/// take next to no time. `listen`: ADDR:PORT of the coordinator.
 void check_host(const JobOptions& job, std::size_t nodes, const std::string& listen);
 
 }  // namespace psring::cli

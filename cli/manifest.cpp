@@ -29,7 +29,7 @@ void write_manifest(const fs::path& folder, const JobOptions& job, const Invocat
                    {"mixed_processors", are_mixed(processors)},
                    {"link", job.link.empty() ? Json() : Json(job.link)},
                    {"job", Json::parse(psring::to_json(job))}};
-  // The manifest that this one replaces has the launch, the load of other programs, and the run's identity.
+  // The manifest that is replaced holds the launch, the load of other programs, and the run's identity.
   std::ifstream in(folder / kManifestFile);
   if (const Json before = Json::parse(in, nullptr, false); before.is_object()) {
     for (const char* name : {"launch", "other_programs"})

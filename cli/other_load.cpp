@@ -14,8 +14,8 @@
 namespace psring::cli {
 namespace {
 
-/// Of the processors that we may run on, since the host started: lines "cpuN user nice system idle iowait irq softirq"
-/// of proc(5).
+/// Returns the busy seconds of the processors that this process may use, since the host started, from the lines "cpuN
+/// user nice system idle iowait irq softirq" of proc(5).
 double busy_seconds() {
   cpu_set_t ours;
   CPU_ZERO(&ours);

@@ -2,13 +2,13 @@
 
 namespace psring::cli {
 
-/// What other programs take of the processors that we may run on while something of ours runs.
+/// Measures the load that other programs put on the processors that this process may use.
 class OtherLoad {
  public:
-  /// From now on.
+  /// Starts to measure.
   OtherLoad();
-  /// Processors that were at work on average since then, but not for this process and its children that have ended;
-  /// 0 where the system does not say.
+  /// Returns the mean number of busy processors since the start, without this process and its ended children; 0 if the
+  /// system does not provide the numbers.
   double processors() const;
 
  private:

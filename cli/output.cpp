@@ -20,7 +20,7 @@
 namespace psring::cli {
 namespace {
 
-/// Can a write to it wait for a reader?
+/// Returns whether a write to the file can wait for a reader.
 bool may_wait(int fd) {
   struct stat status {};
   return ::fstat(fd, &status) == 0 && !S_ISREG(status.st_mode) && (!S_ISCHR(status.st_mode) || ::isatty(fd) != 0);
@@ -42,7 +42,7 @@ Output::Output() : terminal_(::isatty(STDOUT_FILENO) != 0) {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // signals are for the threads that expect them
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // signals go to the threads that expect them
   thread_ = std::jthread([this] { run(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -50,7 +50,7 @@ Output::Output() : terminal_(::isatty(STDOUT_FILENO) != 0) {
 Output::~Output() {
   std::fflush(stdout);
   if (!real_) return;
-  ::dup2(real_.get(), STDOUT_FILENO);  // the end of what is printed
+  ::dup2(real_.get(), STDOUT_FILENO);  // closes the pipe, which ends the thread
   thread_.join();
 }
 
@@ -74,16 +74,17 @@ void Output::settle() const {
 void Output::take(const char* text, std::size_t size) {
   const std::size_t room = kMost - std::min(kMost, queue_.size());
   queue_.append(text, std::min(size, room));
-  left_out_ += size - std::min(size, room);
+  dropped_ += size - std::min(size, room);
 }
 
-/// Writes as much as surely does not wait. False: nobody can read it any more.
-bool Output::give() {
+/// Writes as many bytes as cannot block. Returns false if nothing can be written any more.
+bool Output::write_some() {
   const ssize_t written = ::write(real_.get(), queue_.data(), std::min<std::size_t>(queue_.size(), PIPE_BUF));
   if (written < 0) return errno == EINTR || errno == EAGAIN;
   queue_.erase(0, static_cast<std::size_t>(written));
-  if (queue_.empty() && left_out_ > 0)
-    queue_ = fmt::format("[{} bytes were left out here: nobody read them]\n", std::exchange(left_out_, 0));
+  if (queue_.empty() && dropped_ > 0)
+    queue_ =
+        fmt::format("[{} bytes of output were dropped here, because nothing read them]\n", std::exchange(dropped_, 0));
   return true;
 }
 
@@ -99,8 +100,8 @@ void Output::run() {
       if (size == 0) open = false;
       waiting_ = queue_.size();
     }
-    if (polled[1].revents != 0 && !give()) {
-      if (errno == EPIPE) ::kill(::getpid(), SIGPIPE);  // as where it is written to directly
+    if (polled[1].revents != 0 && !write_some()) {
+      if (errno == EPIPE) ::kill(::getpid(), SIGPIPE);  // as a direct write would do
       readable = false;
       queue_.clear();
     }

@@ -11,14 +11,15 @@
 
 namespace psring::cli {
 
-/// Writes what this process prints to standard output in a thread of its own: whoever prints never waits for a
-/// terminal or pipe that nobody reads, and so keeps nobody waiting. Text that is not read lies in memory; progress
-/// lines are left out meanwhile (see `stalled`), and beyond kMost everything is. A file is written to as before.
+/// Writes this process's standard output in a separate thread, so that printing never waits for a terminal or pipe that
+/// is not read. Unread text is kept in memory. Meanwhile progress lines are skipped (see `stalled`), and beyond kMost
+/// all text is dropped. Output to a file is not redirected.
 ///
-/// Make it before the first output, in main's thread. Ends once all is read, or nobody can read it any more.
+/// Make it before the first output, in main's thread. The destructor returns once everything is read, or cannot be read
+/// any more.
 class Output {
  public:
-  static constexpr std::size_t kMost = std::size_t{8} << 20;  ///< bytes that wait to be read
+  static constexpr std::size_t kMost = std::size_t{8} << 20;  ///< maximum of unread bytes
 
   Output();
   ~Output();
@@ -27,21 +28,21 @@ class Output {
 
   bool is_terminal() const { return terminal_; }
   std::size_t columns() const;
-  /// Does text wait to be read?
+  /// Returns whether text waits to be read.
   bool stalled() const { return waiting_ > 0; }
-  /// Before a line on standard error: returns once all is read that was printed, or after a second.
+  /// Call before printing a line on standard error. Returns once all printed text is read, or after a second.
   void settle() const;
 
  private:
   void run();
   void take(const char* text, std::size_t size);
-  bool give();
+  bool write_some();
 
   const bool terminal_;
-  Fd real_;  ///< standard output as this process was given it; none: it is written to directly
-  Fd read_;  ///< what is printed
+  Fd real_;  ///< the original standard output; none if it is written directly
+  Fd read_;  ///< the text that is printed
   std::string queue_;
-  std::size_t left_out_ = 0;
+  std::size_t dropped_ = 0;
   std::atomic<std::size_t> waiting_ = 0;
   mutable std::mutex mutex_;
   mutable std::condition_variable idle_;

@@ -104,15 +104,15 @@ Error with_source(const Error& error, const ConfigWords& added) {
   return found == added.lines.end() ? error : error.with_context(config_line(added.file, found->second));
 }
 
-/// Turns an error of the parser into a line of ours.
+/// Turns an error of the parser into psring's own wording.
 Error explain(const CLI::ParseError& error) {
   const std::string line = error.what();
   const std::size_t colon = std::min(line.find(": "), line.size());
   const std::string rest = line.substr(std::min(colon + 2, line.size()));
   std::string text = line;
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    // The parser lists unknown words from the back: the first of them stands last.
-    text = fmt::format("unknown argument '{}'; --help lists what there is", rest.substr(rest.rfind(' ') + 1));
+    // The parser lists unknown words from the back, so the first one is last.
+    text = fmt::format("unknown argument '{}'; --help lists all options", rest.substr(rest.rfind(' ') + 1));
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     text = line.substr(0, colon) + (line.ends_with("missing") ? ": expected a value" : ": given twice");
   } else if (line.starts_with("Could not convert: ")) {
@@ -126,7 +126,7 @@ Error explain(const CLI::ParseError& error) {
 /// Parses the words. Returns the exit status if there is nothing to run.
 std::optional<int> parse(CLI::App& root, const std::vector<std::string>& words) {
   try {
-    root.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // the parser takes them from the back
+    root.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // the parser expects them in reverse order
   } catch (const CLI::Success& success) {
     return root.exit(success);
   } catch (const CLI::ParseError& error) {

@@ -30,7 +30,8 @@ Json manifest_of(const fs::path& folder) {
   std::ostringstream text;
   if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: holds no run ({} is missing)", folder.string(), kManifestFile);
   Json json = Json::parse(text.str(), nullptr, false);
-  if (json.is_discarded() || !json.contains("job")) fail(ErrorKind::data, "{}: not a run's", file.string());
+  if (json.is_discarded() || !json.contains("job"))
+    fail(ErrorKind::data, "{}: not the manifest of a run", file.string());
   return json;
 }
 
@@ -47,7 +48,8 @@ void move_if_there(const fs::path& from, const fs::path& to) {
   if (error) fail(ErrorKind::data, "{}: cannot move to {}: {}", from.string(), to.string(), error.message());
 }
 
-/// A process that was killed may have left half a line, to which the next part's first would be added.
+/// Removes an incomplete last line, which a killed process may have left and to which the next part's first line would
+/// be appended.
 void drop_half_line(const fs::path& file) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(file, error);
@@ -62,7 +64,7 @@ void drop_half_line(const fs::path& file) {
   fs::resize_file(file, 0, error);
 }
 
-/// Throws data if a file of a checkpoint cannot be read for a reason that says nothing of what is in it.
+/// Throws data if a file of a checkpoint cannot be read for a reason that does not depend on its contents.
 void check_access(const fs::path& checkpoint) {
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     const InputFile file(entry.path().string());
@@ -117,7 +119,7 @@ std::size_t begin_next_part(const fs::path& folder) {
 fs::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged) {
   const std::string folder = job.checkpoint_folder();
   if (folder.empty() && job.resume.empty())
-    fail(ErrorKind::data, "{}: has no checkpoint to go on with, as --checkpoint-every was not given", job.out);
+    fail(ErrorKind::data, "{}: has no checkpoint to continue from, because --checkpoint-every was not given", job.out);
   auto entries = optim::CheckpointFolder(folder, job.run_id).complete();
   for (; !entries.empty(); entries.pop_back()) {
     const fs::path& path = entries.back().path;
@@ -128,7 +130,7 @@ fs::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged) {
       return path;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::data) throw;
-      fmt::print("{}; it is left out\n", error.what());
+      fmt::print("{}; this checkpoint is skipped\n", error.what());
       if (damaged == Damaged::set_aside) move_if_there(path, path.string() + ".damaged");
     }
   }

@@ -12,7 +12,7 @@ struct RunProgress {
   double steps = 1;
   std::optional<double> loss;
   double samples_per_second = 0;  ///< of one worker
-  double tokens_per_second = 0;   ///< of one worker; 0 where the model does not read text
+  double tokens_per_second = 0;   ///< of one worker; 0 if the model does not read text
   double seconds_left = 0;
 };
 

@@ -42,7 +42,7 @@ void check_length_and_batch(const JobOptions& job, const options::Given& given) 
       {job.accumulate > job.batch_per_worker(),
        fmt::format("--accumulate {}: a worker's batch has only {} samples", job.accumulate, job.batch_per_worker())},
       {!job.master_copy && job.precision == "f32",
-       "--master-copy off: --precision f32 has no narrow parameters that a copy is kept of"},
+       "--master-copy off: with --precision f32 there are no master weights"},
   });
 }
 
@@ -59,19 +59,19 @@ void check_servers(const JobOptions& job) {
   const bool weighted = job.aggregate == "mean" || job.aggregate == "sum";
   refuse({
       {job.placement == "colocated" && job.servers > job.workers,
-       fmt::format("--servers {}: colocated servers live in workers' processes, and there are {} of those", job.servers,
-                   job.workers)},
+       fmt::format("--servers {}: colocated servers run in the workers' processes, and there are only {} workers",
+                   job.servers, job.workers)},
       {job.pad == "none" && !weighted,
        fmt::format("--pad none: gradients are weighted by samples; --aggregate: expected mean or sum, got '{}'",
                    job.aggregate)},
       {job.local_reduce && !weighted,
        fmt::format("--local-reduce: servers get sums; --aggregate: expected mean or sum, got '{}'", job.aggregate)},
       {job.local_reduce && !job.link.empty(),
-       fmt::format("--local-reduce: with --link {} each worker is a host of its own", job.link)},
+       fmt::format("--local-reduce: with --link {} each worker counts as a separate host", job.link)},
   });
 }
 
-/// A late worker goes on with the servers' values, and does not learn of the updates that it missed.
+/// A late worker continues with the servers' values, and does not learn of the updates that it missed.
 void check_backup_workers(const JobOptions& job) {
   if (job.backup_workers == 0) return;
   const std::string flag = fmt::format("--backup-workers {}", job.backup_workers);
@@ -79,12 +79,13 @@ void check_backup_workers(const JobOptions& job) {
     return Row{refused, fmt::format("{} with {}: {}", flag, other, why)};
   };
   refuse({
-      {job.backup_workers >= job.workers, fmt::format("{}: of {} workers", flag, job.workers)},
-      pair(job.local_reduce, "--local-reduce", "one worker pushes for all of a host"),
+      {job.backup_workers >= job.workers,
+       fmt::format("{}: must be less than the number of workers, {}", flag, job.workers)},
+      pair(job.local_reduce, "--local-reduce", "one worker pushes for all workers of its host"),
       pair(job.optimizer_on == "worker", "--optimizer-on worker",
-           "a late worker would miss updates, which servers do not keep: --optimizer-on server"),
+           "a late worker would miss updates, which the servers do not keep; use --optimizer-on server"),
       pair(optim::loss_scaler(job).active(), flag_of_scaling(job),
-           "a late worker would not hear which steps were skipped: --precision bf16, or --loss-scale off"),
+           "a late worker would not learn which steps were skipped; use --precision bf16 or --loss-scale off"),
   });
 }
 
@@ -94,9 +95,9 @@ void check_compression(const JobOptions& job, const worker::StrategyKind& kind) 
   const std::string flag = "--compress " + job.compress;
   refuse({
       {job.precision != "f32" && job.comm_dtype != "f32",
-       fmt::format("{}: it is of gradients in f32: --comm-dtype f32", flag)},
+       fmt::format("{}: compression needs gradients in f32; add --comm-dtype f32", flag)},
       {!job.comm_dtype.empty() && job.comm_dtype != "f32",
-       fmt::format("{}: it is of gradients in f32, not --comm-dtype {}", flag, job.comm_dtype)},
+       fmt::format("{}: compression needs gradients in f32, not --comm-dtype {}", flag, job.comm_dtype)},
       {job.error_feedback && job.checkpoint_every > 0 && job.backup_workers > 0,
        fmt::format("{}: with --backup-workers a worker may pass by the step of a checkpoint, which then lacks what its "
                    "error feedback keeps: --error-feedback off",
@@ -121,12 +122,12 @@ void check_faults(const JobOptions& job, const worker::StrategyKind& kind) {
         {fault.rank && !hits_somebody(fault, job), fmt::format("{}: strategy {} has no {} {} here", flag, job.strategy,
                                                                to_string(fault.role), fault.rank.value_or(0))},
         {fault.kind == Fault::Kind::link && job.link.empty(),
-         fmt::format("{}: it changes one process's card: give all of them one with --link", flag)},
+         fmt::format("{}: it changes one process's network card; give all processes a card with --link", flag)},
         {fault.hits_frames() && kind.one_worker, fmt::format("{}: strategy {} sends no frames", flag, job.strategy)},
         {fault.hits_frames() && job.transport == "shm",
-         fmt::format("{}: frames suffer over TCP; --transport shm has none", flag)},
+         fmt::format("{}: frame faults need TCP; --transport shm sends no frames", flag)},
         {fault.hits_frames() && job.placement == "colocated",
-         fmt::format("{}: what stays in a process is no frame: --placement standalone", flag)},
+         fmt::format("{}: within a process no frames are sent; use --placement standalone", flag)},
     });
 }
 
@@ -135,20 +136,21 @@ void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind)
   if (!parse_consistency(job.consistency).each_push_updates) return;
   const auto pair = [&](bool refused, const std::string& flag, const char* why) {
     return Row{refused,
-               fmt::format("{}: {}, and under --consistency {} each push is an update", flag, why, job.consistency)};
+               fmt::format("{}: {}, but under --consistency {} each push is an update", flag, why, job.consistency)};
   };
   const std::string strategy = "--strategy " + job.strategy;
   refuse({
       pair(kind.scatters, strategy, "worker 0 hands out every step's samples"),
-      pair(job.optimizer_on == "worker", "--optimizer-on worker", "workers update with the mean of all"),
-      pair(job.aggregate != "mean", "--aggregate " + job.aggregate, "it takes the gradients of all"),
-      pair(job.local_reduce, "--local-reduce", "a host pushes the sum of its workers'"),
+      pair(job.optimizer_on == "worker", "--optimizer-on worker", "workers apply the mean of all gradients"),
+      pair(job.aggregate != "mean", "--aggregate " + job.aggregate, "the rule needs the gradients of all workers"),
+      pair(job.local_reduce, "--local-reduce", "a host pushes the sum of its workers' gradients"),
       pair(job.backup_workers > 0, "--backup-workers", "an update waits for some of the workers"),
-      pair(kind.at_owner && job.accumulate > 1, "--accumulate with " + strategy, "servers add micro-batches of all up"),
+      pair(kind.at_owner && job.accumulate > 1, "--accumulate with " + strategy,
+           "servers add up the micro-batches of all workers"),
       pair(kind.at_owner && job.clip_norm > 0, "--clip-norm with " + strategy,
-           "a worker has to have its whole gradient to clip it"),
-      pair(job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint is of one step of all"),
-      pair(optim::loss_scaler(job).active(), flag_of_scaling(job), "a step that is skipped is one of all workers"),
+           "a worker needs its whole gradient to clip it"),
+      pair(job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint holds one step of all workers"),
+      pair(optim::loss_scaler(job).active(), flag_of_scaling(job), "all workers skip a step together"),
   });
 }
 
@@ -170,7 +172,8 @@ void check_algorithm(const JobOptions& job) {
        fmt::format("{}: it needs shared memory, not {}", flag, job.link.empty() ? "--transport tcp" : "--link")},
       {direct && has_frame_faults(job),
        fmt::format("{}: it needs shared memory, not the frames of --fault {}", flag, job.fault)},
-      {!direct && job.transport == "shm", fmt::format("{}: it sends messages; in shared memory it is direct", flag)},
+      {!direct && job.transport == "shm",
+       fmt::format("{}: it sends messages; over shared memory use --algorithm direct", flag)},
   });
 }
 
@@ -206,7 +209,7 @@ void check_nccl(const JobOptions& job) {
       pair(job.share_host_parameters, "--share-host-parameters"),
       pair(has_frame_faults(job), "--fault " + job.fault),
       {job.encrypt,
-       fmt::format("--strategy {} --device cuda: NCCL encrypts nothing; --encrypt off, where the network can be "
+       fmt::format("--strategy {} --device cuda: NCCL encrypts nothing; use --encrypt off if the network can be "
                    "trusted",
                    job.strategy)},
   });
@@ -216,12 +219,12 @@ void check_devices(const JobOptions& job, const worker::StrategyKind& kind) {
   refuse({
       {job.device == "cpu" && job.share_gpu, "--share-gpu: --device cpu has no GPU"},
       {!job.cuda_graphs && job.device == "cpu" && job.server_device == "cpu",
-       "--cuda-graphs off: --device cpu has none"},
+       "--cuda-graphs off: --device cpu uses no CUDA graphs"},
   });
   if (job.device == "cuda" && kind.ring) check_nccl(job);
   if (job.server_device == "cpu") return;
   const auto pair = [](bool refused, const std::string& other) {
-    return Row{refused, fmt::format("--server-device cuda: {} is the host's alone", other)};
+    return Row{refused, fmt::format("--server-device cuda: {} works only with servers on the host", other)};
   };
   refuse({
       pair(!kind.servers, "--strategy " + job.strategy),
@@ -240,13 +243,13 @@ void check_elastic(const JobOptions& job, const std::string& range) {
   };
   refuse({
       pair(range.substr(range.find(':') + 1) != std::to_string(job.workers), fmt::format("--workers {}", job.workers),
-           "it begins with MAX workers"),
+           "the job begins with MAX workers"),
       pair(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
            "each worker counts its own steps"),
-      pair(job.placement != "standalone", "--placement " + job.placement, "a server goes with its worker"),
-      pair(job.backup_workers > 0, "--backup-workers", "it says how many workers may be late, not lost"),
-      pair(job.local_reduce, "--local-reduce", "a host's workers are one source together"),
-      pair(!job.shard_group.empty(), "--shard-group", "groups are as large as each other"),
+      pair(job.placement != "standalone", "--placement " + job.placement, "a colocated server is lost with its worker"),
+      pair(job.backup_workers > 0, "--backup-workers", "this option allows workers to be late, not lost"),
+      pair(job.local_reduce, "--local-reduce", "a host's workers push as one source"),
+      pair(!job.shard_group.empty(), "--shard-group", "all shard groups must have the same size"),
       pair(job.aggregate != "mean", "--aggregate " + job.aggregate, "gradients are weighted by samples"),
   });
 }
@@ -259,12 +262,13 @@ void check_replicas(const JobOptions& job) {
   };
   refuse({
       pair(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
-           "what servers have is never that of one step"),
-      pair(job.placement != "standalone", "--placement " + job.placement, "a follower is a server's, not a worker's"),
-      pair(job.optimizer_on == "worker", "--optimizer-on worker", "its servers keep nothing from one step to the next"),
-      pair(job.optimizer == "lamb", "--optimizer lamb", "its update takes two rounds, and may be cut between them"),
-      pair(job.recovery == "checkpoint", "--recovery checkpoint", "followers would never take their servers' places"),
-      pair(job.backup_workers > 0, "--backup-workers", "which gradients an update took would not be known"),
+           "the servers' state never belongs to a single step"),
+      pair(job.placement != "standalone", "--placement " + job.placement, "only standalone servers can have followers"),
+      pair(job.optimizer_on == "worker", "--optimizer-on worker", "the servers then keep no state between steps"),
+      pair(job.optimizer == "lamb", "--optimizer lamb",
+           "its update takes two rounds, and could be interrupted between them"),
+      pair(job.recovery == "checkpoint", "--recovery checkpoint", "followers would never replace their servers"),
+      pair(job.backup_workers > 0, "--backup-workers", "it would not be known which gradients an update used"),
   });
 }
 

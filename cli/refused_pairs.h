@@ -10,7 +10,7 @@ namespace psring::cli {
 /// strategy. Throws usage: a line that names both options.
 void refuse_pairs(const JobOptions& job, const options::Given& given, const worker::StrategyKind& kind);
 
-/// Does the job have a process that the fault hits?
+/// Returns whether the job has a process that the fault hits.
 bool hits_somebody(const Fault& fault, const JobOptions& job);
 
 }  // namespace psring::cli

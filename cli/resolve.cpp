@@ -131,7 +131,8 @@ void leave_out_faults(JobOptions& job, const worker::StrategyKind& kind, const F
   job.fault = only_faults(
       all, [&](const Fault& fault) { return hits_somebody(fault, job) && !(fault.hits_frames() && kind.one_worker); });
   if (job.fault != all)
-    fit.refuse("--fault", fmt::format("--fault {}: strategy {} has not all that it hits", all, job.strategy));
+    fit.refuse("--fault",
+               fmt::format("--fault {}: strategy {} does not have everything that the fault hits", all, job.strategy));
 }
 
 /// Chooses the checkpoint of --resume. Refuses a folder that has checkpoints of another run after that step, as these
@@ -177,9 +178,8 @@ void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
     job.recovery = kept && kind.whole ? "workers" : "checkpoint";
   if (job.replicas > 0 && job.recovery != "servers")
     fail(ErrorKind::usage,
-         "--replicas {}: such a job goes on from checkpoints (docs/guide/faults.md), and followers would never take "
-         "their "
-         "servers' places",
+         "--replicas {}: such a job continues from checkpoints (docs/guide/faults.md), and followers would never "
+         "replace their servers",
          job.replicas);
 }
 

@@ -33,7 +33,8 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   LaunchRecord record = launch_of_run(folder);
   const std::unique_ptr<FolderLock> lock = lock_run(folder);
   if (job.checkpoint_every == 0)
-    fail(ErrorKind::usage, "{}: has no checkpoint to go on with, as --checkpoint-every was not given", folder.string());
+    fail(ErrorKind::usage, "{}: has no checkpoint to continue from, because --checkpoint-every was not given",
+         folder.string());
   if (FolderLock::is_held_by_other(job.checkpoint_folder()))
     fail(ErrorKind::usage, "{}: is under way: another process saves its checkpoints", folder.string());
   job.continue_from(newest_whole_checkpoint(job, Damaged::set_aside).string());
@@ -41,19 +42,19 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   const std::uint64_t step = optim::Checkpoint(job.resume).step();
   if (const auto newer = optim::CheckpointFolder(job.checkpoint_folder(), job.run_id).newer_of_another_run(step))
     fail(ErrorKind::usage,
-         "{}: has come to step {}, and another run has saved step {} into {} since; go on in a new run: psring train "
-         "--resume {} --checkpoint-dir DIR",
+         "{}: has reached step {}, but another run has saved step {} into {} since; continue in a new run: "
+         "psring train --resume {} --checkpoint-dir DIR",
          folder.string(), step, newer->step, job.checkpoint_folder(), job.resume);
   if (job.steps && step >= *job.steps)
-    fail(ErrorKind::usage, "{}: has come to its end already, step {}", folder.string(), step);
+    fail(ErrorKind::usage, "{}: is already complete, at step {}", folder.string(), step);
   if (!flags.listen.empty()) record.listen = flags.listen;
   if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
   const worker::TrainSetup setup = set_up(job, invocation.app);
-  // A wrong key, or a host that cannot run the job, is refused before the folder changes.
+  // Refuse a wrong key, or a host that cannot run the job, before the folder changes.
   if (!record.key_file.empty()) net::JobKey::load(record.key_file);
   check_host(job, record.nodes, record.listen);
   const std::size_t part = begin_next_part(folder);
-  fmt::print("{}: part {} goes on with step {} of {}, from {}\n", folder.string(), part, step, setup.steps(),
+  fmt::print("{}: part {} continues at step {} of {}, from {}\n", folder.string(), part, step, setup.steps(),
              job.resume);
   LaunchOptions options{
       .out = folder, .nodes = record.nodes, .listen = record.listen, .label = job.strategy, .next_part = true};

@@ -36,20 +36,21 @@ Command add_role(CLI::App& command, net::Role role, bool by_agent) {
                   role == net::Role::worker ? "; without --rank, RANK is the rank" : ""));
   return [options, role, by_agent](const Invocation& invocation) {
     options::check_duration("--join-timeout", options->join_timeout, 0.1);
-    net::control::Interruption how;
+    net::control::Interruption interruption;
     if (role == net::Role::server) {
-      how = server::run_server(*options, invocation.app.aggregators(), invocation.app.optimizers());
+      interruption = server::run_server(*options, invocation.app.aggregators(), invocation.app.optimizers());
     } else {
-      // Colocated: the server runs in the worker's process. Server and worker meet only here.
+      // Colocated: the server runs in the worker's process. Only here does a server meet a worker.
       const auto run_server = [&](Membership& member) {
         server::run_server(member, invocation.app.aggregators(), invocation.app.optimizers());
       };
-      how = worker::run_worker(*options, invocation.app.worker_registries(), invocation.app.optimizers(), run_server);
+      interruption =
+          worker::run_worker(*options, invocation.app.worker_registries(), invocation.app.optimizers(), run_server);
     }
-    if (by_agent || how.signal == 0) return 0;  // an agent takes any other status for a loss
+    if (by_agent || interruption.signal == 0) return 0;  // an agent would treat any other status as a loss
     invocation.output.settle();
-    fmt::print(stderr, "{}interrupted {}\n", kErrorPrefix, net::control::describe(how));
-    return interrupted_status(how.signal);
+    fmt::print(stderr, "{}interrupted {}\n", kErrorPrefix, net::control::describe(interruption));
+    return interrupted_status(interruption.signal);
   };
 }
 

@@ -5,7 +5,7 @@
 
 namespace psring::cli {
 
-/// The whole of psring-server and psring-worker.
+/// The complete main function of psring-server and psring-worker.
 int role_main(const App& app, net::Role role, int argc, char** argv);
 
 }  // namespace psring::cli

@@ -15,7 +15,7 @@ worker::TrainSetup set_up(const JobOptions& job, const App& app) {
 void check_servers_part(const JobOptions& job, const App& app) {
   const auto rule = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
   if (job.server_device == "cuda" && !rule->sum_times(job.workers))
-    fail(ErrorKind::usage, "--server-device cuda: --aggregate {} is the host's alone", job.aggregate);
+    fail(ErrorKind::usage, "--server-device cuda: --aggregate {} works only with servers on the host", job.aggregate);
   if (job.server_device == "cuda") require_cuda();
   // The rule checks the number of workers when it aggregates: one element of each worker's gradient is enough.
   const std::vector<float> gradient(1);

@@ -13,8 +13,8 @@ worker::TrainSetup set_up(const JobOptions& job, const App& app);
 /// Checks that servers can do the job. Throws usage.
 void check_servers_part(const JobOptions& job, const App& app);
 
-/// Writes into the job the values that it will use where it says nothing: the optimizer's defaults and, if `setup` is
-/// not null, the steps and the number of epochs that they begin.
+/// Writes into the job the values that it will use for unset options: the optimizer's defaults and, if `setup` is not
+/// null, the steps and the number of epochs that they begin.
 void fill_in(JobOptions& job, const App& app, const worker::TrainSetup* setup);
 
 }  // namespace psring::cli

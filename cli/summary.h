@@ -87,11 +87,11 @@ struct Summary {
   bool same_bits = true;
 
   bool reads_text() const { return tokens_per_sample > 0; }
-  /// e to the mean loss of a token on the test split, for text models with one.
+  /// Returns e to the power of the mean loss per token on the test split, for text models that have one.
   std::optional<double> test_perplexity() const;
-  /// Equal bits are not promised then, because kernels are chosen for the processor.
+  /// If true, equal bits are not promised, because kernels are chosen for the processor.
   bool mixed_processors() const;
-  /// Bytes and memory are as predicted.
+  /// Returns whether bytes and memory are as predicted.
   bool ok() const;
   /// Returns whether all predictions of the memory of "worker" or "server" roles hold; nothing if there are none.
   std::optional<bool> memory_ok(std::string_view role) const;

@@ -13,7 +13,7 @@ Json to_json(const StalenessSummary& own) {
           {"updates", own.updates}, {"dropped", own.dropped}, {"histogram", own.bins}};
 }
 
-/// Bytes and memory: measured, and predicted where there is a prediction.
+/// Adds bytes and memory: measured, and predicted if there is a prediction.
 void add_checks(Json& json, const Summary& summary) {
   for (const ByteCheck& check : summary.bytes) {
     Json entry = {{"role", check.role}, {"direction", check.direction}, {"measured", check.measured}};

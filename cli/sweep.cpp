@@ -67,7 +67,7 @@ struct Sweep::State {
     try {
       option->run_callback();
     } catch (const CLI::Error&) {
-      fail(ErrorKind::usage, "--{}: '{}' is no value of it", option->get_single_name(), value);
+      fail(ErrorKind::usage, "--{}: '{}' is not a valid value", option->get_single_name(), value);
     }
   }
 

@@ -5,7 +5,7 @@
 
 namespace psring::cli {
 
-/// Serves train and resume: says what is to be trained, runs the job, and sums it up. Returns the exit
+/// Implements train and resume: prints the model and the job, runs the job, and prints its summary. Returns the exit
 /// status.
 int run_training(const worker::TrainSetup& setup, const JobOptions& job, const LaunchOptions& options,
                  const Invocation& invocation, SignalWatch& signals);

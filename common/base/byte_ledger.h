@@ -22,7 +22,7 @@ struct ByteCount {
   }
 };
 
-/// Counts what a process sent and received, by operation ("push", "pull" ...) and peer ("server 1").
+/// Counts the messages and bytes that a process sent and received, by operation ("push", "pull" ...) and peer ("server 1").
 /// Transports add one entry per message. Safe for use from several threads.
 class ByteLedger {
  public:

@@ -159,7 +159,7 @@ class Elastic(ProgramTest):
         self.key()
         result = self.run_program("psring", "coordinator", "--listen", "127.0.0.1:0", "--key", "job.key", "--out", "run",
                                   *JOB, "--strategy", "zero1", "--elastic", "1:2")
-        self.assert_refused(result, 2, "--elastic: from a checkpoint agents start all processes again")
+        self.assert_refused(result, 2, "--elastic: to continue from a checkpoint, agents must restart all processes")
 
 
 if __name__ == "__main__":

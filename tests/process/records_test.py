@@ -71,7 +71,7 @@ class Records(ProgramTest):
         os.kill(worker, signal.SIGCONT)
         result = self.finish(job)
         self.assert_refused(result, 130, "ddp: interrupted before it began")
-        self.assertIn("not all of it", result.out)
+        self.assertIn("incomplete: a run ended early", result.out)
         table = json.loads((self.folder / "cmp" / "compare.json").read_text())
         self.assertEqual([row["strategy"] for row in table["rows"]], ["single"])
         self.assertFalse(table["ended"])

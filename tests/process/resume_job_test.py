@@ -165,7 +165,7 @@ class Resume(ProgramTest):
                 until(lambda: not self.processes(), "its processes still run")
             result = self.finish(job_in_folder)
             self.assert_done(result)
-            self.assertRegex(result.out, rf"^{self.folder / run}: part 2 goes on with step \d+ of 6000, from ")
+            self.assertRegex(result.out, rf"^{self.folder / run}: part 2 continues at step \d+ of 6000, from ")
             self.assert_done(self.train(*job, "--steps", 6000, "--out", whole))
             self.assertEqual(self.model(run), self.model(whole))
             lines = [json.loads(line) for line in (self.folder / run / "metrics.jsonl").read_text().splitlines()]
@@ -174,7 +174,7 @@ class Resume(ProgramTest):
                 self.assertTrue((self.folder / run / "parts" / part / "run.json").exists())
             log = (self.folder / run / "logs" / "worker-0.log").read_text()
             self.assertIn("worker 0: interrupted at step ", log, "the first part's log is lost")
-            self.assert_refused(self.run_program("psring", "resume", run), 2, "has come to its end already, step 6000")
+            self.assert_refused(self.run_program("psring", "resume", run), 2, "is already complete, at step 6000")
 
     def fresh(self, folder):
         if not (self.folder / folder).exists():
@@ -184,7 +184,7 @@ class Resume(ProgramTest):
     def test_run_that_cannot_go_on(self):
         self.assert_refused(self.run_program("psring", "resume", "none"), 3, "none: holds no run")
         self.assert_done(self.train(*JOB, *PS, "--steps", 4, "--out", "unsaved"))
-        self.assert_refused(self.run_program("psring", "resume", "unsaved"), 2, "unsaved: has no checkpoint to go on with",
+        self.assert_refused(self.run_program("psring", "resume", "unsaved"), 2, "unsaved: has no checkpoint to continue from",
                             "--checkpoint-every")
         job = self.start("psring", "train", *JOB, *PS, "--steps", 10000000, "--checkpoint-every", 5, "--out", "live")
         until(lambda: self.fresh("live/checkpoints"), "no checkpoint")
@@ -243,7 +243,7 @@ class Resume(ProgramTest):
         step = self.newest("shared")
         self.assert_done(self.train(*JOB, *PS, "--steps", 9000, "--checkpoint-every", 3000, *shared, "--resume", "shared",
                                     "--out", "other"))
-        self.assert_refused(self.run_program("psring", "resume", "run"), 2, f"has come to step {step}",
+        self.assert_refused(self.run_program("psring", "resume", "run"), 2, f"has reached step {step}",
                             "another run has saved step 9000")
         self.assertFalse((self.folder / "run" / "parts").exists())
 
@@ -252,8 +252,8 @@ class Resume(ProgramTest):
         (self.folder / "run" / "checkpoints" / "step-00000008" / "server-1.shard").write_bytes(b"")
         result = self.run_program("psring", "resume", "run")
         self.assert_done(result)
-        self.assertIn("it is left out", result.out)
-        self.assertIn("goes on with step 4 of 8", result.out)
+        self.assertIn("this checkpoint is skipped", result.out)
+        self.assertIn("continues at step 4 of 8", result.out)
         self.assertIn("step-00000008.damaged", self.checkpoints("run/checkpoints"))
 
     def test_resume_takes_a_run_folder(self):

@@ -15,7 +15,7 @@ constexpr std::size_t kMostShared = std::size_t{99} << 10;  ///< of a block, on 
 constexpr std::size_t kStaticShared = 512;                  ///< of the kernels' static shared memory, at most
 constexpr float kLog2E = 1.4426950408889634F;
 
-/// Of a part of a row: the maximum, its first position, and the sum of e^(x - largest).
+/// A part of a row: its maximum, the maximum's first position, and the sum of e^(x - largest).
 struct Part {
   float largest;
   float sum;
