@@ -59,17 +59,17 @@ class Collectives {
       for (Entry& entry : entries_of(team, call)) entries.push_back(std::move(entry));
     entries.push_back({&contestants_.psring(), {.kind = Task::Kind::limit, .call = call}, ""});
     measure_in_turn(entries, options_);
-    const Entry* ours = fastest(entries, contestants_.psring());
+    const Entry* reference = fastest(entries, contestants_.psring());
     for (const Team& team : contestants_.all())
-      if (const Entry* best = fastest(entries, team)) rows.push_back(print(*best, ours, call));
+      if (const Entry* best = fastest(entries, team)) rows.push_back(print(*best, reference, call));
     for (const Entry& entry : entries) wrong_ += entry.wrong;
-    rows.push_back(print(entries.back(), ours, call));
+    rows.push_back(print(entries.back(), reference, call));
     std::fflush(stdout);  // the next size may take a while
   }
 
-  nlohmann::json print(const Entry& entry, const Entry* ours, const CollectiveCall& call) {
+  nlohmann::json print(const Entry& entry, const Entry* reference, const CollectiveCall& call) {
     const bool limit = entry.task.kind == Task::Kind::limit;
-    const bool peer = !limit && entry.team != ours->team;
+    const bool peer = !limit && entry.team != reference->team;
     const double time = entry.calls.median();
     const double algbw = 1e-9 * static_cast<double>(call.bytes()) / time;
     const std::size_t count = has_parts(call.kind) ? call.part() : call.count;
@@ -84,8 +84,8 @@ class Collectives {
       fmt::print(" {:>8.2f} {:>8.2f} {:>7} {:>11.2f}", algbw, algbw * call.bus_factor(), entry.wrong,
                  1e6 * entry.loops.median());
       if (peer)
-        fmt::print(" {:>7.2f} {:>7.2f}  {}", entry.calls.median_ratio(ours->calls),
-                   entry.loops.median_ratio(ours->loops), detail);
+        fmt::print(" {:>7.2f} {:>7.2f}  {}", entry.calls.median_ratio(reference->calls),
+                   entry.loops.median_ratio(reference->loops), detail);
       else
         fmt::print(" {:>7} {:>7}  {}", "", "", detail);
     }
@@ -106,8 +106,8 @@ class Collectives {
     row["algbw_gbs"] = algbw;
     row["busbw_gbs"] = algbw * call.bus_factor();
     row["wrong"] = entry.wrong;
-    if (peer) row["ratio"] = entry.calls.median_ratio(ours->calls);
-    if (peer) row["loop_ratio"] = entry.loops.median_ratio(ours->loops);
+    if (peer) row["ratio"] = entry.calls.median_ratio(reference->calls);
+    if (peer) row["loop_ratio"] = entry.loops.median_ratio(reference->loops);
     return row;
   }
 

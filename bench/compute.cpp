@@ -44,10 +44,10 @@ Seconds seconds_of(const std::function<void()>& work, std::size_t times) {
   return {(now(CLOCK_THREAD_CPUTIME_ID) - start.processor) / n, (now(CLOCK_MONOTONIC) - start.wall) / n};
 }
 
-double median(const std::vector<Seconds>& times, double Seconds::*which) {
+double median(const std::vector<Seconds>& times, double Seconds::*figure) {
   std::vector<double> values;
   values.reserve(times.size());
-  for (const Seconds& time : times) values.push_back(time.*which);
+  for (const Seconds& time : times) values.push_back(time.*figure);
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
@@ -81,9 +81,9 @@ class Product {
   void measure() {
     for (std::size_t way = 0; way < ways_.size(); ++way) times_[way].push_back(seconds_of(ways_[way], repeat_));
   }
-  double best_seconds(double Seconds::*which) const {
+  double best_seconds(double Seconds::*figure) const {
     double best = INFINITY;
-    for (const auto& times : times_) best = std::min(best, median(times, which));
+    for (const auto& times : times_) best = std::min(best, median(times, figure));
     return count_ * best;
   }
 

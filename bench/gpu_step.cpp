@@ -245,8 +245,8 @@ void bench_gpu_step(const GpuStepOptions& options) {
   }
   fmt::print("; {:.0f} TFLOP/s, {:.1f} % of the products' rate\n\n", 1e-12 * flops / step.step_s,
              100 * flops / step.step_s / step.matrix_rate);
-  const auto table = [&](const char* of, const std::map<std::string, KernelTime>& times) {
-    fmt::print("{:<22} {:>6} {:>10} {:>10} {:>8} {:>9} {:>9}\n", of, "calls", "ms a step", "floor ms", "floor %",
+  const auto table = [&](const char* title, const std::map<std::string, KernelTime>& times) {
+    fmt::print("{:<22} {:>6} {:>10} {:>10} {:>8} {:>9} {:>9}\n", title, "calls", "ms a step", "floor ms", "floor %",
                "GB/s", "TFLOP/s");
     for (const auto& [name, time] : times) {
       fmt::print("{:<22} {:>6} {:>10.3f} {:>10.3f}", name, time.calls, 1e3 * time.seconds, 1e3 * step.floor_s(time));

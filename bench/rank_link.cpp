@@ -106,8 +106,8 @@ RankMessage RankLink::wait_for(MessageKind kind) {
   }
 }
 
-std::vector<std::vector<std::byte>> RankLink::exchange(std::span<const std::byte> mine) {
-  send_message(socket_, MessageKind::share, mine);
+std::vector<std::vector<std::byte>> RankLink::exchange(std::span<const std::byte> bytes) {
+  send_message(socket_, MessageKind::share, bytes);
   std::vector<std::vector<std::byte>> all;
   while (all.size() < ranks_) all.push_back(wait_for(MessageKind::share).bytes);
   return all;

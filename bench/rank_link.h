@@ -127,7 +127,7 @@ class RankLink {
   SharedArea& area() { return *area_; }
 
   /// Sends this rank's bytes, and returns those of all ranks.
-  std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine);
+  std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> bytes);
   void ready() { send_message(socket_, MessageKind::ready); }
   /// Waits without spinning. Returns nothing once the benchmark is over.
   std::optional<Task> next_task();

@@ -18,8 +18,8 @@
 namespace psring::bench {
 namespace {
 
-void check_call(bool ok, const char* what) {
-  if (!ok) fail(ErrorKind::peer_lost, "raw socket: {}: {}", what, std::strerror(errno));
+void check_call(bool ok, const char* operation) {
+  if (!ok) fail(ErrorKind::peer_lost, "raw socket: {}: {}", operation, std::strerror(errno));
 }
 
 void write_all(const Fd& socket, const void* head, std::size_t head_bytes, std::span<const float> payload) {

@@ -95,8 +95,8 @@ void TimedKernels::column_sums(Rows shape, ConstElements dy, float beta, Element
   timed("column sums", total({dy, into}), 0, [&] { kernels_.column_sums(shape, dy, beta, into); });
 }
 
-void TimedKernels::slope(Slope slope, ConstElements of, ConstElements dy, Elements dx) {
-  timed("slope", total({of, dy, dx}), 0, [&] { kernels_.slope(slope, of, dy, dx); });
+void TimedKernels::slope(Slope slope, ConstElements value, ConstElements dy, Elements dx) {
+  timed("slope", total({value, dy, dx}), 0, [&] { kernels_.slope(slope, value, dy, dx); });
 }
 
 void TimedKernels::gelu(ConstElements x, Elements y) {

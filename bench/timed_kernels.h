@@ -31,7 +31,7 @@ class TimedKernels final : public TensorKernels {
   void embedding_backward(Rows shape, std::size_t context, const TokenRows& tokens, ConstElements dy, Elements d_tokens,
                           float tokens_beta, Elements d_places, float places_beta) override;
   void column_sums(Rows shape, ConstElements dy, float beta, Elements into) override;
-  void slope(Slope slope, ConstElements of, ConstElements dy, Elements dx) override;
+  void slope(Slope slope, ConstElements value, ConstElements dy, Elements dx) override;
   void gelu(ConstElements x, Elements y) override;
   void loss(Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums) override;
 

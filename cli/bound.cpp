@@ -31,8 +31,8 @@ bool others_wait(const StepFigures& step) {
   return step.others_exposed_s >= (step.slowest_busy_s - step.others_busy_s) / 2;
 }
 
-std::string count(std::size_t number, std::string_view what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+std::string count(std::size_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
 std::string ms(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.01 ? 2 : 1); }

@@ -159,7 +159,7 @@ class Comparison {
     if (signal_ == 0) signal_ = result.signal;
     if (result.status != 0)
       throw RunFailed{result.status,
-                      label + ": " + result.cause + (result.interrupted.signal != 0 ? how_to_go_on() : "")};
+                      label + ": " + result.cause + (result.interrupted.signal != 0 ? continue_hint() : "")};
     join_traces(folder);
     return summarise(folder, job, invocation_);
   }
@@ -168,10 +168,10 @@ class Comparison {
   void check_not_interrupted(const std::string& label) {
     if (const auto signal = signals_.take(); signal && signal_ == 0) signal_ = *signal;
     if (signal_ != 0)
-      throw RunFailed{interrupted_status(signal_), label + ": interrupted before it began" + how_to_go_on()};
+      throw RunFailed{interrupted_status(signal_), label + ": interrupted before it began" + continue_hint()};
   }
 
-  std::string how_to_go_on() const {
+  std::string continue_hint() const {
     return "; to go on, repeat the same command" +
            (flags_.out.empty() ? " with --out " + out_.string() : std::string());
   }

@@ -80,9 +80,9 @@ Json to_json(const Row& row) {
   Json json = {{"strategy", row.entry.label},
                {"job", Json::parse(psring::to_json(row.entry.job))},
                {"steps", row.runs.front().steps},
-               {"samples_per_second", to_json(row.of(&Summary::samples_per_second))},
-               {"step_s", to_json(row.of(&Summary::step_seconds))},
-               {"exposed_comm_s", to_json(row.of(&Summary::exposed_seconds))},
+               {"samples_per_second", to_json(row.spread(&Summary::samples_per_second))},
+               {"step_s", to_json(row.spread(&Summary::step_seconds))},
+               {"exposed_comm_s", to_json(row.spread(&Summary::exposed_seconds))},
                {"equality", to_string(row.equality)},
                {"largest_difference", finite(row.largest_difference)},
                {"ok", row.ok()},
@@ -131,22 +131,22 @@ std::string csv(const std::vector<Json>& objects) {
 
 /// Returns null for models that do not read text.
 Json tokens_per_second(const Row& row) {
-  return row.runs.front().reads_text() ? Json(row.of(&Summary::tokens_per_second).median) : Json();
+  return row.runs.front().reads_text() ? Json(row.spread(&Summary::tokens_per_second).median) : Json();
 }
 
 std::string table_csv(const std::vector<Row>& rows) {
   std::vector<Json> lines;
   for (const Row& row : rows) {
     const Summary& first = row.runs.front();
-    const Spread step = row.of(&Summary::step_seconds);
+    const Spread step = row.spread(&Summary::step_seconds);
     lines.push_back({{"strategy", row.entry.label},
                      {"role", "workers"},
                      {"runs", row.runs.size()},
-                     {"samples_per_second", row.of(&Summary::samples_per_second).median},
+                     {"samples_per_second", row.spread(&Summary::samples_per_second).median},
                      {"step_s", step.median},
                      {"step_s_least", step.least},
                      {"step_s_most", step.most},
-                     {"exposed_comm_s", row.of(&Summary::exposed_seconds).median},
+                     {"exposed_comm_s", row.spread(&Summary::exposed_seconds).median},
                      {"bytes_per_step", or_null(moved_bytes(row, kWorkers))},
                      {"bytes_ok", or_null(bytes_ok(row, kWorkers))},
                      {"peak_bytes", first.worker_peak_bytes},

@@ -18,15 +18,15 @@ Section speed_section(const std::vector<Row>& rows) {
                    "largest difference"});
   for (const Row& row : rows) {
     const Summary& first = row.runs.front();
-    const Spread rate = row.of(columns.rate);
-    const Spread step = row.of(&Summary::step_seconds);
+    const Spread rate = row.spread(columns.rate);
+    const Spread step = row.spread(&Summary::step_seconds);
     table.add({row.entry.label, std::to_string(row.runs.size()), time_cell(row, number(rate.median, 0)),
                number(rate.least, 0), number(rate.most, 0), time_cell(row, number(1e3 * step.median, 3)),
                number(1e3 * step.least, 3), number(1e3 * step.most, 3),
                row.runs.size() > 1 ? percent(step.relative()) : kNothing,
-               number(1e3 * row.of(&Summary::step_p10_seconds).median, 3),
-               number(1e3 * row.of(&Summary::step_p90_seconds).median, 3),
-               number(1e3 * row.of(&Summary::exposed_seconds).median, 3), number(first.final_loss, 4),
+               number(1e3 * row.spread(&Summary::step_p10_seconds).median, 3),
+               number(1e3 * row.spread(&Summary::step_p90_seconds).median, 3),
+               number(1e3 * row.spread(&Summary::exposed_seconds).median, 3), number(first.final_loss, 4),
                number(first.test_loss, 4), text ? columns.result_cell(first) : number(first.test_accuracy, 4),
                to_string(row.equality),
                row.largest_difference ? fmt::format("{:.2g}", *row.largest_difference) : kNothing});

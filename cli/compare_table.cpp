@@ -50,12 +50,12 @@ TextTable main_table(const std::vector<Row>& rows) {
   TextTable table(names);
   for (const Row& row : rows) {
     const Summary& first = row.runs.front();
-    const Spread step = row.of(&Summary::step_seconds);
-    std::vector<std::string> cells{row.entry.label, time_cell(row, number(row.of(columns.rate).median, 0)),
+    const Spread step = row.spread(&Summary::step_seconds);
+    std::vector<std::string> cells{row.entry.label, time_cell(row, number(row.spread(columns.rate).median, 0)),
                                    time_cell(row, number(step.median * 1e3, 3))};
     if (several) cells.push_back(row.runs.size() > 1 ? percent(step.relative()) : kNothing);
     for (std::string& cell :
-         std::vector<std::string>{time_cell(row, number(row.of(&Summary::exposed_seconds).median * 1e3, 3)),
+         std::vector<std::string>{time_cell(row, number(row.spread(&Summary::exposed_seconds).median * 1e3, 3)),
                                   marked(count(moved_bytes(row, kWorkers)), bytes_ok(row, kWorkers)),
                                   memory_cell(row, kWorkers, &Summary::worker_peak_bytes), to_string(row.equality),
                                   columns.result_cell(first), std::string(to_string(bound_of(row.step())))})
@@ -126,16 +126,17 @@ std::vector<std::string> failures(const std::vector<Row>& rows) {
       lines.push_back(
           fmt::format("{}: workers had different processors, so equal bits are not promised", row.entry.label));
     for (std::size_t r = 0; r < row.runs.size(); ++r) {
-      const std::string who = row.runs.size() > 1 ? fmt::format("{}, run {}", row.entry.label, r + 1) : row.entry.label;
+      const std::string run_name =
+          row.runs.size() > 1 ? fmt::format("{}, run {}", row.entry.label, r + 1) : row.entry.label;
       for (const ByteCheck& check : row.runs[r].bytes)
         if (!check.ok())
-          lines.push_back(fmt::format("✗ {}: {} {}: {} bytes in the run, predicted {} ({})", who, check.role,
+          lines.push_back(fmt::format("✗ {}: {} {}: {} bytes in the run, predicted {} ({})", run_name, check.role,
                                       check.direction, check.measured, *check.predicted,
                                       signed_difference(check.measured, *check.predicted)));
       for (const MemoryCheck& check : row.runs[r].memory)
         if (!check.ok())
-          lines.push_back(fmt::format("✗ {}: {} booked {} bytes for {}, predicted {} ({})", who, check.role, check.peak,
-                                      check.category, *check.predicted,
+          lines.push_back(fmt::format("✗ {}: {} booked {} bytes for {}, predicted {} ({})", run_name, check.role,
+                                      check.peak, check.category, *check.predicted,
                                       signed_difference(check.peak, *check.predicted)));
     }
     if (row.equality == Equality::differs)

@@ -57,7 +57,7 @@ Spread spread_of(std::vector<double> values) {
   return {median, values.front(), values.back()};
 }
 
-Spread Row::of(double Summary::*figure) const {
+Spread Row::spread(double Summary::*figure) const {
   std::vector<double> values;
   for (const Summary& run : runs) values.push_back(run.*figure);
   return spread_of(std::move(values));
@@ -74,8 +74,8 @@ StepFigures Row::step() const {
   const auto steps = static_cast<double>(run.steps);
   const bool sleeps = worker::parse_compute(job.compute).has_value();
   const std::size_t server_threads = job.placement == "colocated" ? 0 : job.servers * job.server_threads;
-  StepFigures step{.step_s = of(&Summary::step_seconds).median,
-                   .exposed_s = of(&Summary::exposed_seconds).median,
+  StepFigures step{.step_s = spread(&Summary::step_seconds).median,
+                   .exposed_s = spread(&Summary::exposed_seconds).median,
                    .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
                    .link_bytes_per_s = job.link.empty() ? 0 : net::parse_link(job.link).bits_per_second / 8,
                    .memory_bytes_per_s = memory_bytes_per_s,
@@ -83,7 +83,7 @@ StepFigures Row::step() const {
                    .processors = processors,
                    .others = spread_of(others).median,
                    .sleeps = sleeps,
-                   .server_busy_s = of(&Summary::server_busy_seconds).median};
+                   .server_busy_s = spread(&Summary::server_busy_seconds).median};
   std::vector<std::vector<WorkerTimes>> times;
   for (const Summary& each : runs) times.push_back(each.worker_times);
   add_worker_times(step, times);

@@ -46,7 +46,7 @@ struct Row {
   std::vector<double> others;                ///< processors that other programs took, for each run
 
   /// The spread of a figure over the runs.
-  Spread of(double Summary::*figure) const;
+  Spread spread(double Summary::*figure) const;
   /// Bytes, memory and equality are as the strategy declares, in all runs.
   bool ok() const;
   StepFigures step() const;

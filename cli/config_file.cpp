@@ -21,7 +21,7 @@ std::string_view trim(std::string_view text) {
 /// A line, parsed from left to right.
 class Line {
  public:
-  Line(std::string_view text, std::string where) : text_(text), rest_(trim(text)), where_(std::move(where)) {}
+  Line(std::string_view text, std::string place) : text_(text), rest_(trim(text)), place_(std::move(place)) {}
 
   bool is_empty() const { return rest_.empty() || rest_.front() == '#'; }
 
@@ -52,7 +52,7 @@ class Line {
   }
 
  private:
-  [[noreturn]] void bad() const { fail(ErrorKind::usage, "{}: expected KEY = VALUE, got '{}'", where_, trim(text_)); }
+  [[noreturn]] void bad() const { fail(ErrorKind::usage, "{}: expected KEY = VALUE, got '{}'", place_, trim(text_)); }
 
   bool take(char c) {
     if (!rest_.starts_with(c)) return false;
@@ -73,7 +73,7 @@ class Line {
 
   std::string_view text_;
   std::string_view rest_;
-  std::string where_;
+  std::string place_;
 };
 
 std::string read_text(const std::string& name) {

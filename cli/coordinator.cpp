@@ -191,11 +191,13 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   }
   if (!flags.second) FaultTrigger(job.fault, {net::Role::coordinator, 0}).arm();
   const net::JobResult result = service.run({.fd = signals.fd(), .take = [&] { return signals.take(); }});
-  if (const net::control::Interruption& how = result.interrupted; how.signal != 0 && (result.failure || !by_launcher)) {
-    const std::string what = result.failure ? result.failure->what() : "interrupted " + net::control::describe(how);
+  if (const net::control::Interruption& interruption = result.interrupted;
+      interruption.signal != 0 && (result.failure || !by_launcher)) {
+    const std::string line =
+        result.failure ? result.failure->what() : "interrupted " + net::control::describe(interruption);
     invocation.output.settle();
-    fmt::print(stderr, "{}{}\n", kErrorPrefix, what);
-    return interrupted_status(how.signal);
+    fmt::print(stderr, "{}{}\n", kErrorPrefix, line);
+    return interrupted_status(interruption.signal);
   }
   if (result.failure) throw *result.failure;
   return by_launcher ? 0 : conclude(job, invocation);

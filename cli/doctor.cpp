@@ -37,14 +37,14 @@ const char* to_string(Level level) { return level == Level::ok ? "ok" : level ==
 /// The findings: printed line by line as they are made, and kept for --json.
 class Report {
  public:
-  void add(const std::string& what, const Judgement& judged) {
+  void add(const std::string& name, const Judgement& judged) {
     const std::string cure = judged.cure.empty() ? "" : "  -> " + judged.cure;
-    fmt::print("{:<5} {:<19} {}{}\n", to_string(judged.level), what, judged.figure, cure);
+    fmt::print("{:<5} {:<19} {}{}\n", to_string(judged.level), name, judged.figure, cure);
     std::fflush(stdout);
     if (judged.level == Level::fail) ++failed_;
     if (judged.level == Level::warn) ++warned_;
     checks_.push_back({{"level", to_string(judged.level)},
-                       {"what", what},
+                       {"what", name},
                        {"figure", judged.figure},
                        {"cure", judged.cure},
                        {"values", judged.values}});

@@ -113,8 +113,8 @@ Judgement huge_pages(const Examination&) {
   const Mapping memory(file, kTrialBytes);
   std::memset(memory.data(), 1, kTrialBytes);
   const std::string all = text_of("/proc/self/smaps");
-  const std::size_t ours = all.find("psring-doctor-huge");
-  const std::string kib = ours == std::string::npos ? "" : value_of(all.substr(ours), "ShmemPmdMapped");
+  const std::size_t begin = all.find("psring-doctor-huge");
+  const std::string kib = begin == std::string::npos ? "" : value_of(all.substr(begin), "ShmemPmdMapped");
   return judge_huge_pages(kTrialBytes, std::strtoull(kib.c_str(), nullptr, 10) << 10,
                           fs::exists(kTransparentHugePages) ? chosen_word(first_line(kTransparentHugePages)) : "never");
 }
@@ -272,11 +272,11 @@ GpuFigures look_at_gpu(std::size_t index) {
 
 Judgement accelerators(const Examination&) {
   std::size_t count = 0;
-  std::string why_none = "this host has none";
+  std::string reason = "this host has none";
   try {
     count = cuda_devices();
   } catch (const Error& error) {
-    why_none = error.what();
+    reason = error.what();
   }
   std::vector<GpuFigures> gpus;
   for (std::size_t index = 0; index < count; ++index) {
@@ -286,7 +286,7 @@ Judgement accelerators(const Examination&) {
       gpus.push_back({.trouble = error.what()});
     }
   }
-  return judge_accelerators(gpus, why_none, fs::exists("/dev/nvidiactl"));
+  return judge_accelerators(gpus, reason, fs::exists("/dev/nvidiactl"));
 }
 
 // Time.

@@ -250,10 +250,10 @@ Judgement judge_encryption(double bytes_per_s) {
   return judged;
 }
 
-Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string& why_none, bool driver) {
+Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string& reason, bool driver) {
   Judgement judged{.values = {{"gpus", static_cast<double>(gpus.size())}}};
   if (gpus.empty()) {
-    judged.figure = "none: " + why_none;
+    judged.figure = "none: " + reason;
     if (!driver) return judged;
     judged.level = Level::warn;
     judged.cure = "a GPU driver is installed (see nvidia-smi): psring needs a CUDA version that the driver supports";

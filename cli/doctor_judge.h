@@ -67,8 +67,8 @@ Judgement judge_other_load(double processors);
 /// Bytes read and written per second.
 Judgement judge_memory_speed(double one_thread, double all_threads, std::size_t threads);
 Judgement judge_encryption(double bytes_per_s);
-/// `why_none`: reason why psring finds no GPU. `driver`: the host has a GPU driver nevertheless.
-Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string& why_none, bool driver);
+/// `reason`: why psring finds no GPU. `driver`: the host has a GPU driver nevertheless.
+Judgement judge_accelerators(std::span<const GpuFigures> gpus, const std::string& reason, bool driver);
 
 /// Measurements between two processes, or two hosts.
 struct LinkFigures {

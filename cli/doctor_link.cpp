@@ -85,18 +85,18 @@ std::string LinkAnswerer::answer(Moment deadline) {
     fail(ErrorKind::timeout, "no process with the job's key connected to {} in time", open_->endpoint);
   }
   open_->open();
-  std::string where = open_->transport->describe(kAsker);
+  std::string address = open_->transport->describe(kAsker);
   for (;;) {
     const FrameHeader asked = open_->next(kAsker).header;
     if (asked.type == FrameType::barrier) break;
     if (asked.type != FrameType::message || asked.dest > kPieceBytes)
-      fail(ErrorKind::protocol, "{}: {} for {} bytes", where, to_string(asked.type), asked.dest);
+      fail(ErrorKind::protocol, "{}: {} for {} bytes", address, to_string(asked.type), asked.dest);
     FrameHeader answer{.type = FrameType::message};
     answer.step = asked.step;
     answer.version = static_cast<std::uint64_t>(wall_clock_ns());
     open_->transport->send(kAsker, answer, std::span(open_->piece).first(asked.dest));
   }
-  return where;
+  return address;
 }
 
 struct LinkAsker::Open : End {
@@ -133,11 +133,11 @@ void LinkAsker::Open::time_round_trips(Nanoseconds each, LinkFigures& figures) {
     const std::int64_t wall = wall_clock_ns();
     const Moment start = clock.now();
     ask({}, 0);
-    const auto theirs = static_cast<std::int64_t>(take(0).version);
+    const auto remote = static_cast<std::int64_t>(take(0).version);
     const Nanoseconds took = clock.now() - start;
     if (times.empty() || seconds(took) < figures.least_round_trip_s) {
       figures.least_round_trip_s = seconds(took);
-      figures.clock_offset_s = seconds(Nanoseconds(theirs - wall) - took / 2);
+      figures.clock_offset_s = seconds(Nanoseconds(remote - wall) - took / 2);
     }
     times.push_back(seconds(took));
   } while (times.size() < kMostRoundTrips && clock.now() < end);

@@ -98,9 +98,9 @@ Judgement check_interfaces(const Examination& examination) {
   const auto address = way_out(examination);
   std::string taken;
   std::string list = interfaces_up(address.value_or(""), taken);
-  const std::string whither = examination.peer ? examination.peer->host : "other hosts";
+  const std::string destination = examination.peer ? examination.peer->host : "other hosts";
   if (!address) return {.figure = list.empty() ? "none is up" : list + "; none leads to other hosts"};
-  return {.figure = fmt::format("{}; towards {}: {} {}", list, whither, taken, *address)};
+  return {.figure = fmt::format("{}; towards {}: {} {}", list, destination, taken, *address)};
 }
 
 Judgement check_congestion_control(const Examination&) {

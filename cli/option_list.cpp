@@ -68,10 +68,9 @@ Json describe_job(const CLI::App& command, const App& app) {
 Json describe_command(const std::string& name, const CLI::App& command) {
   Json own = Json::array();
   for (const CLI::Option* const option : command.get_options()) {
-    const bool of_the_table =
-        command.get_help_all_ptr() != nullptr && options::find(option->get_single_name()) != nullptr;
+    const bool in_table = command.get_help_all_ptr() != nullptr && options::find(option->get_single_name()) != nullptr;
     const bool help = option == command.get_help_ptr() || option == command.get_help_all_ptr();
-    if (!of_the_table && !help && !option->get_group().empty()) own.push_back(describe(*option));
+    if (!in_table && !help && !option->get_group().empty()) own.push_back(describe(*option));
   }
   return {{"name", name},
           {"help", command.get_description()},

@@ -17,9 +17,9 @@ namespace {
 /// Returns the busy seconds of the processors that this process may use, since the host started, from the lines "cpuN
 /// user nice system idle iowait irq softirq" of proc(5).
 double busy_seconds() {
-  cpu_set_t ours;
-  CPU_ZERO(&ours);
-  if (::sched_getaffinity(0, sizeof ours, &ours) != 0) return 0;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
   std::ifstream in("/proc/stat");
   double ticks = 0;
   for (std::string line; std::getline(in, line);) {
@@ -34,16 +34,16 @@ double busy_seconds() {
     double softirq = 0;
     if (!(words >> name >> user >> nice >> system >> idle >> waiting >> irq >> softirq)) continue;
     const int cpu = name.starts_with("cpu") && name.size() > 3 ? std::atoi(name.c_str() + 3) : -1;
-    if (cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &ours)) ticks += user + nice + system + irq + softirq;
+    if (cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed)) ticks += user + nice + system + irq + softirq;
   }
   return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 double own_seconds() {
   double sum = 0;
-  for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+  for (const auto target : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
     rusage usage{};
-    ::getrusage(who, &usage);
+    ::getrusage(target, &usage);
     for (const timeval& time : {usage.ru_utime, usage.ru_stime})
       sum += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   }

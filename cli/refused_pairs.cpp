@@ -75,8 +75,8 @@ void check_servers(const JobOptions& job) {
 void check_backup_workers(const JobOptions& job) {
   if (job.backup_workers == 0) return;
   const std::string flag = fmt::format("--backup-workers {}", job.backup_workers);
-  const auto pair = [&](bool refused, const std::string& other, const char* why) {
-    return Row{refused, fmt::format("{} with {}: {}", flag, other, why)};
+  const auto pair = [&](bool refused, const std::string& other, const char* reason) {
+    return Row{refused, fmt::format("{} with {}: {}", flag, other, reason)};
   };
   refuse({
       {job.backup_workers >= job.workers,
@@ -134,9 +134,9 @@ void check_faults(const JobOptions& job, const worker::StrategyKind& kind) {
 /// An update takes one worker's gradient, so that nothing can be asked of all workers' gradients together.
 void check_asynchronous(const JobOptions& job, const worker::StrategyKind& kind) {
   if (!parse_consistency(job.consistency).each_push_updates) return;
-  const auto pair = [&](bool refused, const std::string& flag, const char* why) {
+  const auto pair = [&](bool refused, const std::string& flag, const char* reason) {
     return Row{refused,
-               fmt::format("{}: {}, but under --consistency {} each push is an update", flag, why, job.consistency)};
+               fmt::format("{}: {}, but under --consistency {} each push is an update", flag, reason, job.consistency)};
   };
   const std::string strategy = "--strategy " + job.strategy;
   refuse({
@@ -238,8 +238,8 @@ void check_devices(const JobOptions& job, const worker::StrategyKind& kind) {
 /// After a loss the remaining workers set up anew everything that depends on the number of workers.
 void check_elastic(const JobOptions& job, const std::string& range) {
   if (job.min_workers == 0) return;
-  const auto pair = [&](bool refused, const std::string& flag, const char* why) {
-    return Row{refused, fmt::format("--elastic {}: {}: {}", range, flag, why)};
+  const auto pair = [&](bool refused, const std::string& flag, const char* reason) {
+    return Row{refused, fmt::format("--elastic {}: {}: {}", range, flag, reason)};
   };
   refuse({
       pair(range.substr(range.find(':') + 1) != std::to_string(job.workers), fmt::format("--workers {}", job.workers),
@@ -257,8 +257,8 @@ void check_elastic(const JobOptions& job, const std::string& range) {
 /// A follower has every update of its server, and takes the server's place.
 void check_replicas(const JobOptions& job) {
   if (job.replicas == 0) return;
-  const auto pair = [&](bool refused, const std::string& flag, const char* why) {
-    return Row{refused, fmt::format("--replicas {}: {}: {}", job.replicas, flag, why)};
+  const auto pair = [&](bool refused, const std::string& flag, const char* reason) {
+    return Row{refused, fmt::format("--replicas {}: {}: {}", job.replicas, flag, reason)};
   };
   refuse({
       pair(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,

@@ -56,8 +56,8 @@ void set_placement(JobOptions& job, const Given& given, const worker::StrategyKi
 
 void set_servers(JobOptions& job, const Given& given, const worker::StrategyKind& kind, const Fitting& fit) {
   const bool is_given = given.contains("servers");
-  const auto refuse = [&](const char* why) {
-    fit.refuse("--servers", fmt::format("--servers {}: strategy {} {}", job.servers, job.strategy, why));
+  const auto refuse = [&](const char* reason) {
+    fit.refuse("--servers", fmt::format("--servers {}: strategy {} {}", job.servers, job.strategy, reason));
   };
   if (!kind.servers) {
     if (is_given && job.servers != 0) refuse("has none");

@@ -74,17 +74,17 @@ std::uint64_t booked_peak(const Json& report) {
   return sum;
 }
 
-std::optional<std::uint64_t> predicted(const Json& report, const char* what, std::uint64_t steps) {
-  if (!report.contains("predicted") || !report["predicted"].contains(what)) return std::nullopt;
+std::optional<std::uint64_t> predicted(const Json& report, const char* figure, std::uint64_t steps) {
+  if (!report.contains("predicted") || !report["predicted"].contains(figure)) return std::nullopt;
   const Json& predicted = report["predicted"];
-  return predicted[what].get<std::uint64_t>() * steps +
-         predicted.value(fmt::format("{}_of_run", what), std::uint64_t{0});
+  return predicted[figure].get<std::uint64_t>() * steps +
+         predicted.value(fmt::format("{}_of_run", figure), std::uint64_t{0});
 }
 
-/// Adds the checks of a role's memory. `prediction` is a worker's report, whose field `what` predicts this memory.
+/// Adds the checks of a role's memory. `prediction` is a worker's report, whose field of the name `field` predicts this memory.
 void add_memory(Summary& summary, const std::string& role, const Json& report, const Json& prediction,
-                const char* what) {
-  const Json predicted = prediction.value("predicted", Json::object()).value(what, Json::object());
+                const char* field) {
+  const Json predicted = prediction.value("predicted", Json::object()).value(field, Json::object());
   for (const auto& [category, entry] : report.at("memory").items()) {
     if (!entry.is_object()) continue;
     MemoryCheck check{role, category, entry.at("peak").get<std::uint64_t>(), std::nullopt};

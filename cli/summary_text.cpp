@@ -54,8 +54,8 @@ std::string bytes_text(const Summary& summary) {
 
 }  // namespace
 
-std::string count_of(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+std::string count_of(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 std::string losses_line(const Summary& summary) {

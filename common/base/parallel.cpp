@@ -26,10 +26,10 @@ struct Parallel::Team {
   }
 
   void run(std::size_t index) {
-    const Range mine = slice(index);
-    if (mine.empty()) return;
+    const Range own = slice(index);
+    if (own.empty()) return;
     try {
-      (*body)(mine);
+      (*body)(own);
     } catch (...) {
       const std::scoped_lock lock(mutex);
       if (!error) error = std::current_exception();

@@ -107,7 +107,7 @@ class TensorKernels {
   /// dx = dy * f'(.). ReLU's slope is computed from its output (0 for outputs <= 0), GELU's slope from its input. `dx`
   /// may be `dy`.
   enum class Slope : std::uint8_t { relu_of_output, gelu_of_input };
-  virtual void slope(Slope slope, ConstElements of, ConstElements dy, Elements dx) = 0;
+  virtual void slope(Slope slope, ConstElements value, ConstElements dy, Elements dx) = 0;
   /// y = GELU(x).
   virtual void gelu(ConstElements x, Elements y) = 0;
 

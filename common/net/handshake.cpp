@@ -81,8 +81,8 @@ std::string one_line(std::span<const std::byte> text) {
   return line;
 }
 
-ClientHandshake::ClientHandshake(const JobKey& key, Identity self, Peer server, std::string where, const Nonce& nonce)
-    : key_(key), self_(self), server_(server), where_(std::move(where)), nonce_(nonce) {}
+ClientHandshake::ClientHandshake(const JobKey& key, Identity self, Peer server, std::string address, const Nonce& nonce)
+    : key_(key), self_(self), server_(server), address_(std::move(address)), nonce_(nonce) {}
 
 HandshakeFrame ClientHandshake::start() const {
   return make_frame(FrameType::hello, key_, self_, {nonce_.begin(), nonce_.end()});
@@ -92,29 +92,29 @@ std::optional<HandshakeFrame> ClientHandshake::on_frame(const FrameHeader& heade
   if (header.type == FrameType::refused) {
     // A server that lacks a resource reports the exit status of its own error; see refusal().
     const bool data = header.step == static_cast<std::uint64_t>(exit_status(ErrorKind::data));
-    fail(data ? ErrorKind::data : ErrorKind::unauthorised, "{} at {} refused the link: {}", to_string(server_), where_,
-         one_line(payload));
+    fail(data ? ErrorKind::data : ErrorKind::unauthorised, "{} at {} refused the link: {}", to_string(server_),
+         address_, one_line(payload));
   }
   if (state_ == State::helloed && header.type == FrameType::challenge) return on_challenge(header, payload);
   if (state_ == State::proved && header.type == FrameType::accepted && payload.empty() && header.sender() == server_) {
     state_ = State::open;
     return std::nullopt;
   }
-  fail(ErrorKind::protocol, "{} at {}: unexpected {} of {} bytes while the link opens", to_string(server_), where_,
+  fail(ErrorKind::protocol, "{} at {}: unexpected {} of {} bytes while the link opens", to_string(server_), address_,
        to_string(header.type), payload.size());
 }
 
 HandshakeFrame ClientHandshake::on_challenge(const FrameHeader& header, std::span<const std::byte> payload) {
   if (payload.size() != sizeof(Nonce) + sizeof(Mac))
-    fail(ErrorKind::protocol, "{} at {}: challenge of {} bytes, expected {}", to_string(server_), where_,
+    fail(ErrorKind::protocol, "{} at {}: challenge of {} bytes, expected {}", to_string(server_), address_,
          payload.size(), sizeof(Nonce) + sizeof(Mac));
   if (header.sender() != server_)
-    fail(ErrorKind::protocol, "expected {} at {}, found {}", to_string(server_), where_, to_string(header.sender()));
+    fail(ErrorKind::protocol, "expected {} at {}, found {}", to_string(server_), address_, to_string(header.sender()));
   Transcript transcript{nonce_, {}, self_, sender_of(header)};
   std::copy_n(payload.begin(), sizeof(Nonce), transcript.server_nonce.begin());
   if (header.job != key_.job_id() ||
       !equal_in_constant_time(transcript.proof(key_, kServer), payload.subspan(sizeof(Nonce))))
-    fail(ErrorKind::unauthorised, "{} at {} does not hold this job's key", to_string(server_), where_);
+    fail(ErrorKind::unauthorised, "{} at {} does not hold this job's key", to_string(server_), address_);
   const Mac proof = transcript.proof(key_, kClient);
   server_nonce_ = transcript.server_nonce;
   server_identity_ = transcript.server;

@@ -46,10 +46,10 @@ struct HandshakeFrame {
 /// The longest text of a refusal, in bytes.
 inline constexpr std::size_t kMaxRefusalBytes = 256;
 
-/// The connecting side. `where` names the link in errors: "tcp://10.0.0.2:7001".
+/// The connecting side. `address` names the link in errors: "tcp://10.0.0.2:7001".
 class ClientHandshake {
  public:
-  ClientHandshake(const JobKey& key, Identity self, Peer server, std::string where, const Nonce& nonce);
+  ClientHandshake(const JobKey& key, Identity self, Peer server, std::string address, const Nonce& nonce);
 
   HandshakeFrame start() const;
   /// Takes a frame of the server. Returns the next frame to send, or nothing once the link is open. Throws unauthorised
@@ -67,7 +67,7 @@ class ClientHandshake {
   const JobKey key_;
   const Identity self_;
   const Peer server_;
-  const std::string where_;
+  const std::string address_;
   const Nonce nonce_;
   State state_ = State::helloed;
   Nonce server_nonce_{};

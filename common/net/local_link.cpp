@@ -37,8 +37,8 @@ class LocalLink::End final : public Channel {
   End(LocalLink& link, Side side) : link_(link), me_(side), other_(side == kClient ? kServer : kClient) {}
   ~End() override {
     const std::scoped_lock lock(link_.mutex_);
-    theirs().closed = true;
-    theirs().ring();
+    peer_inbox().closed = true;
+    peer_inbox().ring();
   }
 
   bool reaches(Peer peer) const override { return !lost_ && peer == link_.peers_[other_]; }
@@ -53,32 +53,32 @@ class LocalLink::End final : public Channel {
       message.holder = copy;
     }
     if (me_ == kClient) message.reply_space = reply_space(header);
-    theirs().messages.push_back(std::move(message));
-    theirs().ring();
+    peer_inbox().messages.push_back(std::move(message));
+    peer_inbox().ring();
   }
 
   std::optional<Message> try_receive() override {
     const std::scoped_lock lock(link_.mutex_);
-    if (mine().messages.empty()) {
-      if (mine().closed && !std::exchange(lost_, true))
+    if (inbox().messages.empty()) {
+      if (inbox().closed && !std::exchange(lost_, true))
         fail(ErrorKind::peer_lost, "{} (in this process) has ended", to_string(link_.peers_[other_]));
       return std::nullopt;
     }
-    Message message = std::move(mine().messages.front());
-    mine().messages.pop_front();
+    Message message = std::move(inbox().messages.front());
+    inbox().messages.pop_front();
     return message;
   }
 
   bool arm() override {
     const std::scoped_lock lock(link_.mutex_);
-    if (!mine().messages.empty() || (mine().closed && !lost_)) return false;
-    mine().sleeps = true;
+    if (!inbox().messages.empty() || (inbox().closed && !lost_)) return false;
+    inbox().sleeps = true;
     return true;
   }
-  int wait_fd() const override { return mine().bell.get(); }
+  int wait_fd() const override { return inbox().bell.get(); }
   void woken() override {
     std::uint64_t rings = 0;
-    [[maybe_unused]] const ssize_t read = ::read(mine().bell.get(), &rings, sizeof rings);
+    [[maybe_unused]] const ssize_t read = ::read(inbox().bell.get(), &rings, sizeof rings);
   }
 
   std::size_t in_flight_bytes(Peer /*peer*/) const override { return 0; }
@@ -87,8 +87,8 @@ class LocalLink::End final : public Channel {
   std::string describe(Peer /*peer*/) const override { return "this process's own memory"; }
 
  private:
-  Inbox& mine() const { return *link_.inboxes_[me_]; }
-  Inbox& theirs() const { return *link_.inboxes_[other_]; }
+  Inbox& inbox() const { return *link_.inboxes_[me_]; }
+  Inbox& peer_inbox() const { return *link_.inboxes_[other_]; }
 
   std::span<std::byte> reply_space(const FrameHeader& header) const {
     const bool asks = header.type == FrameType::pull || header.type == FrameType::push_pull;

@@ -56,22 +56,22 @@ std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) 
   if (text.size() < head || checksum_of(std::string_view(text).substr(head)) != text.substr(0, head))
     fail(ErrorKind::data, "{}: damaged: its checksum is wrong", path.string());
   std::vector<ShardEntry> shards;
-  const std::string where = path.string() + ": damaged";
+  const std::string context = path.string() + ": damaged";
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat)
       fail(ErrorKind::data, "{}: format {}, but this version of psring reads format {}", path.string(),
            json["format"].dump(), kFormat);
     manifest.run = json.value("run", "");  // checkpoints of earlier versions have none
-    manifest.step = whole_number_at<std::uint64_t>(json, where, "step");
+    manifest.step = whole_number_at<std::uint64_t>(json, context, "step");
     manifest.facts = json.at("facts");
     manifest.scalars = json.at("scalars");
     for (const Json& tensor : json.at("tensors"))
       manifest.tensors.push_back(
-          {tensor.at("name"), whole_numbers_at<std::size_t>(tensor, where, "shape"), tensor.at("arrays")});
+          {tensor.at("name"), whole_numbers_at<std::size_t>(tensor, context, "shape"), tensor.at("arrays")});
     for (const Json& shard : json.at("shards"))
-      shards.push_back({shard.at("file"), whole_number_at<std::uint64_t>(shard, where, "bytes"),
-                        whole_number_at<std::uint32_t>(shard, where, "crc32c")});
+      shards.push_back({shard.at("file"), whole_number_at<std::uint64_t>(shard, context, "bytes"),
+                        whole_number_at<std::uint32_t>(shard, context, "crc32c")});
   } catch (const Json::exception& error) {
     fail(ErrorKind::data, "{}: damaged: {}", path.string(), error.what());
   }
@@ -186,10 +186,10 @@ void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& ar
     const auto found = places_.find({tensor.spec.name, array});
     if (found == places_.end())
       fail(ErrorKind::data, "{}: has no {} of '{}'", folder_.string(), array, tensor.spec.name);
-    const Range of_tensor{wanted.begin - tensor.offset, wanted.end - tensor.offset};
+    const Range tensor_range{wanted.begin - tensor.offset, wanted.end - tensor.offset};
     std::size_t got = 0;
     for (const auto& [shard, segment] : found->second) {
-      const Range part = segment->range.intersect(of_tensor);
+      const Range part = segment->range.intersect(tensor_range);
       if (part.empty()) continue;
       shard->read(*segment, part, out.subspan(tensor.offset + part.begin - range.begin, part.size()));
       got += part.size();

@@ -100,8 +100,8 @@ void CheckpointFolder::create() const {
   sync_folder((folder_ / "..").string());
 }
 
-void CheckpointFolder::clear(Leftovers which) const {
-  const std::string suffix = which == Leftovers::own ? partial_suffix(run_) : kPartial;
+void CheckpointFolder::clear(Leftovers scope) const {
+  const std::string suffix = scope == Leftovers::own ? partial_suffix(run_) : kPartial;
   std::vector<fs::path> left;
   do_with(folder_, "read", [&](auto& error) {
     for (const auto& entry : fs::directory_iterator(folder_, error)) {

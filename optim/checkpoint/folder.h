@@ -46,7 +46,7 @@ class CheckpointFolder {
   /// Creates the folder. One process calls it, before any process writes.
   void create() const;
   /// Removes unfinished checkpoints: those of this run, or those of all runs, which requires the folder's lock.
-  void clear(Leftovers which) const;
+  void clear(Leftovers scope) const;
   /// Creates the temporary folder for the shards and the manifest of a step, and returns its path.
   std::filesystem::path aside(std::uint64_t step) const;
   /// Renames the temporary folder to its final name. One process calls it, once all files are written. Throws data if

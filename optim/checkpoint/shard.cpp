@@ -85,8 +85,8 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
 
 ShardFile::ShardFile(const std::string& path) : file_(path) { read_index(); }
 
-void ShardFile::fail_damaged(const std::string& what) const {
-  fail(ErrorKind::data, "{}: damaged: {}", file_.path(), what);
+void ShardFile::fail_damaged(const std::string& reason) const {
+  fail(ErrorKind::data, "{}: damaged: {}", file_.path(), reason);
 }
 
 void ShardFile::read_index() {
@@ -102,23 +102,23 @@ void ShardFile::read_index() {
   index_crc_ = net::crc32c(bytes_of(index));
   if (index_crc_ != footer.index_crc) fail_damaged("the checksum of its index is wrong");
   // A valid checksum means that psring wrote the file, maybe another version of psring.
-  const std::string where = path() + ": damaged: its index";
+  const std::string context = path() + ": damaged: its index";
   try {
     const Json json = Json::parse(index);
     if (json.at("format") != kFormat)
       fail(ErrorKind::data, "{}: format {}, but this version of psring reads format {}", path(), json["format"].dump(),
            kFormat);
-    step_ = whole_number_at<std::uint64_t>(json, where, "step");
+    step_ = whole_number_at<std::uint64_t>(json, context, "step");
     for (const Json& entry : json.at("segments")) {
       const auto dtype = entry.at("dtype").get<std::string>();
       if (dtype != kF32)
         fail(ErrorKind::data, "{}: elements of type {}, but this version of psring reads {}", path(), dtype, kF32);
       Segment segment{.tensor = entry.at("tensor"),
                       .array = entry.at("array"),
-                      .range = {whole_number_at<std::size_t>(entry, where, "begin"),
-                                whole_number_at<std::size_t>(entry, where, "end")},
-                      .offset_bytes = whole_number_at<std::uint64_t>(entry, where, "offset"),
-                      .crc = whole_numbers_at<std::uint32_t>(entry, where, "crc32c"),
+                      .range = {whole_number_at<std::size_t>(entry, context, "begin"),
+                                whole_number_at<std::size_t>(entry, context, "end")},
+                      .offset_bytes = whole_number_at<std::uint64_t>(entry, context, "offset"),
+                      .crc = whole_numbers_at<std::uint32_t>(entry, context, "crc32c"),
                       .finite = entry.value("finite", true)};
       if (segment.range.empty() || segment.offset_bytes > data_bytes ||
           segment.range.size() > (data_bytes - segment.offset_bytes) / sizeof(float) ||

@@ -63,7 +63,7 @@ class ShardFile {
 
  private:
   void read_index();
-  [[noreturn]] void fail_damaged(const std::string& what) const;
+  [[noreturn]] void fail_damaged(const std::string& reason) const;
 
   InputFile file_;
   std::uint64_t step_ = 0;

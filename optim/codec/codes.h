@@ -34,8 +34,8 @@ PSRING_HOST_DEVICE inline Int8Scale int8_scale(float most, bool finite) {
   const float factor = 127 / most;
   return {most / 127, std::isfinite(factor) ? factor : 0, true};
 }
-PSRING_HOST_DEVICE inline std::int8_t int8_code(const Int8Scale& of, float value) {
-  return static_cast<std::int8_t>(of.finite ? std::nearbyint(std::clamp(value * of.factor, -127.0F, 127.0F)) : 1);
+PSRING_HOST_DEVICE inline std::int8_t int8_code(const Int8Scale& scale, float value) {
+  return static_cast<std::int8_t>(scale.finite ? std::nearbyint(std::clamp(value * scale.factor, -127.0F, 127.0F)) : 1);
 }
 
 /// Returns the mean magnitude of a block. `sum`: the magnitudes' sum, which may overflow a float; the mean is then

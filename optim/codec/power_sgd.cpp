@@ -46,28 +46,30 @@ std::optional<LowRank> low_rank(std::span<const std::size_t> shape, std::size_t 
   if (shape.size() < 2) return std::nullopt;
   const std::size_t cols =
       std::accumulate(shape.begin() + 1, shape.end(), std::size_t{1}, std::multiplies<std::size_t>());
-  const LowRank of{shape[0], cols, std::min({rank, shape[0], cols})};
-  if (of.p_elements() + of.q_elements() >= of.elements()) return std::nullopt;
-  return of;
+  const LowRank dims{shape[0], cols, std::min({rank, shape[0], cols})};
+  if (dims.p_elements() + dims.q_elements() >= dims.elements()) return std::nullopt;
+  return dims;
 }
 
-void initial_q(const LowRank& of, std::uint64_t seed, std::uint32_t tensor, std::span<float> q) {
+void initial_q(const LowRank& dims, std::uint64_t seed, std::uint32_t tensor, std::span<float> q) {
   const CounterRng rng({.seed = seed, .purpose = Purpose::compress, .tensor = tensor});
   for (std::size_t i = 0; i < q.size(); ++i) q[i] = rng.normal(i);
-  orthonormalise(q, of.rank);
+  orthonormalise(q, dims.rank);
 }
 
-void project(const LowRank& of, std::span<const float> m, std::span<const float> q, std::span<float> p) {
-  matrix(p, of.rows, of.rank).noalias() = matrix(m, of.rows, of.cols) * matrix(q, of.cols, of.rank);
+void project(const LowRank& dims, std::span<const float> m, std::span<const float> q, std::span<float> p) {
+  matrix(p, dims.rows, dims.rank).noalias() = matrix(m, dims.rows, dims.cols) * matrix(q, dims.cols, dims.rank);
 }
 
-void project_back(const LowRank& of, std::span<const float> m, std::span<const float> p, std::span<float> q) {
-  matrix(q, of.cols, of.rank).noalias() = matrix(m, of.rows, of.cols).transpose() * matrix(p, of.rows, of.rank);
+void project_back(const LowRank& dims, std::span<const float> m, std::span<const float> p, std::span<float> q) {
+  matrix(q, dims.cols, dims.rank).noalias() =
+      matrix(m, dims.rows, dims.cols).transpose() * matrix(p, dims.rows, dims.rank);
 }
 
-void reconstruct(const LowRank& of, std::span<const float> p, std::span<const float> q, std::span<float> m) {
+void reconstruct(const LowRank& dims, std::span<const float> p, std::span<const float> q, std::span<float> m) {
   if (!all_finite(p) || !all_finite(q)) return std::fill(m.begin(), m.end(), kNaN);
-  matrix(m, of.rows, of.cols).noalias() = matrix(p, of.rows, of.rank) * matrix(q, of.cols, of.rank).transpose();
+  matrix(m, dims.rows, dims.cols).noalias() =
+      matrix(p, dims.rows, dims.rank) * matrix(q, dims.cols, dims.rank).transpose();
 }
 
 void orthonormalise(std::span<float> columns, std::size_t rank) {
@@ -95,8 +97,8 @@ PowerSgd::PowerSgd(const Layout& layout, const std::vector<std::size_t>& units, 
   }
 }
 
-std::size_t PowerSgd::elements_of_first(const Tensor& of) {
-  return of.matrix ? of.matrix->p_elements() : of.range.size();
+std::size_t PowerSgd::elements_of_first(const Tensor& tensor) {
+  return tensor.matrix ? tensor.matrix->p_elements() : tensor.range.size();
 }
 
 void PowerSgd::begin(std::span<float> start) const {

@@ -49,13 +49,13 @@ std::optional<LowRank> low_rank(std::span<const std::size_t> shape, std::size_t 
 
 /// Computes the Q of a run's first step: orthonormal columns from random normal numbers, which depend only on seed and
 /// tensor.
-void initial_q(const LowRank& of, std::uint64_t seed, std::uint32_t tensor, std::span<float> q);
+void initial_q(const LowRank& dims, std::uint64_t seed, std::uint32_t tensor, std::span<float> q);
 /// p = m q
-void project(const LowRank& of, std::span<const float> m, std::span<const float> q, std::span<float> p);
+void project(const LowRank& dims, std::span<const float> m, std::span<const float> q, std::span<float> p);
 /// q = mt p
-void project_back(const LowRank& of, std::span<const float> m, std::span<const float> p, std::span<float> q);
+void project_back(const LowRank& dims, std::span<const float> m, std::span<const float> p, std::span<float> q);
 /// m = p qt. A NaN or infinity in a factor makes the whole matrix NaN, so that the step is detected as non-finite.
-void reconstruct(const LowRank& of, std::span<const float> p, std::span<const float> q, std::span<float> m);
+void reconstruct(const LowRank& dims, std::span<const float> p, std::span<const float> q, std::span<float> m);
 /// Replaces the columns (rank of them, row-major) by an orthonormal basis of their span, from Householder's QR in f64.
 /// Linearly dependent columns are replaced by columns that complete the basis. A NaN or infinity makes all elements
 /// NaN.
@@ -107,7 +107,7 @@ class PowerSgd {
     std::size_t first = 0;   ///< offset of P, or of the tensor itself, in the first vector
     std::size_t second = 0;  ///< offset of Q in the second vector
   };
-  static std::size_t elements_of_first(const Tensor& of);
+  static std::size_t elements_of_first(const Tensor& tensor);
 
   const std::uint64_t seed_;
   std::vector<Tensor> tensors_;

@@ -85,7 +85,9 @@ __global__ void square_kernel(std::size_t size, std::size_t blocks, const T* val
 
 template <class P, class G>
 cudaError_t launch_apply(const psring::cuda::Queue& queue, const Formula& formula, const DeviceRange& range) {
-  const auto floats = [](const Elements& of) { return reinterpret_cast<float*>(of.empty() ? nullptr : of.data()); };
+  const auto floats = [](const Elements& elements) {
+    return reinterpret_cast<float*>(elements.empty() ? nullptr : elements.data());
+  };
   const Operands<P, G> at{range.gradient.size(),
                           reinterpret_cast<const P*>(range.parameters.data()),
                           reinterpret_cast<const G*>(range.gradient.data()),

@@ -21,8 +21,8 @@ using Four = psring::cuda::Pack<float>;
 constexpr unsigned kThreads = 256;
 constexpr unsigned kWarps = kThreads / kWarp;
 
-const float* floats(ConstElements of) { return reinterpret_cast<const float*>(of.data()); }
-float* floats(Elements of) { return reinterpret_cast<float*>(of.data()); }
+const float* floats(ConstElements elements) { return reinterpret_cast<const float*>(elements.data()); }
+float* floats(Elements elements) { return reinterpret_cast<float*>(elements.data()); }
 
 __device__ std::uint32_t bits_of(float value) {
   std::uint32_t bits = 0;
@@ -177,8 +177,8 @@ __global__ void histogram_kernel(std::size_t size, std::size_t chunk, const floa
   const std::size_t begin = blockIdx.x * chunk;
   for_each_four(values, begin, min(begin + chunk, size), size, [&](const Four& four, std::size_t i) {
     for (unsigned j = 0; j < Four::kSize && i + j < size; ++j) {
-      const std::uint32_t of = magnitude(four.values[j]);
-      if (of >> (shift + bits) == prefix) atomicAdd(&bins[of >> shift & ((1U << bits) - 1)], 1U);
+      const std::uint32_t level = magnitude(four.values[j]);
+      if (level >> (shift + bits) == prefix) atomicAdd(&bins[level >> shift & ((1U << bits) - 1)], 1U);
     }
   });
   __syncthreads();
@@ -192,11 +192,11 @@ __global__ void choose_kernel(unsigned bits, bool first, std::uint32_t kept, Top
   const std::uint32_t left = first ? kept : scratch->left;
   const std::uint32_t prefix = first ? 0 : scratch->prefix;
   const unsigned each = (1U << bits) / kThreads;
-  std::uint32_t mine = 0;
+  std::uint32_t own = 0;
   const auto bin = [&](unsigned k) { return (1U << bits) - 1 - (threadIdx.x * each + k); };
-  for (unsigned k = 0; k < each; ++k) mine += scratch->bins[bin(k)];
+  for (unsigned k = 0; k < each; ++k) own += scratch->bins[bin(k)];
   std::uint32_t all = 0;
-  std::uint32_t above = psring::cuda::block_sum_before(mine, room, all);
+  std::uint32_t above = psring::cuda::block_sum_before(own, room, all);
   for (unsigned k = 0; k < each; ++k) {
     const std::uint32_t here = scratch->bins[bin(k)];
     scratch->bins[bin(k)] = 0;
@@ -216,8 +216,8 @@ constexpr Found kEqual = Found{1} << 32;
 __device__ Found found(const Four& four, std::size_t i, std::size_t size, std::uint32_t threshold) {
   Found sum = 0;
   for (unsigned j = 0; j < Four::kSize && i + j < size; ++j) {
-    const std::uint32_t of = magnitude(four.values[j]);
-    sum += of > threshold ? kAbove : of == threshold ? kEqual : 0;
+    const std::uint32_t level = magnitude(four.values[j]);
+    sum += level > threshold ? kAbove : level == threshold ? kEqual : 0;
   }
   return sum;
 }
@@ -237,11 +237,11 @@ __global__ void count_kernel(std::size_t size, std::size_t chunk, const float* v
 __global__ void sum_kernel(unsigned chunks, TopKScratch* scratch) {
   __shared__ Found room[kWarps];
   constexpr unsigned kEach = kTopKChunks / kThreads;
-  Found mine = 0;
+  Found own = 0;
   const auto count = [&](unsigned k) { return threadIdx.x * kEach + k; };
-  for (unsigned k = 0; k < kEach; ++k) mine += count(k) < chunks ? scratch->counts[count(k)] : 0;
+  for (unsigned k = 0; k < kEach; ++k) own += count(k) < chunks ? scratch->counts[count(k)] : 0;
   Found all = 0;
-  Found before = psring::cuda::block_sum_before(mine, room, all);
+  Found before = psring::cuda::block_sum_before(own, room, all);
   for (unsigned k = 0; k < kEach && count(k) < chunks; ++k) {
     const Found here = scratch->counts[count(k)];
     scratch->counts[count(k)] = before;
@@ -264,14 +264,14 @@ __global__ void compact_kernel(std::size_t size, std::size_t chunk, const float*
 #pragma unroll
     for (unsigned j = 0; j < Four::kSize; ++j) {
       if (i + j >= size) break;
-      const std::uint32_t of = magnitude(four.values[j]);
-      if (of > threshold || (of == threshold && equal < ties)) {
+      const std::uint32_t level = magnitude(four.values[j]);
+      if (level > threshold || (level == threshold && equal < ties)) {
         const std::size_t at = std::size_t{above} + min(equal, ties);
         out[2 * at] = static_cast<std::uint32_t>(i + j);
         out[2 * at + 1] = bits_of(four.values[j]);
       }
-      above += of > threshold ? 1 : 0;
-      equal += of == threshold ? 1 : 0;
+      above += level > threshold ? 1 : 0;
+      equal += level == threshold ? 1 : 0;
     }
     before += all;
   });

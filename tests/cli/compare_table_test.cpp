@@ -204,7 +204,7 @@ TEST_CASE("an inexact strategy is shown as such and never fails") {
 TEST_CASE("several runs have a median and a spread") {
   const std::vector<Row> rows{row("ps", {summary(1000, 0.006), summary(1000, 0.004), summary(1000, 0.005)}),
                               row("ddp", {summary(1000, 0.001)}, 0)};
-  const Spread step = rows.front().of(&Summary::step_seconds);
+  const Spread step = rows.front().spread(&Summary::step_seconds);
   CHECK(step.median == 0.005);
   CHECK(step.least == 0.004);
   CHECK(step.most == 0.006);

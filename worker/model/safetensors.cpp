@@ -67,13 +67,13 @@ class HeaderParser {
   }
 
  private:
-  /// `what` may quote the file, so it is shortened to one line.
-  [[noreturn]] void bad(std::string_view what) const {
-    std::string line(what.substr(0, 400));
+  /// `reason` may quote the file, so it is shortened to one line.
+  [[noreturn]] void bad(std::string_view reason) const {
+    std::string line(reason.substr(0, 400));
     std::replace_if(line.begin(), line.end(), is_control, '?');
     fail(ErrorKind::data, "{}: not a safetensors file: bad header: {}", path_, line);
   }
-  [[noreturn]] void bad_tensor(std::string_view what) const { bad(fmt::format("tensor '{}': {}", name_, what)); }
+  [[noreturn]] void bad_tensor(std::string_view reason) const { bad(fmt::format("tensor '{}': {}", name_, reason)); }
 
   /// Depth 1 is inside the header's object, 2 inside an entry, 3 inside an entry's lists. Returns whether to keep the
   /// value in the tree: entries are removed once they are collected.

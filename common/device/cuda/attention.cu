@@ -202,7 +202,7 @@ __global__ void key_gradient_kernel(AttentionShape s, float scale, const T* qkv,
   __syncwarp();
   const HeadRows<const T> queries = part_of(s, qkv, at, kQuery);
   const HeadRows<const T> d = whole_of(s, d_out, at);
-  const std::size_t of_head = index - at.row;
+  const std::size_t head_begin = index - at.row;
   float d_key[kColumns] = {};
   float d_value[kColumns] = {};
   for (std::size_t first = at.row; first < s.context; first += kWarp) {
@@ -212,8 +212,8 @@ __global__ void key_gradient_kernel(AttentionShape s, float scale, const T* qkv,
     float d_score = 0;
     if (lane < count) {
       const std::size_t row = first + lane;
-      p = expf(scale * dot(key, queries.row(row), s.head_dim) - log_sums[of_head + row]);
-      d_score = scale * p * (dot(value, d.row(row), s.head_dim) - delta[of_head + row]);
+      p = expf(scale * dot(key, queries.row(row), s.head_dim) - log_sums[head_begin + row]);
+      d_score = scale * p * (dot(value, d.row(row), s.head_dim) - delta[head_begin + row]);
     }
     add_rows(p, d, first, count, s.head_dim, d_value);
     add_rows(d_score, queries, first, count, s.head_dim, d_key);

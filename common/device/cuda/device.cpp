@@ -283,8 +283,8 @@ class CudaDevice final : public Device, public TensorKernels {
   void column_sums(Rows shape, ConstElements dy, float beta, Elements into) override {
     call("column_sums", &cuda::column_sums, shape, dy, beta, into, scratch(column_scratch(shape)));
   }
-  void slope(Slope slope, ConstElements of, ConstElements dy, Elements dx) override {
-    call("slope", &cuda::slope, slope, of, dy, dx);
+  void slope(Slope slope, ConstElements value, ConstElements dy, Elements dx) override {
+    call("slope", &cuda::slope, slope, value, dy, dx);
   }
   void gelu(ConstElements x, Elements y) override { call("gelu", &cuda::gelu, x, y); }
 

@@ -85,9 +85,9 @@ cudaError_t round_values(const Queue& queue, DType type, Elements values) {
   return map(queue, values, {}, values, Rounded{type});
 }
 cudaError_t gelu(const Queue& queue, ConstElements x, Elements y) { return map(queue, x, {}, y, Gelu{}); }
-cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements of, ConstElements dy, Elements dx) {
-  if (slope == TensorKernels::Slope::gelu_of_input) return map(queue, of, dy, dx, GeluSlope{});
-  return map(queue, of, dy, dx, ReluSlope{});
+cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements value, ConstElements dy, Elements dx) {
+  if (slope == TensorKernels::Slope::gelu_of_input) return map(queue, value, dy, dx, GeluSlope{});
+  return map(queue, value, dy, dx, ReluSlope{});
 }
 
 cudaError_t finish_product(const Queue& queue, Rows shape, const Product& product) {

@@ -358,9 +358,9 @@ cudaError_t launch_flash(const Queue& queue, const AttentionShape& shape, unsign
 /// Calls body(T{}, head_dim as a constant).
 template <class Body>
 cudaError_t with_shape(const AttentionShape& shape, DType type, Body body) {
-  const auto with_dim = [&](auto of) {
-    return shape.head_dim == 64 ? body(of, std::integral_constant<unsigned, 64>{})
-                                : body(of, std::integral_constant<unsigned, 128>{});
+  const auto with_dim = [&](auto element) {
+    return shape.head_dim == 64 ? body(element, std::integral_constant<unsigned, 64>{})
+                                : body(element, std::integral_constant<unsigned, 128>{});
   };
   return type == DType::bf16 ? with_dim(__nv_bfloat16{}) : with_dim(__half{});
 }

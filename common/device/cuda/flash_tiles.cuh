@@ -115,8 +115,8 @@ __device__ void add_rows(const Sums<kRows, kSlices>& weights, const T* rows, Sum
     for (unsigned s = 0; s < kSlices; ++s)
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) {
-        const float* const of = weights[s][j + i / 2] + i % 2 * 2;
-        left[s][i] = pair_of(of[0], of[1], T{});
+        const float* const pair = weights[s][j + i / 2] + i % 2 * 2;
+        left[s][i] = pair_of(pair[0], pair[1], T{});
       }
 #pragma unroll
     for (unsigned n = 0; n < kDim / 8; n += 2) {

@@ -28,7 +28,7 @@ cudaError_t subtract(const Queue& queue, Elements from, ConstElements values);
 cudaError_t round_values(const Queue& queue, DType type, Elements values);
 
 cudaError_t gelu(const Queue& queue, ConstElements x, Elements y);
-cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements of, ConstElements dy, Elements dx);
+cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements value, ConstElements dy, Elements dx);
 /// values = then(values + added + bias), the part of a product that cuBLASLt did not fuse. The input of a GELU is
 /// written to `kept`.
 cudaError_t finish_product(const Queue& queue, Rows shape, const Product& product);

@@ -25,13 +25,17 @@ class CallKey {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
   template <class Byte>
-  void add(const BasicElements<Byte>& of) {
-    add(of.data(), of.size(), of.type());
+  void add(const BasicElements<Byte>& elements) {
+    add(elements.data(), elements.size(), elements.type());
   }
   /// Row strides are not part of the key, because products on a device have none.
-  void add(const Gemm& of) { add(of.m, of.n, of.k, of.transpose_a, of.transpose_b); }
-  void add(const Product& of) { add(of.shape, of.a, of.b, of.out, of.added, of.bias, of.then, of.kept); }
-  void add(const TensorKernels::NormGradients& of) { add(of.weight, of.bias, of.weight_beta, of.bias_beta); }
+  void add(const Gemm& shape) { add(shape.m, shape.n, shape.k, shape.transpose_a, shape.transpose_b); }
+  void add(const Product& product) {
+    add(product.shape, product.a, product.b, product.out, product.added, product.bias, product.then, product.kept);
+  }
+  void add(const TensorKernels::NormGradients& gradients) {
+    add(gradients.weight, gradients.bias, gradients.weight_beta, gradients.bias_beta);
+  }
   template <class First, class Second, class... Others>
   void add(const First& first, const Second& second, const Others&... others) {
     add(first);

@@ -95,12 +95,12 @@ cudaError_t map(const Queue& queue, ConstElements a, ConstElements b, Elements o
   const bool wide = aligned(a.data()) && aligned(b.data()) && aligned(out.data());
   const unsigned blocks = blocks_for(queue, (out.size() + kGroup - 1) / kGroup, kMapThreads);
   const DType type_of_b = b.empty() ? a.type() : b.type();
-  const bool known = with_type(a.type(), [&](auto of_a) {
-    with_type(type_of_b, [&](auto of_b) {
-      with_type(out.type(), [&](auto of_out) {
-        using A = decltype(of_a);
-        using B = decltype(of_b);
-        using Out = decltype(of_out);
+  const bool known = with_type(a.type(), [&](auto type_a) {
+    with_type(type_of_b, [&](auto type_b) {
+      with_type(out.type(), [&](auto type_out) {
+        using A = decltype(type_a);
+        using B = decltype(type_b);
+        using Out = decltype(type_out);
         error = launch(queue, &map_kernel<A, B, Out, F>, blocks, kMapThreads, 0, out.size(), wide,
                        reinterpret_cast<const A*>(a.data()), reinterpret_cast<const B*>(b.empty() ? nullptr : b.data()),
                        reinterpret_cast<Out*>(out.data()), f);

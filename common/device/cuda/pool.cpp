@@ -66,9 +66,9 @@ std::optional<std::span<std::byte>> Pool::shared_piece(const std::byte* memory) 
   auto piece = pieces_.upper_bound(memory);
   if (piece == pieces_.begin()) return std::nullopt;
   --piece;
-  const auto& [begin, of] = *piece;
-  if (of.kind == Kind::own || memory >= begin + of.bytes) return std::nullopt;
-  return std::span(const_cast<std::byte*>(begin), of.bytes);
+  const auto& [begin, entry] = *piece;
+  if (entry.kind == Kind::own || memory >= begin + entry.bytes) return std::nullopt;
+  return std::span(const_cast<std::byte*>(begin), entry.bytes);
 }
 
 void Pool::trim() {

@@ -95,7 +95,7 @@ __global__ void norm_kernel(std::size_t rows, std::size_t cols, bool wide, const
       }
     }
     map_columns<3, T>({row, weight, bias}, y + r * cols, cols, wide,
-                      [&](const float(&of)[3]) { return (of[0] - mean) * scale * of[1] + of[2]; });
+                      [&](const float(&in)[3]) { return (in[0] - mean) * scale * in[1] + in[2]; });
   }
 }
 
@@ -111,17 +111,17 @@ __global__ void norm_inputs_kernel(std::size_t rows, std::size_t cols, bool wide
     const float scale = saved[2 * r + 1];
     float sum_g = 0;
     float sum_gz = 0;
-    for_columns<3, T>({d, weight, row}, cols, wide, [&](std::size_t, unsigned, const float(&of)[3]) {
-      const float g = of[0] * of[1];
+    for_columns<3, T>({d, weight, row}, cols, wide, [&](std::size_t, unsigned, const float(&in)[3]) {
+      const float g = in[0] * in[1];
       sum_g += g;
-      sum_gz += g * ((of[2] - mean) * scale);
+      sum_gz += g * ((in[2] - mean) * scale);
     });
     const float mean_g = warp_sum(sum_g) / static_cast<float>(cols);
     const float mean_gz = warp_sum(sum_gz) / static_cast<float>(cols);
     const T* const kept = residual == nullptr ? nullptr : residual + r * cols;
-    map_columns<4, T>({d, weight, row, kept}, dx + r * cols, cols, wide, [&](const float(&of)[4]) {
-      const float z = (of[2] - mean) * scale;
-      return of[3] + scale * (of[0] * of[1] - mean_g - z * mean_gz);
+    map_columns<4, T>({d, weight, row, kept}, dx + r * cols, cols, wide, [&](const float(&in)[4]) {
+      const float z = (in[2] - mean) * scale;
+      return in[3] + scale * (in[0] * in[1] - mean_g - z * mean_gz);
     });
   }
 }

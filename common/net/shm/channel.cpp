@@ -141,12 +141,12 @@ bool ShmChannel::arm() {
 
 /// Removes a link, and throws `error` with the peer's name.
 void ShmChannel::drop(std::size_t index, const Error& error) {
-  const std::string who = fmt::format("{} (process {} of this host)", to_string(links_[index].shm->peer()),
-                                      process_behind(links_[index].socket));
+  const std::string name = fmt::format("{} (process {} of this host)", to_string(links_[index].shm->peer()),
+                                       process_behind(links_[index].socket));
   // Messages may keep the bell's file open, so the epoll must be told to forget it.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, links_[index].shm->bell().get(), nullptr);
   links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
-  throw error.with_context(who);
+  throw error.with_context(name);
 }
 
 /// Handles all events of the sockets.

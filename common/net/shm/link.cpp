@@ -121,7 +121,7 @@ struct ShmLink::Memory {
 
 /// Keeps one bounced payload alive.
 struct ShmLink::Lease {
-  Lease(std::shared_ptr<Memory> of, std::uint64_t until) : memory(std::move(of)), end(until) {}
+  Lease(std::shared_ptr<Memory> owner, std::uint64_t until) : memory(std::move(owner)), end(until) {}
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   ~Lease() { memory->release(end); }

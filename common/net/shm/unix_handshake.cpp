@@ -32,9 +32,9 @@ HandshakeFrame refusal(Peer self, const Error& error) {
   return frame;
 }
 
-void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server, const std::string& where,
+void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server, const std::string& address,
                  std::span<const int> files, const Deadline& deadline) {
-  ClientHandshake handshake(key, self, server, where, random_nonce());
+  ClientHandshake handshake(key, self, server, address, random_nonce());
   send_frame(socket, handshake.start());
   while (!handshake.open()) {
     const Packet packet = receive_packet(socket, deadline);

@@ -21,7 +21,7 @@ HandshakeFrame refusal(Peer self, const Error& error);
 
 /// Runs the connecting side to its end. `files` are sent with the proof, after the server has proved the key. Throws
 /// unauthorised, protocol, timeout, peer_lost.
-void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server, const std::string& where,
+void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server, const std::string& address,
                  std::span<const int> files, const Deadline& deadline);
 /// Runs the listening side to its end. Returns the client's identity and the files that came with the proof. Throws the
 /// same kinds as shake_hands.

@@ -66,7 +66,7 @@ class ZmqChannelImpl final : public ZmqChannel {
     std::string routing_id;  ///< empty for a dealer's link
     std::uint32_t incarnation = 0;
     std::shared_ptr<ZmqOutbox::Lane> lane;
-    std::string where;
+    std::string address;
   };
   struct Stranger {
     std::string routing_id;
@@ -179,9 +179,9 @@ void ZmqChannelImpl::send(Peer to, const FrameHeader& header, std::span<const st
   const Link& link = found->second;
   const int error = send_frame(link.socket, link.routing_id, link.lane, header, payload);
   if (error == 0) return;
-  const std::string where = link.where;
+  const std::string address = link.address;
   drop(to);
-  fail(ErrorKind::peer_lost, "{} at {}: the link is gone", to_string(to), where);
+  fail(ErrorKind::peer_lost, "{} at {}: the link is gone", to_string(to), address);
 }
 
 std::optional<Message> ZmqChannelImpl::try_receive() {
@@ -233,7 +233,7 @@ Message ZmqChannelImpl::checked(const ZmqFrame& frame, Peer peer) {
       fail(ErrorKind::protocol, "{} claims to come from {}", to_string(type), to_string(message.header.sender()));
     return message;
   } catch (const Error& error) {
-    const Error refusal = error.with_context(fmt::format("{} at {}", to_string(peer), link.where));
+    const Error refusal = error.with_context(fmt::format("{} at {}", to_string(peer), link.address));
     drop(peer);
     throw refusal;
   }
@@ -308,9 +308,9 @@ bool ZmqChannelImpl::arm() {
 std::string ZmqChannelImpl::describe(Peer peer) const {
   const auto found = links_.find(peer);
   if (found == links_.end()) return "not linked";
-  std::string_view where = found->second.where;
-  if (where.starts_with("tcp://")) where.remove_prefix(6);
-  return fmt::format("tcp {}{}", where, options_.encrypt ? ", encrypted" : "");
+  std::string_view address = found->second.address;
+  if (address.starts_with("tcp://")) address.remove_prefix(6);
+  return fmt::format("tcp {}{}", address, options_.encrypt ? ", encrypted" : "");
 }
 
 void ZmqChannelImpl::watch(int fd, int operation) {

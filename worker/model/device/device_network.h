@@ -60,7 +60,7 @@ class DeviceNetwork final : public Network {
   Elements activation(std::size_t i) const { return activations_[i].subspan(0, shapes_[i].elements()); }
   Elements gradient(std::size_t i) const;
   float* saved(std::size_t layer) const { return reinterpret_cast<float*>(saved_[layer].data()); }
-  Elements first(const Elements& of, std::size_t count) const { return of.subspan(0, count); }
+  Elements first(const Elements& elements, std::size_t count) const { return elements.subspan(0, count); }
 
   Device& device_;
   TensorKernels& kernels_;
