@@ -59,7 +59,7 @@ void check_servers(const JobOptions& job) {
   const bool weighted = job.aggregate == "mean" || job.aggregate == "sum";
   refuse({
       {job.placement == "colocated" && job.servers > job.workers,
-       fmt::format("--servers {}: colocated servers run in the workers' processes, and there are only {} workers",
+       fmt::format("--servers {}: colocated servers run in the workers' processes, and there are {} workers",
                    job.servers, job.workers)},
       {job.pad == "none" && !weighted,
        fmt::format("--pad none: gradients are weighted by samples; --aggregate: expected mean or sum, got '{}'",
@@ -79,9 +79,8 @@ void check_backup_workers(const JobOptions& job) {
     return Row{refused, fmt::format("{} with {}: {}", flag, other, reason)};
   };
   refuse({
-      {job.backup_workers >= job.workers,
-       fmt::format("{}: must be less than the number of workers, {}", flag, job.workers)},
-      pair(job.local_reduce, "--local-reduce", "one worker pushes for all workers of its host"),
+      {job.backup_workers >= job.workers, fmt::format("{}: must be less than the {} workers", flag, job.workers)},
+      pair(job.local_reduce, "--local-reduce", "one worker pushes for all of a host's workers"),
       pair(job.optimizer_on == "worker", "--optimizer-on worker",
            "a late worker would miss updates, which the servers do not keep; use --optimizer-on server"),
       pair(optim::loss_scaler(job).active(), flag_of_scaling(job),

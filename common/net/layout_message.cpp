@@ -38,7 +38,7 @@ class Reader {
   std::uint64_t number(std::uint64_t most) {
     std::uint64_t value = 0;
     raw(&value, sizeof value);
-    if (value > most) fail(ErrorKind::protocol, "layout: value {} exceeds the limit of {}", value, most);
+    if (value > most) fail(ErrorKind::protocol, "layout: {}, but at most {} is allowed", value, most);
     return value;
   }
   float real() {

@@ -149,7 +149,7 @@ class Elastic(ProgramTest):
         for arguments, words in ((["--elastic", "2"], ["--elastic: expected MIN:MAX workers, such as 2:4, got '2'"]),
                                  (["--elastic", "0:2"], ["MIN:MAX", "'0:2'"]), (["--elastic", "3:2"], ["'3:2'"]),
                                  (["--elastic", "1:2x"], ["'1:2x'"]),
-                                 (["--elastic", "1:3", "--workers", 2], ["--elastic 1:3: --workers 2: it begins with"]),
+                                 (["--elastic", "1:3", "--workers", 2], ["--elastic 1:3: --workers 2: the job begins with"]),
                                  (["--elastic", "1:2", "--consistency", "asp"], ["--elastic 1:2: --consistency asp"]),
                                  (["--elastic", "1:2", "--strategy", "ps-colocated"], ["--placement colocated"]),
                                  (["--elastic", "1:2", "--strategy", "single"], ["--elastic", "is one process"]),

@@ -214,7 +214,7 @@ bool ShmChannel::advance(Pending& pending) {
 void ShmChannel::admit(Pending& pending, std::vector<Fd> files) {
   const Peer client = pending.handshake->client().peer;
   if (const Link* old = find(client)) {
-    if (!old->closed && !hung_up(old->socket)) fail(ErrorKind::protocol, "{} already has a link", to_string(client));
+    if (!old->closed && !hung_up(old->socket)) fail(ErrorKind::protocol, "{} is linked already", to_string(client));
     lost_.push_back(lost(client));
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, old->shm->bell().get(), nullptr);
     links_.erase(links_.begin() + (old - links_.data()));
