@@ -56,17 +56,17 @@ class PsringRank final : public RankLibrary {
     const Vector part = data.part({0, call.part()});
     const Vector other_part = other.part({0, call.part()});
     const ring::Parts parts = ring::even_parts(call.count, call.ranks);
-    const Vector part = data.part(parts[call.rank].front());
+    const Vector own_part = data.part(parts[call.rank].front());
     const auto detail = [&](ring::Collective collective) { return group.describe(collective, call.count, type); };
     switch (call.kind) {
       case CollectiveKind::all_reduce:
         return {data.data, data.data, [&group, data, op] { group.all_reduce(data, op).wait(); },
                 detail(ring::Collective::all_reduce)};
       case CollectiveKind::reduce_scatter:
-        return {data.data, part.data, [&group, data, op, parts] { group.reduce_scatter(data, parts, op).wait(); },
+        return {data.data, own_part.data, [&group, data, op, parts] { group.reduce_scatter(data, parts, op).wait(); },
                 detail(ring::Collective::reduce_scatter)};
       case CollectiveKind::all_gather:
-        return {part.data, data.data, [&group, data, parts] { group.all_gather(data, parts).wait(); },
+        return {own_part.data, data.data, [&group, data, parts] { group.all_gather(data, parts).wait(); },
                 detail(ring::Collective::all_gather)};
       case CollectiveKind::broadcast:
         return {data.data, data.data, [&group, data, root = call.root] { group.broadcast(data, root).wait(); },
