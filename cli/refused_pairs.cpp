@@ -98,9 +98,10 @@ void check_compression(const JobOptions& job, const worker::StrategyKind& kind) 
       {!job.comm_dtype.empty() && job.comm_dtype != "f32",
        fmt::format("{}: compression needs gradients in f32, not --comm-dtype {}", flag, job.comm_dtype)},
       {job.error_feedback && job.checkpoint_every > 0 && job.backup_workers > 0,
-       fmt::format("{}: with --backup-workers a worker may pass by the step of a checkpoint, which then lacks what its "
-                   "error feedback keeps: --error-feedback off",
-                   flag)},
+       fmt::format(
+           "{}: with --backup-workers a worker may skip the step of a checkpoint, which then lacks the worker's "
+           "error feedback; use --error-feedback off",
+           flag)},
   });
   if (!optim::power_sgd_rank(job.compress)) return;
   const auto pair = [&](bool refused, const std::string& other) {
@@ -110,7 +111,7 @@ void check_compression(const JobOptions& job, const worker::StrategyKind& kind) 
   refuse({
       pair(!kind.ring || kind.at_owner, "--strategy " + job.strategy),
       pair(!job.shard_group.empty(), "--shard-group " + job.shard_group),
-      {job.device == "cuda", fmt::format("{}: it computes on the host alone, not with --device cuda", flag)},
+      {job.device == "cuda", fmt::format("{}: it runs only on the host, not with --device cuda", flag)},
   });
 }
 

@@ -134,10 +134,10 @@ void PowerSgd::subtract(std::span<const float> first, std::span<const float> sec
       std::ranges::fill(from, 0.0F);
       continue;
     }
-    const LowRank& of = *each.matrix;
-    matrix(from, of.rows, of.cols).noalias() -=
-        matrix(first.subspan(each.first, of.p_elements()), of.rows, of.rank) *
-        matrix(second.subspan(each.second, of.q_elements()), of.cols, of.rank).transpose();
+    const LowRank& dims = *each.matrix;
+    matrix(from, dims.rows, dims.cols).noalias() -=
+        matrix(first.subspan(each.first, dims.p_elements()), dims.rows, dims.rank) *
+        matrix(second.subspan(each.second, dims.q_elements()), dims.cols, dims.rank).transpose();
   }
 }
 
