@@ -19,30 +19,31 @@ namespace psring {
 // transports emit events; the reports in metrics.jsonl and the trace are views of the stream. A new view derives
 // EventListener, and is attached with Events::listen where a role makes its stream: worker/role.cpp, server/role.cpp.
 
-inline constexpr std::uint32_t kNone = UINT32_MAX;  ///< an event is about no unit, no layer
+inline constexpr std::uint32_t kNone = UINT32_MAX;  ///< marks an event without a unit or a layer
 
-/// The names of the units that later events number.
+/// Assigns names to the unit numbers of later events.
 struct UnitNames {
   std::vector<std::string> names;
 };
 
-/// The process's thread did this from the event's start to its end: "step", "forward", "acquire", "push of worker 1".
+/// An activity of the process's thread, from the event's start to its end: "step", "forward", "acquire", "push of
+/// worker 1".
 struct Activity {
   std::string_view name;  ///< static
   std::uint32_t unit = kNone;
   std::uint32_t layer = kNone;
-  std::string peer = {};  ///< the process that it was done for; "": none
+  std::string peer = {};  ///< the process that the activity serves; "": none
   std::uint64_t bytes = 0;
 };
 
-/// An operation was on its way while the thread went on with other work: a collective, or a push until its answer.
+/// An operation in flight while the thread does other work: a collective, or a push until its answer.
 struct Transfer {
   std::string name;
   std::uint32_t unit = kNone;
   std::uint64_t bytes = 0;
 };
 
-/// A device did this.
+/// Work of a device.
 struct DeviceWork {
   std::string name;
 };
@@ -52,14 +53,14 @@ struct FrameMoved {
   bool arrived = false;
   std::string_view operation;  ///< static
   std::string peer;
-  std::uint64_t number = 0;  ///< of the frame between these processes in this direction, from 0
+  std::uint64_t number = 0;  ///< number of the frame between these processes in this direction, from 0
   std::uint32_t unit = kNone;
   Range range = {};
   std::uint64_t bytes = 0;
   std::uint64_t version = 0;
 };
 
-/// The whole values of a unit came into this process's memory, or were dropped.
+/// A unit's whole values came into this process's memory, or were dropped.
 struct Presence {
   enum class Values : std::uint8_t { parameters, gradients };
   Values values = Values::parameters;
@@ -68,7 +69,7 @@ struct Presence {
   std::uint64_t bytes = 0;
 };
 
-/// A step of a worker ended.
+/// The end of a worker's step.
 struct StepReport {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
@@ -76,12 +77,12 @@ struct StepReport {
   std::size_t samples = 0;
   Nanoseconds duration{0};
   Nanoseconds exposed{0};  ///< the part of `duration` that was spent waiting for communication
-  double staleness = 0;    ///< of the gradients whose updates the worker heard of; see Pacing::staleness
+  double staleness = 0;    ///< of the gradients whose updates the worker was told of; see Pacing::staleness
 };
 
-/// A worker's share of an evaluation: integer counts, to be added up over the workers.
+/// A worker's share of an evaluation: integer counts, which are added up over the workers.
 struct Evaluation {
-  std::uint64_t step = 0;  ///< updates made before it
+  std::uint64_t step = 0;  ///< updates made before the evaluation
   double loss_sum = 0;
   std::uint64_t rows = 0;
   std::uint64_t correct = 0;
@@ -89,7 +90,7 @@ struct Evaluation {
 
 struct Event {
   Moment start;
-  Nanoseconds duration{0};  ///< 0: the event is a moment
+  Nanoseconds duration{0};  ///< 0: the event has no duration
   std::uint64_t step = 0;
   std::variant<UnitNames, Activity, Transfer, DeviceWork, FrameMoved, Presence, StepReport, Evaluation> what;
 };
@@ -98,11 +99,11 @@ struct Event {
 class EventListener {
  public:
   virtual ~EventListener() = default;
-  /// Called with one event after the other, in the order in which they end; from whichever thread emits them.
+  /// Called with one event after another, in the order in which they end, by the thread that emits the event.
   virtual void on_event(const Event& event) = 0;
 };
 
-/// A view of the reports alone.
+/// A view that receives only reports.
 class ReportListener : public EventListener {
  public:
   void on_event(const Event& event) final;
@@ -110,30 +111,29 @@ class ReportListener : public EventListener {
   virtual void on_evaluation(const Evaluation& evaluation) = 0;
 };
 
-/// The stream. Events may be emitted by any thread of the process. If nobody listens to details, a detail costs a
-/// branch.
+/// The stream. Any thread of the process may emit events. If no listener wants details, a detail costs one branch.
 class Events {
  public:
   enum class Wanted : std::uint8_t { reports, details };
 
-  /// REQUIRES: the clock outlives it.
+  /// REQUIRES: the clock outlives the stream.
   explicit Events(const Clock& clock) : clock_(clock) {}
 
-  /// `reports`: the listener hears StepReport and Evaluation only. REQUIRES: the first event comes after this call, and
-  /// the listener outlives the last one.
+  /// Adds a listener; call it before the first event. With `reports` the listener gets only StepReport and Evaluation.
+  /// REQUIRES: the listener outlives the stream's last event.
   void listen(EventListener& listener, Wanted wanted);
-  /// Somebody listens to more than reports.
+  /// Returns whether a listener wants more than reports.
   bool detailed() const { return detailed_; }
 
   Moment now() const { return clock_.now(); }
-  /// Later details belong to this step.
+  /// Assigns later details to this step.
   void begin_step(std::uint64_t step) { step_ = step; }
-  /// Emits a detail that happened now, and took no time. Does nothing unless `detailed`.
+  /// Emits a detail without a duration, if `detailed`.
   template <class What>
   void detail(What&& what) {
     if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what)}, Wanted::details);
   }
-  /// A detail that began at `start` and lasted for `duration`.
+  /// Emits a detail that began at `start` and lasted for `duration`.
   template <class What>
   void detail(What&& what, Moment start, Nanoseconds duration) {
     if (detailed_) emit({start, duration, step_, std::forward<What>(what)}, Wanted::details);
@@ -164,10 +164,10 @@ class Events {
     Moment start_;
   };
 
-  /// A Transfer from its construction until it lands, or is destroyed. Any number may be under way.
+  /// A Transfer from its construction until it lands or is destroyed. Any number may be in flight.
   class Flight {
    public:
-    Flight() = default;  ///< of nothing
+    Flight() = default;  ///< records nothing
     Flight(Events& events, Transfer transfer);
     ~Flight() { land(); }
     Flight(Flight&& other) noexcept { swap(other); }
@@ -196,7 +196,7 @@ class Events {
   std::vector<std::pair<EventListener*, Wanted>> listeners_;
   bool detailed_ = false;
   std::atomic<std::uint64_t> step_ = 0;
-  std::mutex mutex_;  ///< listeners hear one event at a time
+  std::mutex mutex_;  ///< listeners get one event at a time
 };
 
 }  // namespace psring

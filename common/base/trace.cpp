@@ -8,7 +8,7 @@
 namespace psring {
 namespace {
 
-/// Returns the text as a JSON string: names hold whatever a user called a tensor.
+/// Returns the text as a JSON string: names contain whatever a user called a tensor.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -29,7 +29,7 @@ struct Overloaded : Bodies... {
 template <class... Bodies>
 Overloaded(Bodies...) -> Overloaded<Bodies...>;
 
-/// Writes events, one JSON object each, behind one another.
+/// Writes events as JSON objects, one after another.
 class Writer {
  public:
   Writer(std::string_view process, int pid, Nanoseconds offset, std::uint64_t epoch,
@@ -56,7 +56,7 @@ class Writer {
   std::string unit_name(std::uint32_t unit) const {
     return unit < units_.size() ? units_[unit] : unit == kNone ? "" : fmt::format("unit {}", unit);
   }
-  /// The members of "args" that are known.
+  /// Writes the known members of "args".
   std::string arguments(std::uint64_t step, std::uint32_t unit, std::uint64_t bytes = 0, std::string_view peer = {},
                         std::string_view more = {}) const {
     std::string args = fmt::format(R"("step":{})", step);
@@ -65,7 +65,7 @@ class Writer {
     if (bytes > 0) args += fmt::format(R"(,"bytes":{})", bytes);
     return args.append(more);
   }
-  /// `rest`: members beside name, phase, process and time.
+  /// `rest`: members besides name, phase, process and time.
   void object(std::string_view name, char phase, Moment at, std::string_view rest) {
     json_ += fmt::format(
         ",\n"
@@ -122,7 +122,7 @@ class Writer {
   const std::vector<std::string>& units_;
   std::string json_;
   std::size_t transfers_ = 0;
-  std::uint64_t parameters_ = 0;  ///< bytes of whole units that are here
+  std::uint64_t parameters_ = 0;  ///< bytes of the whole units in memory
   std::uint64_t gradients_ = 0;
 };
 

@@ -43,7 +43,7 @@ class Reporting final : public Transport {
 
   Transport& inner_;
   Events& events_;
-  std::map<Peer, std::uint64_t> sent_;  ///< frames
+  std::map<Peer, std::uint64_t> sent_;  ///< number of frames
   std::map<Peer, std::uint64_t> received_;
 };
 
