@@ -178,10 +178,17 @@ TEST_CASE("what error feedback keeps on a device has the host's bits, and so has
   MemoryLedger ledger;
   const auto host_codec = optim::make_codec(text, feedback);
   const auto codec = optim::make_device_codec(text, feedback, device(), ledger);
-  worker::Compressor host(*host_codec, feedback, layout, parts, 1, 0, host_ledger);
-  worker::Compressor there(*codec, feedback, layout, parts, 1, 0, ledger, &device());
+  std::optional<worker::ErrorFeedback> host_feedback;
+  std::optional<worker::ErrorFeedback> feedback_there;
+  if (feedback) {
+    host_feedback.emplace(layout, host_ledger);
+    feedback_there.emplace(layout, ledger, &device());
+  }
+  worker::Compressor host(*host_codec, feedback ? &*host_feedback : nullptr, layout, parts, 1, 0, host_ledger);
+  worker::Compressor there(*codec, feedback ? &*feedback_there : nullptr, layout, parts, 1, 0, ledger, &device());
   optim::LossScaler scaler = scaled ? optim::LossScaler::dynamic() : optim::LossScaler();
-  for (worker::Compressor* each : {&host, &there}) each->follow([&scaler] { return scaler; }, scaled);
+  for (auto* each : {&host_feedback, &feedback_there})
+    if (feedback) (*each)->follow([&scaler] { return scaler; }, scaled);
   for (const Category category : {Category::optimizer, Category::communication})
     CHECK(ledger.current_bytes(category) == host_ledger.current_bytes(category));
   for (std::uint32_t step = 0; step < 3; ++step) {
@@ -209,9 +216,9 @@ TEST_CASE("what error feedback keeps on a device has the host's bits, and so has
     CHECK(mean == gradient);
     if (scaled) scaler.finished(step != 1);  // step 1 is skipped
     if (!feedback) continue;
-    for (worker::Compressor* each : {&host, &there}) each->settle();
+    for (auto* each : {&host_feedback, &feedback_there}) (*each)->settle();
     std::vector<float> kept(size);
-    copy(ConstElements(there.residual(0)), kept);
-    CHECK(std::ranges::equal(kept, host.residual(0).as<float>()));
+    copy(ConstElements(feedback_there->residual(0)), kept);
+    CHECK(std::ranges::equal(kept, host_feedback->residual(0).as<float>()));
   }
 }
