@@ -32,8 +32,8 @@ class LaunchChecks(ProgramTest):
 
     def test_open_files(self):
         for count in (8, 12, 20, 30):
-            self.refused_at_once(self.limited(f"-n {count}"), f"open files: {count} in a process", f"hard limit of {count}")
-        self.refused_at_once(self.limited("-Sn 20"), "open files: 20 in a process", "-> ulimit -n ")
+            self.refused_at_once(self.limited(f"-n {count}"), f"open files: {count} per process", f"hard limit of {count}")
+        self.refused_at_once(self.limited("-Sn 20"), "open files: 20 per process", "-> ulimit -n ")
 
     def test_sizes(self):
         self.refused_at_once(self.limited("-v 450000"), "size limits: address space up to 439 MiB", "ulimit -v unlimited")
