@@ -124,7 +124,8 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(report));
   summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", steps)});
   summary.bytes.push_back({role, "received", payload(report, "received"), predicted(report, "worker_receives", steps)});
-  add_memory(summary, role, report, report, "worker_memory");
+  // The prediction is of a step: a worker that came too late for every update has made none.
+  add_memory(summary, role, report, steps > 0 ? report : Json::object(), "worker_memory");
 }
 
 /// Adds a server that lives in a worker's process: the row of that worker counts both roles. The server's bytes come
