@@ -21,8 +21,8 @@ int run_command_line(const App& app, int argc, char** argv) {
   root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
   root.require_subcommand(1);
   std::map<CLI::App*, cli::Command> commands;
-  for (const auto add : {cli::add_train, cli::add_resume, cli::add_compare, cli::add_keygen, cli::add_doctor,
-                         cli::add_coordinator, cli::add_agent, cli::add_options}) {
+  for (const auto add : {cli::add_train, cli::add_resume, cli::add_compare, cli::add_report, cli::add_keygen,
+                         cli::add_doctor, cli::add_coordinator, cli::add_agent, cli::add_options}) {
     const std::size_t before = root.get_subcommands({}).size();
     cli::Command command = add(root);
     commands[root.get_subcommands({}).at(before)] = std::move(command);

@@ -10,6 +10,7 @@
 #include <psring/cli/text_table.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/view/folders.h>
 
 namespace psring::cli {
 namespace {
@@ -221,9 +222,7 @@ bool is_unfinished_comparison(const std::filesystem::path& folder) {
 }
 
 std::filesystem::path run_folder_of(const std::string& label, std::size_t run, std::size_t runs) {
-  std::string name = label;
-  for (char& c : name)
-    if (c == ':' || c == '/' || c == '=' || c == ',' || c == ' ') c = '-';
+  const std::string name = view::folder_name(label);
   return runs == 1 ? std::filesystem::path(name) : std::filesystem::path(name) / fmt::format("run-{}", run + 1);
 }
 

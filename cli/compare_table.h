@@ -17,7 +17,8 @@ TextTable main_table(const std::vector<Row>& rows);
 /// Explains the columns.
 std::string legend(const std::vector<Row>& rows);
 
-/// One line for each row: the bottleneck, its reason, and the next change to try; the predicted exposed communication, if any.
+/// One line for each row: the bottleneck, its reason, and the next change to try; the predicted exposed communication,
+/// if any.
 std::vector<std::string> bound_lines(const std::vector<Row>& rows);
 
 /// One line for each number of bytes, category of memory and equality that is not as the strategy declares.

@@ -81,7 +81,8 @@ std::optional<std::uint64_t> predicted(const Json& report, const char* figure, s
          predicted.value(fmt::format("{}_of_run", figure), std::uint64_t{0});
 }
 
-/// Adds the checks of a role's memory. `prediction` is a worker's report, whose field of the name `field` predicts this memory.
+/// Adds the checks of a role's memory. `prediction` is a worker's report, whose field of the name `field` predicts this
+/// memory.
 void add_memory(Summary& summary, const std::string& role, const Json& report, const Json& prediction,
                 const char* field) {
   const Json predicted = prediction.value("predicted", Json::object()).value(field, Json::object());

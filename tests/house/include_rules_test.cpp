@@ -28,8 +28,11 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"server", {"common/base", "common/device", "common/net", "common/proc", "optim"}},
     {"worker", {"common/base", "common/device", "common/net", "common/proc", "optim", "ring"}},
     {"bench", {"common/base", "common/device", "common/net", "common/proc", "optim", "ring", "server", "worker"}},
-    {"cli",
+    {"view",
      {"common/base", "common/device", "common/net", "common/proc", "optim", "ring", "server", "worker", "bench"}},
+    {"cli",
+     {"common/base", "common/device", "common/net", "common/proc", "optim", "ring", "server", "worker", "bench",
+      "view"}},
 };
 
 /// Libraries whose headers take long to compile: sources include them, headers do not.

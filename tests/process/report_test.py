@@ -1,0 +1,231 @@
+"""psring report: the page's data equals what the runs recorded, names are data, errors are one line; and, in a headless
+Chromium if one is installed, the page draws it."""
+
+import html.parser
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+from support import LIMIT, TINY, ProgramTest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MOST_BYTES = 1_500_000
+NASTY = "x<script>alert(1)<!--"
+SECTIONS = ["ran", "loss", "time", "bytes", "memory", "next"]
+
+
+def document_of(page):
+    """Returns the JSON that the page holds."""
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.S)
+    return json.loads(text)
+
+
+class Drawn(html.parser.HTMLParser):
+    """Collects the sections of a page as a browser drew it, its heading, and unit and text of the cells that name their data."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.sections, self.cells, self.scripts, self.links, self.heading = [], {}, 0, [], ""
+        self.open = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "section":
+            self.sections.append(attributes["id"])
+        self.scripts += tag == "script"
+        self.links += [attributes[name] for name in ("src", "href") if attributes.get(name)]
+        self.open = "h1" if tag == "h1" else None
+        if tag == "td" and "data-path" in attributes:
+            self.open = (attributes["data-path"], attributes["data-unit"])
+
+    def handle_data(self, data):
+        if self.open == "h1":
+            self.heading += data
+        elif self.open:
+            path, unit = self.open
+            self.cells[path] = (unit, data)
+
+    def handle_endtag(self, tag):
+        self.open = None
+
+
+class Report(ProgramTest):
+    def compare(self, out, *more):
+        self.assert_done(self.run_program("psring", "compare", *TINY, "--steps", 12, "--eval-every", 4,
+                                          "--out", out, *more))
+
+    def report(self, *words):
+        result = self.run_program("psring", "report", *words)
+        self.assert_done(result)
+        return result
+
+    def read(self, *path):
+        return json.loads(self.folder.joinpath(*path).read_text())
+
+    def test_of_a_comparison(self):
+        self.compare("cmp", "--strategies", "single,ddp,zero3,ps", "--workers", 2)
+        page = self.folder / "cmp" / "report.html"
+        self.assertIn(str(page), self.report("cmp").out)
+        self.assertLess(page.stat().st_size, MOST_BYTES)
+        document = document_of(page)
+        for part in (self.equals_the_records, self.has_owners, self.of_one_run):
+            with self.subTest(part.__name__):
+                part(document)
+        with self.subTest("the browser"):
+            self.drawn(page, document)
+
+    def equals_the_records(self, document):
+        compared = self.read("cmp", "compare.json")
+        self.assertEqual([row["label"] for row in document["rows"]], [row["strategy"] for row in compared["rows"]])
+        self.assertEqual(document["sources"][0]["command"], compared["command"])
+        for row, was in zip(document["rows"], compared["rows"]):
+            del was["job"], was["runs"]
+            self.assertEqual(row["compare"], was)
+            (run,) = row["runs"]
+            summary = self.read("cmp", row["label"], "summary.json")
+            roles = summary.pop("roles")
+            self.assertEqual(run["summary"], summary)
+            for worker in run["workers"]:
+                for name in ("step_s", "exposed_step_s", "busy_step_s"):
+                    self.assertEqual(worker[name], roles[worker["process"]][name])
+            lines = [json.loads(line) for line in (self.folder / "cmp" / row["label"] / "metrics.jsonl").read_text().splitlines()]
+            own = [line for line in lines if line.get("step") == 3 and "loss" in line]
+            mean = sum(line["loss"] * line["samples"] for line in own) / sum(line["samples"] for line in own)
+            self.assertAlmostEqual(run["loss"]["loss"][3], mean, delta=1e-5 * mean)
+            self.assertEqual(run["loss"]["step"], list(range(12)))
+            self.assertEqual(run["evaluations"]["step"], [4, 8, 12])
+            self.assertAlmostEqual(run["evaluations"]["test_accuracy"][-1], summary["test_accuracy"], delta=1e-5)
+            self.assertEqual(run["manifest"]["job"], self.read("cmp", row["label"], "run.json")["job"])
+
+    def has_owners(self, document):
+        owners = {row["label"]: row["ownership"] for row in document["rows"]}
+        whole = {"parameters": "whole", "gradients": "whole", "optimizer": "whole"}
+        self.assertEqual((owners["single"]["workers"], owners["single"]["worker"]), (1, whole))
+        self.assertEqual((owners["ddp"]["workers"], owners["ddp"]["worker"]), (2, whole))
+        self.assertEqual((owners["zero3"]["parts"], owners["zero3"]["worker"]["optimizer"]), (2, "range"))
+        self.assertEqual((owners["ps"]["worker"]["optimizer"], owners["ps"]["server"]["optimizer"]), ("none", "range"))
+
+    def of_one_run(self, document):
+        """Runs of several folders in one page: the same rows, without what compare adds."""
+        self.report("cmp/ddp", "cmp/ps", "cmp", "--out", "some.html")
+        rows = document_of(self.folder / "some.html")["rows"]
+        self.assertEqual([row["label"] for row in rows], ["ddp (ddp)", "ps (ps)", "single", "ddp (cmp)", "zero3", "ps (cmp)"])
+        self.assertIsNone(rows[0]["compare"])
+        self.assertEqual(rows[0]["runs"][0]["summary"], document["rows"][1]["runs"][0]["summary"])
+
+    def drawn(self, page, document):
+        shown = self.open_in_browser(page, "lang=en")
+        self.assertEqual(shown.sections, SECTIONS)
+        self.assertGreater(len(shown.cells), 100)
+        for path, cell in shown.cells.items():
+            value = document
+            for name in path.split("."):
+                value = value[int(name)] if isinstance(value, list) else (value or {}).get(name)
+            self.equal_as_text(path, cell, value)
+        self.assertEqual([link for link in shown.links if not link.startswith("#")], [])
+        self.assertEqual(self.open_in_browser(page, "lang=zh&theme=dark").sections, SECTIONS)
+
+    def equal_as_text(self, path, shown, value):
+        """The cell shows the value, rounded to the digits that it shows."""
+        unit, text = shown
+        if text == "—":
+            return self.assertIn(value, (None, 0), path)
+        number, _, suffix = text.replace(",", "").partition(" ")
+        if isinstance(value, int) and not suffix and not unit:
+            return self.assertEqual(int(number), value, path)
+        scale = {"ms": 1e-3, "": 1}[unit] * {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}[suffix]
+        digits, _, exponent = number.partition("e")
+        rounding = 0.5001 * 10 ** (int(exponent or 0) - len(digits.partition(".")[2]))
+        self.assertLessEqual(abs(float(number) - value / scale), rounding, (path, text, value))
+        return None
+
+    def open_in_browser(self, page, options):
+        """Returns the drawn page. An error of the script would leave a page without sections."""
+        if CHROMIUM is None:
+            self.skipTest("no chromium")
+        # The flags keep the browser from the network; --no-sandbox is for root, in containers.
+        result = subprocess.run(
+            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+             "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr",
+             f"--user-data-dir={self.folder / 'profile'}", "--window-size=1280,900", "--dump-dom", f"{page.resolve().as_uri()}#{options}"],
+            capture_output=True, text=True, timeout=LIMIT, env=self.environment, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([line for line in result.stderr.splitlines() if "CONSOLE" in line], [])
+        return Drawn(result.stdout)
+
+    def test_names_are_data(self):
+        self.compare(NASTY, "--strategies", "single")
+        self.report(NASTY, "--out", "nasty.html")
+        page = self.folder / "nasty.html"
+        self.assertNotIn("alert(1)<", page.read_text())
+        self.assertEqual(page.read_text().count("<script"), 2)
+        document = document_of(page)
+        self.assertEqual(document["sources"][0]["name"], NASTY)
+        shown = self.open_in_browser(page, "lang=en")
+        self.assertEqual((shown.heading, shown.scripts), (f"psring report: {NASTY}", 2))
+
+    def test_of_a_loss(self):
+        self.assert_done(self.run_program("psring", "train", *TINY, "--strategy", "ddp", "--steps", 900, "--workers", 2,
+                                          "--max-restarts", 1, "--fault", "kill:worker:1@step=20", "--out", "lost"))
+        self.report("lost")
+        (row,) = document_of(self.folder / "lost" / "report.html")["rows"]
+        (run,) = row["runs"]
+        lines = [json.loads(line) for line in (self.folder / "lost" / "recoveries.jsonl").read_text().splitlines()]
+        self.assertEqual(run["recoveries"], lines)
+        self.assertEqual((run["loss"]["steps"], run["loss"]["step"][-1]), (900, 899))
+        self.assertLessEqual(len(run["loss"]["step"]), 400)
+        self.assertEqual(run["loss"]["time_s"], sorted(run["loss"]["time_s"]))
+        with self.subTest("the browser"):
+            self.assertIn("recoveries", self.open_in_browser(self.folder / "lost" / "report.html", "").sections)
+
+    def test_of_a_run_that_did_not_end(self):
+        self.compare("cut", "--strategies", "single")
+        run = self.folder / "cut" / "single"
+        (run / "summary.json").unlink()
+        with (run / "metrics.jsonl").open("a") as metrics:
+            metrics.write('{"step":12,"wor')  # its process was killed
+        self.report("cut/single")
+        document = document_of(run / "report.html")
+        self.assertFalse(document["sources"][0]["ended"])
+        self.assertEqual(len(document["rows"][0]["runs"][0]["loss"]["step"]), 12)
+        with self.subTest("the browser"):
+            self.assertEqual(self.open_in_browser(run / "report.html", "").sections, ["ran", "loss"])
+
+    def test_of_what_is_no_run(self):
+        self.assert_refused(self.run_program("psring", "report"), 2, "RUN")
+        self.assert_refused(self.run_program("psring", "report", "nowhere"), 3, "nowhere: no such folder")
+        (self.folder / "empty").mkdir()
+        self.assert_refused(self.run_program("psring", "report", "empty"), 3, "empty: holds no run")
+        self.compare("bad", "--strategies", "single")
+        run = self.folder / "bad" / "single"
+        for name, text, words in (
+            ("metrics.jsonl", '{"step":0,"loss":1}\n', "metrics.jsonl:1: is not a line that psring writes"),
+            ("metrics.jsonl", "{}\n{}\nno\n{}\n", "metrics.jsonl:3: is not a JSON object"),
+            ("memory.jsonl", "[]\n", "memory.jsonl:1: is not a JSON object"),
+            ("summary.json", '{\n "steps": 3,\n oh\n}', "summary.json:3: is not JSON"),
+            ("summary.json", "", "summary.json: cannot be read, or is empty"),
+            ("run.json", '{"job": {}}', "run.json: is not what psring writes"),
+        ):
+            with self.subTest(words):
+                whole = (run / name).read_bytes()
+                (run / name).write_text(text)
+                self.assert_refused(self.run_program("psring", "report", "bad"), 3, words)
+                (run / name).write_bytes(whole)
+        self.assert_refused(self.run_program("psring", "report", "bad", "--out", "no/such/r.html"), 3, "no/such/r.html")
+
+
+class Page(unittest.TestCase):
+    def test_the_page_is_up_to_date(self):
+        if shutil.which("node") is None or not (ROOT / "view" / "web" / "node_modules").exists():
+            self.skipTest("no node, or no packages in view/web")
+        result = subprocess.run([ROOT / "scripts" / "view", "--check"], capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,203 @@
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/view/collect.h>
+#include <psring/view/folders.h>
+#include <psring/view/ownership.h>
+#include <psring/view/records.h>
+#include <psring/view/series.h>
+
+namespace psring::view {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostProcessesOfTraffic = 24;  ///< a matrix of more does not fit a page
+
+/// Calls `read`, and says of which file it is that it lacks what psring writes.
+template <class Read>
+auto reading(const fs::path& file, Read read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorKind::data, "{}: is not what psring writes ({})", file.string(), error.what());
+  }
+}
+
+Json manifest_of(const Json& run) {
+  Json manifest;
+  for (const char* name : {"version", "commit", "command", "seed", "hosts", "processors", "mixed_processors", "link",
+                           "other_programs", "job"})
+    if (run.contains(name)) manifest[name] = run[name];
+  run.at("job").at("strategy").get<std::string>();
+  return manifest;
+}
+
+/// Returns the times of each worker, as the workers reported them.
+Json workers_of(const Json& roles) {
+  Json workers = Json::array();
+  for (const auto& [process, report] : roles.items()) {
+    if (!process.starts_with("worker ")) continue;
+    Json worker = {{"process", process}};
+    for (const char* name : {"steps", "step_s", "exposed_step_s", "busy_step_s", "exposed_comm_s", "run_delay"})
+      if (report.contains(name)) worker[name] = report[name];
+    if (report.contains("predicted") && report["predicted"].contains("exposed_comm_s"))
+      worker["predicted_exposed_comm_s"] = report["predicted"]["exposed_comm_s"];
+    workers.push_back(std::move(worker));
+  }
+  return workers;
+}
+
+/// Returns lines of [from, to, operation, payload bytes, framing bytes].
+Json traffic_of(const Json& roles) {
+  if (roles.size() > kMostProcessesOfTraffic) return {};
+  Json lines = Json::array();
+  for (const auto& [process, report] : roles.items()) {
+    const Json bytes = report.value("bytes", Json::object());  // absent of a process that is alone
+    const Json sent = bytes.value("sent", Json::object());
+    for (const auto& [operation, peers] : sent.items())
+      for (const auto& [peer, count] : peers.items())
+        lines.push_back({process, peer, operation, count.at("payload"), count.at("framing")});
+  }
+  return lines;
+}
+
+Json recoveries_of(const fs::path& file) {
+  Json lines = Json::array();
+  for_each_line(file, [&](const Json& line) { lines.push_back(line); });
+  return lines;
+}
+
+/// `name` is how the page calls the folder.
+Json run_of(const fs::path& folder, const std::string& name) {
+  const fs::path file = folder / "run.json";
+  const std::optional<Json> manifest = read_object(file);
+  if (!manifest) fail(ErrorKind::data, "{}: holds no run (run.json is missing)", folder.string());
+  Json run = {{"folder", name}, {"manifest", reading(file, [&] { return manifest_of(*manifest); })}};
+  run["summary"] = nullptr;
+  if (std::optional<Json> summary = read_object(folder / "summary.json"))
+    reading(folder / "summary.json", [&] {
+      const Json roles = summary->value("roles", Json::object());
+      summary->erase("roles");
+      run["workers"] = workers_of(roles);
+      run["traffic"] = traffic_of(roles);
+      run["summary"] = std::move(*summary);
+    });
+  run.update(metrics_series(folder / "metrics.jsonl"));
+  run["memory_log"] = memory_series(folder / "memory.jsonl");
+  run["recoveries"] = recoveries_of(folder / "recoveries.jsonl");
+  return run;
+}
+
+/// Null for a strategy that this program does not have.
+Json ownership_of(const Json& job, const Registry<worker::StrategyKind>& strategies) {
+  const auto strategy = job.at("strategy").get<std::string>();
+  const Spec spec = Spec::parse("--strategy", strategy);
+  if (!strategies.contains(spec.name())) return {};
+  return ownership(*strategies.make(spec), job);
+}
+
+class Collection {
+ public:
+  explicit Collection(const Registry<worker::StrategyKind>& strategies) : strategies_(strategies) {}
+
+  void add(const fs::path& folder) {
+    std::error_code none;
+    if (!fs::is_directory(folder, none)) fail(ErrorKind::data, "{}: no such folder", folder.string());
+    if (const std::optional<Json> compared = read_object(folder / "compare.json")) {
+      reading(folder / "compare.json", [&] { add_comparison(folder, *compared); });
+    } else if (fs::exists(folder / "run.json", none)) {
+      add_run(folder);
+    } else {
+      fail(ErrorKind::data, "{}: holds no run (neither run.json nor compare.json is there)", folder.string());
+    }
+  }
+
+  Json document(const std::string& program) {
+    tell_labels_apart();
+    return {{"format", 1}, {"program", program}, {"sources", std::move(sources_)}, {"rows", std::move(rows_)}};
+  }
+
+ private:
+  static std::string name_of(const fs::path& folder) {
+    const fs::path whole = fs::absolute(folder).lexically_normal();
+    return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+  }
+
+  void add_run(const fs::path& folder) {
+    Json run = run_of(folder, name_of(folder));
+    const Json job = run["manifest"]["job"];
+    sources_.push_back({{"name", name_of(folder)},
+                        {"kind", "run"},
+                        {"command", run["manifest"].value("command", Json::array())},
+                        {"ended", !run["summary"].is_null()}});
+    add_row(job.at("strategy").get<std::string>(), job, nullptr, Json::array({std::move(run)}));
+  }
+
+  void add_comparison(const fs::path& folder, const Json& compared) {
+    sources_.push_back({{"name", name_of(folder)},
+                        {"kind", "compare"},
+                        {"command", compared.at("command")},
+                        {"ended", compared.value("ended", true)}});
+    if (compared.at("rows").empty()) fail(ErrorKind::data, "{}: no run of it has ended yet", folder.string());
+    for (const Json& row : compared["rows"]) {
+      const auto label = row.at("strategy").get<std::string>();
+      Json runs = Json::array();
+      for (std::size_t run = 0; run < row.at("runs").size(); ++run) {
+        const fs::path own = run_folder(folder, label, run);
+        runs.push_back(run_of(own, name_of(folder) + "/" + own.lexically_relative(folder).string()));
+      }
+      Json figures = row;
+      figures.erase("job");
+      figures.erase("runs");
+      add_row(label, row.at("job"), std::move(figures), std::move(runs));
+    }
+  }
+
+  void add_row(const std::string& label, const Json& job, Json figures, Json runs) {
+    rows_.push_back({{"label", label},
+                     {"source", sources_.size() - 1},
+                     {"ownership", ownership_of(job, strategies_)},
+                     {"compare", std::move(figures)},
+                     {"runs", std::move(runs)}});
+  }
+
+  /// Rows of several folders may have the same label: the folder's name, or its number, is added.
+  void tell_labels_apart() {
+    std::map<std::string, int> counts;
+    for (const Json& row : rows_) ++counts[row["label"].get<std::string>()];
+    std::set<std::string> used;
+    for (Json& row : rows_) {
+      auto label = row["label"].get<std::string>();
+      if (counts[label] > 1) {
+        const std::size_t source = row["source"].get<std::size_t>();
+        label += " (" + sources_[source]["name"].get<std::string>() + ")";
+        if (used.contains(label)) label += fmt::format(" #{}", source + 1);
+      }
+      used.insert(label);
+      row["label"] = label;
+    }
+  }
+
+  const Registry<worker::StrategyKind>& strategies_;
+  Json sources_ = Json::array();
+  Json rows_ = Json::array();
+};
+
+}  // namespace
+
+Json collect(const std::vector<fs::path>& folders, const Registry<worker::StrategyKind>& strategies,
+             const std::string& program) {
+  Collection collection(strategies);
+  for (const fs::path& folder : folders) collection.add(folder);
+  return collection.document(program);
+}
+
+}  // namespace psring::view

@@ -1,0 +1,50 @@
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/view/ownership.h>
+
+namespace psring::view {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json states(const char* parameters, const char* gradients, const char* optimizer) {
+  return {{"parameters", parameters}, {"gradients", gradients}, {"optimizer", optimizer}};
+}
+
+Json worker_of_ring(int stage) {
+  return states(stage >= 3 ? "range+passing" : "whole", stage >= 2 ? "range+passing" : "whole",
+                stage >= 1 ? "range" : "whole");
+}
+
+Json worker_of_servers(int stage, bool updates) {
+  return states(stage >= 3 ? "passing" : "whole", stage >= 2 ? "passing" : "whole", updates ? "whole" : "none");
+}
+
+}  // namespace
+
+Json ownership(const worker::StrategyKind& kind, const Json& job) {
+  const auto workers = kind.one_worker ? std::uint64_t{1} : job.value("workers", std::uint64_t{1});
+  const auto servers = kind.servers ? job.value("servers", std::uint64_t{0}) : 0;
+  const std::string group = job.value("shard_group", "");
+  if (group == "host") return {};
+  const bool cuts = kind.ring && kind.stage > 0;
+  Json json = {{"workers", workers},
+               {"servers", servers},
+               {"colocated", job.value("placement", "") == "colocated"},
+               {"parts", !cuts           ? 1
+                         : group.empty() ? workers
+                                         : std::stoull(group)}};
+  if (!kind.servers) {
+    json["worker"] = worker_of_ring(kind.ring ? kind.stage : 0);
+    return json;
+  }
+  const bool on_worker = job.value("optimizer_on", "server") == "worker";
+  json["worker"] = worker_of_servers(kind.stage, on_worker);
+  json["server"] = states(on_worker ? "none" : "range", "range", on_worker ? "none" : "range");
+  return json;
+}
+
+}  // namespace psring::view

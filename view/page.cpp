@@ -1,0 +1,49 @@
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/view/page.h>
+#include <psring/view/page_bytes.h>
+
+namespace psring::view {
+namespace {
+
+constexpr std::string_view kPlace = "__PSRING_DATA__";  ///< in the page, where the document belongs
+
+}  // namespace
+
+std::string to_script_text(const nlohmann::ordered_json& document) {
+  const std::string json = document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string text;
+  text.reserve(json.size());
+  for (const char c : json) {
+    // These characters occur in strings only, where JSON allows the escape.
+    switch (c) {
+      case '<':
+        text += "\\u003c";
+        break;
+      case '>':
+        text += "\\u003e";
+        break;
+      case '&':
+        text += "\\u0026";
+        break;
+      default:
+        text += c;
+    }
+  }
+  return text;
+}
+
+std::string report_page(const nlohmann::ordered_json& document) {
+  const std::string_view page(reinterpret_cast<const char*>(kReportPage), kReportPageBytes);
+  const std::size_t place = page.find(kPlace);
+  check(place != std::string_view::npos, "view/page/report.html has no place for its data");
+  std::string text(page.substr(0, place));
+  text += to_script_text(document);
+  text += page.substr(place + kPlace.size());
+  return text;
+}
+
+}  // namespace psring::view

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace psring::view {
+
+/// Returns the report as one HTML file that holds the document of `collect`. Text in the document is data: it cannot
+/// end the element that it lies in, and the page never reads it as markup.
+std::string report_page(const nlohmann::ordered_json& document);
+
+/// Returns JSON text without '<', '>' and '&', for an HTML element of type application/json. Bytes that are not UTF-8
+/// become U+FFFD.
+std::string to_script_text(const nlohmann::ordered_json& document);
+
+}  // namespace psring::view

@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <psring/view/records.h>
+#include <psring/view/series.h>
+
+namespace psring::view {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostPoints = 400;
+constexpr std::size_t kMostMemoryPoints = 100;
+
+/// Six digits are more than a picture shows. Null for NaN and infinity, which JSON cannot hold.
+Json short_number(double value) {
+  if (!std::isfinite(value)) return {};
+  return Json::parse(fmt::format("{:.6g}", value));
+}
+
+/// A figure that a run may have written as null, because it was not finite.
+double number_of(const Json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
+
+struct StepLine {
+  std::uint64_t membership = 0;
+  double time_s = 0;
+  double step_s = 0;
+  double loss = 0;
+  double samples = 0;
+};
+
+struct Evaluation {
+  std::uint64_t membership = 0;
+  double time_s = 0;
+  double loss = 0;
+  double rows = 0;
+  std::optional<double> correct;
+  bool text = false;
+};
+
+template <class Line>
+using ByStep = std::map<std::uint64_t, std::map<std::uint64_t, Line>>;  ///< by step, by worker
+
+template <class Line>
+void keep(ByStep<Line>& lines, const Json& json, Line line) {
+  line.membership = json.value("membership", std::uint64_t{0});
+  line.time_s = json.at("time_s").get<double>();
+  auto& own = lines[json.at("step").get<std::uint64_t>()];
+  // A later membership repeats the step, maybe with fewer workers.
+  if (!own.empty() && own.begin()->second.membership < line.membership) own.clear();
+  if (!own.empty() && own.begin()->second.membership > line.membership) return;
+  own[json.at("worker").get<std::uint64_t>()] = line;
+}
+
+/// Times of a run as one process sees them begin again with every part of the run; this continues them.
+class Elapsed {
+ public:
+  double at(double time_s) {
+    if (time_s + offset_ < last_) offset_ = last_;
+    return last_ = time_s + offset_;
+  }
+
+ private:
+  double offset_ = 0;
+  double last_ = 0;
+};
+
+template <class Lines>
+double latest(const Lines& workers) {
+  double time = 0;
+  for (const auto& [worker, line] : workers) time = std::max(time, line.time_s);
+  return time;
+}
+
+struct Point {
+  std::uint64_t step = 0;
+  double time_s = 0;
+  double loss = 0;
+};
+
+std::vector<Point> points_of(const ByStep<StepLine>& steps) {
+  std::vector<Point> points;
+  Elapsed elapsed;
+  for (const auto& [step, workers] : steps) {
+    double loss = 0;
+    double samples = 0;
+    for (const auto& [worker, line] : workers) {
+      loss += line.samples > 0 ? line.loss * line.samples : 0;
+      samples += line.samples;
+    }
+    points.push_back({step, elapsed.at(latest(workers)), samples > 0 ? loss / samples : std::nan("")});
+  }
+  return points;
+}
+
+double begin_of(const ByStep<StepLine>& steps) {
+  if (steps.empty()) return 0;
+  double duration = 0;
+  for (const auto& [worker, line] : steps.begin()->second) duration = std::max(duration, line.step_s);
+  return latest(steps.begin()->second) - duration;
+}
+
+Json loss_columns(const std::vector<Point>& points, double begin) {
+  Json columns = {
+      {"step", Json::array()}, {"time_s", Json::array()}, {"loss", Json::array()}, {"steps", points.size()}};
+  const std::size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
+  for (std::size_t first = 0; first < points.size(); first += group) {
+    const std::size_t end = std::min(first + group, points.size());
+    double loss = 0;
+    for (std::size_t i = first; i < end; ++i) loss += points[i].loss;
+    columns["step"].push_back(points[end - 1].step);
+    columns["time_s"].push_back(short_number(points[end - 1].time_s - begin));
+    columns["loss"].push_back(short_number(loss / static_cast<double>(end - first)));
+  }
+  return columns;
+}
+
+Json evaluation_columns(const ByStep<Evaluation>& evaluations, double begin) {
+  Json columns;
+  for (const char* name : {"step", "time_s", "test_loss", "test_accuracy", "test_perplexity"})
+    columns[name] = Json::array();
+  Elapsed elapsed;
+  for (const auto& [step, workers] : evaluations) {
+    Evaluation sum;
+    for (const auto& [worker, line] : workers) {
+      sum.loss += line.rows > 0 ? line.loss * line.rows : 0;
+      sum.rows += line.rows;
+      if (line.correct) sum.correct = sum.correct.value_or(0) + *line.correct;
+      sum.text = sum.text || line.text;
+    }
+    if (sum.rows == 0) continue;
+    columns["step"].push_back(step);
+    columns["time_s"].push_back(short_number(elapsed.at(latest(workers)) - begin));
+    columns["test_loss"].push_back(short_number(sum.loss / sum.rows));
+    columns["test_accuracy"].push_back(sum.correct ? short_number(*sum.correct / sum.rows) : Json());
+    columns["test_perplexity"].push_back(sum.text ? short_number(std::exp(sum.loss / sum.rows)) : Json());
+  }
+  return columns;
+}
+
+struct MemoryPoint {
+  double time_s = 0;
+  double booked = 0;
+  double rss = 0;
+  std::optional<double> pss;
+};
+
+MemoryPoint memory_point(const Json& line) {
+  MemoryPoint point{.time_s = line.at("time_s").get<double>()};
+  for (const auto& [name, value] : line.items())
+    if (value.is_object() && value.contains("current")) point.booked += value["current"].get<double>();
+  point.rss = line.at("rss").get<double>();
+  if (line.contains("pss")) point.pss = line["pss"].get<double>();
+  return point;
+}
+
+Json memory_columns(const std::vector<MemoryPoint>& points, double begin) {
+  Json columns;
+  const std::size_t group = (points.size() + kMostMemoryPoints - 1) / kMostMemoryPoints;
+  for (std::size_t first = 0; first < points.size(); first += group) {
+    MemoryPoint most = points[first];
+    for (std::size_t i = first; i < std::min(first + group, points.size()); ++i) {
+      most.booked = std::max(most.booked, points[i].booked);
+      most.rss = std::max(most.rss, points[i].rss);
+      if (points[i].pss) most.pss = std::max(most.pss.value_or(0), *points[i].pss);
+    }
+    columns["time_s"].push_back(short_number(most.time_s - begin));
+    columns["booked"].push_back(static_cast<std::uint64_t>(most.booked));
+    columns["rss"].push_back(static_cast<std::uint64_t>(most.rss));
+    columns["pss"].push_back(most.pss ? Json(static_cast<std::uint64_t>(*most.pss)) : Json());
+  }
+  return columns;
+}
+
+}  // namespace
+
+Json metrics_series(const std::filesystem::path& file) {
+  ByStep<StepLine> steps;
+  ByStep<Evaluation> evaluations;
+  for_each_line(file, [&](const Json& json) {
+    if (json.contains("loss")) {
+      keep(steps, json,
+           {.step_s = json.at("step_s").get<double>(),
+            .loss = number_of(json["loss"]),
+            .samples = json.at("samples").get<double>()});
+    } else if (json.contains("test_rows")) {
+      Evaluation line{.loss = number_of(json.at("test_loss")), .rows = json["test_rows"].get<double>()};
+      if (json.contains("test_correct")) line.correct = json["test_correct"].get<double>();
+      line.text = json.contains("test_perplexity");
+      keep(evaluations, json, line);
+    }
+  });
+  const double begin = begin_of(steps);
+  return {{"loss", loss_columns(points_of(steps), begin)}, {"evaluations", evaluation_columns(evaluations, begin)}};
+}
+
+Json memory_series(const std::filesystem::path& file) {
+  std::map<std::string, std::vector<MemoryPoint>> processes;
+  std::optional<double> begin;
+  for_each_line(file, [&](const Json& json) {
+    const MemoryPoint point = memory_point(json);
+    begin = std::min(begin.value_or(point.time_s), point.time_s);
+    processes[fmt::format("{} {}", json.at("role").get<std::string>(), json.at("rank").get<std::uint64_t>())].push_back(
+        point);
+  });
+  Json series = Json::object();
+  for (const auto& [process, points] : processes) series[process] = memory_columns(points, *begin);
+  return series;
+}
+
+}  // namespace psring::view

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <filesystem>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace psring::view {
+
+/// Returns from metrics.jsonl
+///   loss:        {step, time_s, loss, steps}: columns of at most 400 points, each the mean over the workers' samples
+///   and
+///                over a group of steps; `steps` is the number of steps before grouping. time_s begins with the first
+///                step, and is the slowest worker's.
+///   evaluations: {step, time_s, test_loss, test_accuracy, test_perplexity}: columns over all workers; null if the
+///                model has no such figure.
+/// If workers repeated a step after a loss, the repetition counts.
+nlohmann::ordered_json metrics_series(const std::filesystem::path& file);
+
+/// Returns from memory.jsonl, by process, {time_s, booked, rss, pss}: columns of at most 100 points, each the largest
+/// of a group of lines. time_s begins with the first line of the file.
+nlohmann::ordered_json memory_series(const std::filesystem::path& file);
+
+}  // namespace psring::view

@@ -1,0 +1,165 @@
+// Drawings from plain data: lines, and horizontal bars.
+
+import { s } from "./dom.js";
+import { ticks } from "./format.js";
+
+const kFont = 12;
+
+export const label = (x, y, text, attributes = {}) =>
+  s("text", { x, y, "font-size": kFont, fill: "var(--quiet)", "font-family": "system-ui, sans-serif", ...attributes }, text);
+
+export const svg = (width, height, ...children) =>
+  s("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}`, role: "img" }, ...children);
+
+/// About the width of a text in pixels; Chinese characters are twice as wide.
+export const widthOf = (text) => [...text].reduce((sum, c) => sum + (c.codePointAt(0) > 0x2e7f ? 12.5 : 6.7), 0);
+
+/// Returns the text, cut to a width.
+export function cut(text, width) {
+  if (widthOf(text) <= width) return text;
+  const letters = [...text];
+  while (letters.length > 1 && widthOf(letters.join("") + "…") > width) letters.pop();
+  return letters.join("") + "…";
+}
+
+function path(xs, ys, x, y) {
+  let d = "";
+  let pen = false;
+  xs.forEach((value, i) => {
+    if (value == null || ys[i] == null) {
+      pen = false;
+      return;
+    }
+    d += `${pen ? "L" : "M"}${x(value).toFixed(1)},${y(ys[i]).toFixed(1)}`;
+    pen = true;
+  });
+  return d;
+}
+
+/// Draws lines. `series` are {name, colour, x, y, width, dash, shift, marks}; `say(text)` gets what lies under the cursor, which
+/// the mouse, or the arrow keys, move.
+export function lines({ series, width, height = 260, xTitle, yTitle, xText, yText, yTicks = ticks, zero = false, say }) {
+  const shown = series.filter((one) => one.x.length > 0);
+  const of = (axis) => shown.flatMap((one) => one[axis].filter((v) => v != null));
+  const xs = of("x");
+  const ys = of("y");
+  if (xs.length === 0 || ys.length === 0) return svg(width, 30, label(0, 20, "—"));
+  const range = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+  let [x0, x1] = range(xs);
+  let [y0, y1] = range(ys);
+  if (x0 === x1) x1 = x0 + 1;
+  if (zero) y0 = 0;
+  if (y0 === y1) y1 = y0 + (Math.abs(y0) || 1);
+  if (!zero) [y0, y1] = [y0 - (y1 - y0) * 0.04, y1 + (y1 - y0) * 0.04];
+  const yMarks = yTicks(y0, y1, 5);
+  const left = Math.max(...yMarks.map((v) => widthOf(yText(v)))) + 10;
+  const [right, top, bottom] = [14, 22, 40];
+  const x = (v) => left + ((v - x0) / (x1 - x0)) * (width - left - right);
+  const y = (v) => height - bottom - ((v - y0) / (y1 - y0)) * (height - bottom - top);
+  const cursor = s("line", { y1: top, y2: height - bottom, stroke: "var(--quiet)", "stroke-dasharray": "3 3", visibility: "hidden" });
+  const node = svg(width, height,
+    label(0, 12, yTitle), label(width - right, height - 6, xTitle, { "text-anchor": "end" }),
+    yMarks.map((v) => [
+      s("line", { x1: left, x2: width - right, y1: y(v), y2: y(v), stroke: "var(--line)" }),
+      label(left - 6, y(v) + 4, yText(v), { "text-anchor": "end" })]),
+    ticks(x0, x1, Math.max(2, Math.floor(width / 110))).map((v) => [
+      s("line", { x1: x(v), x2: x(v), y1: height - bottom, y2: height - bottom + 4, stroke: "var(--quiet)" }),
+      label(x(v), height - bottom + 17, xText(v), { "text-anchor": x(v) > width - 30 ? "end" : "middle" })]),
+    shown.map((one) => [
+      s("path", { d: path(one.x, one.y, x, y), fill: "none", stroke: one.colour, "stroke-width": one.width ?? 2, "stroke-dasharray": one.dash, "stroke-dashoffset": one.shift, "stroke-linejoin": "round" },
+        s("title", {}, one.name)),
+      one.marks || one.x.length === 1
+        ? one.x.map((v, i) => one.y[i] == null ? null : s("circle", { cx: x(v), cy: y(one.y[i]), r: 3.2, fill: one.colour }))
+        : null]),
+    cursor);
+  if (say) listen(node, cursor, shown, { x, x0, x1, left, right, width, xText, yText, xTitle, say });
+  return node;
+}
+
+function listen(node, cursor, shown, { x, x0, x1, left, right, width, xText, yText, xTitle, say }) {
+  node.setAttribute("tabindex", "0");
+  node.setAttribute("class", "plot");
+  const stops = [...new Set(shown.flatMap((one) => one.x))].sort((a, b) => a - b);
+  let at = stops.length - 1;
+  const nearest = (list, value) => {
+    let best = 0;
+    list.forEach((v, i) => { if (Math.abs(v - value) < Math.abs(list[best] - value)) best = i; });
+    return best;
+  };
+  const show = () => {
+    cursor.setAttribute("x1", x(stops[at]));
+    cursor.setAttribute("x2", x(stops[at]));
+    cursor.setAttribute("visibility", "visible");
+    say(`${xTitle} ${xText(stops[at])}: ` + shown.map((one) => `${one.name} ${yText(one.y[nearest(one.x, stops[at])])}`).join(" · "));
+  };
+  const hide = () => {
+    cursor.setAttribute("visibility", "hidden");
+    say("");
+  };
+  node.addEventListener("pointermove", (event) => {
+    const place = event.clientX - node.getBoundingClientRect().left;
+    at = nearest(stops, x0 + ((place - left) / (width - left - right)) * (x1 - x0));
+    show();
+  });
+  node.addEventListener("pointerleave", hide);
+  node.addEventListener("blur", hide);
+  node.addEventListener("focus", show);
+  node.addEventListener("keydown", (event) => {
+    const far = Math.max(1, Math.round(stops.length / 20));
+    const move = { ArrowLeft: -1, ArrowRight: 1, PageDown: far, PageUp: -far, Home: -stops.length, End: stops.length }[event.key];
+    if (move === undefined) return;
+    event.preventDefault();
+    at = Math.min(stops.length - 1, Math.max(0, at + move));
+    show();
+  });
+}
+
+/// Draws horizontal bars. `groups` are {name, bars: [{name, parts: [{value, colour, title}], mark, tick, from, to, text}]}:
+/// `mark` is a predicted value (a diamond), `tick` a measured one, `from` and `to` the ends of a whisker.
+export function bars({ groups, width, scale, text, axisTicks = ticks }) {
+  const all = groups.flatMap((group) => group.bars);
+  const total = (bar) => bar.parts.reduce((sum, part) => sum + (part.value ?? 0), 0);
+  const solid = Math.max(1e-12, ...all.map((bar) => Math.max(total(bar), bar.mark ?? 0, bar.tick ?? 0)));
+  const most = scale ?? Math.min(Math.max(solid, ...all.map((bar) => bar.to ?? 0)), solid * 2);
+  const left = Math.min(width * 0.36, 8 + Math.max(...all.map((bar) => widthOf(bar.name))));
+  const room = Math.max(...all.map((bar) => widthOf(bar.text ?? ""))) + 12;
+  const right = Math.min(width * 0.4, room);
+  const x = (v) => left + (Math.min(v, most) / most) * (width - left - right);
+  const [rowHeight, thick] = [22, 14];
+  const nodes = [];
+  let y = 4;
+  for (const group of groups) {
+    if (group.name) {
+      nodes.push(label(0, y + 14, cut(group.name, width), { fill: "var(--text)", "font-weight": 600, "font-size": 13 }));
+      y += 20;
+    }
+    for (const bar of group.bars) {
+      const middle = y + rowHeight / 2;
+      nodes.push(label(left - 8, middle + 4, cut(bar.name, left - 8), { "text-anchor": "end" }));
+      let from = 0;
+      for (const part of bar.parts) {
+        if (!part.value) continue;
+        nodes.push(s("rect", { x: x(from), y: middle - thick / 2, width: Math.max(0.5, x(from + part.value) - x(from)), height: thick, fill: part.colour }, s("title", {}, part.title)));
+        from += part.value;
+      }
+      if (bar.to !== undefined) {
+        nodes.push(s("path", { d: `M${x(bar.from)},${middle}H${x(bar.to)}M${x(bar.from)},${middle - 4}v8` + (bar.to > most ? `m0,0M${x(most) - 5},${middle - 4}l5,4l-5,4` : `M${x(bar.to)},${middle - 4}v8`), stroke: "var(--text)", fill: "none", "stroke-width": 1.3 }));
+      }
+      if (bar.tick != null) nodes.push(s("line", { x1: x(bar.tick), x2: x(bar.tick), y1: middle - 10, y2: middle + 10, stroke: "var(--text)", "stroke-width": 2.5 }));
+      if (bar.mark != null) {
+        const at = x(bar.mark);
+        nodes.push(s("path", { d: `M${at},${middle - 8}l5,8l-5,8l-5,-8z`, fill: "var(--back)", stroke: "var(--bad)", "stroke-width": 2 }, s("title", {}, bar.markTitle)));
+      }
+      if (bar.text) nodes.push(label(width - right + 8, middle + 4, cut(bar.text, right - 8)));
+      y += rowHeight;
+    }
+    y += 8;
+  }
+  let wanted = Math.max(2, Math.floor((width - left - right) / 90));
+  let marks = axisTicks(0, most, wanted);
+  while (marks.length < 2 && wanted < 8) marks = axisTicks(0, most, ++wanted);
+  return svg(width, y + 22,
+    marks.map((v) => [s("line", { x1: x(v), x2: x(v), y1: 0, y2: y, stroke: "var(--line)" }),
+                      label(x(v), y + 15, text(v), { "text-anchor": "middle" })]),
+    nodes);
+}

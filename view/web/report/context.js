@@ -1,0 +1,33 @@
+// What all sections share: the document, the texts, colours of rows, and cells whose number comes from the document.
+
+import { h } from "./dom.js";
+import { kTexts } from "./texts.js";
+
+export function makeContext(doc, language, picks, again) {
+  const rows = doc.rows.map((row, index) => ({ ...row, index, run: row.runs[0], colour: `var(--s${index % 8})`, dash: ["", "7 3", "2 3", "9 3 2 3"][Math.floor(index / 8) % 4] || null }));
+  return { doc, rows, t: kTexts[language], language, picks, again };
+}
+
+/// Returns a cell with the number at a path of the document, such as rows.0.runs.0.summary.steps. The path stays on the
+/// cell, so that a test can compare both.
+export function number(ctx, path, format) {
+  const value = path.split(".").reduce((at, name) => at?.[name], ctx.doc);
+  return h("td", { class: "n", "data-path": path, "data-unit": format.unit ?? "" }, format(value));
+}
+
+/// Returns a menu of all rows, and "all" if `all` is given; its choice lasts over languages.
+export function choice(ctx, id, all, rows = ctx.rows) {
+  const options = [...(all ? [["all", ctx.t.all]] : []), ...rows.map((row) => [String(row.index), row.label])];
+  const picked = ctx.picks[id] ?? options[0]?.[0];
+  const select = h("select", { id: `choose-${id}`, onchange: (event) => ctx.again(id, event.target.value) },
+    options.map(([value, text]) => h("option", { value, selected: value === picked }, text)));
+  const node = rows.length > 1 ? h("div", { class: "choose" }, h("label", { for: `choose-${id}` }, ctx.t.show + ":"), select) : null;
+  return { node, row: picked === "all" ? null : ctx.rows[Number(picked)] };
+}
+
+export const badge = (ctx, equality) => equality == null || equality === "—" ? null
+  : h("span", { class: `badge ${equality === "=" ? "good" : equality === "✗" ? "bad" : equality === "≈" ? "" : "warn"}`, title: ctx.t.badges[equality] ?? "" }, equality);
+
+export const section = (id, title, ...children) => h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
+export const swatch = (colour) => h("span", { class: "swatch", style: `background:${colour}` });
+export const keys = (list) => h("div", { class: "keys" }, list.map(([colour, text]) => h("span", {}, swatch(colour), text)));

@@ -1,0 +1,57 @@
+// A figure: title, drawing, and buttons that save it as SVG and as CSV. The drawing is made again when its width changes.
+
+import { h } from "./dom.js";
+
+let frames = [];
+
+export const forget = () => (frames = []);
+export const redraw = () => frames.forEach((draw) => draw());
+
+function save(name, type, text) {
+  const link = h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+/// Returns a drawing as a file of its own, in the colours that the page has now.
+export function standalone(svg) {
+  const style = getComputedStyle(document.documentElement);
+  const copy = svg.cloneNode(true);
+  copy.removeAttribute("tabindex");
+  copy.setAttribute("style", "background:var(--back)");
+  return new XMLSerializer().serializeToString(copy).replace(/var\((--[a-z0-9]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
+}
+
+const quoted = (value) => {
+  let text = value == null ? "" : String(value);
+  if (/^[=+@\t-]/.test(text) && Number.isNaN(Number(text))) text = "'" + text;  // no formula in a spreadsheet
+  return /[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+};
+export const csv = (lines) => lines.map((line) => line.map(quoted).join(",")).join("\n") + "\n";
+
+/// `draw(width)` returns an SVG element; `data()` returns the lines of the CSV file, the first with names.
+export function figure({ id, title, caption, draw, data, texts, readout }) {
+  const box = h("div", { class: "box" });
+  const said = readout ? h("div", { class: "readout", "aria-live": "polite" }) : null;
+  const node = h("figure", { id, "data-figure": id },
+    h("div", { class: "head" }, h("strong", {}, title),
+      h("span", { class: "tools" },
+        h("button", { type: "button", "aria-label": `${texts.save} SVG: ${title}`, onclick: () => save(`${id}.svg`, "image/svg+xml", standalone(box.firstChild)) }, "SVG"),
+        h("button", { type: "button", "aria-label": `${texts.save} CSV: ${title}`, onclick: () => save(`${id}.csv`, "text/csv", csv(data())) }, "CSV"))),
+    box, said, caption ? h("figcaption", {}, caption) : null);
+  let width = 0;
+  const again = (changed) => {
+    const now = Math.floor(box.clientWidth);
+    if (now === 0 || (now === width && changed !== true)) return;
+    width = now;
+    const held = box.contains(document.activeElement);
+    const svg = draw(width, (text) => said && (said.textContent = text));
+    svg.setAttribute("aria-label", title);
+    box.replaceChildren(svg);
+    if (held && svg.hasAttribute("tabindex")) svg.focus();
+  };
+  frames.push(again);
+  return Object.assign(node, { redraw: () => again(true) });
+}

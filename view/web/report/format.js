@@ -1,0 +1,50 @@
+// Numbers as text.
+
+export const kNothing = "—";
+
+/// Returns an integer with its digits in groups of three.
+export const whole = (value) => (value == null ? kNothing : String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ","));
+
+export const fixed = (value, digits) => (value == null || !Number.isFinite(value) ? kNothing : value.toFixed(digits));
+
+/// Returns three or four digits.
+export function short(value) {
+  if (value == null || !Number.isFinite(value)) return kNothing;
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(2);
+  return String(Number(value.toPrecision(size >= 1000 ? 5 : 4)));
+}
+
+export const milliseconds = (seconds) => fixed(seconds == null ? null : seconds * 1000, 2);
+milliseconds.unit = "ms";
+
+export function bytes(value) {
+  if (value == null) return kNothing;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  let scaled = value;
+  while (Math.abs(scaled) >= 1024 && unit + 1 < units.length) {
+    scaled /= 1024;
+    ++unit;
+  }
+  return `${unit === 0 ? scaled : Number(scaled.toPrecision(4))} ${units[unit]}`;
+}
+
+/// Returns about `count` round numbers from 0 or `least` to `most`.
+export function ticks(least, most, count) {
+  const span = most - least || Math.abs(most) || 1;
+  const rough = span / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((m) => m >= rough * 0.999);
+  const list = [];
+  for (let at = Math.ceil(least / step - 1e-9); at * step <= most + step * 1e-9; ++at) list.push(Number((at * step).toPrecision(12)));
+  return list;
+}
+
+/// Returns about `count` round numbers of bytes up to `most`.
+export function byteTicks(most, count) {
+  let unit = 1;
+  while (most / unit >= 1024) unit *= 1024;
+  return ticks(0, most / unit, count).map((value) => value * unit);
+}
