@@ -97,7 +97,11 @@ class ControlLink::Impl {
     auto turn = StepGate::Turn::wait;
     wait(lock, Moment::max(), "the other workers to agree on a last step",
          [&] { return member_.broken() || (turn = member_.ask(step)) != StepGate::Turn::wait; });
-    member_.throw_if_broken();
+    try {
+      member_.throw_if_broken();
+    } catch (const Error& error) {
+      throw error.with_context(fmt::format("before step {}", step));
+    }
     return turn == StepGate::Turn::go;
   }
   void flush(Moment deadline) {

@@ -31,6 +31,12 @@ class Life(ProgramTest):
                 self.end_all()
                 shutil.rmtree(self.folder / "run", ignore_errors=True)
 
+    def assert_survivors_name_worker_1(self, collective, survivors):
+        """Each survivor was waiting in a collective, or was between two steps, when it heard of the loss."""
+        where = rf"(\[ring\] rank \d: in {collective} #\d+.*, waiting for rank \d|before step \d+): .*worker 1"
+        for survivor in survivors:
+            self.assertRegex((self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text(), where)
+
     def launch(self, *arguments):
         """A job that would not end, once its workers are at work."""
         job = self.start("psring", "train", *ENDLESS, "--workers", 2, "--servers", 2, "--out", "run",
@@ -84,10 +90,8 @@ class Life(ProgramTest):
                     self.until_trains(job, "run")
                     os.kill(until(lambda: self.process_of("role-worker", 1), "no worker 1"), signal_number)
                     self.assert_refused(self.finish(job, BOUND), LOST, "worker 1")
-                    for survivor in (0, 2):
-                        log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
-                        # The first cause is everybody's: it is one survivor's, and names the lost one.
-                        self.assertRegex(log, r"\[ring\] rank \d: in all_reduce #\d+ \(.*\), waiting for rank \d: .*worker 1")
+                    # The first cause is everybody's: it is one survivor's, and names the lost one.
+                    self.assert_survivors_name_worker_1("all_reduce", (0, 2))
 
     def test_shards(self):
         """In a shard group or between them: who waits for the lost one names it."""
@@ -100,9 +104,7 @@ class Life(ProgramTest):
                         self.until_trains(job, "run")
                         os.kill(until(lambda: self.process_of("role-worker", 1), "no worker 1"), signal_number)
                         self.assert_refused(self.finish(job, BOUND), LOST, "worker 1")
-                        for survivor in (0, 2, 3):
-                            log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
-                            self.assertRegex(log, r"\[ring\] rank \d: in \w+ #\d+.*, waiting for rank \d: .*worker 1")
+                        self.assert_survivors_name_worker_1(r"\w+", (0, 2, 3))
 
     def test_killed_by_hand(self):
         """Nobody is the parent of both: a worker tells what it was doing with whom."""
