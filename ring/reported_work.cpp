@@ -31,7 +31,7 @@ class ReportedOperation final : public Operation {
 }  // namespace
 
 Events::Flight begin_flight(Events& events, const Request& request) {
-  return {events, {std::string(to_string(request.call.collective)), kNone, request.data.bytes()}};
+  return {events, {std::string(to_string(request.call.collective)), {}, request.data.bytes()}};
 }
 
 Work reported(Work work, Events::Flight flight) {

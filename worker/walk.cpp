@@ -51,6 +51,7 @@ void Walk::hand_over(std::size_t layer, Micro micro) {
   const UnitId unit = flat_.unit_of(layer);
   if (unit == kNoUnit || !flat_.trained(unit) || layer != flat_.layers_of(unit).front()) return;
   binding_.clear_unwritten(unit);
+  world_.events.detail(GradientReady{{unit, unit + 1}});
   strategy_.grad_ready(unit, micro);
 }
 

@@ -18,6 +18,12 @@ void Events::emit(Event&& event, Wanted kind) {
     if (kind == Wanted::reports || wanted == Wanted::details) listener->on_event(event);
 }
 
+void Events::begin(const Event& event) {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [listener, wanted] : listeners_)
+    if (wanted == Wanted::details) listener->on_begin(event);
+}
+
 void Events::report(const StepReport& report) {
   emit({now() - report.duration, report.duration, report.step, report}, Wanted::reports);
 }
@@ -30,6 +36,7 @@ void Events::Span::begin(Activity&& activity, std::uint64_t step) {
   activity_ = std::move(activity);
   step_ = step;
   start_ = events_.now();
+  events_.begin({start_, Nanoseconds{0}, step_, activity_});
 }
 
 void Events::Span::end() {
@@ -40,7 +47,9 @@ Events::Flight::Flight(Events& events, Transfer transfer) {
   if (!events.detailed()) return;
   events_ = &events;
   transfer_ = std::move(transfer);
+  if (transfer_.units.size() == 0) transfer_.units = events.topic_;
   start_ = events.now();
+  events.begin({start_, Nanoseconds{0}, events.step_, transfer_});
 }
 
 void Events::Flight::land() {

@@ -39,7 +39,7 @@ struct Activity {
 /// An operation in flight while the thread does other work: a collective, or a push until its answer.
 struct Transfer {
   std::string name;
-  std::uint32_t unit = kNone;
+  Range units = {};  ///< empty: the units of the Topic, if there is one
   std::uint64_t bytes = 0;
 };
 
@@ -69,6 +69,13 @@ struct Presence {
   std::uint64_t bytes = 0;
 };
 
+/// The gradients of these units in this process are complete for a micro-batch, or have become the mean over all
+/// workers.
+struct GradientReady {
+  Range units = {};
+  bool averaged = false;
+};
+
 /// The end of a worker's step.
 struct StepReport {
   std::uint64_t step = 0;
@@ -92,7 +99,8 @@ struct Event {
   Moment start;
   Nanoseconds duration{0};  ///< 0: the event has no duration
   std::uint64_t step = 0;
-  std::variant<UnitNames, Activity, Transfer, DeviceWork, FrameMoved, Presence, StepReport, Evaluation> what;
+  std::variant<UnitNames, Activity, Transfer, DeviceWork, FrameMoved, Presence, GradientReady, StepReport, Evaluation>
+      what;
 };
 
 /// A view of the stream.
@@ -101,6 +109,8 @@ class EventListener {
   virtual ~EventListener() = default;
   /// Called with one event after another, in the order in which they end, by the thread that emits the event.
   virtual void on_event(const Event& event) = 0;
+  /// An Activity or a Transfer begins, whose event comes when it ends. `begun.duration` is 0.
+  virtual void on_begin(const Event& /*begun*/) {}
 };
 
 /// A view that receives only reports.
@@ -164,6 +174,18 @@ class Events {
     Moment start_;
   };
 
+  /// While it exists, Transfers that name no units concern these. For the thread that trains.
+  class Topic {
+   public:
+    Topic(Events& events, Range units) : events_(events) { events.topic_ = units; }
+    ~Topic() { events_.topic_ = {}; }
+    Topic(const Topic&) = delete;
+    Topic& operator=(const Topic&) = delete;
+
+   private:
+    Events& events_;
+  };
+
   /// A Transfer from its construction until it lands or is destroyed. Any number may be in flight.
   class Flight {
    public:
@@ -191,11 +213,13 @@ class Events {
 
  private:
   void emit(Event&& event, Wanted kind);
+  void begin(const Event& event);
 
   const Clock& clock_;
   std::vector<std::pair<EventListener*, Wanted>> listeners_;
   bool detailed_ = false;
   std::atomic<std::uint64_t> step_ = 0;
+  Range topic_;
   std::mutex mutex_;  ///< listeners get one event at a time
 };
 

@@ -56,6 +56,10 @@ class Writer {
   std::string unit_name(std::uint32_t unit) const {
     return unit < units_.size() ? units_[unit] : unit == kNone ? "" : fmt::format("unit {}", unit);
   }
+  std::string names_of(Range units) const {
+    const auto name = [&](std::size_t unit) { return unit_name(static_cast<std::uint32_t>(unit)); };
+    return units.size() == 1 ? name(units.begin) : fmt::format("{} to {}", name(units.begin), name(units.end - 1));
+  }
   /// Writes the known members of "args".
   std::string arguments(std::uint64_t step, std::uint32_t unit, std::uint64_t bytes = 0, std::string_view peer = {},
                         std::string_view more = {}) const {
@@ -87,10 +91,11 @@ class Writer {
   }
   void write(const Event& event, const DeviceWork& what) { slice(what.name, 1, event, arguments(event.step, kNone)); }
   void write(const Event& event, const Transfer& what) {
-    const std::string name = what.unit == kNone ? fmt::format("{} {} bytes", what.name, what.bytes)
-                                                : fmt::format("{} {}", what.name, unit_name(what.unit));
+    const std::string name = what.units.size() == 0 ? fmt::format("{} {} bytes", what.name, what.bytes)
+                                                    : fmt::format("{} {}", what.name, names_of(what.units));
     ++transfers_;
-    const std::string args = arguments(event.step, what.unit, what.bytes);
+    const auto unit = what.units.size() == 1 ? static_cast<std::uint32_t>(what.units.begin) : kNone;
+    const std::string args = arguments(event.step, unit, what.bytes);
     for (const auto& [phase, at] : {std::pair('b', event.start), std::pair('e', event.start + event.duration)})
       object(name, phase, at,
              fmt::format(R"("cat":"exchange","tid":0,"id2":{{"local":{}}},"args":{{{}}})", transfers_, args));
@@ -106,6 +111,10 @@ class Writer {
     object(what.operation, what.arrived ? 'f' : 's', event.start,
            fmt::format(R"("cat":"frame","tid":0,"id":{})",
                        quoted(fmt::format("{} to {}, {}.{}", from, to, epoch_, what.number))));
+  }
+  void write(const Event& event, const GradientReady& what) {
+    object(fmt::format("gradient of {} {}", names_of(what.units), what.averaged ? "averaged" : "complete"), 'i',
+           event.start, fmt::format(R"("tid":0,"s":"t","args":{{{}}})", arguments(event.step, kNone)));
   }
   void write(const Event& event, const Presence& what) {
     const bool parameters = what.values == Presence::Values::parameters;

@@ -50,6 +50,7 @@ void BucketedGradients::launch(std::size_t until) {
   while (works_.size() < until) {
     const Range bucket = bucketer_.buckets()[works_.size()];
     if (const auto cost = averaging_->cost(bucket)) exposure_.launched(*cost);
+    const auto topic = workers_.about(bucket);
     works_.push_back(averaging_->start(bucket, gradients_.trained(bucket), 0));
   }
 }

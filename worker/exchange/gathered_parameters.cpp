@@ -31,9 +31,11 @@ void GatheredParameters::acquire(UnitId unit, Pass pass) {
 
 void GatheredParameters::updated() {
   gathers_.clear();
-  for (const Range units : calls_)
+  for (const Range units : calls_) {
+    const auto topic = workers_.about(units);
     gathers_.push_back(
         {units, workers_.owners().all_gather(parameters_.trained(units), owners_of(plan_.layout, units))});
+  }
 }
 
 void GatheredParameters::quiesce() {

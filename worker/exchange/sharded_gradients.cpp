@@ -19,6 +19,7 @@ ShardedGradients::ShardedGradients(const Plan& plan, const World& world, Workers
 
 void ShardedGradients::ready(UnitId unit, Micro micro, const Landed& /*landed*/) {
   const Elements whole = window_.depart(unit);
+  const auto topic = workers_.about({unit, unit + 1});
   reductions_.push_back({unit, micro, whole, averaging_->start({unit, unit + 1}, whole, micro.index)});
   while (!reductions_.empty() && workers_.groups().may_average(reductions_.front().work, reductions_.size()))
     take_first();

@@ -16,13 +16,15 @@ ring::Cost TensorGradients::cost(std::size_t elements) const {
 
 void TensorGradients::finish(Step /*step*/, const Landed& landed) {
   const Moment backward_ended = world_.clock.now();
-  for (const UnitId unit : plan_.layout.trained())
+  for (const UnitId unit : plan_.layout.trained()) {
+    const auto topic = workers_.about({unit, unit + 1});
     for (const TensorLayout& tensor : plan_.layout.units[unit].tensors) {
       const Elements gradient = world_.units[unit].gradients.subspan(tensor.offset, tensor.spec.elements());
       exposure_.launched(cost(gradient.size()));
       ring::Work work = workers_.group().all_reduce(gradient, ring::ReduceOp::Kind::mean);
       workers_.wait(work);
     }
+  }
   exposure_.end_step(backward_ended);
   landed({0, plan_.layout.units.size()});
 }

@@ -25,6 +25,7 @@ class WorkerSource final : public UnitSource {
   void fetch(UnitId unit, Elements whole, bool in_step) override {
     copy(owned(unit), ownership_.of(unit, whole));
     gathers_[unit].clear();
+    const auto topic = workers_.about({unit, unit + 1});
     if (in_step)
       gathers_[unit].push_back(workers_.owners().all_gather(whole, owners_of_unit(unit)));
     else

@@ -30,6 +30,8 @@ class Workers final : public Peers {
   const ShardGroups& groups() const { return groups_; }
   ring::ProcessGroup& owners() const { return groups_.owners(); }
 
+  /// Collectives that start while the result exists concern these units, for the event stream.
+  Events::Topic about(Range units) const { return {world_.events, units}; }
   /// Everybody gets rank 0's values, and its layers' buffers. Start-up traffic, which counts as control.
   void broadcast(Elements values);
   /// Waits for the operation, and counts the time.

@@ -29,13 +29,13 @@ void Composition::release(UnitId unit, Pass pass) { parts_.parameters->release(u
 
 void Composition::grad_ready(UnitId unit, Micro micro) {
   if (micro.last && micro.last_worker) ready_.add(unit);
-  parts_.gradients->ready(unit, micro, [this](Range units) { parts_.updates->landed(units, step_); });
+  parts_.gradients->ready(unit, micro, landed_);
 }
 
 void Composition::finish_step(Step step) {
   ready_.finish(step);
   parts_.parameters->end_passes();
-  parts_.gradients->finish(step, [this](Range units) { parts_.updates->landed(units, step_); });
+  parts_.gradients->finish(step, landed_);
   parts_.updates->finish(step);
   parts_.parameters->updated();
   next_ = Step{step.index + 1};

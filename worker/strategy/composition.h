@@ -56,6 +56,10 @@ class Composition final : public Strategy,
   ReadyUnits ready_;
   std::optional<Step> next_;  ///< the step that all parameters here are for; none before they are here
   Step step_;
+  const Landed landed_ = [this](Range units) {
+    world_.events.detail(GradientReady{units, true});
+    parts_.updates->landed(units, step_);
+  };
 };
 
 }  // namespace psring::worker

@@ -70,11 +70,11 @@ TEST_CASE("a server's work names the peer, and an unknown unit by its number") {
 
 TEST_CASE("transfers overlap with activities, and land once") {
   Scene scene;
-  Events::Flight first(scene.events, {"all_reduce", kNone, 8});
+  Events::Flight first(scene.events, {"all_reduce", {}, 8});
   {
     const Events::Span backward(scene.events, {.name = "backward"});
     scene.pass(microseconds(3));
-    Events::Flight second(scene.events, {"all_reduce", kNone, 8});
+    Events::Flight second(scene.events, {"all_reduce", {}, 8});
     Events::Flight moved = std::move(first);
     scene.pass(microseconds(1));
     moved.land();
