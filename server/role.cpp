@@ -11,9 +11,8 @@
 #include <psring/common/device/device.h>
 #include <psring/common/net/reporting.h>
 #include <psring/common/proc/fault.h>
-#include <psring/optim/job_optimizer.h>
-#include <psring/optim/schedule.h>
 #include <psring/server/checkpoint.h>
+#include <psring/server/job_shard.h>
 #include <psring/server/role.h>
 #include <psring/server/server.h>
 
@@ -46,12 +45,7 @@ class ServerLife {
   ServerLife(Membership& member, const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers)
       : member_(member),
         job_(member.job()),
-        aggregator_(job_.local_reduce && job_.aggregate == "mean"
-                        ? make_mean_of(job_.workers)
-                        : aggregators.make(Spec::parse("--aggregate", job_.aggregate))),
-        codec_(optim::make_codec(job_.compress, job_.error_feedback)),
-        optimizer_(optim::make_optimizer(optimizers, job_)),
-        schedule_(optim::make_schedule(Spec::parse("--schedule", job_.schedule), job_.steps.value_or(1))),
+        rules_(job_, job_.steps.value_or(1), aggregators, optimizers),
         parallel_(job_.server_threads),
         events_(member.clock()),
         fault_(job_.fault, member.self()) {
@@ -90,27 +84,10 @@ class ServerLife {
 
  private:
   std::shared_ptr<Shard> make_shard(const std::vector<net::Member>& workers) {
-    const bool applies = job_.optimizer_on == "server";
-    ShardOptions options{
-        .rank = static_cast<std::uint32_t>(member_.rank() % job_.servers),
-        .servers = static_cast<std::uint32_t>(job_.servers),
-        .workers = static_cast<std::uint32_t>(job_.workers),
-        .pushers = static_cast<std::uint32_t>(job_.local_reduce ? first_of_each_host(workers).size() : job_.workers),
-        .lr = job_.lr.value_or(optimizer_->default_lr()),
-        .clip_norm = applies ? job_.clip_norm : 0,
-        .loss_scaler = applies ? optim::loss_scaler(job_) : optim::LossScaler(),
-        .master_copy = job_.master_copy,
-        .optimizer = applies ? optimizer_.get() : nullptr,
-        .schedule = applies ? schedule_.get() : nullptr,
-        .aggregator = aggregator_.get(),
-        .codec = codec_.get(),
-        .seed = job_.seed,
-        .consistency = parse_consistency(job_.consistency, job_.backup_workers),
-        .remedy = parse_remedy(job_.remedy),
-        .memory_bytes = host_memory_bytes(),
-        .save_every = job_.checkpoint_every,
-        .device = device_.get()};
-    begin_from_checkpoint(job_, options);
+    ShardOptions options =
+        rules_.options(member_.rank(), job_.local_reduce ? first_of_each_host(workers).size() : job_.workers);
+    options.memory_bytes = host_memory_bytes();
+    options.device = device_.get();
     // Shared with the membership. The deleter holds the device, which outlives the shard's memory.
     return {new Shard(options, parallel_, member_.memory()), [device = device_](Shard* shard) { delete shard; }};
   }
@@ -161,10 +138,7 @@ class ServerLife {
 
   Membership& member_;
   const JobOptions& job_;
-  const std::unique_ptr<Aggregator> aggregator_;
-  const std::unique_ptr<optim::Codec> codec_;
-  const std::unique_ptr<optim::Optimizer> optimizer_;
-  const std::unique_ptr<optim::Schedule> schedule_;
+  const JobShard rules_;
   Parallel parallel_;
   Trace trace_;
   Events events_;

@@ -21,9 +21,9 @@
 #include <psring/ring/shm/group.h>
 #include <psring/ring/shm/world.h>
 #include <psring/server/checkpoint.h>
+#include <psring/server/job_shard.h>
 #include <psring/server/server.h>
 #include <psring/tests/support/in_process_job.h>
-#include <psring/tests/support/job_shard.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/training.h>
 
@@ -273,13 +273,14 @@ class Job {
   void serve(std::uint32_t rank, Network& network, ByteLedger& bytes, JobRun& result) {
     const JobOptions& job = setup_.job();
     const std::unique_ptr<Device> device = job.server_device == "cuda" ? make_cuda_device(0) : nullptr;
-    JobShard made(setup_, rules_.aggregators, rank, hosts_.size());
-    made.options.device = device.get();
+    const server::JobShard rules(job, setup_.steps(), rules_.aggregators, rules_.optimizers);
+    server::ShardOptions options = rules.options(rank, hosts_.size());
+    options.device = device.get();
     const auto servers = static_cast<std::uint32_t>(job.servers);
     const SystemClock clock;
     MemoryLedger memory;
     Parallel parallel(job.server_threads);
-    server::Shard shard(made.options, parallel, memory);
+    server::Shard shard(options, parallel, memory);
     Arena arena(kLent);
     const auto transport = network.join({Role::server, rank}, bytes, arena);
     ending_.watch(*transport);
