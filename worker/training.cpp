@@ -186,7 +186,8 @@ std::unique_ptr<Network> Training::make_network() const {
       .max_batch = (job.batch_per_worker() + job.accumulate - 1) / job.accumulate,
       .types = {layout.parameter_type, layout.parameter_type, layout.gradient_type},
       .recomputed = job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
-      .wanted = setup_.flat().wanted()};
+      .wanted = setup_.flat().wanted(),
+      .computed = hooks_.computed};
   if (world_.device == nullptr) return std::make_unique<HostNetwork>(setup_.model(), *kernels_, world_.memory, options);
   return std::make_unique<DeviceNetwork>(setup_.model(), *world_.device, world_.memory, options, hooks_.kernels);
 }

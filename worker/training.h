@@ -34,6 +34,8 @@ struct TrainHooks {
   std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};  ///< told of each step before it begins
   /// Asked before each step; false: the job ends early, before this step, in all workers.
   std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
+  /// In a simulation: called after each pass of a layer, with its floating-point operations; lets virtual time pass.
+  std::function<void(double flops)> computed = {};
   TensorKernels* kernels = nullptr;  ///< in place of the device's own; null: the device's
 };
 

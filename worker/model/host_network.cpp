@@ -127,6 +127,7 @@ void HostNetwork::forward_layer(std::size_t layer, std::span<const ConstElements
   Loan::give_back(y, activation(layer + 1));
   if (training) Loan::give_back(kept, saved_activations(layer));
   held_ = layer;
+  computed(layer, {}, false);
 }
 
 std::span<const std::int32_t> HostNetwork::wanted() const {
@@ -176,6 +177,7 @@ void HostNetwork::backward_layer(std::size_t layer, std::span<const ConstElement
       add(gradients[i].values, written[i].span());
     *gradients[i].fresh = false;
   }
+  computed(layer, wanted, true);
 }
 
 }  // namespace psring::worker

@@ -6,7 +6,11 @@
 namespace psring::worker {
 
 Network::Network(const Model& model, const Options& options)
-    : model_(&model), max_batch_(options.max_batch), recomputed_(options.recomputed), wanted_(options.wanted) {
+    : model_(&model),
+      max_batch_(options.max_batch),
+      recomputed_(options.recomputed),
+      wanted_(options.wanted),
+      computed_(options.computed) {
   check(max_batch_ > 0 && !model.layers.empty() && model.loss != nullptr, "model {}: no layers, loss or batch",
         model.name);
   if (wanted_.empty())
@@ -28,6 +32,13 @@ std::vector<Shape> Network::shapes_for(std::size_t batch) const {
   std::vector<Shape> shapes{{batch, model_->input_cols}};
   for (const auto& layer : model_->layers) shapes.push_back(layer->output(shapes.back()));
   return shapes;
+}
+
+void Network::computed(std::size_t layer, Wanted wanted, bool backward) const {
+  if (!computed_) return;
+  const Layer& of = *model_->layers[layer];
+  const double forward = of.flops(shapes_[layer], {.dx = false, .gradients = false});
+  computed_(backward ? of.flops(shapes_[layer], wanted) - forward : forward);
 }
 
 Range Network::to_recompute(std::size_t layer) const {

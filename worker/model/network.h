@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -35,6 +36,8 @@ class Network {
     Types types = {};
     std::vector<Range> recomputed = {};  ///< empty, or ranges that cover all layers, ascending
     std::vector<Wanted> wanted = {};     ///< by layer; if empty, everything except layer 0's dx
+    /// Called after each pass of a layer on the host, with its floating-point operations: lets virtual time pass.
+    std::function<void(double flops)> computed = {};
   };
 
   virtual ~Network() = default;
@@ -75,6 +78,8 @@ class Network {
   Network(const Model& model, const Options& options);
 
   std::vector<Shape> shapes_for(std::size_t batch) const;
+  /// Calls Options::computed.
+  void computed(std::size_t layer, Wanted wanted, bool backward) const;
 
   /// A place in the buffer of all activations and saved values.
   struct Place {
@@ -102,7 +107,8 @@ class Network {
   const std::size_t max_batch_;
   const std::vector<Range> recomputed_;
   std::vector<Wanted> wanted_;  ///< by layer
-  std::size_t held_ = 0;        ///< last layer that ran forward: the saved values of its range are valid
+  const std::function<void(double flops)> computed_;
+  std::size_t held_ = 0;  ///< last layer that ran forward: the saved values of its range are valid
   std::size_t batch_ = 0;
   std::vector<Shape> shapes_;  ///< of activations, for this batch
 };

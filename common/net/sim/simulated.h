@@ -36,6 +36,17 @@ class SimulatedNetwork {
   };
   /// A frame that is lost or corrupted has used the cards all the same.
   using Trouble = WireFaults;
+  /// Hears what happens on the network; called in order, by the thread of the peer that runs. Must not use the network.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    /// A frame left its sender: `departs` is when its last byte has left the sender's card.
+    virtual void on_send(std::size_t from, std::size_t to, const FrameHeader& header, Moment now, Moment departs) = 0;
+    /// A frame has come whole to the inbox of its receiver.
+    virtual void on_arrival(std::size_t from, std::size_t to, const FrameHeader& header, Moment now) = 0;
+    virtual void on_death(std::size_t place, Moment now) = 0;
+    virtual void on_return(std::size_t place, Moment now) = 0;
+  };
   struct Options {
     std::size_t ranks = 1;         ///< the number of workers, if no peers are named
     std::vector<Peer> peers = {};  ///< by their places
@@ -50,6 +61,7 @@ class SimulatedNetwork {
     Nanoseconds patience = std::chrono::seconds(60);
     /// A run that takes longer than this virtual time is a deadlock, too.
     Nanoseconds limit = Nanoseconds::max();
+    Listener* listener = nullptr;  ///< must outlive the network; null: nobody listens
   };
 
   explicit SimulatedNetwork(const Options& options);

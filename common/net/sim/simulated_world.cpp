@@ -36,6 +36,7 @@ bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& h
   // The header passes the codec, so a header that any other transport would refuse fails here, too.
   message->header = decode(encode(header));
   const Moment departure = peers_[from].card.depart(kHeaderBytes + payload.size(), now_);
+  if (options_.listener != nullptr) options_.listener->on_send(from, to, message->header, now_, departure);
   events_.add({.time = departure,
                .kind = SimulatedEvent::Kind::departs,
                .from = from,
@@ -134,11 +135,14 @@ void SimulatedWorld::happen(const SimulatedEvent& event) {
     case SimulatedEvent::Kind::arrives:
       if (to.away || to.incarnation != event.to_life || peers_[event.from].incarnation != event.from_life) return;
       if ((event.message->header.flags & FrameHeader::kProbe) == 0) last_progress_ = now_;
+      if (options_.listener != nullptr)
+        options_.listener->on_arrival(event.from, event.to, event.message->header, now_);
       return to.inbox.push_back(std::move(*event.message));
     case SimulatedEvent::Kind::dies:
       return kill(event.to, event.returns_after);
     case SimulatedEvent::Kind::returns:
       last_progress_ = now_;
+      if (options_.listener != nullptr) options_.listener->on_return(event.to, now_);
       return to.come_back();
     case SimulatedEvent::Kind::is_lost:
       last_progress_ = now_;
@@ -165,6 +169,7 @@ void SimulatedWorld::kill(std::size_t place, std::optional<Nanoseconds> returns_
   last_progress_ = now_;
   if (self.ended || self.away || self.dead) return;
   self.dead = true;
+  if (options_.listener != nullptr) options_.listener->on_death(place, now_);
   self.returns.reset();
   if (returns_after) self.returns = now_ + *returns_after;
   for (std::size_t other = 0; other < peers_.size(); ++other)
