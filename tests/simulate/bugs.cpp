@@ -68,10 +68,10 @@ class EarlyAnswers final : public Through {
   std::uint64_t sent_ = 0;
 };
 
-class EarlyAnswering final : public BuggyServer {
+class EarlyAnswering final : public view::ServerLinks {
  public:
   explicit EarlyAnswering(std::size_t servers) : servers_(static_cast<std::uint32_t>(servers)) {}
-  std::unique_ptr<net::Transport> links(net::Transport& transport, Peer self) override {
+  std::unique_ptr<net::Transport> wrap(net::Transport& transport, Peer self) override {
     if (self.rank >= servers_) return std::make_unique<Through>(transport);
     return std::make_unique<EarlyAnswers>(transport, Peer{Role::server, self.rank + servers_});
   }
@@ -120,10 +120,10 @@ class DoubleUpdates final : public Through {
   Pushes& pushes_;
 };
 
-class DoubleUpdating final : public BuggyServer {
+class DoubleUpdating final : public view::ServerLinks {
  public:
   explicit DoubleUpdating(std::size_t pushes) : pushes_(pushes) {}
-  std::unique_ptr<net::Transport> links(net::Transport& transport, Peer /*self*/) override {
+  std::unique_ptr<net::Transport> wrap(net::Transport& transport, Peer /*self*/) override {
     return std::make_unique<DoubleUpdates>(transport, pushes_);
   }
 
@@ -133,7 +133,7 @@ class DoubleUpdating final : public BuggyServer {
 
 }  // namespace
 
-std::unique_ptr<BuggyServer> make_buggy(Bug bug, const JobOptions& job, std::size_t pushes) {
+std::unique_ptr<view::ServerLinks> make_buggy(Bug bug, const JobOptions& job, std::size_t pushes) {
   if (bug == Bug::early_answers && job.replicas > 0) return std::make_unique<EarlyAnswering>(job.servers);
   if (bug == Bug::double_updates && job.consistency == "bsp") return std::make_unique<DoubleUpdating>(pushes);
   return nullptr;

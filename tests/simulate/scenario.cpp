@@ -108,15 +108,6 @@ std::vector<net::SimulatedNetwork::Death> draw_crashes(Draw& draw, const JobOpti
 
 }  // namespace
 
-std::vector<net::Peer> peers_of(const JobOptions& job) {
-  std::vector<net::Peer> peers;
-  for (std::uint32_t rank = 0; rank < job.workers; ++rank) peers.push_back({net::Role::worker, rank});
-  for (std::uint32_t rank = 0; rank < job.servers * (1 + job.replicas); ++rank)
-    peers.push_back({net::Role::server, rank});
-  peers.push_back({net::Role::coordinator, 0});
-  return peers;
-}
-
 Scenario draw_scenario(std::uint64_t seed) {
   Draw draw(seed);
   Scenario scenario;
@@ -130,7 +121,7 @@ Scenario draw_scenario(std::uint64_t seed) {
                      .duplicate = share(0.2),
                      .corrupt = share(0.1),
                      .extra_delay = draw.of(std::array{0us, 100us, 5000us})};
-  network.peers = peers_of(scenario.job);
+  network.peers = view::peers_of(scenario.job);
   if (crashes) network.deaths = draw_crashes(draw, scenario.job);
   scenario.delays = {.message = draw.of(std::array{50us, 1000us}), .notice = draw.of(std::array{2000us, 100'000us})};
   network.limit = 10min;

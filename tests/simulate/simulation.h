@@ -2,15 +2,13 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <psring/common/net/sim/simulated.h>
 #include <psring/common/proc/job.h>
 #include <psring/tests/simulate/bugs.h>
-#include <psring/tests/simulate/control.h>
+#include <psring/view/step/simulated_job.h>
 
 namespace psring::test {
 
@@ -19,47 +17,18 @@ namespace psring::test {
 struct Scenario {
   JobOptions job;
   net::SimulatedNetwork::Options network;
-  Control::Delays delays;
+  view::SimulatedControl::Delays delays;
   Bug bug = Bug::none;
 };
-
-/// A job's processes, by their places: workers, servers, their followers, the coordinator.
-std::vector<net::Peer> peers_of(const JobOptions& job);
 
 /// The job is one of a few thousand; the network is the seed's own.
 Scenario draw_scenario(std::uint64_t seed);
 /// One line: the flags of the job, and the network.
 std::string to_string(const Scenario& scenario);
 
-/// The result of a job.
-struct SimulatedRun {
-  struct Worker {
-    std::vector<float> parameters;
-    std::vector<std::uint64_t> steps;  ///< as they ended, in the last epoch
-    friend bool operator==(const Worker&, const Worker&) = default;
-  };
-  struct Server {
-    bool lived = false;  ///< to the end: who is lost after the workers were done is not replaced
-    std::uint64_t version = 0;
-    std::uint64_t most_lag = 0;
-    std::vector<std::byte> state;  ///< where it has a follower, or is one
-    friend bool operator==(const Server&, const Server&) = default;
-  };
-  std::vector<Worker> workers;
-  std::vector<Server> servers;  ///< then followers; by what they were in the end
-  std::size_t left = 0;         ///< workers, in the last epoch
-  std::uint64_t crashes = 0;    ///< of processes that ran
-  std::uint64_t epochs = 0;     ///< of the membership, before the last
-  std::uint64_t promoted = 0;   ///< times that a server and its follower changed places
-  std::uint64_t begun_anew = 0;
-  Nanoseconds time{0};              ///< of the network's clock
-  std::uint64_t retransmitted = 0;  ///< frames
-  friend bool operator==(const SimulatedRun&, const SimulatedRun&) = default;
-};
+using view::SimulatedRun;
 
-/// Runs a whole job, its workers, servers and coordinator, over reliable links on a simulated network: TrainSetup,
-/// Training, Shard, serve, follow and the coordinator's state machine are those of the programs. Throws what the first
-/// role to fail threw, and what the job failed with.
+/// Runs a scenario over reliable links on its network. Throws as view::simulate.
 SimulatedRun simulate(const Scenario& scenario);
 
 /// Says what is wrong with jobs over bad networks. Belongs to one thread; remembers what jobs come to over a good one.

@@ -13,23 +13,24 @@
 #include <psring/common/proc/coordinator.h>
 #include <psring/common/proc/job.h>
 
-namespace psring::test {
+namespace psring::view {
 
-/// Ends a role whose process has died. It is no Error, so that nobody takes it for a peer's loss.
+/// Thrown in a role whose process has died. Not an Error, so that no code takes it for the loss of a peer.
 struct Died {};
 
-/// The coordinator of a simulated job, and the agent that starts its roles and tells how they end. The state machine is
-/// net::Coordinator; its messages arrive, in order and none of them lost, after a delay. Belongs to whoever runs.
-class Control {
+/// The coordinator of a simulated job, and the agent that starts the job's roles and reports how they end. The state
+/// machine is net::Coordinator; its messages arrive in order after a delay, and none is lost. Belongs to the thread of
+/// the simulated peer that runs.
+class SimulatedControl {
  public:
   struct Delays {
-    Nanoseconds message{0};  ///< of one, each way
+    Nanoseconds message{0};  ///< of a message, each way
     Nanoseconds notice{0};   ///< from a process's end until its agent knows: longer than a link's delay
   };
 
-  /// `place`: the coordinator's on the network. `whole`: every worker has all that the job needs to go on.
-  Control(net::SimulatedNetwork& network, const std::vector<net::Peer>& peers, std::size_t place, const JobOptions& job,
-          Delays delays);
+  /// `place`: the coordinator's place on the network.
+  SimulatedControl(net::SimulatedNetwork& network, const std::vector<net::Peer>& peers, std::size_t place,
+                   const JobOptions& job, Delays delays);
 
   /// The coordinator's body: returns with the job.
   void run();
@@ -38,19 +39,19 @@ class Control {
 
   // The agent's side, for the thread that runs a place.
 
-  /// Waits until the role is to be started; false where the job ends first.
+  /// Waits until the role is to be started. Returns false if the job ends first.
   bool await_start(std::size_t place);
-  /// Its process has ended; by a signal, where that is not 0. False where none ran, or it was to be ended.
+  /// The role's process has ended; `signal` 0: by itself. Returns false if no process ran, or the coordinator ended it.
   bool exited(std::size_t place, int status, int signal);
 
   // Counts of the run.
   std::uint64_t begun_anew() const { return begun_anew_; }
 
-  /// A role's link to the coordinator, as net::ControlLink is one for a process: what waits here, and `check`, throw
-  /// peer_lost once a new epoch is told of, and Died where the process has.
+  /// A role's link to the coordinator, like the net::ControlLink of a process. Waits and `check` throw peer_lost once
+  /// the coordinator has announced a new epoch, and Died if the process has died.
   class Link {
    public:
-    Link(Control& control, std::size_t place);
+    Link(SimulatedControl& control, std::size_t place);
     ~Link();
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
@@ -59,7 +60,7 @@ class Control {
     std::uint32_t rank() const { return self_.rank; }
     std::uint32_t epoch() const { return epoch_; }
 
-    /// As Membership has them. Members' addresses are their places.
+    /// Like Membership's. The address of a member is its place.
     std::vector<net::Member> meet(std::uint64_t step, bool has_state);
     void regroup(const Error& error);
 
@@ -69,13 +70,13 @@ class Control {
     void fail(const Error& error);
     void check() const;
     bool finished() const { return finished_; }
-    /// `transport`: that of the epoch, as the others may still need to hear what was sent.
+    /// `transport`: the epoch's, because other members may still wait for frames that it sends again.
     void await_finish(net::Transport& transport);
-    /// Messages from the coordinator wake a wait in this transport, too; null: waits are in this link only.
+    /// Messages from the coordinator wake a wait in this transport, too; null: only waits in this link.
     void wakes(net::Transport* transport);
 
    private:
-    friend class Control;
+    friend class SimulatedControl;
     net::Peer place_peer() const { return control_.peers_[place_]; }
     void send(net::ControlMessage message);
     void take(net::ControlMessage message);
@@ -83,7 +84,7 @@ class Control {
     bool regroups() const { return told_epoch_ > epoch_; }
     void check_alive() const;
 
-    Control& control_;
+    SimulatedControl& control_;
     const std::size_t place_;
     const std::string connection_;
     net::Transport* woken_;
@@ -101,13 +102,13 @@ class Control {
  private:
   struct Process {
     std::uint32_t pid = 0;
-    bool ends = false;         ///< it has ended, and its agent does not know yet
-    bool ended_by_us = false;  ///< the coordinator wanted that
+    bool ends = false;         ///< the process has ended, and its agent does not know yet
+    bool ended_by_us = false;  ///< the coordinator ended it
   };
 
   Moment now() const { return network_.clock().now(); }
   std::size_t place_of(net::Peer peer) const;
-  void after(Nanoseconds delay, std::function<void()> what);
+  void after(Nanoseconds delay, std::function<void()> action);
   void to_coordinator(const std::string& connection, net::ControlMessage message);
   void carry_out(net::Coordinator::Actions actions);
   void deliver(const net::Coordinator::Outgoing& outgoing);
@@ -120,7 +121,7 @@ class Control {
   const std::size_t place_;
   const Delays delays_;
   net::Coordinator coordinator_;
-  std::multimap<Moment, std::function<void()>> due_;  ///< what happens when; in order where at one moment
+  std::multimap<Moment, std::function<void()>> due_;  ///< actions by their time; in order if the times are equal
   std::map<std::string, Link*> links_;
   std::set<std::size_t> to_start_;
   std::map<std::size_t, Process> processes_;
@@ -128,4 +129,4 @@ class Control {
   bool ended_ = false;
 };
 
-}  // namespace psring::test
+}  // namespace psring::view

@@ -5,9 +5,9 @@
 #include <signal.h>
 
 #include <psring/common/base/error.h>
-#include <psring/tests/simulate/control.h>
+#include <psring/view/step/simulated_control.h>
 
-namespace psring::test {
+namespace psring::view {
 namespace {
 
 namespace control = net::control;
@@ -28,7 +28,7 @@ net::RecoveryPlan recovery_of(const JobOptions& job, std::function<net::Recovery
           .begin_anew = std::move(begin_anew)};
 }
 
-/// Nobody is silent here: who has ended is told of.
+/// No process is silent here: the agent reports each end.
 net::JobPlan plan_of(const JobOptions& job, std::function<net::RecoveryPlan::Anew(std::uint32_t)> begin_anew) {
   return {.workers = static_cast<std::uint32_t>(job.workers),
           .servers = static_cast<std::uint32_t>(job.servers * (1 + job.replicas)),
@@ -44,8 +44,8 @@ net::JobPlan plan_of(const JobOptions& job, std::function<net::RecoveryPlan::Ane
 
 }  // namespace
 
-Control::Control(net::SimulatedNetwork& network, const std::vector<net::Peer>& peers, std::size_t place,
-                 const JobOptions& job, Delays delays)
+SimulatedControl::SimulatedControl(net::SimulatedNetwork& network, const std::vector<net::Peer>& peers,
+                                   std::size_t place, const JobOptions& job, Delays delays)
     : network_(network),
       peers_(peers),
       place_(place),
@@ -56,21 +56,22 @@ Control::Control(net::SimulatedNetwork& network, const std::vector<net::Peer>& p
                              return net::RecoveryPlan::Anew{"{}", 0};
                            }),
                    Moment{}) {
-  to_coordinator(kAgent, control::Hello{.role = Role::agent, .rank = 0, .host_id = {}, .hostname = {}, .pid = 1});
+  to_coordinator(kAgent,
+                 control::Hello{.role = Role::agent, .rank = 0, .host_id = {}, .hostname = "simulated", .pid = 1});
 }
 
-void Control::run() {
+void SimulatedControl::run() {
   net::Transport& transport = network_.transport(place_);
   while (!coordinator_.ended()) {
     while (!due_.empty() && due_.begin()->first <= now()) {
-      const auto what = std::move(due_.extract(due_.begin()).mapped());
-      what();
+      const auto action = std::move(due_.extract(due_.begin()).mapped());
+      action();
     }
     carry_out(coordinator_.tick(now()));
     const Moment next = std::min(coordinator_.next_tick(), due_.empty() ? kNever : due_.begin()->first);
     try {
       if (!coordinator_.ended() && next > now()) transport.receive(next);
-    } catch (const Error& error) {  // nobody is linked to it
+    } catch (const Error& error) {  // no peer is linked to the coordinator
       if (error.kind() != ErrorKind::peer_lost) throw;
     }
   }
@@ -78,7 +79,7 @@ void Control::run() {
   for (std::size_t place = 0; place < peers_.size(); ++place) network_.transport(place).wake();
 }
 
-bool Control::await_start(std::size_t place) {
+bool SimulatedControl::await_start(std::size_t place) {
   net::Transport& transport = network_.transport(place);
   while (!to_start_.contains(place) && !ended_) {
     try {
@@ -94,7 +95,7 @@ bool Control::await_start(std::size_t place) {
   return true;
 }
 
-bool Control::exited(std::size_t place, int status, int signal) {
+bool SimulatedControl::exited(std::size_t place, int status, int signal) {
   const auto found = processes_.find(place);
   if (found == processes_.end() || found->second.ends) return false;
   found->second.ends = true;
@@ -108,32 +109,32 @@ bool Control::exited(std::size_t place, int status, int signal) {
   return by_itself;
 }
 
-std::size_t Control::place_of(net::Peer peer) const {
+std::size_t SimulatedControl::place_of(net::Peer peer) const {
   return static_cast<std::size_t>(std::find(peers_.begin(), peers_.end(), peer) - peers_.begin());
 }
 
-void Control::after(Nanoseconds delay, std::function<void()> what) {
-  due_.emplace(now() + delay, std::move(what));
+void SimulatedControl::after(Nanoseconds delay, std::function<void()> action) {
+  due_.emplace(now() + delay, std::move(action));
   network_.transport(place_).wake();
 }
 
-void Control::to_coordinator(const std::string& connection, ControlMessage message) {
+void SimulatedControl::to_coordinator(const std::string& connection, ControlMessage message) {
   after(delays_.message, [this, connection, message = std::move(message)] {
     carry_out(coordinator_.receive(connection, message, now()));
   });
 }
 
-void Control::carry_out(Coordinator::Actions actions) {
+void SimulatedControl::carry_out(Coordinator::Actions actions) {
   for (Coordinator::Outgoing& each : actions.messages)
     after(delays_.message, [this, outgoing = std::move(each)] { deliver(outgoing); });
 }
 
-void Control::deliver(const Coordinator::Outgoing& outgoing) {
+void SimulatedControl::deliver(const Coordinator::Outgoing& outgoing) {
   if (outgoing.to == kAgent) return to_agent(outgoing.message);
   if (const auto link = links_.find(outgoing.to); link != links_.end()) link->second->take(outgoing.message);
 }
 
-void Control::to_agent(const ControlMessage& message) {
+void SimulatedControl::to_agent(const ControlMessage& message) {
   if (const auto* start = std::get_if<control::StartRoles>(&message)) {
     for (const net::Peer role : start->roles) {
       to_start_.insert(place_of(role));
@@ -146,7 +147,7 @@ void Control::to_agent(const ControlMessage& message) {
   }
 }
 
-void Control::end(net::Peer role) {
+void SimulatedControl::end(net::Peer role) {
   const std::size_t place = place_of(role);
   to_start_.erase(place);
   const auto found = processes_.find(place);
@@ -157,9 +158,9 @@ void Control::end(net::Peer role) {
     network_.kill(place, 1ms);
 }
 
-// A role's side.
+// The side of a role.
 
-Control::Link::Link(Control& control, std::size_t place)
+SimulatedControl::Link::Link(SimulatedControl& control, std::size_t place)
     : control_(control),
       place_(place),
       connection_(fmt::format("{}/{}", to_string(control.peers_[place]), control.pid(place))),
@@ -167,7 +168,8 @@ Control::Link::Link(Control& control, std::size_t place)
       self_(control.peers_[place]) {
   control.links_[connection_] = this;
   const net::Peer peer = place_peer();
-  send(control::Hello{.role = peer.role, .rank = peer.rank, .host_id = {}, .hostname = {}, .pid = control.pid(place)});
+  send(control::Hello{
+      .role = peer.role, .rank = peer.rank, .host_id = {}, .hostname = "simulated", .pid = control.pid(place)});
   try {
     wait(control_.network_.transport(place_), [&] { return welcome_ || error_; });
     if (error_) throw Error(*error_);
@@ -177,16 +179,16 @@ Control::Link::Link(Control& control, std::size_t place)
   }
 }
 
-Control::Link::~Link() {
+SimulatedControl::Link::~Link() {
   send(control::Bye{});
   control_.links_.erase(connection_);
 }
 
-void Control::Link::send(ControlMessage message) {
+void SimulatedControl::Link::send(ControlMessage message) {
   if (!control_.network_.dead(place_)) control_.to_coordinator(connection_, std::move(message));
 }
 
-void Control::Link::take(ControlMessage message) {
+void SimulatedControl::Link::take(ControlMessage message) {
   if (const auto* welcome = std::get_if<control::Welcome>(&message)) {
     welcome_ = true;
     epoch_ = told_epoch_ = welcome->epoch;
@@ -208,16 +210,16 @@ void Control::Link::take(ControlMessage message) {
   woken_->wake();
 }
 
-void Control::Link::wakes(net::Transport* transport) {
+void SimulatedControl::Link::wakes(net::Transport* transport) {
   woken_ = transport != nullptr ? transport : &control_.network_.transport(place_);
 }
 
-void Control::Link::check_alive() const {
+void SimulatedControl::Link::check_alive() const {
   if (control_.network_.dead(place_)) throw Died();
 }
 
 /// Drops the frames that arrive meanwhile: they belong to an epoch that is over, or are sent again.
-void Control::Link::wait(net::Transport& transport, const std::function<bool()>& holds) const {
+void SimulatedControl::Link::wait(net::Transport& transport, const std::function<bool()>& holds) const {
   for (check_alive(); !holds(); check_alive()) {
     try {
       transport.receive(kNever);
@@ -227,13 +229,13 @@ void Control::Link::wait(net::Transport& transport, const std::function<bool()>&
   }
 }
 
-void Control::Link::check() const {
+void SimulatedControl::Link::check() const {
   check_alive();
   if (error_) throw Error(*error_);
   if (regroups()) throw Error(ErrorKind::peer_lost, regroup_text_);
 }
 
-std::vector<net::Member> Control::Link::meet(std::uint64_t step, bool has_state) {
+std::vector<net::Member> SimulatedControl::Link::meet(std::uint64_t step, bool has_state) {
   send(control::Ready{
       .addresses = {{"place", std::to_string(place_)}}, .epoch = epoch_, .step = step, .has_state = has_state});
   wait(control_.network_.transport(place_), [&] { return members_ || error_ || regroups(); });
@@ -241,7 +243,7 @@ std::vector<net::Member> Control::Link::meet(std::uint64_t step, bool has_state)
   return *members_;
 }
 
-void Control::Link::regroup(const Error& error) {
+void SimulatedControl::Link::regroup(const Error& error) {
   send(control::Stuck{epoch_, error.what()});
   wait(control_.network_.transport(place_), [&] { return regroups() || error_; });
   if (error_) throw Error(*error_);
@@ -250,14 +252,14 @@ void Control::Link::regroup(const Error& error) {
   if (members_ && members_epoch_ < epoch_) members_.reset();
 }
 
-void Control::Link::resumed(std::uint64_t step) { send(control::Resumed{epoch_, step}); }
-void Control::Link::report() { send(control::Report{"{}"}); }
-void Control::Link::done() { send(control::Done{}); }
-void Control::Link::fail(const Error& error) { send(control::Failed{error.kind(), error.what()}); }
+void SimulatedControl::Link::resumed(std::uint64_t step) { send(control::Resumed{epoch_, step}); }
+void SimulatedControl::Link::report() { send(control::Report{"{}"}); }
+void SimulatedControl::Link::done() { send(control::Done{}); }
+void SimulatedControl::Link::fail(const Error& error) { send(control::Failed{error.kind(), error.what()}); }
 
-void Control::Link::await_finish(net::Transport& transport) {
+void SimulatedControl::Link::await_finish(net::Transport& transport) {
   wait(transport, [&] { return finished_ || error_ || regroups(); });
   if (!finished_) check();
 }
 
-}  // namespace psring::test
+}  // namespace psring::view

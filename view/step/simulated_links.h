@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <psring/common/net/sim/simulated.h>
+#include <psring/common/net/transport.h>
+#include <psring/common/proc/control_messages.h>
+
+namespace psring::view {
+
+/// A role's links to the other members of one membership epoch, over the simulated network. In the frames, a role is
+/// named by its duty in the epoch; on the network, by its place. Frames of other epochs are dropped, unless a reliable
+/// transport above these links looks at the epochs.
+class SimulatedLinks final : public net::Transport {
+ public:
+  /// `epoch`: stamped on frames; none: a reliable transport stamps them.
+  SimulatedLinks(net::SimulatedNetwork& network, std::size_t place, const std::vector<net::Peer>& places,
+                 const std::vector<net::Member>& members, std::optional<std::uint32_t> epoch);
+
+  void send(net::Peer to, net::FrameHeader header, std::span<const std::byte> payload) override;
+  std::optional<net::Message> receive(Moment deadline) override;
+  std::size_t in_flight_bytes(net::Peer peer) const override { return inner_.in_flight_bytes(places_.at(peer)); }
+  std::string describe(net::Peer peer) const override { return inner_.describe(places_.at(peer)); }
+  void wake() override { inner_.wake(); }
+
+ private:
+  bool drain_one();
+  std::optional<net::Message> receive_any(Moment deadline);
+
+  net::SimulatedNetwork& network_;
+  const std::size_t place_;
+  net::Transport& inner_;
+  const std::optional<std::uint32_t> epoch_;
+  std::map<net::Peer, net::Peer> places_;           ///< by duty
+  std::map<net::Peer, net::Peer> duties_;           ///< by place
+  std::map<std::size_t, std::uint32_t> processes_;  ///< numbers of the members' processes, by place
+  std::deque<net::Message> early_;  ///< frames of this epoch that arrived before this role entered the epoch
+};
+
+}  // namespace psring::view

@@ -1,0 +1,152 @@
+#include <optional>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/common/proc/role.h>
+#include <psring/ring/link/group.h>
+#include <psring/view/step/simulation.h>
+#include <psring/worker/training.h>
+
+namespace psring::view {
+namespace {
+
+class StepCounter final : public ReportListener {
+ public:
+  explicit StepCounter(std::vector<std::uint64_t>& steps) : steps_(steps) {}
+  void on_step(const StepReport& report) override { steps_.push_back(report.step); }
+  void on_evaluation(const Evaluation& /*evaluation*/) override {}
+
+ private:
+  std::vector<std::uint64_t>& steps_;
+};
+
+/// The network's clock for a worker: while the worker computes, its collectives go on, as they do in the background
+/// thread of a process.
+class ComputingClock final : public Clock {
+ public:
+  explicit ComputingClock(const Clock& clock) : clock_(clock) {}
+
+  /// Null: no collectives.
+  void drive(ring::InnerGroup* group) { group_ = group; }
+  Moment now() const override { return clock_.now(); }
+  void sleep_until(Moment moment) const override {
+    if (group_ == nullptr) return clock_.sleep_until(moment);
+    while (clock_.now() < moment) group_->rest(group_->watch(), moment);
+  }
+
+ private:
+  const Clock& clock_;
+  ring::InnerGroup* group_ = nullptr;
+};
+
+/// A worker; like worker/role.cpp.
+class SimulatedWorker final : public SimulatedRole {
+ public:
+  SimulatedWorker(Simulation& simulation, SimulatedControl::Link& link, std::size_t place)
+      : simulation_(simulation),
+        link_(link),
+        place_(place),
+        kills_(simulation, place),
+        clock_(simulation.network.clock()),
+        setup_(simulation.options.job, simulation.names.workers, simulation.names.optimizers) {}
+
+  void live_epoch() override {
+    const std::vector<net::Member> members = link_.meet(reached_, kept_.has_value());
+    const std::vector<net::Member> workers = of_role(members, net::Role::worker);
+    setup_.share_among(workers.size());
+    const bool stays = setup_.strategy().ring || setup_.job().goes_on();
+    simulation_.run.left = setup_.job().workers;
+    ProcessLinks links(simulation_, place_, link_, members, stays);
+    ProcessEvents stream(simulation_, place_, link_.self(), memory_);
+    const auto group = setup_.strategy().ring ? make_group(links.transport()) : nullptr;
+    if (group) group->report_to(stream.events());
+    clock_.drive(group.get());
+    worker::Training training(setup_,
+                              {.rank = {link_.rank()},
+                               .shard_groups = shard_groups(setup_.job(), workers),
+                               .replicas = setup_.job().replicas},
+                              {.memory = memory_,
+                               .clock = clock_,
+                               .events = stream.events(),
+                               .transport = group ? nullptr : &links.transport(),
+                               .group = group.get()},
+                              hooks());
+    train(training, stream.events());
+    clock_.drive(nullptr);
+    link_.report();
+    link_.done();
+    if (link_.rank() == 0) simulation_.run.epochs = link_.epoch();
+    if (stays) link_.await_finish(links.transport());
+  }
+
+ private:
+  worker::TrainHooks hooks() {
+    worker::TrainHooks hooks{
+        .check = [this] { link_.check(); },
+        .kept = link_.epoch() > 0 && setup_.job().recovery == "workers" ? &kept_ : nullptr,
+        .begins = [this, told = false](std::uint64_t step) mutable { begin(step, std::exchange(told, true)); }};
+    const double rate = simulation_.options.flops_per_second;
+    if (rate > 0)
+      hooks.computed = [this, rate](double flops) { clock_.sleep_until(clock_.now() + from_seconds(flops / rate)); };
+    return hooks;
+  }
+
+  void begin(std::uint64_t step, bool told) {
+    kills_.at(step);
+    reached_ = step;
+    kept_.reset();
+    if (!told) link_.resumed(step);
+  }
+
+  void train(worker::Training& training, Events& events) {
+    SimulatedRun::Worker& mine = simulation_.run.workers[link_.rank()];
+    mine = {};
+    StepCounter steps(mine.steps);
+    events.listen(steps, Events::Wanted::reports);
+    try {
+      training.run();
+    } catch (const Error&) {
+      clock_.drive(nullptr);
+      if (auto kept = training.keep()) kept_ = std::move(kept);
+      throw;
+    }
+    if (simulation_.options.listener != nullptr) simulation_.options.listener->predicts(place_, training.predict());
+    const std::filesystem::path& model = simulation_.options.model;
+    if (!model.empty()) training.save(link_.rank() == 0 ? model : std::filesystem::path());
+    training.read([&](ConstElements values) {
+      for_each_widened(values, [&](std::span<const float> part, Range) {
+        mine.parameters.insert(mine.parameters.end(), part.begin(), part.end());
+      });
+    });
+  }
+
+  std::unique_ptr<ring::InnerGroup> make_group(net::Transport& transport) {
+    ring::LinkOptions options;
+    options.group.check = [this] { link_.check(); };
+    options.tuning = ring::Tuning::built_in();
+    const JobOptions& job = setup_.job();
+    if (job.algorithm != "auto") options.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
+    if (simulation_.options.segment_bytes > 0) options.segment_bytes = simulation_.options.segment_bytes;
+    options.clock = &simulation_.network.clock();
+    return ring::make_link_group(transport, link_.rank(), job.workers, std::move(options));
+  }
+
+  Simulation& simulation_;
+  SimulatedControl::Link& link_;
+  const std::size_t place_;
+  const SimulatedKills kills_;
+  ComputingClock clock_;
+  worker::TrainSetup setup_;
+  MemoryLedger memory_;
+  std::uint64_t reached_ = 0;  ///< the step that the worker has come to
+  std::optional<worker::KeptState> kept_;
+};
+
+}  // namespace
+
+std::unique_ptr<SimulatedRole> make_simulated_worker(Simulation& simulation, SimulatedControl::Link& control,
+                                                     std::size_t place) {
+  return std::make_unique<SimulatedWorker>(simulation, control, place);
+}
+
+}  // namespace psring::view
