@@ -21,8 +21,8 @@ int run_command_line(const App& app, int argc, char** argv) {
   root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
   root.require_subcommand(1);
   std::map<CLI::App*, cli::Command> commands;
-  for (const auto add : {cli::add_train, cli::add_resume, cli::add_compare, cli::add_report, cli::add_keygen,
-                         cli::add_doctor, cli::add_coordinator, cli::add_agent, cli::add_options}) {
+  for (const auto add : {cli::add_train, cli::add_resume, cli::add_compare, cli::add_report, cli::add_step,
+                         cli::add_keygen, cli::add_doctor, cli::add_coordinator, cli::add_agent, cli::add_options}) {
     const std::size_t before = root.get_subcommands({}).size();
     cli::Command command = add(root);
     commands[root.get_subcommands({}).at(before)] = std::move(command);
@@ -32,7 +32,7 @@ int run_command_line(const App& app, int argc, char** argv) {
     command->group("");  // started by agents
     commands[command] = cli::add_role(*command, role, true);
   }
-  for (const char* const name : {"train", "compare", "coordinator"})
+  for (const char* const name : {"train", "compare", "step", "coordinator"})
     cli::add_footer(*root.get_subcommand(name), cli::names_help(app) + "\n" + cli::exit_status_help());
   cli::add_footer(root, "psring COMMAND --help lists the options of a command.\n\n" + cli::exit_status_help());
   cli::set_help_format(root);

@@ -29,6 +29,7 @@ Command add_train(CLI::App& root);
 Command add_resume(CLI::App& root);
 Command add_compare(CLI::App& root);
 Command add_report(CLI::App& root);
+Command add_step(CLI::App& root);
 Command add_keygen(CLI::App& root);
 Command add_doctor(CLI::App& root);
 Command add_coordinator(CLI::App& root);

@@ -1,0 +1,85 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <version.h>
+
+#include <psring/cli/commands.h>
+#include <psring/cli/entries.h>
+#include <psring/cli/job_flags.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
+#include <psring/view/step/play.h>
+#include <psring/view/step/scene_text.h>
+
+namespace psring::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct StepFlags {
+  options::Given job;
+  std::vector<std::string> strategies{"ddp", "zero3"};
+  double gflops = 1;
+  std::string out = "scene.json";
+  bool text = false;
+  std::optional<Sweep> sweep;
+};
+
+/// The defaults of `psring step`: two steps over a slow link, so that the exchange is seen.
+void set_defaults(options::Given& given) {
+  given.try_emplace("link", "1gbit,0.2ms");
+  if (!given.contains("epochs")) given.try_emplace("steps", "2");
+}
+
+Json play_all(StepFlags& flags, const Invocation& invocation) {
+  Json scenes = Json::array();
+  const view::JobNames names{invocation.app.worker_registries(), invocation.app.optimizers(),
+                             invocation.app.aggregators()};
+  for (const Entry& entry : make_entries(flags.job, flags.strategies, *flags.sweep, invocation.app)) {
+    view::check_playable(entry.job, *entry.kind);
+    Json scene = view::play(entry.label, entry.job, *entry.kind, flags.gflops * 1e9, names);
+    if (flags.text) fmt::print("{}", view::scene_text(scene));
+    fmt::print("{}: {} events in {:.3f} ms of virtual time{}\n", entry.label, scene["events"].size(),
+               scene["duration_ns"].get<double>() / 1e6,
+               scene.contains("error") ? "; it failed: " + scene["error"].get<std::string>() : "");
+    scenes.push_back(std::move(scene));
+  }
+  return scenes;
+}
+
+int step(StepFlags& flags, const Invocation& invocation) {
+  if (!(flags.gflops > 0)) fail(ErrorKind::usage, "--gflops {}: expected a rate above 0", flags.gflops);
+  set_defaults(flags.job);
+  Json document = {{"format", "psring-scene"},
+                   {"version", 1},
+                   {"program", fmt::format("psring {} ({})", kVersion, kCommit)},
+                   {"command", invocation.words},
+                   {"scenes", play_all(flags, invocation)}};
+  write_whole(flags.out, document.dump() + "\n");
+  fmt::print("scene: {}\n", flags.out);
+  return 0;
+}
+
+}  // namespace
+
+Command add_step(CLI::App& root) {
+  CLI::App* command = root.add_subcommand("step", "simulate a few steps, and show them event by event");
+  auto flags = std::make_shared<StepFlags>();  // shared: the parser fills it in, the command reads it
+  command->add_option("--strategies", flags->strategies, "strategies to show side by side, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--gflops", flags->gflops, "10^9 operations that a worker computes in a second")
+      ->capture_default_str();
+  command->add_option("--out", flags->out, "file of the scenes")->capture_default_str();
+  command->add_flag("--text", flags->text, "print every event, too");
+  add_job_flags(*command, flags->job);
+  flags->sweep.emplace(*command);
+  command->footer("All processes run in this one, over a simulated network with a virtual clock.");
+  return [flags](const Invocation& invocation) { return step(*flags, invocation); };
+}
+
+}  // namespace psring::cli

@@ -1,0 +1,173 @@
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <sodium.h>
+#include <unistd.h>
+
+#include <psring/common/base/error.h>
+#include <psring/common/net/link_shaping.h>
+#include <psring/common/proc/fault.h>
+#include <psring/view/ownership.h>
+#include <psring/view/step/play.h>
+#include <psring/view/step/scene.h>
+#include <psring/worker/train_setup.h>
+
+namespace psring::view {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr Nanoseconds kRestartTime = std::chrono::milliseconds(5);
+constexpr SimulatedControl::Delays kDelays{.message = std::chrono::microseconds(100),
+                                           .notice = std::chrono::milliseconds(1)};
+
+/// A folder that exists as long as the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (fs::temp_directory_path() / "psring-step-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      fail(ErrorKind::data, "{}: cannot make a folder: {}", name, std::generic_category().message(errno));
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// Returns the SHA-256 of a file in hexadecimal; "" if the file does not exist.
+std::string sha256_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return "";
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  unsigned char hash[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256(hash, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  std::string text;
+  for (const unsigned char byte : hash) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+Json units_of(const worker::TrainSetup& setup) {
+  const Layout& layout = setup.layout();
+  Json units = Json::array();
+  for (worker::UnitId unit = 0; unit < layout.units.size(); ++unit) {
+    Json layers = Json::array();
+    for (const std::size_t layer : setup.flat().layers_of(unit)) layers.push_back(layer);
+    units.push_back({{"name", layout.units[unit].name},
+                     {"elements", layout.units[unit].elements},
+                     {"parameter_bytes", layout.parameter_bytes(unit)},
+                     {"gradient_bytes", layout.gradient_bytes(unit)},
+                     {"trained", layout.units[unit].trained},
+                     {"layers", std::move(layers)}});
+  }
+  return units;
+}
+
+Json memory_of(const std::map<Category, std::uint64_t>& booked) {
+  Json json = Json::object();
+  for (const auto& [category, bytes] : booked) json[std::string(to_string(category))] = bytes;
+  return json;
+}
+
+/// Predicted bytes of a step and booked bytes; a value that is missing is left out.
+Json prediction_of(const worker::Prediction& prediction) {
+  Json json = Json::object();
+  const auto add = [&](const char* name, const auto& value) {
+    if (value) json[name] = *value;
+  };
+  add("worker_sends", prediction.worker_sends);
+  add("worker_receives", prediction.worker_receives);
+  add("servers_send", prediction.server_sends);
+  add("servers_receive", prediction.server_receives);
+  add("exposed_s", prediction.exposed_s);
+  json["worker_memory"] = memory_of(prediction.worker_memory);
+  json["server_memory"] = memory_of(prediction.server_memory);
+  return json;
+}
+
+Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& recorder) {
+  Json processes = Json::array();
+  for (std::size_t place = 0; place + 1 < places.size(); ++place) {  // without the coordinator
+    Json process = {{"name", net::to_string(places[place])},
+                    {"role", net::to_string(places[place].role)},
+                    {"rank", places[place].rank},
+                    {"sent", recorder.sent()[place]}};
+    if (const auto& prediction = recorder.predictions()[place]) process["predicted"] = prediction_of(*prediction);
+    processes.push_back(std::move(process));
+  }
+  return processes;
+}
+
+}  // namespace
+
+void check_playable(const JobOptions& job, const worker::StrategyKind& kind) {
+  const auto refuse = [&](bool is_set, const char* option) {
+    if (is_set) fail(ErrorKind::usage, "{}: psring step cannot simulate it; use psring train", option);
+  };
+  refuse(job.placement == "colocated" || kind.scatters, fmt::format("--strategies {}", job.strategy).c_str());
+  refuse(job.device != "cpu" || job.server_device != "cpu", "--device cuda");
+  refuse(job.transport == "shm", "--transport shm");
+  refuse(job.local_reduce, "--local-reduce");
+  refuse(job.share_host_parameters, "--share-host-parameters");
+  refuse(job.shard_group == "host", "--shard-group host");
+  refuse(job.encrypt, "--encrypt on");
+  refuse(job.checkpoint_every > 0, "--checkpoint-every");
+  refuse(job.trace, "--trace");
+  for (const Fault& fault : parse_faults(job.fault)) {
+    const bool paces = fault.kind == Fault::Kind::slow || fault.kind == Fault::Kind::jitter;
+    const bool kills = fault.kind == Fault::Kind::kill && fault.role != net::Role::coordinator;
+    refuse(!paces && !kills, "--fault other than slow, jitter and kill");
+  }
+}
+
+Json play(const std::string& label, const JobOptions& job, const worker::StrategyKind& kind, double flops_per_second,
+          const JobNames& names) {
+  const TemporaryFolder folder;
+  const std::vector<net::Peer> places = peers_of(job);
+  SceneRecorder recorder(places);
+  SimulatedJobOptions options{.job = job,
+                              .network = {.link = net::parse_link(job.link), .seed = job.seed, .listener = &recorder},
+                              .delays = kDelays,
+                              .restart_time = kRestartTime,
+                              .model = folder.path() / "model.safetensors",
+                              .flops_per_second = flops_per_second,
+                              .listener = &recorder};
+  for (std::size_t place = 0; place < places.size(); ++place)
+    for (const Fault& fault : faults_of(job.fault, places[place]))
+      if (fault.kind == Fault::Kind::kill && !fault.step)
+        options.network.deaths.push_back({.place = place, .at = fault.after, .returns_after = kRestartTime});
+  Json scene = {{"label", label}, {"strategy", job.strategy}, {"job", Json::parse(to_json(job))}};
+  try {
+    simulate(options, names);
+  } catch (const Error& error) {
+    scene["error"] = error.what();
+  }
+  const worker::TrainSetup setup(job, names.workers, names.optimizers);
+  scene["model"] = setup.model().name;
+  scene["link"] = job.link;
+  scene["flops_per_second"] = flops_per_second;
+  scene["steps"] = setup.steps();
+  scene["model_sha256"] = sha256_of(options.model);
+  scene["ownership"] = ownership(kind, scene["job"]);
+  scene["units"] = units_of(setup);
+  scene["processes"] = processes_of(places, recorder);
+  scene["events"] = recorder.events();
+  scene["duration_ns"] = scene["events"].empty() ? Json(0) : scene["events"].back()["t"];
+  return scene;
+}
+
+}  // namespace psring::view

@@ -1,0 +1,210 @@
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/view/step/scene.h>
+
+namespace psring::view {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using net::FrameType;
+
+template <class... Bodies>
+struct Overloaded : Bodies... {
+  using Bodies::operator()...;
+};
+template <class... Bodies>
+Overloaded(Bodies...) -> Overloaded<Bodies...>;
+
+constexpr std::string_view kEvaluate = "evaluate";
+constexpr std::size_t kCategoriesShown = 5;  // staging belongs to devices, which no simulated job has
+
+/// Does the frame belong to the exchange of gradients and parameters? All other frames are control.
+bool is_exchange(const net::FrameHeader& header) {
+  if ((header.flags & net::FrameHeader::kStartUp) != 0) return false;
+  switch (header.type) {
+    case FrameType::push:
+    case FrameType::push_pull:
+    case FrameType::values:
+    case FrameType::all_reduce:
+    case FrameType::reduce_scatter:
+    case FrameType::all_gather:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_shown(const net::FrameHeader& header) {
+  return header.type != FrameType::acknowledge && (header.flags & net::FrameHeader::kProbe) == 0;
+}
+
+/// Is the frame's `step` the number of a collective, and not a training step?
+bool is_of_collective(FrameType type) { return type >= FrameType::all_reduce && type <= FrameType::message; }
+
+void add_units(Json& json, Range units) {
+  if (units.size() > 0) json["units"] = {units.begin, units.end};
+}
+
+}  // namespace
+
+/// The events of one process in one epoch.
+class SceneRecorder::Process final : public EventListener {
+ public:
+  Process(SceneRecorder& recorder, std::size_t place, const MemoryLedger& memory)
+      : memory(memory), recorder_(recorder), place_(place) {}
+
+  void on_begin(const Event& begun) override {
+    if (const auto* activity = std::get_if<Activity>(&begun.what)) {
+      if (activity->name == "step") recorder_.steps_[place_] = begun.step;
+      if (std::exchange(evaluating_, evaluating_ || activity->name == kEvaluate)) return;
+      Json& json = add(begun, begun.start, "begin");
+      describe(json, *activity);
+    } else if (const auto* transfer = std::get_if<Transfer>(&begun.what)) {
+      Json& json = add(begun, begun.start, "start");
+      describe(json, *transfer);
+    }
+  }
+
+  void on_event(const Event& event) override {
+    const Moment end = event.start + event.duration;
+    std::visit(Overloaded{[&](const Activity& what) {
+                            evaluating_ = evaluating_ && what.name != kEvaluate;
+                            if (!evaluating_) describe(add(event, end, "end"), what);
+                          },
+                          [&](const Transfer& what) { describe(add(event, end, "finish"), what); },
+                          [&](const Presence& what) {
+                            Json& json = add(event, end, what.here ? "hold" : "drop");
+                            json["values"] = what.values == Presence::Values::parameters ? "parameters" : "gradients";
+                            json["unit"] = what.unit;
+                            json["bytes"] = what.bytes;
+                          },
+                          [&](const GradientReady& what) {
+                            for (std::size_t unit = what.units.begin; unit < what.units.end; ++unit) {
+                              Json& json = add(event, end, "gradient");
+                              json["state"] = what.averaged ? "averaged" : "complete";
+                              json["unit"] = unit;
+                            }
+                          },
+                          [&](const StepReport& what) {
+                            Json& json = add(event, end, "report");
+                            json["loss"] = what.loss;
+                            json["samples"] = what.samples;
+                            json["exposed_ns"] = what.exposed.count();
+                          },
+                          [](const auto&) {}},
+               event.what);
+  }
+
+  const MemoryLedger& memory;
+
+ private:
+  Json& add(const Event& event, Moment now, const char* kind) {
+    Json& json = recorder_.add(place_, now, kind);
+    json["step"] = event.step;
+    return json;
+  }
+  static void describe(Json& json, const Activity& what) {
+    json["name"] = what.name;
+    if (what.unit != kNone) json["unit"] = what.unit;
+    if (what.layer != kNone) json["layer"] = what.layer;
+    if (!what.peer.empty()) json["peer"] = what.peer;
+    if (what.bytes > 0) json["bytes"] = what.bytes;
+  }
+  static void describe(Json& json, const Transfer& what) {
+    json["name"] = what.name;
+    add_units(json, what.units);
+    json["bytes"] = what.bytes;
+  }
+
+  SceneRecorder& recorder_;
+  const std::size_t place_;
+  bool evaluating_ = false;  ///< the passes of an evaluation are left out
+};
+
+SceneRecorder::SceneRecorder(std::vector<net::Peer> places)
+    : places_(std::move(places)),
+      processes_(places_.size()),
+      booked_(places_.size(), Booked{}),
+      steps_(places_.size(), 0),
+      sent_(places_.size()),
+      predictions_(places_.size()),
+      events_(std::make_unique<Json>(Json::array())) {}
+
+SceneRecorder::~SceneRecorder() = default;
+
+EventListener* SceneRecorder::joins(std::size_t place, net::Peer duty, const MemoryLedger& memory, Moment now) {
+  processes_[place] = std::make_unique<Process>(*this, place, memory);
+  add(place, now, "join")["duty"] = net::to_string(duty);
+  return processes_[place].get();
+}
+
+void SceneRecorder::leaves(std::size_t place) { processes_[place].reset(); }
+
+void SceneRecorder::predicts(std::size_t place, const worker::Prediction& prediction) {
+  predictions_[place] = prediction;
+}
+
+void SceneRecorder::look_at_memory(std::size_t place, Moment now) {
+  if (!processes_[place]) return;
+  Booked booked{};
+  for (std::size_t i = 0; i < kCategoriesShown; ++i)
+    booked[i] = processes_[place]->memory.current_bytes(static_cast<Category>(i));
+  if (booked == booked_[place]) return;
+  booked_[place] = booked;
+  Json bytes = Json::array();
+  for (std::size_t i = 0; i < kCategoriesShown; ++i) bytes.push_back(booked[i]);
+  events_->push_back(
+      {{"t", now.time_since_epoch().count()}, {"e", "memory"}, {"p", place}, {"bytes", std::move(bytes)}});
+}
+
+Json& SceneRecorder::add(std::size_t place, Moment now, const char* kind) {
+  look_at_memory(place, now);
+  events_->push_back({{"t", now.time_since_epoch().count()}, {"e", kind}, {"p", place}});
+  return events_->back();
+}
+
+void SceneRecorder::on_send(std::size_t from, std::size_t to, const net::FrameHeader& header, Moment now,
+                            Moment departs) {
+  if (!is_shown(header)) return;
+  const std::uint64_t number = frames_++;
+  in_flight_[{from, to}][header.sequence] = number;
+  Json& json = add(from, now, "send");
+  json["frame"] = number;
+  json["to"] = to;
+  json["departs"] = departs.time_since_epoch().count();
+  json["name"] = net::to_string(header.type);
+  if (is_of_collective(header.type)) {
+    json["group"] = header.group;
+    json["call"] = header.step;
+  } else {
+    json["unit"] = header.unit;
+    json["of_step"] = header.step;
+    json["version"] = header.version;
+  }
+  json["range"] = {header.begin, header.end};
+  json["bytes"] = header.payload_bytes;
+  json["exchange"] = is_exchange(header);
+  if (!is_exchange(header)) return;
+  if (sent_[from].size() <= steps_[from]) sent_[from].resize(steps_[from] + 1);
+  sent_[from][steps_[from]] += header.payload_bytes;
+}
+
+void SceneRecorder::on_arrival(std::size_t from, std::size_t to, const net::FrameHeader& header, Moment now) {
+  if (!is_shown(header)) return;
+  auto& frames = in_flight_[{from, to}];
+  const auto frame = frames.find(header.sequence);
+  if (frame == frames.end()) return;  // a duplicate
+  Json& json = add(to, now, "arrive");
+  json["frame"] = frame->second;
+  frames.erase(frame);
+}
+
+void SceneRecorder::on_death(std::size_t place, Moment now) { add(place, now, "die"); }
+void SceneRecorder::on_return(std::size_t place, Moment now) { add(place, now, "return"); }
+
+Json SceneRecorder::events() const { return *events_; }
+
+}  // namespace psring::view

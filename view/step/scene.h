@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <psring/common/base/layout.h>
+#include <psring/view/step/simulated_job.h>
+
+namespace psring::view {
+
+/// Records a simulated job as a scene: every event on one virtual clock, in the order in which it happened.
+/// docs/scene.md describes the JSON. One recorder records one job.
+class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Listener {
+ public:
+  explicit SceneRecorder(std::vector<net::Peer> places);
+  ~SceneRecorder() override;
+
+  EventListener* joins(std::size_t place, net::Peer duty, const MemoryLedger& memory, Moment now) override;
+  void leaves(std::size_t place) override;
+  void predicts(std::size_t place, const worker::Prediction& prediction) override;
+  void on_send(std::size_t from, std::size_t to, const net::FrameHeader& header, Moment now, Moment departs) override;
+  void on_arrival(std::size_t from, std::size_t to, const net::FrameHeader& header, Moment now) override;
+  void on_death(std::size_t place, Moment now) override;
+  void on_return(std::size_t place, Moment now) override;
+
+  /// The events as a list of objects, in order; see docs/scene.md.
+  nlohmann::ordered_json events() const;
+  /// Payload bytes of the exchange that each place sent, by the step that a worker was in; a server has one sum.
+  const std::vector<std::vector<std::uint64_t>>& sent() const { return sent_; }
+  /// By place; nothing for servers.
+  const std::vector<std::optional<worker::Prediction>>& predictions() const { return predictions_; }
+
+ private:
+  class Process;
+  using Booked = std::array<std::size_t, kCategories>;
+
+  /// Appends an event of a place, and the memory that it has booked since the event before.
+  nlohmann::ordered_json& add(std::size_t place, Moment now, const char* kind);
+  void look_at_memory(std::size_t place, Moment now);
+
+  const std::vector<net::Peer> places_;
+  std::vector<std::unique_ptr<Process>> processes_;  ///< by place; null: not in an epoch
+  std::vector<Booked> booked_;                       ///< by place, as last recorded
+  std::vector<std::uint64_t> steps_;                 ///< by place: the step that the place is in
+  std::vector<std::vector<std::uint64_t>> sent_;     ///< by place and step
+  std::vector<std::optional<worker::Prediction>> predictions_;
+  /// By link: the numbers of the frames in flight, by their sequence numbers.
+  std::map<std::pair<std::size_t, std::size_t>, std::map<std::uint64_t, std::uint64_t>> in_flight_;
+  std::uint64_t frames_ = 0;
+  std::unique_ptr<nlohmann::ordered_json> events_;
+};
+
+}  // namespace psring::view

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <psring/view/step/scene_text.h>
+
+namespace psring::view {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string kib(std::uint64_t bytes) { return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024); }
+
+class Text {
+ public:
+  explicit Text(const Json& scene) : scene_(scene), peaks_(scene.at("processes").size(), 0) {}
+
+  std::string write() {
+    text_ = fmt::format("{}: {}, link {}\n", scene_.at("label").get<std::string>(),
+                        scene_.at("model").get<std::string>(), scene_.at("link").get<std::string>());
+    for (const Json& event : scene_.at("events")) add(event);
+    add_sums();
+    if (scene_.contains("error")) text_ += "failed: " + scene_["error"].get<std::string>() + "\n";
+    return std::move(text_);
+  }
+
+ private:
+  std::string process(std::size_t place) const {
+    const Json& processes = scene_.at("processes");
+    return place < processes.size() ? processes[place].at("name").get<std::string>() : "coordinator";
+  }
+  std::string unit(const Json& number) const {
+    const std::size_t at = number.get<std::size_t>();
+    return at < scene_.at("units").size() ? scene_["units"][at].at("name").get<std::string>() : "";
+  }
+  /// " h.0", " h.0 to h.2", or "" if the event names no unit.
+  std::string units(const Json& event) const {
+    if (event.contains("unit")) return " " + unit(event["unit"]);
+    if (!event.contains("units")) return "";
+    const std::size_t begin = event["units"][0].get<std::size_t>();
+    const std::size_t last = event["units"][1].get<std::size_t>() - 1;
+    return " " + unit(begin) + (last > begin ? " to " + unit(last) : "");
+  }
+
+  void line(const Json& event, const std::string& what) {
+    text_ += fmt::format("{:10.3f} ms  {:10}  {}\n", event.at("t").get<double>() / 1e6, process(event.at("p")), what);
+  }
+
+  void add(const Json& event) {
+    const std::string kind = event.at("e");
+    if (kind == "begin") {
+      add_activity(event);
+    } else if (kind == "start") {
+      line(event, fmt::format("starts {}{}, {}", name(event), units(event), kib(event.at("bytes"))));
+    } else if (kind == "finish") {
+      line(event, fmt::format("{}{} is complete", name(event), units(event)));
+    } else if (kind == "send") {
+      frames_[event.at("frame")] = &event;
+      if (event.at("bytes") > 0) line(event, fmt::format("sends {}", frame(event, event.at("to"), "to")));
+    } else if (kind == "arrive") {
+      const Json& sent = *frames_.at(event.at("frame"));
+      if (sent.at("bytes") > 0) line(event, fmt::format("has {}", frame(sent, sent.at("p"), "from")));
+    } else if (kind == "hold" || kind == "drop") {
+      line(event, fmt::format("{} whole {} of{}, {}", kind == "hold" ? "has memory for" : "drops the",
+                              event.at("values").get<std::string>(), units(event), kib(event.at("bytes"))));
+    } else if (kind == "gradient") {
+      line(event, fmt::format("gradient of{} is {}", units(event), event.at("state").get<std::string>()));
+    } else if (kind == "memory") {
+      std::uint64_t sum = 0;
+      for (const Json& bytes : event.at("bytes")) sum += bytes.get<std::uint64_t>();
+      std::uint64_t& peak = peaks_.at(event.at("p"));
+      peak = std::max(peak, sum);
+    } else if (kind == "report") {
+      line(event, fmt::format("step {} is over, loss {:.4f}", event.at("step").get<std::uint64_t>(),
+                              event.at("loss").get<double>()));
+    } else if (kind == "die") {
+      line(event, "dies");
+    } else if (kind == "return") {
+      line(event, "starts again");
+    }
+  }
+
+  void add_activity(const Json& event) {
+    const std::string what = event.at("name");
+    if (what == "step") return line(event, fmt::format("begins step {}", event.at("step").get<std::uint64_t>()));
+    if (what == "load" || what == "acquire") return;
+    std::string rest = units(event);
+    if (event.contains("layer")) rest += fmt::format(", layer {}", event["layer"].get<std::size_t>());
+    if (event.contains("peer")) rest += " for " + event["peer"].get<std::string>();
+    line(event, what + rest);
+  }
+
+  static std::string name(const Json& event) {
+    std::string name = event.at("name");
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name;
+  }
+  std::string frame(const Json& sent, std::size_t other, const char* preposition) const {
+    return fmt::format("{}{}, {}, {} {}", name(sent), units(sent), kib(sent.at("bytes")), preposition, process(other));
+  }
+
+  void add_sums() {
+    for (std::size_t place = 0; place < peaks_.size(); ++place) {
+      const Json& process = scene_["processes"][place];
+      const auto sent = process.at("sent").get<std::vector<std::uint64_t>>();
+      text_ += fmt::format("{}: sent {}", process.at("name").get<std::string>(),
+                           kib(std::accumulate(sent.begin(), sent.end(), std::uint64_t{0})));
+      if (process.contains("predicted") && process["predicted"].contains("worker_sends"))
+        text_ += fmt::format(", {} steps of {} predicted", sent.size(), kib(process["predicted"]["worker_sends"]));
+      text_ += fmt::format("; peak memory {}\n", kib(peaks_[place]));
+    }
+  }
+
+  const Json& scene_;
+  std::string text_;
+  std::vector<std::uint64_t> peaks_;           ///< by process, in bytes
+  std::map<std::uint64_t, const Json*> frames_;  ///< frames that were sent, by number
+};
+
+}  // namespace
+
+std::string scene_text(const Json& scene) { return Text(scene).write(); }
+
+}  // namespace psring::view
