@@ -22,8 +22,8 @@ struct ByteCount {
   }
 };
 
-/// Counts the messages and bytes that a process sent and received, by operation ("push", "pull" ...) and peer ("server 1").
-/// Transports add one entry per message. Safe for use from several threads.
+/// Counts the messages and bytes that a process sent and received, by operation ("push", "pull" ...) and peer ("server
+/// 1"). Transports add one entry per message. Safe for use from several threads.
 class ByteLedger {
  public:
   enum class Direction : std::uint8_t { sent, received };

@@ -23,9 +23,10 @@ namespace {
 /// virtual machine that hands back idle processors. With a shorter time, two processes that missed each other once keep
 /// missing each other (measured at 4 KiB over ZeroMQ, push and pull, two processors: 127 to 270 us with 60 us, 124 to
 /// 140 us with 120 us).
-/// Each turn yields, because the peer, or ZeroMQ's thread, is often scheduled on this processor and would wait until the
-/// spin ends (shared memory: 33 us without the yield, 6 to 13 us with it; TCP: 240 and 120 us). A yield to a computing
-/// thread can last milliseconds, while a sleeper would be woken at once; such a spin counts as a failure, too.
+/// Each turn yields, because the peer, or ZeroMQ's thread, is often scheduled on this processor and would wait until
+/// the spin ends (shared memory: 33 us without the yield, 6 to 13 us with it; TCP: 240 and 120 us). A yield to a
+/// computing thread can last milliseconds, while a sleeper would be woken at once; such a spin counts as a failure,
+/// too.
 constexpr Nanoseconds kSpin = std::chrono::microseconds(120);
 /// After kDoubtAfter failed spins in a row, the peer may need this processor: then only one of kTryAgain receives
 /// spins, in case the situation has changed.

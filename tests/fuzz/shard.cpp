@@ -68,7 +68,8 @@ test::Frame read_frame(fuzz::Input& in, const Layout& layout, const std::vector<
     if (in.below(8) == 0) frame.payload.resize(in.number<std::uint16_t>());
   }
   if (in.below(16) == 0) frame.header.dtype = static_cast<DType>(in.below(kDTypes));
-  if (frame.header.type == FrameType::failed) frame.header.sender_role = Role::worker;  // from a server it would end the shard
+  if (frame.header.type == FrameType::failed)
+    frame.header.sender_role = Role::worker;  // from a server it would end the shard
   return frame;
 }
 

@@ -58,9 +58,7 @@ class SimulatedWorker final : public SimulatedRole {
     simulation_.run.left = setup_.job().workers;
     ProcessLinks links(simulation_, place_, link_, members, stays);
     ProcessEvents stream(simulation_, place_, link_.self(), memory_);
-    SplitLinks split(links.transport());
-    const worker::StrategyKind& strategy = setup_.strategy();
-    const auto group = strategy.ring || strategy.scatters ? make_group(split.collectives()) : nullptr;
+    const auto group = setup_.strategy().ring ? make_group(links.transport()) : nullptr;
     if (group) group->report_to(stream.events());
     clock_.drive(group.get());
     worker::Training training(setup_,
@@ -70,7 +68,7 @@ class SimulatedWorker final : public SimulatedRole {
                               {.memory = memory_,
                                .clock = clock_,
                                .events = stream.events(),
-                               .transport = strategy.servers ? &split.others() : nullptr,
+                               .transport = group ? nullptr : &links.transport(),
                                .group = group.get()},
                               hooks());
     train(training, stream.events());
