@@ -7,6 +7,9 @@ namespace psring::net {
 /// Estimates the offset between this process's clock and the coordinator's, from heartbeats and their answers (D. L.
 /// Mills, "Internet Time Synchronization: the Network Time Protocol", 1991): the answer with the shortest round trip
 /// decides, and is taken to come from the middle of the round trip. So the error is at most half of the round trip.
+///
+/// An offset that is no larger than this error is taken as zero. Processes of one host read one clock: with a measured
+/// offset of some microseconds their traces would show messages that arrive before they leave.
 class ClockOffset {
  public:
   /// A heartbeat left at `sent` and its answer arrived at `received`, both on this process's clock; `answered` is the
@@ -15,7 +18,8 @@ class ClockOffset {
     const Nanoseconds round_trip = received - sent;
     if (round_trip >= best_round_trip_) return;
     best_round_trip_ = round_trip;
-    offset_ = answered - (sent + round_trip / 2);
+    const bool may_be_zero = sent <= answered && answered <= received;
+    offset_ = may_be_zero ? Nanoseconds{0} : answered - (sent + round_trip / 2);
   }
   /// The offset to add to this process's clock to get the coordinator's; 0 before the first answer.
   Nanoseconds value() const { return offset_; }

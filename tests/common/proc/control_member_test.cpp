@@ -113,6 +113,20 @@ TEST_CASE("the shortest round trip gives the clock offset") {
   CHECK(offset.value() == 1010ns);
 }
 
+TEST_CASE("a clock offset within half of the round trip is taken as zero") {
+  ClockOffset offset;
+  offset.add(100ns, 101ns, 200ns);  // the answer left at once, and was late: 49 less than the middle
+  CHECK(offset.value() == 0ns);
+  offset.add(300ns, 300ns, 390ns);  // the ends of the round trip belong to it
+  CHECK(offset.value() == 0ns);
+  offset.add(400ns, 481ns, 481ns);
+  CHECK(offset.value() == 0ns);
+  offset.add(500ns, 571ns, 570ns);  // one clock cannot show this
+  CHECK(offset.value() == 36ns);
+  offset.add(600ns, 599ns, 660ns);
+  CHECK(offset.value() == -31ns);
+}
+
 TEST_CASE("before it has joined, a member waits for the join timeout alone") {
   CoordinatorWatch watch(at(30s));
   CHECK(watch.next_deadline() == at(30s));
