@@ -1,4 +1,5 @@
 #include <psring/worker/exchange/averaging.h>
+#include <psring/worker/exchange/ownership.h>
 
 namespace psring::worker {
 namespace {
@@ -12,9 +13,7 @@ class AllReduce final : public Averaging {
   }
   void predict(Range units, Prediction& sum) const override { add_call(*cost(units), sum); }
   std::optional<ring::Cost> cost(Range units) const override {
-    std::size_t elements = 0;
-    for (UnitId unit = units.begin; unit < units.end; ++unit) elements += layout_.trained_elements(unit);
-    return group_.predict(ring::Collective::all_reduce, elements, {layout_.gradient_type});
+    return group_.predict(ring::Collective::all_reduce, trained_elements(layout_, units), {layout_.gradient_type});
   }
   bool sums_in_rank_order(bool /*accumulated*/) const override {
     return group_.sums_in_rank_order(ring::Collective::all_reduce, {layout_.gradient_type});

@@ -9,9 +9,6 @@
 
 namespace psring::worker {
 
-/// The ranges of each owner in a vector that holds the trained units of [begin, end) one after the other.
-ring::Parts owners_of(const Layout& layout, Range units);
-
 /// Makes the workers' gradients of some units the mean over the workers of a group, where their owners need it.
 ///
 /// A new kind of all-reduce (another encoding, another algorithm) is one more implementation, and one line in the

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <psring/worker/exchange/averaging.h>
 #include <psring/worker/exchange/gathered_parameters.h>
 #include <psring/worker/exchange/whole_parameters.h>
 
@@ -43,13 +42,10 @@ void GatheredParameters::quiesce() {
 }
 
 void GatheredParameters::predict(Prediction& sum) const {
-  for (const Range units : calls_) {
-    std::size_t elements = 0;
-    for (UnitId unit = units.begin; unit < units.end; ++unit) elements += plan_.layout.trained_elements(unit);
-    add_call(workers_.owners().predict(ring::Collective::all_gather, elements, {plan_.layout.parameter_type},
-                                       owners_of(plan_.layout, units)),
+  for (const Range units : calls_)
+    add_call(workers_.owners().predict(ring::Collective::all_gather, trained_elements(plan_.layout, units),
+                                       {plan_.layout.parameter_type}, owners_of(plan_.layout, units)),
              sum);
-  }
   sum.worker_memory[Category::parameters] += parameters_.all().size_bytes();
 }
 

@@ -5,8 +5,14 @@
 
 #include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
+#include <psring/ring/collective.h>
 
 namespace psring::worker {
+
+/// Returns how many elements the trained units of [begin, end) have.
+std::size_t trained_elements(const Layout& layout, Range units);
+/// Returns the ranges of each owner in a vector that holds the trained units of [begin, end) one after the other.
+ring::Parts owners_of(const Layout& layout, Range units);
 
 /// The range of each unit that this process updates: the whole unit, or its owner's part of the layout's partition.
 class Ownership {

@@ -1,21 +1,7 @@
 #include <psring/worker/exchange/averaging.h>
+#include <psring/worker/exchange/ownership.h>
 
 namespace psring::worker {
-
-ring::Parts owners_of(const Layout& layout, Range units) {
-  ring::Parts parts(layout.owners);
-  std::size_t begin = 0;
-  for (UnitId unit = units.begin; unit < units.end; ++unit) {
-    if (!layout.units[unit].trained) continue;
-    for (std::size_t owner = 0; owner < layout.owners; ++owner) {
-      const Range range = layout.partition(unit).range(owner);
-      parts[owner].push_back({begin + range.begin, begin + range.end});
-    }
-    begin += layout.units[unit].elements;
-  }
-  return parts;
-}
-
 namespace {
 
 class ReduceScatter final : public Averaging {
@@ -27,11 +13,9 @@ class ReduceScatter final : public Averaging {
     return owners_.reduce_scatter(gradients, owners_of(layout_, units), ring::ReduceOp::Kind::mean);
   }
   void predict(Range units, Prediction& sum) const override {
-    std::size_t elements = 0;
-    for (UnitId unit = units.begin; unit < units.end; ++unit) elements += layout_.trained_elements(unit);
-    add_call(
-        owners_.predict(ring::Collective::reduce_scatter, elements, {layout_.gradient_type}, owners_of(layout_, units)),
-        sum);
+    add_call(owners_.predict(ring::Collective::reduce_scatter, trained_elements(layout_, units),
+                             {layout_.gradient_type}, owners_of(layout_, units)),
+             sum);
   }
   bool sums_in_rank_order(bool accumulated) const override { return groups_.sums_in_rank_order(accumulated); }
 

@@ -1,3 +1,4 @@
+#include <psring/worker/exchange/ownership.h>
 #include <psring/worker/exchange/whole_units.h>
 
 namespace psring::worker {
@@ -35,13 +36,7 @@ WholeUnits::WholeUnits(const Plan& plan, const World& world, Values values)
 }
 
 Elements WholeUnits::trained(Range units) const {
-  const auto trained_before = [&](UnitId end) {
-    std::size_t elements = 0;
-    for (UnitId unit = 0; unit < end; ++unit) elements += layout_.trained_elements(unit);
-    return elements;
-  };
-  const std::size_t begin = trained_before(units.begin);
-  return values_.subspan(begin, trained_before(units.end) - begin);
+  return values_.subspan(trained_elements(layout_, {0, units.begin}), trained_elements(layout_, units));
 }
 
 }  // namespace psring::worker

@@ -1,4 +1,3 @@
-#include <psring/worker/exchange/averaging.h>
 #include <psring/worker/exchange/fetched_parameters.h>
 #include <psring/worker/exchange/ownership.h>
 
@@ -26,10 +25,13 @@ class WorkerSource final : public UnitSource {
     copy(owned(unit), ownership_.of(unit, whole));
     gathers_[unit].clear();
     const auto topic = workers_.about({unit, unit + 1});
-    if (in_step)
-      gathers_[unit].push_back(workers_.owners().all_gather(whole, owners_of_unit(unit)));
-    else
-      broadcast_ranges(unit, whole);
+    if (in_step) {
+      gathers_[unit].push_back(workers_.owners().all_gather(whole, parts(unit)));
+      return;
+    }
+    const Partition partition = plan_.layout.partition(unit);
+    for (std::size_t owner = 0; owner < partition.owners(); ++owner)  // broadcasts count as control
+      gathers_[unit].push_back(workers_.owners().broadcast(whole.part(partition.range(owner)), owner));
   }
   void wait(UnitId unit) override {
     for (ring::Work& work : gathers_[unit]) workers_.wait(work);
@@ -39,23 +41,15 @@ class WorkerSource final : public UnitSource {
   void predict(std::span<const UnitId> fetched, Prediction& sum) const override {
     for (const UnitId unit : fetched)
       add_call(workers_.owners().predict(ring::Collective::all_gather, plan_.layout.units[unit].elements,
-                                         {plan_.layout.parameter_type}, owners_of_unit(unit)),
+                                         {plan_.layout.parameter_type}, parts(unit)),
                sum);
     sum.worker_memory[Category::parameters] += plan_.layout.parameter_bytes() / plan_.layout.owners;
   }
 
  private:
-  ring::Parts owners_of_unit(UnitId unit) const {
-    const Partition partition = plan_.layout.partition(unit);
-    ring::Parts parts;
-    for (std::size_t owner = 0; owner < partition.owners(); ++owner) parts.push_back({partition.range(owner)});
-    return parts;
-  }
-  /// Broadcasts count as control, as evaluations and checkpoints do.
-  void broadcast_ranges(UnitId unit, Elements whole) {
-    const Partition partition = plan_.layout.partition(unit);
-    for (std::size_t owner = 0; owner < partition.owners(); ++owner)
-      gathers_[unit].push_back(workers_.owners().broadcast(whole.part(partition.range(owner)), owner));
+  /// The range of each owner, as the layout's partition cuts the unit.
+  ring::Parts parts(UnitId unit) const {
+    return ring::even_parts(plan_.layout.units[unit].elements, plan_.layout.owners);
   }
 
   const Plan& plan_;
