@@ -93,6 +93,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/shard_groups.h
   worker/exchange/sharded_gradients.h
   worker/exchange/shared_parameters.h
+  worker/exchange/transient_units.h
   worker/exchange/unit_order.h
   worker/exchange/whole_parameters.h
   worker/exchange/whole_units.h

@@ -5,12 +5,7 @@
 namespace psring::worker {
 
 FetchedParameters::FetchedParameters(const Plan& plan, const World& world, std::unique_ptr<UnitSource> source)
-    : plan_(plan),
-      world_(world),
-      source_(std::move(source)),
-      schedule_(plan),
-      whole_(plan.layout.units.size()),
-      staging_(plan.layout.units.size()) {}
+    : plan_(plan), source_(std::move(source)), schedule_(plan), whole_(plan, world, Presence::Values::parameters) {}
 
 void FetchedParameters::begin_step() {
   drop_all();
@@ -19,14 +14,9 @@ void FetchedParameters::begin_step() {
 
 void FetchedParameters::acquire(UnitId unit, Pass pass) {
   for (const UnitId next : schedule_.wanted(unit, pass)) {
-    if (whole_[next].size_bytes() > 0) continue;
-    UnitBuffers& buffers = world_.units[next];
-    whole_[next] = world_.buffer(plan_.layout.parameter_bytes(next), Category::communication);
-    buffers.parameters = whole_[next].elements(plan_.layout.parameter_type);
-    staging_[next] = world_.staging(whole_[next].size_bytes());
-    if (world_.stages()) buffers.staged_parameters = staging_[next].elements(plan_.layout.parameter_type);
-    report(next, true, whole_[next].size_bytes());
-    source_->fetch(next, buffers.parameters, in_step_);
+    if (whole_.present(next)) continue;
+    whole_.allocate(next);
+    source_->fetch(next, whole_.values(next), in_step_);
   }
   source_->wait(unit);
 }
@@ -36,21 +26,13 @@ void FetchedParameters::release(UnitId unit, Pass pass) {
 }
 
 void FetchedParameters::drop(UnitId unit) {
-  if (whole_[unit].size_bytes() == 0) return;
-  source_->wait(unit);
+  if (!whole_.present(unit)) return;
   source_->wait_unused(unit);
-  report(unit, false, whole_[unit].size_bytes());
-  whole_[unit] = Buffer();
-  staging_[unit] = Buffer();
-  world_.units[unit].parameters = {};
-}
-
-void FetchedParameters::report(UnitId unit, bool here, std::size_t bytes) const {
-  world_.events.detail(Presence{Presence::Values::parameters, static_cast<std::uint32_t>(unit), here, bytes});
+  whole_.free(unit);
 }
 
 void FetchedParameters::drop_all() {
-  for (UnitId unit = 0; unit < whole_.size(); ++unit) drop(unit);
+  for (UnitId unit = 0; unit < plan_.layout.units.size(); ++unit) drop(unit);
 }
 
 void FetchedParameters::quiesce() {
@@ -59,9 +41,5 @@ void FetchedParameters::quiesce() {
   acquire(plan_.layout.trained().front(), Pass::forward);
   drop_all();
 }
-
-void FetchedParameters::predict(Prediction& sum) const { source_->predict(schedule_.fetches_of_step(), sum); }
-
-std::unique_ptr<Holding> FetchedParameters::holding() const { return schedule_.holding(); }
 
 }  // namespace psring::worker

@@ -2,11 +2,11 @@
 
 #include <memory>
 #include <span>
-#include <vector>
 
 #include <psring/worker/exchange/fetch_schedule.h>
 #include <psring/worker/exchange/parts.h>
 #include <psring/worker/exchange/servers.h>
+#include <psring/worker/exchange/transient_units.h>
 #include <psring/worker/exchange/workers.h>
 
 namespace psring::worker {
@@ -21,8 +21,8 @@ class UnitSource {
   virtual void fetch(UnitId unit, Elements whole, bool in_step) = 0;
   /// On return the values are there, and no other process reads them here any more.
   virtual void wait(UnitId unit) = 0;
-  /// On return only the device's own queue touches the unit's memory.
-  virtual void wait_unused(UnitId /*unit*/) {}
+  /// The same; on return only the device's own queue touches the unit's memory.
+  virtual void wait_unused(UnitId unit) { wait(unit); }
   virtual Elements owned(UnitId unit) = 0;
   /// `fetched`: the units that a step fetches, each as often as it does.
   virtual void predict(std::span<const UnitId> fetched, Prediction& sum) const = 0;
@@ -51,21 +51,18 @@ class FetchedParameters final : public Parameters {
   void updated() override { in_step_ = false; }
   void quiesce() override;
   Elements owned(UnitId unit) override { return source_->owned(unit); }
-  void predict(Prediction& sum) const override;
-  std::unique_ptr<Holding> holding() const override;
+  void predict(Prediction& sum) const override { source_->predict(schedule_.fetches_of_step(), sum); }
+  std::unique_ptr<Holding> holding() const override { return schedule_.holding(); }
 
  private:
   void drop(UnitId unit);
   void drop_all();
-  void report(UnitId unit, bool here, std::size_t bytes) const;
 
   const Plan& plan_;
-  const World& world_;
   const std::unique_ptr<UnitSource> source_;
   const FetchSchedule schedule_;
+  TransientUnits whole_;
   bool in_step_ = false;
-  std::vector<Buffer> whole_;    ///< by unit; empty if the unit is not here
-  std::vector<Buffer> staging_;  ///< the same
 };
 
 }  // namespace psring::worker

@@ -33,44 +33,29 @@ class WindowHolding final : public Holding {
 
 }  // namespace
 
-GradientWindow::GradientWindow(const Plan& plan, const World& world, std::function<void(UnitId, ConstElements)> land)
-    : plan_(plan),
-      world_(world),
-      land_(std::move(land)),
-      whole_(plan.layout.units.size()),
-      staging_(plan.layout.units.size()) {
+GradientWindow::GradientWindow(const Plan& plan, const World& world, std::function<void(UnitId)> land)
+    : plan_(plan), world_(world), land_(std::move(land)), whole_(plan, world, Presence::Values::gradients) {
   for (UnitBuffers& unit : world.units) unit.each_micro_alone = true;
 }
 
 /// The unit's gradient of the micro-batch before has to be gone, too.
 void GradientWindow::open(UnitId unit) {
   if (!plan_.layout.units[unit].trained) return;
-  while (in_flight_.size() > 1 || whole_[unit].size_bytes() > 0) land_first();
-  whole_[unit] = world_.buffer(plan_.layout.gradient_bytes(unit), Category::communication);
-  world_.units[unit].gradients = values(unit);
-  report(unit, true);
-  staging_[unit] = world_.gradient_staging(whole_[unit].size_bytes());
-  world_.units[unit].staged_gradients = staging_[unit].elements(plan_.layout.gradient_type);
+  while (in_flight_.size() > 1 || whole_.present(unit)) land_first();
+  whole_.allocate(unit);
 }
 
 Elements GradientWindow::depart(UnitId unit) {
   in_flight_.push_back(unit);
   world_.units[unit].gradients = {};
-  return values(unit);
+  return whole_.values(unit);
 }
 
 void GradientWindow::land_first() {
   const UnitId unit = in_flight_.front();
-  land_(unit, values(unit));
-  report(unit, false);
-  whole_[unit] = Buffer();
-  staging_[unit] = Buffer();
+  land_(unit);
+  whole_.free(unit);
   in_flight_.pop_front();
-}
-
-void GradientWindow::report(UnitId unit, bool here) const {
-  world_.events.detail(
-      Presence{Presence::Values::gradients, static_cast<std::uint32_t>(unit), here, whole_[unit].size_bytes()});
 }
 
 void GradientWindow::drain() {

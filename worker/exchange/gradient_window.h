@@ -3,10 +3,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include <psring/worker/exchange/parts.h>
+#include <psring/worker/exchange/transient_units.h>
 
 namespace psring::worker {
 
@@ -16,7 +15,7 @@ namespace psring::worker {
 class GradientWindow {
  public:
   /// `land`: waits until the unit's gradient is no longer needed here, and takes from it what is to be kept.
-  GradientWindow(const Plan& plan, const World& world, std::function<void(UnitId, ConstElements)> land);
+  GradientWindow(const Plan& plan, const World& world, std::function<void(UnitId)> land);
 
   /// Memory for a unit's gradient, before its backward pass; waits for gradients that are on their way. Nothing for a
   /// frozen unit.
@@ -29,15 +28,12 @@ class GradientWindow {
   std::unique_ptr<Holding> holding() const;
 
  private:
-  Elements values(UnitId unit) { return whole_[unit].elements(plan_.layout.gradient_type); }
   void land_first();
-  void report(UnitId unit, bool here) const;
 
   const Plan& plan_;
   const World& world_;
-  const std::function<void(UnitId, ConstElements)> land_;
-  std::vector<Buffer> whole_;     ///< by unit; empty if the unit has none now
-  std::vector<Buffer> staging_;   ///< the same
+  const std::function<void(UnitId)> land_;
+  TransientUnits whole_;
   std::deque<UnitId> in_flight_;  ///< units whose gradients are on their way, oldest first
 };
 

@@ -13,7 +13,10 @@ class ServerSource final : public UnitSource {
     servers_.link().pull(unit, servers_.version_of(unit), whole, !in_step);
   }
   void wait(UnitId unit) override { servers_.link().wait(unit, servers_.version_of(unit)); }
-  void wait_unused(UnitId unit) override { servers_.link().wait_copied(unit); }
+  void wait_unused(UnitId unit) override {
+    wait(unit);
+    servers_.link().wait_copied(unit);
+  }
   Elements owned(UnitId /*unit*/) override { return {}; }
   void predict(std::span<const UnitId> fetched, Prediction& sum) const override {
     std::uint64_t pulled = 0;

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include <psring/common/proc/job.h>
@@ -11,7 +10,11 @@ ShardedGradients::ShardedGradients(const Plan& plan, const World& world, Workers
     : plan_(plan),
       workers_(workers),
       averaging_(std::move(averaging)),
-      window_(plan, world, [this](UnitId unit, ConstElements) { take_until_gone(unit); }) {
+      ownership_(plan.layout, workers.owners().rank()),
+      window_(plan, world, [this](UnitId unit) {
+        // Units land in the order in which their reductions began. Some reductions were taken early, in `ready`.
+        if (!reductions_.empty() && reductions_.front().unit == unit) take_first();
+      }) {
   Arena* const arena = workers.groups().replicas() == nullptr ? nullptr : world.arena;  // replicas read owned ranges
   for (UnitId unit = 0; unit < plan.layout.units.size(); ++unit)
     owned_.push_back(world.buffer(plan.layout.gradient_bytes(unit) / plan.layout.owners, Category::gradients, arena));
@@ -34,18 +37,12 @@ void ShardedGradients::take_first() {
   reductions_.pop_front();
   workers_.wait(reduction.work);
   const Elements mine = owned(reduction.unit);
-  const ConstElements reduced =
-      reduction.whole.part(plan_.layout.partition(reduction.unit).range(workers_.owners().rank()));
+  const ConstElements reduced = ownership_.of(reduction.unit, reduction.whole);
   if (reduction.micro.index == 0)
     copy(reduced, mine);
   else
     add(mine, reduced);
   if (reduction.micro.last) workers_.groups().average(mine);
-}
-
-void ShardedGradients::take_until_gone(UnitId unit) {
-  while (std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& each) { return each.unit == unit; }))
-    take_first();
 }
 
 void ShardedGradients::finish(Step /*step*/, const Landed& landed) {

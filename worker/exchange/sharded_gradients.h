@@ -6,6 +6,7 @@
 
 #include <psring/worker/exchange/averaging.h>
 #include <psring/worker/exchange/gradient_window.h>
+#include <psring/worker/exchange/ownership.h>
 
 namespace psring::worker {
 
@@ -28,15 +29,15 @@ class ShardedGradients final : public Gradients {
   struct Reduction {
     UnitId unit;
     Micro micro;
-    ConstElements whole;
+    Elements whole;
     ring::Work work;
   };
   void take_first();
-  void take_until_gone(UnitId unit);
 
   const Plan& plan_;
   Workers& workers_;
   const std::unique_ptr<Averaging> averaging_;
+  const Ownership ownership_;
   std::vector<Buffer> owned_;         ///< by unit
   std::deque<Reduction> reductions_;  ///< under way, or complete and not yet taken; in order
   GradientWindow window_;

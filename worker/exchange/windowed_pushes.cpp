@@ -3,7 +3,7 @@
 namespace psring::worker {
 
 WindowedPushes::WindowedPushes(const Plan& plan, const World& world, Servers& servers, Answer answer)
-    : world_(world), servers_(servers), answer_(answer), window_(plan, world, [this](UnitId unit, ConstElements) {
+    : world_(world), servers_(servers), answer_(answer), window_(plan, world, [this](UnitId unit) {
         servers_.host_sum().wait(unit);
         servers_.link().wait_acknowledged(unit);
       }) {}

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <vector>
+
+#include <psring/worker/exchange/plan.h>
+
+namespace psring::worker {
+
+/// Memory for the parameters, or the gradients, of whole units that come and go during a step's passes, each unit by
+/// itself. WholeUnits is the counterpart for units that stay.
+class TransientUnits {
+ public:
+  /// REQUIRES: plan and world outlive it.
+  TransientUnits(const Plan& plan, const World& world, Presence::Values values);
+
+  /// Returns whether the unit has memory now.
+  bool present(UnitId unit) const { return memory_[unit].size_bytes() > 0; }
+  /// Returns the unit's values. REQUIRES: present(unit).
+  Elements values(UnitId unit) { return memory_[unit].elements(type_); }
+  /// Gives the unit memory, to which World::units refers from then on.
+  void allocate(UnitId unit);
+  /// Takes the unit's memory away. REQUIRES: present(unit).
+  void free(UnitId unit);
+
+ private:
+  bool are_parameters() const { return values_ == Presence::Values::parameters; }
+  void report(UnitId unit, bool here) const;
+
+  const Layout& layout_;
+  const World& world_;
+  const Presence::Values values_;
+  const DType type_;
+  std::vector<Buffer> memory_;   ///< by unit; empty if the unit has none now
+  std::vector<Buffer> staging_;  ///< the same
+};
+
+}  // namespace psring::worker
