@@ -4,15 +4,15 @@
 namespace psring::worker {
 
 LocalUpdates::LocalUpdates(const Plan& plan, const World& world, Parameters& parameters, Gradients& gradients,
-                           std::optional<SavedShare> saved, ring::ProcessGroup* owners)
+                           const ShardGroups* groups)
     : plan_(plan),
       world_(world),
       parameters_(parameters),
       gradients_(gradients),
-      saved_(saved.value_or(SavedShare{.part = plan.data_rank.value, .parts = plan.workers})),
-      divided_(owners != nullptr),
-      optimizer_(plan.optimizer, plan.layout, world.memory, owners, world.device),
-      as_they_land_(owners == nullptr && !optimizer_.whole_step() && !plan.survives_losses) {}
+      groups_(groups),
+      optimizer_(plan.optimizer, plan.layout, world.memory, groups != nullptr ? &groups->owners() : nullptr,
+                 world.device),
+      as_they_land_(groups == nullptr && !optimizer_.whole_step() && !plan.survives_losses) {}
 
 void LocalUpdates::landed(Range units, Step step) {
   if (!as_they_land_) return;
@@ -39,17 +39,18 @@ std::vector<optim::StatePart> LocalUpdates::save(std::size_t part, std::size_t p
 }
 
 std::vector<optim::StatePart> LocalUpdates::state() {
-  if (!saved_.saves) return {};
-  return save(saved_.part, saved_.parts);
+  if (groups_ == nullptr) return save(plan_.data_rank.value, plan_.workers);  // every worker has all of it
+  if (!groups_->saves()) return {};
+  return save(groups_->owners().rank(), groups_->owners().size());
 }
 
 std::optional<std::vector<optim::StatePart>> LocalUpdates::whole_state() {
-  if (divided_ || !plan_.survives_losses) return std::nullopt;
+  if (groups_ != nullptr || !plan_.survives_losses) return std::nullopt;
   return save(0, 1);
 }
 
 void LocalUpdates::predict(Prediction& sum) const {
-  add_optimizer_state(plan_, divided_ ? plan_.layout.owners : 1, sum);
+  add_optimizer_state(plan_, groups_ != nullptr ? plan_.layout.owners : 1, sum);
 }
 
 }  // namespace psring::worker

@@ -1,29 +1,21 @@
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <vector>
 
 #include <psring/worker/exchange/local_optimizer.h>
 #include <psring/worker/exchange/parts.h>
+#include <psring/worker/exchange/shard_groups.h>
 
 namespace psring::worker {
-
-/// The part of parameters and optimizer state that this process saves: one of `parts` even parts of each unit.
-/// REQUIRES: the process owns that part.
-struct SavedShare {
-  bool saves = true;
-  std::size_t part = 0;
-  std::size_t parts = 1;
-};
 
 /// This process applies the optimizer: to everything, or to the range that it owns.
 class LocalUpdates final : public Updates {
  public:
-  /// `owners`: the group that divides the units; null: this process updates everything. `saved`: empty: each worker
-  /// saves an even part, as all of them have everything. REQUIRES: parameters and gradients outlive it.
+  /// `groups`: this process updates the ranges that it owns among the workers of its shard group; null: everything.
+  /// REQUIRES: parameters, gradients and groups outlive it.
   LocalUpdates(const Plan& plan, const World& world, Parameters& parameters, Gradients& gradients,
-               std::optional<SavedShare> saved = {}, ring::ProcessGroup* owners = nullptr);
+               const ShardGroups* groups = nullptr);
 
   void start() override { optimizer_.start(plan_); }
   /// Updates the units at once, unless the step has to be whole.
@@ -42,8 +34,7 @@ class LocalUpdates final : public Updates {
   const World& world_;
   Parameters& parameters_;
   Gradients& gradients_;
-  const SavedShare saved_;
-  const bool divided_;  ///< among the layout's owners
+  const ShardGroups* const groups_;
   LocalOptimizer optimizer_;
   const bool as_they_land_;
 };

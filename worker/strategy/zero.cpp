@@ -44,11 +44,9 @@ std::unique_ptr<Gradients> make_gradients(int stage, const Plan& plan, const Wor
 std::unique_ptr<Strategy> make_zero(int stage, const Plan& plan, const World& world) {
   Parts parts;
   auto workers = std::make_unique<Workers>(plan, world);
-  ring::ProcessGroup& owners = workers->owners();
   parts.parameters = make_parameters(stage, plan, world, *workers);
   parts.gradients = make_gradients(stage, plan, world, *workers);
-  const SavedShare saved{.saves = workers->groups().saves(), .part = owners.rank(), .parts = owners.size()};
-  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients, saved, &owners);
+  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients, &workers->groups());
   parts.peers = std::move(workers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }
