@@ -50,11 +50,12 @@ std::unique_ptr<Averaging> make_low_rank_all_reduce(const Plan& plan, const Worl
                                                     std::span<const Range> buckets, std::size_t rank);
 
 /// Reduce-scatter among the owners of the worker's shard group: every owner gets the mean of its range of each unit.
-std::unique_ptr<Averaging> make_reduce_scatter(const Plan& plan, Workers& workers);
+/// Gradients are compressed if the world has a compressor.
+std::unique_ptr<Averaging> make_reduce_scatter(const Plan& plan, const World& world, Workers& workers);
 
-/// The same with compressed gradients: every rank sends each owner the codes of its range; the owner decodes those of
-/// all ranks, its own too, adds them up in rank order in f32, and multiplies by 1/n. Steps: n - 1 messages each way at
-/// once, C/n bytes each, where C is the codes' size of whole units.
+/// The reduce-scatter of compressed gradients: every rank sends each owner the codes of its range; the owner decodes
+/// those of all ranks, its own too, adds them up in rank order in f32, and multiplies by 1/n. Steps: n - 1 messages
+/// each way at once, C/n bytes each, where C is the codes' size of whole units.
 std::unique_ptr<Averaging> make_compressed_reduce_scatter(const Plan& plan, const World& world, Workers& workers);
 
 }  // namespace psring::worker

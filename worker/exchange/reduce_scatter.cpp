@@ -27,7 +27,8 @@ class ReduceScatter final : public Averaging {
 
 }  // namespace
 
-std::unique_ptr<Averaging> make_reduce_scatter(const Plan& plan, Workers& workers) {
+std::unique_ptr<Averaging> make_reduce_scatter(const Plan& plan, const World& world, Workers& workers) {
+  if (world.compressor != nullptr) return make_compressed_reduce_scatter(plan, world, workers);
   return std::make_unique<ReduceScatter>(plan, workers);
 }
 

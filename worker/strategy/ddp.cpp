@@ -44,16 +44,10 @@ std::unique_ptr<Strategy> make_ddp_naive(const Plan& plan, const World& world) {
 }  // namespace
 
 void register_ddp(Registry<StrategyKind>& registry) {
-  registry.add("ddp-naive", "workers average gradients, one all-reduce a tensor after backward", [](const Spec& spec) {
-    spec.allow_only({});
-    return std::make_unique<StrategyKind>(
-        StrategyKind{.ring = true, .whole = true, .on_device = true, .make = make_ddp_naive});
-  });
-  registry.add("ddp", "workers average gradients in buckets, while backward goes on", [](const Spec& spec) {
-    spec.allow_only({});
-    return std::make_unique<StrategyKind>(StrategyKind{
-        .ring = true, .buckets = true, .compresses = true, .whole = true, .on_device = true, .make = make_ddp});
-  });
+  add_strategy(registry, "ddp-naive", "workers average gradients, one all-reduce a tensor after backward",
+               {.ring = true, .whole = true, .on_device = true, .make = make_ddp_naive});
+  add_strategy(registry, "ddp", "workers average gradients in buckets, while backward goes on",
+               {.ring = true, .buckets = true, .compresses = true, .whole = true, .on_device = true, .make = make_ddp});
 }
 
 }  // namespace psring::worker

@@ -60,28 +60,24 @@ std::unique_ptr<Strategy> make_ps_zero(int stage, const Plan& plan, const World&
 }  // namespace
 
 void register_ps(Registry<StrategyKind>& registry) {
-  const auto add = [&](const char* name, const char* help, const StrategyKind& kind) {
-    registry.add(name, help, [kind](const Spec& spec) {
-      spec.allow_only({});
-      return std::make_unique<StrategyKind>(kind);
-    });
-  };
   const StrategyKind ps{.servers = true, .compresses = true, .on_device = true, .make = make_ps};
-  add("ps", "servers own all parameters; push and pull, bsp", ps);
+  add_strategy(registry, "ps", "servers own all parameters; push and pull, bsp", ps);
 
   StrategyKind kind = ps;
   kind.consistency = "ssp:3";
-  add("ps-ssp", "ps where each push is an update, and nobody is more than 3 steps ahead", kind);
+  add_strategy(registry, "ps-ssp", "ps where each push is an update, and nobody is more than 3 steps ahead", kind);
   kind.consistency = "asp";
-  add("ps-async", "ps where each push is an update, and nobody waits", kind);
+  add_strategy(registry, "ps-async", "ps where each push is an update, and nobody waits", kind);
 
   kind = ps;
   kind.colocated = true;
-  add("ps-colocated", "ps with a server in each worker's process", kind);
+  add_strategy(registry, "ps-colocated", "ps with a server in each worker's process", kind);
   kind.one_server = true;
   kind.scatters = true;
   kind.optimizer_on = "worker";
-  add("dp", "the classic: one server in worker 0, which also scatters the batch; the optimizer on the workers", kind);
+  add_strategy(registry, "dp",
+               "the classic: one server in worker 0, which also scatters the batch; the optimizer on the workers",
+               kind);
 
   const auto ps_zero = [&](int stage) {
     StrategyKind of = ps;
@@ -91,8 +87,8 @@ void register_ps(Registry<StrategyKind>& registry) {
     of.make = [stage](const Plan& plan, const World& world) { return make_ps_zero(stage, plan, world); };
     return of;
   };
-  add("ps-zero2", "ps, but a gradient goes as soon as it is pushed", ps_zero(2));
-  add("ps-zero3", "parameters go, too: each unit is pulled when a pass needs it", ps_zero(3));
+  add_strategy(registry, "ps-zero2", "ps, but a gradient goes as soon as it is pushed", ps_zero(2));
+  add_strategy(registry, "ps-zero3", "parameters go, too: each unit is pulled when a pass needs it", ps_zero(3));
 }
 
 }  // namespace psring::worker

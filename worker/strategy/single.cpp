@@ -16,10 +16,8 @@ std::unique_ptr<Strategy> make_single(const Plan& plan, const World& world) {
 }
 
 void register_single(Registry<StrategyKind>& registry) {
-  registry.add("single", "one process, no exchange", [](const Spec& spec) {
-    spec.allow_only({});
-    return std::make_unique<StrategyKind>(StrategyKind{.on_device = true, .one_worker = true, .make = make_single});
-  });
+  add_strategy(registry, "single", "one process, no exchange",
+               {.on_device = true, .one_worker = true, .make = make_single});
 }
 
 }  // namespace psring::worker

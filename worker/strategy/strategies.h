@@ -8,6 +8,15 @@
 
 namespace psring::worker {
 
+/// Registers a strategy whose name takes no keys.
+inline void add_strategy(Registry<StrategyKind>& registry, const char* name, const char* help,
+                         const StrategyKind& kind) {
+  registry.add(name, help, [kind](const Spec& spec) {
+    spec.allow_only({});
+    return std::make_unique<StrategyKind>(kind);
+  });
+}
+
 /// `single`: one process, no exchange; the reference for speed and, with virtual workers, for equality.
 void register_single(Registry<StrategyKind>& registry);
 std::unique_ptr<Strategy> make_single(const Plan& plan, const World& world);
@@ -18,8 +27,12 @@ void register_ps(Registry<StrategyKind>& registry);
 /// `ddp-naive`, `ddp`: every worker owns everything; gradients are averaged by all-reduce.
 void register_ddp(Registry<StrategyKind>& registry);
 
-/// `zero1`, `zero2`, `zero3` (`fsdp`): each worker owns a range of every unit: its optimizer state, from stage 2 on its
-/// gradients, in stage 3 its parameters.
+/// `zero1`, `zero2`: every worker has whole parameters, and owns a range of every unit: its optimizer state, in stage 2
+/// its gradients, too.
 void register_zero(Registry<StrategyKind>& registry);
+
+/// `zero3` (`fsdp`): each worker has only the range of every unit that it owns; units are whole while a pass needs
+/// them.
+void register_zero3(Registry<StrategyKind>& registry);
 
 }  // namespace psring::worker
