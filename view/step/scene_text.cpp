@@ -118,7 +118,7 @@ class Text {
 
   const Json& scene_;
   std::string text_;
-  std::vector<std::uint64_t> peaks_;           ///< by process, in bytes
+  std::vector<std::uint64_t> peaks_;             ///< by process, in bytes
   std::map<std::uint64_t, const Json*> frames_;  ///< frames that were sent, by number
 };
 
