@@ -6,11 +6,11 @@
 
 #include <psring/common/base/extension.h>
 #include <psring/common/base/parallel.h>
-#include <psring/common/base/trace.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
 #include <psring/common/net/reporting.h>
 #include <psring/common/proc/fault.h>
+#include <psring/common/proc/trace_log.h>
 #include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/role.h>
@@ -49,7 +49,7 @@ class ServerLife {
         parallel_(job_.server_threads),
         events_(member.clock()),
         fault_(job_.fault, member.self()) {
-    if (job_.trace) events_.listen(trace_, Events::Wanted::details);
+    if (job_.trace) events_.listen(trace_.emplace(member).listener(), Events::Wanted::details);
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());
     device_->use_graphs(job_.cuda_graphs);
@@ -125,7 +125,7 @@ class ServerLife {
   }
 
   void report() {
-    member_.send_trace(trace_);
+    if (trace_) trace_->finish();
     fmt::print("server {}: {}, version {}\n", member_.rank(), shard_->describe(), shard_->version());
     member_.link().report(member_.report_json(nlohmann::ordered_json{
         {"elements", shard_->elements()},
@@ -140,7 +140,7 @@ class ServerLife {
   const JobOptions& job_;
   const JobShard rules_;
   Parallel parallel_;
-  Trace trace_;
+  std::optional<TraceLog> trace_;  ///< empty without --trace
   Events events_;
   const FaultTrigger fault_;        ///< keeps its target, even if this process gets another rank
   std::shared_ptr<Device> device_;  ///< shared with the shard's deleter; null: the host applies updates

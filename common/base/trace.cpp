@@ -32,9 +32,8 @@ Overloaded(Bodies...) -> Overloaded<Bodies...>;
 /// Writes events as JSON objects, one after another.
 class Writer {
  public:
-  Writer(std::string_view process, int pid, Nanoseconds offset, std::uint64_t epoch,
-         const std::vector<std::string>& units)
-      : process_(process), pid_(pid), offset_(offset), epoch_(epoch), units_(units) {
+  Writer(std::string_view process, int pid, Nanoseconds offset, std::uint64_t epoch, Trace::Carried& carried)
+      : process_(process), pid_(pid), offset_(offset), epoch_(epoch), carried_(carried) {
     json_ = fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, quoted(process));
   }
 
@@ -49,12 +48,15 @@ class Writer {
                           [&](const auto& what) { write(event, what); }},
                event.what);
   }
+  void write_dropped(std::size_t count, Moment at) {
+    object(fmt::format("{} events were dropped", count), 'i', at, R"("tid":0,"s":"p")");
+  }
   std::string take() { return std::move(json_); }
 
  private:
   double microseconds(Moment at) const { return static_cast<double>((at.time_since_epoch() + offset_).count()) / 1e3; }
   std::string unit_name(std::uint32_t unit) const {
-    return unit < units_.size() ? units_[unit] : unit == kNone ? "" : fmt::format("unit {}", unit);
+    return unit < carried_.units.size() ? carried_.units[unit] : unit == kNone ? "" : fmt::format("unit {}", unit);
   }
   std::string names_of(Range units) const {
     const auto name = [&](std::size_t unit) { return unit_name(static_cast<std::uint32_t>(unit)); };
@@ -93,12 +95,12 @@ class Writer {
   void write(const Event& event, const Transfer& what) {
     const std::string name = what.units.size() == 0 ? fmt::format("{} {} bytes", what.name, what.bytes)
                                                     : fmt::format("{} {}", what.name, names_of(what.units));
-    ++transfers_;
+    ++carried_.transfers;
     const auto unit = what.units.size() == 1 ? static_cast<std::uint32_t>(what.units.begin) : kNone;
     const std::string args = arguments(event.step, unit, what.bytes);
     for (const auto& [phase, at] : {std::pair('b', event.start), std::pair('e', event.start + event.duration)})
       object(name, phase, at,
-             fmt::format(R"("cat":"exchange","tid":0,"id2":{{"local":{}}},"args":{{{}}})", transfers_, args));
+             fmt::format(R"("cat":"exchange","tid":0,"id2":{{"local":{}}},"args":{{{}}})", carried_.transfers, args));
   }
   void write(const Event& event, const FrameMoved& what) {
     const std::string more =
@@ -118,39 +120,48 @@ class Writer {
   }
   void write(const Event& event, const Presence& what) {
     const bool parameters = what.values == Presence::Values::parameters;
-    std::uint64_t& held = parameters ? parameters_ : gradients_;
+    std::uint64_t& held = parameters ? carried_.parameters : carried_.gradients;
     what.here ? held += what.bytes : held -= what.bytes;
     object("whole units", 'C', event.start,
-           fmt::format(R"("args":{{"parameters, bytes":{},"gradients, bytes":{}}})", parameters_, gradients_));
+           fmt::format(R"("args":{{"parameters, bytes":{},"gradients, bytes":{}}})", carried_.parameters,
+                       carried_.gradients));
   }
 
   const std::string_view process_;
   const int pid_;
   const Nanoseconds offset_;
   const std::uint64_t epoch_;
-  const std::vector<std::string>& units_;
+  Trace::Carried& carried_;
   std::string json_;
-  std::size_t transfers_ = 0;
-  std::uint64_t parameters_ = 0;  ///< bytes of the whole units in memory
-  std::uint64_t gradients_ = 0;
 };
 
 }  // namespace
 
 void Trace::on_event(const Event& event) {
-  if (const auto* names = std::get_if<UnitNames>(&event.what))
-    units_ = names->names;
-  else
+  const std::scoped_lock lock(mutex_);
+  if (events_.size() < kMostEvents)
     events_.push_back(event);
+  else
+    ++dropped_;
 }
 
 std::string Trace::take_json(std::string_view process, int pid, Nanoseconds offset, std::uint64_t epoch) {
-  if (events_.empty()) return "";
-  Writer writer(process, pid, offset, epoch, units_);
-  if (std::ranges::any_of(events_, [](const Event& event) { return std::holds_alternative<DeviceWork>(event.what); }))
+  std::vector<Event> events;
+  std::size_t dropped = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    events.swap(events_);
+    dropped = std::exchange(dropped_, 0);
+  }
+  std::size_t named = 0;
+  for (const Event& event : events)
+    if (const auto* names = std::get_if<UnitNames>(&event.what)) ++named, carried_.units = names->names;
+  if (events.size() == named) return "";
+  Writer writer(process, pid, offset, epoch, carried_);
+  if (std::ranges::any_of(events, [](const Event& event) { return std::holds_alternative<DeviceWork>(event.what); }))
     writer.name_thread(1, "GPU");
-  for (const Event& event : events_) writer.write(event);
-  events_.clear();
+  for (const Event& event : events) writer.write(event);
+  if (dropped > 0) writer.write_dropped(dropped, events.back().start);
   return writer.take();
 }
 

@@ -178,7 +178,7 @@ TEST_CASE("a listener to reports hears no details, and a stream without listener
   Reports reports;
   events.listen(reports, Events::Wanted::reports);
   { const Events::Span span(events, {.name = "step"}); }
-  { const Events::Flight flight(events, {"push", 0, 8}); }
+  { const Events::Flight flight(events, {"push", {0, 1}, 8}); }
   events.detail(DeviceWork{"forward 3"});
   CHECK_FALSE(events.detailed());
   events.report(StepReport{.step = 3});
@@ -189,6 +189,22 @@ TEST_CASE("a listener to reports hears no details, and a stream without listener
   events.listen(trace, Events::Wanted::details);
   CHECK(events.detailed());
   CHECK(trace.take_json("worker 0", 1, Nanoseconds{0}).empty());
+}
+
+TEST_CASE("a trace is taken in parts, which continue its counts; events above the bound are counted") {
+  Scene scene;
+  scene.events.detail(UnitNames{{"layers.0"}});
+  { const Events::Flight flight(scene.events, {"push", {0, 1}, 8}); }
+  const json first = scene.take();
+  { const Events::Flight flight(scene.events, {"push", {0, 1}, 8}); }
+  const json second = scene.take();
+  CHECK(first.at(1)["name"] == "push layers.0");
+  CHECK(second.at(1)["name"] == "push layers.0");
+  CHECK(first.at(1)["id2"] != second.at(1)["id2"]);
+  for (std::size_t i = 0; i < Trace::kMostEvents + 5; ++i) scene.events.detail(DeviceWork{"forward"});
+  CHECK(scene.take().back()["name"] == "5 events were dropped");
+  scene.events.detail(DeviceWork{"forward"});
+  CHECK(scene.take().back()["name"] == "forward");
 }
 
 TEST_CASE("names are JSON whatever is in them") {
