@@ -4,13 +4,9 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
-#include <version.h>
 
 #include <psring/cli/commands.h>
-#include <psring/common/base/file.h>
-#include <psring/view/collect.h>
-#include <psring/view/page.h>
+#include <psring/cli/report_file.h>
 
 namespace psring::cli {
 namespace {
@@ -22,16 +18,11 @@ struct ReportFlags {
   std::string out;
 };
 
-int write_report(const ReportFlags& flags, const App& app) {
+int run_report(const ReportFlags& flags, const App& app) {
   const std::vector<fs::path> folders(flags.runs.begin(), flags.runs.end());
-  const nlohmann::ordered_json document =
-      view::collect(folders, app.worker_registries().strategies, fmt::format("psring {} ({})", kVersion, kCommit));
   fs::path out = flags.out;
   if (out.empty()) out = folders.size() == 1 ? folders.front() / "report.html" : fs::path("report.html");
-  const std::string page = view::report_page(document);
-  write_whole(out.string(), page);
-  fmt::print("report: {} ({} KiB); open it in a browser\n", fs::absolute(out).lexically_normal().string(),
-             (page.size() + 1023) / 1024);
+  fmt::print("{}", write_report(folders, out, app));
   return 0;
 }
 
@@ -43,7 +34,7 @@ Command add_report(CLI::App& root) {
   command->add_option("RUN", flags->runs, "folders of runs or comparisons")->required();
   command->add_option("--out", flags->out, "file to write (report.html in the folder; of several: here)");
   command->footer("The page is one HTML file. It needs no network and no server.");
-  return [flags](const Invocation& invocation) { return write_report(*flags, invocation.app); };
+  return [flags](const Invocation& invocation) { return run_report(*flags, invocation.app); };
 }
 
 }  // namespace psring::cli

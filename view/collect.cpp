@@ -1,5 +1,7 @@
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -7,17 +9,24 @@
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/view/byte_formulas.h>
 #include <psring/view/collect.h>
 #include <psring/view/folders.h>
+#include <psring/view/job_layout.h>
+#include <psring/view/next_command.h>
 #include <psring/view/ownership.h>
 #include <psring/view/records.h>
 #include <psring/view/series.h>
+#include <psring/view/sweeps.h>
+#include <psring/view/trace_step.h>
 
 namespace psring::view {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+using FormulasOf = std::function<Json(const Json& job)>;
 
 constexpr std::size_t kMostProcessesOfTraffic = 24;  ///< a matrix of more does not fit a page
 
@@ -69,14 +78,44 @@ Json traffic_of(const Json& roles) {
   return lines;
 }
 
+/// Returns [process, peer, frames, bytes] of frames that were sent again.
+Json retransmitted_of(const Json& roles) {
+  Json lines = Json::array();
+  for (const auto& [process, report] : roles.items()) {
+    const Json sent = report.value("bytes", Json::object()).value("sent", Json::object());
+    const Json peers = sent.value("retransmitted", Json::object());
+    for (const auto& [peer, count] : peers.items())
+      lines.push_back({process, peer, count.at("messages"), count.at("framing")});
+  }
+  return lines;
+}
+
+/// Returns the formula of each number of bytes, where it gives the prediction of the run.
+Json formulas_of(const Json& summary, const Json& roles, const Json& formulas) {
+  Json list = Json::array();
+  for (const Json& check : summary.value("bytes", Json::array())) {
+    list.push_back(nullptr);
+    const auto role = check.at("role").get<std::string>();
+    const std::string group = role.starts_with("worker") ? "worker" : role;
+    const auto direction = check.at("direction").get<std::string>();
+    if (!formulas.contains(group) || !formulas[group].contains(direction) || !check.contains("predicted")) continue;
+    const Json& figure = formulas[group][direction];
+    const Json& steps = roles.contains(role) ? roles[role].at("steps") : summary.at("steps");
+    const auto bytes = figure.at("bytes").get<std::uint64_t>();
+    if (bytes * steps.get<std::uint64_t>() != check["predicted"].get<std::uint64_t>()) continue;
+    list.back() = {{"text", figure.at("text")}, {"values", formulas.at("values")}, {"a_step", bytes}, {"steps", steps}};
+  }
+  return list;
+}
+
 Json recoveries_of(const fs::path& file) {
   Json lines = Json::array();
   for_each_line(file, [&](const Json& line) { lines.push_back(line); });
   return lines;
 }
 
-/// `name` is how the page calls the folder.
-Json run_of(const fs::path& folder, const std::string& name) {
+/// `name` is how the page calls the folder, `formulas` the byte_formulas of its job.
+Json run_of(const fs::path& folder, const std::string& name, const FormulasOf& formulas) {
   const fs::path file = folder / "run.json";
   const std::optional<Json> manifest = read_object(file);
   if (!manifest) fail(ErrorKind::data, "{}: holds no run (run.json is missing)", folder.string());
@@ -88,25 +127,43 @@ Json run_of(const fs::path& folder, const std::string& name) {
       summary->erase("roles");
       run["workers"] = workers_of(roles);
       run["traffic"] = traffic_of(roles);
+      run["retransmitted"] = retransmitted_of(roles);
+      run["formulas"] = formulas_of(*summary, roles, formulas((*manifest)["job"]));
       run["summary"] = std::move(*summary);
     });
   run.update(metrics_series(folder / "metrics.jsonl"));
   run["memory_log"] = memory_series(folder / "memory.jsonl");
   run["recoveries"] = recoveries_of(folder / "recoveries.jsonl");
+  run["trace"] = trace_figures(folder / "trace.json");
   return run;
 }
 
-/// Null for a strategy that this program does not have.
-Json ownership_of(const Json& job, const Registry<worker::StrategyKind>& strategies) {
-  const auto strategy = job.at("strategy").get<std::string>();
-  const Spec spec = Spec::parse("--strategy", strategy);
-  if (!strategies.contains(spec.name())) return {};
-  return ownership(*strategies.make(spec), job);
+/// The strategy of a job; null if this program does not have it.
+std::unique_ptr<worker::StrategyKind> kind_of(const Json& job, const worker::Registries& registries) {
+  const Spec spec = Spec::parse("--strategy", job.at("strategy").get<std::string>());
+  return registries.strategies.contains(spec.name()) ? registries.strategies.make(spec) : nullptr;
+}
+
+std::optional<Layout> layout_of(const Json& job, const worker::Registries& registries) {
+  const std::optional<JobOptions> options = read_job(job);
+  return options ? job_layout(*options, registries) : std::nullopt;
+}
+
+Json formulas_of_job(const Json& job, const worker::Registries& registries) {
+  const auto kind = kind_of(job, registries);
+  const std::optional<JobOptions> options = read_job(job);
+  const std::optional<Layout> layout = layout_of(job, registries);
+  return kind != nullptr && options && layout ? byte_formulas(*kind, *options, *layout) : Json();
+}
+
+Json ownership_of(const Json& job, const worker::Registries& registries) {
+  const auto kind = kind_of(job, registries);
+  return kind != nullptr ? ownership(*kind, job, layout_of(job, registries)) : Json();
 }
 
 class Collection {
  public:
-  explicit Collection(const Registry<worker::StrategyKind>& strategies) : strategies_(strategies) {}
+  explicit Collection(const worker::Registries& registries) : registries_(registries) {}
 
   void add(const fs::path& folder) {
     std::error_code none;
@@ -122,7 +179,12 @@ class Collection {
 
   Json document(const std::string& program) {
     tell_labels_apart();
-    return {{"format", 1}, {"program", program}, {"sources", std::move(sources_)}, {"rows", std::move(rows_)}};
+    Json lines = sweeps(rows_);
+    return {{"format", 2},
+            {"program", program},
+            {"sources", std::move(sources_)},
+            {"rows", std::move(rows_)},
+            {"sweeps", std::move(lines)}};
   }
 
  private:
@@ -132,7 +194,7 @@ class Collection {
   }
 
   void add_run(const fs::path& folder) {
-    Json run = run_of(folder, name_of(folder));
+    Json run = read_run(folder, name_of(folder));
     const Json job = run["manifest"]["job"];
     sources_.push_back({{"name", name_of(folder)},
                         {"kind", "run"},
@@ -152,7 +214,7 @@ class Collection {
       Json runs = Json::array();
       for (std::size_t run = 0; run < row.at("runs").size(); ++run) {
         const fs::path own = run_folder(folder, label, run);
-        runs.push_back(run_of(own, name_of(folder) + "/" + own.lexically_relative(folder).string()));
+        runs.push_back(read_run(own, name_of(folder) + "/" + own.lexically_relative(folder).string()));
       }
       Json figures = row;
       figures.erase("job");
@@ -161,12 +223,18 @@ class Collection {
     }
   }
 
+  Json read_run(const fs::path& folder, const std::string& name) const {
+    return run_of(folder, name, [&](const Json& job) { return formulas_of_job(job, registries_); });
+  }
+
   void add_row(const std::string& label, const Json& job, Json figures, Json runs) {
-    rows_.push_back({{"label", label},
-                     {"source", sources_.size() - 1},
-                     {"ownership", ownership_of(job, strategies_)},
-                     {"compare", std::move(figures)},
-                     {"runs", std::move(runs)}});
+    Json row = {{"label", label}, {"source", sources_.size() - 1}, {"ownership", ownership_of(job, registries_)}};
+    if (figures.is_object())
+      row["next_command"] = next_command(sources_.back().at("command").get<std::vector<std::string>>(), job,
+                                         figures.value("next", std::string()));
+    row["compare"] = std::move(figures);
+    row["runs"] = std::move(runs);
+    rows_.push_back(std::move(row));
   }
 
   /// Rows of several folders may have the same label: the folder's name, or its number, is added.
@@ -186,16 +254,15 @@ class Collection {
     }
   }
 
-  const Registry<worker::StrategyKind>& strategies_;
+  const worker::Registries& registries_;
   Json sources_ = Json::array();
   Json rows_ = Json::array();
 };
 
 }  // namespace
 
-Json collect(const std::vector<fs::path>& folders, const Registry<worker::StrategyKind>& strategies,
-             const std::string& program) {
-  Collection collection(strategies);
+Json collect(const std::vector<fs::path>& folders, const worker::Registries& registries, const std::string& program) {
+  Collection collection(registries);
   for (const fs::path& folder : folders) collection.add(folder);
   return collection.document(program);
 }

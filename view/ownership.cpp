@@ -25,7 +25,7 @@ Json worker_of_servers(int stage, bool updates) {
 
 }  // namespace
 
-Json ownership(const worker::StrategyKind& kind, const Json& job) {
+Json ownership(const worker::StrategyKind& kind, const Json& job, const std::optional<Layout>& layout) {
   const auto workers = kind.one_worker ? std::uint64_t{1} : job.value("workers", std::uint64_t{1});
   const auto servers = kind.servers ? job.value("servers", std::uint64_t{0}) : 0;
   const std::string group = job.value("shard_group", "");
@@ -37,6 +37,9 @@ Json ownership(const worker::StrategyKind& kind, const Json& job) {
                {"parts", !cuts           ? 1
                          : group.empty() ? workers
                                          : std::stoull(group)}};
+  if (layout)
+    for (const UnitLayout& unit : layout->units)
+      json["units"].push_back({{"name", unit.name}, {"elements", unit.elements}});
   if (!kind.servers) {
     json["worker"] = worker_of_ring(kind.ring ? kind.stage : 0);
     return json;

@@ -1,18 +1,23 @@
 #pragma once
 
+#include <optional>
+
 #include <nlohmann/json_fwd.hpp>
 
+#include <psring/common/base/layout.h>
 #include <psring/worker/strategy/strategy_kind.h>
 
 namespace psring::view {
 
 /// Returns who holds which range of every unit, from the axes of a strategy and the options of a job (run.json's
 /// `job`):
-///   {workers, servers, colocated, parts, worker: STATES, server: STATES or absent}
+///   {workers, servers, colocated, parts, worker: STATES, server: STATES or absent, units: [{name, elements}]}
 ///   STATES: {parameters, gradients, optimizer}, each "whole", "range", "none", or "passing": whole units for a while,
 ///   and nothing in between; "range+passing": a range, and whole units for a while.
 /// `parts` is the number of ranges that workers cut a unit into; servers cut a unit into `servers` ranges. Null if the
 /// job's --shard-group is a host, so that the number of parts is not recorded.
-nlohmann::ordered_json ownership(const worker::StrategyKind& kind, const nlohmann::ordered_json& job);
+/// `units` is absent without a layout.
+nlohmann::ordered_json ownership(const worker::StrategyKind& kind, const nlohmann::ordered_json& job,
+                                 const std::optional<Layout>& layout = std::nullopt);
 
 }  // namespace psring::view

@@ -18,6 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostPoints = 400;
+constexpr std::size_t kMostStalenessPoints = 200;
 constexpr std::size_t kMostMemoryPoints = 100;
 
 /// Six digits are more than a picture shows. Null for NaN and infinity, which JSON cannot hold.
@@ -35,6 +36,7 @@ struct StepLine {
   double step_s = 0;
   double loss = 0;
   double samples = 0;
+  double staleness = 0;
 };
 
 struct Evaluation {
@@ -123,6 +125,31 @@ Json loss_columns(const std::vector<Point>& points, double begin) {
   return columns;
 }
 
+Json staleness_columns(const ByStep<StepLine>& steps) {
+  std::map<std::uint64_t, std::vector<std::pair<std::uint64_t, double>>> workers;
+  bool some = false;
+  for (const auto& [step, own] : steps)
+    for (const auto& [worker, line] : own) {
+      workers[worker].emplace_back(step, line.staleness);
+      some = some || line.staleness > 0;
+    }
+  if (!some) return {};
+  Json columns;
+  for (const auto& [worker, points] : workers) {
+    Json own = {{"step", Json::array()}, {"staleness", Json::array()}};
+    const std::size_t group = (points.size() + kMostStalenessPoints - 1) / kMostStalenessPoints;
+    for (std::size_t first = 0; first < points.size(); first += group) {
+      const std::size_t end = std::min(first + group, points.size());
+      double sum = 0;
+      for (std::size_t i = first; i < end; ++i) sum += points[i].second;
+      own["step"].push_back(points[end - 1].first);
+      own["staleness"].push_back(short_number(sum / static_cast<double>(end - first)));
+    }
+    columns[fmt::format("worker {}", worker)] = std::move(own);
+  }
+  return columns;
+}
+
 Json evaluation_columns(const ByStep<Evaluation>& evaluations, double begin) {
   Json columns;
   for (const char* name : {"step", "time_s", "test_loss", "test_accuracy", "test_perplexity"})
@@ -190,7 +217,8 @@ Json metrics_series(const std::filesystem::path& file) {
       keep(steps, json,
            {.step_s = json.at("step_s").get<double>(),
             .loss = number_of(json["loss"]),
-            .samples = json.at("samples").get<double>()});
+            .samples = json.at("samples").get<double>(),
+            .staleness = json.value("staleness", 0.0)});
     } else if (json.contains("test_rows")) {
       Evaluation line{.loss = number_of(json.at("test_loss")), .rows = json["test_rows"].get<double>()};
       if (json.contains("test_correct")) line.correct = json["test_correct"].get<double>();
@@ -199,7 +227,9 @@ Json metrics_series(const std::filesystem::path& file) {
     }
   });
   const double begin = begin_of(steps);
-  return {{"loss", loss_columns(points_of(steps), begin)}, {"evaluations", evaluation_columns(evaluations, begin)}};
+  return {{"loss", loss_columns(points_of(steps), begin)},
+          {"staleness", staleness_columns(steps)},
+          {"evaluations", evaluation_columns(evaluations, begin)}};
 }
 
 Json memory_series(const std::filesystem::path& file) {

@@ -11,6 +11,9 @@ namespace psring::view {
 ///   and
 ///                over a group of steps; `steps` is the number of steps before grouping. time_s begins with the first
 ///                step, and is the slowest worker's.
+///   staleness:   {worker: {step, staleness}}: columns of at most 200 points, each the mean over a group of steps; null
+///   if
+///                no worker missed an update.
 ///   evaluations: {step, time_s, test_loss, test_accuracy, test_perplexity}: columns over all workers; null if the
 ///                model has no such figure.
 /// If workers repeated a step after a loss, the repetition counts.

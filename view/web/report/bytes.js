@@ -58,6 +58,36 @@ function matrix(ctx, row, width) {
       })]));
 }
 
+/// The text of a formula with its numbers in place of the names.
+const withNumbers = ({ text: formula, values }) => formula.replace(/Mg|Mp|\bn\b|\bA\b/g, (name) => whole(values[name]));
+
+/// One line for each formula of a row: workers whose formulas and numbers are equal share a line.
+function formulaLines(ctx, row) {
+  const { t } = ctx;
+  const seen = new Set();
+  return row.run.formulas.flatMap((formula, i) => {
+    const check = row.run.summary.bytes[i];
+    if (!formula || formula.a_step === 0) return [];
+    const group = check.role.startsWith("worker") ? t.aWorker : processName(t, check.role);
+    const key = [group, check.direction, formula.text, formula.steps, check.measured].join("\n");
+    if (seen.has(key)) return [];
+    seen.add(key);
+    const own = `rows.${row.index}.runs.0.`;
+    return [[row.label, `${group} ${t[check.direction] ?? check.direction}`, formula.text, withNumbers(formula),
+      number(ctx, `${own}formulas.${i}.a_step`, whole), number(ctx, `${own}formulas.${i}.steps`, whole),
+      number(ctx, `${own}summary.bytes.${i}.predicted`, whole), number(ctx, `${own}summary.bytes.${i}.measured`, whole), difference(ctx, check)]];
+  });
+}
+
+function formulas(ctx, rows) {
+  const { t } = ctx;
+  const lines = rows.filter((row) => row.run.formulas).flatMap((row) => formulaLines(ctx, row));
+  if (lines.length === 0) return null;
+  return [h("h3", {}, t.formulasTitle), table([{ title: t.strategy }, { title: t.process }, { title: t.formula }, { title: t.withNumbers },
+    ...[t.bytesAStep, t.steps, t.predicted, t.measured, t.difference].map((title) => ({ title, number: true }))], lines),
+    h("p", { class: "quiet" }, t.formulasNote)];
+}
+
 export function bytes(ctx) {
   const { t } = ctx;
   const rows = ctx.rows.filter((row) => row.run.summary?.bytes?.length);
@@ -90,6 +120,7 @@ export function bytes(ctx) {
           [one.label, check.role, check.direction, check.measured, check.predicted, check.predicted == null ? null : check.measured - check.predicted]))],
     }),
     h("details", {}, h("summary", {}, t.table), table(columns, body)),
+    formulas(ctx, row ? [row] : rows),
     picked ? [h("h3", {}, t.traffic), traffic.node, figure({
       id: "traffic", title: `${t.traffic}: ${picked.label}`, caption: t.trafficCaption, texts: t,
       draw: (width) => matrix(ctx, picked, width),

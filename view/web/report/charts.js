@@ -36,13 +36,14 @@ function path(xs, ys, x, y) {
   return d;
 }
 
-/// Draws lines. `series` are {name, colour, x, y, width, dash, shift, marks}; `say(text)` gets what lies under the cursor, which
-/// the mouse, or the arrow keys, move.
-export function lines({ series, width, height = 260, xTitle, yTitle, xText, yText, yTicks = ticks, zero = false, say }) {
+/// Draws lines. `series` are {name, colour, x, y, width, dash, shift, marks, low, high}: low and high are the ends of
+/// whiskers. `bands` are {from, to, colour, name} behind the lines; `xMarks` are the places of the labels on the x axis, which
+/// is logarithmic if `xLog`. `say(text)` gets what lies under the cursor, which the mouse, or the arrow keys, move.
+export function lines({ series, width, height = 260, xTitle, yTitle, xText, yText, yTicks = ticks, zero = false, xMarks, xLog = false, bands = [], say }) {
   const shown = series.filter((one) => one.x.length > 0);
   const of = (axis) => shown.flatMap((one) => one[axis].filter((v) => v != null));
   const xs = of("x");
-  const ys = of("y");
+  const ys = [...of("y"), ...shown.flatMap((one) => (one.high ?? []).filter((v) => v != null))];
   if (xs.length === 0 || ys.length === 0) return svg(width, 30, label(0, 20, "—"));
   const range = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
   let [x0, x1] = range(xs);
@@ -54,29 +55,32 @@ export function lines({ series, width, height = 260, xTitle, yTitle, xText, yTex
   const yMarks = yTicks(y0, y1, 5);
   const left = Math.max(...yMarks.map((v) => widthOf(yText(v)))) + 10;
   const [right, top, bottom] = [14, 22, 40];
-  const x = (v) => left + ((v - x0) / (x1 - x0)) * (width - left - right);
+  const along = xLog ? Math.log : (v) => v;
+  const x = (v) => left + ((along(v) - along(x0)) / (along(x1) - along(x0))) * (width - left - right);
   const y = (v) => height - bottom - ((v - y0) / (y1 - y0)) * (height - bottom - top);
   const cursor = s("line", { y1: top, y2: height - bottom, stroke: "var(--quiet)", "stroke-dasharray": "3 3", visibility: "hidden" });
   const node = svg(width, height,
     label(0, 12, yTitle), label(width - right, height - 6, xTitle, { "text-anchor": "end" }),
+    bands.map((band) => s("rect", { x: x(band.from), y: top, width: Math.max(0.5, x(band.to) - x(band.from)), height: height - bottom - top, fill: band.colour, "fill-opacity": 0.13 }, s("title", {}, band.name))),
     yMarks.map((v) => [
       s("line", { x1: left, x2: width - right, y1: y(v), y2: y(v), stroke: "var(--line)" }),
       label(left - 6, y(v) + 4, yText(v), { "text-anchor": "end" })]),
-    ticks(x0, x1, Math.max(2, Math.floor(width / 110))).map((v) => [
+    (xMarks ?? ticks(x0, x1, Math.max(2, Math.floor(width / 110)))).map((v) => [
       s("line", { x1: x(v), x2: x(v), y1: height - bottom, y2: height - bottom + 4, stroke: "var(--quiet)" }),
       label(x(v), height - bottom + 17, xText(v), { "text-anchor": x(v) > width - 30 ? "end" : "middle" })]),
     shown.map((one) => [
       s("path", { d: path(one.x, one.y, x, y), fill: "none", stroke: one.colour, "stroke-width": one.width ?? 2, "stroke-dasharray": one.dash, "stroke-dashoffset": one.shift, "stroke-linejoin": "round" },
         s("title", {}, one.name)),
+      one.high ? one.x.map((v, i) => one.high[i] == null ? null : s("path", { d: `M${x(v) - 3},${y(one.high[i])}h6m-3,0V${y(one.low[i])}m-3,0h6`, stroke: one.colour, fill: "none" })) : null,
       one.marks || one.x.length === 1
         ? one.x.map((v, i) => one.y[i] == null ? null : s("circle", { cx: x(v), cy: y(one.y[i]), r: 3.2, fill: one.colour }))
         : null]),
     cursor);
-  if (say) listen(node, cursor, shown, { x, x0, x1, left, right, width, xText, yText, xTitle, say });
+  if (say) listen(node, cursor, shown, { x, xText, yText, xTitle, say });
   return node;
 }
 
-function listen(node, cursor, shown, { x, x0, x1, left, right, width, xText, yText, xTitle, say }) {
+function listen(node, cursor, shown, { x, xText, yText, xTitle, say }) {
   node.setAttribute("tabindex", "0");
   node.setAttribute("class", "plot");
   const stops = [...new Set(shown.flatMap((one) => one.x))].sort((a, b) => a - b);
@@ -98,7 +102,7 @@ function listen(node, cursor, shown, { x, x0, x1, left, right, width, xText, yTe
   };
   node.addEventListener("pointermove", (event) => {
     const place = event.clientX - node.getBoundingClientRect().left;
-    at = nearest(stops, x0 + ((place - left) / (width - left - right)) * (x1 - x0));
+    at = nearest(stops.map(x), place);
     show();
   });
   node.addEventListener("pointerleave", hide);
@@ -112,6 +116,32 @@ function listen(node, cursor, shown, { x, x0, x1, left, right, width, xText, yTe
     at = Math.min(stops.length - 1, Math.max(0, at + move));
     show();
   });
+}
+
+/// Draws vertical bars over whole numbers, parts on top of each other. `parts` are {name, colour, values}; `xText(i)` names a bar.
+export function columns({ parts, width, height = 220, xTitle, yTitle, xText }) {
+  const count = Math.max(1, ...parts.map((part) => part.values.length));
+  const sums = Array.from({ length: count }, (_, i) => parts.reduce((sum, part) => sum + (part.values[i] ?? 0), 0));
+  const most = Math.max(1, ...sums);
+  const marks = ticks(0, most, 4);
+  const left = Math.max(...marks.map((v) => widthOf(String(v)))) + 10;
+  const [right, top, bottom] = [8, 22, 40];
+  const step = (width - left - right) / count;
+  const y = (v) => height - bottom - (v / most) * (height - bottom - top);
+  const every = Math.max(1, Math.ceil((widthOf(xText(count - 1)) + 8) / step));
+  return svg(width, height,
+    label(0, 12, yTitle), label(width - right, height - 6, xTitle, { "text-anchor": "end" }),
+    marks.map((v) => [s("line", { x1: left, x2: width - right, y1: y(v), y2: y(v), stroke: "var(--line)" }), label(left - 6, y(v) + 4, String(v), { "text-anchor": "end" })]),
+    sums.map((_, i) => {
+      let below = 0;
+      return [parts.map((part) => {
+        const value = part.values[i] ?? 0;
+        if (value === 0) return null;
+        const bar = s("rect", { x: left + i * step + 0.5, y: y(below + value), width: Math.max(1, step - 1), height: y(below) - y(below + value), fill: part.colour }, s("title", {}, `${part.name}: ${xText(i)} · ${value}`));
+        below += value;
+        return bar;
+      }), i % every === 0 && (i === count - 1 || count - 1 - i >= every) || i === count - 1 ? label(left + (i + 0.5) * step, height - bottom + 17, xText(i), { "text-anchor": i === count - 1 && every > 1 ? "end" : "middle" }) : null];
+    }));
 }
 
 /// Draws horizontal bars. `groups` are {name, bars: [{name, parts: [{value, colour, title}], mark, tick, from, to, text}]}:

@@ -31,9 +31,10 @@ const quoted = (value) => {
 };
 export const csv = (lines) => lines.map((line) => line.map(quoted).join(",")).join("\n") + "\n";
 
-/// `draw(width)` returns an SVG element; `data()` returns the lines of the CSV file, the first with names.
-export function figure({ id, title, caption, draw, data, texts, readout }) {
-  const box = h("div", { class: "box" });
+/// `draw(width)` returns an SVG element, which may be wider if `wide`; `data()` returns the lines of the CSV file, the first
+/// with names.
+export function figure({ id, title, caption, draw, data, texts, readout, wide }) {
+  const box = h("div", wide ? { class: "box wide", tabindex: "0", role: "region", "aria-label": title } : { class: "box" });
   const said = readout ? h("div", { class: "readout", "aria-live": "polite" }) : null;
   const node = h("figure", { id, "data-figure": id },
     h("div", { class: "head" }, h("strong", {}, title),

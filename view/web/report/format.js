@@ -31,6 +31,9 @@ export function bytes(value) {
   return `${unit === 0 ? scaled : Number(scaled.toPrecision(4))} ${units[unit]}`;
 }
 
+/// Returns a word of a command as a shell reads it.
+export const shellWord = (word) => (/^[\w@%+=:,.\/-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`);
+
 /// Returns about `count` round numbers from 0 or `least` to `most`.
 export function ticks(least, most, count) {
   const span = most - least || Math.abs(most) || 1;
@@ -42,9 +45,8 @@ export function ticks(least, most, count) {
   return list;
 }
 
-/// Returns about `count` round numbers of bytes up to `most`.
+/// Returns about `count` numbers of bytes up to `most`, multiples of a power of two.
 export function byteTicks(most, count) {
-  let unit = 1;
-  while (most / unit >= 1024) unit *= 1024;
-  return ticks(0, most / unit, count).map((value) => value * unit);
+  const step = 2 ** Math.max(0, Math.ceil(Math.log2((most || 1) / Math.max(1, count))));
+  return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, i) => i * step);
 }

@@ -44,6 +44,7 @@ export function loss(ctx) {
     chart(ctx, "loss-steps", t.lossSteps, rows, { columns: "loss", x: "step", y: "loss", xTitle: t.step, yTitle: t.loss, xText: whole, hidden, caption: group > 1 ? t.thinned(group) : null }),
     chart(ctx, "loss-seconds", t.lossSeconds, rows, { columns: "loss", x: "time_s", y: "loss", xTitle: t.seconds, yTitle: t.loss, xText: short, hidden, caption: t.lossSecondsNote }),
     evaluated.length ? chart(ctx, "quality-steps", t.quality(t[measure]), evaluated, { columns: "evaluations", x: "step", y: "test_" + measure, xTitle: t.step, yTitle: t[measure], xText: whole, marks: true, hidden }) : null,
+    evaluated.length ? chart(ctx, "quality-seconds", t.qualitySeconds(t[measure]), evaluated, { columns: "evaluations", x: "time_s", y: "test_" + measure, xTitle: t.seconds, yTitle: t[measure], xText: short, marks: true, hidden }) : null,
   ];
   const legend = h("div", { class: "keys", role: "group", "aria-label": t.strategy }, rows.map((row) => {
     const summary = row.run.summary;

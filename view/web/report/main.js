@@ -1,5 +1,7 @@
 // The report: reads the document that psring put into the page, and draws its sections.
 
+import { absent } from "./absent.js";
+import { asynchrony } from "./asynchrony.js";
 import { bytes } from "./bytes.js";
 import { makeContext } from "./context.js";
 import { h } from "./dom.js";
@@ -7,11 +9,14 @@ import { forget, redraw } from "./figure.js";
 import { loss } from "./loss.js";
 import { memory } from "./memory.js";
 import { next } from "./next.js";
+import { owners } from "./owners.js";
 import { ran } from "./ran.js";
 import { recoveries } from "./recoveries.js";
+import { sweeps } from "./sweeps.js";
 import { time } from "./time.js";
+import { timeline } from "./timeline.js";
 
-const kSections = [ran, loss, time, bytes, memory, recoveries, next];
+const kSections = [ran, owners, loss, time, timeline, bytes, memory, sweeps, asynchrony, recoveries, next, absent];
 
 const doc = JSON.parse(document.getElementById("data").textContent);
 const hash = new URLSearchParams(location.hash.slice(1));  // #lang=zh&theme=dark

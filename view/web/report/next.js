@@ -2,6 +2,7 @@
 
 import { section, swatch } from "./context.js";
 import { h } from "./dom.js";
+import { shellWord } from "./format.js";
 
 export function next(ctx) {
   const { t } = ctx;
@@ -13,6 +14,7 @@ export function next(ctx) {
       h("h3", {}, h("span", {}, swatch(row.colour), " ", row.label), h("span", { class: "badge", title: t.boundBy }, t.bounds[compare.bound_by] ?? compare.bound_by)),
       h("p", {}, t.translate(compare.because)),
       compare.next ? h("p", {}, h("strong", {}, `${t.tryNext}: `), t.translate(compare.next)) : null,
+      row.next_command.length ? h("pre", {}, row.next_command.map(shellWord).join(" ")) : null,
       compare.not_comparable ? h("p", { class: "quiet" }, `${t.notComparable}: ${t.translate(compare.not_comparable)}`) : null);
   })));
 }

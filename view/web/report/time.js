@@ -5,6 +5,7 @@ import { bars } from "./charts.js";
 import { h, table } from "./dom.js";
 import { figure } from "./figure.js";
 import { milliseconds, short } from "./format.js";
+import { stepParts } from "./step_parts.js";
 import { processName } from "./texts.js";
 
 const kMostBars = 40;
@@ -55,5 +56,6 @@ export function time(ctx) {
         ...shown(rows, row).flatMap(([one, workers]) => workers.map((worker) =>
           [one.label, worker.process, ...kinds.flatMap(([kind]) => ["median", "p10", "p90"].map((q) => worker[kind][q])), worker.predicted_exposed_comm_s]))],
     }),
-    h("details", {}, h("summary", {}, t.table), table(columns, body)));
+    h("details", {}, h("summary", {}, t.table), table(columns, body)),
+    stepParts(ctx, row ? [row] : rows));
 }

@@ -1,0 +1,38 @@
+#include <nlohmann/json.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/view/job_layout.h>
+#include <psring/worker/model/flat_parameters.h>
+
+namespace psring::view {
+
+std::optional<JobOptions> read_job(const nlohmann::ordered_json& job) {
+  try {
+    return job_from_json(job.dump());
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Layout> job_layout(const JobOptions& job, const worker::Registries& registries) {
+  const Spec strategy = Spec::parse("--strategy", job.strategy);
+  const Spec model = Spec::parse("--model", job.model);
+  if (!registries.strategies.contains(strategy.name()) || !registries.models.contains(model.name()))
+    return std::nullopt;
+  if (job.shard_group == "host") return std::nullopt;
+  try {
+    const auto kind = registries.strategies.make(strategy);
+    const auto made = registries.models.make(model);
+    worker::FlatModel flat(*made, worker::group_layers(*made, job.units));
+    if (!job.freeze.empty()) flat.freeze(worker::listed_units(flat, job.freeze));
+    const std::size_t among_workers = job.shard_owners().value_or(job.workers);
+    Layout layout = flat.layout(kind->servers ? job.servers : kind->ring ? among_workers : 1);
+    layout.parameter_type = parse_dtype("--precision", job.precision);
+    layout.gradient_type = job.comm_dtype.empty() ? layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
+    return layout;
+  } catch (const Error&) {
+    return std::nullopt;  // a model file that is gone, or options that this version refuses
+  }
+}
+
+}  // namespace psring::view

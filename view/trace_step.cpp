@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <psring/view/intervals.h>
+#include <psring/view/trace_reader.h>
+#include <psring/view/trace_step.h>
+
+namespace psring::view {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostSlices = 4000;
+constexpr std::size_t kMostTransfers = 2000;
+constexpr std::size_t kMostArrows = 1000;
+constexpr std::size_t kMostPoints = 2000;
+
+/// Returns the kind of a slice of the timeline; "" if the slice only encloses others.
+std::string kind_of(const TraceEvent& event) {
+  if (event.thread != 0) return "device";
+  const std::string word = event.name.substr(0, event.name.find(' '));
+  for (const char* kind : {"forward", "backward", "update", "wait"})
+    if (word == kind) return word;
+  if (word == "acquire") return "wait";  // for the parameters of a unit
+  return event.process.starts_with("server") && word != "wait" ? "serve" : "";
+}
+
+/// The intervals of one worker's step.
+struct StepTimes {
+  std::optional<Interval> step;
+  std::map<std::string, std::vector<Interval>> slices;  ///< by kind
+  std::vector<Interval> transfers;
+};
+
+using Steps = std::map<std::string, std::map<std::uint64_t, StepTimes>>;  ///< by worker, by step
+
+/// Calls `body` with each transfer, from its begin to its end.
+class Transfers {
+ public:
+  template <class Body>
+  void take(const TraceEvent& event, const Body& body) {
+    const std::string key = event.process + "/" + event.id;
+    if (event.phase == 'b') open_[key] = event.at;
+    const auto found = open_.find(key);
+    if (event.phase != 'e' || found == open_.end()) return;
+    body(Interval{found->second, event.at});
+    open_.erase(found);
+  }
+
+ private:
+  std::map<std::string, double> open_;
+};
+
+Steps read_steps(const std::filesystem::path& file) {
+  Steps steps;
+  Transfers transfers;
+  const auto wanted = [](char phase, double) { return phase == 'X' || phase == 'b' || phase == 'e'; };
+  for_each_event(file, wanted, [&](const TraceEvent& event) {
+    if (!event.process.starts_with("worker")) return;
+    if (event.phase == 'X' && event.thread == 0) {
+      StepTimes& own = steps[event.process][event.step];
+      const Interval span{event.at, event.at + event.duration};
+      const std::string kind = kind_of(event);
+      if (event.name == "step") own.step = span;
+      if (!kind.empty()) own.slices[kind].push_back(span);
+    }
+    transfers.take(event, [&](const Interval& span) { steps[event.process][event.step].transfers.push_back(span); });
+  });
+  for (auto& [process, own] : steps) std::erase_if(own, [](const auto& step) { return !step.second.step; });
+  std::erase_if(steps, [](const auto& worker) { return worker.second.empty(); });
+  return steps;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+Json times_of(const std::string& process, const std::map<std::uint64_t, StepTimes>& steps) {
+  std::map<std::string, std::vector<double>> times;
+  for (const auto& [number, own] : steps) {
+    const auto within = [&](const std::vector<Interval>& list) { return joined(clipped(list, *own.step)); };
+    const auto slices = [&](const char* kind) {
+      const auto found = own.slices.find(kind);
+      return within(found == own.slices.end() ? std::vector<Interval>() : found->second);
+    };
+    const std::vector<Interval> waits = slices("wait");
+    const std::vector<Interval> in_flight = within(own.transfers);
+    times["step_s"].push_back(own.step->end - own.step->begin);
+    times["waiting_s"].push_back(total(waits));
+    times["in_flight_s"].push_back(total(in_flight));
+    double hidden = 0;
+    for (const char* kind : {"forward", "backward", "update"}) {
+      const std::vector<Interval> spans = without(slices(kind), waits);
+      times[std::string(kind) + "_s"].push_back(total(spans));
+      hidden += common_time(in_flight, spans);
+    }
+    times["hidden_s"].push_back(hidden);
+  }
+  Json json = {{"process", process}, {"steps", steps.size()}};
+  for (const char* name : {"step_s", "forward_s", "backward_s", "update_s", "waiting_s", "hidden_s", "in_flight_s"})
+    json[name] = median(times[name]);
+  return json;
+}
+
+/// Returns the number of the step whose duration at the first worker is the median one, and its span at all workers.
+std::pair<std::uint64_t, Interval> typical_step(const Steps& steps) {
+  std::vector<std::pair<double, std::uint64_t>> durations;
+  for (const auto& [number, own] : steps.begin()->second)
+    durations.emplace_back(own.step->end - own.step->begin, number);
+  std::sort(durations.begin(), durations.end());
+  const std::uint64_t number = durations[durations.size() / 2].second;
+  Interval span = *steps.begin()->second.at(number).step;
+  const double longest = 3 * (span.end - span.begin);  // workers that do not wait for each other may be far apart
+  for (const auto& [process, own] : steps) {
+    const auto found = own.find(number);
+    if (found == own.end()) continue;
+    const Interval& other = *found->second.step;
+    const Interval both{std::min(span.begin, other.begin), std::max(span.end, other.end)};
+    if (both.end - both.begin <= longest) span = both;
+  }
+  return {number, span};
+}
+
+/// Six digits of a second's fraction: microseconds.
+double seconds(double value) { return std::round(value * 1e6) / 1e6; }
+
+/// Collects the events of one step.
+class StepFigures {
+ public:
+  explicit StepFigures(const Interval& span) : span_(span) {}
+
+  void take(const TraceEvent& event) {
+    if (event.phase == 'X') take_slice(event);
+    if (event.phase == 'C') take_counter(event);
+    if (event.phase == 's' || event.phase == 'f') take_frame(event);
+    transfers_.take(event, [&](const Interval& span) {
+      if (!overlaps(span)) return;
+      add(transfer_list_, kMostTransfers,
+          {event.process, event.name, seconds(span.begin - span_.begin), seconds(span.end - span.begin), event.bytes});
+    });
+  }
+
+  void write(Json& json) {
+    json["slices"] = std::move(slices_);
+    json["transfers"] = std::move(transfer_list_);
+    json["whole_units"] = std::move(whole_units_);
+    json["arrows"] = std::move(arrows_);
+    json["left_out"] = left_out_;
+  }
+
+ private:
+  bool overlaps(const Interval& span) const { return span.begin < span_.end && span.end > span_.begin; }
+
+  void add(Json& list, std::size_t most, Json item) {
+    if (list.size() < most)
+      list.push_back(std::move(item));
+    else
+      ++left_out_;
+  }
+
+  void take_slice(const TraceEvent& event) {
+    const std::string kind = kind_of(event);
+    if (kind.empty() || !overlaps({event.at, event.at + event.duration})) return;
+    const std::string text = kind == "serve" || kind == "device" || kind == "wait" ? event.name : event.unit;
+    add(slices_, kMostSlices, {event.process, kind, text, seconds(event.at - span_.begin), seconds(event.duration)});
+  }
+
+  /// The last value before the step is the value at its beginning.
+  void take_counter(const TraceEvent& event) {
+    if (event.at > span_.end) return;
+    Json& own = whole_units_[event.process];
+    const double at = seconds(std::max(0.0, event.at - span_.begin));
+    if (own.is_null() || event.at < span_.begin)
+      own = {{"at", Json::array()}, {"parameters", Json::array()}, {"gradients", Json::array()}};
+    if (own["at"].size() >= kMostPoints) {
+      ++left_out_;
+      return;
+    }
+    own["at"].push_back(at);
+    own["parameters"].push_back(event.parameters);
+    own["gradients"].push_back(event.gradients);
+  }
+
+  void take_frame(const TraceEvent& event) {
+    if (event.at < span_.begin || event.at > span_.end) return;
+    const auto [found, first] = frames_.try_emplace(event.id, event);
+    if (first) return;
+    const TraceEvent& left = event.phase == 'f' ? found->second : event;
+    const TraceEvent& arrived = event.phase == 'f' ? event : found->second;
+    add(arrows_, kMostArrows,
+        {event.name, left.process, seconds(left.at - span_.begin), arrived.process, seconds(arrived.at - span_.begin)});
+    frames_.erase(found);
+  }
+
+  const Interval span_;
+  Json slices_ = Json::array();
+  Json transfer_list_ = Json::array();
+  Json whole_units_ = Json::object();
+  Json arrows_ = Json::array();
+  Transfers transfers_;
+  std::map<std::string, TraceEvent> frames_;  ///< with one end so far
+  std::size_t left_out_ = 0;
+};
+
+}  // namespace
+
+Json trace_figures(const std::filesystem::path& file) {
+  const Steps steps = read_steps(file);
+  if (steps.empty()) return {};
+  const auto [number, span] = typical_step(steps);
+  Json json = {{"step", number}, {"duration_s", seconds(span.end - span.begin)}};
+  StepFigures figures(span);
+  const double before = span.begin - 3 * (span.end - span.begin);  // what began then may reach into the step
+  const auto wanted = [&](char phase, double at) { return phase != 'i' && at >= before && at <= span.end; };
+  for_each_event(file, wanted, [&](const TraceEvent& event) { figures.take(event); });
+  figures.write(json);
+  json["workers"] = Json::array();
+  for (const auto& [process, own] : steps) json["workers"].push_back(times_of(process, own));
+  return json;
+}
+
+}  // namespace psring::view

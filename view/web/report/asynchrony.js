@@ -1,0 +1,59 @@
+// Asynchrony: the updates that a gradient missed, and how far workers were apart.
+
+import { choice, number, section } from "./context.js";
+import { columns, lines } from "./charts.js";
+import { h, table } from "./dom.js";
+import { figure } from "./figure.js";
+import { fixed, short, whole } from "./format.js";
+
+const kLastBin = 64;  // counts everything from 64 on
+
+function histogram(ctx, row) {
+  const { t } = ctx;
+  const list = row.run.summary.staleness;
+  const last = Math.max(...list.map((one) => one.histogram.length));
+  const name = (i) => `${t.worker} ${i}`;
+  return figure({
+    id: "staleness", title: `${t.stalenessFigure}: ${row.label}`, caption: t.stalenessCaption, texts: t,
+    draw: (width) => columns({ width, xTitle: t.missedUpdates, yTitle: t.updates, xText: (i) => (i === kLastBin && last > kLastBin ? `≥ ${i}` : String(i)),
+      parts: list.map((one, i) => ({ name: name(i), colour: `var(--s${i % 8})`, values: one.histogram })) }),
+    data: () => [["worker", "staleness", "updates"], ...list.flatMap((one, i) => one.histogram.map((count, at) => [i, at, count]))],
+  });
+}
+
+function curve(ctx, row) {
+  const { t } = ctx;
+  const list = Object.entries(row.run.staleness ?? {});
+  if (list.length === 0) return null;
+  return figure({
+    id: "staleness-steps", title: `${t.stalenessSteps}: ${row.label}`, texts: t, readout: true,
+    draw: (width, say) => lines({ width, height: 220, zero: true, xTitle: t.step, yTitle: t.missedUpdates, xText: whole, yText: short, say,
+      series: list.map(([process, one], i) => ({ name: process, colour: `var(--s${i % 8})`, x: one.step, y: one.staleness, width: 1.4 })) }),
+    data: () => [["worker", "step", "staleness"], ...list.flatMap(([process, one]) => one.step.map((step, i) => [process, step, one.staleness[i]]))],
+  });
+}
+
+function again(ctx) {
+  const { t } = ctx;
+  const rows = ctx.rows.filter((row) => row.run.retransmitted?.length);
+  if (rows.length === 0) return null;
+  return [h("h3", {}, t.retransmitted), table([{ title: t.strategy }, { title: t.from }, { title: t.to }, { title: t.frames, number: true }, { title: t.framing, number: true }],
+    rows.flatMap((row) => row.run.retransmitted.map(([from, to], i) => [row.label, from, to,
+      ...[2, 3].map((at) => number(ctx, `rows.${row.index}.runs.0.retransmitted.${i}.${at}`, whole))])))];
+}
+
+export function asynchrony(ctx) {
+  const { t } = ctx;
+  const rows = ctx.rows.filter((row) => row.run.summary?.staleness?.length);
+  const resent = again(ctx);
+  if (rows.length === 0) return resent ? section("asynchrony", t.asynchronyTitle, resent) : null;
+  const { node, row: chosen } = choice(ctx, "asynchrony", false, rows);
+  const row = rows.includes(chosen) ? chosen : rows[0];
+  const names = [["mean", (v) => fixed(v, 2)], ["most", whole], ["most_lag", whole], ["updates", whole], ["dropped", whole]];
+  return section("asynchrony", t.asynchronyTitle, node,
+    h("div", { class: "pair" }, histogram(ctx, row), curve(ctx, row)),
+    table([{ title: t.strategy }, { title: t.process }, ...[t.meanStaleness, t.mostStaleness, t.mostLag, t.updates, t.dropped].map((title) => ({ title, number: true }))],
+      rows.flatMap((one) => one.run.summary.staleness.map((_, i) => [one.label, `${t.worker} ${i}`,
+        ...names.map(([name, format]) => number(ctx, `rows.${one.index}.runs.0.summary.staleness.${i}.${name}`, format))]))),
+    resent);
+}

@@ -1,0 +1,36 @@
+// The bytes of whole units within one step: gathered parameters and unreduced gradients come and go with the passes.
+
+import { lines } from "./charts.js";
+import { figure } from "./figure.js";
+import { bytes, byteTicks, short } from "./format.js";
+import { processName } from "./texts.js";
+
+/// A value holds until the next one: each becomes two points.
+function steps(at, values, end) {
+  const x = [];
+  const y = [];
+  at.forEach((time, i) => {
+    x.push(time * 1000, (at[i + 1] ?? end) * 1000);
+    y.push(values[i], values[i]);
+  });
+  return { x, y };
+}
+
+export function memoryWithin(ctx, row) {
+  const { t } = ctx;
+  const { trace } = row.run;
+  const process = Object.keys(trace.whole_units).find((name) => trace.whole_units[name]?.at.length > 0);
+  if (!process) return null;
+  const own = trace.whole_units[process];
+  const curve = (name, values, colour) => ({ name, colour, ...steps(own.at, values, trace.duration_s) });
+  const passes = trace.slices.filter(([name, kind]) => name === process && (kind === "forward" || kind === "backward"));
+  return figure({
+    id: "memory-within", title: `${t.withinTitle}: ${row.label}, ${processName(t, process)}`, caption: t.withinCaption, texts: t, readout: true,
+    draw: (width, say) => lines({
+      width, height: 240, zero: true, xTitle: t.ms, yTitle: "", xText: short, yText: bytes, yTicks: (least, most, count) => byteTicks(most, count), say,
+      bands: passes.map(([, kind, unit, begin, duration]) => ({ from: Math.max(0, begin) * 1000, to: Math.min(trace.duration_s, begin + duration) * 1000, colour: kind === "forward" ? "var(--s0)" : "var(--s4)", name: `${t.kinds[kind]} ${unit}` })),
+      series: [curve(t.wholeParameters, own.parameters, "var(--parameters)"), curve(t.wholeGradients, own.gradients, "var(--gradients)")],
+    }),
+    data: () => [["process", "at_s", "parameters_bytes", "gradients_bytes"], ...own.at.map((at, i) => [process, at, own.parameters[i], own.gradients[i]])],
+  });
+}

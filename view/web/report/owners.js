@@ -1,0 +1,110 @@
+// Who owns which range of every unit.
+
+import { section, swatch } from "./context.js";
+import { cut, label, svg, widthOf } from "./charts.js";
+import { h, s } from "./dom.js";
+import { figure } from "./figure.js";
+import { flows } from "./flows.js";
+import { whole } from "./format.js";
+
+const kMostProcesses = 8;
+const kLeastUnit = 9;  // pixels; narrower units are drawn as one
+const kStates = [["parameters", "P"], ["gradients", "G"], ["optimizer", "OS"]];
+const [kBar, kGap, kRow] = [5, 1, 24];
+
+/// Returns the processes that are drawn, and {role, more} where some are left out.
+function processes(own) {
+  const list = [];
+  const add = (role, count, parts) => {
+    const shown = Math.min(count, kMostProcesses);
+    for (let rank = 0; rank < shown; ++rank) list.push({ role, rank, states: own[role], part: rank % parts, parts });
+    if (count > shown) list.push({ role, more: count - shown });
+  };
+  add("worker", own.workers, own.parts);
+  if (own.server) add("server", own.servers, own.servers);
+  return list;
+}
+
+/// Returns the units with their places on a line; all units as one if they are too many for its width.
+function places(units, x0, width) {
+  const all = units.reduce((sum, unit) => sum + unit.elements, 0);
+  if (units.length < 2 || width / units.length < kLeastUnit) return [{ name: "", elements: all, x: x0, width }];
+  const room = width - units.length * kLeastUnit;
+  let x = x0;
+  return units.map((unit) => {
+    const wide = kLeastUnit + (room * unit.elements) / all;
+    const place = { ...unit, x, width: wide - 3 };
+    x += wide;
+    return place;
+  });
+}
+
+function cell(t, place, process, y) {
+  const about = `${place.name ? `${place.name}, ${whole(place.elements)} ${t.elements}` : t.allUnits}`;
+  return kStates.map(([category, short], i) => {
+    const state = process.states[category];
+    const top = y + i * (kBar + kGap);
+    const bar = (x, width, fill, text) =>
+      s("rect", { x, y: top, width, height: kBar, fill, stroke: fill === "none" ? "var(--line)" : null, "stroke-width": 0.7 }, s("title", {}, `${short} · ${about}: ${text}`));
+    const part = place.width / process.parts;
+    return [bar(place.x, place.width, "none", t.nothingKept),
+      state.includes("passing") ? s("rect", { x: place.x, y: top, width: place.width, height: kBar, fill: `var(--${category})`, "fill-opacity": 0.3 }, s("title", {}, `${short} · ${about}: ${t.passing}`)) : null,
+      state === "whole" ? bar(place.x, place.width, `var(--${category})`, t.kept) : null,
+      state.startsWith("range") ? bar(place.x + process.part * part, Math.max(1, part), `var(--${category})`, `${t.kept} ${process.part + 1}/${process.parts}`) : null];
+  });
+}
+
+function panel(ctx, row, x0, y0, width) {
+  const { t } = ctx;
+  const own = row.ownership;
+  const left = 8 + Math.max(widthOf(`${t.worker} 0`), own.server ? widthOf(`${t.server} 0`) : 0);
+  const units = places(own.units ?? [], x0 + left, width - left);
+  const nodes = [label(x0, y0 + 13, cut(row.label, width), { fill: "var(--text)", "font-weight": 600, "font-size": 13 })];
+  let y = y0 + 22;
+  if (units.length > 1) {
+    nodes.push(units.map((unit) => widthOf(unit.name) < unit.width + 2 ? label(unit.x + unit.width / 2, y + 10, unit.name, { "text-anchor": "middle", "font-size": 11 }) : null));
+    y += 16;
+  }
+  for (const process of processes(own)) {
+    if (process.more) {
+      nodes.push(label(x0 + left, y + 12, t.more(process.more)));
+      y += kRow;
+      continue;
+    }
+    nodes.push(label(x0 + left - 8, y + 13, `${t[process.role]} ${process.rank}`, { "text-anchor": "end" }), units.map((unit) => cell(t, unit, process, y)));
+    y += kRow;
+  }
+  return { nodes, height: y - y0 + 12 };
+}
+
+function diagram(ctx, rows, width) {
+  const count = Math.max(1, Math.floor((width + 28) / 380));
+  const each = Math.floor((width - (count - 1) * 28) / count);
+  const nodes = [];
+  let y = 0;
+  for (let first = 0; first < rows.length; first += count) {
+    const line = rows.slice(first, first + count).map((row, i) => panel(ctx, row, i * (each + 28), y, each));
+    nodes.push(line.map((one) => one.nodes));
+    y += Math.max(...line.map((one) => one.height));
+  }
+  return svg(width, y, nodes);
+}
+
+const keys = (t) => h("div", { class: "keys" }, kStates.map(([category, short]) => h("span", {}, swatch(`var(--${category})`), `${short} ${t.categories[category]}`)),
+  h("span", {}, h("span", { class: "swatch faint" }), t.passing));
+
+export function owners(ctx) {
+  const { t } = ctx;
+  const drawn = ctx.rows.filter((row) => row.ownership);
+  const unknown = ctx.rows.filter((row) => !row.ownership);
+  const moving = flows(ctx);
+  if (drawn.length === 0 && !moving) return null;
+  const data = () => [["strategy", "process", "unit", "elements", ...kStates.map(([name]) => name), "part", "parts"],
+    ...drawn.flatMap((row) => processes(row.ownership).filter((one) => !one.more).flatMap((one) =>
+      (row.ownership.units ?? [{ name: null, elements: null }]).map((unit) =>
+        [row.label, `${one.role} ${one.rank}`, unit.name, unit.elements, ...kStates.map(([name]) => one.states[name]), one.part, one.parts])))];
+  return section("owners", t.ownersTitle,
+    drawn.length ? [keys(t), figure({ id: "owned-ranges", title: t.ownTitle, caption: t.ownCaption, texts: t, data, draw: (width) => diagram(ctx, drawn, width) })] : null,
+    unknown.length ? h("p", { class: "quiet" }, t.noOwnership(unknown.map((row) => row.label).join(t.listSep))) : null,
+    moving);
+}

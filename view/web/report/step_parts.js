@@ -1,0 +1,36 @@
+// A step's time by what a worker does, and the communication that it hides, from the traces of the runs.
+
+import { keys, number } from "./context.js";
+import { bars } from "./charts.js";
+import { h, table } from "./dom.js";
+import { figure } from "./figure.js";
+import { milliseconds, short } from "./format.js";
+import { processName } from "./texts.js";
+
+const kParts = [["forward_s", "var(--s0)"], ["backward_s", "var(--s4)"], ["update_s", "var(--s2)"], ["waiting_s", "var(--exposed)"]];
+
+export function stepParts(ctx, rows) {
+  const { t } = ctx;
+  const traced = rows.filter((row) => row.run.trace?.workers.length);
+  if (traced.length === 0) return null;
+  const named = { forward_s: t.kinds.forward, backward_s: t.kinds.backward, update_s: t.kinds.update, waiting_s: t.kinds.wait, hidden_s: t.hidden, in_flight_s: t.inFlight, step_s: t.step };
+  const part = (worker, name, colour) => ({ value: worker[name], colour, title: `${named[name]} ${milliseconds(worker[name])} ms` });
+  const group = (row) => ({
+    name: row.label,
+    bars: row.run.trace.workers.flatMap((worker) => [
+      { name: processName(t, worker.process), parts: kParts.map(([name, colour]) => part(worker, name, colour)), tick: worker.step_s, text: `${milliseconds(worker.step_s)} ms` },
+      { name: t.inFlight, parts: [part(worker, "hidden_s", "var(--communication)"),
+        { value: Math.max(0, worker.in_flight_s - worker.hidden_s), colour: "var(--exposed)", title: t.exposed }], text: `${milliseconds(worker.in_flight_s)} ms` }]),
+  });
+  const names = ["step_s", ...kParts.map(([name]) => name), "in_flight_s", "hidden_s"];
+  return [keys([...kParts.map(([name, colour]) => [colour, named[name]]), ["var(--communication)", t.hidden]]),
+    figure({
+      id: "step-parts", title: t.partsFigure, caption: t.partsCaption, texts: t,
+      draw: (width) => bars({ width, groups: traced.map(group), text: (v) => `${short(v * 1000)} ms` }),
+      data: () => [["strategy", "worker", "steps", ...names], ...traced.flatMap((row) => row.run.trace.workers.map((worker) => [row.label, worker.process, worker.steps, ...names.map((name) => worker[name])]))],
+    }),
+    h("details", {}, h("summary", {}, t.table), table(
+      [{ title: t.strategy }, { title: t.process }, ...names.map((name) => ({ title: `${named[name]} ms`, number: true }))],
+      traced.flatMap((row) => row.run.trace.workers.map((worker, i) => [row.label, processName(t, worker.process),
+        ...names.map((name) => number(ctx, `rows.${row.index}.runs.0.trace.workers.${i}.${name}`, milliseconds))]))))];
+}
