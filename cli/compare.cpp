@@ -19,6 +19,7 @@
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/other_load.h>
 #include <psring/cli/parts.h>
+#include <psring/cli/report_file.h>
 #include <psring/cli/set_up.h>
 #include <psring/common/base/error.h>
 #include <psring/common/proc/options/check.h>
@@ -232,7 +233,7 @@ class Comparison {
     for (const std::string& line : bound_lines(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
     if (flags_.wide)
       for (const Section& section : wide_sections(rows_)) fmt::print("\n{}\n{}", section.title, section.table.plain());
-    fmt::print("\nrun folder: {}\n", out_.string());
+    fmt::print("\nrun folder: {}\n{}", out_.string(), write_report({out_}, out_ / "report.html", invocation_.app));
     std::fflush(stdout);
   }
 

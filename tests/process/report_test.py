@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MOST_BYTES = 1_500_000
 NASTY = "x<script>alert(1)<!--"
-SECTIONS = ["ran", "loss", "time", "bytes", "memory", "next"]
+SECTIONS = ["ran", "owners", "loss", "time", "bytes", "memory", "next", "absent"]
 
 
 def document_of(page):
@@ -56,8 +56,10 @@ class Drawn(html.parser.HTMLParser):
 
 class Report(ProgramTest):
     def compare(self, out, *more):
-        self.assert_done(self.run_program("psring", "compare", *TINY, "--steps", 12, "--eval-every", 4,
-                                          "--out", out, *more))
+        """Compares, and returns what the program printed."""
+        result = self.run_program("psring", "compare", *TINY, "--steps", 12, "--eval-every", 4, "--out", out, *more)
+        self.assert_done(result)
+        return result.out
 
     def report(self, *words):
         result = self.run_program("psring", "report", *words)
@@ -68,12 +70,15 @@ class Report(ProgramTest):
         return json.loads(self.folder.joinpath(*path).read_text())
 
     def test_of_a_comparison(self):
-        self.compare("cmp", "--strategies", "single,ddp,zero3,ps", "--workers", 2)
+        printed = self.compare("cmp", "--strategies", "single,ddp,zero3,ps", "--workers", 2)
         page = self.folder / "cmp" / "report.html"
+        self.assertIn(f"report: {page} (", printed)
+        written = page.read_bytes()
         self.assertIn(str(page), self.report("cmp").out)
+        self.assertEqual(page.read_bytes(), written)
         self.assertLess(page.stat().st_size, MOST_BYTES)
         document = document_of(page)
-        for part in (self.equals_the_records, self.has_owners, self.of_one_run):
+        for part in (self.equals_the_records, self.has_owners, self.has_formulas, self.of_one_run):
             with self.subTest(part.__name__):
                 part(document)
         with self.subTest("the browser"):
@@ -110,6 +115,29 @@ class Report(ProgramTest):
         self.assertEqual((owners["zero3"]["parts"], owners["zero3"]["worker"]["optimizer"]), (2, "range"))
         self.assertEqual((owners["ps"]["worker"]["optimizer"], owners["ps"]["server"]["optimizer"]), ("none", "range"))
 
+        units = [unit["name"] for unit in owners["zero3"]["units"]]
+        self.assertEqual(units, ["layers.0", "layers.1"])
+        self.assertEqual([unit["elements"] % 512 for unit in owners["zero3"]["units"]], [0, 0])
+
+    def has_formulas(self, document):
+        """Every worker's and the servers' bytes have a formula that gives the prediction."""
+        texts = {}
+        for row in document["rows"]:
+            (run,) = row["runs"]
+            self.assertEqual(len(run["formulas"]), len(run["summary"]["bytes"]))
+            for formula, check in zip(run["formulas"], run["summary"]["bytes"]):
+                self.assertEqual(formula["a_step"] * formula["steps"], check["predicted"])
+                self.assertEqual(check["measured"], check["predicted"])
+                texts[row["label"], check["role"].rstrip(" 01"), check["direction"]] = formula["text"]
+                value = formula["text"]
+                for name in ("Mg", "Mp", "n", "A"):
+                    value = re.sub(rf"\b{name}\b", str(formula["values"][name]), value)
+                value = re.sub(r"(\d)\(", r"\1*(", value).replace("−", "-").replace("·", "*")
+                self.assertEqual(eval(value), formula["a_step"], formula["text"])
+        self.assertEqual(texts["ddp", "worker", "sent"], "2(n − 1)/n · Mg")
+        self.assertEqual(texts["zero3", "worker", "received"], "(n − 1)/n · (Mg + 2 · Mp)")
+        self.assertEqual((texts["ps", "worker", "sent"], texts["ps", "servers", "sent"]), ("Mg", "n · Mp"))
+
     def of_one_run(self, document):
         """Runs of several folders in one page: the same rows, without what compare adds."""
         self.report("cmp/ddp", "cmp/ps", "cmp", "--out", "some.html")
@@ -118,17 +146,18 @@ class Report(ProgramTest):
         self.assertIsNone(rows[0]["compare"])
         self.assertEqual(rows[0]["runs"][0]["summary"], document["rows"][1]["runs"][0]["summary"])
 
-    def drawn(self, page, document):
+    def drawn(self, page, document, sections=SECTIONS):
+        """Compares the page with its data: each cell that names its place shows the number there."""
         shown = self.open_in_browser(page, "lang=en")
-        self.assertEqual(shown.sections, SECTIONS)
-        self.assertGreater(len(shown.cells), 100)
+        self.assertEqual(shown.sections, sections)
+        self.assertGreater(len(shown.cells), 40)
         for path, cell in shown.cells.items():
             value = document
             for name in path.split("."):
                 value = value[int(name)] if isinstance(value, list) else (value or {}).get(name)
             self.equal_as_text(path, cell, value)
         self.assertEqual([link for link in shown.links if not link.startswith("#")], [])
-        self.assertEqual(self.open_in_browser(page, "lang=zh&theme=dark").sections, SECTIONS)
+        self.assertEqual(self.open_in_browser(page, "lang=zh&theme=dark").sections, sections)
 
     def equal_as_text(self, path, shown, value):
         """The cell shows the value, rounded to the digits that it shows."""
@@ -157,6 +186,58 @@ class Report(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual([line for line in result.stderr.splitlines() if "CONSOLE" in line], [])
         return Drawn(result.stdout)
+
+    def test_of_a_trace(self):
+        self.compare("cmp", "--strategies", "zero3,ps", "--workers", 2, "--trace", "on", "--link", "1gbit")
+        page = self.folder / "cmp" / "report.html"
+        for row in document_of(page)["rows"]:
+            trace = row["runs"][0]["trace"]
+            self.assertEqual([worker["steps"] for worker in trace["workers"]], [12, 12])
+            for worker in trace["workers"]:
+                self.assertGreater(worker["forward_s"], 0)
+                self.assertLessEqual(worker["hidden_s"], worker["in_flight_s"])
+                self.assertLessEqual(worker["in_flight_s"], worker["step_s"])
+            self.assertEqual({"forward", "backward", "wait"} - {slice[1] for slice in trace["slices"]}, set())
+            self.assertTrue(trace["arrows"])
+            for _, left, _, arrived in (arrow[1:] for arrow in trace["arrows"]):
+                self.assertLessEqual(left, arrived)
+            events = (self.folder / "cmp" / row["label"] / "trace.json").read_text()
+            self.assertEqual(len(re.findall(r'"name":"step","ph":"X"', events)), 24)
+            held = trace["whole_units"]
+            self.assertEqual(sorted(held), ["worker 0", "worker 1"] if row["label"] == "zero3" else [])
+        self.drawn(page, document_of(page), ["ran", "owners", "loss", "time", "timeline", "bytes", "memory", "next", "absent"])
+
+    def test_of_a_sweep(self):
+        self.compare("cmp", "--strategies", "ddp,zero1,ps", "--workers", "1,2", "--servers", "1,n", "--optimizer", "adam",
+                     "--link", "1gbit")
+        page = self.folder / "cmp" / "report.html"
+        document = document_of(page)
+        rows = {row["strategy"]: row for row in self.read("cmp", "compare.json")["rows"]}
+        sweeps = {sweep["option"]: sweep for sweep in document["sweeps"]}
+        self.assertEqual(sorted(sweeps), ["servers", "workers"])
+        series = {one["label"]: one for one in sweeps["workers"]["series"]}
+        self.assertEqual(sorted(series), ["ddp", "ps s=1", "ps s=n", "zero1"])
+        for label, one in series.items():
+            for workers, step in zip(one["value"], one["step_s"]):
+                strategy, _, servers = label.partition(" ")
+                name = f"{strategy} n={workers} {servers}".rstrip().replace("s=n", f"s={workers}")
+                self.assertEqual(step, rows[name]["step_s"]["median"])
+        memory = series["zero1"]["memory"]
+        self.assertEqual(memory["measured"], memory["predicted"])
+        self.assertEqual(memory["ratio"], 2)  # Adam in f32: 4 + 4 bytes are whole, 8 are divided
+        self.assertEqual(series["ddp"]["memory"]["ratio"], 1)
+        self.drawn(page, document, ["ran", "owners", "loss", "time", "bytes", "memory", "sweeps", "next", "absent"])
+
+    def test_of_asynchrony(self):
+        self.assert_done(self.run_program("psring", "train", *TINY, "--strategy", "ps-async", "--steps", 200,
+                                          "--workers", 3, "--out", "async"))
+        self.report("async")
+        page = self.folder / "async" / "report.html"
+        document = document_of(page)
+        (run,) = document["rows"][0]["runs"]
+        self.assertEqual(run["summary"]["staleness"], self.read("async", "summary.json")["staleness"])
+        self.assertLessEqual(max(len(one["step"]) for one in run["staleness"].values()), 200)
+        self.drawn(page, document, ["ran", "owners", "loss", "time", "bytes", "memory", "asynchrony", "absent"])
 
     def test_names_are_data(self):
         self.compare(NASTY, "--strategies", "single")
@@ -194,7 +275,7 @@ class Report(ProgramTest):
         self.assertFalse(document["sources"][0]["ended"])
         self.assertEqual(len(document["rows"][0]["runs"][0]["loss"]["step"]), 12)
         with self.subTest("the browser"):
-            self.assertEqual(self.open_in_browser(run / "report.html", "").sections, ["ran", "loss"])
+            self.assertEqual(self.open_in_browser(run / "report.html", "").sections, ["ran", "owners", "loss", "absent"])
 
     def test_of_what_is_no_run(self):
         self.assert_refused(self.run_program("psring", "report"), 2, "RUN")
