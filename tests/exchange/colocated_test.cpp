@@ -18,14 +18,7 @@ constexpr const char* kMlp = "mlp:20-33-17-5";
 constexpr const char* kGpt = "gpt:layers=2,dim=16,heads=2,context=8,vocab=31";
 
 JobOptions small_job(const char* model) {
-  JobOptions job;
-  job.model = model;
-  job.data = "synthetic:samples=70";
-  job.global_batch = 12;
-  job.steps = 7;
-  job.seed = 5;
-  job.optimizer = "adamw";
-  job.lr = 0.01;
+  JobOptions job = test::small_job(model, 7);
   job.weight_decay = 0.1;
   return job;
 }

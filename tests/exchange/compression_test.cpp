@@ -233,16 +233,12 @@ TEST_CASE("with error feedback nothing is lost: what was sent and what is kept a
 namespace {
 
 JobOptions small_job(const std::string& strategy, const std::string& compress, std::size_t workers) {
-  JobOptions job;
+  JobOptions job = test::small_job("mlp:20-33-17-5", 9);
   job.strategy = strategy;
   job.compress = compress;
-  job.model = "mlp:20-33-17-5";
-  job.data = "synthetic:samples=70";
   job.workers = workers;
   job.servers = strategy.starts_with("ps") ? 2 : 0;
-  job.global_batch = 12;
-  job.steps = 9;
-  job.seed = 5;
+  job.optimizer = "sgd";
   job.lr = 0.1;
   return job;
 }

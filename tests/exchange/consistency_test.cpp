@@ -217,18 +217,11 @@ TEST_CASE("backup workers: an answer that leaves late is still of the version th
 namespace {
 
 JobOptions small_job(const std::string& strategy, const std::string& consistency, std::size_t workers) {
-  JobOptions job;
+  JobOptions job = test::small_job("mlp:20-33-17-5", 9);
   job.strategy = strategy;
   job.consistency = consistency;
-  job.model = "mlp:20-33-17-5";
-  job.data = "synthetic:samples=70";
   job.workers = workers;
   job.servers = 2;
-  job.global_batch = 12;
-  job.steps = 9;
-  job.seed = 5;
-  job.optimizer = "adamw";
-  job.lr = 0.01;
   return job;
 }
 

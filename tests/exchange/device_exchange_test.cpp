@@ -23,15 +23,9 @@ constexpr const char* kMlp = "mlp:20-33-17-5";
 constexpr const char* kGpt = "gpt:layers=3,dim=16,heads=2,context=8,vocab=31";
 
 JobOptions small_job(const char* model, std::size_t workers) {
-  JobOptions job;
-  job.model = model;
-  job.data = "synthetic:samples=70";
+  JobOptions job = test::small_job(model, 6);
   job.workers = workers;
   job.servers = 0;
-  job.global_batch = 12;
-  job.steps = 6;
-  job.seed = 5;
-  job.optimizer = "adamw";
   job.lr = 0.003;
   return job;
 }

@@ -13,17 +13,10 @@ using test::run_job;
 namespace {
 
 JobOptions small_job(const char* strategy) {
-  JobOptions job;
+  JobOptions job = test::small_job("gpt:layers=3,dim=16,heads=2,context=8,vocab=31", 7);
   job.strategy = strategy;
-  job.model = "gpt:layers=3,dim=16,heads=2,context=8,vocab=31";
-  job.data = "synthetic:samples=70";
   job.workers = 3;
   job.servers = 2;
-  job.global_batch = 12;
-  job.steps = 7;
-  job.seed = 5;
-  job.optimizer = "adamw";
-  job.lr = 0.01;
   job.placement = "standalone";
   return job;
 }

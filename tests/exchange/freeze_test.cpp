@@ -24,18 +24,11 @@ constexpr const char* kBatchNorm = "bn-mlp:20-33-17-5";
 constexpr const char* kGpt = "gpt:layers=2,dim=16,heads=2,context=8,vocab=31";  // root, h.0, unit.2, h.1, unit.4
 
 JobOptions small_job(const char* model, const char* freeze) {
-  JobOptions job;
+  JobOptions job = test::small_job(model, 5);
   job.strategy = "single";
   job.workers = 1;
-  job.model = model;
   job.freeze = freeze;
-  job.data = "synthetic:samples=70";
   job.servers = 0;
-  job.global_batch = 12;
-  job.steps = 5;
-  job.seed = 5;
-  job.optimizer = "adamw";
-  job.lr = 0.01;
   job.weight_decay = 0.1;
   return job;
 }

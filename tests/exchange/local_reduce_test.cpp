@@ -18,18 +18,6 @@ namespace {
 constexpr const char* kMlp = "mlp:20-33-17-5";
 constexpr const char* kGpt = "gpt:layers=2,dim=16,heads=2,context=8,vocab=31";
 
-JobOptions small_job(const char* model) {
-  JobOptions job;
-  job.model = model;
-  job.data = "synthetic:samples=70";
-  job.global_batch = 12;
-  job.steps = 7;
-  job.seed = 5;
-  job.optimizer = "adamw";
-  job.lr = 0.01;
-  return job;
-}
-
 JobRun reference(JobOptions job, std::size_t workers) {
   job.strategy = "single";
   job.workers = 1;
@@ -82,7 +70,7 @@ TEST_CASE("one push a host: the bits of single where the sum is in rank order, b
                                          {"ps-zero3", "standalone", 2},
                                          {"ps-colocated", "colocated", 1},
                                          {"ps-zero3", "colocated", 2}}));
-  JobOptions job = small_job(model);
+  JobOptions job = test::small_job(model, 7);
   job.local_reduce = true;
   job.strategy = way.strategy;
   job.placement = way.placement;

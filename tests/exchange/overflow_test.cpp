@@ -159,18 +159,13 @@ const std::vector<Way> kWays = {{"ps", 2, 3},       {"ps", 3, 2, "worker"}, {"ps
                                 {"zero1", 3},       {"zero2", 2},           {"zero3", 3}};
 
 JobOptions small_job(const Way& way, const std::string& compress) {
-  JobOptions job;
+  JobOptions job = test::small_job("mlp:20-33-17-5", 11);
   job.strategy = way.strategy;
   job.workers = way.workers;
   job.servers = way.servers;
   job.optimizer_on = way.optimizer_on;
   job.local_reduce = !way.hosts.empty();
   job.compress = compress;
-  job.model = "mlp:20-33-17-5";
-  job.data = "synthetic:samples=70";
-  job.global_batch = 12;
-  job.steps = 11;
-  job.seed = 5;
   job.optimizer = "momentum";
   job.lr = 0.05;
   job.accumulate = 2;

@@ -32,15 +32,8 @@ const std::vector<Types> kTypes = {
     {"bf16", "", 2, 2}, {"f16", "", 2, 2}, {"bf16", "f32", 2, 4}, {"f32", "bf16", 4, 2}, {"f32", "f16", 4, 2}};
 
 JobOptions small_job(const char* model, const Types& types) {
-  JobOptions job;
-  job.model = model;
-  job.data = "synthetic:samples=70";
+  JobOptions job = test::small_job(model, 9);
   job.servers = 0;
-  job.global_batch = 12;
-  job.steps = 9;
-  job.seed = 5;
-  job.optimizer = "adamw";
-  job.lr = 0.01;
   job.weight_decay = 0.1;
   job.precision = types.precision;
   job.comm_dtype = types.gradients;

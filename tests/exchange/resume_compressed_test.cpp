@@ -36,7 +36,7 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
 }
 
 JobOptions small_job(const Way& way, const std::string& compress) {
-  JobOptions job;
+  JobOptions job = test::small_job("mlp:20-33-17-5", 11);  // with padding between tensors
   job.strategy = way.strategy;
   job.workers = way.workers;
   job.servers = way.servers;
@@ -44,11 +44,6 @@ JobOptions small_job(const Way& way, const std::string& compress) {
   job.shard_group = way.shard_group;
   job.local_reduce = !way.hosts.empty();
   job.compress = compress;
-  job.model = "mlp:20-33-17-5";  // with padding between tensors
-  job.data = "synthetic:samples=70";
-  job.global_batch = 12;
-  job.steps = 11;
-  job.seed = 5;
   job.optimizer = "momentum";
   job.lr = 0.05;
   job.clip_norm = 0.5;

@@ -37,14 +37,7 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
 }
 
 JobOptions small_job(const char* model) {
-  JobOptions job;
-  job.model = model;
-  job.data = "synthetic:samples=70";
-  job.global_batch = 12;
-  job.steps = 11;  // of 6 an epoch
-  job.seed = 5;
-  job.optimizer = "adamw";
-  job.lr = 0.01;
+  JobOptions job = test::small_job(model, 11);  // of 6 an epoch
   job.weight_decay = 0.1;
   job.schedule = "cosine:warmup=3";
   return job;

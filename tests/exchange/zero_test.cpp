@@ -20,15 +20,8 @@ constexpr const char* kBatchNorm = "bn-mlp:20-33-17-5";
 constexpr const char* kGpt = "gpt:layers=3,dim=16,heads=2,context=8,vocab=31";
 
 JobOptions small_job(const char* model) {
-  JobOptions job;
-  job.model = model;
-  job.data = "synthetic:samples=70";
+  JobOptions job = test::small_job(model, 9);
   job.servers = 0;
-  job.global_batch = 12;
-  job.steps = 9;
-  job.seed = 5;
-  job.optimizer = "adamw";
-  job.lr = 0.01;
   job.weight_decay = 0.1;
   return job;
 }

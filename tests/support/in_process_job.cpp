@@ -380,6 +380,18 @@ class Job {
 
 }  // namespace
 
+JobOptions small_job(const std::string& model, std::size_t steps) {
+  JobOptions job;
+  job.model = model;
+  job.data = "synthetic:samples=70";
+  job.global_batch = 12;
+  job.steps = steps;
+  job.seed = 5;
+  job.optimizer = "adamw";
+  job.lr = 0.01;
+  return job;
+}
+
 JobRun run_job(const JobOptions& job, Links links, const std::function<void(worker::Registries&)>& add,
                std::vector<std::size_t> first_of_hosts, bool followers) {
   return Job(job, add, std::move(first_of_hosts), followers).run(links);

@@ -43,6 +43,9 @@ struct JobRun {
   worker::Prediction predicted;
 };
 
+/// A job of `steps` steps on 70 synthetic samples, so that an epoch ends in the middle of a batch of 12, with AdamW.
+JobOptions small_job(const std::string& model, std::size_t steps);
+
 /// Runs a whole job in this process, its workers and servers as threads, without coordinator: TrainSetup,
 /// Training, Shard and serve are those of the programs. Throws what the first role to fail threw.
 /// `add` adds a user's names to the built-in ones.
