@@ -1,0 +1,100 @@
+// A cell: one unit in one process. It says which parameters, gradients and optimizer state the process holds, and how
+// many updates they contain.
+
+/// Returns the process's states from the scene's ownership, and its share of a unit: {parameters, gradients, optimizer,
+/// parts, place}. A state is whole, range, range+passing, passing or none.
+export function baseOf(scene, p) {
+  const process = scene.processes[p];
+  const own = scene.ownership ?? {};
+  const isWorker = process.role === "worker";
+  const states = (isWorker ? own.worker : own.server) ?? { parameters: "whole", gradients: "whole", optimizer: "whole" };
+  const parts = Math.max(1, (isWorker ? own.parts : own.servers) ?? 1);
+  return { ...states, parts, place: process.rank % parts };
+}
+
+const unitsOf = (e, count) => {
+  if (e.units) return Array.from({ length: e.units[1] - e.units[0] }, (_, k) => e.units[0] + k);
+  return e.unit !== undefined ? [e.unit] : Array.from({ length: count }, (_, k) => k);
+};
+const cellsOf = (state, e) => unitsOf(e, state.cells[e.p].length).map((unit) => state.cells[e.p][unit]).filter(Boolean);
+
+export function onJoin(state, e) {
+  for (const cell of state.cells[e.p]) Object.assign(cell, { parameters: "base", gradient: "empty", held: false, pushes: 0, from: {} });
+  state.processes[e.p].fresh = true;  // its first step tells how many updates its values contain
+}
+
+export function onStep(view, state, e) {
+  const counts = view.bases[e.p].optimizer !== "none" && state.processes[e.p].fresh;
+  for (const cell of state.cells[e.p]) {
+    cell.gradient = "empty";
+    if (counts) cell.updates = cell.version = e.step;
+  }
+  state.processes[e.p].fresh = false;
+}
+
+export function onBackward(state, e) {
+  for (const cell of cellsOf(state, e)) cell.gradient = "computing";
+}
+
+export function onGradient(state, e) {
+  for (const cell of cellsOf(state, e)) cell.gradient = e.state === "averaged" ? "averaged" : "complete";
+}
+
+/// The optimizer was applied. Parameters that are whole while the owner updates one range follow with the all-gather.
+export function onUpdate(view, state, e) {
+  const base = view.bases[e.p];
+  for (const cell of cellsOf(state, e)) {
+    ++cell.updates;
+    if (base.parts === 1 || base.parameters !== "whole") cell.version = cell.updates;
+  }
+}
+
+export function onHold(state, e) {
+  for (const cell of cellsOf(state, e)) {
+    if (e.values === "parameters") cell.parameters = "arriving";
+    else cell.held = true;
+  }
+}
+
+export function onDrop(state, e) {
+  for (const cell of cellsOf(state, e)) {
+    if (e.values === "parameters") cell.parameters = "base";
+    else cell.held = false;
+  }
+}
+
+export function onFinish(view, state, e) {
+  if (!["all_gather", "pull", "push_pull"].includes(e.name) || !e.units) return;
+  for (const cell of cellsOf(state, e)) {
+    if (cell.parameters === "arriving") cell.parameters = "whole";
+    if (e.name === "all_gather") cell.version = cell.updates;
+  }
+}
+
+/// A server answers with values: they contain as many updates as the frame's version says.
+export function onServerSend(state, frame) {
+  const cell = state.cells[frame.from][frame.units[0]];
+  if (!cell || frame.version <= cell.version) return;
+  cell.version = cell.updates = frame.version;
+  cell.pushes = 0;
+}
+
+/// Values of a server arrived: the unit's version is that of its oldest range.
+export function onValues(view, state, frame) {
+  const cell = state.cells[frame.to][frame.units[0]];
+  if (!cell || view.bases[frame.to].optimizer !== "none") return;
+  cell.from[frame.from] = frame.version;
+  cell.version = Math.min(...Object.values(cell.from));
+}
+
+const kBar = { whole: "whole", range: "part", "range+passing": "part", passing: "none", none: "none" };
+
+/// Returns the bars of a cell: for each of parameters, gradients and optimizer state {extent: whole, part or none; look;
+/// version}.
+export function barsOf(base, cell, trained) {
+  const parameters = cell.parameters === "base" ? { extent: kBar[base.parameters], look: "full" }
+    : { extent: "whole", look: cell.parameters === "arriving" ? "arriving" : "full" };
+  const gradients = { extent: !trained ? "none" : cell.held ? "whole" : kBar[base.gradients], look: cell.gradient };
+  const optimizer = { extent: trained ? kBar[base.optimizer] : "none", look: "full" };
+  return { parameters: { ...parameters, version: cell.version }, gradients: { ...gradients, version: cell.version }, optimizer: { ...optimizer, version: cell.updates } };
+}

@@ -1,0 +1,108 @@
+// The grid: rows are processes, columns are units; each cell has a bar for parameters, gradients and optimizer state.
+// Messages in flight are arrows from the sender's row to the receiver's.
+
+import { s } from "../report/dom.js";
+import { barsOf } from "./cells.js";
+import { doingNow, messageLabel } from "./says.js";
+
+const kRow = 62;
+const kHead = 24;
+const kLetters = [["parameters", "P"], ["gradients", "G"], ["optimizer", "OS"]];
+
+export const versionColour = (version) => `var(--s${version % 8})`;
+
+/// Returns {name, cell}: the widths of the columns, for a drawing as wide as `width` if the units fit.
+function widths(width, units) {
+  const name = width < 500 ? 92 : 150;
+  return { name, cell: Math.max(72, Math.floor((width - name) / units)) };
+}
+
+const kFill = { empty: 0, computing: 0.25, complete: 0.5, averaged: 1, full: 1, arriving: 0.15 };
+
+function bar(x, y, width, base, one) {
+  const whole = { x, y, width, height: 9, rx: 2 };
+  if (one.extent === "none") return s("line", { x1: x, x2: x + 8, y1: y + 4.5, y2: y + 4.5, stroke: "var(--quiet)", "stroke-width": 1 });
+  const part = one.extent === "part" ? { ...whole, x: x + (width * base.place) / base.parts, width: Math.max(2, width / base.parts) } : whole;
+  return s("g", {},
+    s("rect", { ...whole, fill: "none", stroke: "var(--line)" }),
+    s("rect", { ...part, fill: versionColour(one.version), "fill-opacity": kFill[one.look], stroke: versionColour(one.version),
+      "stroke-dasharray": one.look === "arriving" || one.look === "computing" ? "3 2" : null }));
+}
+
+function cell(ctx, view, state, p, unit, x, y, width) {
+  const { t } = ctx;
+  const one = state.cells[p][unit];
+  const base = view.bases[p];
+  const bars = barsOf(base, one, view.scene.units[unit].trained);
+  const life = state.processes[p].life;
+  const text = kLetters.map(([name, letter]) => `${letter} ${t.extents[bars[name].extent](base.parts)}${name === "gradients" ? `, ${t.looks[bars[name].look] ?? ""}` : ""}`).join("; ");
+  const isWorking = state.processes[p].doing.some((what) => what.unit === unit && ["forward", "backward", "update", "push_pull", "push"].includes(what.name));
+  return s("g", { "data-cell": `${p}.${unit}`, opacity: life === "here" ? 1 : 0.25 },
+    s("title", {}, `${view.scene.processes[p].name}, ${view.scene.units[unit].name}: ${text}; ${t.version} ${one.version}`),
+    s("rect", { x: x + 2, y: y + 2, width: width - 4, height: kRow - 6, rx: 5, fill: "var(--raised)", stroke: isWorking ? "var(--accent)" : "var(--line)", "stroke-width": isWorking ? 2 : 1 }),
+    kLetters.map(([name, letter], k) => [
+      s("text", { x: x + 7, y: y + 16 + k * 14, class: "letter" }, letter),
+      bar(x + 24, y + 8 + k * 14, width - 32, base, bars[name]),
+    ]),
+    s("text", { x: x + width - 7, y: y + kRow - 7, class: "letter", "text-anchor": "end" },
+      one.pushes > 0 ? t.pushes(one.pushes) + " · " : "", `v${one.version}`));
+}
+
+function rowName(ctx, view, state, p, y, width) {
+  const process = state.processes[p];
+  const most = Math.floor((width - 6) / 6);
+  const cut = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+  const name = view.scene.processes[p].name;
+  const doing = process.life === "here" ? doingNow(ctx, view, process) : ctx.t.lives[process.life];
+  return s("g", {}, s("title", {}, `${name}: ${doing}`),
+    s("text", { x: 2, y: y + 17, class: "process" }, cut(name)),
+    s("text", { x: 2, y: y + 33, class: process.life === "dead" ? "letter bad" : "letter" }, cut(doing)),
+    process.life === "here" && view.scene.processes[p].role === "worker" ? s("text", { x: 2, y: y + 48, class: "letter" }, `${ctx.t.step} ${process.step}`) : null);
+}
+
+/// Messages side by side do not hide each other: each pair of rows has a lane of its own.
+function arrow(ctx, view, state, frame, geometry, lane, isNew) {
+  const { name, cell: width } = geometry;
+  const units = frame.units ?? [0, view.scene.units.length];
+  const x = name + ((units[0] + units[1]) / 2) * width + (lane - 1.5) * 9;
+  const middle = (p) => kHead + p * kRow + kRow / 2;
+  const y1 = middle(frame.from);
+  const y2 = middle(frame.to);
+  const bend = Math.min(width / 2 - 6, 16 + 6 * Math.abs(frame.to - frame.from)) * (frame.to > frame.from ? 1 : -1);
+  const path = `M${x} ${y1} C${x + bend} ${y1} ${x + bend} ${y2} ${x} ${y2}`;
+  const waits = state.t < frame.departs;
+  const part = frame.arrives === null || frame.arrives === frame.departs ? 0 : Math.max(0, Math.min(1, (state.t - frame.departs) / (frame.arrives - frame.departs)));
+  const at = (a, b) => (1 - part) ** 3 * a[0] + 3 * (1 - part) ** 2 * part * a[1] + 3 * (1 - part) * part ** 2 * b[1] + part ** 3 * b[0];
+  const colour = frame.exchange ? "var(--text)" : "var(--quiet)";
+  return s("g", { class: "arrow", "data-frame": frame.number }, s("title", {}, messageLabel(ctx, view, frame)),
+    s("path", { d: path, fill: "none", stroke: isNew ? "var(--accent)" : colour, "stroke-width": isNew ? 3 : 1.4, "stroke-dasharray": waits ? "2 4" : null, "marker-end": `url(#head-${ctx.pane}${isNew ? "-new" : ""})` }),
+    waits ? null : s("circle", { cx: at([x, x + bend], [x, x + bend]), cy: at([y1, y1], [y2, y2]), r: 4, fill: isNew ? "var(--accent)" : colour }));
+}
+
+const head = (id, colour) => s("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto", markerUnits: "userSpaceOnUse" },
+  s("path", { d: "M0 0 L8 4 L0 8 z", fill: colour }));
+
+/// Returns the grid of a state. `at`: the position; the event before it is drawn strongest.
+export function grid(ctx, view, state, at, width) {
+  const { scene } = view;
+  const geometry = widths(width, scene.units.length);
+  const total = geometry.name + geometry.cell * scene.units.length;
+  const height = kHead + kRow * scene.processes.length;
+  const event = at > 0 ? scene.events[at - 1] : null;
+  const frames = state.flying.map((number) => view.index.frames[number]);
+  if (event?.e === "arrive") frames.push(view.index.frames[event.frame]);
+  const lanes = new Map();
+  const laneOf = (frame) => {
+    const key = `${frame.from} ${frame.units}`;
+    lanes.set(key, (lanes.get(key) ?? 0) + 1);
+    return lanes.get(key) % 4;
+  };
+  return s("svg", { width: total, height, viewBox: `0 0 ${total} ${height}`, role: "img", "aria-label": ctx.t.gridLabel, class: "grid" },
+    s("defs", {}, head(`head-${ctx.pane}`, "var(--text)"), head(`head-${ctx.pane}-new`, "var(--accent)")),
+    scene.units.map((unit, u) => s("text", { x: geometry.name + (u + 0.5) * geometry.cell, y: 16, "text-anchor": "middle", class: "process" }, unit.name)),
+    scene.processes.map((_, p) => [
+      rowName(ctx, view, state, p, kHead + p * kRow, geometry.name),
+      scene.units.map((__, u) => cell(ctx, view, state, p, u, geometry.name + u * geometry.cell, kHead + p * kRow, geometry.cell)),
+    ]),
+    frames.map((frame) => arrow(ctx, view, state, frame, geometry, laneOf(frame), event?.frame === frame.number)));
+}

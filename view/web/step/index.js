@@ -1,0 +1,130 @@
+// Looks through a scene once: pairs the frames, names their units, finds the phases, and cuts time into intervals.
+
+import { phasesOf } from "./phases.js";
+
+const kPushes = new Set(["push", "push_pull", "pull"]);
+const kMostVersion = 2 ** 53;  // above: the answer to a request for the newest version, without a number
+
+/// Returns the frames by number: {from, to, name, units, bytes, exchange, sent, arrived, departs, arrives}; `sent` and
+/// `arrived` are numbers of events, `arrived` null if the frame was lost.
+function framesOf(scene) {
+  const frames = [];
+  const starts = scene.processes.map(() => []);
+  const taken = scene.processes.map(() => new Map());
+  const newest = scene.processes.map(() => new Map());  // by unit: the version that a server last sent
+  const manyGroups = scene.events.some((e) => e.e === "send" && e.group > 0);
+  // A ring frame belongs to the call-th collective that its sender started in the group.
+  const collective = (e) => {
+    if (!manyGroups) return starts[e.p][e.call];
+    const key = `${e.group} ${e.call}`;
+    const known = taken[e.p].get(key);
+    if (known) return known;
+    const used = new Set(taken[e.p].values());
+    const found = starts[e.p].find((start) => start.name === e.name && !used.has(start));
+    if (found) taken[e.p].set(key, found);
+    return found;
+  };
+  scene.events.forEach((e, i) => {
+    if (e.e === "join") {
+      starts[e.p] = [];
+      taken[e.p].clear();
+    } else if (e.e === "start" && !kPushes.has(e.name)) {
+      starts[e.p].push(e);
+    } else if (e.e === "send") {
+      const isRing = e.call !== undefined;
+      const start = isRing ? collective(e) : null;
+      const units = isRing ? (start?.units ?? null) : e.name.startsWith("layout") ? null : [e.unit, e.unit + 1];
+      const version = e.version < kMostVersion ? e.version : (newest[e.p].get(e.unit) ?? 0);
+      if (e.name === "values") newest[e.p].set(e.unit, version);
+      frames[e.frame] = { number: e.frame, from: e.p, to: e.to, name: e.name, units, bytes: e.bytes, exchange: e.exchange,
+        version, sent: i, arrived: null, departs: e.departs, sends: e.t, arrives: null };
+    } else if (e.e === "arrive" && frames[e.frame]) {
+      frames[e.frame].arrived = i;
+      frames[e.frame].arrives = e.t;
+    }
+  });
+  return frames;
+}
+
+const kComputing = new Set(["forward", "backward", "update", "push", "push_pull", "pull", "evaluate"]);
+const kWaiting = new Set(["wait", "acquire"]);
+
+/// Returns for each process its times of computing, waiting and transfers: {kind, from, to, first}; `first` is the number
+/// of the event that begins the interval.
+function intervalsOf(scene, end) {
+  return scene.processes.map((_, p) => {
+    const list = [];
+    const open = [];
+    scene.events.forEach((e, i) => {
+      if (e.p !== p) return;
+      const isTransfer = e.e === "start" || e.e === "finish";
+      if (e.e === "begin" || e.e === "start") {
+        open.push({ key: keyOf(e), kind: isTransfer ? "transfer" : kindOf(e.name), name: e.name, from: e.t, first: i });
+      } else if (e.e === "end" || e.e === "finish") {
+        const at = open.findIndex((one) => one.key === keyOf(e) && (one.kind === "transfer") === isTransfer);
+        if (at < 0) return;
+        const [one] = open.splice(at, 1);
+        if (one.kind && e.t > one.from) list.push({ ...one, to: e.t });
+      } else if (e.e === "die") {
+        for (const one of open.splice(0)) if (one.kind && e.t > one.from) list.push({ ...one, to: e.t });
+      }
+    });
+    for (const one of open) if (one.kind && end > one.from) list.push({ ...one, to: end });
+    return list;
+  });
+}
+const keyOf = (e) => `${e.name} ${e.units ?? e.unit ?? ""} ${e.layer ?? ""}`;
+const kindOf = (name) => (kComputing.has(name) ? name : kWaiting.has(name) ? "wait" : null);
+
+/// Returns for each process its booked memory as a list of {t, at, bytes}.
+function memoryOf(scene) {
+  const curves = scene.processes.map(() => [{ t: 0, at: 0, bytes: [0, 0, 0, 0, 0] }]);
+  scene.events.forEach((e, i) => {
+    if (e.e === "memory") curves[e.p].push({ t: e.t, at: i + 1, bytes: e.bytes });
+  });
+  return curves;
+}
+
+/// Returns the bytes of the exchange that all processes sent together, as a list of {t, sum}.
+function bytesOf(scene) {
+  let sum = 0;
+  const curve = [{ t: 0, sum: 0 }];
+  for (const e of scene.events) if (e.e === "send" && e.exchange) curve.push({ t: e.t, sum: (sum += e.bytes) });
+  return curve;
+}
+
+/// Returns the predicted bytes of the whole scene, over all processes; null: no prediction.
+function predictedBytes(scene) {
+  const workers = scene.processes.filter((one) => one.predicted);
+  if (workers.length === 0 || workers.some((one) => one.predicted.worker_sends === undefined)) return null;
+  const sends = workers.reduce((sum, one) => sum + one.predicted.worker_sends, 0);
+  return scene.steps * (sends + (workers[0].predicted.servers_send ?? 0));
+}
+
+/// Returns the number of the event that begins the first wait of a worker that takes time; null: nobody waits.
+function firstWait(intervals, scene) {
+  const waits = intervals.flatMap((list, p) => (scene.processes[p].role === "worker" ? list.filter((one) => one.kind === "wait") : []));
+  return waits.length ? Math.min(...waits.map((one) => one.first)) : null;
+}
+
+export function makeIndex(scene) {
+  const end = scene.events.length ? scene.events[scene.events.length - 1].t : 0;
+  const intervals = intervalsOf(scene, end);
+  return {
+    end, intervals,
+    frames: framesOf(scene),
+    memory: memoryOf(scene),
+    bytes: bytesOf(scene),
+    predicted: predictedBytes(scene),
+    firstWait: firstWait(intervals, scene),
+    phases: phasesOf(scene),
+  };
+}
+
+/// Returns the position after which the process has the most memory booked.
+export function peakOf(index, process) {
+  let best = index.memory[process][0];
+  const sum = (one) => one.bytes.reduce((a, b) => a + b, 0);
+  for (const one of index.memory[process]) if (sum(one) > sum(best)) best = one;
+  return best.at;
+}

@@ -1,0 +1,67 @@
+// What happens, in words: labels of messages, activities, and one sentence for each event with its reason.
+
+import { bytes } from "../report/format.js";
+import { processName } from "../report/texts.js";
+
+export const unitsName = (scene, units) => {
+  if (!units) return "";
+  const names = scene.units.slice(units[0], units[1]).map((one) => one.name);
+  return names.length > 3 ? `${names[0]} … ${names[names.length - 1]}` : names.join(" + ");
+};
+export const operation = (t, name) => t.operations[name] ?? name.replaceAll("_", "-");
+const nameOf = (ctx, view, p) => processName(ctx.t, view.scene.processes[p].name);
+
+/// Returns 'reduce-scatter h.1, 17 KiB, worker 2 → 3'.
+export function messageLabel(ctx, view, frame) {
+  const from = view.scene.processes[frame.from];
+  const to = view.scene.processes[frame.to];
+  const target = from.role === to.role ? String(to.rank) : nameOf(ctx, view, frame.to);
+  const units = unitsName(view.scene, frame.units);
+  return `${operation(ctx.t, frame.name)}${units ? ` ${units}` : ""}${ctx.t.listSep}${bytes(frame.bytes)}${ctx.t.listSep}${nameOf(ctx, view, frame.from)} → ${target}`;
+}
+
+/// Returns the activity of a process: its innermost one that is worth a word.
+export function doingNow(ctx, view, process) {
+  const shown = [...process.doing].reverse().find((one) => one.name !== "step");
+  if (!shown) return process.doing.length ? ctx.t.between : ctx.t.idle;
+  const unit = shown.unit === null ? "" : view.scene.units[shown.unit]?.name ?? "";
+  const peer = shown.peer ? processName(ctx.t, shown.peer) : "";
+  return ctx.t.doing(shown.name, unit, peer, operation(ctx.t, shown.name));
+}
+
+/// The facts that a sentence may use.
+function facts(ctx, view, state, e) {
+  const { scene } = view;
+  const frame = e.frame === undefined ? null : view.index.frames[e.frame];
+  const base = view.bases[e.p];
+  const units = frame ? frame.units : e.units ?? (e.unit === undefined ? null : [e.unit, e.unit + 1]);
+  return {
+    e, frame, base,
+    who: nameOf(ctx, view, e.p),
+    other: frame ? nameOf(ctx, view, frame.from === e.p ? frame.to : frame.from) : e.peer ? processName(ctx.t, e.peer) : "",
+    unit: unitsName(scene, units),
+    size: e.bytes === undefined || Array.isArray(e.bytes) ? "" : bytes(e.bytes),
+    parts: base.parts,
+    isServer: scene.processes[e.p].role !== "worker",
+    sizes: Array.isArray(e.bytes) ? bytes(e.bytes.reduce((a, b) => a + b, 0)) : "",
+    cell: units ? state.cells[e.p][units[0]] : null,
+    queued: frame && frame.departs > e.t ? ((frame.departs - e.t) / 1e6).toFixed(2) : null,
+    operation: operation(ctx.t, frame?.name ?? e.name ?? ""),
+    pass: [...state.processes[e.p].doing].reverse().find((one) => one.name === "backward") ? "backward" : null,
+    phase: phaseOf(view, state, e),
+    flops: scene.flops_per_second,
+  };
+}
+
+function phaseOf(view, state, e) {
+  const complete = state.cells[e.p].some((one) => one.gradient !== "empty");
+  return complete ? "backward" : "forward";
+}
+
+/// Returns {what, why} of the event before position `at`.
+export function sentence(ctx, view, state, at) {
+  if (at === 0) return { what: ctx.t.atStart, why: ctx.t.atStartWhy(view.scene.events.length) };
+  const e = view.scene.events[at - 1];
+  const [what, why] = ctx.t.event(facts(ctx, view, state, e));
+  return { what, why: why ?? "" };
+}

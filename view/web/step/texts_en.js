@@ -1,0 +1,97 @@
+const stage3 = "the strategy keeps only a part of each unit's parameters here";
+
+function sends(f) {
+  const late = f.queued ? ` The link is busy: the message leaves in ${f.queued} ms.` : "";
+  const why = {
+    all_gather: f.base.parameters === "whole" ? "each owner updated its range; now every worker needs the whole unit." : `every worker owns 1/${f.parts} of the unit, and a pass needs the unit whole.`,
+    reduce_scatter: `gradients are added up on the way round, so that each worker ends with the mean of the 1/${f.parts} that it owns.`,
+    all_reduce: "every worker needs the same mean of all workers' gradients.",
+    push: "the server owns the unit: it collects the gradients and applies the optimizer.",
+    push_pull: "the server owns the unit: it collects the gradients, applies the optimizer, and answers with new parameters.",
+    pull: "the worker asks the owner for parameters.",
+    values: f.frame.exchange ? "the server has what this answer waits for, and returns the unit's new parameters." : "the worker asked for the current parameters.",
+    broadcast: "control: all workers receive the same values, or the same decision.",
+    barrier: "control: nobody goes on before all are here.",
+    layout: "control: before the first step, worker and server compare how the model is cut.",
+  }[f.frame.name];
+  return [`${f.who} sends ${f.operation}${f.unit ? ` ${f.unit}` : ""}, ${f.size}, to ${f.other}.`, (why ? `Why: ${why}` : "") + late];
+}
+
+function begins(f) {
+  switch (f.e.name) {
+    case "step": return [`${f.who} begins step ${f.e.step}.`, "A step: load samples, forward, backward, exchange gradients, update."];
+    case "load": return [`${f.who} loads its share of the batch.`, "Each worker has samples of its own: that is what data parallel means."];
+    case "acquire": return [`${f.who} asks for the parameters of ${f.unit}.`, f.base.parameters === "whole" ? "They are here already, unless an update is still arriving." : `Why: ${stage3}, so the unit must be gathered before it is used.`];
+    case "forward": return [`${f.who} computes forward of layer ${f.e.layer} (${f.unit}).`, "Computing takes the layer's operations over --gflops; messages go on meanwhile."];
+    case "backward": return [`${f.who} computes backward of layer ${f.e.layer} (${f.unit}).`, "Backward makes the unit's gradient, from the last layer to the first."];
+    case "update": return [`${f.who} applies the optimizer${f.unit ? ` to ${f.unit}` : ""}.`, f.parts > 1 ? `Only to the 1/${f.parts} that it owns: the others update the rest at the same time.` : "Every worker makes the same update, since all have the same mean gradient."];
+    case "wait": return [`${f.who} waits${f.other ? ` for ${f.other}` : ""}.`, "Exposed communication: the worker has nothing to compute until the message arrives."];
+    case "evaluate": return [`${f.who} evaluates the model.`, "After the last step, on test data; its bytes do not count as exchange."];
+    case "push_pull": case "push": return [`${f.who} adds the gradient of ${f.unit} from ${f.other}.`, "Under bsp the server updates when the last worker's gradient is here; under asp it updates at once."];
+    default: return [`${f.who} begins ${f.operation}${f.unit ? ` of ${f.unit}` : ""}${f.other ? ` for ${f.other}` : ""}.`];
+  }
+}
+
+function ends(f) {
+  switch (f.e.name) {
+    case "step": return [`${f.who} ends step ${f.e.step}.`];
+    case "acquire": return [`${f.who} has the parameters of ${f.unit}${f.cell ? `, version ${f.cell.version}` : ""}.`, "The version is the number of updates that they contain."];
+    case "wait": return [`${f.who} goes on${f.other ? `: ${f.other} has delivered` : ""}.`];
+    case "update": return [`${f.who} has updated ${f.unit || "its ranges"}.`, f.base.parts > 1 && f.base.parameters === "whole" ? "Its other ranges still are the old version: the all-gather brings the new ones." : "The colour of the bars changes with the version."];
+    case "push_pull": case "push": return [`${f.who} has added the gradient of ${f.unit} from ${f.other}${f.cell ? ` (${f.cell.pushes} so far)` : ""}.`];
+    default: return [`${f.who} ends ${f.operation}${f.e.layer === undefined ? "" : ` of layer ${f.e.layer}`}${f.unit ? ` (${f.unit})` : ""}.`];
+  }
+}
+
+function event(f) {
+  switch (f.e.e) {
+    case "send": return sends(f);
+    case "arrive": return [`${f.operation}${f.unit ? ` ${f.unit}` : ""} of ${f.other} arrives at ${f.who}.`];
+    case "begin": return begins(f);
+    case "end": return ends(f);
+    case "start": return [`${f.who} starts ${f.operation}${f.unit ? ` of ${f.unit}` : ""}${f.size ? `, ${f.size}` : ""}.`, "It runs in the background; the worker waits only when it needs the result."];
+    case "finish": return [`${f.who} has finished ${f.operation}${f.unit ? ` of ${f.unit}` : ""}.`];
+    case "hold": return f.e.values === "parameters" ? [`${f.who} makes room for all parameters of ${f.unit}, ${f.size}.`, `Why: ${stage3}; the rest is gathered for this pass and dropped after it.`] : [`${f.who} makes room for the whole gradient of ${f.unit}, ${f.size}.`, "Backward writes the whole gradient; after the reduction only the owned range stays."];
+    case "drop": return f.e.values === "parameters" ? [`${f.who} drops the parameters of ${f.unit}, ${f.size}.`, "The pass is through with them; only the owned range stays. Backward has to gather them again."] : [`${f.who} drops the whole gradient of ${f.unit}, ${f.size}.`, "The gradient is on its way to its owners, or has arrived there."];
+    case "gradient": return f.e.state === "complete" ? [`The gradient of ${f.unit} is complete in ${f.who}.`, "The last layer of the unit is through backward: the exchange of the unit may begin."] : [`The gradient of ${f.unit} in ${f.who} is now the mean over all workers.`, "The optimizer may use it."];
+    case "report": return [`${f.who} reports step ${f.e.step}: loss ${f.e.loss.toFixed(4)}, waited ${(f.e.exposed_ns / 1e6).toFixed(2)} ms.`];
+    case "memory": return [`${f.who} now has ${f.sizes} booked.`];
+    case "join": return [`${f.who} joins the job as ${f.e.duty}.`];
+    case "die": return [`${f.who} dies.`, "Everything in its memory is lost. The coordinator tells the others, who continue or begin again."];
+    case "return": return [`The process of ${f.who} runs again.`, "It has to receive the state from a survivor, or from a checkpoint."];
+    default: return [f.e.e];
+  }
+}
+
+export const en = {
+  title: "psring step", language: "中文", dark: "Dark", light: "Light", listSep: ", ", worker: "worker", server: "server", servers: "servers",
+  scene: "Scene", beside: "Beside it", none: "nothing", align: "Align by", byPhase: "phase", byTime: "time", showMemory: "Memory of",
+  eventOf: (at, all) => `event ${at} of ${all}`, position: "Position", play: "Play", pause: "Pause", speed: "Events per second",
+  back: { event: "Previous event", message: "Previous message", phase: "Previous phase", step: "Previous step" },
+  forward: { event: "Next event", message: "Next message", phase: "Next phase", step: "Next step" },
+  units: { event: "event", message: "message", phase: "phase", step: "step" },
+  toStart: "Start", toEnd: "End", peak: "Peak memory", firstWait: "First exposed wait", predict: "Predict",
+  atStart: "The scene has not begun.", atStartWhy: (n) => `${n} events follow. Press the right arrow key, or Play.`,
+  phases: { start: "start", forward: "forward", backward: "backward", update: "update", after: "after" },
+  phaseNow: (step, phase) => `step ${step}, ${phase}`,
+  gridLabel: "Processes and units", timeLabel: "Time axis", step: "step", version: "version", process: "process", idle: "idle", between: "in the step",
+  lives: { absent: "not running", dead: "dead", here: "" },
+  extents: { whole: () => "whole", part: (n) => `1/${n}`, none: () => "none" },
+  looks: { empty: "not computed yet", computing: "being computed", complete: "own gradient complete", averaged: "mean of all workers" },
+  pushes: (n) => `${n} in`,
+  doing: (name, unit, peer, operation) => ({ forward: `forward ${unit}`, backward: `backward ${unit}`, update: `update ${unit}`, wait: peer ? `waits: ${peer}` : "waits", acquire: `needs ${unit}`, load: "loads", evaluate: "evaluates" }[name] ?? `${operation} ${peer}`),
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull request", values: "pulled parameters", layout_ok: "layout accepted" },
+  event,
+  inFlight: (n) => (n === 0 ? "No message is in flight." : n === 1 ? "1 message in flight:" : `${n} messages in flight:`), moreMessages: (n) => `… and ${n} more`,
+  time: "Virtual time", bytesSoFar: "Bytes of the exchange so far, all processes", predictedTotal: "Predicted for all steps", notPredicted: "no prediction", reached: "reached exactly", more: (size) => `${size} more, from a repeated step`,
+  memoryNow: "memory now", peakSoFar: "peak so far", sentSoFar: "sent so far", memoryOf: (name) => `Memory of ${name}`, milliseconds: "ms of virtual time",
+  legend: "Legend", legendBars: "P parameters, G gradients, OS optimizer state. A full bar: the whole unit is in this process; a short bar: the part that it owns; a dash: nothing. A dashed outline is being filled.",
+  legendGradient: "G is empty before backward, pale when the worker's own gradient is complete, and solid when it is the mean over all workers.",
+  legendVersion: "Colour and v: the number of updates that the values contain.", legendArrow: "An arrow is a message in flight; the dot shows how far it is; dotted: it waits for the link.",
+  kinds: { forward: "forward", backward: "backward", update: "update", other: "other work", wait: "waiting", transfer: "transfer" },
+  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication" },
+  keys: "Keys: ← → event, Shift + ← → phase, Ctrl + ← → message, Space play and pause, Home and End, m peak memory, w first exposed wait.",
+  command: "How this scene was made", failed: "The job failed", predictedLine: "The dashed line is the prediction.",
+  ask: "Who sends what to whom next?", sender: "sender", receiver: "receiver", message: "message", answer: "Answer", show: "Show it",
+  right: "Right.", wrong: "Not so.", itIs: (label) => `The next message is ${label}.`, score: (good, all) => `${good} of ${all} right`,
+};

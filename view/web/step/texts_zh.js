@@ -1,0 +1,97 @@
+const stage3 = "按这个策略，本进程只保存每个单元的一部分参数";
+
+function sends(f) {
+  const late = f.queued ? `链路正忙：消息在 ${f.queued} 毫秒后发出。` : "";
+  const why = {
+    all_gather: f.base.parameters === "whole" ? "各所有者更新了自己的区间，现在每个 worker 都需要完整的单元。" : `每个 worker 只拥有单元的 1/${f.parts}，而计算需要完整的单元。`,
+    reduce_scatter: `梯度沿环逐段相加，最后每个 worker 得到自己那 1/${f.parts} 的平均值。`,
+    all_reduce: "每个 worker 都需要所有 worker 梯度的同一个平均值。",
+    push: "单元归 server 所有：它收集梯度并运行优化器。",
+    push_pull: "单元归 server 所有：它收集梯度，运行优化器，再返回新的参数。",
+    pull: "worker 向所有者请求参数。",
+    values: f.frame.exchange ? "server 已有这个回答所等待的内容，返回单元的新参数。" : "worker 请求了当前的参数。",
+    broadcast: "控制消息：所有 worker 收到相同的值或相同的决定。",
+    barrier: "控制消息：到齐之前谁也不继续。",
+    layout: "控制消息：第一步之前，worker 和 server 核对模型的划分。",
+  }[f.frame.name];
+  return [`${f.who} 向 ${f.other} 发送 ${f.operation}${f.unit ? ` ${f.unit}` : ""}，${f.size}。`, (why ? `原因：${why}` : "") + late];
+}
+
+function begins(f) {
+  switch (f.e.name) {
+    case "step": return [`${f.who} 开始第 ${f.e.step} 步。`, "一步包括：读取样本，前向，反向，交换梯度，更新。"];
+    case "load": return [`${f.who} 读取自己的一份样本。`, "每个 worker 有自己的样本，这就是数据并行。"];
+    case "acquire": return [`${f.who} 需要 ${f.unit} 的参数。`, f.base.parameters === "whole" ? "参数已在本地，除非更新还在路上。" : `原因：${stage3}，所以使用前必须先收集。`];
+    case "forward": return [`${f.who} 计算第 ${f.e.layer} 层（${f.unit}）的前向。`, "计算时间等于该层的运算次数除以 --gflops；其间消息继续传输。"];
+    case "backward": return [`${f.who} 计算第 ${f.e.layer} 层（${f.unit}）的反向。`, "反向从最后一层到第一层，产生单元的梯度。"];
+    case "update": return [`${f.who} 运行优化器${f.unit ? `，更新 ${f.unit}` : ""}。`, f.parts > 1 ? `只更新自己拥有的 1/${f.parts}，其余部分由别的 worker 同时更新。` : "所有 worker 的平均梯度相同，所以更新也相同。"];
+    case "wait": return [`${f.who} 等待${f.other ? ` ${f.other}` : ""}。`, "这是暴露的通信：消息到达之前，worker 没有可计算的内容。"];
+    case "evaluate": return [`${f.who} 评估模型。`, "在最后一步之后用测试数据评估；这些字节不算作交换。"];
+    case "push_pull": case "push": return [`${f.who} 累加 ${f.other} 的 ${f.unit} 梯度。`, "bsp 下，最后一个 worker 的梯度到达后 server 才更新；asp 下立即更新。"];
+    default: return [`${f.who} 开始 ${f.operation}${f.unit ? `（${f.unit}）` : ""}${f.other ? `，对方是 ${f.other}` : ""}。`];
+  }
+}
+
+function ends(f) {
+  switch (f.e.name) {
+    case "step": return [`${f.who} 结束第 ${f.e.step} 步。`];
+    case "acquire": return [`${f.who} 已有 ${f.unit} 的参数${f.cell ? `，版本 ${f.cell.version}` : ""}。`, "版本就是参数包含的更新次数。"];
+    case "wait": return [`${f.who} 继续${f.other ? `：${f.other} 的消息已到` : ""}。`];
+    case "update": return [`${f.who} 更新了 ${f.unit || "自己的区间"}。`, f.base.parts > 1 && f.base.parameters === "whole" ? "其余区间仍是旧版本，all-gather 会带来新的值。" : "条的颜色随版本改变。"];
+    case "push_pull": case "push": return [`${f.who} 已累加 ${f.other} 的 ${f.unit} 梯度${f.cell ? `（目前共 ${f.cell.pushes} 份）` : ""}。`];
+    default: return [`${f.who} 结束 ${f.operation}${f.e.layer === undefined ? "" : `，第 ${f.e.layer} 层`}${f.unit ? `（${f.unit}）` : ""}。`];
+  }
+}
+
+function event(f) {
+  switch (f.e.e) {
+    case "send": return sends(f);
+    case "arrive": return [`${f.other} 的 ${f.operation}${f.unit ? ` ${f.unit}` : ""} 到达 ${f.who}。`];
+    case "begin": return begins(f);
+    case "end": return ends(f);
+    case "start": return [`${f.who} 启动 ${f.operation}${f.unit ? `（${f.unit}）` : ""}${f.size ? `，${f.size}` : ""}。`, "它在后台进行；worker 只在需要结果时才等待。"];
+    case "finish": return [`${f.who} 完成 ${f.operation}${f.unit ? `（${f.unit}）` : ""}。`];
+    case "hold": return f.e.values === "parameters" ? [`${f.who} 为 ${f.unit} 的全部参数分配 ${f.size}。`, `原因：${stage3}；其余部分为这一遍计算而收集，用后释放。`] : [`${f.who} 为 ${f.unit} 的完整梯度分配 ${f.size}。`, "反向写出完整的梯度；归约之后只留下自己拥有的区间。"];
+    case "drop": return f.e.values === "parameters" ? [`${f.who} 释放 ${f.unit} 的参数，${f.size}。`, "这一遍计算已用完，只留下自己拥有的区间；反向时要再收集一次。"] : [`${f.who} 释放 ${f.unit} 的完整梯度，${f.size}。`, "梯度正在送往所有者，或者已经送到。"];
+    case "gradient": return f.e.state === "complete" ? [`${f.who} 中 ${f.unit} 的梯度已完整。`, "单元的最后一层完成了反向，可以开始交换这个单元。"] : [`${f.who} 中 ${f.unit} 的梯度已是所有 worker 的平均值。`, "优化器可以使用它了。"];
+    case "report": return [`${f.who} 报告第 ${f.e.step} 步：损失 ${f.e.loss.toFixed(4)}，等待了 ${(f.e.exposed_ns / 1e6).toFixed(2)} 毫秒。`];
+    case "memory": return [`${f.who} 现在登记了 ${f.sizes} 内存。`];
+    case "join": return [`${f.who} 加入作业，职责是 ${f.e.duty}。`];
+    case "die": return [`${f.who} 死亡。`, "它内存中的一切都丢失了。协调者通知其他进程，它们继续或重新开始。"];
+    case "return": return [`${f.who} 的进程重新运行。`, "它要从幸存者或检查点得到状态。"];
+    default: return [f.e.e];
+  }
+}
+
+export const zh = {
+  title: "psring step", language: "English", dark: "深色", light: "浅色", listSep: "，", worker: "worker", server: "server", servers: "server 合计",
+  scene: "场景", beside: "并排", none: "无", align: "对齐方式", byPhase: "阶段", byTime: "时间", showMemory: "内存属于",
+  eventOf: (at, all) => `事件 ${at} / ${all}`, position: "位置", play: "播放", pause: "暂停", speed: "每秒事件数",
+  back: { event: "上一个事件", message: "上一条消息", phase: "上一个阶段", step: "上一步" },
+  forward: { event: "下一个事件", message: "下一条消息", phase: "下一个阶段", step: "下一步" },
+  units: { event: "事件", message: "消息", phase: "阶段", step: "步" },
+  toStart: "开头", toEnd: "结尾", peak: "内存峰值", firstWait: "第一次暴露的等待", predict: "预测",
+  atStart: "场景尚未开始。", atStartWhy: (n) => `后面有 ${n} 个事件。按右方向键，或点“播放”。`,
+  phases: { start: "启动", forward: "前向", backward: "反向", update: "更新", after: "结束后" },
+  phaseNow: (step, phase) => `第 ${step} 步，${phase}`,
+  gridLabel: "进程与单元", timeLabel: "时间轴", step: "步", version: "版本", process: "进程", idle: "空闲", between: "在这一步中",
+  lives: { absent: "未运行", dead: "已死亡", here: "" },
+  extents: { whole: () => "完整", part: (n) => `1/${n}`, none: () => "无" },
+  looks: { empty: "尚未计算", computing: "正在计算", complete: "自己的梯度已完整", averaged: "所有 worker 的平均值" },
+  pushes: (n) => `已收 ${n}`,
+  doing: (name, unit, peer, operation) => ({ forward: `前向 ${unit}`, backward: `反向 ${unit}`, update: `更新 ${unit}`, wait: peer ? `等待 ${peer}` : "等待", acquire: `需要 ${unit}`, load: "读取样本", evaluate: "评估" }[name] ?? `${operation} ${peer}`),
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", layout_ok: "划分一致", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步" },
+  event,
+  inFlight: (n) => (n === 0 ? "没有消息在途。" : `${n} 条消息在途：`), moreMessages: (n) => `…… 另有 ${n} 条`,
+  time: "虚拟时间", bytesSoFar: "所有进程至今交换的字节", predictedTotal: "全部步的预测", notPredicted: "无预测", reached: "正好达到", more: (size) => `多 ${size}，来自重做的一步`,
+  memoryNow: "现在的内存", peakSoFar: "至今峰值", sentSoFar: "至今发送", memoryOf: (name) => `${name} 的内存`, milliseconds: "虚拟时间（毫秒）",
+  legend: "图例", legendBars: "P 参数，G 梯度，OS 优化器状态。满条：本进程有完整的单元；短条：它拥有的部分；短横：没有。虚线框：正在填入。",
+  legendGradient: "G 在反向之前为空；自己的梯度完整后为浅色；成为所有 worker 的平均值后为实色。",
+  legendVersion: "颜色和 v：这些值包含的更新次数。", legendArrow: "箭头是在途的消息，圆点表示走到哪里；点线：在等链路。",
+  kinds: { forward: "前向", backward: "反向", update: "更新", other: "其他工作", wait: "等待", transfer: "传输" },
+  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信" },
+  keys: "按键：← → 事件，Shift + ← → 阶段，Ctrl + ← → 消息，空格 播放和暂停，Home 和 End，m 内存峰值，w 第一次暴露的等待。",
+  command: "这个场景的由来", failed: "作业失败", predictedLine: "虚线是预测。",
+  ask: "接下来谁向谁发送什么？", sender: "发送方", receiver: "接收方", message: "消息", answer: "回答", show: "显示答案",
+  right: "正确。", wrong: "不对。", itIs: (label) => `下一条消息是 ${label}。`, score: (good, all) => `${all} 次中答对 ${good} 次`,
+};
