@@ -12,6 +12,7 @@
 #include <psring/cli/job_flags.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/view/page.h>
 #include <psring/view/step/play.h>
 #include <psring/view/step/scene_text.h>
 
@@ -24,7 +25,7 @@ struct StepFlags {
   options::Given job;
   std::vector<std::string> strategies{"ddp", "zero3"};
   double gflops = 1;
-  std::string out = "scene.json";
+  std::string out = "scene.html";
   bool text = false;
   std::optional<Sweep> sweep;
 };
@@ -59,7 +60,7 @@ int step(StepFlags& flags, const Invocation& invocation) {
                    {"program", fmt::format("psring {} ({})", kVersion, kCommit)},
                    {"command", invocation.words},
                    {"scenes", play_all(flags, invocation)}};
-  write_whole(flags.out, document.dump() + "\n");
+  write_whole(flags.out, flags.out.ends_with(".json") ? document.dump() + "\n" : view::step_page(document));
   fmt::print("scene: {}\n", flags.out);
   return 0;
 }
@@ -74,7 +75,7 @@ Command add_step(CLI::App& root) {
       ->capture_default_str();
   command->add_option("--gflops", flags->gflops, "10^9 operations that a worker computes in a second")
       ->capture_default_str();
-  command->add_option("--out", flags->out, "file of the scenes")->capture_default_str();
+  command->add_option("--out", flags->out, "file to write: a page, or JSON if the name ends in .json")->capture_default_str();
   command->add_flag("--text", flags->text, "print every event, too");
   add_job_flags(*command, flags->job);
   flags->sweep.emplace(*command);

@@ -11,6 +11,19 @@ namespace {
 
 constexpr std::string_view kPlace = "__PSRING_DATA__";  ///< in the page, where the document belongs
 
+std::string_view bytes_of(const unsigned char* page, std::size_t bytes) {
+  return {reinterpret_cast<const char*>(page), bytes};
+}
+
+std::string with_document(std::string_view page, const nlohmann::ordered_json& document) {
+  const std::size_t place = page.find(kPlace);
+  check(place != std::string_view::npos, "a page of view/page has no place for its data");
+  std::string text(page.substr(0, place));
+  text += to_script_text(document);
+  text += page.substr(place + kPlace.size());
+  return text;
+}
+
 }  // namespace
 
 std::string to_script_text(const nlohmann::ordered_json& document) {
@@ -37,13 +50,11 @@ std::string to_script_text(const nlohmann::ordered_json& document) {
 }
 
 std::string report_page(const nlohmann::ordered_json& document) {
-  const std::string_view page(reinterpret_cast<const char*>(kReportPage), kReportPageBytes);
-  const std::size_t place = page.find(kPlace);
-  check(place != std::string_view::npos, "view/page/report.html has no place for its data");
-  std::string text(page.substr(0, place));
-  text += to_script_text(document);
-  text += page.substr(place + kPlace.size());
-  return text;
+  return with_document(bytes_of(kReportPage, kReportPageBytes), document);
+}
+
+std::string step_page(const nlohmann::ordered_json& document) {
+  return with_document(bytes_of(kStepPage, kStepPageBytes), document);
 }
 
 }  // namespace psring::view

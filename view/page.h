@@ -10,6 +10,10 @@ namespace psring::view {
 /// end the element that it lies in, and the page never reads it as markup.
 std::string report_page(const nlohmann::ordered_json& document);
 
+/// Returns the viewer of `psring step` as one HTML file that holds the scenes, which docs/scene.md describes; as safe as
+/// `report_page`.
+std::string step_page(const nlohmann::ordered_json& document);
+
 /// Returns JSON text without '<', '>' and '&', for an HTML element of type application/json. Bytes that are not UTF-8
 /// become U+FFFD.
 std::string to_script_text(const nlohmann::ordered_json& document);

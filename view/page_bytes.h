@@ -4,8 +4,10 @@
 
 namespace psring::view {
 
-/// view/page/report.html, embedded by embed.cmake.
+// The pages of view/page, embedded by embed.cmake.
 extern const unsigned char kReportPage[];
 extern const std::size_t kReportPageBytes;
+extern const unsigned char kStepPage[];
+extern const std::size_t kStepPageBytes;
 
 }  // namespace psring::view

@@ -15,7 +15,7 @@ class Browser:
     """One page. Use it in a with statement; `errors` has what the page wrote to its console, and its exceptions."""
 
     def __init__(self, width=1280, height=900):
-        self.errors, self.number, self.buffer, self.events = [], 0, b"", []
+        self.errors, self.number, self.buffer = [], 0, b""
         self.profile = tempfile.mkdtemp(prefix="psring-browser-")
         read_here, write_there = os.pipe()
         read_there, write_here = os.pipe()
@@ -68,8 +68,6 @@ class Browser:
             self.errors.append(json.dumps(what["args"]))
         elif kind == "Log.entryAdded" and what["entry"]["level"] in ("error", "warning"):
             self.errors.append(what["entry"]["text"])
-        elif kind:
-            self.events.append(kind)
         return message
 
     def call(self, method, **parameters):
@@ -91,10 +89,9 @@ class Browser:
     def open(self, page, options=""):
         """Opens a file, and returns when its scripts have run."""
         self.call("Page.navigate", url="about:blank")
-        self.events.clear()
         self.call("Page.navigate", url=f"{page.resolve().as_uri()}#{options}")
-        while "Page.loadEventFired" not in self.events or self.run("location.href") == "about:blank":
-            self.receive()
+        while self.run("location.href === 'about:blank' || document.readyState !== 'complete'"):
+            self.receive()  # an event of the page's life
 
     def run(self, expression):
         """Returns the value of a JavaScript expression, which may be a promise."""

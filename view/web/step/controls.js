@@ -16,11 +16,11 @@ export function makeControls(ctx, count, act, now) {
     kSpeeds.map((one) => h("option", { value: one, selected: one === now.speed }, `${one}/s`)));
   const node = h("div", { class: "controls" },
     h("div", { class: "buttons" },
-      button("to-start", "⏮", t.toStart, () => act.go(0)),
+      button("to-start", "|‹", t.toStart, () => act.go(0)),
       kUnits.map((unit) => button(`back-${unit}`, `‹ ${t.units[unit]}`, t.back[unit], () => act.move(unit, -1))),
       play, speed,
       [...kUnits].reverse().map((unit) => button(`next-${unit}`, `${t.units[unit]} ›`, t.forward[unit], () => act.move(unit, 1))),
-      button("to-end", "⏭", t.toEnd, () => act.go(count)),
+      button("to-end", "›|", t.toEnd, () => act.go(count)),
       button("peak", t.peak, t.peak, act.peak), button("wait", t.firstWait, t.firstWait, act.wait),
       button("predict", t.predict, t.ask, act.predict, now.predicts ? "true" : "false")),
     slider);

@@ -42,7 +42,7 @@ function cell(ctx, view, state, p, unit, x, y, width) {
     s("rect", { x: x + 2, y: y + 2, width: width - 4, height: kRow - 6, rx: 5, fill: "var(--raised)", stroke: isWorking ? "var(--accent)" : "var(--line)", "stroke-width": isWorking ? 2 : 1 }),
     kLetters.map(([name, letter], k) => [
       s("text", { x: x + 7, y: y + 16 + k * 14, class: "letter" }, letter),
-      bar(x + 24, y + 8 + k * 14, width - 32, base, bars[name]),
+      bar(x + 28, y + 8 + k * 14, width - 36, base, bars[name]),
     ]),
     s("text", { x: x + width - 7, y: y + kRow - 7, class: "letter", "text-anchor": "end" },
       one.pushes > 0 ? t.pushes(one.pushes) + " · " : "", `v${one.version}`));

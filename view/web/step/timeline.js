@@ -9,7 +9,7 @@ const kLane = 22;
 const kCurve = 96;
 const kGap = 30;
 export const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication"];
-const kLooks = { forward: "var(--compute)", backward: "var(--optimizer)", update: "var(--gradients)", other: "var(--staging)", wait: "var(--bad)", transfer: "var(--communication)" };
+const kLooks = { forward: "var(--compute)", backward: "var(--optimizer)", update: "var(--gradients)", other: "var(--staging)", wait: "var(--bad)", transfer: "var(--s6)" };
 const kShown = new Set(["forward", "backward", "update", "wait", "transfer"]);
 
 export const lookOf = (kind) => kLooks[kShown.has(kind) ? kind : "other"];
@@ -92,13 +92,14 @@ export function timeline(ctx, view, width, process, seek) {
     }),
     scene.processes.map((one, p) => s("text", { x: 2, y: 16 + p * kLane + 12, class: "letter" }, processName(t, one.name))),
     lanes(view, x, 16),
-    s("text", { x: left, y: memoryTop - 7, class: "process" }, t.memoryOf(processName(t, scene.processes[process].name))),
     memoryCurve(view, process, x, memoryTop, end),
-    s("text", { x: left, y: bytesTop - 7, class: "process" }, t.bytesSoFar),
     bytesCurve(view, x, bytesTop, end),
     ticks(0, end / 1e6, Math.max(2, Math.floor((width - left) / 90))).map((ms) => s("text", { x: x(ms * 1e6), y: bytesTop + kCurve + 15, class: "letter", "text-anchor": "middle" }, `${ms}`)),
     s("text", { x: width - 10, y: bytesTop + kCurve + 28, class: "letter", "text-anchor": "end" }, t.milliseconds),
-    veil, cursor);
+    veil,
+    s("text", { x: left, y: memoryTop - 7, class: "process" }, t.memoryOf(processName(t, scene.processes[process].name))),
+    s("text", { x: left, y: bytesTop - 7, class: "process" }, t.bytesSoFar),
+    cursor);
   const move = (time, hides) => {
     cursor.setAttribute("x1", x(time));
     cursor.setAttribute("x2", x(time));

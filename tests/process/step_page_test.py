@@ -1,0 +1,166 @@
+"""The page of psring step: a headless Chromium opens it, steps, jumps, and reads its numbers, which equal the scene's."""
+
+import json
+import re
+import time
+import unittest
+
+from browser import CHROMIUM, Browser
+from support import ProgramTest
+
+GPT = ["--model", "gpt:layers=2,dim=16,heads=2,context=8,vocab=256", "--data", "text:words.txt", "--workers", 4,
+       "--global-batch", 8, "--units", "block", "--seed", 1]
+MOST_BYTES = 1_500_000
+NASTY = "x<script>alert(1)<!--"
+
+
+@unittest.skipIf(CHROMIUM is None, "no chromium")
+class StepPage(ProgramTest):
+    def make(self, strategies, *more):
+        """Returns the document, and the path of the page that holds it."""
+        words = self.folder / "words.txt"
+        words.write_text("all that is gold does not glitter, not all those who wander are lost. " * 300)
+        self.assert_done(self.run_program("psring", "step", "--strategies", strategies, *GPT, *more, "--out", "scene.html"))
+        page = self.folder / "scene.html"
+        (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.S)
+        return json.loads(text), page
+
+    def number(self, browser, pane, name):
+        text = browser.run(f"document.querySelector('#pane-{pane} [data-name=\"{name}\"]').dataset.value")
+        return int(text) if text else None
+
+    def at(self, browser, pane=0):
+        return int(browser.run(f"document.getElementById('pane-{pane}').dataset.at"))
+
+    def click(self, browser, button):
+        browser.run(f"document.getElementById('{button}').click()")
+
+    def picture(self, browser):
+        return browser.run("[...document.querySelectorAll('.pane')].map((one) => one.outerHTML).join('')")
+
+    def test_numbers_equal_the_scene(self):
+        document, page = self.make("ddp,zero1,zero3,ps,ps-async", "--servers", 2, "--steps", 2)
+        self.assertLess(page.stat().st_size, MOST_BYTES)
+        with Browser() as browser:
+            browser.open(page, "lang=en&theme=light")
+            for k, scene in enumerate(document["scenes"]):
+                with self.subTest(scene["label"]):
+                    browser.run(f"(() => {{ const one = document.getElementById('left'); one.value = {k}; one.dispatchEvent(new Event('change')); }})()")
+                    self.assertEqual((self.at(browser), self.number(browser, 0, "bytes")), (0, 0))
+                    self.click(browser, "to-end")
+                    self.assertEqual(self.at(browser), len(scene["events"]))
+                    moved = sum(e["bytes"] for e in scene["events"] if e["e"] == "send" and e["exchange"])
+                    self.assertEqual(self.number(browser, 0, "bytes"), moved)
+                    self.assertEqual(self.number(browser, 0, "predicted"), moved)
+                    for p, process in enumerate(scene["processes"]):
+                        self.assertEqual(self.number(browser, 0, f"sent.{p}"), sum(process["sent"]))
+                        booked = [sum(e["bytes"]) for e in scene["events"] if e["e"] == "memory" and e["p"] == p]
+                        self.assertEqual(self.number(browser, 0, f"memory.{p}"), booked[-1])
+                        self.assertEqual(self.number(browser, 0, f"peak.{p}"), max(booked))
+            self.assertEqual(browser.errors, [])
+
+    def test_there_and_back(self):
+        document, page = self.make("ddp,zero3", "--steps", 2)
+        scene = document["scenes"][0]
+        with Browser() as browser:
+            browser.open(page, "lang=en&theme=light")
+            first = self.picture(browser)
+            pictures = [first]
+            for _ in range(30):
+                browser.press("ArrowRight")
+                pictures.append(self.picture(browser))
+            self.assertEqual(self.at(browser), 30)
+            self.click(browser, "to-end")
+            last = self.picture(browser)
+            self.click(browser, "to-start")
+            self.assertEqual(self.picture(browser), first)
+            self.click(browser, "to-end")
+            self.assertEqual(self.picture(browser), last)
+            browser.run("(() => { const one = document.getElementById('slider'); one.value = 30; one.dispatchEvent(new Event('input')); })()")
+            for was in reversed(pictures[:-1]):
+                browser.press("ArrowLeft")
+                self.assertEqual(self.picture(browser), was)
+            self.jumps(browser, scene)
+            self.phases_agree(browser)
+            self.assertEqual(browser.errors, [])
+
+    def jumps(self, browser, scene):
+        self.click(browser, "peak")
+        booked = [sum(e["bytes"]) for e in scene["events"] if e["e"] == "memory" and e["p"] == 0]
+        self.assertEqual(self.number(browser, 0, "memory.0"), max(booked))
+        self.click(browser, "wait")
+        event = scene["events"][self.at(browser) - 1]
+        self.assertIn((event["e"], event["name"]), [("begin", "wait"), ("begin", "acquire")])
+
+    def phases_agree(self, browser):
+        """Both panes are in the same phase of the same step, whichever phase the reader goes to."""
+        self.click(browser, "to-start")
+        seen = set()
+        for _ in range(9):
+            self.click(browser, "next-phase")
+            left, right = browser.run("[...document.querySelectorAll('.pane h2 .quiet')].map((one) => one.textContent.split(' · ')[0])")
+            self.assertEqual(left, right)
+            seen.add(left)
+        self.assertLessEqual({f"step {step}, {phase}" for step in (0, 1) for phase in ("forward", "backward", "update")}, seen)
+
+    def test_the_quiz(self):
+        document, page = self.make("zero3", "--steps", 1)
+        events = document["scenes"][0]["events"]
+        first = next(i for i, e in enumerate(events) if e["e"] == "send" and e["exchange"])
+        with Browser() as browser:
+            browser.open(page, "lang=zh")
+            self.click(browser, "predict")
+            self.assertEqual(self.at(browser), first)
+            self.click(browser, "to-end")  # no way leads past the question
+            self.assertEqual(self.at(browser), first)
+            browser.run(f"document.getElementById('quiz-from').value = {events[first]['p']}; document.getElementById('quiz-to').value = {events[first]['to']}")
+            self.click(browser, "quiz-answer")
+            self.assertEqual(self.at(browser), first + 1)
+            self.assertRegex(browser.run("document.querySelector('#question [role=status]').textContent"), r"^(正确|不对)。")
+            self.assertEqual(browser.errors, [])
+
+    def test_faults_and_names(self):
+        document, page = self.make("ddp,ps", "--steps", 2, "--fault", "kill:worker:1@step=1", "--max-restarts", 1)
+        events = document["scenes"][0]["events"]
+        died = next(i for i, e in enumerate(events) if e["e"] == "die")
+        document["scenes"][0]["label"] = document["scenes"][0]["units"][0]["name"] = document["scenes"][0]["processes"][0]["name"] = NASTY
+        text = page.read_text()
+        data = json.dumps(document).replace("<", "\\u003c").replace(">", "\\u003e")
+        page.write_text(re.sub(r'(id="data">).*?(</script>)', lambda found: found[1] + data + found[2], text, count=1, flags=re.S))
+        with Browser(390) as browser:
+            browser.open(page, f"lang=en&at={died + 1}")
+            self.assertIn("dies", browser.run("document.getElementById('what-0').textContent"))
+            self.assertIn(NASTY, browser.run("document.querySelector('#pane-0 h2').textContent"))
+            self.assertEqual(browser.run("document.querySelectorAll('script').length"), 2)
+            self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 390)
+            self.click(browser, "to-end")
+            self.assertEqual(browser.errors, [])
+
+    def test_a_scene_of_10000_events(self):
+        document, page = self.make("zero3", "--steps", 8)
+        count = len(document["scenes"][0]["events"])
+        self.assertGreater(count, 10_000)
+        with Browser() as browser:
+            began = time.monotonic()
+            browser.open(page, "lang=en")
+            opened = time.monotonic() - began
+            step = browser.run("""(() => {
+              const times = [];
+              for (let k = 0; k < 60; ++k) {
+                document.getElementById('slider').value = Math.floor(k * document.getElementById('slider').max / 60) + 200;
+                document.getElementById('slider').dispatchEvent(new Event('input'));
+                const began = performance.now();
+                document.getElementById('next-event').click();
+                document.body.getBoundingClientRect();
+                times.push(performance.now() - began);
+              }
+              return times.sort((a, b) => a - b);
+            })()""")
+            self.assertEqual(browser.errors, [])
+        print(f"{count} events: opened in {opened:.2f} s; a step takes {step[30]:.1f} ms, at most {step[-1]:.1f} ms")
+        self.assertLess(opened, 20)
+        self.assertLess(step[30], 500)
+
+
+if __name__ == "__main__":
+    unittest.main()
