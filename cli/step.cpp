@@ -75,7 +75,8 @@ Command add_step(CLI::App& root) {
       ->capture_default_str();
   command->add_option("--gflops", flags->gflops, "10^9 operations that a worker computes in a second")
       ->capture_default_str();
-  command->add_option("--out", flags->out, "file to write: a page, or JSON if the name ends in .json")->capture_default_str();
+  command->add_option("--out", flags->out, "file to write: a page, or JSON if the name ends in .json")
+      ->capture_default_str();
   command->add_flag("--text", flags->text, "print every event, too");
   add_job_flags(*command, flags->job);
   flags->sweep.emplace(*command);

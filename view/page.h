@@ -10,8 +10,8 @@ namespace psring::view {
 /// end the element that it lies in, and the page never reads it as markup.
 std::string report_page(const nlohmann::ordered_json& document);
 
-/// Returns the viewer of `psring step` as one HTML file that holds the scenes, which docs/scene.md describes; as safe as
-/// `report_page`.
+/// Returns the viewer of `psring step` as one HTML file that holds the scenes, which docs/scene.md describes; as safe
+/// as `report_page`.
 std::string step_page(const nlohmann::ordered_json& document);
 
 /// Returns JSON text without '<', '>' and '&', for an HTML element of type application/json. Bytes that are not UTF-8
