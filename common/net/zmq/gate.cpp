@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -25,6 +26,14 @@ constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
 
 /// Duplicates the descriptor of the socket. Returns nothing if the connection is gone or no descriptor is free.
 Fd hold(int connection) { return Fd(::fcntl(connection, F_DUPFD_CLOEXEC, 0)); }
+
+/// Returns the socket's cookie; nothing if the descriptor is closed.
+std::optional<std::uint64_t> cookie_of(int socket) {
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  if (::getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return std::nullopt;
+  return cookie;
+}
 
 /// Resets the connection and drops data that ZeroMQ has not read yet, so that ZeroMQ reads no more of it.
 void reset(const Fd& socket) {
@@ -61,9 +70,12 @@ ZmqGate::~ZmqGate() {
   zmq_socket_monitor(listener_, nullptr, 0);
 }
 
+/// Descriptors' numbers are used again: a cookie names the connection, whenever the thread reads it.
 void ZmqGate::trust(int connection) {
+  const std::optional<std::uint64_t> cookie = cookie_of(connection);
+  if (!cookie) return;  // the client has left
   const std::scoped_lock lock(mutex_);
-  trusted_.insert(connection);
+  trusted_.insert(*cookie);
 }
 
 void ZmqGate::serve(const std::stop_token& stop) {
@@ -75,33 +87,28 @@ void ZmqGate::serve(const std::stop_token& stop) {
     const Moment next = strangers_.empty() ? kNever : strangers_.front().deadline;
     zmq_poll(items, 3, poll_milliseconds(clock.now(), next));
     const Moment now = clock.now();
-    // Before `trusted_` is read: a client that is allowed to send more was put there before it was told so
+    // `turn_away` reads `trusted_` after bytes were counted: a client that may send more was trusted before it was told.
     poll_arrivals();
-    // Read before the events: ZeroMQ has already reported the acceptance of each trusted connection.
-    std::set<int> trusted;
-    {
-      const std::scoped_lock lock(mutex_);
-      std::swap(trusted, trusted_);
-    }
-    std::erase_if(trusted, [this](int connection) { return forget(connection); });
-    take_events(trusted, now);
+    take_events(now);
+    turn_away(now);
+    drop_stale_trust();
   }
 }
 
 /// An event has two parts: its number (16 bits) and value (32 bits), then the endpoint.
-void ZmqGate::take_events(const std::set<int>& trusted, Moment now) {
+void ZmqGate::take_events(Moment now) {
   for (;;) {
     char first[6];
     char endpoint[256];
-    if (zmq_recv(monitor_.handle(), first, sizeof first, ZMQ_DONTWAIT) != sizeof first) return turn_away(trusted, now);
+    if (zmq_recv(monitor_.handle(), first, sizeof first, ZMQ_DONTWAIT) != sizeof first) return;
     zmq_recv(monitor_.handle(), endpoint, sizeof endpoint, ZMQ_DONTWAIT);
     std::uint16_t event = 0;
     std::int32_t value = 0;
     std::memcpy(&event, first, sizeof event);
     std::memcpy(&value, first + sizeof event, sizeof value);
     if (event == ZMQ_EVENT_ACCEPTED) on_accepted(value, now);
-    if (event == ZMQ_EVENT_DISCONNECTED && forget(value) && !trusted.contains(value)) count_refusal(refusals_);
-    if (strangers_.size() > 2 * kMost) turn_away(trusted, now);  // limits the list during a burst
+    if (event == ZMQ_EVENT_DISCONNECTED) on_disconnected(value);
+    if (strangers_.size() > 2 * kMost) turn_away(now);  // limits the list during a burst
   }
 }
 
@@ -114,7 +121,8 @@ void ZmqGate::on_accepted(int connection, Moment now) {
     held = hold(connection);
   }
   if (!held) return count_refusal(refusals_);  // the connection is gone
-  const Stranger& stranger = strangers_.emplace_back(++accepted_, connection, std::move(held), now + patience_);
+  const std::uint64_t cookie = cookie_of(held.get()).value_or(0);
+  const Stranger& stranger = strangers_.emplace_back(++accepted_, connection, std::move(held), cookie, now + patience_);
   if (most_bytes_ == UINT64_MAX) return;
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;  // one event per arrival, although ZeroMQ reads the data
@@ -140,12 +148,18 @@ bool ZmqGate::sent_too_much(const Stranger& stranger) const {
          info.tcpi_bytes_received > most_bytes_;
 }
 
-bool ZmqGate::forget(int connection) {
-  return std::erase_if(strangers_, [&](const Stranger& stranger) {
-           if (stranger.connection != connection) return false;
-           unwatch(stranger);
-           return true;
-         }) > 0;
+void ZmqGate::on_disconnected(int connection) {
+  std::erase_if(strangers_, [&](const Stranger& stranger) {
+    if (stranger.connection != connection) return false;
+    if (!is_trusted(stranger)) count_refusal(refusals_);
+    unwatch(stranger);
+    return true;
+  });
+}
+
+bool ZmqGate::is_trusted(const Stranger& stranger) {
+  const std::scoped_lock lock(mutex_);
+  return trusted_.contains(stranger.cookie);
 }
 
 /// Closing our duplicate does not end the epoll watch, because ZeroMQ still has the socket open.
@@ -165,9 +179,11 @@ void ZmqGate::hang_up(const Stranger& stranger) {
   ::shutdown(stranger.held.get(), SHUT_RDWR);
 }
 
-void ZmqGate::turn_away(const std::set<int>& trusted, Moment now) {
+void ZmqGate::turn_away(Moment now) {
+  std::set<std::uint64_t> matched;
   std::erase_if(strangers_, [&](const Stranger& stranger) {
-    if (trusted.contains(stranger.connection)) {
+    if (is_trusted(stranger)) {
+      matched.insert(stranger.cookie);
       unwatch(stranger);
       return true;
     }
@@ -178,6 +194,16 @@ void ZmqGate::turn_away(const std::set<int>& trusted, Moment now) {
   });
   flooding_.clear();
   while (!strangers_.empty() && (strangers_.size() > kMost || strangers_.front().deadline <= now)) turn_away_oldest();
+  const std::scoped_lock lock(mutex_);
+  for (const std::uint64_t cookie : matched) trusted_.erase(cookie);
+}
+
+/// ZeroMQ reports a connection before the connection can be trusted. So if a cookie is no stranger's for a whole round,
+/// that client has left.
+void ZmqGate::drop_stale_trust() {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(trusted_, [this](std::uint64_t cookie) { return unmatched_.contains(cookie); });
+  unmatched_ = trusted_;
 }
 
 int connection_of(zmq_msg_t& message) { return zmq_msg_get(&message, ZMQ_SRCFD); }

@@ -45,17 +45,20 @@ class ZmqGate {
     std::uint64_t number = 0;  ///< counts all strangers
     int connection = -1;       ///< ZeroMQ's descriptor
     Fd held;                   ///< duplicate for the same socket: another file may reuse ZeroMQ's number
+    std::uint64_t cookie = 0;  ///< the socket's, which no other socket gets
     Moment deadline;
   };
 
   void serve(const std::stop_token& stop);
-  void take_events(const std::set<int>& trusted, Moment now);
+  void take_events(Moment now);
   void on_accepted(int connection, Moment now);
   void poll_arrivals();
   bool sent_too_much(const Stranger& stranger) const;
-  bool forget(int connection);
-  void turn_away(const std::set<int>& trusted, Moment now);
+  void on_disconnected(int connection);
+  bool is_trusted(const Stranger& stranger);
+  void turn_away(Moment now);
   void turn_away_oldest();
+  void drop_stale_trust();
   void hang_up(const Stranger& stranger);
   void unwatch(const Stranger& stranger) const;
 
@@ -69,8 +72,9 @@ class ZmqGate {
   std::deque<Stranger> strangers_;    ///< oldest first; used by the thread only, like the members below
   std::set<std::uint64_t> flooding_;  ///< strangers that sent too much
   std::uint64_t accepted_ = 0;
+  std::set<std::uint64_t> unmatched_;  ///< trusted_ at the end of the last round
   std::mutex mutex_;
-  std::set<int> trusted_;  ///< guarded by mutex_: added since the thread last read it
+  std::set<std::uint64_t> trusted_;  ///< guarded by mutex_: cookies that were trusted, and may be strangers' still
   std::jthread thread_;
 };
 

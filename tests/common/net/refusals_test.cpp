@@ -1,4 +1,5 @@
 // Refused clients are counted, reported in few lines, and cost a listener a bounded number of connections.
+#include <memory>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -35,8 +36,8 @@ bool is_open(const Fd& socket) {
 }
 
 struct Port {
-  explicit Port(Nanoseconds patience = ZmqGate::kPatience)
-      : gate(std::make_unique<ZmqGate>(context, router, &refusals, patience)) {
+  explicit Port(Nanoseconds patience = ZmqGate::kPatience, std::uint64_t most_bytes = UINT64_MAX)
+      : gate(std::make_unique<ZmqGate>(context, router, &refusals, patience, most_bytes)) {
     REQUIRE(zmq_bind(router.handle(), "tcp://127.0.0.1:0") == 0);
     endpoint = router.get_text(ZMQ_LAST_ENDPOINT).substr(6);
   }
@@ -46,6 +47,19 @@ struct Port {
     REQUIRE(::poll(&item, 1, 20'000) == 1);
     REQUIRE(connect_error(socket) == 0);
     return socket;
+  }
+  /// Takes a client's message, which counts as its proof, and answers.
+  void trust_next() {
+    zmq_msg_t name;
+    zmq_msg_t part;
+    zmq_msg_init(&name);
+    zmq_msg_init(&part);
+    REQUIRE(zmq_msg_recv(&name, router.handle(), 0) >= 0);
+    REQUIRE(zmq_msg_recv(&part, router.handle(), 0) >= 0);
+    gate->trust(connection_of(part));
+    REQUIRE(zmq_msg_send(&name, router.handle(), ZMQ_SNDMORE) >= 0);
+    REQUIRE(zmq_send(router.handle(), "yes", 3, 0) == 3);
+    zmq_msg_close(&part);
   }
   test::HandClock clock{Moment{} + std::chrono::hours(1)};
   Refusals refusals{"port", clock, [](const std::string&) {}};
@@ -121,4 +135,24 @@ TEST_CASE("who has proved the key stays, and who leaves by himself is counted on
   REQUIRE(zmq_send(port.router.handle(), "still", 5, 0) == 5);
   char answer[8];
   CHECK(zmq_recv(dealer.handle(), answer, sizeof answer, 0) == 5);
+}
+
+// The gate's thread may read that a client was accepted only after the client was trusted and has sent a lot.
+TEST_CASE("a client that was trusted may send a lot at once, however late the gate hears of it") {
+  Port port(ZmqGate::kPatience, 1000);
+  port.router.set(ZMQ_RCVTIMEO, 20'000);
+  const std::vector<char> many(20'000);
+  std::vector<char> part(many.size());
+  for (int round = 0; round < 1000; ++round) {
+    CAPTURE(round);
+    ZmqSocket client(port.context.handle(), ZMQ_DEALER);
+    client.set(ZMQ_LINGER, 0);
+    REQUIRE(zmq_connect(client.handle(), ("tcp://" + port.endpoint).c_str()) == 0);
+    REQUIRE(zmq_send(client.handle(), "here", 4, 0) == 4);
+    port.trust_next();
+    REQUIRE(zmq_recv(client.handle(), part.data(), part.size(), 0) == 3);
+    REQUIRE(zmq_send(client.handle(), many.data(), many.size(), 0) == static_cast<int>(many.size()));
+    REQUIRE(zmq_recv(port.router.handle(), part.data(), part.size(), 0) > 0);
+    REQUIRE(zmq_recv(port.router.handle(), part.data(), part.size(), 0) == static_cast<int>(many.size()));
+  }
 }
