@@ -176,16 +176,25 @@ Json evaluation_columns(const ByStep<Evaluation>& evaluations, double begin) {
 struct MemoryPoint {
   double time_s = 0;
   double booked = 0;
-  double rss = 0;
+  // Empty if the system does not tell, and for a server within a worker's process.
+  std::optional<double> rss;
   std::optional<double> pss;
 };
+
+std::optional<double> number_in(const Json& line, const char* name) {
+  return line.contains(name) && line[name].is_number() ? std::optional(line[name].get<double>()) : std::nullopt;
+}
+
+Json whole_number(const std::optional<double>& value) {
+  return value ? Json(static_cast<std::uint64_t>(*value)) : Json();
+}
 
 MemoryPoint memory_point(const Json& line) {
   MemoryPoint point{.time_s = line.at("time_s").get<double>()};
   for (const auto& [name, value] : line.items())
     if (value.is_object() && value.contains("current")) point.booked += value["current"].get<double>();
-  point.rss = line.at("rss").get<double>();
-  if (line.contains("pss")) point.pss = line["pss"].get<double>();
+  point.rss = number_in(line, "rss");
+  point.pss = number_in(line, "pss");
   return point;
 }
 
@@ -196,13 +205,13 @@ Json memory_columns(const std::vector<MemoryPoint>& points, double begin) {
     MemoryPoint most = points[first];
     for (std::size_t i = first; i < std::min(first + group, points.size()); ++i) {
       most.booked = std::max(most.booked, points[i].booked);
-      most.rss = std::max(most.rss, points[i].rss);
-      if (points[i].pss) most.pss = std::max(most.pss.value_or(0), *points[i].pss);
+      most.rss = std::max(most.rss, points[i].rss);  // nothing is less than any number
+      most.pss = std::max(most.pss, points[i].pss);
     }
     columns["time_s"].push_back(short_number(most.time_s - begin));
     columns["booked"].push_back(static_cast<std::uint64_t>(most.booked));
-    columns["rss"].push_back(static_cast<std::uint64_t>(most.rss));
-    columns["pss"].push_back(most.pss ? Json(static_cast<std::uint64_t>(*most.pss)) : Json());
+    columns["rss"].push_back(whole_number(most.rss));
+    columns["pss"].push_back(whole_number(most.pss));
   }
   return columns;
 }

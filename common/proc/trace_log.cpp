@@ -5,8 +5,7 @@
 
 namespace psring {
 
-TraceLog::TraceLog(Membership& member)
-    : member_(member), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+TraceLog::TraceLog(Membership& member) : member_(member), thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 void TraceLog::finish() {
   if (!thread_.joinable()) return;

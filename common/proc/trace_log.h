@@ -10,8 +10,8 @@ namespace psring {
 
 class Membership;
 
-/// A role's trace, which a thread of its own sends to the run folder twice a second, as trace/<role>-<rank>.json. So the
-/// events in memory are bounded, and the trace of a process that is lost is there up to the last half second.
+/// A role's trace, which a thread of its own sends to the run folder twice a second, as trace/<role>-<rank>.json. So
+/// the events in memory are bounded, and the trace of a process that is lost is there up to the last half second.
 class TraceLog {
  public:
   /// REQUIRES: the membership outlives it, and has joined.

@@ -187,6 +187,14 @@ class Report(ProgramTest):
         self.assertEqual([line for line in result.stderr.splitlines() if "CONSOLE" in line], [])
         return Drawn(result.stdout)
 
+    def test_of_servers_in_workers(self):
+        """The system counts memory by process: a server within a worker's process has none of its own."""
+        self.compare("cmp", "--strategies", "ps-colocated", "--workers", 2)
+        (row,) = document_of(self.folder / "cmp" / "report.html")["rows"]
+        log = row["runs"][0]["memory_log"]
+        self.assertEqual([one for one in log["server 0"]["rss"] if one is not None], [])
+        self.assertTrue(all(log["worker 0"]["rss"]))
+
     def test_of_a_trace(self):
         self.compare("cmp", "--strategies", "zero3,ps", "--workers", 2, "--trace", "on", "--link", "1gbit")
         page = self.folder / "cmp" / "report.html"

@@ -139,13 +139,17 @@ Json play(const std::string& label, const JobOptions& job, const worker::Strateg
   const TemporaryFolder folder;
   const std::vector<net::Peer> places = peers_of(job);
   SceneRecorder recorder(places);
-  SimulatedJobOptions options{.job = job,
-                              .network = {.link = net::parse_link(job.link), .seed = job.seed, .listener = &recorder},
-                              .delays = kDelays,
-                              .restart_time = kRestartTime,
-                              .model = folder.path() / "model.safetensors",
-                              .flops_per_second = flops_per_second,
-                              .listener = &recorder};
+  SimulatedJobOptions options;
+  options.job = job;
+  options.network.processes = hosts;
+  options.network.link = net::parse_link(job.link);
+  options.network.seed = job.seed;
+  options.network.listener = &recorder;
+  options.delays = kDelays;
+  options.restart_time = kRestartTime;
+  options.model = folder.path() / "model.safetensors";
+  options.flops_per_second = flops_per_second;
+  options.listener = &recorder;
   for (std::size_t place = 0; place < places.size(); ++place)
     for (const Fault& fault : faults_of(job.fault, places[place]))
       if (fault.kind == Fault::Kind::kill && !fault.step)

@@ -53,8 +53,8 @@ void add_units(Json& json, Range units) {
 /// The events of one process in one epoch.
 class SceneRecorder::Process final : public EventListener {
  public:
-  Process(SceneRecorder& recorder, std::size_t place, const MemoryLedger& memory)
-      : memory(memory), recorder_(recorder), place_(place) {}
+  Process(SceneRecorder& recorder, std::size_t place, const MemoryLedger& ledger)
+      : memory(ledger), recorder_(recorder), place_(place) {}
 
   void on_begin(const Event& begun) override {
     if (const auto* activity = std::get_if<Activity>(&begun.what)) {
