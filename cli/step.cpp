@@ -41,7 +41,7 @@ Json play_all(StepFlags& flags, const Invocation& invocation) {
   const view::JobNames names{invocation.app.worker_registries(), invocation.app.optimizers(),
                              invocation.app.aggregators()};
   for (const Entry& entry : make_entries(flags.job, flags.strategies, *flags.sweep, invocation.app)) {
-    view::check_playable(entry.job, *entry.kind);
+    view::check_playable(entry.job);
     Json scene = view::play(entry.label, entry.job, *entry.kind, flags.gflops * 1e9, names);
     if (flags.text) fmt::print("{}", view::scene_text(scene));
     fmt::print("{}: {} events in {:.3f} ms of virtual time{}\n", entry.label, scene["events"].size(),

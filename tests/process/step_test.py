@@ -13,6 +13,8 @@ STRATEGIES = {
     "single": [],
     "ps": ["--servers", 2],
     "ps-zero2": [],
+    "ps-colocated": [],
+    "dp": [],
     "ps-zero3": ["--servers", 3],
     "ddp-naive": [],
     "ddp": [],
@@ -117,7 +119,7 @@ class Step(ProgramTest):
         self.assertAlmostEqual(sent, steps * predicted, delta=0.2)
 
     def test_refused(self):
-        for more, word in ((["--strategies", "dp"], "dp"), (["--strategies", "ddp", "--transport", "shm"], "shm"),
+        for more, word in ((["--strategies", "ps", "--local-reduce"], "--local-reduce"), (["--strategies", "ddp", "--transport", "shm"], "shm"),
                            (["--strategies", "ps", "--fault", "drop:worker:1=1%"], "--fault"),
                            (["--strategies", "ddp", "--gflops", 0], "--gflops"),
                            (["--strategies", "ddp", "--out", "/nowhere/scene.json"], "/nowhere")):

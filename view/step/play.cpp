@@ -99,6 +99,14 @@ Json prediction_of(const worker::Prediction& prediction) {
   return json;
 }
 
+/// Returns the process that each role lives in: its own, or with colocated servers that of the worker of its rank.
+std::vector<std::size_t> hosts_of(const std::vector<net::Peer>& places, bool colocated) {
+  std::vector<std::size_t> hosts;
+  for (std::size_t place = 0; place < places.size(); ++place)
+    hosts.push_back(colocated && places[place].role == net::Role::server ? places[place].rank : place);
+  return hosts;
+}
+
 Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& recorder) {
   Json processes = Json::array();
   for (std::size_t place = 0; place + 1 < places.size(); ++place) {  // without the coordinator
@@ -114,11 +122,10 @@ Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& rec
 
 }  // namespace
 
-void check_playable(const JobOptions& job, const worker::StrategyKind& kind) {
+void check_playable(const JobOptions& job) {
   const auto refuse = [&](bool is_set, const char* option) {
     if (is_set) fail(ErrorKind::usage, "{}: psring step cannot simulate it; use psring train", option);
   };
-  refuse(job.placement == "colocated" || kind.scatters, fmt::format("--strategies {}", job.strategy).c_str());
   refuse(job.device != "cpu" || job.server_device != "cpu", "--device cuda");
   refuse(job.transport == "shm", "--transport shm");
   refuse(job.local_reduce, "--local-reduce");
@@ -131,6 +138,7 @@ void check_playable(const JobOptions& job, const worker::StrategyKind& kind) {
     const bool paces = fault.kind == Fault::Kind::slow || fault.kind == Fault::Kind::jitter;
     const bool kills = fault.kind == Fault::Kind::kill && fault.role != net::Role::coordinator;
     refuse(!paces && !kills, "--fault other than slow, jitter and kill");
+    refuse(kills && job.placement == "colocated", "--fault kill of a process with two roles");
   }
 }
 
@@ -138,7 +146,8 @@ Json play(const std::string& label, const JobOptions& job, const worker::Strateg
           const JobNames& names) {
   const TemporaryFolder folder;
   const std::vector<net::Peer> places = peers_of(job);
-  SceneRecorder recorder(places);
+  const std::vector<std::size_t> hosts = hosts_of(places, job.placement == "colocated");
+  SceneRecorder recorder(hosts);
   SimulatedJobOptions options;
   options.job = job;
   options.network.processes = hosts;

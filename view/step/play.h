@@ -10,7 +10,7 @@
 namespace psring::view {
 
 /// Throws usage, naming the option, if the simulator cannot play the job.
-void check_playable(const JobOptions& job, const worker::StrategyKind& kind);
+void check_playable(const JobOptions& job);
 
 /// Runs a job in the simulator, and returns its scene, as docs/scene.md describes it. `label` names the scene; the link
 /// is the job's --link, and each worker computes `flops_per_second`. A job that fails has a scene with its error.

@@ -4,6 +4,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/view/step/scene.h>
+#include <psring/view/step/simulated_links.h>
 
 namespace psring::view {
 namespace {
@@ -40,9 +41,6 @@ bool is_exchange(const net::FrameHeader& header) {
 bool is_shown(const net::FrameHeader& header) {
   return header.type != FrameType::acknowledge && (header.flags & net::FrameHeader::kProbe) == 0;
 }
-
-/// Is the frame's `step` the number of a collective, and not a training step?
-bool is_of_collective(FrameType type) { return type >= FrameType::all_reduce && type <= FrameType::message; }
 
 void add_units(Json& json, Range units) {
   if (units.size() > 0) json["units"] = {units.begin, units.end};
@@ -124,13 +122,13 @@ class SceneRecorder::Process final : public EventListener {
   bool evaluating_ = false;  ///< the passes of an evaluation are left out
 };
 
-SceneRecorder::SceneRecorder(std::vector<net::Peer> places)
-    : places_(std::move(places)),
-      processes_(places_.size()),
-      booked_(places_.size(), Booked{}),
-      steps_(places_.size(), 0),
-      sent_(places_.size()),
-      predictions_(places_.size()),
+SceneRecorder::SceneRecorder(std::vector<std::size_t> hosts)
+    : hosts_(std::move(hosts)),
+      processes_(hosts_.size()),
+      booked_(hosts_.size(), Booked{}),
+      steps_(hosts_.size(), 0),
+      sent_(hosts_.size()),
+      predictions_(hosts_.size()),
       events_(std::make_unique<Json>(Json::array())) {}
 
 SceneRecorder::~SceneRecorder() = default;
@@ -186,8 +184,9 @@ void SceneRecorder::on_send(std::size_t from, std::size_t to, const net::FrameHe
   }
   json["range"] = {header.begin, header.end};
   json["bytes"] = header.payload_bytes;
-  json["exchange"] = is_exchange(header);
-  if (!is_exchange(header)) return;
+  const bool counts = is_exchange(header) && hosts_[from] != hosts_[to];
+  json["exchange"] = counts;
+  if (!counts) return;
   if (sent_[from].size() <= steps_[from]) sent_[from].resize(steps_[from] + 1);
   sent_[from][steps_[from]] += header.payload_bytes;
 }

@@ -20,7 +20,8 @@ namespace psring::view {
 /// docs/scene.md describes the JSON. One recorder records one job.
 class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Listener {
  public:
-  explicit SceneRecorder(std::vector<net::Peer> places);
+  /// `hosts`: the process that each place lives in; frames within a process are not counted.
+  explicit SceneRecorder(std::vector<std::size_t> hosts);
   ~SceneRecorder() override;
 
   EventListener* joins(std::size_t place, net::Peer duty, const MemoryLedger& memory, Moment now) override;
@@ -46,7 +47,7 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   nlohmann::ordered_json& add(std::size_t place, Moment now, const char* kind);
   void look_at_memory(std::size_t place, Moment now);
 
-  const std::vector<net::Peer> places_;
+  const std::vector<std::size_t> hosts_;             ///< by place
   std::vector<std::unique_ptr<Process>> processes_;  ///< by place; null: not in an epoch
   std::vector<Booked> booked_;                       ///< by place, as last recorded
   std::vector<std::uint64_t> steps_;                 ///< by place: the step that the place is in

@@ -73,4 +73,20 @@ std::optional<Message> SimulatedLinks::receive_any(Moment deadline) {
   }
 }
 
+SplitLinks::SplitLinks(net::Transport& links) : links_(links) {}
+
+std::optional<Message> SplitLinks::receive(bool collective, Moment deadline) {
+  std::deque<Message>& mine = waiting_[collective ? 1 : 0];
+  for (;;) {
+    if (!mine.empty()) {
+      Message message = std::move(mine.front());
+      mine.pop_front();
+      return message;
+    }
+    std::optional<Message> message = links_.receive(deadline);
+    if (!message) return message;
+    waiting_[is_of_collective(message->header.type) ? 1 : 0].push_back(std::move(*message));
+  }
+}
+
 }  // namespace psring::view

@@ -44,4 +44,43 @@ class SimulatedLinks final : public net::Transport {
   std::deque<net::Message> early_;  ///< frames of this epoch that arrived before this role entered the epoch
 };
 
+/// Does the frame belong to a collective, or to a message, between workers?
+constexpr bool is_of_collective(net::FrameType type) {
+  return type >= net::FrameType::all_reduce && type <= net::FrameType::message;
+}
+
+/// Divides a role's links: collectives see the frames between workers, and the rest of the role sees all others.
+class SplitLinks {
+ public:
+  /// REQUIRES: `links` outlives it.
+  explicit SplitLinks(net::Transport& links);
+
+  net::Transport& collectives() { return collectives_; }
+  net::Transport& others() { return others_; }
+
+ private:
+  class Half final : public net::Transport {
+   public:
+    Half(SplitLinks& whole, bool collective) : whole_(whole), collective_(collective) {}
+    void send(net::Peer to, net::FrameHeader header, std::span<const std::byte> payload) override {
+      whole_.links_.send(to, header, payload);
+    }
+    std::optional<net::Message> receive(Moment deadline) override { return whole_.receive(collective_, deadline); }
+    std::size_t in_flight_bytes(net::Peer peer) const override { return whole_.links_.in_flight_bytes(peer); }
+    std::string describe(net::Peer peer) const override { return whole_.links_.describe(peer); }
+    void wake() override { whole_.links_.wake(); }
+
+   private:
+    SplitLinks& whole_;
+    const bool collective_;
+  };
+
+  std::optional<net::Message> receive(bool collective, Moment deadline);
+
+  net::Transport& links_;
+  Half collectives_{*this, true};
+  Half others_{*this, false};
+  std::deque<net::Message> waiting_[2];  ///< frames that the other half took from the links; [1]: of collectives
+};
+
 }  // namespace psring::view

@@ -58,7 +58,9 @@ class SimulatedWorker final : public SimulatedRole {
     simulation_.run.left = setup_.job().workers;
     ProcessLinks links(simulation_, place_, link_, members, stays);
     ProcessEvents stream(simulation_, place_, link_.self(), memory_);
-    const auto group = setup_.strategy().ring ? make_group(links.transport()) : nullptr;
+    SplitLinks split(links.transport());
+    const worker::StrategyKind& strategy = setup_.strategy();
+    const auto group = strategy.ring || strategy.scatters ? make_group(split.collectives()) : nullptr;
     if (group) group->report_to(stream.events());
     clock_.drive(group.get());
     worker::Training training(setup_,
@@ -68,7 +70,7 @@ class SimulatedWorker final : public SimulatedRole {
                               {.memory = memory_,
                                .clock = clock_,
                                .events = stream.events(),
-                               .transport = group ? nullptr : &links.transport(),
+                               .transport = strategy.servers ? &split.others() : nullptr,
                                .group = group.get()},
                               hooks());
     train(training, stream.events());

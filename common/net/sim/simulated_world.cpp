@@ -35,10 +35,11 @@ bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& h
   }
   // The header passes the codec, so a header that any other transport would refuse fails here, too.
   message->header = decode(encode(header));
-  const Moment departure = peers_[from].card.depart(kHeaderBytes + payload.size(), now_);
+  const bool local = !options_.processes.empty() && options_.processes[from] == options_.processes[to];
+  const Moment departure = local ? now_ : peers_[from].card.depart(kHeaderBytes + payload.size(), now_);
   if (options_.listener != nullptr) options_.listener->on_send(from, to, message->header, now_, departure);
   events_.add({.time = departure,
-               .kind = SimulatedEvent::Kind::departs,
+               .kind = local ? SimulatedEvent::Kind::arrives : SimulatedEvent::Kind::departs,
                .from = from,
                .to = to,
                .message = std::move(message),
