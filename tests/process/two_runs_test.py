@@ -68,7 +68,9 @@ class TwoRuns(ProgramTest):
         results = sorted((self.finish(run) for run in runs), key=lambda result: result.status)
         self.assert_done(results[0])
         for result in results[1:]:
-            self.assert_refused(result, 2, "--out", "holds a run already")
+            # The second sentence: the winner had made its folder, and was at work in it.
+            self.assert_refused(result, 2, "same")
+            self.assertRegex(result.err, "--out .*same: holds a run already|same: is under way")
 
 
 if __name__ == "__main__":
