@@ -24,7 +24,10 @@ LinkEndpoint::~LinkEndpoint() {
 
 Work LinkEndpoint::start(const Request& request, Plan plan) {
   return engine_->locked([&] {
-    engine_->failure().rethrow_and_tell();
+    LinkFailure& failure = engine_->failure();
+    if (failure.any())
+      failure.rethrow_and_tell(
+          fmt::format("[ring] rank {}: before {}", name(rank_), to_string(request.call.collective)));
     return launch(std::make_shared<LinkOperation>(*this, next_number(request), request, std::move(plan)));
   });
 }
@@ -47,7 +50,13 @@ std::uint64_t LinkEndpoint::next_number(const Request& request) {
 Work LinkEndpoint::launch(std::shared_ptr<LinkOperation> operation) {
   operations_.push_back(operation);
   for (net::Message& message : std::exchange(early_, {})) arrived(std::move(message));
-  operation->step();
+  try {
+    operation->step();
+  } catch (const Error& error) {
+    LinkFailure& failure = engine_->failure();
+    if (failure.told()) throw;
+    failure.end(error.with_context(operation->doing()));
+  }
   return Work(std::move(operation));
 }
 

@@ -34,10 +34,10 @@ class LinkFailure {
     if (told_) throw *told_;
     if (found_) throw *found_;
   }
-  /// Throws; tells the other ranks about an error that was found.
-  void rethrow_and_tell() {
+  /// Throws; tells the other ranks about an error that was found, with the operation that this rank was to start.
+  void rethrow_and_tell(const std::string& doing) {
     if (told_) throw *told_;
-    if (found_) end(*found_);
+    if (found_) end(found_->with_context(doing));
   }
 
  private:

@@ -32,8 +32,9 @@ class Life(ProgramTest):
                 shutil.rmtree(self.folder / "run", ignore_errors=True)
 
     def assert_survivors_name_worker_1(self, collective, survivors):
-        """Each survivor was waiting in a collective, or was between two steps, when it heard of the loss."""
-        where = rf"(\[ring\] rank \d: in {collective} #\d+.*, waiting for rank \d|before step \d+): .*worker 1"
+        """Each survivor was in a collective or was to start one, or was between two steps, when it heard of the loss."""
+        call = rf"in {collective} #\d+.*, waiting for rank \d|before {collective}"
+        where = rf"(\[ring\] rank \d: ({call})|before step \d+): .*worker 1"
         for survivor in survivors:
             self.assertRegex((self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text(), where)
 
