@@ -68,7 +68,10 @@ class Life(ProgramTest):
                                      "--workers", 3, "--out", "run", "--heartbeat-timeout", SILENCE, "--transport", way)
                     self.until_trains(job, "run")
                     os.kill(until(lambda: self.process_of("role-worker", 1), "no worker 1"), signal.SIGKILL)
-                    self.assert_refused(self.finish(job, BOUND), LOST, "worker 1 (", "was ended by signal 9 (Killed)")
+                    result = self.finish(job, BOUND)
+                    self.assert_refused(result, LOST)
+                    # A busy agent may tell how the process ended only after a survivor's word for it counts as the cause.
+                    self.assertRegex(result.err, r"worker 1 \(.* was ended by signal 9 \(Killed\)|(server|worker) 1 \(.* closed")
                     for survivor in (0, 2):
                         log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
                         self.assertIn(f"worker {survivor}: server {survivor if strategy != 'dp' else 0}", log)
