@@ -193,3 +193,19 @@ export function bars({ groups, width, scale, text, axisTicks = ticks }) {
                       label(x(v), y + 15, text(v), { "text-anchor": "middle" })]),
     nodes);
 }
+
+/// Draws the rows' panels side by side, each at least `least` pixels wide, in as many lines as that takes. `panel(row, x, y,
+/// width)` returns {nodes, height}.
+export function panels(rows, width, least, panel) {
+  const kSpace = 28;
+  const count = Math.max(1, Math.floor((width + kSpace) / least));
+  const each = Math.floor((width - (count - 1) * kSpace) / count);
+  const nodes = [];
+  let y = 0;
+  for (let first = 0; first < rows.length; first += count) {
+    const line = rows.slice(first, first + count).map((row, i) => panel(row, i * (each + kSpace), y, each));
+    nodes.push(line.map((one) => one.nodes));
+    y += Math.max(...line.map((one) => one.height));
+  }
+  return svg(width, y, nodes);
+}

@@ -1,6 +1,6 @@
 // Who sends what to whom: arrows between processes, as wide as the bytes of a step.
 
-import { cut, label, svg } from "./charts.js";
+import { cut, label, panels } from "./charts.js";
 import { s } from "./dom.js";
 import { figure } from "./figure.js";
 import { bytes } from "./format.js";
@@ -103,18 +103,7 @@ export function flows(ctx) {
   if (rows.length === 0) return null;
   return figure({
     id: "flows", title: t.flowsTitle, caption: t.flowsCaption, texts: t,
-    draw: (width) => {
-      const count = Math.max(1, Math.floor((width + 28) / 300));
-      const each = Math.floor((width - (count - 1) * 28) / count);
-      const nodes = [];
-      let y = 0;
-      for (let first = 0; first < rows.length; first += count) {
-        const line = rows.slice(first, first + count).map((row, i) => panel(ctx, row, i * (each + 28), y, each));
-        nodes.push(line.map((one) => one.nodes));
-        y += Math.max(...line.map((one) => one.height));
-      }
-      return svg(width, y, nodes);
-    },
+    draw: (width) => panels(rows, width, 300, (row, x, y, each) => panel(ctx, row, x, y, each)),
     data: () => [["strategy", "from", "to", "operation", "payload", "steps"],
       ...rows.flatMap((row) => row.run.traffic.filter(([, , operation]) => kExchange.has(operation)).map(([from, to, operation, payload]) => [row.label, from, to, operation, payload, row.run.summary.steps]))],
   });

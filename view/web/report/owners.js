@@ -1,7 +1,7 @@
 // Who owns which range of every unit.
 
 import { section, swatch } from "./context.js";
-import { cut, label, svg, widthOf } from "./charts.js";
+import { cut, label, panels, widthOf } from "./charts.js";
 import { h, s } from "./dom.js";
 import { figure } from "./figure.js";
 import { flows } from "./flows.js";
@@ -78,16 +78,7 @@ function panel(ctx, row, x0, y0, width) {
 }
 
 function diagram(ctx, rows, width) {
-  const count = Math.max(1, Math.floor((width + 28) / 380));
-  const each = Math.floor((width - (count - 1) * 28) / count);
-  const nodes = [];
-  let y = 0;
-  for (let first = 0; first < rows.length; first += count) {
-    const line = rows.slice(first, first + count).map((row, i) => panel(ctx, row, i * (each + 28), y, each));
-    nodes.push(line.map((one) => one.nodes));
-    y += Math.max(...line.map((one) => one.height));
-  }
-  return svg(width, y, nodes);
+  return panels(rows, width, 380, (row, x, y, each) => panel(ctx, row, x, y, each));
 }
 
 const keys = (t) => h("div", { class: "keys" }, kStates.map(([category, short]) => h("span", {}, swatch(`var(--${category})`), `${short} ${t.categories[category]}`)),
