@@ -198,6 +198,7 @@ class Report(ProgramTest):
     def test_of_a_trace(self):
         self.compare("cmp", "--strategies", "zero3,ps", "--workers", 2, "--trace", "on", "--link", "1gbit")
         page = self.folder / "cmp" / "report.html"
+        arrows = 0  # of both rows: frames may leave before the step that is shown, and arrive after it
         for row in document_of(page)["rows"]:
             trace = row["runs"][0]["trace"]
             self.assertEqual([worker["steps"] for worker in trace["workers"]], [12, 12])
@@ -206,7 +207,7 @@ class Report(ProgramTest):
                 self.assertLessEqual(worker["hidden_s"], worker["in_flight_s"])
                 self.assertLessEqual(worker["in_flight_s"], worker["step_s"])
             self.assertEqual({"forward", "backward", "wait"} - {slice[1] for slice in trace["slices"]}, set())
-            self.assertTrue(trace["arrows"])
+            arrows += len(trace["arrows"])
             for _, left, _, arrived in (arrow[1:] for arrow in trace["arrows"]):
                 self.assertLessEqual(left, arrived)
             events = (self.folder / "cmp" / row["label"] / "trace.json").read_text()
@@ -214,6 +215,7 @@ class Report(ProgramTest):
             held = trace["whole_units"]
             self.assertEqual(sorted(held), ["worker 0", "worker 1"] if row["label"] == "zero3" else [])
         self.drawn(page, document_of(page), ["ran", "owners", "loss", "time", "timeline", "bytes", "memory", "next", "absent"])
+        self.assertGreater(arrows, 0)
 
     def test_of_a_sweep(self):
         self.compare("cmp", "--strategies", "ddp,zero1,ps", "--workers", "1,2", "--servers", "1,n", "--optimizer", "adam",
