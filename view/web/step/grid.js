@@ -8,6 +8,7 @@ import { doingNow, messageLabel } from "./says.js";
 const kRow = 62;
 const kHead = 24;
 const kLetters = [["parameters", "P"], ["gradients", "G"], ["optimizer", "OS"]];
+const kWork = new Set(["forward", "backward", "update", "push_pull", "push"]);  // what frames the cell of its unit
 
 export const versionColour = (version) => `var(--s${version % 8})`;
 
@@ -29,35 +30,48 @@ function bar(x, y, width, base, one) {
       "stroke-dasharray": one.look === "arriving" || one.look === "computing" ? "3 2" : null }));
 }
 
-function cell(ctx, view, state, p, unit, x, y, width) {
-  const { t } = ctx;
+/// Describes everything that a cell shows, as a list without objects: two equal lists are the same picture.
+function cellFacts(view, state, p, unit) {
   const one = state.cells[p][unit];
+  const bars = barsOf(view.bases[p], one, view.scene.units[unit].trained);
+  const process = state.processes[p];
+  const isWorking = process.doing.some((what) => what.unit === unit && kWork.has(what.name));
+  return { bars, isWorking, isHere: process.life === "here", version: one.version, pushes: one.pushes };
+}
+const cellKey = ({ bars, isWorking, isHere, version, pushes }) =>
+  kLetters.map(([name]) => `${bars[name].extent} ${bars[name].look} ${bars[name].version}`).join() + ` ${isWorking} ${isHere} ${version} ${pushes}`;
+
+function cell(ctx, view, facts, p, unit, x, y, width) {
+  const { t } = ctx;
   const base = view.bases[p];
-  const bars = barsOf(base, one, view.scene.units[unit].trained);
-  const life = state.processes[p].life;
+  const { bars, isWorking } = facts;
   const text = kLetters.map(([name, letter]) => `${letter} ${t.extents[bars[name].extent](base.parts)}${name === "gradients" ? `, ${t.looks[bars[name].look] ?? ""}` : ""}`).join("; ");
-  const isWorking = state.processes[p].doing.some((what) => what.unit === unit && ["forward", "backward", "update", "push_pull", "push"].includes(what.name));
-  return s("g", { "data-cell": `${p}.${unit}`, opacity: life === "here" ? 1 : 0.25 },
-    s("title", {}, `${view.scene.processes[p].name}, ${view.scene.units[unit].name}: ${text}; ${t.version} ${one.version}`),
+  return s("g", { "data-cell": `${p}.${unit}`, opacity: facts.isHere ? 1 : 0.25 },
+    s("title", {}, `${view.scene.processes[p].name}, ${view.scene.units[unit].name}: ${text}; ${t.version} ${facts.version}`),
     s("rect", { x: x + 2, y: y + 2, width: width - 4, height: kRow - 6, rx: 5, fill: "var(--raised)", stroke: isWorking ? "var(--accent)" : "var(--line)", "stroke-width": isWorking ? 2 : 1 }),
     kLetters.map(([name, letter], k) => [
       s("text", { x: x + 7, y: y + 16 + k * 14, class: "letter" }, letter),
       bar(x + 28, y + 8 + k * 14, width - 36, base, bars[name]),
     ]),
     s("text", { x: x + width - 7, y: y + kRow - 7, class: "letter", "text-anchor": "end" },
-      one.pushes > 0 ? t.pushes(one.pushes) + " · " : "", `v${one.version}`));
+      facts.pushes > 0 ? t.pushes(facts.pushes) + " · " : "", `v${facts.version}`));
 }
 
-function rowName(ctx, view, state, p, y, width) {
+function rowFacts(ctx, view, state, p) {
   const process = state.processes[p];
+  return { life: process.life, doing: process.life === "here" ? doingNow(ctx, view, process) : ctx.t.lives[process.life],
+    step: process.life === "here" && view.scene.processes[p].role === "worker" ? process.step : null };
+}
+const rowKey = ({ life, doing, step }) => `${life} ${doing} ${step}`;
+
+function rowName(ctx, view, facts, p, y, width) {
   const most = Math.floor((width - 6) / 6);
   const cut = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const name = view.scene.processes[p].name;
-  const doing = process.life === "here" ? doingNow(ctx, view, process) : ctx.t.lives[process.life];
-  return s("g", {}, s("title", {}, `${name}: ${doing}`),
+  return s("g", {}, s("title", {}, `${name}: ${facts.doing}`),
     s("text", { x: 2, y: y + 17, class: "process" }, cut(name)),
-    s("text", { x: 2, y: y + 33, class: process.life === "dead" ? "letter bad" : "letter" }, cut(doing)),
-    process.life === "here" && view.scene.processes[p].role === "worker" ? s("text", { x: 2, y: y + 48, class: "letter" }, `${ctx.t.step} ${process.step}`) : null);
+    s("text", { x: 2, y: y + 33, class: facts.life === "dead" ? "letter bad" : "letter" }, cut(facts.doing)),
+    facts.step === null ? null : s("text", { x: 2, y: y + 48, class: "letter" }, `${ctx.t.step} ${facts.step}`));
 }
 
 /// Messages side by side do not hide each other: each pair of rows has a lane of its own.
@@ -82,13 +96,8 @@ function arrow(ctx, view, state, frame, geometry, lane, isNew) {
 const head = (id, colour) => s("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto", markerUnits: "userSpaceOnUse" },
   s("path", { d: "M0 0 L8 4 L0 8 z", fill: colour }));
 
-/// Returns the grid of a state. `at`: the position; the event before it is drawn strongest.
-export function grid(ctx, view, state, at, width) {
-  const { scene } = view;
-  const geometry = widths(width, scene.units.length);
-  const total = geometry.name + geometry.cell * scene.units.length;
-  const height = kHead + kRow * scene.processes.length;
-  const event = at > 0 ? scene.events[at - 1] : null;
+/// Draws the arrows of the messages in flight, and of a message that has just arrived.
+function arrows(ctx, view, state, event, geometry) {
   const frames = state.flying.map((number) => view.index.frames[number]);
   if (event?.e === "arrive") frames.push(view.index.frames[event.frame]);
   const lanes = new Map();
@@ -97,12 +106,45 @@ export function grid(ctx, view, state, at, width) {
     lanes.set(key, (lanes.get(key) ?? 0) + 1);
     return lanes.get(key) % 4;
   };
-  return s("svg", { width: total, height, viewBox: `0 0 ${total} ${height}`, role: "img", "aria-label": ctx.t.gridLabel, class: "grid" },
+  return frames.filter(Boolean).map((frame) => arrow(ctx, view, state, frame, geometry, laneOf(frame), event?.frame === frame.number));
+}
+
+/// A drawing that is replaced only when its key changes: a step changes a few of a hundred cells.
+function makePart(draw) {
+  const part = { node: s("g"), key: null };
+  part.update = (key, facts) => {
+    if (key === part.key) return;
+    const node = draw(facts);
+    part.node.replaceWith(node);
+    Object.assign(part, { node, key });
+  };
+  return part;
+}
+
+/// Returns {node, update}. `update` shows a state at position `at`; the event before the position is drawn strongest.
+export function makeGrid(ctx, view, width) {
+  const { scene } = view;
+  const geometry = widths(width, scene.units.length);
+  const total = geometry.name + geometry.cell * scene.units.length;
+  const height = kHead + kRow * scene.processes.length;
+  const rows = scene.processes.map((_, p) => makePart((facts) => rowName(ctx, view, facts, p, kHead + p * kRow, geometry.name)));
+  const cells = scene.processes.map((_, p) => scene.units.map((__, u) =>
+    makePart((facts) => cell(ctx, view, facts, p, u, geometry.name + u * geometry.cell, kHead + p * kRow, geometry.cell))));
+  const flying = s("g");
+  const node = s("svg", { width: total, height, viewBox: `0 0 ${total} ${height}`, role: "img", "aria-label": ctx.t.gridLabel, class: "grid" },
     s("defs", {}, head(`head-${ctx.pane}`, "var(--text)"), head(`head-${ctx.pane}-new`, "var(--accent)")),
     scene.units.map((unit, u) => s("text", { x: geometry.name + (u + 0.5) * geometry.cell, y: 16, "text-anchor": "middle", class: "process" }, unit.name)),
-    scene.processes.map((_, p) => [
-      rowName(ctx, view, state, p, kHead + p * kRow, geometry.name),
-      scene.units.map((__, u) => cell(ctx, view, state, p, u, geometry.name + u * geometry.cell, kHead + p * kRow, geometry.cell)),
-    ]),
-    frames.map((frame) => arrow(ctx, view, state, frame, geometry, laneOf(frame), event?.frame === frame.number)));
+    scene.processes.map((_, p) => [rows[p].node, cells[p].map((one) => one.node)]), flying);
+  const update = (state, at) => {
+    scene.processes.forEach((_, p) => {
+      const facts = rowFacts(ctx, view, state, p);
+      rows[p].update(rowKey(facts), facts);
+      cells[p].forEach((part, u) => {
+        const one = cellFacts(view, state, p, u);
+        part.update(cellKey(one), one);
+      });
+    });
+    flying.replaceChildren(...arrows(ctx, view, state, at > 0 ? scene.events[at - 1] : null, geometry));
+  };
+  return { node, update };
 }

@@ -11,6 +11,7 @@ function framesOf(scene) {
   const frames = [];
   const starts = scene.processes.map(() => []);
   const taken = scene.processes.map(() => new Map());
+  const used = scene.processes.map(() => new Set());
   const newest = scene.processes.map(() => new Map());  // by unit: the version that a server last sent
   const manyGroups = scene.events.some((e) => e.e === "send" && e.group > 0);
   // A ring frame belongs to the call-th collective that its sender started in the group.
@@ -19,15 +20,18 @@ function framesOf(scene) {
     const key = `${e.group} ${e.call}`;
     const known = taken[e.p].get(key);
     if (known) return known;
-    const used = new Set(taken[e.p].values());
-    const found = starts[e.p].find((start) => start.name === e.name && !used.has(start));
-    if (found) taken[e.p].set(key, found);
+    const found = starts[e.p].find((start) => start.name === e.name && !used[e.p].has(start));
+    if (found) {
+      taken[e.p].set(key, found);
+      used[e.p].add(found);
+    }
     return found;
   };
   scene.events.forEach((e, i) => {
     if (e.e === "join") {
       starts[e.p] = [];
       taken[e.p].clear();
+      used[e.p].clear();
     } else if (e.e === "start" && !kPushes.has(e.name)) {
       starts[e.p].push(e);
     } else if (e.e === "send") {
@@ -52,26 +56,24 @@ const kWaiting = new Set(["wait", "acquire"]);
 /// Returns for each process its times of computing, waiting and transfers: {kind, from, to, first}; `first` is the number
 /// of the event that begins the interval.
 function intervalsOf(scene, end) {
-  return scene.processes.map((_, p) => {
-    const list = [];
-    const open = [];
-    scene.events.forEach((e, i) => {
-      if (e.p !== p) return;
-      const isTransfer = e.e === "start" || e.e === "finish";
-      if (e.e === "begin" || e.e === "start") {
-        open.push({ key: keyOf(e), kind: isTransfer ? "transfer" : kindOf(e.name), name: e.name, from: e.t, first: i });
-      } else if (e.e === "end" || e.e === "finish") {
-        const at = open.findIndex((one) => one.key === keyOf(e) && (one.kind === "transfer") === isTransfer);
-        if (at < 0) return;
-        const [one] = open.splice(at, 1);
-        if (one.kind && e.t > one.from) list.push({ ...one, to: e.t });
-      } else if (e.e === "die") {
-        for (const one of open.splice(0)) if (one.kind && e.t > one.from) list.push({ ...one, to: e.t });
-      }
-    });
-    for (const one of open) if (one.kind && end > one.from) list.push({ ...one, to: end });
-    return list;
+  const lists = scene.processes.map(() => []);
+  const opens = scene.processes.map(() => []);
+  const close = (p, one, to) => one.kind && to > one.from && lists[p].push({ ...one, to });
+  scene.events.forEach((e, i) => {
+    const open = opens[e.p];
+    const isTransfer = e.e === "start" || e.e === "finish";
+    if (e.e === "begin" || e.e === "start") {
+      open.push({ key: keyOf(e), kind: isTransfer ? "transfer" : kindOf(e.name), name: e.name, from: e.t, first: i });
+    } else if (e.e === "end" || e.e === "finish") {
+      const key = keyOf(e);
+      const at = open.findIndex((one) => one.key === key && (one.kind === "transfer") === isTransfer);
+      if (at >= 0) close(e.p, open.splice(at, 1)[0], e.t);
+    } else if (e.e === "die") {
+      for (const one of open.splice(0)) close(e.p, one, e.t);
+    }
   });
+  opens.forEach((open, p) => open.forEach((one) => close(p, one, end)));
+  return lists;
 }
 const keyOf = (e) => `${e.name} ${e.units ?? e.unit ?? ""} ${e.layer ?? ""}`;
 const kindOf = (name) => (kComputing.has(name) ? name : kWaiting.has(name) ? "wait" : null);

@@ -6,23 +6,44 @@ import { bytes, whole } from "../report/format.js";
 import { processName } from "../report/texts.js";
 
 const sum = (list) => list.reduce((a, b) => a + b, 0);
-const value = (name, number, text) => h("td", { class: "n", "data-name": name, "data-value": number }, text);
 
-export function numbers(ctx, view, state) {
+/// Returns {node, set}: a cell that is written only if its number changes.
+function makeCell(tag, name, write) {
+  const node = h(tag, { class: tag === "td" ? "n" : null, "data-name": name });
+  let shown;
+  const set = (number) => {
+    if (number === shown) return;
+    shown = number;
+    node.setAttribute("data-value", number ?? "");
+    node.replaceChildren(...[write(number)].flat().filter(Boolean));
+  };
+  return { node, set };
+}
+
+/// Returns {node, update}. `update` shows the numbers of a state.
+export function makeNumbers(ctx, view) {
   const { t } = ctx;
   const { predicted } = view.index;
-  const difference = predicted === null ? null : state.bytes - predicted;
-  const total = h("dl", { class: "totals" },
-    h("dt", {}, t.time), h("dd", {}, `${(state.t / 1e6).toFixed(3)} ms`),
-    h("dt", {}, t.bytesSoFar), h("dd", { "data-name": "bytes", "data-value": state.bytes }, `${bytes(state.bytes)} (${whole(state.bytes)} B)`),
-    h("dt", {}, t.predictedTotal), h("dd", { "data-name": "predicted", "data-value": predicted ?? "" },
-      predicted === null ? t.notPredicted : `${bytes(predicted)} (${whole(predicted)} B)`,
-      difference === 0 ? h("span", { class: "good" }, ` ${t.reached}`) : difference > 0 ? h("span", { class: "warn" }, ` ${t.more(bytes(difference))}`) : null));
-  const rows = state.processes.map((process, p) => [
-    processName(t, view.scene.processes[p].name),
-    value(`memory.${p}`, sum(process.memory), bytes(sum(process.memory))),
-    value(`peak.${p}`, process.peak, bytes(process.peak)),
-    value(`sent.${p}`, process.sent, bytes(process.sent)),
-  ]);
-  return [total, table([{ title: t.process }, { title: t.memoryNow, number: true }, { title: t.peakSoFar, number: true }, { title: t.sentSoFar, number: true }], rows)];
+  const difference = (now) => {
+    if (predicted === null || now < predicted) return null;
+    return now === predicted ? h("span", { class: "good" }, ` ${t.reached}`) : h("span", { class: "warn" }, ` ${t.more(bytes(now - predicted))}`);
+  };
+  const time = makeCell("dd", "time", (ns) => `${(ns / 1e6).toFixed(3)} ms`);
+  const sent = makeCell("dd", "bytes", (now) => `${bytes(now)} (${whole(now)} B)`);
+  const expected = makeCell("dd", "predicted", () => (predicted === null ? t.notPredicted : `${bytes(predicted)} (${whole(predicted)} B)`));
+  const reached = h("span", {});
+  expected.set(predicted);
+  expected.node.append(reached);
+  const rows = view.scene.processes.map((_, p) => ["memory", "peak", "sent"].map((name) => makeCell("td", `${name}.${p}`, bytes)));
+  const node = h("div", {},
+    h("dl", { class: "totals" }, h("dt", {}, t.time), time.node, h("dt", {}, t.bytesSoFar), sent.node, h("dt", {}, t.predictedTotal), expected.node),
+    table([{ title: t.process }, { title: t.memoryNow, number: true }, { title: t.peakSoFar, number: true }, { title: t.sentSoFar, number: true }],
+      rows.map((cells, p) => [processName(t, view.scene.processes[p].name), ...cells.map((one) => one.node)])));
+  const update = (state) => {
+    time.set(state.t);
+    sent.set(state.bytes);
+    reached.replaceChildren(...[difference(state.bytes)].filter(Boolean));
+    state.processes.forEach((process, p) => [sum(process.memory), process.peak, process.sent].forEach((one, k) => rows[p][k].set(one)));
+  };
+  return { node, update };
 }

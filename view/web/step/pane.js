@@ -2,8 +2,8 @@
 
 import { h } from "../report/dom.js";
 import { keys } from "../report/context.js";
-import { grid } from "./grid.js";
-import { numbers } from "./numbers.js";
+import { makeGrid } from "./grid.js";
+import { makeNumbers } from "./numbers.js";
 import { phaseAt } from "./phases.js";
 import { messageLabel, sentence } from "./says.js";
 import { kCategories, lookOf, timeline } from "./timeline.js";
@@ -23,18 +23,19 @@ export function makePane(ctx, view, width, process, seek) {
   const what = h("p", { class: "what", id: `what-${ctx.pane}` });
   const why = h("p", { class: "why" });
   const where = h("span", { class: "quiet" });
-  const picture = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.gridLabel });
+  const grid = makeGrid(ctx, view, width);
   const list = h("div", { class: "flying" });
-  const facts = h("div", {});
+  const numbers = makeNumbers(ctx, view);
   const time = timeline(ctx, view, width, process, seek);
   const node = h("section", { class: "pane", id: `pane-${ctx.pane}`, "data-label": view.scene.label },
     h("h2", {}, view.scene.label, " ", where),
     view.scene.error ? h("p", { class: "bad" }, `${t.failed}: ${view.scene.error}`) : null,
     h("div", { class: "now", "aria-live": "polite" }, what, why),
-    picture, list, time.node,
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.gridLabel }, grid.node), list, time.node,
     keys([...["forward", "backward", "update", "other", "wait", "transfer"].map((kind) => [lookOf(kind), t.kinds[kind]])]),
     keys(kCategories.map((name) => [`var(--${name})`, t.categories[name]])),
-    h("p", { class: "quiet" }, t.predictedLine), facts);
+    h("p", { class: "quiet" }, t.predictedLine), numbers.node);
+  let listed = null;
   const update = (at, hides) => {
     const state = view.stateAt(at);
     const said = sentence(ctx, view, state, at);
@@ -42,9 +43,12 @@ export function makePane(ctx, view, width, process, seek) {
     what.textContent = said.what;
     why.textContent = said.why;
     where.textContent = `${t.phaseNow(phase.step, t.phases[phase.phase])} · ${t.eventOf(at, view.scene.events.length)}`;
-    picture.replaceChildren(grid(ctx, view, state, at, width));
-    list.replaceChildren(...flying(ctx, view, state));
-    facts.replaceChildren(...numbers(ctx, view, state));
+    grid.update(state, at);
+    if (listed !== String(state.flying)) {
+      listed = String(state.flying);
+      list.replaceChildren(...flying(ctx, view, state));
+    }
+    numbers.update(state);
     time.move(state.t, hides);
     node.setAttribute("data-at", at);
   };

@@ -107,7 +107,7 @@ function apply(view, state, e) {
   }
 }
 
-/// Returns a function from a position to the state there. `view` is {scene, index}.
+/// Returns a function from a position to the state there, which is valid until the next call. `view` is {scene, index}.
 export function statesOf(view) {
   const { scene } = view;
   view.bases = scene.processes.map((_, p) => baseOf(scene, p));
@@ -117,10 +117,12 @@ export function statesOf(view) {
     apply(view, state, e);
     if ((i + 1) % kEvery === 0) snapshots.push(structuredClone(state));
   });
+  // The last state goes on if the reader steps forward; another place begins from the snapshot before it.
+  let last = { at: 0, state: structuredClone(snapshots[0]) };
   return (at) => {
-    const from = Math.floor(at / kEvery);
-    const found = structuredClone(snapshots[from]);
-    for (let i = from * kEvery; i < at; ++i) apply(view, found, scene.events[i]);
-    return found;
+    const from = Math.floor(at / kEvery) * kEvery;
+    if (at < last.at || last.at < from) last = { at: from, state: structuredClone(snapshots[from / kEvery]) };
+    for (; last.at < at; ++last.at) apply(view, last.state, scene.events[last.at]);
+    return last.state;
   };
 }
