@@ -1,6 +1,6 @@
 #include <memory>
 
-#include <CLI/CLI.hpp>
+#include <fmt/core.h>
 #include <version.h>
 
 #include <psring/bench/collectives_flags.h>
@@ -121,93 +121,87 @@ struct TrainFlags {
   }
 };
 
-void add_push_pull(CLI::App& root, PushPullFlags& flags) {
-  CLI::App* command =
-      root.add_subcommand("push_pull", "push and pull of one vector, compared with bare sockets and ZeroMQ");
+void add_push_pull(const cli::Flags& program, PushPullFlags& flags) {
+  const cli::Flags command =
+      program.add_command("push_pull", "push and pull of one vector, compared with bare sockets and ZeroMQ");
   bench::PushPullOptions& options = flags.options;
-  command->add_option("-b,--begin", flags.begin, "smallest size in bytes (4K, 1M)")->capture_default_str();
-  command->add_option("-e,--end", flags.end, "largest size")->capture_default_str();
-  command->add_option("-f,--factor", flags.factor, "factor from one size to the next")->capture_default_str();
-  command->add_option("--sizes", flags.sizes, "a list of sizes, in place of --begin and --end: 4K,1M,64M")
-      ->delimiter(',');
-  command->add_option("-n,--iterations", options.iterations, "per round; 0: depends on the size")
-      ->capture_default_str();
-  command->add_option("-w,--warm-up", options.warm_up, "exchanges before the first round; each is checked")
-      ->capture_default_str();
-  command->add_option("--rounds", options.rounds, "number of rounds; the report shows medians")->capture_default_str();
-  command->add_option("--transport", flags.transport, "shm, tcp or all")->capture_default_str();
-  command->add_option("--encrypt", flags.encrypt, "on: TCP under CURVE, beside cppzmq under CURVE")
-      ->capture_default_str();
-  command->add_option("--server-threads", options.server_threads, "compute threads of psring's server")
-      ->capture_default_str();
-  command->add_flag("--check", options.check, "compare all results after timing, too");
-  command->add_option("--json", options.json, "write all samples to this file");
+  command.add("-b,--begin", flags.begin, "smallest size in bytes (4K, 1M)").show_default();
+  command.add("-e,--end", flags.end, "largest size").show_default();
+  command.add("-f,--factor", flags.factor, "factor from one size to the next").show_default();
+  command.add("--sizes", flags.sizes, "a list of sizes, in place of --begin and --end: 4K,1M,64M").separate_by(',');
+  command.add("-n,--iterations", options.iterations, "per round; 0: depends on the size").show_default();
+  command.add("-w,--warm-up", options.warm_up, "exchanges before the first round; each is checked").show_default();
+  command.add("--rounds", options.rounds, "number of rounds; the report shows medians").show_default();
+  command.add("--transport", flags.transport, "shm, tcp or all").show_default();
+  command.add("--encrypt", flags.encrypt, "on: TCP under CURVE, beside cppzmq under CURVE").show_default();
+  command.add("--server-threads", options.server_threads, "compute threads of psring's server").show_default();
+  command.add_switch("--check", options.check, "compare all results after timing, too");
+  command.add("--json", options.json, "write all samples to this file");
 }
 
-void add_train(CLI::App& root, TrainFlags& flags) {
-  CLI::App* command =
-      root.add_subcommand("train",
+void add_train(const cli::Flags& program, TrainFlags& flags) {
+  const cli::Flags command =
+      program.add_command("train",
                           "a step of ps, and of workers on the ring, compared with a step of single; the "
                           "computation compared with oneDNN's own rate");
   bench::TrainingOptions& options = flags.options;
-  command->add_option("--only", flags.only, "step (of ps), compute or ring (all)");
-  command->add_option("--model", flags.model,
-                      "mlp:784-512-512-10, gpt:layers=6,... (the MLP; for computing and the ring the GPT as well)");
-  command->add_option("--batch", flags.batch, "samples per step (MLP 128, GPT 8)");
-  command->add_option("--workers", flags.workers, "workers of ring")->capture_default_str();
-  command->add_option("--worker-batch", flags.worker_batch, "samples per worker and step of ring (MLP 64, GPT 8)");
-  command->add_option("--strategy", flags.strategy, "strategy of ring")->capture_default_str();
-  command->add_option("--steps", options.steps, "timed steps per round")->capture_default_str();
-  command->add_option("-w,--warm-up", options.warm_up, "steps per round before the timed ones")->capture_default_str();
-  command->add_option("--rounds", options.rounds, "number of rounds; the report shows medians")->capture_default_str();
-  command->add_option("--transport", options.transport, "transport of ps: shm, tcp or tcp-encrypted")
-      ->capture_default_str();
-  command->add_option("--json", options.json, "write all samples to this file");
+  command.add("--only", flags.only, "step (of ps), compute or ring (all)");
+  command.add("--model", flags.model,
+              "mlp:784-512-512-10, gpt:layers=6,... (the MLP; for computing and the ring the GPT as well)");
+  command.add("--batch", flags.batch, "samples per step (MLP 128, GPT 8)");
+  command.add("--workers", flags.workers, "workers of ring").show_default();
+  command.add("--worker-batch", flags.worker_batch, "samples per worker and step of ring (MLP 64, GPT 8)");
+  command.add("--strategy", flags.strategy, "strategy of ring").show_default();
+  command.add("--steps", options.steps, "timed steps per round").show_default();
+  command.add("-w,--warm-up", options.warm_up, "steps per round before the timed ones").show_default();
+  command.add("--rounds", options.rounds, "number of rounds; the report shows medians").show_default();
+  command.add("--transport", options.transport, "transport of ps: shm, tcp or tcp-encrypted").show_default();
+  command.add("--json", options.json, "write all samples to this file");
 }
 
-void add_gpu(CLI::App& root, bench::GpuStepOptions& options) {
-  CLI::App* command =
-      root.add_subcommand("gpu", "a step on a GPU, kernel by kernel, and the lower bound of each kernel's time");
-  command->add_option("--model", options.model, "gpt:layers=12,... (GPT-2 124M)")->capture_default_str();
-  command->add_option("--batch", options.batch, "samples per step")->capture_default_str();
-  command->add_option("--precision", options.precision, "f32, bf16 or f16")->capture_default_str();
-  command->add_option("--optimizer", options.optimizer, "update rule")->capture_default_str();
-  command->add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("-w,--warm-up", options.warm_up, "steps before the timed ones")->capture_default_str();
+void add_gpu(const cli::Flags& program, bench::GpuStepOptions& options) {
+  const cli::Flags command =
+      program.add_command("gpu", "a step on a GPU, kernel by kernel, and the lower bound of each kernel's time");
+  command.add("--model", options.model, "gpt:layers=12,... (GPT-2 124M)").show_default();
+  command.add("--batch", options.batch, "samples per step").show_default();
+  command.add("--precision", options.precision, "f32, bf16 or f16").show_default();
+  command.add("--optimizer", options.optimizer, "update rule").show_default();
+  command.add("--steps", options.steps, "timed steps").check_positive().show_default();
+  command.add("-w,--warm-up", options.warm_up, "steps before the timed ones").show_default();
 }
 
-void add_serve(CLI::App& root, bench::ServerPlan& plan, std::string& kind) {
-  CLI::App* command = root.add_subcommand("serve", "");
-  command->group("");  // started by the other commands
-  command->add_option("--kind", kind)->required();
-  command->add_option("--key", plan.key_file)->required();
-  command->add_option("--elements", plan.elements)->required();
-  command->add_option("--threads", plan.threads);
-  command->add_option("--lr", plan.lr);
-  command->add_option("--endpoint-fd", plan.endpoint_fd)->required();
+void add_serve(const cli::Flags& program, bench::ServerPlan& plan, std::string& kind) {
+  const cli::Flags command = program.add_command("serve", "");
+  command.hide();  // started by the other commands
+  command.add("--kind", kind).require();
+  command.add("--key", plan.key_file).require();
+  command.add("--elements", plan.elements).require();
+  command.add("--threads", plan.threads);
+  command.add("--lr", plan.lr);
+  command.add("--endpoint-fd", plan.endpoint_fd).require();
 }
 
-void add_train_rank(CLI::App& root, bench::TrainingRank& rank) {
-  CLI::App* command = root.add_subcommand("train-rank", "");
-  command->group("");  // started by train
-  command->add_option("--rank", rank.rank)->required();
-  command->add_option("--workers", rank.options.workers)->required();
-  command->add_option("--model", rank.options.model)->required();
-  command->add_option("--strategy", rank.options.strategy)->required();
-  command->add_option("--worker-batch", rank.options.worker_batch)->required();
-  command->add_option("--steps", rank.options.steps)->required();
-  command->add_option("--warm-up", rank.options.warm_up)->required();
-  command->add_option("--rounds", rank.options.rounds)->required();
-  command->add_option("--key", rank.key_file)->required();
-  command->add_option("--address", rank.address)->required();
+void add_train_rank(const cli::Flags& program, bench::TrainingRank& rank) {
+  const cli::Flags command = program.add_command("train-rank", "");
+  command.hide();  // started by train
+  command.add("--rank", rank.rank).require();
+  command.add("--workers", rank.options.workers).require();
+  command.add("--model", rank.options.model).require();
+  command.add("--strategy", rank.options.strategy).require();
+  command.add("--worker-batch", rank.options.worker_batch).require();
+  command.add("--steps", rank.options.steps).require();
+  command.add("--warm-up", rank.options.warm_up).require();
+  command.add("--rounds", rank.options.rounds).require();
+  command.add("--key", rank.key_file).require();
+  command.add("--address", rank.address).require();
 }
 
 int run(int argc, char** argv) {
   open_standard_files();
   tune_allocator();
-  CLI::App root("psring-bench: measures psring on this machine, and its baselines");
-  root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
-  root.require_subcommand(1);
+  cli::CommandLine line("psring-bench: measures psring on this machine, and its baselines",
+                        fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
+  const cli::Flags program = line.program();
   PushPullFlags push_pull;
   TrainFlags train;
   bench::CollectivesFlags collectives;
@@ -215,19 +209,19 @@ int run(int argc, char** argv) {
   bench::ServerPlan plan;
   bench::TrainingRank training_rank;
   std::string kind;
-  collectives.add(root);
-  add_push_pull(root, push_pull);
-  add_train(root, train);
-  add_gpu(root, gpu);
-  add_serve(root, plan, kind);
-  add_train_rank(root, training_rank);
-  cli::set_help_format(root);
-  return cli::parse_and_run(root, std::vector<std::string>(argv, argv + argc), [&] {
-    if (root.got_subcommand("push_pull")) return push_pull.run();
-    if (root.got_subcommand("train")) return train.run();
-    if (root.got_subcommand("gpu")) return bench::bench_gpu_step(gpu), 0;
-    if (root.got_subcommand("train-rank")) return bench::run_training_rank(training_rank);
-    if (const auto status = collectives.run(root)) return *status;
+  collectives.add(program.parser());
+  add_push_pull(program, push_pull);
+  add_train(program, train);
+  add_gpu(program, gpu);
+  add_serve(program, plan, kind);
+  add_train_rank(program, training_rank);
+  const auto typed = [&line](const char* name) { return line.typed_command() == name; };
+  return line.run(std::vector<std::string>(argv, argv + argc), [&] {
+    if (typed("push_pull")) return push_pull.run();
+    if (typed("train")) return train.run();
+    if (typed("gpu")) return bench::bench_gpu_step(gpu), 0;
+    if (typed("train-rank")) return bench::run_training_rank(training_rank);
+    if (const auto status = collectives.run(program.parser())) return *status;
     plan.kind = bench::parse_kind(kind);
     bench::serve_exchange(plan);
     return 0;

@@ -1,8 +1,6 @@
 #include <filesystem>
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include <psring/cli/commands.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
@@ -13,24 +11,22 @@
 
 namespace psring::cli {
 
-Command add_agent(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("agent", "start the roles of a job on this host, for its coordinator");
+Command add_agent(const Flags& program) {
+  const Flags command = program.add_command("agent", "start the roles of a job on this host, for its coordinator");
   auto options = std::make_shared<AgentOptions>();  // shared: the parser fills it in, the command reads it
-  const auto endpoint =
-      command->add_option("--rdzv-endpoint", options->endpoint, "HOST:PORT of the coordinator of the job");
+  Flag endpoint = command.add("--rdzv-endpoint", options->endpoint, "HOST:PORT of the coordinator of the job");
   if (const auto master = master_endpoint()) {
     options->endpoint = *master;
   } else {
-    endpoint->required();
+    endpoint.require();
   }
-  command->add_option("--key", options->key_file, "key file of the job")->required();
+  command.add("--key", options->key_file, "key file of the job").require();
   options->log_folder = "logs";
-  command->add_option("--logs", options->log_folder, "folder of the logs of the roles")->capture_default_str();
+  command.add("--logs", options->log_folder, "folder of the logs of the roles").show_default();
   auto join_timeout = std::make_shared<double>(30);
-  command->add_option("--join-timeout", *join_timeout, "seconds to wait for the coordinator's answer")
-      ->capture_default_str();
-  add_config(*command);
-  command->footer("Without --rdzv-endpoint, MASTER_ADDR and MASTER_PORT of the environment are the endpoint.");
+  command.add("--join-timeout", *join_timeout, "seconds to wait for the coordinator's answer").show_default();
+  add_config(command);
+  command.add_footer("Without --rdzv-endpoint, MASTER_ADDR and MASTER_PORT of the environment are the endpoint.");
   return [options, join_timeout](const Invocation& invocation) {
     options::check_duration("--join-timeout", *join_timeout, 0.1);
     options->join_timeout = from_seconds(*join_timeout);

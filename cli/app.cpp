@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <map>
 
-#include <CLI/CLI.hpp>
+#include <fmt/core.h>
 #include <version.h>
 
 #include <psring/cli/app.h>
@@ -17,30 +17,27 @@ namespace psring {
 namespace {
 
 int run_command_line(const App& app, int argc, char** argv) {
-  CLI::App root("psring: data-parallel training through parameter servers, to run, measure and teach");
-  root.set_version_flag("--version", fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
-  root.require_subcommand(1);
-  std::map<CLI::App*, cli::Command> commands;
+  cli::CommandLine line("psring: data-parallel training through parameter servers, to run, measure and teach",
+                        fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
+  const cli::Flags program = line.program();
+  std::map<std::string, cli::Command> commands;
   for (const auto add : {cli::add_train, cli::add_resume, cli::add_compare, cli::add_report, cli::add_step,
                          cli::add_keygen, cli::add_doctor, cli::add_coordinator, cli::add_agent, cli::add_options}) {
-    const std::size_t before = root.get_subcommands({}).size();
-    cli::Command command = add(root);
-    commands[root.get_subcommands({}).at(before)] = std::move(command);
+    const std::size_t before = program.commands().size();
+    cli::Command command = add(program);
+    commands[program.commands().at(before).name()] = std::move(command);
   }
   for (const auto& [name, role] : {std::pair{"role-server", net::Role::server}, {"role-worker", net::Role::worker}}) {
-    CLI::App* command = root.add_subcommand(name, "");
-    command->group("");  // started by agents
-    commands[command] = cli::add_role(*command, role, true);
+    const cli::Flags command = program.add_command(name, "");
+    command.hide();  // started by agents
+    commands[name] = cli::add_role(command, role, true);
   }
   for (const char* const name : {"train", "compare", "step", "coordinator"})
-    cli::add_footer(*root.get_subcommand(name), cli::names_help(app) + "\n" + cli::exit_status_help());
-  cli::add_footer(root, "psring COMMAND --help lists the options of a command.\n\n" + cli::exit_status_help());
-  cli::set_help_format(root);
+    program.command(name).add_footer(cli::names_help(app) + "\n" + cli::exit_status_help());
+  program.add_footer("psring COMMAND --help lists the options of a command.\n\n" + cli::exit_status_help());
   const std::vector<std::string> words(argv, argv + argc);
   const cli::Output output;
-  return cli::parse_and_run(root, words, [&] {
-    return commands.at(root.get_subcommands().front())({app, words, output});
-  });
+  return line.run(words, [&] { return commands.at(line.typed_command())({app, words, output}); });
 }
 
 }  // namespace

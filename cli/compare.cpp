@@ -6,8 +6,6 @@
 #include <set>
 #include <thread>
 
-#include <CLI/CLI.hpp>
-
 #include <psring/cli/bandwidth.h>
 #include <psring/cli/commands.h>
 #include <psring/cli/compare_files.h>
@@ -252,20 +250,19 @@ class Comparison {
 
 }  // namespace
 
-Command add_compare(CLI::App& root) {
-  CLI::App* command =
-      root.add_subcommand("compare", "train one model with several strategies, and show them side by side");
+Command add_compare(const Flags& program) {
+  const Flags command =
+      program.add_command("compare", "train one model with several strategies, and show them side by side");
   auto flags = std::make_shared<CompareFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--strategies", flags->strategies, "strategies to compare, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--out", flags->out, "run folder (a new folder in runs/)");
-  command->add_option("--runs", flags->runs, "runs of each row, in turns; the table shows medians and spread")
-      ->capture_default_str();
-  command->add_flag("--wide", flags->wide, "print all measurements of every process below the table");
-  add_job_flags(*command, flags->job);
-  flags->sweep.emplace(*command);
-  command->footer(
+  command.add("--strategies", flags->strategies, "strategies to compare, separated by commas")
+      .separate_by(',')
+      .show_default();
+  command.add("--out", flags->out, "run folder (a new folder in runs/)");
+  command.add("--runs", flags->runs, "runs of each row, in turns; the table shows medians and spread").show_default();
+  command.add_switch("--wide", flags->wide, "print all measurements of every process below the table");
+  add_job_flags(command, flags->job);
+  flags->sweep.emplace(command);
+  command.add_footer(
       "A comma-separated list in an option runs every combination, one row of the\n"
       "table each: --workers 2,4,8 --servers 1,n. n stands for the row's number of\n"
       "workers. --link 1gbit,0.2ms,10gbit has two links, the first with a delay.\n");

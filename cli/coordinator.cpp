@@ -4,7 +4,6 @@
 #include <optional>
 #include <sstream>
 
-#include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -205,24 +204,21 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-Command add_coordinator(CLI::App& root) {
-  CLI::App* command =
-      root.add_subcommand("coordinator", "rendezvous of a job whose roles are started by hand or by agents");
+Command add_coordinator(const Flags& program) {
+  const Flags command =
+      program.add_command("coordinator", "rendezvous of a job whose roles are started by hand or by agents");
   auto flags = std::make_shared<CoordinatorFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3")
-      ->capture_default_str();
-  command->add_option("--listen", flags->listen, "ADDR:PORT to listen at; port 0: any free port")
-      ->capture_default_str();
-  command->add_option("--key", flags->key, "key file of the job")->required();
-  command->add_option("--out", flags->out, "run folder (a new folder in runs/)");
-  command->add_option("--nodes", flags->nodes, "number of hosts whose agents start the roles; 0: by hand")
-      ->capture_default_str();
-  command->add_option("--job", flags->job_file)->group("");
-  command->add_option("--endpoint-fd", flags->endpoint_fd)->group("");
-  command->add_option("--progress-fd", flags->progress_fd)->group("");
-  command->add_flag("--second", flags->second)->group("");
-  add_job_flags(*command, flags->job);
-  command->footer("Without --workers, WORLD_SIZE of the environment is the number of workers.");
+  command.add("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3").show_default();
+  command.add("--listen", flags->listen, "ADDR:PORT to listen at; port 0: any free port").show_default();
+  command.add("--key", flags->key, "key file of the job").require();
+  command.add("--out", flags->out, "run folder (a new folder in runs/)");
+  command.add("--nodes", flags->nodes, "number of hosts whose agents start the roles; 0: by hand").show_default();
+  command.add("--job", flags->job_file).hide();
+  command.add("--endpoint-fd", flags->endpoint_fd).hide();
+  command.add("--progress-fd", flags->progress_fd).hide();
+  command.add_switch("--second", flags->second).hide();
+  add_job_flags(command, flags->job);
+  command.add_footer("Without --workers, WORLD_SIZE of the environment is the number of workers.");
   return [flags](const Invocation& invocation) { return coordinate(*flags, invocation); };
 }
 

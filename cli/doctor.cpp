@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <version.h>
 
@@ -134,20 +133,19 @@ int examine(const DoctorFlags& flags) {
 
 }  // namespace
 
-Command add_doctor(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("doctor", "check that this host can run jobs, and measure it");
+Command add_doctor(const Flags& program) {
+  const Flags command = program.add_command("doctor", "check that this host can run jobs, and measure it");
   auto flags = std::make_shared<DoctorFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--processes", flags->processes, "processes of a job on this host, which its limits must allow")
-      ->capture_default_str();
-  command->add_option("--peer", flags->peer, "HOST:PORT of a doctor that listens: also measure the link to it");
-  command->add_option("--listen", flags->listen,
-                      "ADDR:PORT to listen at (port 0: any free port): answer one doctor, and check nothing");
-  command->add_option("--key", flags->key, "key file, the same on both hosts");
-  command->add_option("--join-timeout", flags->join_timeout, "seconds to wait for the other doctor")
-      ->capture_default_str();
-  command->add_option("--json", flags->json, "also write the findings to this file");
-  add_config(*command);
-  command->footer(
+  command.add("--processes", flags->processes, "processes of a job on this host, which its limits must allow")
+      .show_default();
+  command.add("--peer", flags->peer, "HOST:PORT of a doctor that listens: also measure the link to it");
+  command.add("--listen", flags->listen,
+              "ADDR:PORT to listen at (port 0: any free port): answer one doctor, and check nothing");
+  command.add("--key", flags->key, "key file, the same on both hosts");
+  command.add("--join-timeout", flags->join_timeout, "seconds to wait for the other doctor").show_default();
+  command.add("--json", flags->json, "also write the findings to this file");
+  add_config(command);
+  command.add_footer(
       "Prints one line per check: ok, warn (jobs run, but slower, or not all of them) or FAIL; the name; the finding "
       "-> the cure.\n"
       "Exit status: 0, or 3 if something that a job needs is missing.");

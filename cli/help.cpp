@@ -111,9 +111,4 @@ std::string exit_status_help() {
          "  129, 130, 143  ended by SIGHUP, SIGINT, SIGTERM\n";
 }
 
-void add_footer(CLI::App& command, const std::string& part) {
-  const std::string own = command.get_footer();
-  command.footer(own.empty() ? part : own + (own.ends_with('\n') ? "\n" : "\n\n") + part);
-}
-
 }  // namespace psring::cli

@@ -26,7 +26,4 @@ std::string names_help(const App& app);
 /// Lists the exit statuses with their meanings.
 std::string exit_status_help();
 
-/// Appends a part to the text below a command's options.
-void add_footer(CLI::App& command, const std::string& part);
-
 }  // namespace psring::cli

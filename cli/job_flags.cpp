@@ -1,5 +1,3 @@
-#include <CLI/CLI.hpp>
-
 #include <psring/cli/job_flags.h>
 #include <psring/cli/parse.h>
 #include <psring/common/proc/options/table.h>
@@ -28,24 +26,24 @@ std::string value_name(const Option& option) {
   }
 }
 
-void add(CLI::App& command, const char* group, const Option& option, Given& given) {
+void add(const Flags& command, const char* group, const Option& option, Given& given) {
   const std::string flag = std::string("--") + option.name;
   if (option.form == Form::flag) {
     const auto turn_on = [&given, &option] { given[option.name] = "true"; };
-    command.add_flag_callback(flag, turn_on, option.help)->group(group);
+    command.add_switch(flag, turn_on, option.help).set_group(group);
     return;
   }
   const auto take = [&given, &option](const std::string& text) { given[option.name] = text; };
-  CLI::Option* const added = command.add_option_function<std::string>(flag, take, option.help);
-  added->group(group)->type_name(value_name(option))->default_str(options::default_text(option));
+  Flag added = command.add_text(flag, take, option.help);
+  added.set_group(group).show_value(value_name(option)).show_default(options::default_text(option));
   // parse.cpp refuses an empty value of any option.
-  added->check([&option](const std::string& text) { return text.empty() ? "" : options::mistake_in(option, text); });
+  added.check([&option](const std::string& text) { return text.empty() ? "" : options::mistake_in(option, text); });
 }
 
 }  // namespace
 
-void add_job_flags(CLI::App& command, Given& given) {
-  command.set_help_all_flag("--help-all", "show all options, with those that are seldom used");
+void add_job_flags(const Flags& command, Given& given) {
+  command.add_help_all("show all options, with those that are seldom used");
   for (const options::Group& group : options::groups())
     for (const Option& option : group.options) add(command, group.title, option, given);
   add_config(command);

@@ -3,7 +3,6 @@
 #include <sstream>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -33,22 +32,23 @@ Json strategies_with(const App& app, Feature feature) {
   return names;
 }
 
-Json describe(const CLI::Option& option) {
-  return {{"name", option.get_name(option.get_positional(), true)},
-          {"value", option.get_items_expected_max() == 0 ? "" : option.get_type_name()},
-          {"default", option.get_default_str()},
-          {"help", option.get_description()},
-          {"required", option.get_required()}};
+Json describe(const Flag& flag) {
+  const Flag::Description described = flag.describe();
+  return {{"name", described.names},
+          {"value", described.value},
+          {"default", described.default_text},
+          {"help", described.help},
+          {"required", described.required}};
 }
 
 /// The options of a job, by group, and the strategies that have the features which the options need.
-Json describe_job(const CLI::App& command, const App& app) {
+Json describe_job(const Flags& command, const App& app) {
   Json groups = Json::array();
   Json features = Json::object();
   for (const options::Group& group : options::groups()) {
     Json described = Json::array();
     for (const options::Option& row : group.options) {
-      Json option = describe(*command.get_option(std::string("--") + row.name));
+      Json option = describe(command.flag(std::string("--") + row.name));
       option["everyday"] = row.everyday;
       Json& needs = option["needs"] = Json::array();
       for (const options::Need& need : row.needs) {
@@ -65,37 +65,31 @@ Json describe_job(const CLI::App& command, const App& app) {
 }
 
 /// A command with the options that are its own.
-Json describe_command(const std::string& name, const CLI::App& command) {
+Json describe_command(const std::string& name, const Flags& command) {
   Json own = Json::array();
-  for (const CLI::Option* const option : command.get_options()) {
-    const bool in_table = command.get_help_all_ptr() != nullptr && options::find(option->get_single_name()) != nullptr;
-    const bool help = option == command.get_help_ptr() || option == command.get_help_all_ptr();
-    if (!in_table && !help && !option->get_group().empty()) own.push_back(describe(*option));
-  }
-  return {{"name", name},
-          {"help", command.get_description()},
-          {"takes_job", command.get_help_all_ptr() != nullptr},
-          {"options", std::move(own)}};
+  for (const Flag& flag : command.shown())
+    if (!command.has_help_all() || options::find(flag.name()) == nullptr) own.push_back(describe(flag));
+  return {{"name", name}, {"help", command.help()}, {"takes_job", command.has_help_all()}, {"options", std::move(own)}};
 }
 
 }  // namespace
 
-Command add_options(CLI::App& root) {
-  CLI::App* const command = root.add_subcommand("options", "print all options of all commands as JSON");
-  command->group("");  // for scripts/reference, which writes docs/guide/reference.md
-  return [&root](const Invocation& invocation) {
+Command add_options(const Flags& program) {
+  const Flags command = program.add_command("options", "print all options of all commands as JSON");
+  command.hide();  // for scripts/reference, which writes docs/guide/reference.md
+  return [program](const Invocation& invocation) {
     const std::map<std::string, std::string> programs = {{"role-server", "psring-server"},
                                                          {"role-worker", "psring-worker"}};
     Json commands = Json::array();
-    for (const CLI::App* const each : root.get_subcommands({})) {
-      const auto program = programs.find(each->get_name());
-      if (program != programs.end())
-        commands.push_back(describe_command(program->second, *each));
-      else if (!each->get_group().empty())
-        commands.push_back(describe_command("psring " + each->get_name(), *each));
+    for (const Flags& each : program.commands()) {
+      const auto own = programs.find(each.name());
+      if (own != programs.end())
+        commands.push_back(describe_command(own->second, each));
+      else if (!each.is_hidden())
+        commands.push_back(describe_command("psring " + each.name(), each));
     }
     const Json all = {{"commands", std::move(commands)},
-                      {"job", describe_job(*root.get_subcommand("train"), invocation.app)}};
+                      {"job", describe_job(program.command("train"), invocation.app)}};
     fmt::print("{}\n", all.dump(2));
     return 0;
   };

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <psring/cli/config_file.h>
+#include <psring/cli/help.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 
@@ -137,14 +138,31 @@ std::optional<int> parse(CLI::App& root, const std::vector<std::string>& words) 
 
 }  // namespace
 
-void add_config(CLI::App& command) {
+void add_config(const Flags& command) {
   // The file is read before the parser runs; the parser only has to know the option.
-  command.add_option_function<std::string>(
+  command.add_text(
       kConfig, [](const std::string&) {},
       "a file of KEY = VALUE lines with the same names; the command line takes precedence");
 }
 
-int parse_and_run(CLI::App& root, const std::vector<std::string>& words, const std::function<int()>& body) {
+CommandLine::CommandLine(const std::string& help, const std::string& version)
+    : root_(std::make_unique<CLI::App>(help)) {
+  if (!version.empty()) root_->set_version_flag("--version", version);
+}
+
+CommandLine::~CommandLine() = default;
+
+Flags CommandLine::program() const { return Flags(*root_); }
+
+std::string CommandLine::typed_command() const {
+  const auto typed = root_->get_subcommands();
+  return typed.empty() ? "" : typed.front()->get_name();
+}
+
+int CommandLine::run(const std::vector<std::string>& words, const std::function<int()>& body) {
+  CLI::App& root = *root_;
+  if (!root.get_subcommands({}).empty()) root.require_subcommand(1);
+  set_help_format(root);
   CLI::App& command = command_of(root, words);
   ConfigWords added;
   if (const std::string file = config_file(words); !file.empty() && command.get_option_no_throw(kConfig) != nullptr)

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <psring/cli/commands.h>
 #include <psring/cli/report_file.h>
@@ -28,12 +28,12 @@ int run_report(const ReportFlags& flags, const App& app) {
 
 }  // namespace
 
-Command add_report(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("report", "write a page with figures of runs and comparisons");
+Command add_report(const Flags& program) {
+  const Flags command = program.add_command("report", "write a page with figures of runs and comparisons");
   auto flags = std::make_shared<ReportFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("RUN", flags->runs, "folders of runs or comparisons")->required();
-  command->add_option("--out", flags->out, "file to write (report.html in the folder; of several: here)");
-  command->footer("The page is one HTML file. It needs no network and no server.");
+  command.add("RUN", flags->runs, "folders of runs or comparisons").require();
+  command.add("--out", flags->out, "file to write (report.html in the folder; of several: here)");
+  command.add_footer("The page is one HTML file. It needs no network and no server.");
   return [flags](const Invocation& invocation) { return run_report(*flags, invocation.app); };
 }
 

@@ -1,6 +1,5 @@
 #include <memory>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <psring/cli/launch_checks.h>
@@ -64,12 +63,12 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-Command add_resume(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("resume", "continue a run that ended before its last step");
+Command add_resume(const Flags& program) {
+  const Flags command = program.add_command("resume", "continue a run that ended before its last step");
   auto flags = std::make_shared<ResumeFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("RUN", flags->run, "run folder; the options are read from its run.json")->required();
-  command->add_option("--listen", flags->listen, "ADDR:PORT of the coordinator (as before)");
-  command->add_option("--key", flags->key, "key file of the job (as before)");
+  command.add("RUN", flags->run, "run folder; the options are read from its run.json").require();
+  command.add("--listen", flags->listen, "ADDR:PORT of the coordinator (as before)");
+  command.add("--key", flags->key, "key file of the job (as before)");
   return [flags](const Invocation& invocation) { return resume(*flags, invocation); };
 }
 

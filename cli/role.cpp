@@ -1,8 +1,6 @@
 #include <memory>
 #include <optional>
 
-#include <CLI/CLI.hpp>
-
 #include <psring/cli/commands.h>
 #include <psring/common/base/error.h>
 #include <psring/common/proc/environment.h>
@@ -13,25 +11,23 @@
 
 namespace psring::cli {
 
-Command add_role(CLI::App& command, net::Role role, bool by_agent) {
+Command add_role(const Flags& command, net::Role role, bool by_agent) {
   auto options = std::make_shared<RoleOptions>();  // shared: the parser fills it in, the command reads it
-  const auto endpoint =
-      command.add_option("--rdzv-endpoint", options->endpoint, "HOST:PORT of the coordinator of the job");
+  Flag endpoint = command.add("--rdzv-endpoint", options->endpoint, "HOST:PORT of the coordinator of the job");
   if (const auto master = master_endpoint()) {
     options->endpoint = *master;
   } else {
-    endpoint->required();
+    endpoint.require();
   }
-  command.add_option("--key", options->key_file, "key file of the job")->required();
-  command.add_option("--rank", options->rank, "rank to ask for (the coordinator assigns a rank)");
-  command.add_option("--bind", options->bind,
-                     "address, interface or network (CIDR) at which other processes reach this process (the address "
-                     "that routes to the coordinator)");
-  command.add_option("--join-timeout", options->join_timeout, "seconds to wait for the coordinator's answer")
-      ->capture_default_str();
-  command.add_flag("--patient", options->patient)->group("");
+  command.add("--key", options->key_file, "key file of the job").require();
+  command.add("--rank", options->rank, "rank to ask for (the coordinator assigns a rank)");
+  command.add("--bind", options->bind,
+              "address, interface or network (CIDR) at which other processes reach this process (the address "
+              "that routes to the coordinator)");
+  command.add("--join-timeout", options->join_timeout, "seconds to wait for the coordinator's answer").show_default();
+  command.add_switch("--patient", options->patient).hide();
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
-  command.footer(
+  command.add_footer(
       fmt::format("Without --rdzv-endpoint, MASTER_ADDR and MASTER_PORT of the environment are the endpoint{}.",
                   role == net::Role::worker ? "; without --rank, RANK is the rank" : ""));
   return [options, role, by_agent](const Invocation& invocation) {

@@ -1,4 +1,4 @@
-#include <CLI/CLI.hpp>
+#include <fmt/core.h>
 #include <version.h>
 
 #include <psring/cli/commands.h>
@@ -15,15 +15,14 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
   return App::guard([&] {
     open_standard_files();
     tune_allocator();
-    CLI::App root(fmt::format("psring-{0}: a {0} of a job", to_string(role)));
-    root.set_version_flag("--version", fmt::format("psring {} ({})", kVersion, kCommit));
-    const Command command = add_role(root, role, false);
-    add_config(root);
-    add_footer(root, exit_status_help());
-    set_help_format(root);
+    CommandLine line(fmt::format("psring-{0}: a {0} of a job", to_string(role)),
+                     fmt::format("psring {} ({})", kVersion, kCommit));
+    const Command command = add_role(line.program(), role, false);
+    add_config(line.program());
+    line.program().add_footer(exit_status_help());
     const std::vector<std::string> words(argv, argv + argc);
     const Output output;
-    return parse_and_run(root, words, [&] { return command({app, words, output}); });
+    return line.run(words, [&] { return command({app, words, output}); });
   });
 }
 

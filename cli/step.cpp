@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <version.h>
 
@@ -67,20 +66,18 @@ int step(StepFlags& flags, const Invocation& invocation) {
 
 }  // namespace
 
-Command add_step(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("step", "simulate a few steps, and show them event by event");
+Command add_step(const Flags& program) {
+  const Flags command = program.add_command("step", "simulate a few steps, and show them event by event");
   auto flags = std::make_shared<StepFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--strategies", flags->strategies, "strategies to show side by side, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--gflops", flags->gflops, "10^9 operations that a worker computes in a second")
-      ->capture_default_str();
-  command->add_option("--out", flags->out, "file to write: a page, or JSON if the name ends in .json")
-      ->capture_default_str();
-  command->add_flag("--text", flags->text, "print every event, too");
-  add_job_flags(*command, flags->job);
-  flags->sweep.emplace(*command);
-  command->footer("All processes run in this one, over a simulated network with a virtual clock.");
+  command.add("--strategies", flags->strategies, "strategies to show side by side, separated by commas")
+      .separate_by(',')
+      .show_default();
+  command.add("--gflops", flags->gflops, "10^9 operations that a worker computes in a second").show_default();
+  command.add("--out", flags->out, "file to write: a page, or JSON if the name ends in .json").show_default();
+  command.add_switch("--text", flags->text, "print every event, too");
+  add_job_flags(command, flags->job);
+  flags->sweep.emplace(command);
+  command.add_footer("All processes run in this one, over a simulated network with a virtual clock.");
   return [flags](const Invocation& invocation) { return step(*flags, invocation); };
 }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
-
-#include <CLI/CLI.hpp>
+#include <optional>
 
 #include <psring/cli/sweep.h>
 #include <psring/common/base/error.h>
@@ -37,48 +36,40 @@ std::vector<std::string> split_links(const std::string& text) {
 
 struct Sweep::State {
   struct List {
-    CLI::Option* option;
+    std::string option;  ///< its name
+    Flag flag;
     std::vector<std::string> values;
   };
   std::vector<List> lists;  ///< in the order of the options
   bool setting = false;
 
   /// Returns the value that the parser sees: the first element of a list.
-  std::string take(CLI::Option* option, const std::string& text) {
-    const bool counts_workers = option->get_single_name() == "servers";
+  std::string take(const Flag& flag, const std::string& text) {
+    const std::string option = flag.name();
+    const bool counts_workers = option == "servers";
     if (setting) return text;
-    const bool sets = option->get_single_name() == "units" && text.find('+') != std::string::npos;  // 0+3,1+2 is one
+    const bool sets = option == "units" && text.find('+') != std::string::npos;  // 0+3,1+2 is one
     const bool list = text.find(',') != std::string::npos && !sets;
     if (!list && !(counts_workers && text == "n")) return text;
-    std::vector<std::string> values = option->get_single_name() == "link" ? split_links(text) : split(text);
+    std::vector<std::string> values = option == "link" ? split_links(text) : split(text);
     if (values.size() == 1 && !counts_workers) return text;  // a link with its delay
     for (const std::string& value : values)
       if (value.empty() || std::count(values.begin(), values.end(), value) > 1)
-        fail(ErrorKind::usage, "--{} {}: expected different values between commas", option->get_single_name(), text);
+        fail(ErrorKind::usage, "--{} {}: expected different values between commas", option, text);
     const std::string first = values.front();
     std::erase_if(lists, [&](const List& each) { return each.option == option; });
-    lists.push_back({option, std::move(values)});
+    lists.push_back({option, flag, std::move(values)});
     return first == "n" ? "1" : first;
-  }
-
-  void set(CLI::Option* option, const std::string& value) {
-    option->clear();
-    option->add_result(value);
-    try {
-      option->run_callback();
-    } catch (const CLI::Error&) {
-      fail(ErrorKind::usage, "--{}: '{}' is not a valid value", option->get_single_name(), value);
-    }
   }
 
   void walk(std::size_t depth, Point& point, const std::function<void(const Point&)>& body) {
     if (depth == lists.size()) return body(point);
-    const List& list = lists[depth];
-    const std::string name = list.option->get_single_name();
+    List& list = lists[depth];
+    const std::string& name = list.option;
     for (const std::string& value : list.values) {
       std::string real = value;
       if (name == "servers" && value == "n") real = point.contains("workers") ? point.at("workers") : workers();
-      set(list.option, real);
+      list.flag.set(real);
       point[name] = real;
       walk(depth + 1, point, body);
     }
@@ -86,28 +77,27 @@ struct Sweep::State {
   }
 
   std::string workers() const {
-    const CLI::Option* option = workers_option;
-    return option->count() > 0 ? option->results().front() : "2";
+    const std::string typed = workers_flag->text();
+    return typed.empty() ? "2" : typed;
   }
 
-  CLI::Option* workers_option = nullptr;
+  std::optional<Flag> workers_flag;
 };
 
-Sweep::Sweep(CLI::App& command) : state_(std::make_shared<State>()) {
-  for (CLI::Option* option : command.get_options()) {
-    const std::string name = option->get_single_name();
-    if (name == "workers") state_->workers_option = option;
+Sweep::Sweep(const Flags& command) : state_(std::make_shared<State>()) {
+  for (Flag& flag : command.all()) {
+    const std::string name = flag.name();
+    if (name == "workers") state_->workers_flag = flag;
     const options::Option* const row = options::find(name);
     if (row == nullptr || !row->list || row->form == options::Form::flag) continue;
-    option->transform([state = state_, option](const std::string& text) { return state->take(option, text); });
+    flag.replace_text([state = state_, flag](const std::string& text) { return state->take(flag, text); });
   }
 }
 
 void Sweep::for_each(const std::function<void(const Point&)>& body) {
   // Workers come first, as --servers n is their number.
-  std::stable_sort(state_->lists.begin(), state_->lists.end(), [](const auto& a, const auto& b) {
-    return a.option->get_single_name() == "workers" && b.option->get_single_name() != "workers";
-  });
+  std::stable_sort(state_->lists.begin(), state_->lists.end(),
+                   [](const auto& a, const auto& b) { return a.option == "workers" && b.option != "workers"; });
   state_->setting = true;
   Point point;
   state_->walk(0, point, body);

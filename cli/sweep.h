@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include <psring/cli/flags.h>
 
 namespace psring::cli {
 
@@ -18,7 +16,7 @@ namespace psring::cli {
 class Sweep {
  public:
   /// Takes the options of a job that the command has so far. The object must outlive the command's parsing.
-  explicit Sweep(CLI::App& command);
+  explicit Sweep(const Flags& command);
 
   /// An option's value at a point, by the option's name without dashes.
   using Point = std::map<std::string, std::string>;

@@ -2,7 +2,6 @@
 #include <memory>
 #include <set>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <psring/cli/commands.h>
@@ -120,18 +119,15 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
 
-Command add_train(CLI::App& root) {
-  CLI::App* command = root.add_subcommand("train", "train a model: start all processes, wait for them, sum up");
+Command add_train(const Flags& program) {
+  const Flags command = program.add_command("train", "train a model: start all processes, wait for them, sum up");
   auto flags = std::make_shared<TrainFlags>();  // shared: the parser fills it in, the command reads it
-  command->add_option("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3")
-      ->capture_default_str();
-  command->add_option("--out", flags->out, "run folder (a new folder in runs/)");
-  command->add_option("--nodes", flags->nodes, "number of hosts: this host, and the hosts whose agents connect")
-      ->capture_default_str();
-  command->add_option("--listen", flags->listen, "ADDR:PORT of the coordinator; port 0: any free port")
-      ->capture_default_str();
-  command->add_option("--key", flags->key, "key file of the job (on one host: a new key for this job)");
-  add_job_flags(*command, flags->job);
+  command.add("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3").show_default();
+  command.add("--out", flags->out, "run folder (a new folder in runs/)");
+  command.add("--nodes", flags->nodes, "number of hosts: this host, and the hosts whose agents connect").show_default();
+  command.add("--listen", flags->listen, "ADDR:PORT of the coordinator; port 0: any free port").show_default();
+  command.add("--key", flags->key, "key file of the job (on one host: a new key for this job)");
+  add_job_flags(command, flags->job);
   return [flags](const Invocation& invocation) { return train(*flags, invocation); };
 }
 

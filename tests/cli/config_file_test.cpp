@@ -2,7 +2,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
 
 #include <psring/cli/job_flags.h>
@@ -15,15 +14,14 @@ namespace {
 
 /// A program with one subcommand that takes a job's options, as psring itself.
 struct Program {
-  CLI::App root{"program"};
-  CLI::App* command = root.add_subcommand("train", "");
+  CommandLine line{"program"};
   options::Given given;
 
-  Program() { add_job_flags(*command, given); }
+  Program() { add_job_flags(line.program().add_command("train", ""), given); }
   JobOptions job() const { return options::job_of(given); }
   void parse(std::vector<std::string> words) {
     words.insert(words.begin(), {"program", "train"});
-    cli::parse_and_run(root, words, [] { return 0; });
+    line.run(words, [] { return 0; });
   }
 };
 
@@ -47,7 +45,7 @@ std::string line_of(
   test::write_file(folder.file("job.toml"), text);
   Program program;
   try {
-    cli::parse_and_run(program.root, {"program", "train", "--config", folder.file("job.toml"), "--seed", "1"}, body);
+    program.line.run({"program", "train", "--config", folder.file("job.toml"), "--seed", "1"}, body);
   } catch (const Error& error) {
     const std::string line = error.what();
     CHECK(line.starts_with("--config " + folder.file("job.toml")));
