@@ -2,7 +2,6 @@
 #include <fstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/cli/compare_files.h>
 #include <psring/cli/compare_sections.h>
@@ -10,12 +9,11 @@
 #include <psring/cli/text_table.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 #include <psring/view/folders.h>
 
 namespace psring::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 void write_text(const std::filesystem::path& file, const std::string& text) {
   std::ofstream out(file);
@@ -163,7 +161,7 @@ std::string table_csv(const std::vector<Row>& rows) {
                      {"not_comparable", not_comparable(row.step())}});
     if (row.entry.job.servers == 0) continue;
     Json servers = lines.back();
-    for (auto& [name, value] : servers.items())
+    for (const auto& [name, value] : servers.items())
       if (name != "strategy") value = Json();
     servers["role"] = "servers";
     servers["runs"] = row.runs.size();
@@ -217,8 +215,10 @@ void write_comparison(const std::filesystem::path& folder, const std::vector<std
 
 bool is_unfinished_comparison(const std::filesystem::path& folder) {
   std::ifstream in(folder / "compare.json");
-  const Json json = Json::parse(in, nullptr, false);
-  return json.is_object() && !json.value("ended", true);
+  std::ostringstream text;
+  text << in.rdbuf();
+  const std::optional<Json> json = Json::try_parse(text.str());
+  return json && json->is_object() && !json->value("ended", true);
 }
 
 std::filesystem::path run_folder_of(const std::string& label, std::size_t run, std::size_t runs) {
@@ -240,10 +240,10 @@ void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Ro
       const auto file = folder / run_folder_of(row.entry.label, r, runs) / "metrics.jsonl";
       std::ifstream in(file);
       for (std::string line; std::getline(in, line);) {
-        const Json json = Json::parse(line, nullptr, false);
-        if (json.is_discarded()) fail(ErrorKind::data, "{}: a line is not JSON", file.string());
+        const std::optional<Json> json = Json::try_parse(line);
+        if (!json) fail(ErrorKind::data, "{}: a line is not JSON", file.string());
         cells = {row.entry.label, std::to_string(r + 1)};
-        for (const char* column : kColumns) cells.push_back(json.contains(column) ? csv_of(json[column]) : "");
+        for (const char* column : kColumns) cells.push_back(json->contains(column) ? csv_of(json->at(column)) : "");
         out << csv_line(cells);
       }
     }

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <psring/cli/commands.h>
@@ -17,6 +16,7 @@
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 #include <psring/common/net/address.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/coordinator_service.h>
@@ -98,11 +98,13 @@ net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const st
 void read_losses(const std::filesystem::path& folder, net::RecoveryPlan& plan) {
   std::ifstream in(folder / "recoveries.jsonl");
   for (std::string line; std::getline(in, line);) {
-    const auto entry = nlohmann::json::parse(line, nullptr, false);
-    if (entry.is_discarded()) continue;  // the writer died in the middle of the line
-    plan.restarts = entry.value("restarts", plan.restarts);
+    const std::optional<Json> parsed = Json::try_parse(line);
+    if (!parsed) continue;  // the writer died in the middle of the line
+    plan.restarts = parsed->value("restarts", plan.restarts);
+    if (!parsed->contains("given_up")) continue;
+    const Json given_up = parsed->at("given_up");
     for (const net::Role role : {net::Role::worker, net::Role::agent})
-      for (const auto& rank : entry.value("/given_up/" + std::string(to_string(role)), nlohmann::json::array()))
+      for (const Json& rank : given_up.value(to_string(role), Json::array()))
         plan.given_up.insert({role, rank.get<std::uint32_t>()});
   }
 }

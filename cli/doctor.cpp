@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <version.h>
 
 #include <psring/cli/commands.h>
@@ -14,6 +13,7 @@
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 #include <psring/common/proc/options/check.h>
 
 namespace psring::cli {
@@ -58,14 +58,14 @@ class Report {
     }
   }
   void save(const std::string& file) const {
-    const nlohmann::ordered_json all = {{"version", kVersion}, {"status", status()}, {"checks", checks_}};
+    const Json all = {{"version", kVersion}, {"status", status()}, {"checks", checks_}};
     std::ofstream out(file);
     out << all.dump(2) << '\n';
     flush(out, "--json " + file);
   }
 
  private:
-  nlohmann::ordered_json checks_ = nlohmann::ordered_json::array();
+  Json checks_ = Json::array();
   std::size_t failed_ = 0;
   std::size_t warned_ = 0;
 };

@@ -25,7 +25,7 @@ class Flag {
   Flag& show_value(const std::string& name);  ///< the help shows this name in place of a value
   Flag& set_group(const std::string& title);  ///< the title of the option's group in the help
   Flag& hide() { return set_group(""); }      ///< the help leaves the option out
-  Flag& separate_by(char separator);  ///< the value is a list of items with this separator
+  Flag& separate_by(char separator);          ///< the value is a list of items with this separator
   /// Refuses a text if `mistake` returns a message for it.
   Flag& check(std::function<std::string(const std::string&)> mistake);
   Flag& check_positive();  ///< refuses numbers that are not above 0
@@ -58,8 +58,8 @@ class Flags {
   explicit Flags(CLI::App& command) : command_(&command) {}
 
   /// Adds an option that parsing stores into `value`, which must live as long as the command and be a std::string, int,
-  /// double, std::size_t, std::filesystem::path, std::optional<std::uint32_t> or std::vector<std::string>. `names` lists
-  /// the option's names with dashes, separated by commas; a name without dashes makes a positional argument.
+  /// double, std::size_t, std::filesystem::path, std::optional<std::uint32_t> or std::vector<std::string>. `names`
+  /// lists the option's names with dashes, separated by commas; a name without dashes makes a positional argument.
   template <class Value>
   Flag add(const std::string& names, Value& value, const std::string& help = "") const;
   /// Adds an option whose text parsing hands to `take`.

@@ -1,15 +1,14 @@
 #include <algorithm>
 #include <fstream>
 
-#include <nlohmann/json.hpp>
 #include <version.h>
 
 #include <psring/cli/manifest.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 
 namespace psring::cli {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 bool are_mixed(const std::map<std::string, std::string>& processors) {
@@ -31,10 +30,13 @@ void write_manifest(const fs::path& folder, const JobOptions& job, const Invocat
                    {"job", Json::parse(psring::to_json(job))}};
   // The manifest that is replaced holds the launch, the load of other programs, and the run's identity.
   std::ifstream in(folder / kManifestFile);
-  if (const Json before = Json::parse(in, nullptr, false); before.is_object()) {
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (const std::optional<Json> before = Json::try_parse(text.str())) {
     for (const char* name : {"launch", "other_programs"})
-      if (before.contains(name)) manifest[name] = before[name];
-    if (job.run_id.empty() && before.contains("job")) manifest["job"]["run_id"] = before["job"].value("run_id", "");
+      if (before->contains(name)) manifest[name] = before->at(name);
+    if (job.run_id.empty() && before->contains("job"))
+      manifest["job"]["run_id"] = before->at("job").value("run_id", "");
   }
   write_whole((folder / kManifestFile).string(), manifest.dump(2) + "\n");
 }

@@ -2,10 +2,9 @@
 #include <fstream>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/cli/memory_report.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 
 namespace psring::cli {
 namespace {
@@ -17,9 +16,8 @@ struct Sample {
   std::optional<std::uint64_t> pss;
 };
 
-std::optional<std::uint64_t> bytes(const nlohmann::json& json, const char* name) {
-  const auto found = json.find(name);
-  return found == json.end() || found->is_null() ? std::nullopt : std::optional(found->get<std::uint64_t>());
+std::optional<std::uint64_t> bytes(const Json& json, const char* name) {
+  return !json.contains(name) || json[name].is_null() ? std::nullopt : std::optional(json[name].get<std::uint64_t>());
 }
 
 }  // namespace
@@ -29,11 +27,11 @@ SystemMemory read_system_memory(const std::filesystem::path& file) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     try {
-      const auto json = nlohmann::json::parse(line);
+      const Json json = Json::parse(line);
       samples.push_back({json.at("time_s").get<double>(),
                          fmt::format("{} {}", json.at("role").get<std::string>(), json.at("rank").get<std::uint64_t>()),
                          bytes(json, "rss"), bytes(json, "pss")});
-    } catch (const nlohmann::json::exception& error) {
+    } catch (const JsonError& error) {
       fail(ErrorKind::data, "{}: {}", file.string(), error.what());
     }
   }

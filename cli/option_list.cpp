@@ -4,17 +4,16 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/cli/fitting.h>
 #include <psring/cli/option_list.h>
+#include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/options/table.h>
 
 namespace psring::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using options::Feature;
 
 /// The names of the strategies that have a feature if no option changes them.

@@ -3,19 +3,17 @@
 #include <sstream>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/cli/parts.h>
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 
 namespace psring::cli {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 namespace {
 
@@ -29,10 +27,9 @@ Json manifest_of(const fs::path& folder) {
   std::ifstream in(file);
   std::ostringstream text;
   if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: holds no run ({} is missing)", folder.string(), kManifestFile);
-  Json json = Json::parse(text.str(), nullptr, false);
-  if (json.is_discarded() || !json.contains("job"))
-    fail(ErrorKind::data, "{}: not the manifest of a run", file.string());
-  return json;
+  std::optional<Json> json = Json::try_parse(text.str());
+  if (!json || !json->contains("job")) fail(ErrorKind::data, "{}: not the manifest of a run", file.string());
+  return std::move(*json);
 }
 
 void record_in_manifest(const fs::path& folder, const char* name, Json value) {

@@ -7,12 +7,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <psring/cli/progress.h>
 #include <psring/cli/progress_line.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 
 namespace psring::cli {
 
@@ -44,8 +44,9 @@ void Progress::show() {
 }
 
 void Progress::draw(const std::string& line) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (json.is_discarded()) return;
+  const std::optional<Json> parsed = Json::try_parse(line);
+  if (!parsed) return;
+  const Json& json = *parsed;
   RunProgress run{.step = json.value("step", 0.0), .steps = json.value("steps", 1.0)};
   const double took = json.value("seconds", 0.0);
   const double made = json.value("made", run.step);  // steps made by this run, which may continue another

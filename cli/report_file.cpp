@@ -1,9 +1,9 @@
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <version.h>
 
 #include <psring/cli/report_file.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 #include <psring/view/collect.h>
 #include <psring/view/page.h>
 

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <version.h>
 
 #include <psring/cli/commands.h>
@@ -11,14 +10,13 @@
 #include <psring/cli/job_flags.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 #include <psring/view/page.h>
 #include <psring/view/step/play.h>
 #include <psring/view/step/scene_text.h>
 
 namespace psring::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct StepFlags {
   options::Given job;

@@ -9,18 +9,16 @@
 #include <string_view>
 #include <tuple>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/cli/summary.h>
 #include <psring/cli/summary_json.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 
 namespace psring::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 std::string read_text(const fs::path& file) {
@@ -37,9 +35,9 @@ double number_of(const Json& value) {
 
 Json read_report(const fs::path& folder, const std::string& role) {
   const fs::path file = folder / "reports" / (role + ".json");
-  Json json = Json::parse(read_text(file), nullptr, false);
-  if (json.is_discarded()) fail(ErrorKind::data, "{}: not JSON", file.string());
-  return json;
+  std::optional<Json> json = Json::try_parse(read_text(file));
+  if (!json) fail(ErrorKind::data, "{}: not JSON", file.string());
+  return std::move(*json);
 }
 
 /// Counts the connections that the coordinator and all roles refused.
@@ -62,7 +60,7 @@ std::uint64_t payload(const Json& report, const std::string& direction,
   if (!report.contains("bytes") || !report["bytes"].contains(direction)) return 0;
   for (const auto& [operation, peers] : report["bytes"][direction].items()) {
     if (std::find(operations.begin(), operations.end(), operation) == operations.end()) continue;
-    for (const auto& peer : peers) sum += peer.at("payload").get<std::uint64_t>();
+    for (const Json& peer : peers) sum += peer.at("payload").get<std::uint64_t>();
   }
   return sum;
 }
@@ -218,11 +216,13 @@ void read_losses(const fs::path& folder, Summary& summary) {
 std::uint64_t keep_last_metrics(const fs::path& file, bool by_all) {
   using Membership = std::uint64_t;
   std::vector<std::string> lines;
-  std::map<std::tuple<Json, Json, bool>, std::pair<Membership, std::vector<std::size_t>>> last;
+  using Key = std::tuple<std::optional<std::uint64_t>, std::uint64_t, bool>;  ///< worker, step, is an evaluation
+  std::map<Key, std::pair<Membership, std::vector<std::size_t>>> last;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line); lines.push_back(line)) {
     const Json entry = Json::parse(line);
-    auto& [membership, at] = last[{by_all ? Json() : entry["worker"], entry["step"], entry.contains("test_rows")}];
+    const auto worker = by_all ? std::nullopt : std::optional(entry.at("worker").get<std::uint64_t>());
+    auto& [membership, at] = last[{worker, entry.at("step").get<std::uint64_t>(), entry.contains("test_rows")}];
     const auto line_membership = entry.value("membership", Membership{0});
     if (line_membership > membership) at.clear();
     if (line_membership >= membership) at.push_back(lines.size());
@@ -230,7 +230,7 @@ std::uint64_t keep_last_metrics(const fs::path& file, bool by_all) {
   }
   std::set<std::size_t> kept;
   std::uint64_t first = last.empty() ? 0 : std::numeric_limits<std::uint64_t>::max();
-  for (const auto& [key, found] : last) first = std::min(first, std::get<1>(key).get<std::uint64_t>());
+  for (const auto& [key, found] : last) first = std::min(first, std::get<1>(key));
   for (const auto& [key, found] : last) kept.insert(found.second.begin(), found.second.end());
   std::ofstream out(file);
   for (const std::size_t at : kept) out << lines[at] << "\n";

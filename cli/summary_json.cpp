@@ -1,10 +1,8 @@
-#include <nlohmann/json.hpp>
 
 #include <psring/cli/summary_json.h>
+#include <psring/common/base/json.h>
 
 namespace psring::cli {
-
-using Json = nlohmann::ordered_json;
 
 namespace {
 

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <psring/cli/summary.h>
+#include <psring/common/base/json.h>
 
 namespace psring::cli {
 
 /// Returns the content of summary.json, but for the reports of the roles.
-nlohmann::ordered_json to_json(const Summary& summary);
+Json to_json(const Summary& summary);
 
 }  // namespace psring::cli

@@ -1,10 +1,10 @@
 #include <memory>
 #include <optional>
 
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <psring/common/base/extension.h>
+#include <psring/common/base/json.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
@@ -27,8 +27,8 @@ std::size_t host_memory_bytes() {
 }
 
 /// A list with one entry for each worker.
-nlohmann::ordered_json json_of(const std::vector<StalenessRecord>& records) {
-  auto list = nlohmann::ordered_json::array();
+Json json_of(const std::vector<StalenessRecord>& records) {
+  Json list = Json::array();
   for (const StalenessRecord& record : records)
     list.push_back({{"updates", record.updates},
                     {"dropped", record.dropped},
@@ -127,7 +127,7 @@ class ServerLife {
   void report() {
     if (trace_) trace_->finish();
     fmt::print("server {}: {}, version {}\n", member_.rank(), shard_->describe(), shard_->version());
-    member_.link().report(member_.report_json(nlohmann::ordered_json{
+    member_.link().report(member_.report_json(Json{
         {"elements", shard_->elements()},
         {"version", shard_->version()},
         {"text", shard_->describe()},

@@ -1,13 +1,10 @@
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/view/byte_formulas.h>
 
 namespace psring::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Figure {
   std::string text;

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/strategy/strategy_kind.h>
@@ -13,6 +12,6 @@ namespace psring::view {
 ///   FIGURE: {text, bytes}; `text` has the names of `values`
 /// A process with a worker and a server counts as worker. Null if the options have no such row: compression, groups,
 /// sums within a host, replicas, fewer colocated servers than workers.
-nlohmann::ordered_json byte_formulas(const worker::StrategyKind& kind, const JobOptions& job, const Layout& layout);
+Json byte_formulas(const worker::StrategyKind& kind, const JobOptions& job, const Layout& layout);
 
 }  // namespace psring::view

@@ -4,9 +4,9 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
 #include <psring/view/byte_formulas.h>
@@ -24,7 +24,6 @@ namespace psring::view {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 using FormulasOf = std::function<Json(const Json& job)>;
 
@@ -35,7 +34,7 @@ template <class Read>
 auto reading(const fs::path& file, Read read) {
   try {
     return read();
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const JsonError& error) {
     fail(ErrorKind::data, "{}: is not what psring writes ({})", file.string(), error.what());
   }
 }
@@ -131,7 +130,8 @@ Json run_of(const fs::path& folder, const std::string& name, const FormulasOf& f
       run["formulas"] = formulas_of(*summary, roles, formulas((*manifest)["job"]));
       run["summary"] = std::move(*summary);
     });
-  run.update(metrics_series(folder / "metrics.jsonl"));
+  const Json series = metrics_series(folder / "metrics.jsonl");
+  for (const auto& [key, figures] : series.items()) run[key] = figures;
   run["memory_log"] = memory_series(folder / "memory.jsonl");
   run["recoveries"] = recoveries_of(folder / "recoveries.jsonl");
   run["trace"] = trace_figures(folder / "trace.json");
@@ -200,7 +200,9 @@ class Collection {
                         {"kind", "run"},
                         {"command", run["manifest"].value("command", Json::array())},
                         {"ended", !run["summary"].is_null()}});
-    add_row(job.at("strategy").get<std::string>(), job, nullptr, Json::array({std::move(run)}));
+    Json runs = Json::array();
+    runs.push_back(std::move(run));
+    add_row(job.at("strategy").get<std::string>(), job, nullptr, std::move(runs));
   }
 
   void add_comparison(const fs::path& folder, const Json& compared) {
@@ -208,7 +210,7 @@ class Collection {
                         {"kind", "compare"},
                         {"command", compared.at("command")},
                         {"ended", compared.value("ended", true)}});
-    if (compared.at("rows").empty()) fail(ErrorKind::data, "{}: no run of it has ended yet", folder.string());
+    if (compared.at("rows").size() == 0) fail(ErrorKind::data, "{}: no run of it has ended yet", folder.string());
     for (const Json& row : compared["rows"]) {
       const auto label = row.at("strategy").get<std::string>();
       Json runs = Json::array();
@@ -256,7 +258,7 @@ class Collection {
 
   const worker::Registries& registries_;
   Json sources_ = Json::array();
-  Json rows_ = Json::array();
+  std::vector<Json> rows_;
 };
 
 }  // namespace

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/common/base/registry.h>
 #include <psring/worker/registries.h>
 
@@ -21,7 +20,7 @@ namespace psring::view {
 ///   steps}, or null if they do not give the prediction
 /// A folder is one run's or a comparison's. `program` names who writes the document. Reads files, and nothing else.
 /// Throws data, naming the folder, or the file and the line, if there is no run or a file is damaged.
-nlohmann::ordered_json collect(const std::vector<std::filesystem::path>& folders, const worker::Registries& registries,
-                               const std::string& program);
+Json collect(const std::vector<std::filesystem::path>& folders, const worker::Registries& registries,
+             const std::string& program);
 
 }  // namespace psring::view

@@ -1,12 +1,11 @@
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/view/job_layout.h>
 #include <psring/worker/model/flat_parameters.h>
 
 namespace psring::view {
 
-std::optional<JobOptions> read_job(const nlohmann::ordered_json& job) {
+std::optional<JobOptions> read_job(const Json& job) {
   try {
     return job_from_json(job.dump());
   } catch (const Error&) {

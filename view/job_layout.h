@@ -2,8 +2,7 @@
 
 #include <optional>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/registries.h>
@@ -11,7 +10,7 @@
 namespace psring::view {
 
 /// Returns the options of a job, run.json's `job`; nothing if another version of psring wrote them in another form.
-std::optional<JobOptions> read_job(const nlohmann::ordered_json& job);
+std::optional<JobOptions> read_job(const Json& job);
 
 /// Returns the units that a job trains, as its strategy divides them; nothing if this program does not have the job's
 /// model or strategy, or if the options do not give the number of owners (--shard-group host).

@@ -2,15 +2,13 @@
 #include <cstdint>
 #include <regex>
 
-#include <nlohmann/json.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/view/next_command.h>
 
 namespace psring::view {
 namespace {
 
 using Words = std::vector<std::string>;
-using Json = nlohmann::ordered_json;
 
 /// The place of an option's value; the end of the words if the option is not given with a value of its own.
 Words::iterator value_of(Words& words, const std::string& flag) {

@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include <psring/common/base/json.h>
 
 namespace psring::view {
 
 /// Returns the command that tries what a comparison advises for one of its rows: the comparison's own command, with the
 /// first option of the advice changed, and this row's value in place of each list. An option that should become larger
 /// or smaller is doubled or halved. Empty if the advice names no option, or the option cannot be changed so.
-std::vector<std::string> next_command(const std::vector<std::string>& command, const nlohmann::ordered_json& job,
+std::vector<std::string> next_command(const std::vector<std::string>& command, const Json& job,
                                       const std::string& advice);
 
 }  // namespace psring::view

@@ -1,14 +1,10 @@
 #include <cstdint>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/view/ownership.h>
 
 namespace psring::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json states(const char* parameters, const char* gradients, const char* optimizer) {
   return {{"parameters", parameters}, {"gradients", gradients}, {"optimizer", optimizer}};

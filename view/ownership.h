@@ -2,8 +2,7 @@
 
 #include <optional>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/common/base/layout.h>
 #include <psring/worker/strategy/strategy_kind.h>
 
@@ -17,7 +16,6 @@ namespace psring::view {
 /// `parts` is the number of ranges that workers cut a unit into; servers cut a unit into `servers` ranges. Null if the
 /// job's --shard-group is a host, so that the number of parts is not recorded.
 /// `units` is absent without a layout.
-nlohmann::ordered_json ownership(const worker::StrategyKind& kind, const nlohmann::ordered_json& job,
-                                 const std::optional<Layout>& layout = std::nullopt);
+Json ownership(const worker::StrategyKind& kind, const Json& job, const std::optional<Layout>& layout = std::nullopt);
 
 }  // namespace psring::view

@@ -1,7 +1,5 @@
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
 #include <psring/view/page.h>
 #include <psring/view/page_bytes.h>
@@ -15,7 +13,7 @@ std::string_view bytes_of(const unsigned char* page, std::size_t bytes) {
   return {reinterpret_cast<const char*>(page), bytes};
 }
 
-std::string with_document(std::string_view page, const nlohmann::ordered_json& document) {
+std::string with_document(std::string_view page, const Json& document) {
   const std::size_t place = page.find(kPlace);
   check(place != std::string_view::npos, "a page of view/page has no place for its data");
   std::string text(page.substr(0, place));
@@ -26,8 +24,8 @@ std::string with_document(std::string_view page, const nlohmann::ordered_json& d
 
 }  // namespace
 
-std::string to_script_text(const nlohmann::ordered_json& document) {
-  const std::string json = document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+std::string to_script_text(const Json& document) {
+  const std::string json = document.dump_any_bytes();
   std::string text;
   text.reserve(json.size());
   for (const char c : json) {
@@ -49,12 +47,10 @@ std::string to_script_text(const nlohmann::ordered_json& document) {
   return text;
 }
 
-std::string report_page(const nlohmann::ordered_json& document) {
+std::string report_page(const Json& document) {
   return with_document(bytes_of(kReportPage, kReportPageBytes), document);
 }
 
-std::string step_page(const nlohmann::ordered_json& document) {
-  return with_document(bytes_of(kStepPage, kStepPageBytes), document);
-}
+std::string step_page(const Json& document) { return with_document(bytes_of(kStepPage, kStepPageBytes), document); }
 
 }  // namespace psring::view

@@ -2,20 +2,20 @@
 
 #include <string>
 
-#include <nlohmann/json_fwd.hpp>
+#include <psring/common/base/json.h>
 
 namespace psring::view {
 
 /// Returns the report as one HTML file that holds the document of `collect`. Text in the document is data: it cannot
 /// end the element that it lies in, and the page never reads it as markup.
-std::string report_page(const nlohmann::ordered_json& document);
+std::string report_page(const Json& document);
 
 /// Returns the viewer of `psring step` as one HTML file that holds the scenes, which docs/scene.md describes; as safe
 /// as `report_page`.
-std::string step_page(const nlohmann::ordered_json& document);
+std::string step_page(const Json& document);
 
 /// Returns JSON text without '<', '>' and '&', for an HTML element of type application/json. Bytes that are not UTF-8
 /// become U+FFFD.
-std::string to_script_text(const nlohmann::ordered_json& document);
+std::string to_script_text(const Json& document);
 
 }  // namespace psring::view

@@ -1,9 +1,6 @@
-#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
-
-#include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
 #include <psring/view/records.h>
@@ -11,7 +8,6 @@
 namespace psring::view {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 std::optional<Json> read_object(const fs::path& file) {
   std::error_code none;
@@ -24,9 +20,8 @@ std::optional<Json> read_object(const fs::path& file) {
     Json json = Json::parse(text);
     if (!json.is_object()) fail(ErrorKind::data, "{}:1: expected a JSON object", file.string());
     return json;
-  } catch (const nlohmann::json::parse_error& error) {
-    const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size()));
-    fail(ErrorKind::data, "{}:{}: is not JSON", file.string(), 1 + std::count(text.begin(), end, '\n'));
+  } catch (const JsonError& error) {
+    fail(ErrorKind::data, "{}:{}: is not JSON", file.string(), error.line());
   }
 }
 
@@ -36,11 +31,11 @@ void for_each_line(const fs::path& file, const std::function<void(const Json&)>&
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (in.eof()) return;
-    const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) fail(ErrorKind::data, "{}:{}: is not a JSON object", file.string(), number);
+    const std::optional<Json> json = Json::try_parse(line);
+    if (!json || !json->is_object()) fail(ErrorKind::data, "{}:{}: is not a JSON object", file.string(), number);
     try {
-      body(json);
-    } catch (const nlohmann::json::exception& error) {
+      body(*json);
+    } catch (const JsonError& error) {
       fail(ErrorKind::data, "{}:{}: is not a line that psring writes ({})", file.string(), number, error.what());
     }
   }

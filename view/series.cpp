@@ -7,15 +7,12 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/view/records.h>
 #include <psring/view/series.h>
 
 namespace psring::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostPoints = 400;
 constexpr std::size_t kMostStalenessPoints = 200;

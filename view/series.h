@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include <nlohmann/json_fwd.hpp>
+#include <psring/common/base/json.h>
 
 namespace psring::view {
 
@@ -17,10 +17,10 @@ namespace psring::view {
 ///   evaluations: {step, time_s, test_loss, test_accuracy, test_perplexity}: columns over all workers; null if the
 ///                model has no such figure.
 /// If workers repeated a step after a loss, the repetition counts.
-nlohmann::ordered_json metrics_series(const std::filesystem::path& file);
+Json metrics_series(const std::filesystem::path& file);
 
 /// Returns from memory.jsonl, by process, {time_s, booked, rss, pss}: columns of at most 100 points, each the largest
 /// of a group of lines. time_s begins with the first line of the file.
-nlohmann::ordered_json memory_series(const std::filesystem::path& file);
+Json memory_series(const std::filesystem::path& file);
 
 }  // namespace psring::view

@@ -8,16 +8,13 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/view/sweeps.h>
 
 namespace psring::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::array kOptions = {"workers", "servers", "bucket_bytes", "global_batch", "threads", "accumulate", "link"};
 constexpr std::array kStates = {"parameters", "gradients", "optimizer"};
@@ -60,7 +57,7 @@ std::set<std::string> differing_options(const std::vector<const Json*>& jobs) {
   return names;
 }
 
-const Json& job_of(const Json& row) { return row.at("runs").at(0).at("manifest").at("job"); }
+const Json& job_of(const Json& row) { return row.at("runs")[0].at("manifest").at("job"); }
 
 /// Returns the sum over parameters, gradients and optimizer state of the worker with the largest sum; null if a part
 /// has no such figure.
@@ -132,12 +129,12 @@ Json memory_of(const Json& rows, const Json& series) {
   Json memory = {{"measured", Json::array()}, {"predicted", Json::array()}};
   double most = 0;
   for (std::size_t i = 0; i < series["rows"].size(); ++i) {
-    const Json& row = rows.at(series["rows"][i].get<std::size_t>());
+    const Json& row = rows[series["rows"][i].get<std::size_t>()];
     memory["measured"].push_back(states(row, "peak"));
     memory["predicted"].push_back(states(row, "predicted"));
     most = std::max(most, series["x"][i].get<double>());
   }
-  const std::optional<Divided> sum = divided(rows.at(series["rows"][0].get<std::size_t>()));
+  const std::optional<Divided> sum = divided(rows[series["rows"][0].get<std::size_t>()]);
   if (!sum) return memory;
   memory["formula"] = Json::array();
   for (double n = 1; n <= 2 * most; ++n) memory["formula"].push_back({n, sum->whole + sum->ranges / n});
@@ -150,11 +147,11 @@ Json memory_of(const Json& rows, const Json& series) {
 std::string label_of(const Json& rows, const std::map<double, std::size_t>& line) {
   std::vector<std::set<std::string>> words;
   for (const auto& [x, index] : line) {
-    std::istringstream label(rows.at(index).at("label").get<std::string>());
+    std::istringstream label(rows[index].at("label").get<std::string>());
     words.emplace_back(std::istream_iterator<std::string>(label), std::istream_iterator<std::string>());
   }
   std::string text;
-  std::istringstream first(rows.at(line.begin()->second)["label"].get<std::string>());
+  std::istringstream first(rows[line.begin()->second]["label"].get<std::string>());
   for (std::string word; first >> word;)
     if (std::all_of(words.begin(), words.end(), [&](const auto& other) { return other.contains(word); }))
       text += (text.empty() ? "" : " ") + word;
@@ -193,7 +190,7 @@ Json series_of(const Json& rows, const std::vector<std::size_t>& own, const std:
 Json sweeps(const Json& rows) {
   std::map<std::size_t, std::vector<std::size_t>> sources;
   for (std::size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].at("compare").is_object() && rows[i].at("runs").at(0).at("summary").is_object())
+    if (rows[i].at("compare").is_object() && rows[i].at("runs")[0].at("summary").is_object())
       sources[rows[i].at("source").get<std::size_t>()].push_back(i);
   Json list = Json::array();
   for (const auto& [source, own] : sources) {

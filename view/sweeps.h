@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <psring/common/base/json.h>
 
 namespace psring::view {
 
@@ -13,6 +13,6 @@ namespace psring::view {
 /// parameters, gradients and optimizer state of the worker that holds most of them; `formula` is [[n, bytes]], `limit`
 /// the bytes for n without end, and `ratio` by how much less that is than one process that holds everything (null if
 /// the limit is 0: n times). A series has at least two points.
-nlohmann::ordered_json sweeps(const nlohmann::ordered_json& rows);
+Json sweeps(const Json& rows);
 
 }  // namespace psring::view

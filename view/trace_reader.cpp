@@ -4,15 +4,13 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/view/trace_reader.h>
 
 namespace psring::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 TraceEvent event_of(const Json& json) {
   TraceEvent event{.name = json.at("name").get<std::string>(),
@@ -66,7 +64,7 @@ void for_each_event(const std::filesystem::path& file, const EventFilter& wanted
       TraceEvent event = event_of(json);
       event.process = processes[pid];
       body(event);
-    } catch (const nlohmann::json::exception& error) {
+    } catch (const JsonError& error) {
       fail(ErrorKind::data, "{}:{}: is not a line that psring writes ({})", file.string(), number, error.what());
     }
   }

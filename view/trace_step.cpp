@@ -6,16 +6,13 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/view/intervals.h>
 #include <psring/view/trace_reader.h>
 #include <psring/view/trace_step.h>
 
 namespace psring::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostSlices = 4000;
 constexpr std::size_t kMostTransfers = 2000;

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include <nlohmann/json_fwd.hpp>
+#include <psring/common/base/json.h>
 
 namespace psring::view {
 
@@ -14,6 +14,6 @@ namespace psring::view {
 /// this step are seconds since its first worker began it. `kind` is forward, backward, update, wait, serve (a server's
 /// work for a message) or device (a GPU's work). hidden_s is the time in which a transfer was in flight and the worker
 /// computed. `left_out` counts events beyond the most that a page draws.
-nlohmann::ordered_json trace_figures(const std::filesystem::path& file);
+Json trace_figures(const std::filesystem::path& file);
 
 }  // namespace psring::view

@@ -3,16 +3,13 @@
 #include <cmath>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/common/base/run_delay.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
-
-using Json = nlohmann::ordered_json;
 
 namespace {
 

@@ -2,17 +2,14 @@
 #include <algorithm>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/common/proc/coordinator.h>
 
 namespace psring::net {
 namespace {
 
 /// Replaces invalid UTF-8: the text may hold a process's own output, in any encoding.
-std::string to_line(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
+std::string to_line(const Json& json) { return json.dump_any_bytes() + "\n"; }
 
 }  // namespace
 
@@ -115,7 +112,7 @@ void Coordinator::give_up(const std::set<Peer>& places) {
     processes_.give_up(place);
   }
   given_up_.insert(places.begin(), places.end());
-  nlohmann::ordered_json ranks;
+  Json ranks;
   for (const Peer place : given_up_) ranks[std::string(to_string(place.role))].push_back(place.rank);
   record(to_line({{"workers", expected(Role::worker)}, {"epoch", epoch_}, {"given_up", ranks}}));
   notice(fmt::format("going on with {} of {} workers, which share the global batch", expected(Role::worker),

@@ -1,9 +1,8 @@
 #include <charconv>
 #include <concepts>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/common/base/json_number.h>
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/options/table.h>
@@ -24,25 +23,25 @@ void for_each_field(Options& job, Visit&& visit) {
 }
 
 template <class T>
-void write(nlohmann::ordered_json& json, const T& value) {
+void write(Json& json, const T& value) {
   json = value;
 }
 template <class T>
-void write(nlohmann::ordered_json& json, const std::optional<T>& value) {
+void write(Json& json, const std::optional<T>& value) {
   if (value) json = *value;
 }
 
 constexpr const char* kDescription = "the job's description";
 
 template <class T>
-void read(const nlohmann::ordered_json& json, const std::string& name, T& value) {
+void read(const Json& json, const std::string& name, T& value) {
   if constexpr (std::unsigned_integral<T> && !std::same_as<T, bool>)
     value = whole_number<T>(json, kDescription, name);
   else
     value = json.get<T>();
 }
 template <class T>
-void read(const nlohmann::ordered_json& json, const std::string& name, std::optional<T>& value) {
+void read(const Json& json, const std::string& name, std::optional<T>& value) {
   value.reset();
   if (!json.is_null()) read(json, name, value.emplace());
 }
@@ -63,7 +62,7 @@ std::optional<std::size_t> JobOptions::shard_owners() const {
 }
 
 std::string to_json(const JobOptions& job) {
-  nlohmann::ordered_json json;
+  Json json;
   for_each_field(job, [&](const std::string& name, const auto& field) { write(json[name], field); });
   return json.dump(2);
 }
@@ -71,9 +70,9 @@ std::string to_json(const JobOptions& job) {
 JobOptions job_from_json(const std::string& text) {
   JobOptions job;
   try {
-    const auto json = nlohmann::ordered_json::parse(text);
+    const Json json = Json::parse(text);
     for_each_field(job, [&](const std::string& name, auto& field) { read(json.at(name), name, field); });
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const JsonError& error) {
     fail(ErrorKind::data, "{}: {}", kDescription, error.what());
   }
   return job;

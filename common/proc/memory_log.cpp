@@ -7,8 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/common/proc/memory_log.h>
 #include <psring/common/proc/role.h>
 
@@ -70,7 +69,7 @@ void MemoryLog::append() {
   const Nanoseconds now = member_.clock().now().time_since_epoch() + member_.link().clock_offset();
   const net::Peer self = member_.self();
   const MemoryLedger& memory = member_.memory();
-  nlohmann::ordered_json json = {{"time_s", seconds(now)}, {"role", to_string(self.role)}, {"rank", self.rank}};
+  Json json = {{"time_s", seconds(now)}, {"role", to_string(self.role)}, {"rank", self.rank}};
   for (std::size_t c = 0; c < kCategories; ++c) {
     const auto category = static_cast<Category>(c);
     json[std::string(to_string(category))] = {{"current", memory.current_bytes(category)},
@@ -78,8 +77,8 @@ void MemoryLog::append() {
   }
   if (!member_.is_guest()) {
     const SystemMemory system = system_memory();
-    json["rss"] = system.resident ? nlohmann::ordered_json(*system.resident) : nlohmann::ordered_json();
-    json["pss"] = system.proportional ? nlohmann::ordered_json(*system.proportional) : nlohmann::ordered_json();
+    json["rss"] = system.resident ? Json(*system.resident) : Json();
+    json["pss"] = system.proportional ? Json(*system.proportional) : Json();
   }
   const std::string line = json.dump() + "\n";
   member_.link().append("memory.jsonl", std::as_bytes(std::span(line)));

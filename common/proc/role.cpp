@@ -8,11 +8,11 @@
 #include <set>
 #include <span>
 
-#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/common/device/processor.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
@@ -162,14 +162,14 @@ void Membership::send_trace(Trace& trace) {
 }
 
 std::string Membership::report_json(const std::string& extra) const {
-  nlohmann::ordered_json json = extra.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(extra);
+  Json json = extra.empty() ? Json::object() : Json::parse(extra);
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   json["host"] = host;
   if (!processor_.empty()) json["processor"] = processor_;
   json["refused"] = refusals_->total();
   for (const auto& [key, count] : bytes_.snapshot()) {
-    auto& entry =
+    Json& entry =
         json["bytes"][key.direction == ByteLedger::Direction::sent ? "sent" : "received"][key.operation][key.peer];
     entry = {{"messages", count.messages}, {"payload", count.payload}, {"framing", count.framing}};
   }

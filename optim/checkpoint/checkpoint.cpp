@@ -4,9 +4,8 @@
 #include <system_error>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/common/base/json_number.h>
 #include <psring/common/net/frame.h>
 #include <psring/optim/checkpoint/checkpoint.h>
@@ -14,7 +13,6 @@
 namespace psring::optim {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kFormat = 1;
@@ -64,15 +62,16 @@ std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) 
            json["format"].dump(), kFormat);
     manifest.run = json.value("run", "");  // checkpoints of earlier versions have none
     manifest.step = whole_number_at<std::uint64_t>(json, context, "step");
-    manifest.facts = json.at("facts");
-    manifest.scalars = json.at("scalars");
+    manifest.facts = json.at("facts").get<decltype(manifest.facts)>();
+    manifest.scalars = json.at("scalars").get<decltype(manifest.scalars)>();
     for (const Json& tensor : json.at("tensors"))
-      manifest.tensors.push_back(
-          {tensor.at("name"), whole_numbers_at<std::size_t>(tensor, context, "shape"), tensor.at("arrays")});
+      manifest.tensors.push_back({tensor.at("name").get<std::string>(),
+                                  whole_numbers_at<std::size_t>(tensor, context, "shape"),
+                                  tensor.at("arrays").get<std::vector<std::string>>()});
     for (const Json& shard : json.at("shards"))
-      shards.push_back({shard.at("file"), whole_number_at<std::uint64_t>(shard, context, "bytes"),
+      shards.push_back({shard.at("file").get<std::string>(), whole_number_at<std::uint64_t>(shard, context, "bytes"),
                         whole_number_at<std::uint32_t>(shard, context, "crc32c")});
-  } catch (const Json::exception& error) {
+  } catch (const JsonError& error) {
     fail(ErrorKind::data, "{}: damaged: {}", path.string(), error.what());
   }
   return shards;

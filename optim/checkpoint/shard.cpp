@@ -2,9 +2,8 @@
 #include <bit>
 #include <cstring>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/common/base/json_number.h>
 #include <psring/common/net/frame.h>
 #include <psring/optim/checkpoint/shard.h>
@@ -12,8 +11,6 @@
 
 namespace psring::optim {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kFormat = 1;
 constexpr const char* kF32 = "f32";
@@ -113,8 +110,8 @@ void ShardFile::read_index() {
       const auto dtype = entry.at("dtype").get<std::string>();
       if (dtype != kF32)
         fail(ErrorKind::data, "{}: elements of type {}, but this version of psring reads {}", path(), dtype, kF32);
-      Segment segment{.tensor = entry.at("tensor"),
-                      .array = entry.at("array"),
+      Segment segment{.tensor = entry.at("tensor").get<std::string>(),
+                      .array = entry.at("array").get<std::string>(),
                       .range = {whole_number_at<std::size_t>(entry, context, "begin"),
                                 whole_number_at<std::size_t>(entry, context, "end")},
                       .offset_bytes = whole_number_at<std::uint64_t>(entry, context, "offset"),
@@ -126,7 +123,7 @@ void ShardFile::read_index() {
         fail_damaged(fmt::format("its index is invalid for tensor '{}'", segment.tensor));
       segments_.push_back(std::move(segment));
     }
-  } catch (const Json::exception& error) {
+  } catch (const JsonError& error) {
     fail_damaged(fmt::format("its index: {}", error.what()));
   }
 }

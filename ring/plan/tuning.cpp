@@ -2,9 +2,8 @@
 #include <limits>
 #include <sstream>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::ring {
@@ -40,17 +39,17 @@ Tuning Tuning::load(const std::string& file) {
 }
 
 Tuning Tuning::from_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("all_reduce") || !json["all_reduce"].is_array())
+  const std::optional<Json> json = Json::try_parse(text);
+  if (!json || !json->contains("all_reduce") || !json->at("all_reduce").is_array())
     fail(ErrorKind::data, "no tuning table: expected an object with an array 'all_reduce'");
   Tuning tuning;
-  for (const auto& each : json["all_reduce"]) {
+  for (const Json& each : json->at("all_reduce")) {
     const auto number = [&](const char* key) -> std::size_t {
-      if (!each.is_object() || !each.contains(key) || !each[key].is_number_unsigned())
+      if (!each.contains(key) || !each[key].is_number_unsigned())
         fail(ErrorKind::data, "a row of the tuning table lacks the number '{}'", key);
       return each[key].get<std::size_t>();
     };
-    if (!each.is_object() || !each.contains("algorithm") || !each["algorithm"].is_string())
+    if (!each.contains("algorithm") || !each["algorithm"].is_string())
       fail(ErrorKind::data, "a row of the tuning table lacks its 'algorithm'");
     Row row{number("ranks"), number("up_to_bytes"), parse_algorithm("algorithm", each["algorithm"].get<std::string>()),
             number("segment_bytes")};
@@ -63,7 +62,7 @@ Tuning Tuning::from_json(const std::string& text) {
 }
 
 std::string Tuning::to_json() const {
-  nlohmann::ordered_json json;
+  Json json;
   for (const Row& row : rows)
     json["all_reduce"].push_back({{"ranks", row.ranks},
                                   {"up_to_bytes", row.up_to_bytes},

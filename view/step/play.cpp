@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <sodium.h>
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/fault.h>
 #include <psring/view/ownership.h>
@@ -21,7 +21,6 @@
 namespace psring::view {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr Nanoseconds kRestartTime = std::chrono::milliseconds(5);
@@ -179,7 +178,7 @@ Json play(const std::string& label, const JobOptions& job, const worker::Strateg
   scene["units"] = units_of(setup);
   scene["processes"] = processes_of(places, recorder);
   scene["events"] = recorder.events();
-  scene["duration_ns"] = scene["events"].empty() ? Json(0) : scene["events"].back()["t"];
+  scene["duration_ns"] = scene["events"].size() == 0 ? Json(0) : scene["events"].back()["t"];
   return scene;
 }
 

@@ -1,15 +1,13 @@
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/view/step/scene.h>
 #include <psring/view/step/simulated_links.h>
 
 namespace psring::view {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using net::FrameType;
 
 template <class... Bodies>

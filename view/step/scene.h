@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include <psring/common/base/json.h>
 #include <psring/common/base/layout.h>
 #include <psring/view/step/simulated_job.h>
 
@@ -33,7 +32,7 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   void on_return(std::size_t place, Moment now) override;
 
   /// The events as a list of objects, in order; see docs/scene.md.
-  nlohmann::ordered_json events() const;
+  Json events() const;
   /// Payload bytes of the exchange that each place sent, by the step that a worker was in; a server has one sum.
   const std::vector<std::vector<std::uint64_t>>& sent() const { return sent_; }
   /// By place; nothing for servers.
@@ -44,7 +43,7 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   using Booked = std::array<std::size_t, kCategories>;
 
   /// Appends an event of a place, and the memory that it has booked since the event before.
-  nlohmann::ordered_json& add(std::size_t place, Moment now, const char* kind);
+  Json& add(std::size_t place, Moment now, const char* kind);
   void look_at_memory(std::size_t place, Moment now);
 
   const std::vector<std::size_t> hosts_;             ///< by place
@@ -56,7 +55,7 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   /// By link: the numbers of the frames in flight, by their sequence numbers.
   std::map<std::pair<std::size_t, std::size_t>, std::map<std::uint64_t, std::uint64_t>> in_flight_;
   std::uint64_t frames_ = 0;
-  std::unique_ptr<nlohmann::ordered_json> events_;
+  std::unique_ptr<Json> events_;
 };
 
 }  // namespace psring::view

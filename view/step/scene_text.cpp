@@ -5,14 +5,12 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include <psring/common/base/json.h>
 #include <psring/view/step/scene_text.h>
 
 namespace psring::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string kib(std::uint64_t bytes) { return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024); }
 
@@ -30,6 +28,7 @@ class Text {
   }
 
  private:
+  static std::uint64_t number(const Json& object, const char* key) { return object.at(key).get<std::uint64_t>(); }
   std::string process(std::size_t place) const {
     const Json& processes = scene_.at("processes");
     return place < processes.size() ? processes[place].at("name").get<std::string>() : "coordinator";
@@ -40,40 +39,41 @@ class Text {
   }
   /// " h.0", " h.0 to h.2", or "" if the event names no unit.
   std::string units(const Json& event) const {
-    if (event.contains("unit")) return " " + unit(event["unit"]);
+    if (event.contains("unit")) return fmt::format(" {}", unit(event["unit"]));
     if (!event.contains("units")) return "";
     const std::size_t begin = event["units"][0].get<std::size_t>();
     const std::size_t last = event["units"][1].get<std::size_t>() - 1;
-    return " " + unit(begin) + (last > begin ? " to " + unit(last) : "");
+    return last > begin ? fmt::format(" {} to {}", unit(begin), unit(last)) : fmt::format(" {}", unit(begin));
   }
 
   void line(const Json& event, const std::string& what) {
-    text_ += fmt::format("{:10.3f} ms  {:10}  {}\n", event.at("t").get<double>() / 1e6, process(event.at("p")), what);
+    text_ +=
+        fmt::format("{:10.3f} ms  {:10}  {}\n", event.at("t").get<double>() / 1e6, process(number(event, "p")), what);
   }
 
   void add(const Json& event) {
-    const std::string kind = event.at("e");
+    const auto kind = event.at("e").get<std::string>();
     if (kind == "begin") {
       add_activity(event);
     } else if (kind == "start") {
-      line(event, fmt::format("starts {}{}, {}", name(event), units(event), kib(event.at("bytes"))));
+      line(event, fmt::format("starts {}{}, {}", name(event), units(event), kib(number(event, "bytes"))));
     } else if (kind == "finish") {
       line(event, fmt::format("{}{} is complete", name(event), units(event)));
     } else if (kind == "send") {
-      frames_[event.at("frame")] = &event;
-      if (event.at("bytes") > 0) line(event, fmt::format("sends {}", frame(event, event.at("to"), "to")));
+      frames_[number(event, "frame")] = &event;
+      if (number(event, "bytes") > 0) line(event, fmt::format("sends {}", frame(event, number(event, "to"), "to")));
     } else if (kind == "arrive") {
-      const Json& sent = *frames_.at(event.at("frame"));
-      if (sent.at("bytes") > 0) line(event, fmt::format("has {}", frame(sent, sent.at("p"), "from")));
+      const Json& sent = *frames_.at(number(event, "frame"));
+      if (number(sent, "bytes") > 0) line(event, fmt::format("has {}", frame(sent, number(sent, "p"), "from")));
     } else if (kind == "hold" || kind == "drop") {
       line(event, fmt::format("{} whole {} of{}, {}", kind == "hold" ? "has memory for" : "drops the",
-                              event.at("values").get<std::string>(), units(event), kib(event.at("bytes"))));
+                              event.at("values").get<std::string>(), units(event), kib(number(event, "bytes"))));
     } else if (kind == "gradient") {
       line(event, fmt::format("gradient of{} is {}", units(event), event.at("state").get<std::string>()));
     } else if (kind == "memory") {
       std::uint64_t sum = 0;
       for (const Json& bytes : event.at("bytes")) sum += bytes.get<std::uint64_t>();
-      std::uint64_t& peak = peaks_.at(event.at("p"));
+      std::uint64_t& peak = peaks_.at(number(event, "p"));
       peak = std::max(peak, sum);
     } else if (kind == "report") {
       line(event, fmt::format("step {} is over, loss {:.4f}", event.at("step").get<std::uint64_t>(),
@@ -86,7 +86,7 @@ class Text {
   }
 
   void add_activity(const Json& event) {
-    const std::string what = event.at("name");
+    const auto what = event.at("name").get<std::string>();
     if (what == "step") return line(event, fmt::format("begins step {}", event.at("step").get<std::uint64_t>()));
     if (what == "load" || what == "acquire") return;
     std::string rest = units(event);
@@ -96,12 +96,13 @@ class Text {
   }
 
   static std::string name(const Json& event) {
-    std::string name = event.at("name");
+    auto name = event.at("name").get<std::string>();
     std::replace(name.begin(), name.end(), '_', '-');
     return name;
   }
   std::string frame(const Json& sent, std::size_t other, const char* preposition) const {
-    return fmt::format("{}{}, {}, {} {}", name(sent), units(sent), kib(sent.at("bytes")), preposition, process(other));
+    return fmt::format("{}{}, {}, {} {}", name(sent), units(sent), kib(number(sent, "bytes")), preposition,
+                       process(other));
   }
 
   void add_sums() {
@@ -111,7 +112,8 @@ class Text {
       text_ += fmt::format("{}: sent {}", process.at("name").get<std::string>(),
                            kib(std::accumulate(sent.begin(), sent.end(), std::uint64_t{0})));
       if (process.contains("predicted") && process["predicted"].contains("worker_sends"))
-        text_ += fmt::format(", {} steps of {} predicted", sent.size(), kib(process["predicted"]["worker_sends"]));
+        text_ +=
+            fmt::format(", {} steps of {} predicted", sent.size(), kib(number(process["predicted"], "worker_sends")));
       text_ += fmt::format("; peak memory {}\n", kib(peaks_[place]));
     }
   }

@@ -2,12 +2,12 @@
 
 #include <string>
 
-#include <nlohmann/json_fwd.hpp>
+#include <psring/common/base/json.h>
 
 namespace psring::view {
 
 /// Returns a scene as lines for a terminal: the time, the process, and what happens there. Waits and calls without
 /// duration are left out. At the end: bytes of the exchange beside the formula, and each process's peak of memory.
-std::string scene_text(const nlohmann::ordered_json& scene);
+std::string scene_text(const Json& scene);
 
 }  // namespace psring::view

@@ -12,12 +12,13 @@
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/worker/model/safetensors.h>
 
 namespace psring::worker {
 namespace {
 
-using Json = nlohmann::json;
+using Parsed = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and read and written as it is");
 
@@ -54,11 +55,12 @@ class HeaderParser {
   std::vector<TensorEntry> parse(const std::string& header) {
     if (header.empty() || header.front() != '{') bad("it is not a JSON object");
     try {
-      const Json rest = Json::parse(
-          header, [this](int depth, Json::parse_event_t event, Json& value) { return on_event(depth, event, value); });
-    } catch (const Json::parse_error& error) {
+      const Parsed rest = Parsed::parse(header, [this](int depth, Parsed::parse_event_t event, Parsed& value) {
+        return on_event(depth, event, value);
+      });
+    } catch (const Parsed::parse_error& error) {
       bad(fmt::format("it is not JSON, from byte {} on", error.byte));
-    } catch (const Json::exception&) {
+    } catch (const Parsed::exception&) {
       bad("it is not JSON that a header could be");
     }
     check_offsets();
@@ -77,8 +79,8 @@ class HeaderParser {
 
   /// Depth 1 is inside the header's object, 2 inside an entry, 3 inside an entry's lists. Returns whether to keep the
   /// value in the tree: entries are removed once they are collected.
-  bool on_event(int depth, Json::parse_event_t event, const Json& value) {
-    using Event = Json::parse_event_t;
+  bool on_event(int depth, Parsed::parse_event_t event, const Parsed& value) {
+    using Event = Parsed::parse_event_t;
     switch (event) {
       case Event::key:
         on_key(depth, value.get_ref<const std::string&>());
@@ -113,7 +115,7 @@ class HeaderParser {
     }
   }
 
-  void on_entry(const Json& value) {
+  void on_entry(const Parsed& value) {
     if (name_ == kMetadata) {
       for (const auto& [key, text] : value.items())
         if (!text.is_string()) bad_tensor(fmt::format("key '{}' is not text", key));
@@ -145,10 +147,10 @@ class HeaderParser {
     entries_.push_back(std::move(entry));
   }
 
-  std::vector<std::uint64_t> numbers(const Json& list) const {
+  std::vector<std::uint64_t> numbers(const Parsed& list) const {
     if (!list.is_array()) bad_tensor("expected a list of numbers");
     std::vector<std::uint64_t> values;
-    for (const Json& item : list) {
+    for (const Parsed& item : list) {
       if (!item.is_number_unsigned()) bad_tensor("expected a list of whole numbers, 0 or above");
       values.push_back(item.get<std::uint64_t>());
     }
@@ -247,7 +249,7 @@ bool holds_no_parameter(std::string_view name) {
 
 /// Returns the length and header of a file of consecutive f32 tensors.
 std::string make_header(std::span<const TensorSpec> specs) {
-  nlohmann::ordered_json header;
+  Json header;
   header[kMetadata] = {{"format", "pt"}};
   std::uint64_t at = 0;
   for (const TensorSpec& spec : specs) {
