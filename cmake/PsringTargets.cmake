@@ -3,9 +3,25 @@
 # One link for all build folders, so that compiler caches see the same paths from each of them.
 set(PSRING_LINK_DIR ${PROJECT_SOURCE_DIR}/build/include)
 
+# ccache caches what is compiled with a precompiled header only if it may ignore the macros that the header defines, and
+# __TIME__ in it. Paths are relative to the build folder, so that build folders share precompiled headers. With the cache
+# of inodes it hashes such a header (70 MB, 0.15 s) once, not for every source. The user's own settings stay in force.
 find_program(PSRING_CCACHE ccache)
 if(PSRING_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${PSRING_CCACHE})
+  foreach(key sloppiness base_dir)
+    execute_process(COMMAND ${PSRING_CCACHE} --get-config ${key} OUTPUT_VARIABLE ${key} OUTPUT_STRIP_TRAILING_WHITESPACE)
+  endforeach()
+  execute_process(COMMAND ${PSRING_CCACHE} --show-config OUTPUT_VARIABLE config)
+  string(REPLACE ", " "," sloppiness "${sloppiness}")
+  string(JOIN "," sloppiness ${sloppiness} pch_defines time_macros)
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=${sloppiness})
+  if(NOT base_dir)
+    list(APPEND CMAKE_CXX_COMPILER_LAUNCHER CCACHE_BASEDIR=${PROJECT_SOURCE_DIR})
+  endif()
+  if(config MATCHES "\\(default\\) inode_cache")
+    list(APPEND CMAKE_CXX_COMPILER_LAUNCHER CCACHE_INODECACHE=true)
+  endif()
+  list(APPEND CMAKE_CXX_COMPILER_LAUNCHER ${PSRING_CCACHE})
 endif()
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -27,6 +43,12 @@ if(PSRING_SANITIZE)
   target_link_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE})
 endif()
 
+# The standard headers that most sources include. Precompiling them saves 0.5 to 1.5 s per source. A source still
+# includes what it uses: the preset debug builds without precompiled headers.
+set(PSRING_PRECOMPILED_HEADERS
+  <algorithm> <array> <chrono> <cstddef> <cstdint> <cstring> <deque> <fmt/core.h> <functional> <map> <memory> <optional>
+  <set> <span> <string> <string_view> <utility> <vector>)
+
 # psring_library(common SOURCES ... PUBLIC ... PRIVATE ... HEADERS ...): the target psring_common, alias psring::common.
 # HEADERS are libraries of headers that our own sources alone include: who links us needs none of them.
 function(psring_library name)
@@ -38,6 +60,11 @@ function(psring_library name)
   target_include_directories(psring_${name} PUBLIC
     $<BUILD_INTERFACE:${PSRING_LINK_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(psring_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:psring_flags> ${ARG_PRIVATE})
+  if(name STREQUAL common)
+    target_precompile_headers(psring_common PRIVATE ${PSRING_PRECOMPILED_HEADERS})
+  else()
+    target_precompile_headers(psring_${name} REUSE_FROM psring_common)
+  endif()
   foreach(library ${ARG_HEADERS})
     target_link_libraries(psring_${name} PRIVATE $<BUILD_INTERFACE:${library}>)
   endforeach()
