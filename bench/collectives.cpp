@@ -2,13 +2,13 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/bench/collectives.h>
 #include <psring/bench/contestants.h>
 #include <psring/bench/measure.h>
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/ring/element.h>
 
 namespace psring::bench {
@@ -28,13 +28,13 @@ class Collectives {
     fmt::print(
         "time: the slowest rank's; loop: with the rewrite before and a read after; ratio: a peer's time over psring's\n"
         "limit: the ranks read and write as many bytes in their own vectors as the call makes them touch at least\n");
-    nlohmann::json report{{"machine", machine},
-                          {"ranks", options_.workers},
-                          {"rounds", options_.rounds},
-                          {"transport", options_.transport},
-                          {"registered", options_.registered},
-                          {"encrypt", options_.encrypt},
-                          {"rows", nlohmann::json::array()}};
+    Json report{{"machine", machine},
+                {"ranks", options_.workers},
+                {"rounds", options_.rounds},
+                {"transport", options_.transport},
+                {"registered", options_.registered},
+                {"encrypt", options_.encrypt},
+                {"rows", Json::array()}};
     for (const CollectiveKind kind : options_.kinds) {
       fmt::print("\n{}\n{:>12} {:>12} {:>5} {:>8} {:>5}  {:<9} {:>11} {:>7} {:>8} {:>8} {:>7} {:>11} {:>7} {:>7}  {}\n",
                  to_string(kind), "size(B)", "count", "type", "redop", "root", "by", "time(us)", "spread", "algbw",
@@ -53,7 +53,7 @@ class Collectives {
   }
 
  private:
-  void measure(const CollectiveCall& call, nlohmann::json& rows) {
+  void measure(const CollectiveCall& call, Json& rows) {
     std::vector<Entry> entries;
     for (Team& team : contestants_.all())
       for (Entry& entry : entries_of(team, call)) entries.push_back(std::move(entry));
@@ -67,7 +67,7 @@ class Collectives {
     std::fflush(stdout);  // the next size may take a while
   }
 
-  nlohmann::json print(const Entry& entry, const Entry* reference, const CollectiveCall& call) {
+  Json print(const Entry& entry, const Entry* reference, const CollectiveCall& call) {
     const bool limit = entry.task.kind == Task::Kind::limit;
     const bool peer = !limit && entry.team != reference->team;
     const double time = entry.calls.median();
@@ -91,15 +91,15 @@ class Collectives {
     }
     fmt::print("\n");
 
-    nlohmann::json row{{"collective", to_string(call.kind)},
-                       {"size", call.bytes()},
-                       {"count", count},
-                       {"type", ring::to_string(ring::ElementType{call.dtype})},
-                       {"redop", redop},
-                       {"root", has_root(call.kind) ? static_cast<std::int64_t>(call.root) : -1},
-                       {"by", by},
-                       {"iterations", entry.task.iterations},
-                       {"time_s", entry.calls.values}};
+    Json row{{"collective", to_string(call.kind)},
+             {"size", call.bytes()},
+             {"count", count},
+             {"type", ring::to_string(ring::ElementType{call.dtype})},
+             {"redop", redop},
+             {"root", has_root(call.kind) ? static_cast<std::int64_t>(call.root) : -1},
+             {"by", by},
+             {"iterations", entry.task.iterations},
+             {"time_s", entry.calls.values}};
     if (limit) return row;
     row["how"] = detail;
     row["loop_s"] = entry.loops.values;

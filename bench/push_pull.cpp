@@ -4,13 +4,13 @@
 #include <memory>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/bench/exchange.h>
 #include <psring/bench/processes.h>
 #include <psring/bench/push_pull.h>
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
 #include <psring/common/device/buffer.h>
 
 namespace psring::bench {
@@ -56,7 +56,7 @@ class PushPull {
         "over ours, the median of the rounds'\n\n");
     fmt::print("{:>6}  {:<14} {:>12} {:>9} {:>8} {:>12} {:>9} {:>7} {:>7}\n", "size", "exchange", "push+pull us",
                "spread", "GB/s", "fused us", "GB/s", "fused/", "ratio");
-    nlohmann::json report{{"machine", machine}, {"rounds", options_.rounds}, {"rows", nlohmann::json::array()}};
+    Json report{{"machine", machine}, {"rounds", options_.rounds}, {"rows", Json::array()}};
     for (std::size_t unit = 0; unit < elements_.size(); ++unit) measure(unit, report["rows"]);
     if (!options_.json.empty()) write_json_file(options_.json, report.dump(1));
   }
@@ -98,7 +98,7 @@ class PushPull {
     return seconds(clock_.now() - start) / static_cast<double>(iterations);
   }
 
-  void measure(std::size_t unit, nlohmann::json& rows) {
+  void measure(std::size_t unit, Json& rows) {
     const std::size_t bytes = options_.sizes[unit];
     const std::size_t iterations = options_.iterations > 0
                                        ? options_.iterations
@@ -133,7 +133,7 @@ class PushPull {
 
   static double rate(std::size_t bytes, double seconds) { return 2e-9 * static_cast<double>(bytes) / seconds; }
 
-  nlohmann::json print(const Contestant& contestant, std::size_t bytes, std::size_t iterations) {
+  Json print(const Contestant& contestant, std::size_t bytes, std::size_t iterations) {
     const Samples& apart = contestant.apart;
     const Samples& fused = contestant.fused;
     std::string ratio;
@@ -143,11 +143,11 @@ class PushPull {
     fmt::print("{:>6}  {:<14} {:>12.1f} {:>8.0f}% {:>8.2f} {:>12.1f} {:>9.2f} {:>7.2f} {:>7}\n", short_bytes(bytes),
                to_string(contestant.kind), 1e6 * apart.median(), 100 * apart.spread(), rate(bytes, apart.median()),
                1e6 * fused.median(), rate(bytes, fused.median()), fused.median_ratio(apart), ratio);
-    nlohmann::json row{{"bytes", bytes},
-                       {"exchange", to_string(contestant.kind)},
-                       {"iterations", iterations},
-                       {"push_pull_s", apart.values},
-                       {"fused_s", fused.values}};
+    Json row{{"bytes", bytes},
+             {"exchange", to_string(contestant.kind)},
+             {"iterations", iterations},
+             {"push_pull_s", apart.values},
+             {"fused_s", fused.values}};
     if (compared) row["ratio"] = baseline.apart.median_ratio(apart);
     return row;
   }

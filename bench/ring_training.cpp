@@ -4,7 +4,6 @@
 #include <optional>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/bench/processes.h>
 #include <psring/bench/report.h>
@@ -12,6 +11,7 @@
 #include <psring/bench/step_observer.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/events.h>
+#include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/net/host.h>
 #include <psring/ring/collectives.h>
@@ -201,18 +201,18 @@ void bench_ring_training(const RingTrainingOptions& options) {
   fmt::print("{}: {:.3f} of the same processes with their exchange off; {:.1f} us of a step are waits (median)\n",
              options.strategy, apart.median_ratio(together), 1e6 * exposed.median());
   if (options.json.empty()) return;
-  const nlohmann::json report{{"machine", machine},
-                              {"model", options.model},
-                              {"workers", options.workers},
-                              {"worker_batch", options.worker_batch},
-                              {"single_batch", options.batch},
-                              {"strategy", options.strategy},
-                              {"step_s", together.values},
-                              {"exchange_off_s", apart.values},
-                              {"single_s", alone.values},
-                              {"exposed_s", exposed.values},
-                              {"of_single", speed_up},
-                              {"of_exchange_off", apart.median_ratio(together)}};
+  const Json report{{"machine", machine},
+                    {"model", options.model},
+                    {"workers", options.workers},
+                    {"worker_batch", options.worker_batch},
+                    {"single_batch", options.batch},
+                    {"strategy", options.strategy},
+                    {"step_s", together.values},
+                    {"exchange_off_s", apart.values},
+                    {"single_s", alone.values},
+                    {"exposed_s", exposed.values},
+                    {"of_single", speed_up},
+                    {"of_exchange_off", apart.median_ratio(together)}};
   write_json_file(options.json, report.dump(1));
 }
 

@@ -2,7 +2,6 @@
 #include <optional>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include <psring/bench/compute.h>
 #include <psring/bench/processes.h>
@@ -12,6 +11,7 @@
 #include <psring/bench/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/events.h>
+#include <psring/common/base/json.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/training.h>
@@ -58,13 +58,13 @@ class StepBench {
     print("ps", ps, single);
     fmt::print("ps waits {:.1f} us of a step for the server (median)\n", 1e6 * exposed.median());
     if (options_.json.empty()) return;
-    const nlohmann::json report{{"machine", machine},
-                                {"model", options_.model},
-                                {"batch", options_.batch},
-                                {"ps_s", ps.values},
-                                {"single_s", single.values},
-                                {"exposed_s", exposed.values},
-                                {"ratio", ps.median_ratio(single)}};
+    const Json report{{"machine", machine},
+                      {"model", options_.model},
+                      {"batch", options_.batch},
+                      {"ps_s", ps.values},
+                      {"single_s", single.values},
+                      {"exposed_s", exposed.values},
+                      {"ratio", ps.median_ratio(single)}};
     write_json_file(options_.json, report.dump(1));
   }
 
@@ -124,7 +124,7 @@ void bench_models(const std::vector<ComputeCase>& cases, std::size_t rounds, con
              "CPU-time", "samples/s", "rows/s");
   worker::Registries registries;
   worker::register_builtins(registries);
-  nlohmann::json report{{"machine", machine}, {"rounds", rounds}, {"rows", nlohmann::json::array()}};
+  Json report{{"machine", machine}, {"rounds", rounds}, {"rows", Json::array()}};
   for (const ComputeCase& each : cases) {
     const auto model = registries.models.make(Spec::parse("--model", each.model));
     const ComputeRates rates = measure_compute(*model, each.batch, rounds);
