@@ -89,6 +89,7 @@ template Flag Flags::add(const std::string&, std::size_t&, const std::string&) c
 template Flag Flags::add(const std::string&, std::filesystem::path&, const std::string&) const;
 template Flag Flags::add(const std::string&, std::optional<std::uint32_t>&, const std::string&) const;
 template Flag Flags::add(const std::string&, std::vector<std::string>&, const std::string&) const;
+template Flag Flags::add(const std::string&, std::vector<std::size_t>&, const std::string&) const;
 
 Flag Flags::add_text(const std::string& names, std::function<void(const std::string&)> take,
                      const std::string& help) const {

@@ -58,8 +58,9 @@ class Flags {
   explicit Flags(CLI::App& command) : command_(&command) {}
 
   /// Adds an option that parsing stores into `value`, which must live as long as the command and be a std::string, int,
-  /// double, std::size_t, std::filesystem::path, std::optional<std::uint32_t> or std::vector<std::string>. `names`
-  /// lists the option's names with dashes, separated by commas; a name without dashes makes a positional argument.
+  /// double, std::size_t, std::filesystem::path, std::optional<std::uint32_t>, std::vector<std::string> or
+  /// std::vector<std::size_t>. `names` lists the option's names with dashes, separated by commas; a name without dashes
+  /// makes a positional argument.
   template <class Value>
   Flag add(const std::string& names, Value& value, const std::string& help = "") const;
   /// Adds an option whose text parsing hands to `take`.
