@@ -64,11 +64,14 @@ class StepPage(ProgramTest):
         with Browser() as browser:
             browser.open(page, "lang=en&theme=light")
             first = self.picture(browser)
-            pictures = [first]
+            pictures, places = [first], [(0, 0)]
             for _ in range(30):
                 browser.press("ArrowRight")
                 pictures.append(self.picture(browser))
-            self.assertEqual(self.at(browser), 30)
+                places.append((self.at(browser, 0), self.at(browser, 1)))
+            moves = {(now[0] - was[0], now[1] - was[1]) for was, now in zip(places, places[1:])}
+            self.assertEqual(moves, {(1, 0), (0, 1)}, "a move stops at each event of both scenes")
+            self.assertGreater(min(places[-1]), 0)
             self.click(browser, "to-end")
             last = self.picture(browser)
             self.click(browser, "to-start")
@@ -122,6 +125,8 @@ class StepPage(ProgramTest):
         document, page = self.make("ddp,ps", "--steps", 2, "--fault", "kill:worker:1@step=1", "--max-restarts", 1)
         events = document["scenes"][0]["events"]
         died = next(i for i, e in enumerate(events) if e["e"] == "die")
+        document["scenes"][0]["sources"] = [{"file": "ring/a.cpp", "line": 87, "function": NASTY, "text": "die();"}]
+        events[died]["source"] = 0
         document["scenes"][0]["label"] = document["scenes"][0]["units"][0]["name"] = document["scenes"][0]["processes"][0]["name"] = NASTY
         text = page.read_text()
         data = json.dumps(document).replace("<", "\\u003c").replace(">", "\\u003e")
@@ -130,6 +135,7 @@ class StepPage(ProgramTest):
             browser.open(page, f"lang=en&at={died + 1}")
             self.assertIn("dies", browser.run("document.getElementById('what-0').textContent"))
             self.assertIn(NASTY, browser.run("document.querySelector('#pane-0 h2').textContent"))
+            self.assertEqual(browser.run("document.querySelector('#pane-0 .line code').textContent"), f"ring/a.cpp:87 in {NASTY}")
             self.assertEqual(browser.run("document.querySelectorAll('script').length"), 2)
             self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 390)
             self.click(browser, "to-end")

@@ -5,9 +5,10 @@ import { h } from "../report/dom.js";
 import { processName } from "../report/texts.js";
 import { listenToKeys, makeControls } from "./controls.js";
 import { makeIndex, peakOf } from "./index.js";
+import { makeCourse } from "./course.js";
 import { move } from "./moves.js";
 import { makePane } from "./pane.js";
-import { aligned, positionAt } from "./phases.js";
+import { positionAt } from "./phases.js";
 import { nextQuestion, question } from "./predict.js";
 import { statesOf } from "./state.js";
 import { kTexts } from "./texts.js";
@@ -27,38 +28,47 @@ function viewOf(number) {
 
 const now = { left: 0, right: doc.scenes.length > 1 ? 1 : null, byPhase: true, at: 0, process: 0, speed: 10, plays: false, predicts: false, quiz: { good: 0, all: 0, told: "" } };
 let panes = [];
+let course = null;  // of the scenes that are shown; now.at is a stop of it
 let controls = null;
 let timer = 0;
 
 const leader = () => viewOf(now.left);
-const count = () => leader().scene.events.length;
+const shownViews = () => numbersOfPanes().map(viewOf);
+const leaderAt = () => course.placesAt(now.at)[0];
 const numbersOfPanes = () => [now.left, now.right].filter((one) => one !== null);
 
 function show() {
   controls.update(now.at, now.plays);
-  panes.forEach(({ pane, view }) => pane.update(view === leader() ? now.at : aligned(leader(), view, now.at, now.byPhase), now.predicts));
+  const places = course.placesAt(now.at);
+  panes.forEach((pane, side) => pane.update(places[side], now.predicts));
   showQuestion();
 }
 
 function showQuestion() {
   const place = document.getElementById("question");
-  const asked = now.predicts ? nextQuestion(leader(), now.at) : null;
+  const asked = now.predicts ? nextQuestion(leader(), leaderAt()) : null;
   const ctx = contextOf(0);
   place.replaceChildren(...[now.predicts && now.quiz.told ? h("p", { role: "status" }, now.quiz.told) : null,
-    asked === now.at ? question(ctx, leader(), asked, now.quiz, reveal) : null].filter(Boolean));
+    asked !== null && asked === leaderAt() ? question(ctx, leader(), asked, now.quiz, reveal) : null].filter(Boolean));
 }
-function reveal(at) {
-  now.at = at;
+function reveal(position) {
+  now.at = course.first(0, position);
   show();
+}
+
+/// Returns the last stop before the message that the quiz asks for; null: there is none.
+function stopBeforeQuestion() {
+  const asked = nextQuestion(leader(), leaderAt());
+  return asked === null ? null : course.first(0, asked + 1) - 1;
 }
 
 /// In the quiz no way forward leads past the next message.
 function limited(at) {
   if (!now.predicts || at <= now.at) return at;
-  return Math.min(at, nextQuestion(leader(), now.at) ?? at);
+  return Math.min(at, stopBeforeQuestion() ?? at);
 }
 function go(at) {
-  const next = limited(Math.max(0, Math.min(count(), at)));
+  const next = limited(Math.max(0, Math.min(course.count, at)));
   if (next === now.at && next === at) return;
   if (next !== now.at) now.quiz.told = "";
   now.at = next;
@@ -74,18 +84,18 @@ function toggle() {
     return show();
   }
   now.plays = true;
-  if (now.at === count()) now.at = 0;
+  if (now.at === course.count) now.at = 0;
   timer = setInterval(() => {
     const before = now.at;
-    if (now.at < count()) go(now.at + 1);
-    if (now.at === before || now.at === count()) stop();
+    if (now.at < course.count) go(now.at + 1);
+    if (now.at === before || now.at === course.count) stop();
     controls.update(now.at, now.plays);
   }, 1000 / now.speed);
   return show();
 }
 const act = {
   go: (at) => { stop(); go(at); },
-  move: (unit, way) => { stop(); go(move(leader(), now.at, unit, way)); },
+  move: (unit, way) => { stop(); go(move(shownViews(), course, now.at, unit, way)); },
   toggle,
   speed: (value) => {
     now.speed = value;
@@ -94,12 +104,12 @@ const act = {
       toggle();
     }
   },
-  peak: () => act.go(peakOf(leader().index, processShown(leader()))),
-  wait: () => { if (leader().index.firstWait !== null) act.go(leader().index.firstWait + 1); },
+  peak: () => act.go(course.first(0, peakOf(leader().index, processShown(leader())))),
+  wait: () => { if (leader().index.firstWait !== null) act.go(course.first(0, leader().index.firstWait + 1)); },
   predict: () => {
     now.predicts = !now.predicts;
     now.quiz.told = "";
-    if (now.predicts) now.at = nextQuestion(leader(), now.at) ?? now.at;
+    if (now.predicts) now.at = stopBeforeQuestion() ?? now.at;
     stop();
     render("predict");
   },
@@ -117,7 +127,7 @@ function chooser(t) {
   const scenes = doc.scenes.map((scene, number) => [number, scene.label]);
   const longest = numbersOfPanes().map((one) => doc.scenes[one].processes).reduce((a, b) => (b.length > a.length ? b : a));
   return h("div", { class: "choose" },
-    scenes.length > 1 ? menu("left", t.scene, now.left, scenes, (value) => { now.left = Number(value); now.at = 0; }) : null,
+    scenes.length > 1 ? menu("left", t.scene, now.left, scenes, (value) => { now.left = Number(value); }) : null,
     scenes.length > 1 ? menu("right", t.beside, now.right ?? "", [["", t.none], ...scenes], (value) => { now.right = value === "" ? null : Number(value); }) : null,
     now.right === null ? null : menu("align", t.align, now.byPhase ? "phase" : "time", [["phase", t.byPhase], ["time", t.byTime]], (value) => { now.byPhase = value === "phase"; }),
     menu("process", t.showMemory, now.process, longest.map((one, p) => [p, processName(t, one.name)]), (value) => { now.process = Number(value); }));
@@ -135,32 +145,45 @@ function below(t) {
     h("details", {}, h("summary", {}, t.command), h("pre", {}, command), h("p", { class: "quiet" }, doc.program))];
 }
 
+/// Makes the course of the scenes that are shown; the left one stays where it is.
+function align() {
+  const key = `${numbersOfPanes()} ${now.byPhase}`;
+  if (course?.key === key) return;
+  const position = course ? leaderAt() : 0;
+  const isSame = course && course.left === now.left;
+  course = { ...makeCourse(shownViews(), now.byPhase), key, left: now.left };
+  if (isSame || now.start !== undefined) now.at = course.first(0, now.start ?? position);
+  else now.at = 0;
+  now.start = undefined;
+}
+
 function render(focus) {
   apply();
   const { t } = contextOf(0);
   const page = document.getElementById("page");
   const place = scrollY;
-  controls = makeControls(contextOf(0), count(), act, now);
   const shown = numbersOfPanes();
+  align();
+  controls = makeControls(contextOf(0), course.count, act, now);
   const room = page.clientWidth - parseFloat(getComputedStyle(page).paddingLeft) * 2;
   const beside = shown.length > 1 && room >= 900;
   const width = Math.floor(beside ? (room - 28) / 2 : room);
   panes = shown.map((number, k) => {
     const view = viewOf(number);
-    const seek = (time) => act.go(view === leader() ? positionAt(view.scene, time) : aligned(view, leader(), positionAt(view.scene, time), now.byPhase));
-    return { view, pane: makePane(contextOf(k), view, width, processShown(view), seek) };
+    const seek = (time) => act.go(course.first(k, positionAt(view.scene, time)));
+    return makePane(contextOf(k), view, width, processShown(view), seek);
   });
   page.replaceChildren(header(t), chooser(t), h("div", { class: "bar" }, controls.node, h("div", { id: "question" })),
-    h("div", { class: beside ? "panes two" : "panes" }, panes.map((one) => one.pane.node)), ...below(t));
+    h("div", { class: beside ? "panes two" : "panes" }, panes.map((one) => one.node)), ...below(t));
   document.title = `${t.title}: ${shown.map((one) => doc.scenes[one].label).join(", ")}`;
   show();
   scrollTo(0, place);
   if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
 }
 
-if (hash.has("at")) now.at = Math.max(0, Math.min(count(), Number(hash.get("at")) || 0));
+if (hash.has("at")) now.start = Math.max(0, Number(hash.get("at")) || 0);
 render();
-listenToKeys(act, count);
+listenToKeys(act, () => course.count);
 onSystemTheme(() => render());
 let waiting = 0;
 addEventListener("resize", () => {

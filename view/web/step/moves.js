@@ -1,4 +1,4 @@
-// Ways through a scene: to the next or previous event, message, phase or step.
+// Ways through a course: to the next or previous event, message, phase or step of either scene.
 
 import { phaseAt } from "./phases.js";
 
@@ -10,16 +10,26 @@ function phaseStarts(view, unit) {
     (one.phase === "forward" && phases[k - 1].phase === "update"));
 }
 
-/// Returns the position one `unit` after `at`, or before it: `way` is 1 or -1.
-export function move(view, at, unit, way) {
-  const count = view.scene.events.length;
-  if (unit === "event") return Math.max(0, Math.min(count, at + way));
+/// A scene's event has happened between the stops before and at `stop`, and is a message.
+function bringsMessage(views, course, stop) {
+  const before = course.placesAt(stop - 1);
+  return course.placesAt(stop).some((place, side) => place > before[side] && isMessage(views[side].scene.events[place - 1]));
+}
+
+/// Returns the stop one `unit` after the stop `at`, or before it: `way` is 1 or -1.
+export function move(views, course, at, unit, way) {
+  const within = (stop) => Math.max(0, Math.min(course.count, stop));
+  if (unit === "event") return within(at + way);
   if (unit === "message") {
-    let i = at + way;
-    while (i > 0 && i < count && !isMessage(view.scene.events[i - 1])) i += way;
-    return Math.max(0, Math.min(count, i));
+    let stop = at + way;
+    while (stop > 0 && stop < course.count && !bringsMessage(views, course, stop)) stop += way;
+    return within(stop);
   }
-  const starts = phaseStarts(view, unit);
-  if (way > 0) return starts[phaseAt(starts, at) + 1]?.at ?? count;
-  return at === 0 ? 0 : starts[phaseAt(starts, at - 1)].at;
+  const places = course.placesAt(at);
+  const next = views.map((view, side) => {
+    const starts = phaseStarts(view, unit);
+    if (way > 0) return course.first(side, starts[phaseAt(starts, places[side]) + 1]?.at ?? Infinity);
+    return places[side] === 0 ? 0 : course.first(side, starts[phaseAt(starts, places[side] - 1)].at);
+  });
+  return way > 0 ? Math.min(...next) : Math.max(...next.filter((stop) => stop < at), 0);
 }

@@ -5,7 +5,7 @@ import { keys } from "../report/context.js";
 import { makeGrid } from "./grid.js";
 import { makeNumbers } from "./numbers.js";
 import { phaseAt } from "./phases.js";
-import { messageLabel, sentence } from "./says.js";
+import { messageLabel, sentence, sourceOf } from "./says.js";
 import { kCategories, lookOf, timeline } from "./timeline.js";
 
 const kMostListed = 8;
@@ -22,6 +22,7 @@ export function makePane(ctx, view, width, process, seek) {
   const { t } = ctx;
   const what = h("p", { class: "what", id: `what-${ctx.pane}` });
   const why = h("p", { class: "why" });
+  const line = h("p", { class: "line" });
   const where = h("span", { class: "quiet" });
   const grid = makeGrid(ctx, view, width);
   const list = h("div", { class: "flying" });
@@ -30,7 +31,7 @@ export function makePane(ctx, view, width, process, seek) {
   const node = h("section", { class: "pane", id: `pane-${ctx.pane}`, "data-label": view.scene.label },
     h("h2", {}, view.scene.label, " ", where),
     view.scene.error ? h("p", { class: "bad" }, `${t.failed}: ${view.scene.error}`) : null,
-    h("div", { class: "now", "aria-live": "polite" }, what, why),
+    h("div", { class: "now", "aria-live": "polite" }, what, why), line,
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.gridLabel }, grid.node), list, time.node,
     keys([...["forward", "backward", "update", "other", "wait", "transfer"].map((kind) => [lookOf(kind), t.kinds[kind]])]),
     keys(kCategories.map((name) => [`var(--${name})`, t.categories[name]])),
@@ -43,6 +44,8 @@ export function makePane(ctx, view, width, process, seek) {
     what.textContent = said.what;
     why.textContent = said.why;
     where.textContent = `${t.phaseNow(phase.step, t.phases[phase.phase])} · ${t.eventOf(at, view.scene.events.length)}`;
+    const source = sourceOf(view, at);
+    line.replaceChildren(...(source ? [h("code", {}, t.sourceLine(source)), h("code", { class: "code" }, source.text ?? "")] : []));
     grid.update(state, at);
     if (listed !== String(state.flying)) {
       listed = String(state.flying);

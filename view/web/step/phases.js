@@ -1,5 +1,4 @@
-// Phases of a scene, as the first worker goes through them, and the way from a position of one scene to the position of
-// another. A position is a number of events that have happened.
+// Phases of a scene, as the first worker goes through them. A position is a number of events that have happened.
 
 /// Returns {at, t, step, phase, key} in order; `key` names the same phase in another scene. After a step's last backward
 /// comes its update: the rest of the exchange, and the optimizer.
@@ -53,25 +52,4 @@ export function positionAt(scene, t) {
     else high = middle;
   }
   return low;
-}
-
-const timeAt = (scene, at) => (at === 0 ? 0 : scene.events[at - 1].t);
-
-/// Returns the position in `to` that corresponds to position `at` of `from`; by phase: the same part of the same phase.
-export function aligned(from, to, at, byPhase) {
-  if (at === 0) return 0;
-  if (at === from.scene.events.length) return to.scene.events.length;
-  const t = timeAt(from.scene, at);
-  if (!byPhase) return positionAt(to.scene, t);
-  const k = phaseAt(from.index.phases, at);
-  const phase = from.index.phases[k];
-  const other = to.index.phases.findIndex((one) => one.key === phase.key);
-  if (other < 0) return positionAt(to.scene, (t / from.index.end) * to.index.end);
-  const found = to.index.phases[other];
-  if (at === phase.at) return found.at;
-  const length = (from.index.phases[k + 1]?.t ?? from.index.end) - phase.t;
-  const otherEnd = to.index.phases[other + 1];
-  const otherLength = (otherEnd?.t ?? to.index.end) - found.t;
-  const position = positionAt(to.scene, found.t + (length > 0 ? (t - phase.t) / length : 1) * otherLength);
-  return Math.max(found.at, Math.min(position, (otherEnd?.at ?? to.scene.events.length + 1) - 1));
 }

@@ -58,6 +58,12 @@ function phaseOf(view, state, e) {
   return complete ? "backward" : "forward";
 }
 
+/// Returns {file, line, function, text} of the source line that emits the event before position `at`; null: not recorded.
+export function sourceOf(view, at) {
+  const number = at === 0 ? undefined : view.scene.events[at - 1].source;
+  return number === undefined ? null : view.scene.sources?.[number] ?? null;
+}
+
 /// Returns {what, why} of the event before position `at`.
 export function sentence(ctx, view, state, at) {
   if (at === 0) return { what: ctx.t.atStart, why: ctx.t.atStartWhy(view.scene.events.length) };

@@ -81,7 +81,7 @@ export const en = {
   pushes: (n) => `${n} in`,
   doing: (name, unit, peer, operation) => ({ forward: `forward ${unit}`, backward: `backward ${unit}`, update: `update ${unit}`, wait: peer ? `waits: ${peer}` : "waits", acquire: `needs ${unit}`, load: "loads", evaluate: "evaluates" }[name] ?? `${operation} ${peer}`),
   operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull request", values: "pulled parameters", layout_ok: "layout accepted" },
-  event,
+  event, sourceLine: (one) => `${one.file}:${one.line} in ${one.function}`,
   inFlight: (n) => (n === 0 ? "No message is in flight." : n === 1 ? "1 message in flight:" : `${n} messages in flight:`), moreMessages: (n) => `… and ${n} more`,
   time: "Virtual time", bytesSoFar: "Bytes of the exchange so far, all processes", predictedTotal: "Predicted for all steps", notPredicted: "no prediction", reached: "reached exactly", more: (size) => `${size} more, from a repeated step`,
   memoryNow: "memory now", peakSoFar: "peak so far", sentSoFar: "sent so far", memoryOf: (name) => `Memory of ${name}`, milliseconds: "ms of virtual time",

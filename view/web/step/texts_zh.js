@@ -81,7 +81,7 @@ export const zh = {
   pushes: (n) => `已收 ${n}`,
   doing: (name, unit, peer, operation) => ({ forward: `前向 ${unit}`, backward: `反向 ${unit}`, update: `更新 ${unit}`, wait: peer ? `等待 ${peer}` : "等待", acquire: `需要 ${unit}`, load: "读取样本", evaluate: "评估" }[name] ?? `${operation} ${peer}`),
   operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", layout_ok: "划分一致", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步" },
-  event,
+  event, sourceLine: (one) => `${one.file}:${one.line}，函数 ${one.function}`,
   inFlight: (n) => (n === 0 ? "没有消息在途。" : `${n} 条消息在途：`), moreMessages: (n) => `…… 另有 ${n} 条`,
   time: "虚拟时间", bytesSoFar: "所有进程至今交换的字节", predictedTotal: "全部步的预测", notPredicted: "无预测", reached: "正好达到", more: (size) => `多 ${size}，来自重做的一步`,
   memoryNow: "现在的内存", peakSoFar: "至今峰值", sentSoFar: "至今发送", memoryOf: (name) => `${name} 的内存`, milliseconds: "虚拟时间（毫秒）",
