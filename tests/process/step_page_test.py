@@ -13,6 +13,12 @@ MOST_BYTES = 1_500_000
 NASTY = "x<script>alert(1)<!--"
 
 
+def put(document, page):
+    """Replaces the document that a page holds."""
+    data = json.dumps(document).replace("<", "\\u003c").replace(">", "\\u003e")
+    page.write_text(re.sub(r'(id="data">).*?(</script>)', lambda found: found[1] + data + found[2], page.read_text(), count=1, flags=re.S))
+
+
 @unittest.skipIf(CHROMIUM is None, "no chromium")
 class StepPage(ProgramTest):
     def make(self, strategies, *more):
@@ -128,9 +134,7 @@ class StepPage(ProgramTest):
         document["scenes"][0]["sources"] = [{"file": "ring/a.cpp", "line": 87, "function": NASTY, "text": "die();"}]
         events[died]["source"] = 0
         document["scenes"][0]["label"] = document["scenes"][0]["units"][0]["name"] = document["scenes"][0]["processes"][0]["name"] = NASTY
-        text = page.read_text()
-        data = json.dumps(document).replace("<", "\\u003c").replace(">", "\\u003e")
-        page.write_text(re.sub(r'(id="data">).*?(</script>)', lambda found: found[1] + data + found[2], text, count=1, flags=re.S))
+        put(document, page)
         with Browser(390) as browser:
             browser.open(page, f"lang=en&at={died + 1}")
             self.assertIn("dies", browser.run("document.getElementById('what-0').textContent"))
@@ -139,6 +143,80 @@ class StepPage(ProgramTest):
             self.assertEqual(browser.run("document.querySelectorAll('script').length"), 2)
             self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 390)
             self.click(browser, "to-end")
+            self.assertEqual(browser.errors, [])
+
+    def test_a_click_kills_a_process(self):
+        document, page = self.make("ddp,ps", "--steps", 2, "--max-restarts", 1)
+        faulty, _ = self.make("ddp,ps", "--steps", 2, "--max-restarts", 1, "--fault", "kill:worker:1@step=1")
+        for scene, other in zip(document["scenes"], faulty["scenes"]):
+            events = other["events"]
+            common = next(i for i, (one, two) in enumerate(zip(scene["events"], events)) if one != two)
+            scene["runs"] = {"kill worker 1": {
+                "process": 1, "step": 1, "events_in_common": common, "events": events[common:], "duration_ns": other["duration_ns"],
+                "model_sha256": other["model_sha256"], "sent": [one["sent"] for one in other["processes"]]}}
+        put(document, page)
+        events = faulty["scenes"][0]["events"]
+        died = next(i for i, e in enumerate(events) if e["e"] == "die")
+        with Browser() as browser:
+            browser.open(page, "lang=en&at=40")
+            before = self.picture(browser)
+            browser.run("document.getElementById('kill-0-1').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+            self.assertEqual(self.at(browser), died + 1)
+            self.assertIn("dies", browser.run("document.getElementById('what-0').textContent"))
+            self.click(browser, "to-end")
+            self.assertEqual(self.at(browser), len(events))
+            self.assertEqual(self.number(browser, 0, "bytes"), sum(e["bytes"] for e in events if e["e"] == "send" and e["exchange"]))
+            self.assertEqual(self.at(browser, 1), len(document["scenes"][1]["events"]))
+            browser.run("document.getElementById('kill-0-1').focus()")
+            browser.press("Enter")
+            self.assertEqual(self.at(browser), document["scenes"][0]["runs"]["kill worker 1"]["events_in_common"])
+            self.assertFalse(browser.run("document.getElementById('death-0')"))
+            browser.press("k")  # kills worker 0, whose death is not recorded
+            self.assertIn("--kills", browser.run("document.getElementById('death-0').textContent"))
+            self.assertNotIn("dies.", browser.run("document.getElementById('what-0').textContent"))
+            self.assertNotEqual(before, self.picture(browser))
+            self.assertEqual(browser.errors, [])
+
+    def give(self, browser, name, text, way):
+        """Gives the page a file, by the file input or as a drop; waits until the page has read the file."""
+        browser.run(f"""(() => {{
+          const carried = new DataTransfer();
+          carried.items.add(new File([{json.dumps(text)}], {json.dumps(name)}));
+          window.seen = document.getElementById('open');
+          if ('{way}' === 'drop') return document.dispatchEvent(new DragEvent('drop', {{dataTransfer: carried, cancelable: true}}));
+          const input = document.getElementById('file');
+          input.files = carried.files;
+          return input.dispatchEvent(new Event('change'));
+        }})()""")
+        browser.run("""new Promise((done) => {
+          const look = () => (window.seen.isConnected ? setTimeout(look, 5) : done(1));
+          look();
+        })""")
+
+    def test_opens_files(self):
+        one, _ = self.make("zero1,ps", "--steps", 1)
+        other = self.make("zero3", "--steps", 1)[1].read_text()
+        _, page = self.make("ddp", "--steps", 1)
+        bad = {"cut.json": json.dumps(one)[:-100], "other.json": '{"format": "x"}', "new.json": json.dumps({**one, "version": 2}),
+               "none.json": json.dumps({**one, "scenes": []}), NASTY: "<script>alert(1)</script>",
+               "events.json": json.dumps({**one, "scenes": [{**one["scenes"][0], "events": [{"e": "die", "t": 0, "p": 9}]}]}),
+               "frames.json": json.dumps({**one, "scenes": [{**one["scenes"][0], "units": [None]}]})}
+        labels = "[...document.querySelectorAll('.pane')].map((one) => one.dataset.label)"
+        with Browser() as browser:
+            browser.open(page, "lang=en")
+            first = browser.run(labels)
+            for name, text in bad.items():
+                with self.subTest(name):
+                    self.give(browser, name, text, "drop")
+                    self.assertIn(name, browser.run("document.getElementById('problem').textContent"))
+                    self.assertEqual(browser.run(labels), first)
+            self.give(browser, "one.json", json.dumps(one), "input")
+            self.assertEqual(browser.run(labels), ["zero1", "ps"])
+            self.assertFalse(browser.run("document.getElementById('problem')"))
+            self.click(browser, "to-end")
+            self.assertEqual(self.at(browser), len(one["scenes"][0]["events"]))
+            self.give(browser, "page.html", other, "drop")
+            self.assertEqual(browser.run(labels), ["zero3"])
             self.assertEqual(browser.errors, [])
 
     def test_a_step_redraws_only_its_changes(self):

@@ -2,6 +2,7 @@
 // Messages in flight are arrows from the sender's row to the receiver's.
 
 import { s } from "../report/dom.js";
+import { processName } from "../report/texts.js";
 import { barsOf } from "./cells.js";
 import { doingNow, messageLabel } from "./says.js";
 
@@ -65,13 +66,13 @@ function rowFacts(ctx, view, state, p) {
 const rowKey = ({ life, doing, step }) => `${life} ${doing} ${step}`;
 
 function rowName(ctx, view, facts, p, y, width) {
-  const most = Math.floor((width - 6) / 6);
+  const most = Math.floor((width - 12) / 6);
   const cut = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const name = view.scene.processes[p].name;
-  return s("g", {}, s("title", {}, `${name}: ${facts.doing}`),
-    s("text", { x: 2, y: y + 17, class: "process" }, cut(name)),
-    s("text", { x: 2, y: y + 33, class: facts.life === "dead" ? "letter bad" : "letter" }, cut(facts.doing)),
-    facts.step === null ? null : s("text", { x: 2, y: y + 48, class: "letter" }, `${ctx.t.step} ${facts.step}`));
+  return s("g", {}, s("title", {}, `${name}: ${facts.doing}. ${ctx.t.kill(name)}`),
+    s("text", { x: 6, y: y + 17, class: "process" }, cut(name)),
+    s("text", { x: 6, y: y + 33, class: facts.life === "dead" ? "letter bad" : "letter" }, cut(facts.doing)),
+    facts.step === null ? null : s("text", { x: 6, y: y + 48, class: "letter" }, `${ctx.t.step} ${facts.step}`));
 }
 
 /// Messages side by side do not hide each other: each pair of rows has a lane of its own.
@@ -121,8 +122,22 @@ function makePart(draw) {
   return part;
 }
 
+/// A row's name is a button that kills the process. It stays while its texts are replaced, so that it keeps the focus.
+function killButton(ctx, view, p, geometry, part, kill) {
+  const label = ctx.t.kill(processName(ctx.t, view.scene.processes[p].name));
+  const press = (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    kill(p);
+  };
+  return s("g", { class: "kill", role: "button", tabindex: "0", id: `kill-${ctx.pane}-${p}`, "aria-label": label, onclick: () => kill(p), onkeydown: press },
+    s("rect", { x: 1, y: kHead + p * kRow + 2, width: geometry.name - 6, height: kRow - 6, rx: 5 }), part.node);
+}
+
 /// Returns {node, update}. `update` shows a state at position `at`; the event before the position is drawn strongest.
-export function makeGrid(ctx, view, width) {
+/// `kill` is called with the process whose name was pressed.
+export function makeGrid(ctx, view, width, kill) {
   const { scene } = view;
   const geometry = widths(width, scene.units.length);
   const total = geometry.name + geometry.cell * scene.units.length;
@@ -131,10 +146,10 @@ export function makeGrid(ctx, view, width) {
   const cells = scene.processes.map((_, p) => scene.units.map((__, u) =>
     makePart((facts) => cell(ctx, view, facts, p, u, geometry.name + u * geometry.cell, kHead + p * kRow, geometry.cell))));
   const flying = s("g");
-  const node = s("svg", { width: total, height, viewBox: `0 0 ${total} ${height}`, role: "img", "aria-label": ctx.t.gridLabel, class: "grid" },
+  const node = s("svg", { width: total, height, viewBox: `0 0 ${total} ${height}`, role: "group", "aria-label": ctx.t.gridLabel, class: "grid" },
     s("defs", {}, head(`head-${ctx.pane}`, "var(--text)"), head(`head-${ctx.pane}-new`, "var(--accent)")),
     scene.units.map((unit, u) => s("text", { x: geometry.name + (u + 0.5) * geometry.cell, y: 16, "text-anchor": "middle", class: "process" }, unit.name)),
-    scene.processes.map((_, p) => [rows[p].node, cells[p].map((one) => one.node)]), flying);
+    scene.processes.map((_, p) => [killButton(ctx, view, p, geometry, rows[p], kill), cells[p].map((one) => one.node)]), flying);
   const update = (state, at) => {
     scene.processes.forEach((_, p) => {
       const facts = rowFacts(ctx, view, state, p);

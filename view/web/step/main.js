@@ -7,33 +7,39 @@ import { listenToKeys, makeControls } from "./controls.js";
 import { makeIndex, peakOf } from "./index.js";
 import { makeCourse } from "./course.js";
 import { move } from "./moves.js";
+import { listenToDrops, openFile } from "./open.js";
 import { makePane } from "./pane.js";
 import { positionAt } from "./phases.js";
 import { nextQuestion, question } from "./predict.js";
+import { deathOf, runWithDeath, sceneOfRun } from "./runs.js";
 import { statesOf } from "./state.js";
 import { kTexts } from "./texts.js";
 
-const doc = JSON.parse(document.getElementById("data").textContent);
-const views = [];
+let doc = JSON.parse(document.getElementById("data").textContent);
+let views = new Map();
 
-/// A scene is looked through when it is first shown.
-function viewOf(number) {
-  if (!views[number]) {
-    const view = { scene: doc.scenes[number], index: makeIndex(doc.scenes[number]) };
+/// A scene, or one of its runs, is looked through when it is first shown.
+function viewOf(number, run) {
+  const key = `${number} ${run ?? ""}`;
+  if (!views.has(key)) {
+    const scene = run ? sceneOfRun(doc.scenes[number], run) : doc.scenes[number];
+    const view = { scene, index: makeIndex(scene) };
     view.stateAt = statesOf(view);
-    views[number] = view;
+    views.set(key, view);
   }
-  return views[number];
+  return views.get(key);
 }
 
-const now = { left: 0, right: doc.scenes.length > 1 ? 1 : null, byPhase: true, at: 0, process: 0, speed: 10, plays: false, predicts: false, quiz: { good: 0, all: 0, told: "" } };
+// `runs`: by pane, the name of the run with a death that it shows; `notices`: by pane, a line about a death.
+const beginning = () => ({ left: 0, right: doc.scenes.length > 1 ? 1 : null, runs: [null, null], notices: ["", ""], at: 0, process: 0, plays: false, predicts: false, quiz: { good: 0, all: 0, told: "" } });
+const now = { ...beginning(), byPhase: true, speed: 10, problem: "" };
 let panes = [];
 let course = null;  // of the scenes that are shown; now.at is a stop of it
 let controls = null;
 let timer = 0;
 
-const leader = () => viewOf(now.left);
-const shownViews = () => numbersOfPanes().map(viewOf);
+const leader = () => viewOf(now.left, now.runs[0]);
+const shownViews = () => numbersOfPanes().map((number, side) => viewOf(number, now.runs[side]));
 const leaderAt = () => course.placesAt(now.at)[0];
 const numbersOfPanes = () => [now.left, now.right].filter((one) => one !== null);
 
@@ -106,6 +112,7 @@ const act = {
   },
   peak: () => act.go(course.first(0, peakOf(leader().index, processShown(leader())))),
   wait: () => { if (leader().index.firstWait !== null) act.go(course.first(0, leader().index.firstWait + 1)); },
+  kill: () => kill(0, processShown(leader())),
   predict: () => {
     now.predicts = !now.predicts;
     now.quiz.told = "";
@@ -115,6 +122,43 @@ const act = {
   },
 };
 
+/// Shows the recorded run in which a process of a pane dies, from its death on; again: the undisturbed run.
+function kill(side, p) {
+  const { scene } = shownViews()[side];
+  const original = doc.scenes[numbersOfPanes()[side]];
+  const { t } = contextOf(side);
+  const run = runWithDeath(original, p);
+  const isBack = now.runs[side] !== null && now.runs[side] === run;
+  now.notices[side] = run || isBack ? "" : t.noDeath(processName(t, scene.processes[p].name));
+  if (run) {
+    now.runs[side] = isBack ? null : run;
+    now.start = { side, position: isBack ? Math.min(course.placesAt(now.at)[side], original.runs[run].events_in_common) : deathOf(original, run) };
+  }
+  stop();
+  render(`kill-${side}-${p}`);
+}
+
+function open(file) {
+  openFile(contextOf(0).t, file, (read) => {
+    const before = { doc, views, course, now: { ...now } };
+    now.problem = read.error ?? "";
+    stop();
+    try {
+      if (read.doc) {
+        doc = read.doc;
+        views = new Map();
+        course = null;
+        Object.assign(now, beginning());
+      }
+      render("open");
+    } catch {
+      ({ doc, views, course } = before);
+      Object.assign(now, before.now, { problem: contextOf(0).t.brokenScene(file.name) });
+      render("open");
+    }
+  });
+}
+
 const contextOf = (pane) => ({ t: kTexts[languageNow()], language: languageNow(), pane });
 const processShown = (view) => Math.min(now.process, view.scene.processes.length - 1);
 
@@ -123,12 +167,17 @@ function menu(id, label, value, options, onchange) {
     options.map(([key, text]) => h("option", { value: key, selected: String(key) === String(value) }, text))));
 }
 
+function forget(side) {
+  now.runs[side] = null;
+  now.notices[side] = "";
+}
+
 function chooser(t) {
   const scenes = doc.scenes.map((scene, number) => [number, scene.label]);
   const longest = numbersOfPanes().map((one) => doc.scenes[one].processes).reduce((a, b) => (b.length > a.length ? b : a));
   return h("div", { class: "choose" },
-    scenes.length > 1 ? menu("left", t.scene, now.left, scenes, (value) => { now.left = Number(value); }) : null,
-    scenes.length > 1 ? menu("right", t.beside, now.right ?? "", [["", t.none], ...scenes], (value) => { now.right = value === "" ? null : Number(value); }) : null,
+    scenes.length > 1 ? menu("left", t.scene, now.left, scenes, (value) => { now.left = Number(value); forget(0); }) : null,
+    scenes.length > 1 ? menu("right", t.beside, now.right ?? "", [["", t.none], ...scenes], (value) => { now.right = value === "" ? null : Number(value); forget(1); }) : null,
     now.right === null ? null : menu("align", t.align, now.byPhase ? "phase" : "time", [["phase", t.byPhase], ["time", t.byTime]], (value) => { now.byPhase = value === "phase"; }),
     menu("process", t.showMemory, now.process, longest.map((one, p) => [p, processName(t, one.name)]), (value) => { now.process = Number(value); }));
 }
@@ -136,24 +185,23 @@ function chooser(t) {
 function header(t) {
   const press = (id, lang, text, change) => h("button", { type: "button", id, lang, onclick: () => { change(); render(id); } }, text);
   return h("header", {}, h("h1", {}, t.title),
-    h("div", { class: "tools" }, press("language", languageNow() === "zh" ? "en" : "zh", t.language, switchLanguage), press("theme", null, isDark() ? t.light : t.dark, switchTheme)));
+    h("div", { class: "tools" }, h("input", { type: "file", id: "file", accept: ".json,.html", hidden: true, onchange: (event) => event.target.files.length && open(event.target.files[0]) }),
+      h("button", { type: "button", id: "open", title: t.openTitle, onclick: () => document.getElementById("file").click() }, t.open), press("language", languageNow() === "zh" ? "en" : "zh", t.language, switchLanguage), press("theme", null, isDark() ? t.light : t.dark, switchTheme)));
 }
 
 function below(t) {
   const command = (Array.isArray(doc.command) ? doc.command : [doc.command]).join(" ");
-  return [h("details", { open: true }, h("summary", {}, t.legend), h("ul", {}, [t.legendBars, t.legendGradient, t.legendVersion, t.legendArrow, t.keys].map((text) => h("li", {}, text)))),
+  return [h("details", { open: true }, h("summary", {}, t.legend), h("ul", {}, [t.legendBars, t.legendGradient, t.legendVersion, t.legendArrow, t.legendKill, t.keys].map((text) => h("li", {}, text)))),
     h("details", {}, h("summary", {}, t.command), h("pre", {}, command), h("p", { class: "quiet" }, doc.program))];
 }
 
 /// Makes the course of the scenes that are shown; the left one stays where it is.
 function align() {
-  const key = `${numbersOfPanes()} ${now.byPhase}`;
+  const key = `${numbersOfPanes()} ${now.runs} ${now.byPhase}`;
   if (course?.key === key) return;
-  const position = course ? leaderAt() : 0;
-  const isSame = course && course.left === now.left;
+  const start = now.start ?? { side: 0, position: course?.left === now.left ? leaderAt() : 0 };
   course = { ...makeCourse(shownViews(), now.byPhase), key, left: now.left };
-  if (isSame || now.start !== undefined) now.at = course.first(0, now.start ?? position);
-  else now.at = 0;
+  now.at = course.first(start.side, start.position);
   now.start = undefined;
 }
 
@@ -169,11 +217,11 @@ function render(focus) {
   const beside = shown.length > 1 && room >= 900;
   const width = Math.floor(beside ? (room - 28) / 2 : room);
   panes = shown.map((number, k) => {
-    const view = viewOf(number);
+    const view = viewOf(number, now.runs[k]);
     const seek = (time) => act.go(course.first(k, positionAt(view.scene, time)));
-    return makePane(contextOf(k), view, width, processShown(view), seek);
+    return makePane(contextOf(k), view, width, processShown(view), { seek, kill: (p) => kill(k, p), notice: now.notices[k] });
   });
-  page.replaceChildren(header(t), chooser(t), h("div", { class: "bar" }, controls.node, h("div", { id: "question" })),
+  page.replaceChildren(header(t), ...(now.problem ? [h("p", { class: "bad", role: "alert", id: "problem" }, now.problem)] : []), chooser(t), h("div", { class: "bar" }, controls.node, h("div", { id: "question" })),
     h("div", { class: beside ? "panes two" : "panes" }, panes.map((one) => one.node)), ...below(t));
   document.title = `${t.title}: ${shown.map((one) => doc.scenes[one].label).join(", ")}`;
   show();
@@ -181,9 +229,10 @@ function render(focus) {
   if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
 }
 
-if (hash.has("at")) now.start = Math.max(0, Number(hash.get("at")) || 0);
+if (hash.has("at")) now.start = { side: 0, position: Math.max(0, Number(hash.get("at")) || 0) };
 render();
 listenToKeys(act, () => course.count);
+listenToDrops(open);
 onSystemTheme(() => render());
 let waiting = 0;
 addEventListener("resize", () => {

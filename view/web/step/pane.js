@@ -2,6 +2,7 @@
 
 import { h } from "../report/dom.js";
 import { keys } from "../report/context.js";
+import { processName } from "../report/texts.js";
 import { makeGrid } from "./grid.js";
 import { makeNumbers } from "./numbers.js";
 import { phaseAt } from "./phases.js";
@@ -17,19 +18,31 @@ function flying(ctx, view, state) {
     h("ul", {}, labels.slice(0, more > 0 ? kMostListed : undefined).map((label) => h("li", {}, label)), more > 0 ? h("li", {}, ctx.t.moreMessages(more)) : null)];
 }
 
-/// Returns {node, update}. `seek` takes a time of this pane's scene.
-export function makePane(ctx, view, width, process, seek) {
+/// Says which death the pane shows, with a way back; or why a death cannot be shown.
+function deathLine(ctx, view, act) {
+  const { scene } = view;
+  if (!scene.run && !act.notice) return null;
+  const { process, step } = scene.runs?.[scene.run] ?? {};
+  return h("p", { class: "death", role: "status", id: `death-${ctx.pane}` }, scene.run ? ctx.t.shownDeath(processName(ctx.t, scene.processes[process].name), step) : "",
+    scene.run ? [" ", h("button", { type: "button", id: `revive-${ctx.pane}`, onclick: () => act.kill(process) }, ctx.t.revive)] : null,
+    act.notice ? ` ${act.notice}` : null);
+}
+
+/// Returns {node, update}. `act` has `seek`, which takes a time of this pane's scene, `kill`, which takes a process, and the
+/// `notice` about a death.
+export function makePane(ctx, view, width, process, act) {
   const { t } = ctx;
   const what = h("p", { class: "what", id: `what-${ctx.pane}` });
   const why = h("p", { class: "why" });
-  const line = h("p", { class: "line" });
+  const line = h("p", { class: "line", hidden: !view.scene.sources?.length });
   const where = h("span", { class: "quiet" });
-  const grid = makeGrid(ctx, view, width);
+  const grid = makeGrid(ctx, view, width, act.kill);
   const list = h("div", { class: "flying" });
   const numbers = makeNumbers(ctx, view);
-  const time = timeline(ctx, view, width, process, seek);
+  const time = timeline(ctx, view, width, process, act.seek);
   const node = h("section", { class: "pane", id: `pane-${ctx.pane}`, "data-label": view.scene.label },
     h("h2", {}, view.scene.label, " ", where),
+    deathLine(ctx, view, act),
     view.scene.error ? h("p", { class: "bad" }, `${t.failed}: ${view.scene.error}`) : null,
     h("div", { class: "now", "aria-live": "polite" }, what, why), line,
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.gridLabel }, grid.node), list, time.node,
