@@ -1,7 +1,7 @@
 // Figures whose data the runs did not record, with the option that records it.
 
-import { section } from "./context.js";
-import { h } from "./dom.js";
+import { h } from "../common/dom.js";
+import { section } from "../common/parts.js";
 
 export function absent(ctx) {
   const { t } = ctx;

@@ -1,10 +1,11 @@
 // Asynchrony: the updates that a gradient missed, and how far workers were apart.
 
-import { choice, number, section } from "./context.js";
-import { columns, lines } from "./charts.js";
-import { h, table } from "./dom.js";
-import { figure } from "./figure.js";
-import { fixed, short, whole } from "./format.js";
+import { columns, lines } from "../common/charts.js";
+import { h, table } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { fixed, short, whole } from "../common/format.js";
+import { section } from "../common/parts.js";
+import { choice, number } from "./context.js";
 
 const kLastBin = 64;  // counts everything from 64 on
 

@@ -1,11 +1,12 @@
 // Bytes: measured against predicted, and who sent how much to whom.
 
-import { choice, number, section } from "./context.js";
-import { bars, cut, label, svg, widthOf } from "./charts.js";
-import { h, s, table } from "./dom.js";
-import { figure } from "./figure.js";
-import { bytes as text, byteTicks, kNothing, whole } from "./format.js";
-import { processName } from "./texts.js";
+import { bars, cut, label, svg, widthOf } from "../common/charts.js";
+import { h, s, table } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { bytes as text, byteTicks, kNothing, whole } from "../common/format.js";
+import { processName } from "../common/names.js";
+import { section } from "../common/parts.js";
+import { choice, number } from "./context.js";
 
 const ticks = (least, most, count) => byteTicks(most, count);
 

@@ -1,6 +1,6 @@
 // What all sections share: the document, the texts, colours of rows, and cells whose number comes from the document.
 
-import { h } from "./dom.js";
+import { h } from "../common/dom.js";
 import { kTexts } from "./texts.js";
 
 export function makeContext(doc, language, picks, again) {
@@ -27,7 +27,3 @@ export function choice(ctx, id, all, rows = ctx.rows) {
 
 export const badge = (ctx, equality) => equality == null || equality === "—" ? null
   : h("span", { class: `badge ${equality === "=" ? "good" : equality === "✗" ? "bad" : equality === "≈" ? "" : "warn"}`, title: ctx.t.badges[equality] ?? "" }, equality);
-
-export const section = (id, title, ...children) => h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
-export const swatch = (colour) => h("span", { class: "swatch", style: `background:${colour}` });
-export const keys = (list) => h("div", { class: "keys" }, list.map(([colour, text]) => h("span", {}, swatch(colour), text)));

@@ -1,10 +1,10 @@
 // Who sends what to whom: arrows between processes, as wide as the bytes of a step.
 
-import { cut, label, panels } from "./charts.js";
-import { s } from "./dom.js";
-import { figure } from "./figure.js";
-import { bytes } from "./format.js";
-import { processName } from "./texts.js";
+import { cut, label, panels } from "../common/charts.js";
+import { s } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { bytes } from "../common/format.js";
+import { processName } from "../common/names.js";
 
 const kMostProcesses = 12;
 

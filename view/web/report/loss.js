@@ -1,10 +1,11 @@
 // Loss over steps and over seconds, and the quality on the test set.
 
-import { badge, section } from "./context.js";
-import { lines } from "./charts.js";
-import { h } from "./dom.js";
-import { figure } from "./figure.js";
-import { short, whole } from "./format.js";
+import { lines } from "../common/charts.js";
+import { h } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { short, whole } from "../common/format.js";
+import { section } from "../common/parts.js";
+import { badge } from "./context.js";
 
 /// Curves that look the same are drawn as one line, of which each has every other dash.
 function dashes(series) {

@@ -1,12 +1,12 @@
 // The report: reads the document that psring put into the page, and draws its sections.
 
+import { h } from "../common/dom.js";
+import { forget, redraw } from "../common/figure.js";
 import { apply, isDark, languageNow, onSystemTheme, switchLanguage, switchTheme } from "../common/preferences.js";
 import { absent } from "./absent.js";
 import { asynchrony } from "./asynchrony.js";
 import { bytes } from "./bytes.js";
 import { makeContext } from "./context.js";
-import { h } from "./dom.js";
-import { forget, redraw } from "./figure.js";
 import { loss } from "./loss.js";
 import { memory } from "./memory.js";
 import { next } from "./next.js";

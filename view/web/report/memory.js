@@ -1,11 +1,12 @@
 // Memory: booked by category against the prediction, and what the kernel says.
 
-import { choice, keys, number, section } from "./context.js";
-import { bars, lines } from "./charts.js";
-import { h, table } from "./dom.js";
-import { figure } from "./figure.js";
-import { bytes, byteTicks, kNothing, short, whole } from "./format.js";
-import { processName } from "./texts.js";
+import { bars, lines } from "../common/charts.js";
+import { h, table } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { bytes, byteTicks, kNothing, short, whole } from "../common/format.js";
+import { processName } from "../common/names.js";
+import { keys, section } from "../common/parts.js";
+import { choice, number } from "./context.js";
 
 const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication", "staging"];
 

@@ -1,9 +1,9 @@
 // The bytes of whole units within one step: gathered parameters and unreduced gradients come and go with the passes.
 
-import { lines } from "./charts.js";
-import { figure } from "./figure.js";
-import { bytes, byteTicks, short } from "./format.js";
-import { processName } from "./texts.js";
+import { lines } from "../common/charts.js";
+import { figure } from "../common/figure.js";
+import { bytes, byteTicks, short } from "../common/format.js";
+import { processName } from "../common/names.js";
 
 /// A value holds until the next one: each becomes two points.
 function steps(at, values, end) {

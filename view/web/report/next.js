@@ -1,8 +1,8 @@
 // What bounds each row, and what to try next.
 
-import { section, swatch } from "./context.js";
-import { h } from "./dom.js";
-import { shellWord } from "./format.js";
+import { h } from "../common/dom.js";
+import { shellWord } from "../common/format.js";
+import { section, swatch } from "../common/parts.js";
 
 export function next(ctx) {
   const { t } = ctx;

@@ -1,11 +1,11 @@
 // Who owns which range of every unit.
 
-import { section, swatch } from "./context.js";
-import { cut, label, panels, widthOf } from "./charts.js";
-import { h, s } from "./dom.js";
-import { figure } from "./figure.js";
+import { cut, label, panels, widthOf } from "../common/charts.js";
+import { h, s } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { whole } from "../common/format.js";
+import { section, swatch } from "../common/parts.js";
 import { flows } from "./flows.js";
-import { whole } from "./format.js";
 
 const kMostProcesses = 8;
 const kLeastUnit = 9;  // pixels; narrower units are drawn as one

@@ -1,8 +1,9 @@
 // What ran, and the table of all rows.
 
-import { badge, number, section, swatch } from "./context.js";
-import { h, table } from "./dom.js";
-import { bytes, fixed, kNothing, milliseconds, shellWord, short } from "./format.js";
+import { h, table } from "../common/dom.js";
+import { bytes, fixed, kNothing, milliseconds, shellWord, short } from "../common/format.js";
+import { section, swatch } from "../common/parts.js";
+import { badge, number } from "./context.js";
 
 const distinct = (values) => [...new Set(values)];
 

@@ -1,10 +1,10 @@
 // Losses and recoveries, on a line of steps.
 
-import { section } from "./context.js";
-import { cut, label, svg } from "./charts.js";
-import { h, s, table } from "./dom.js";
-import { figure } from "./figure.js";
-import { fixed, kNothing, ticks, whole } from "./format.js";
+import { cut, label, svg } from "../common/charts.js";
+import { h, s, table } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { fixed, kNothing, ticks, whole } from "../common/format.js";
+import { section } from "../common/parts.js";
 
 /// Returns {lost: [text], givenUp, epoch, step, seconds, workers}: what was lost together, and how the job continued.
 export function episodes(lines) {

@@ -1,11 +1,12 @@
 // A step's time by what a worker does, and the communication that it hides, from the traces of the runs.
 
-import { keys, number } from "./context.js";
-import { bars } from "./charts.js";
-import { h, table } from "./dom.js";
-import { figure } from "./figure.js";
-import { milliseconds, short } from "./format.js";
-import { processName } from "./texts.js";
+import { bars } from "../common/charts.js";
+import { h, table } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { milliseconds, short } from "../common/format.js";
+import { processName } from "../common/names.js";
+import { keys } from "../common/parts.js";
+import { number } from "./context.js";
 
 const kParts = [["forward_s", "var(--s0)"], ["backward_s", "var(--s4)"], ["update_s", "var(--s2)"], ["waiting_s", "var(--exposed)"]];
 

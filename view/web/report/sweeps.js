@@ -1,10 +1,11 @@
 // Comparisons of one option's values: time over the option, and memory over the number of workers.
 
-import { number, section } from "./context.js";
-import { lines } from "./charts.js";
-import { h, table } from "./dom.js";
-import { figure } from "./figure.js";
-import { bytes, byteTicks, fixed, kNothing, milliseconds, short, whole } from "./format.js";
+import { lines } from "../common/charts.js";
+import { h, table } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { bytes, byteTicks, fixed, kNothing, milliseconds, short, whole } from "../common/format.js";
+import { section } from "../common/parts.js";
+import { number } from "./context.js";
 
 const colour = (i) => `var(--s${i % 8})`;
 const some = (values) => values.some((v) => v != null);

@@ -1,12 +1,13 @@
 // The time of a step: computing and exposed communication of each worker.
 
-import { choice, keys, number, section } from "./context.js";
-import { bars } from "./charts.js";
-import { h, table } from "./dom.js";
-import { figure } from "./figure.js";
-import { milliseconds, short } from "./format.js";
+import { bars } from "../common/charts.js";
+import { h, table } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { milliseconds, short } from "../common/format.js";
+import { processName } from "../common/names.js";
+import { keys, section } from "../common/parts.js";
+import { choice, number } from "./context.js";
 import { stepParts } from "./step_parts.js";
-import { processName } from "./texts.js";
 
 const kMostBars = 40;
 

@@ -1,12 +1,13 @@
 // The timeline of one step: processes as rows, computing and communication as bars, arrows between them.
 
-import { choice, keys, section } from "./context.js";
-import { cut, label, svg, widthOf } from "./charts.js";
-import { h, s } from "./dom.js";
-import { figure } from "./figure.js";
-import { bytes, fixed, milliseconds, ticks, whole } from "./format.js";
+import { cut, label, svg, widthOf } from "../common/charts.js";
+import { h, s } from "../common/dom.js";
+import { figure } from "../common/figure.js";
+import { bytes, fixed, milliseconds, ticks, whole } from "../common/format.js";
+import { processName } from "../common/names.js";
+import { keys, section } from "../common/parts.js";
+import { choice } from "./context.js";
 import { memoryWithin } from "./memory_within.js";
-import { processName } from "./texts.js";
 
 const [kLane, kGap, kMostLanes] = [15, 3, 4];
 const kZooms = [1, 2, 4, 8, 16];

@@ -1,6 +1,6 @@
 // The buttons, the slider and the keys.
 
-import { h } from "../report/dom.js";
+import { h } from "../common/dom.js";
 
 const kUnits = ["step", "phase", "message", "event"];
 export const kSpeeds = [2, 10, 40, 200];

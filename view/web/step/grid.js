@@ -1,8 +1,8 @@
 // The grid: rows are processes, columns are units; each cell has a bar for parameters, gradients and optimizer state.
 // Messages in flight are arrows from the sender's row to the receiver's.
 
-import { s } from "../report/dom.js";
-import { processName } from "../report/texts.js";
+import { s } from "../common/dom.js";
+import { processName } from "../common/names.js";
 import { barsOf } from "./cells.js";
 import { doingNow, messageLabel } from "./says.js";
 

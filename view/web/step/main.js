@@ -1,8 +1,8 @@
 // The viewer: reads the scenes that psring put into the page, and shows one or two of them at a position.
 
+import { h } from "../common/dom.js";
+import { processName } from "../common/names.js";
 import { apply, hash, isDark, languageNow, onSystemTheme, switchLanguage, switchTheme } from "../common/preferences.js";
-import { h } from "../report/dom.js";
-import { processName } from "../report/texts.js";
 import { listenToKeys, makeControls } from "./controls.js";
 import { makeIndex, peakOf } from "./index.js";
 import { makeCourse } from "./course.js";

@@ -1,9 +1,9 @@
 // The numbers of a state: time, bytes so far and predicted, memory of each process. Each cell names its value, so that a
 // test can read it.
 
-import { h, table } from "../report/dom.js";
-import { bytes, whole } from "../report/format.js";
-import { processName } from "../report/texts.js";
+import { h, table } from "../common/dom.js";
+import { bytes, whole } from "../common/format.js";
+import { processName } from "../common/names.js";
 
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 

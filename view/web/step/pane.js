@@ -1,8 +1,8 @@
 // One pane: a scene at a position. `draw` builds what does not change; `update` shows a state.
 
-import { h } from "../report/dom.js";
-import { keys } from "../report/context.js";
-import { processName } from "../report/texts.js";
+import { h } from "../common/dom.js";
+import { processName } from "../common/names.js";
+import { keys } from "../common/parts.js";
 import { makeGrid } from "./grid.js";
 import { makeNumbers } from "./numbers.js";
 import { phaseAt } from "./phases.js";

@@ -1,7 +1,7 @@
 // The quiz: the next message of the exchange is hidden until the reader has answered who sends what to whom.
 
-import { h } from "../report/dom.js";
-import { processName } from "../report/texts.js";
+import { h } from "../common/dom.js";
+import { processName } from "../common/names.js";
 import { messageLabel, operation, unitsName } from "./says.js";
 
 /// Returns the position before the next exchange message at or after `at`; null: there is none.

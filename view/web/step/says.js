@@ -1,7 +1,7 @@
 // What happens, in words: labels of messages, activities, and one sentence for each event with its reason.
 
-import { bytes } from "../report/format.js";
-import { processName } from "../report/texts.js";
+import { bytes } from "../common/format.js";
+import { processName } from "../common/names.js";
 
 export const unitsName = (scene, units) => {
   if (!units) return "";

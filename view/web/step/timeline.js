@@ -1,9 +1,9 @@
 // The time axis of a scene: each process's computing, waiting and transfers; the memory of one process; the bytes so far
 // against the prediction. Drawn once; a step moves only the cursor.
 
-import { s } from "../report/dom.js";
-import { bytes, byteTicks, ticks } from "../report/format.js";
-import { processName } from "../report/texts.js";
+import { s } from "../common/dom.js";
+import { bytes, byteTicks, ticks } from "../common/format.js";
+import { processName } from "../common/names.js";
 
 const kLane = 22;
 const kCurve = 96;
