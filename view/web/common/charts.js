@@ -38,8 +38,9 @@ function path(xs, ys, x, y) {
 
 /// Draws lines. `series` are {name, colour, x, y, width, dash, shift, marks, low, high}: low and high are the ends of
 /// whiskers. `bands` are {from, to, colour, name} behind the lines; `xMarks` are the places of the labels on the x axis, which
-/// is logarithmic if `xLog`. `say(text)` gets what lies under the cursor, which the mouse, or the arrow keys, move.
-export function lines({ series, width, height = 260, xTitle, yTitle, xText, yText, yTicks = ticks, zero = false, xMarks, xLog = false, bands = [], say }) {
+/// is logarithmic if `xLog`. `say(text)` gets what lies under the cursor, which the mouse, or the arrow keys, move; `held`
+/// keeps the cursor's place from one drawing to the next.
+export function lines({ series, width, height = 260, xTitle, yTitle, xText, yText, yTicks = ticks, zero = false, xMarks, xLog = false, bands = [], say, held = { x: null } }) {
   const shown = series.filter((one) => one.x.length > 0);
   const of = (axis) => shown.flatMap((one) => one[axis].filter((v) => v != null));
   const xs = of("x");
@@ -76,11 +77,11 @@ export function lines({ series, width, height = 260, xTitle, yTitle, xText, yTex
         ? one.x.map((v, i) => one.y[i] == null ? null : s("circle", { cx: x(v), cy: y(one.y[i]), r: 3.2, fill: one.colour }))
         : null]),
     cursor);
-  if (say) listen(node, cursor, shown, { x, xText, yText, xTitle, say });
+  if (say) listen(node, cursor, shown, { x, xText, yText, xTitle, say, held });
   return node;
 }
 
-function listen(node, cursor, shown, { x, xText, yText, xTitle, say }) {
+function listen(node, cursor, shown, { x, xText, yText, xTitle, say, held }) {
   node.setAttribute("tabindex", "0");
   node.setAttribute("class", "plot");
   const stops = [...new Set(shown.flatMap((one) => one.x))].sort((a, b) => a - b);
@@ -91,12 +92,15 @@ function listen(node, cursor, shown, { x, xText, yText, xTitle, say }) {
     return best;
   };
   const show = () => {
+    held.x = stops[at];
     cursor.setAttribute("x1", x(stops[at]));
     cursor.setAttribute("x2", x(stops[at]));
     cursor.setAttribute("visibility", "visible");
     say(`${xTitle} ${xText(stops[at])}: ` + shown.map((one) => `${one.name} ${yText(one.y[nearest(one.x, stops[at])])}`).join(" · "));
   };
   const hide = () => {
+    if (held.redraws) return;  // the next drawing goes on with the place
+    held.x = null;
     cursor.setAttribute("visibility", "hidden");
     say("");
   };
@@ -116,6 +120,9 @@ function listen(node, cursor, shown, { x, xText, yText, xTitle, say }) {
     at = Math.min(stops.length - 1, Math.max(0, at + move));
     show();
   });
+  if (held.x === null) return;
+  at = nearest(stops, held.x);
+  show();
 }
 
 /// Draws vertical bars over whole numbers, parts on top of each other. `parts` are {name, colour, values}; `xText(i)` names a bar.

@@ -1,8 +1,9 @@
 // The report: reads the document that psring put into the page, and draws its sections.
 
+import { preferenceButtons } from "../common/buttons.js";
 import { h } from "../common/dom.js";
 import { forget, redraw } from "../common/figure.js";
-import { apply, isDark, languageNow, onSystemTheme, switchLanguage, switchTheme } from "../common/preferences.js";
+import { apply, languageNow, onSystemTheme } from "../common/preferences.js";
 import { absent } from "./absent.js";
 import { asynchrony } from "./asynchrony.js";
 import { bytes } from "./bytes.js";
@@ -27,15 +28,7 @@ function header(ctx) {
   const { t } = ctx;
   const names = ctx.doc.sources.map((source) => source.name).join(", ");
   return h("header", {}, h("h1", {}, names ? `${t.title}: ${names}` : t.title),
-    h("div", { class: "tools" },
-      h("button", { type: "button", id: "language", lang: languageNow() === "zh" ? "en" : "zh", onclick: () => {
-        switchLanguage();
-        render("language");
-      } }, t.language),
-      h("button", { type: "button", id: "theme", onclick: () => {
-        switchTheme();
-        render("theme");
-      } }, isDark() ? t.light : t.dark)));
+    preferenceButtons(t, render));
 }
 
 function render(focus) {

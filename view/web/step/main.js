@@ -1,8 +1,9 @@
 // The viewer: reads the scenes that psring put into the page, and shows one or two of them at a position.
 
+import { preferenceButtons } from "../common/buttons.js";
 import { h } from "../common/dom.js";
 import { processName } from "../common/names.js";
-import { apply, hash, isDark, languageNow, onSystemTheme, switchLanguage, switchTheme } from "../common/preferences.js";
+import { apply, hash, languageNow, onSystemTheme } from "../common/preferences.js";
 import { listenToKeys, makeControls } from "./controls.js";
 import { makeIndex, peakOf } from "./index.js";
 import { makeCourse } from "./course.js";
@@ -183,10 +184,9 @@ function chooser(t) {
 }
 
 function header(t) {
-  const press = (id, lang, text, change) => h("button", { type: "button", id, lang, onclick: () => { change(); render(id); } }, text);
-  return h("header", {}, h("h1", {}, t.title),
-    h("div", { class: "tools" }, h("input", { type: "file", id: "file", accept: ".json,.html", hidden: true, onchange: (event) => event.target.files.length && open(event.target.files[0]) }),
-      h("button", { type: "button", id: "open", title: t.openTitle, onclick: () => document.getElementById("file").click() }, t.open), press("language", languageNow() === "zh" ? "en" : "zh", t.language, switchLanguage), press("theme", null, isDark() ? t.light : t.dark, switchTheme)));
+  return h("header", {}, h("h1", {}, t.title), preferenceButtons(t, render,
+    h("input", { type: "file", id: "file", accept: ".json,.html", hidden: true, onchange: (event) => event.target.files.length && open(event.target.files[0]) }),
+    h("button", { type: "button", id: "open", title: t.openTitle, onclick: () => document.getElementById("file").click() }, t.open)));
 }
 
 function below(t) {
