@@ -25,10 +25,10 @@ class Browser:
             os.dup2(from_us, 3)
             os.dup2(to_us, 4)
 
-        # The flags keep the browser from the network; --no-sandbox is for root, in containers.
+        # The flags keep the browser from the network, but for this machine; --no-sandbox is for root, in containers.
         self.process = subprocess.Popen(
             [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-             "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe",
+             "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-pipe",
              "--hide-scrollbars", f"--user-data-dir={self.profile}", f"--window-size={width},{height}", "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=connect, close_fds=False)
         os.close(read_there)
@@ -88,8 +88,12 @@ class Browser:
 
     def open(self, page, options=""):
         """Opens a file, and returns when its scripts have run."""
+        self.visit(f"{page.resolve().as_uri()}#{options}")
+
+    def visit(self, url):
+        """Opens an address, and returns when its scripts have run."""
         self.call("Page.navigate", url="about:blank")
-        self.call("Page.navigate", url=f"{page.resolve().as_uri()}#{options}")
+        self.call("Page.navigate", url=url)
         while self.run("location.href === 'about:blank' || document.readyState !== 'complete'"):
             self.receive()  # an event of the page's life
 
