@@ -19,6 +19,55 @@ def put(document, page):
     page.write_text(re.sub(r'(id="data">).*?(</script>)', lambda found: found[1] + data + found[2], page.read_text(), count=1, flags=re.S))
 
 
+def plans(n, elements):
+    """Plans of four algorithms for n ranks, a power of two, as a scene has them."""
+    size = elements // n
+    chunks = [[c * size, (c + 1) * size] for c in range(n)]
+
+    def message(source, target, first, end, action):
+        return [source, target, first * size, end * size, action]
+
+    ring = [[message(r, (r + 1) % n, (r - k) % n, (r - k) % n + 1, "reduce") for r in range(n)] for k in range(n - 1)]
+    ring += [[message(r, (r + 1) % n, (r + 1 - k) % n, (r + 1 - k) % n + 1, "copy") for r in range(n)] for k in range(n - 1)]
+    halving, back, distance = [], [], n // 2
+    while distance:
+        halving.append([message(r, r ^ distance, (r ^ distance) & ~(distance - 1), ((r ^ distance) & ~(distance - 1)) + distance, "reduce") for r in range(n)])
+        back.insert(0, [message(r, r ^ distance, r & ~(distance - 1), (r & ~(distance - 1)) + distance, "copy") for r in range(n)])
+        distance //= 2
+    tree = [[message(r, r + reach, 0, n, "copy") for r in range(reach)] for reach in (1 << k for k in range(n.bit_length() - 1))]
+    direct = [[message(r, owner, owner, owner + 1, "collect") for r in range(n) for owner in range(n) if r != owner]]
+    shape = {"ranks": n, "elements": elements, "type": "f32", "chunks": chunks}
+    return [{"operation": "all_reduce", "algorithm": "ring", "reduction": "mean", "rounds": ring, **shape},
+            {"operation": "all_reduce", "algorithm": "halving_doubling", "reduction": "mean", "rounds": halving + back, **shape},
+            {"operation": "broadcast", "algorithm": "tree", "root": 0, "rounds": tree, **shape},
+            {"operation": "reduce_scatter", "algorithm": "exchange", "reduction": "sum", "parts": [[one] for one in chunks], "rounds": direct, **shape}]
+
+
+def add_plans(scene, n=4):
+    """Gives the first all-reduces of a scene one plan each, with values; returns what each rank has at the end."""
+    scene["plans"] = plans(n, 1024)
+    before = [[(r + 1) * 0.25 + c for c in range(n)] for r in range(n)]
+    total = [sum(before[r][c] for r in range(n)) for c in range(n)]
+    mean = [[one / n for one in total]] * n
+    after = [mean, mean, [before[0]] * n, [[total[c] if c == r else None for c in range(n)] for r in range(n)]]
+    calls, reduces, open_ = [0] * n, [0] * n, {}
+    for e in scene["events"]:
+        if e["e"] == "join":
+            calls[e["p"]] = 0
+        if e["e"] == "start":
+            e |= {"group": 0, "call": calls[e["p"]], "members": list(range(n))}
+            calls[e["p"]] += 1
+            if e["name"] == "all_reduce" and reduces[e["p"]] < n:
+                e |= {"plan": reduces[e["p"]], "values": before[e["p"]]}
+                reduces[e["p"]] += 1
+            open_[e["p"], e["name"], str(e.get("units"))] = e
+        if e["e"] == "finish" and (start := open_.pop((e["p"], e["name"], str(e.get("units"))), None)):
+            e |= {"group": 0, "call": start["call"]}
+            if "plan" in start:
+                e["values"] = after[start["plan"]][e["p"]]
+    return after
+
+
 @unittest.skipIf(CHROMIUM is None, "no chromium")
 class StepPage(ProgramTest):
     def make(self, strategies, *more):
@@ -217,6 +266,38 @@ class StepPage(ProgramTest):
             self.assertEqual(self.at(browser), len(one["scenes"][0]["events"]))
             self.give(browser, "page.html", other, "drop")
             self.assertEqual(browser.run(labels), ["zero3"])
+            self.assertEqual(browser.errors, [])
+
+    def test_a_collective_opens_into_its_plan(self):
+        document, page = self.make("ddp", "--steps", 2, "--bucket", "1K")
+        scene = document["scenes"][0]
+        after = add_plans(scene)
+        put(document, page)
+        chunks = "[...document.querySelectorAll('#pane-0 [data-chunk]')].map((one) => [one.dataset.value, one.dataset.ranks])"
+        with Browser() as browser:
+            browser.open(page, "lang=en")
+            for number, plan in enumerate(scene["plans"]):
+                with self.subTest(plan["algorithm"]):
+                    at = next(i for i, e in enumerate(scene["events"]) if e.get("plan") == number)
+                    browser.run(f"(() => {{ const one = document.getElementById('slider'); one.value = {at + 1}; one.dispatchEvent(new Event('input')); }})()")
+                    browser.press("c")
+                    seen = [browser.run(chunks)]
+                    while not browser.run("document.getElementById('round-next-0').disabled"):
+                        browser.press("]")
+                        seen.append(browser.run(chunks))
+                    self.assertEqual(len(seen), 1 + len(plan["rounds"]) + (plan.get("reduction") == "mean"))
+                    told = browser.run("document.getElementById('round-0').textContent")
+                    self.assertIn("equal the recorded", told)
+                    shown = [float(value) if value else None for value, _ in seen[-1]]
+                    for rank, values in enumerate(after[number]):
+                        for c, value in enumerate(values):
+                            if value is not None:
+                                self.assertEqual(shown[4 * rank + c], value)
+                    for was in reversed(seen[:-1]):
+                        browser.press("[")
+                        self.assertEqual(browser.run(chunks), was)
+                    browser.press("c")
+                    self.assertEqual(browser.run(chunks), [])
             self.assertEqual(browser.errors, [])
 
     def test_a_step_redraws_only_its_changes(self):

@@ -1,5 +1,6 @@
 // Looks through a scene once: pairs the frames, names their units, finds the phases, and cuts time into intervals.
 
+import { collectivesOf } from "./collectives.js";
 import { phasesOf } from "./phases.js";
 
 const kPushes = new Set(["push", "push_pull", "pull"]);
@@ -11,11 +12,14 @@ function framesOf(scene) {
   const frames = [];
   const starts = scene.processes.map(() => []);
   const taken = scene.processes.map(() => new Map());
+  const named = scene.processes.map(() => new Map());  // starts that say their group and call
   const used = scene.processes.map(() => new Set());
   const newest = scene.processes.map(() => new Map());  // by unit: the version that a server last sent
   const manyGroups = scene.events.some((e) => e.e === "send" && e.group > 0);
   // A ring frame belongs to the call-th collective that its sender started in the group.
   const collective = (e) => {
+    const exact = named[e.p].get(`${e.group} ${e.call}`);
+    if (exact) return exact;
     if (!manyGroups) return starts[e.p][e.call];
     const key = `${e.group} ${e.call}`;
     const known = taken[e.p].get(key);
@@ -31,9 +35,11 @@ function framesOf(scene) {
     if (e.e === "join") {
       starts[e.p] = [];
       taken[e.p].clear();
+      named[e.p].clear();
       used[e.p].clear();
     } else if (e.e === "start" && !kPushes.has(e.name)) {
       starts[e.p].push(e);
+      if (e.call !== undefined) named[e.p].set(`${e.group} ${e.call}`, e);
     } else if (e.e === "send") {
       const isRing = e.call !== undefined;
       const start = isRing ? collective(e) : null;
@@ -120,6 +126,7 @@ export function makeIndex(scene) {
     predicted: predictedBytes(scene),
     firstWait: firstWait(intervals, scene),
     phases: phasesOf(scene),
+    collectives: collectivesOf(scene),
   };
 }
 

@@ -31,8 +31,10 @@ function viewOf(number, run) {
   return views.get(key);
 }
 
+const noPlan = () => ({ number: null, round: 0 });
+
 // `runs`: by pane, the name of the run with a death that it shows; `notices`: by pane, a line about a death.
-const beginning = () => ({ left: 0, right: doc.scenes.length > 1 ? 1 : null, runs: [null, null], notices: ["", ""], at: 0, process: 0, plays: false, predicts: false, quiz: { good: 0, all: 0, told: "" } });
+const beginning = () => ({ left: 0, right: doc.scenes.length > 1 ? 1 : null, runs: [null, null], notices: ["", ""], plans: [noPlan(), noPlan()], at: 0, process: 0, plays: false, predicts: false, quiz: { good: 0, all: 0, told: "" } });
 const now = { ...beginning(), byPhase: true, speed: 10, problem: "" };
 let panes = [];
 let course = null;  // of the scenes that are shown; now.at is a stop of it
@@ -113,6 +115,8 @@ const act = {
   },
   peak: () => act.go(course.first(0, peakOf(leader().index, processShown(leader())))),
   wait: () => { if (leader().index.firstWait !== null) act.go(course.first(0, leader().index.firstWait + 1)); },
+  plan: () => panes[0].plan.toggle(),
+  round: (way) => panes.forEach((pane) => pane.plan.round(way)),
   kill: () => kill(0, processShown(leader())),
   predict: () => {
     now.predicts = !now.predicts;
@@ -132,6 +136,7 @@ function kill(side, p) {
   const isBack = now.runs[side] !== null && now.runs[side] === run;
   now.notices[side] = run || isBack ? "" : t.noDeath(processName(t, scene.processes[p].name));
   if (run) {
+    now.plans[side] = noPlan();
     now.runs[side] = isBack ? null : run;
     now.start = { side, position: isBack ? Math.min(course.placesAt(now.at)[side], original.runs[run].events_in_common) : deathOf(original, run) };
   }
@@ -171,6 +176,7 @@ function menu(id, label, value, options, onchange) {
 function forget(side) {
   now.runs[side] = null;
   now.notices[side] = "";
+  now.plans[side] = noPlan();
 }
 
 function chooser(t) {
@@ -219,7 +225,7 @@ function render(focus) {
   panes = shown.map((number, k) => {
     const view = viewOf(number, now.runs[k]);
     const seek = (time) => act.go(course.first(k, positionAt(view.scene, time)));
-    return makePane(contextOf(k), view, width, processShown(view), { seek, kill: (p) => kill(k, p), notice: now.notices[k] });
+    return makePane(contextOf(k), view, width, processShown(view), { seek, kill: (p) => kill(k, p), notice: now.notices[k], plan: now.plans[k] });
   });
   page.replaceChildren(header(t), ...(now.problem ? [h("p", { class: "bad", role: "alert", id: "problem" }, now.problem)] : []), chooser(t), h("div", { class: "bar" }, controls.node, h("div", { id: "question" })),
     h("div", { class: beside ? "panes two" : "panes" }, panes.map((one) => one.node)), ...below(t));

@@ -6,6 +6,7 @@ import { keys } from "../common/parts.js";
 import { makeGrid } from "./grid.js";
 import { makeNumbers } from "./numbers.js";
 import { phaseAt } from "./phases.js";
+import { makePlan } from "./plan.js";
 import { messageLabel, sentence, sourceOf } from "./says.js";
 import { kCategories, lookOf, timeline } from "./timeline.js";
 
@@ -28,8 +29,8 @@ function deathLine(ctx, view, act) {
     act.notice ? ` ${act.notice}` : null);
 }
 
-/// Returns {node, update}. `act` has `seek`, which takes a time of this pane's scene, `kill`, which takes a process, and the
-/// `notice` about a death.
+/// Returns {node, update}. `act` has `seek`, which takes a time of this pane's scene, `kill`, which takes a process, the
+/// `notice` about a death, and the `plan` that is open.
 export function makePane(ctx, view, width, process, act) {
   const { t } = ctx;
   const what = h("p", { class: "what", id: `what-${ctx.pane}` });
@@ -38,6 +39,7 @@ export function makePane(ctx, view, width, process, act) {
   const where = h("span", { class: "quiet" });
   const grid = makeGrid(ctx, view, width, act.kill);
   const list = h("div", { class: "flying" });
+  const plan = makePlan(ctx, view, act.plan);
   const numbers = makeNumbers(ctx, view);
   const time = timeline(ctx, view, width, process, act.seek);
   const node = h("section", { class: "pane", id: `pane-${ctx.pane}`, "data-label": view.scene.label },
@@ -45,7 +47,7 @@ export function makePane(ctx, view, width, process, act) {
     deathLine(ctx, view, act),
     view.scene.error ? h("p", { class: "bad" }, `${t.failed}: ${view.scene.error}`) : null,
     h("div", { class: "now", "aria-live": "polite" }, what, why), line,
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.gridLabel }, grid.node), list, time.node,
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.gridLabel }, grid.node), plan.node, list, time.node,
     keys([...["forward", "backward", "update", "other", "wait", "transfer"].map((kind) => [lookOf(kind), t.kinds[kind]])]),
     keys(kCategories.map((name) => [`var(--${name})`, t.categories[name]])),
     h("p", { class: "quiet" }, t.predictedLine), numbers.node);
@@ -60,6 +62,7 @@ export function makePane(ctx, view, width, process, act) {
     const source = sourceOf(view, at);
     line.replaceChildren(...(source ? [h("code", {}, t.sourceLine(source)), h("code", { class: "code" }, source.text ?? "")] : []));
     grid.update(state, at);
+    plan.update(at);
     if (listed !== String(state.flying)) {
       listed = String(state.flying);
       list.replaceChildren(...flying(ctx, view, state));
@@ -68,5 +71,5 @@ export function makePane(ctx, view, width, process, act) {
     time.move(state.t, hides);
     node.setAttribute("data-at", at);
   };
-  return { node, update };
+  return { node, update, plan };
 }
