@@ -72,11 +72,12 @@ double matrix_rate(Device& device, std::size_t side, DType type) {
   const Elements host(bytes.data(), values.size(), type);
   narrow(values, host);
   for (Buffer* each : {&a, &b}) device.copy(ConstElements(host), each->elements(type));
+  const auto kernels = worker::make_tensor_kernels(device);
   const double seconds = seconds_of(device, 10, [&] {
-    device.kernels().product({.shape = {.m = side, .n = side, .k = side},
-                              .a = a.elements(type),
-                              .b = b.elements(type),
-                              .out = c.elements(type)});
+    kernels->product({.shape = {.m = side, .n = side, .k = side},
+                      .a = a.elements(type),
+                      .b = b.elements(type),
+                      .out = c.elements(type)});
   });
   return 2 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side) / seconds;
 }
@@ -120,7 +121,7 @@ class Steps {
 
   const worker::TrainSetup& setup() const { return *setup_; }
 
-  void run(TensorKernels* kernels, ReportListener& observer) {
+  void run(worker::TensorKernels* kernels, ReportListener& observer) {
     MemoryLedger memory;
     const SystemClock clock;
     Events events(clock);

@@ -1,12 +1,21 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include <psring/bench/gpu_step.h>
 #include <psring/common/device/device.h>
+#include <psring/worker/model/device/tensor_kernels.h>
 
 namespace psring::bench {
+
+using worker::AttentionShape;
+using worker::LossSums;
+using worker::Product;
+using worker::Rows;
+using worker::TensorKernels;
+using worker::TokenRows;
 
 /// Wraps a device's kernels: each call is waited for and timed on the device. The time of a launch into an empty queue
 /// is subtracted; it is the minimum time for clearing one float.
@@ -40,7 +49,7 @@ class TimedKernels final : public TensorKernels {
   double seconds_of(const auto& call);
 
   Device& device_;
-  TensorKernels& kernels_;
+  const std::unique_ptr<TensorKernels> kernels_;
   double launch_s_ = 0;
   std::map<std::string, KernelTime> times_;
 };

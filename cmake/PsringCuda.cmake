@@ -8,17 +8,12 @@ endif()
 
 # The kernels, and what calls CUDA, by folder: the module is made of them, and tests compile them for the host, too.
 set(PSRING_CUDA_SOURCES
-  common/device/cuda/attention.cu
   common/device/cuda/device.cpp
   common/device/cuda/elementwise.cu
-  common/device/cuda/embedding.cu
   common/device/cuda/errors.cpp
-  common/device/cuda/flash_attention.cu
+  common/device/cuda/kernel_queue.cpp
   common/device/cuda/launches.cpp
-  common/device/cuda/loss.cu
   common/device/cuda/pool.cpp
-  common/device/cuda/products.cpp
-  common/device/cuda/rows.cu
   optim/cuda/applier.cpp
   optim/cuda/apply.cu
   optim/cuda/codec.cpp
@@ -26,7 +21,15 @@ set(PSRING_CUDA_SOURCES
   ring/cuda/communicator.cpp
   ring/cuda/nccl_calls.cpp
   ring/cuda/nccl_group.cpp
-  ring/cuda/watchdog.cpp)
+  ring/cuda/watchdog.cpp
+  worker/model/cuda/activations.cu
+  worker/model/cuda/attention.cu
+  worker/model/cuda/embedding.cu
+  worker/model/cuda/flash_attention.cu
+  worker/model/cuda/loss.cu
+  worker/model/cuda/products.cpp
+  worker/model/cuda/rows.cu
+  worker/model/cuda/tensor_kernels.cpp)
 list(TRANSFORM PSRING_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
 
 set(PSRING_CUDA_FOUND OFF)

@@ -1,6 +1,6 @@
 # The module; see PsringCuda.cmake. Included where psring's libraries are known.
 add_library(psring_cuda MODULE ${PSRING_CUDA_SOURCES} ${PROJECT_SOURCE_DIR}/optim/cuda/module.cpp
-  ${PROJECT_SOURCE_DIR}/ring/cuda/module.cpp)
+  ${PROJECT_SOURCE_DIR}/ring/cuda/module.cpp ${PROJECT_SOURCE_DIR}/worker/model/cuda/module.cpp)
 set_target_properties(psring_cuda PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}
   INSTALL_RPATH_USE_LINK_PATH ON)

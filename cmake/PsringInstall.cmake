@@ -32,7 +32,6 @@ set(PSRING_PUBLIC_HEADERS
   common/device/device.h
   common/device/kernels.h
   common/device/mapping.h
-  common/device/tensor_kernels.h
   common/net/frame.h
   common/net/layout_message.h
   common/net/outbox.h

@@ -24,6 +24,8 @@
 
 namespace psring::worker {
 
+class TensorKernels;
+
 /// The connection between a training and its process: the process sets these, and the training calls them.
 struct TrainHooks {
   std::function<void()> check = {};  ///< throws if the job has failed
@@ -36,7 +38,7 @@ struct TrainHooks {
   std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
   /// In a simulation: called after each pass of a layer, with its floating-point operations; lets virtual time pass.
   std::function<void(double flops)> computed = {};
-  TensorKernels* kernels = nullptr;  ///< in place of the device's own; null: the device's
+  TensorKernels* kernels = nullptr;  ///< of layers on a device; null: make_tensor_kernels'
 };
 
 /// One worker's training, wherever its transport leads.

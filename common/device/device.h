@@ -13,7 +13,6 @@
 #include <psring/common/base/elements.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/copy_queue.h>
-#include <psring/common/device/tensor_kernels.h>
 
 namespace psring {
 
@@ -108,8 +107,6 @@ class Device : public Processor {
   virtual void use_graphs(bool use) = 0;
   /// The number of graph launches so far.
   virtual std::size_t graphs_launched() const = 0;
-
-  virtual TensorKernels& kernels() = 0;
 
  protected:
   virtual bool is_shown() const = 0;

@@ -11,6 +11,7 @@
 #include <psring/common/base/trace.h>
 #include <psring/common/device/device.h>
 #include <psring/tests/support/temporary_folder.h>
+#include <psring/worker/model/device/tensor_kernels.h>
 #include <psring/worker/training.h>
 
 using namespace psring;
@@ -102,7 +103,7 @@ DeviceUse use_device() {
   Buffer product(256 * 256 * sizeof(float), Category::parameters, memory, *device);
   const Elements square = product.elements(DType::f32);
   Buffer result(256 * 256 * sizeof(float), Category::parameters, memory, *device);
-  device->kernels().product(
+  worker::make_tensor_kernels(*device)->product(
       {.shape = {.m = 256, .n = 256, .k = 256}, .a = square, .b = square, .out = result.elements(DType::f32)});
   device->wait(device->mark());
   return {.played = device->name().starts_with("CUDA on the host"),

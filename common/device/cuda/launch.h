@@ -6,12 +6,12 @@
 #include <cuda_runtime.h>
 
 #include <psring/common/base/dtype.h>
-#include <psring/common/device/tensor_kernels.h>
+#include <psring/common/base/elements.h>
 
 namespace psring::cuda {
 
-// The kernels, launched on a stream. Pointers are the device's. The contracts of TensorKernels apply. A type that no
-// kernel was compiled for returns kNoKernel.
+// Kernels of elements, launched on a stream. All elements lie on the device. A type that no kernel was compiled for
+// returns kNoKernel.
 
 inline constexpr auto kNoKernel = static_cast<cudaError_t>(98);  // cudaErrorInvalidDeviceFunction
 
@@ -26,39 +26,5 @@ cudaError_t multiply(const Queue& queue, Elements values, float factor);
 cudaError_t add(const Queue& queue, Elements sum, ConstElements values);
 cudaError_t subtract(const Queue& queue, Elements from, ConstElements values);
 cudaError_t round_values(const Queue& queue, DType type, Elements values);
-
-cudaError_t gelu(const Queue& queue, ConstElements x, Elements y);
-cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements value, ConstElements dy, Elements dx);
-/// values = then(values + added + bias), the part of a product that cuBLASLt did not fuse. The input of a GELU is
-/// written to `kept`.
-cudaError_t finish_product(const Queue& queue, Rows shape, const Product& product);
-
-/// Returns the floats of scratch memory that sums over rows need.
-std::size_t column_scratch(Rows shape);
-cudaError_t column_sums(const Queue& queue, Rows shape, ConstElements dy, float beta, Elements into, float* scratch);
-
-cudaError_t layer_norm(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, ConstElements bias,
-                       float* saved, Elements y, bool again);
-cudaError_t layer_norm_inputs(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, const float* saved,
-                              ConstElements dy, ConstElements residual, Elements dx);
-cudaError_t layer_norm_parameters(const Queue& queue, Rows shape, ConstElements x, const float* saved, ConstElements dy,
-                                  const TensorKernels::NormGradients& gradients, float* scratch);
-
-cudaError_t attention(const Queue& queue, const AttentionShape& shape, ConstElements qkv, Elements out,
-                      float* log_sums);
-/// `scratch`: one float per row and head.
-cudaError_t attention_backward(const Queue& queue, const AttentionShape& shape, ConstElements qkv, ConstElements out,
-                               const float* log_sums, ConstElements d_out, Elements d_qkv, float* scratch);
-
-cudaError_t embedding(const Queue& queue, Rows shape, std::size_t context, const std::int32_t* ids,
-                      ConstElements tokens, ConstElements places, Elements y);
-cudaError_t embedding_tokens(const Queue& queue, Rows shape, const TokenRows& tokens, ConstElements dy,
-                             Elements d_tokens);
-cudaError_t embedding_places(const Queue& queue, Rows shape, std::size_t context, ConstElements dy, Elements d_places,
-                             float beta);
-
-/// `scratch`: two floats per row.
-cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums,
-                 float* scratch);
 
 }  // namespace psring::cuda

@@ -12,7 +12,6 @@
 #include <cuda_runtime.h>
 
 #include <psring/common/base/elements.h>
-#include <psring/common/device/tensor_kernels.h>
 
 namespace psring::cuda {
 
@@ -28,14 +27,10 @@ class CallKey {
   void add(const BasicElements<Byte>& elements) {
     add(elements.data(), elements.size(), elements.type());
   }
-  /// Row strides are not part of the key, because products on a device have none.
-  void add(const Gemm& shape) { add(shape.m, shape.n, shape.k, shape.transpose_a, shape.transpose_b); }
-  void add(const Product& product) {
-    add(product.shape, product.a, product.b, product.out, product.added, product.bias, product.then, product.kept);
-  }
-  void add(const TensorKernels::NormGradients& gradients) {
-    add(gradients.weight, gradients.bias, gradients.weight_beta, gradients.bias_beta);
-  }
+  /// Adds a type with padding; its namespace has `void add_to_key(CallKey&, const Value&)`.
+  template <class Value>
+  requires requires(CallKey& key, const Value& value) { add_to_key(key, value); }
+  void add(const Value& value) { add_to_key(*this, value); }
   template <class First, class Second, class... Others>
   void add(const First& first, const Second& second, const Others&... others) {
     add(first);

@@ -3,6 +3,7 @@
 #include <psring/optim/cuda/applier.h>
 #include <psring/optim/cuda/codec.h>
 #include <psring/ring/cuda/nccl_group.h>
+#include <psring/worker/model/cuda/tensor_kernels.h>
 
 // In place of the module that programs load.
 
@@ -31,5 +32,11 @@ std::unique_ptr<ProcessGroup> make_nccl_group(std::unique_ptr<ProcessGroup> host
 }
 
 }  // namespace ring
+
+namespace worker {
+
+std::unique_ptr<TensorKernels> make_tensor_kernels(Device& device) { return cuda::make_tensor_kernels(device); }
+
+}  // namespace worker
 
 }  // namespace psring

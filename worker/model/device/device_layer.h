@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <psring/common/device/tensor_kernels.h>
+#include <psring/worker/model/device/tensor_kernels.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/layer.h>
 

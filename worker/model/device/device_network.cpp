@@ -32,7 +32,8 @@ DeviceNetwork::DeviceNetwork(const Model& model, Device& device, MemoryLedger& l
                              TensorKernels* kernels)
     : Network(model, options),
       device_(device),
-      kernels_(kernels != nullptr ? *kernels : device.kernels()),
+      own_kernels_(kernels == nullptr ? make_tensor_kernels(device) : nullptr),
+      kernels_(kernels == nullptr ? *own_kernels_ : *kernels),
       type_(options.types.activations),
       forms_(forms_of(model)),
       loss_form_(model.loss->on_device()) {

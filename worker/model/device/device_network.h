@@ -16,8 +16,8 @@ namespace psring::worker {
 /// the last, and for a loss when it is read. The gradient of the model's output overwrites the output.
 class DeviceNetwork final : public Network {
  public:
-  /// `kernels`: the layers' kernels; null means the device's own. Throws usage if a layer or the loss has no
-  /// implementation for devices. REQUIRES: model, device, ledger and kernels outlive the network.
+  /// `kernels`: the layers' kernels; null means those of make_tensor_kernels. Throws usage if a layer or the loss has
+  /// no implementation for devices. REQUIRES: model, device, ledger and kernels outlive the network.
   DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options,
                 TensorKernels* kernels = nullptr);
 
@@ -63,6 +63,7 @@ class DeviceNetwork final : public Network {
   Elements first(const Elements& elements, std::size_t count) const { return elements.subspan(0, count); }
 
   Device& device_;
+  const std::unique_ptr<TensorKernels> own_kernels_;  ///< null if the caller gave kernels
   TensorKernels& kernels_;
   const DType type_;                                 ///< of activations
   std::vector<std::unique_ptr<DeviceLayer>> forms_;  ///< by layer

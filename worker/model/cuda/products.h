@@ -4,9 +4,9 @@
 
 #include <cuda_runtime.h>
 
-#include <psring/common/device/tensor_kernels.h>
+#include <psring/worker/model/device/tensor_kernels.h>
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 
 /// Matrix products by cuBLASLt, fused with bias and activation if possible. f32 is computed in f32 (no TF32); 16-bit
 /// types are summed in f32. Keeps a plan for each shape and kind.
@@ -26,4 +26,4 @@ class Products {
   std::unique_ptr<Plans> plans_;
 };
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda

@@ -3,10 +3,11 @@
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/matrix_unit.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
+#include <psring/worker/model/cuda/kernels.h>
 
 /// Tiles of attention's operands: blocks copy rows into shared memory, and multiply them on the matrix units. Arrays of
 /// sums must stay in registers, so every loop over such an array is unrolled.
-namespace psring::cuda::flash {
+namespace psring::worker::cuda::flash {
 
 constexpr unsigned kLanes = 32;
 constexpr unsigned kThreads = 128;
@@ -150,4 +151,4 @@ __device__ void store_rows(const float (&sums)[kDim / 8][4], const float (&facto
   }
 }
 
-}  // namespace psring::cuda::flash
+}  // namespace psring::worker::cuda::flash

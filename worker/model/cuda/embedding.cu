@@ -1,7 +1,8 @@
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
+#include <psring/worker/model/cuda/kernels.h>
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 namespace {
 
 constexpr unsigned kThreads = 128;  ///< of a block; one thread per column
@@ -109,4 +110,4 @@ cudaError_t embedding_places(const Queue& queue, Rows shape, std::size_t context
   return error;
 }
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda

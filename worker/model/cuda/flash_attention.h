@@ -1,8 +1,8 @@
 #pragma once
 
-#include <psring/common/device/cuda/launch.h>
+#include <psring/worker/model/cuda/kernels.h>
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 
 // Attention on the matrix units, for 16-bit types and heads of 64 or 128 columns (Dao, "FlashAttention-2",
 // arXiv:2307.08691). Backward has two kernels: one walks over the queries for each block of keys, the other over the
@@ -17,4 +17,4 @@ cudaError_t flash_attention(const Queue& queue, const AttentionShape& shape, Con
 cudaError_t flash_attention_backward(const Queue& queue, const AttentionShape& shape, ConstElements qkv,
                                      const float* log_sums, ConstElements d_out, const float* delta, Elements d_qkv);
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda

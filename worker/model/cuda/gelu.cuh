@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 
 // GELU in its tanh form, as in worker/model/gelu.h.
 
@@ -18,4 +18,4 @@ __device__ inline float gelu_slope(float x) {
   return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * kGeluScale * (1.0F + 3.0F * kGeluCube * x * x);
 }
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda

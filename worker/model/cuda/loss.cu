@@ -3,11 +3,12 @@
 #include <psring/common/device/cuda/matrix_unit.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
+#include <psring/worker/model/cuda/kernels.h>
 
 // Losses, with one block per row. The gradient replaces the logits. The logits stay in shared memory if a row fits, and
 // are read twice otherwise. The rows' losses are then summed in f64, in a fixed order.
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 namespace {
 
 constexpr unsigned kThreads = 512;
@@ -171,4 +172,4 @@ cudaError_t loss(const Queue& queue, Rows shape, const std::int32_t* targets, fl
   return error != cudaSuccess ? error : launch(queue, &total_kernel, 1, kThreads, 0, shape.rows, scratch, sums);
 }
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda

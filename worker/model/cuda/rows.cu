@@ -2,12 +2,13 @@
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
+#include <psring/worker/model/cuda/kernels.h>
 
 // Kernels over the rows of a matrix: layer norm, and sums over rows. A warp handles a row and reads it several times;
 // all reads but the first hit the first-level cache. Sums over rows have two steps, both in order: first over the rows
 // of each chunk, then over the chunks.
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 namespace {
 
 constexpr unsigned kRowThreads = 256;
@@ -281,4 +282,4 @@ cudaError_t layer_norm_parameters(const Queue& queue, Rows shape, ConstElements 
                     gradients.weight);
 }
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda

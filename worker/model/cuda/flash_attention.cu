@@ -1,9 +1,9 @@
 #include <psring/common/device/cuda/dynamic_shared.cuh>
-#include <psring/common/device/cuda/flash_attention.h>
-#include <psring/common/device/cuda/flash_tiles.cuh>
 #include <psring/common/device/cuda/launch.cuh>
+#include <psring/worker/model/cuda/flash_attention.h>
+#include <psring/worker/model/cuda/flash_tiles.cuh>
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 namespace {
 
 using namespace flash;
@@ -396,4 +396,4 @@ cudaError_t flash_attention_backward(const Queue& queue, const AttentionShape& s
   });
 }
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda

@@ -9,9 +9,9 @@
 #include <cublasLt.h>
 
 #include <psring/common/base/error.h>
-#include <psring/common/device/cuda/products.h>
+#include <psring/worker/model/cuda/products.h>
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 namespace {
 
 void check_lt(cublasStatus_t status, const char* call) {
@@ -226,4 +226,4 @@ bool Products::run(const Product& product, void* workspace, cudaStream_t stream)
   return wants_epilogue(product);
 }
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda

@@ -13,8 +13,15 @@
 
 #include <psring/common/base/rng.h>
 #include <psring/common/device/device.h>
+#include <psring/worker/model/device/tensor_kernels.h>
 
 using namespace psring;
+using worker::AttentionShape;
+using worker::LossSums;
+using worker::Product;
+using worker::Rows;
+using worker::TensorKernels;
+using worker::TokenRows;
 
 namespace {
 
@@ -24,6 +31,11 @@ using Values = std::vector<double>;
 Device& device() {
   static const std::unique_ptr<Device> one = make_cuda_device(0);
   return *one;
+}
+
+TensorKernels& kernels() {
+  static const std::unique_ptr<TensorKernels> all = worker::make_tensor_kernels(device());
+  return *all;
 }
 
 /// Elements of the device, with copies of them as the host sees them.
@@ -160,50 +172,49 @@ TEST_CASE("products on a device, with what follows them") {
           const OnDevice on_bias(type, bias);
           const OnDevice out(type, m * n);
           Values expected = product_of(shape, a, b);
-          device().kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = out});
+          kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = out});
           check_close(out.get(), expected, type);
 
           const OnDevice wide(DType::f32, m * n);
-          device().kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = wide});
+          kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = wide});
           check_close(wide.get(), expected, DType::f32);
           Values twice = expected;
           for (double& value : twice) value *= 2;
-          device().kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = wide, .added = wide});
+          kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = wide, .added = wide});
           check_close(wide.get(), twice, DType::f32);
 
           for (std::size_t i = 0; i < m * n; ++i) expected[i] += added[i] + bias[i % n];
-          device().kernels().product(
-              {.shape = shape, .a = on_a, .b = on_b, .out = out, .added = on_added, .bias = on_bias});
+          kernels().product({.shape = shape, .a = on_a, .b = on_b, .out = out, .added = on_added, .bias = on_bias});
           check_close(out.get(), expected, type);
 
           for (std::size_t i = 0; i < m * n; ++i) expected[i] -= added[i];
           Values after = expected;
           for (double& value : after) value = std::max(value, 0.0);
-          device().kernels().product(
+          kernels().product(
               {.shape = shape, .a = on_a, .b = on_b, .out = out, .bias = on_bias, .then = Product::Then::relu});
           check_close(out.get(), after, type);
 
           const OnDevice kept(type, m * n);
           std::transform(expected.begin(), expected.end(), after.begin(), gelu);
-          device().kernels().product({.shape = shape,
-                                      .a = on_a,
-                                      .b = on_b,
-                                      .out = out,
-                                      .bias = on_bias,
-                                      .then = Product::Then::gelu,
-                                      .kept = kept});
+          kernels().product({.shape = shape,
+                             .a = on_a,
+                             .b = on_b,
+                             .out = out,
+                             .bias = on_bias,
+                             .then = Product::Then::gelu,
+                             .kept = kept});
           check_close(kept.get(), expected, type);
           check_close(out.get(), after, type);
 
           after = product_of(shape, a, b);
           const Values before = kept.get();
           for (std::size_t i = 0; i < m * n; ++i) after[i] *= gelu_slope(before[i]);
-          device().kernels().product({.shape = shape,
-                                      .a = on_a,
-                                      .b = on_b,
-                                      .out = out,
-                                      .then = Product::Then::times_gelu_gradient,
-                                      .kept = kept});
+          kernels().product({.shape = shape,
+                             .a = on_a,
+                             .b = on_b,
+                             .out = out,
+                             .then = Product::Then::times_gelu_gradient,
+                             .kept = kept});
           check_close(out.get(), after, type);
         }
 }
@@ -250,7 +261,7 @@ TEST_CASE("layer norm on a device, and its gradients") {
       const OnDevice on_residual(type, residual);
       const OnDevice saved(DType::f32, 2 * rows);
       const OnDevice out(type, rows * cols);
-      TensorKernels& kernels = device().kernels();
+      TensorKernels& kernels = ::kernels();
       kernels.layer_norm(shape, on_x, on_weight, on_bias, saved.as<float>(), out);
       check_close(out.get(), y, type);
       const Values first = out.get();
@@ -332,13 +343,13 @@ void check_attention(const AttentionShape& shape, DType type) {
   const OnDevice out(type, shape.rows() * shape.dim());
   const OnDevice log_sums(DType::f32, shape.head_rows());
   const OnDevice d_qkv(type, qkv.size());
-  device().kernels().attention(shape, on_qkv, out, log_sums.as<float>());
+  kernels().attention(shape, on_qkv, out, log_sums.as<float>());
   check_close(out.get(), expected.out, type);
   check_close(log_sums.get(), expected.log_sums, type);
-  device().kernels().attention_backward(shape, on_qkv, out, log_sums.as<float>(), on_d_out, d_qkv);
+  kernels().attention_backward(shape, on_qkv, out, log_sums.as<float>(), on_d_out, d_qkv);
   const Values gradient = d_qkv.get();
   check_close(gradient, expected.d_qkv, type);
-  device().kernels().attention_backward(shape, on_qkv, out, log_sums.as<float>(), on_d_out, d_qkv);
+  kernels().attention_backward(shape, on_qkv, out, log_sums.as<float>(), on_d_out, d_qkv);
   CHECK(d_qkv.get() == gradient);
 }
 
@@ -416,15 +427,15 @@ TEST_CASE("embedding on a device, and its tables' gradients") {
     const OnDevice on_dy(type, dy);
     const OnDevice out(type, y.size());
     const Rows shape{kRowsInAll, kCols};
-    device().kernels().embedding(shape, kContext, on_ids->as<std::int32_t>(), on_table, on_places, out);
+    kernels().embedding(shape, kContext, on_ids->as<std::int32_t>(), on_table, on_places, out);
     check_close(out.get(), y, type);
     const OnDevice on_d_table(type, Values(table.size(), 7));
     const OnDevice on_d_places(type, Values(places.size(), 0.25));
-    device().kernels().embedding_backward(shape, kContext, tokens, on_dy, on_d_table, 0, on_d_places, 1);
+    kernels().embedding_backward(shape, kContext, tokens, on_dy, on_d_table, 0, on_d_places, 1);
     check_close(on_d_table.get(), d_table, type);
     for (double& value : d_places) value += 0.25;
     check_close(on_d_places.get(), d_places, type);
-    device().kernels().embedding_backward(shape, kContext, tokens, on_dy, on_d_table, 1, on_d_places, 0);
+    kernels().embedding_backward(shape, kContext, tokens, on_dy, on_d_table, 1, on_d_places, 0);
     for (double& value : d_table) value *= 2;
     check_close(on_d_table.get(), d_table, type);
   }
@@ -448,7 +459,7 @@ TEST_CASE("biases' gradients, slopes, and GELU on a device") {
       const OnDevice on_x(type, x);
       const OnDevice on_dy(type, dy);
       const OnDevice into(DType::f32, cols);
-      TensorKernels& kernels = device().kernels();
+      TensorKernels& kernels = ::kernels();
       kernels.column_sums({rows, cols}, on_dy, 0, into);
       CHECK(difference(into.get(), sums) < 1e-5);
       const OnDevice out(type, rows * cols);
@@ -500,17 +511,16 @@ TEST_CASE("losses on a device, whose gradients take the outputs' place") {
         return result;
       };
       const Rows shape{rows, cols};
-      device().kernels().loss(shape, on_targets.as<std::int32_t>(), 0, out, sums.as<LossSums>());
+      kernels().loss(shape, on_targets.as<std::int32_t>(), 0, out, sums.as<LossSums>());
       CHECK(out.get() == y);
-      device().kernels().loss(shape, on_targets.as<std::int32_t>(), static_cast<float>(scale), out,
-                              sums.as<LossSums>());
+      kernels().loss(shape, on_targets.as<std::int32_t>(), static_cast<float>(scale), out, sums.as<LossSums>());
       CHECK(said().loss == Approx(loss).epsilon(1e-5));
       CHECK(said().correct == correct);
       check_close(out.get(), gradient, type);
 
       out.get();
       const OnDevice again(type, y);
-      device().kernels().loss(shape, nullptr, static_cast<float>(scale), again, sums.as<LossSums>());
+      kernels().loss(shape, nullptr, static_cast<float>(scale), again, sums.as<LossSums>());
       CHECK(said().loss == Approx(squares).epsilon(1e-5));
       check_close(again.get(), squares_gradient, type);
     }
@@ -524,7 +534,7 @@ TEST_CASE("logits that overflowed downwards have no probability") {
   const OnDevice out(DType::f16, y);
   const OnDevice targets(DType::f32, Values{0});  // the bits of class 0, too
   const OnDevice sums(DType::f32, sizeof(LossSums) / sizeof(float));
-  device().kernels().loss({1, 600}, targets.as<std::int32_t>(), 1, out, sums.as<LossSums>());
+  kernels().loss({1, 600}, targets.as<std::int32_t>(), 1, out, sums.as<LossSums>());
   LossSums result;
   device().copy_bytes(sums.as<void>(), &result, sizeof(result));
   device().wait(device().mark());
@@ -538,7 +548,7 @@ TEST_CASE("a loss that is not a number is said to be none") {
   const OnDevice out(DType::f32, y);
   const OnDevice targets(DType::f32, Values{0, 0});
   const OnDevice sums(DType::f32, sizeof(LossSums) / sizeof(float));
-  device().kernels().loss({2, 20}, targets.as<std::int32_t>(), 1, out, sums.as<LossSums>());
+  kernels().loss({2, 20}, targets.as<std::int32_t>(), 1, out, sums.as<LossSums>());
   LossSums result;
   device().copy_bytes(sums.as<void>(), &result, sizeof(result));
   device().wait(device().mark());

@@ -2,12 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include <psring/common/base/elements.h>
 #include <psring/common/device/kernels.h>
 
 namespace psring {
+
+class Device;
+
+namespace worker {
 
 /// out = then(op(A) op(B) + added + bias), row-major like Gemm. Sums are f32. The result is rounded once; the product
 /// is rounded separately if no fused kernel exists.
@@ -117,4 +122,9 @@ class TensorKernels {
   virtual void loss(Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums) = 0;
 };
 
+/// Returns the layers' kernels on a GPU. Their scratch memory is booked as the device's own. REQUIRES: make_cuda_device
+/// made the device, which outlives the kernels. Throws usage if this build has no CUDA.
+std::unique_ptr<TensorKernels> make_tensor_kernels(Device& device);
+
+}  // namespace worker
 }  // namespace psring

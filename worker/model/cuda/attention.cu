@@ -1,16 +1,16 @@
 #include <bit>
 
 #include <psring/common/device/cuda/dynamic_shared.cuh>
-#include <psring/common/device/cuda/flash_attention.h>
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
+#include <psring/worker/model/cuda/flash_attention.h>
 
 // Attention for every type and every head_dim up to kMostHeadDim, computed in f32. A warp handles one row of one head.
 // For scores, each lane takes one row of the other side; for sums over these rows, each lane takes every 32nd column.
 // 16-bit types with head_dim 64 or 128 use the matrix units instead (flash_attention.cu).
 
-namespace psring::cuda {
+namespace psring::worker::cuda {
 namespace {
 
 constexpr unsigned kThreads = 128;
@@ -269,4 +269,4 @@ cudaError_t attention_backward(const Queue& queue, const AttentionShape& shape, 
   return error;
 }
 
-}  // namespace psring::cuda
+}  // namespace psring::worker::cuda
