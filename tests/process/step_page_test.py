@@ -113,6 +113,31 @@ class StepPage(ProgramTest):
                         self.assertEqual(self.number(browser, 0, f"peak.{p}"), max(booked))
             self.assertEqual(browser.errors, [])
 
+    def test_the_table_of_all_scenes(self):
+        """The page answers: which memory does each stage save, how often is a unit gathered, what does stage 3 pay?"""
+        document, page = self.make("ddp,zero1,zero2,zero3,ps", "--steps", 2, "--optimizer", "adamw")
+        with Browser() as browser:
+            browser.open(page, "lang=en")
+            shown = browser.run("Object.fromEntries([...document.querySelectorAll('#summary [data-name]')].map((one) => [one.dataset.name, Number(one.dataset.value)]))")
+            gathers = {}
+            for scene in document["scenes"]:
+                label = scene["label"]
+                most = max((e["bytes"] for e in scene["events"] if e["e"] == "memory" and e["p"] == 0), key=sum)
+                categories = ["parameters", "gradients", "optimizer", "activations", "communication"]
+                self.assertEqual([shown[f"{label}.0.{one}"] for one in categories], most)
+                self.assertEqual(shown[f"{label}.0.sends"], sum(scene["processes"][0]["sent"]) / 2)
+                gathers[label] = shown[f"{label}.0.gathers"]
+            self.assertEqual(gathers, {"ddp": 0, "zero1": 1, "zero2": 1, "zero3": 2, "ps": 0})
+            self.assertEqual(shown["zero3.0.sends"] / shown["ddp.0.sends"], 1.5)
+            events = document["scenes"][3]["events"]
+            for which, at in enumerate([i for i, e in enumerate(events) if e["e"] == "start" and e["name"] == "all_gather" and e["p"] == 0 and e["units"] == [1, 2]][:2], 1):
+                browser.open(page, "lang=en")
+                browser.run("(() => { const one = document.getElementById('right'); one.value = ''; one.dispatchEvent(new Event('change')); })()")
+                browser.run("(() => { const one = document.getElementById('left'); one.value = 3; one.dispatchEvent(new Event('change')); })()")
+                browser.run(f"(() => {{ const one = document.getElementById('slider'); one.value = {at + 1}; one.dispatchEvent(new Event('input')); }})()")
+                self.assertIn(f"number {which} of 2", browser.run("document.getElementById('what-0').textContent"))
+            self.assertEqual(browser.errors, [])
+
     def test_there_and_back(self):
         document, page = self.make("ddp,zero3", "--steps", 2)
         scene = document["scenes"][0]

@@ -115,6 +115,22 @@ function firstWait(intervals, scene) {
   return waits.length ? Math.min(...waits.map((one) => one.first)) : null;
 }
 
+/// Returns for all-gathers and drops of parameters, by number of the event, {nth, of}: which of the unit's gathers, or drops, of
+/// the process in the step it is.
+function turnsOf(scene) {
+  const byKey = new Map();
+  scene.events.forEach((e, i) => {
+    const isGather = e.e === "start" && e.name === "all_gather";
+    if (!isGather && (e.e !== "drop" || e.values !== "parameters")) return;
+    const key = `${e.e} ${e.p} ${e.step} ${e.units ?? e.unit}`;
+    if (!byKey.has(key)) byKey.set(key, []);
+    byKey.get(key).push(i);
+  });
+  const turns = new Map();
+  for (const list of byKey.values()) list.forEach((i, k) => turns.set(i, { nth: k + 1, of: list.length }));
+  return turns;
+}
+
 export function makeIndex(scene) {
   const end = scene.events.length ? scene.events[scene.events.length - 1].t : 0;
   const intervals = intervalsOf(scene, end);
@@ -126,6 +142,7 @@ export function makeIndex(scene) {
     predicted: predictedBytes(scene),
     firstWait: firstWait(intervals, scene),
     phases: phasesOf(scene),
+    turns: turnsOf(scene),
     collectives: collectivesOf(scene),
   };
 }

@@ -14,6 +14,7 @@ import { positionAt } from "./phases.js";
 import { nextQuestion, question } from "./predict.js";
 import { deathOf, runWithDeath, sceneOfRun } from "./runs.js";
 import { statesOf } from "./state.js";
+import { summary } from "./summary.js";
 import { kTexts } from "./texts.js";
 
 let doc = JSON.parse(document.getElementById("data").textContent);
@@ -197,7 +198,7 @@ function header(t) {
 
 function below(t) {
   const command = (Array.isArray(doc.command) ? doc.command : [doc.command]).join(" ");
-  return [h("details", { open: true }, h("summary", {}, t.legend), h("ul", {}, [t.legendBars, t.legendGradient, t.legendVersion, t.legendArrow, t.legendKill, t.keys].map((text) => h("li", {}, text)))),
+  return [summary(contextOf(0), doc.scenes), h("details", { open: true }, h("summary", {}, t.legend), h("ul", {}, [t.legendBars, t.legendGradient, t.legendVersion, t.legendArrow, t.legendKill, t.keys].map((text) => h("li", {}, text)))),
     h("details", {}, h("summary", {}, t.command), h("pre", {}, command), h("p", { class: "quiet" }, doc.program))];
 }
 

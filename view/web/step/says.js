@@ -30,7 +30,7 @@ export function doingNow(ctx, view, process) {
 }
 
 /// The facts that a sentence may use.
-function facts(ctx, view, state, e) {
+function facts(ctx, view, state, e, at) {
   const { scene } = view;
   const frame = e.frame === undefined ? null : view.index.frames[e.frame];
   const base = view.bases[e.p];
@@ -42,6 +42,7 @@ function facts(ctx, view, state, e) {
     unit: unitsName(scene, units),
     size: e.bytes === undefined || Array.isArray(e.bytes) ? "" : bytes(e.bytes),
     parts: base.parts,
+    turn: view.index.turns.get(at - 1),
     isServer: scene.processes[e.p].role !== "worker",
     sizes: Array.isArray(e.bytes) ? bytes(e.bytes.reduce((a, b) => a + b, 0)) : "",
     cell: units ? state.cells[e.p][units[0]] : null,
@@ -68,6 +69,6 @@ export function sourceOf(view, at) {
 export function sentence(ctx, view, state, at) {
   if (at === 0) return { what: ctx.t.atStart, why: ctx.t.atStartWhy(view.scene.events.length) };
   const e = view.scene.events[at - 1];
-  const [what, why] = ctx.t.event(facts(ctx, view, state, e));
+  const [what, why] = ctx.t.event(facts(ctx, view, state, e, at));
   return { what, why: why ?? "" };
 }

@@ -43,16 +43,27 @@ function ends(f) {
   }
 }
 
+/// An all-gather of parameters: after an update of whole parameters, or before a pass of stage 3.
+function gathers(f) {
+  const { nth, of } = f.turn;
+  const what = `${f.who} starts all-gather of ${f.unit}, ${f.size}${of > 1 ? `: number ${nth} of ${of} in this step` : ""}.`;
+  if (f.base.parameters === "whole") return [what, "Each worker has updated only its own range; the others' new values come with this message."];
+  if (of === 1) return [what, "A pass needs the unit whole. It stays until backward is through, so one gather is enough."];
+  if (nth === 1) return [what, "Forward needs the unit whole. After forward it is dropped to save memory, so that backward has to gather it again."];
+  return [what, "The unit was dropped after its last pass, and backward computes gradients with its parameters: this is why stage 3 gathers twice, and sends more bytes."];
+}
+
 function event(f) {
   switch (f.e.e) {
     case "send": return sends(f);
     case "arrive": return [`${f.operation}${f.unit ? ` ${f.unit}` : ""} of ${f.other} arrives at ${f.who}.`];
     case "begin": return begins(f);
     case "end": return ends(f);
-    case "start": return [`${f.who} starts ${f.operation}${f.unit ? ` of ${f.unit}` : ""}${f.size ? `, ${f.size}` : ""}.`, "It runs in the background; the worker waits only when it needs the result."];
+    case "start": if (f.turn) return gathers(f);
+      return [`${f.who} starts ${f.operation}${f.unit ? ` of ${f.unit}` : ""}${f.size ? `, ${f.size}` : ""}.`, "It runs in the background; the worker waits only when it needs the result."];
     case "finish": return [`${f.who} has finished ${f.operation}${f.unit ? ` of ${f.unit}` : ""}.`];
     case "hold": return f.e.values === "parameters" ? [`${f.who} makes room for all parameters of ${f.unit}, ${f.size}.`, `Why: ${stage3}; the rest is gathered for this pass and dropped after it.`] : [`${f.who} makes room for the whole gradient of ${f.unit}, ${f.size}.`, "Backward writes the whole gradient; after the reduction only the owned range stays."];
-    case "drop": return f.e.values === "parameters" ? [`${f.who} drops the parameters of ${f.unit}, ${f.size}.`, "The pass is through with them; only the owned range stays. Backward has to gather them again."] : [`${f.who} drops the whole gradient of ${f.unit}, ${f.size}.`, "The gradient is on its way to its owners, or has arrived there."];
+    case "drop": return f.e.values === "parameters" ? [`${f.who} drops the parameters of ${f.unit}, ${f.size}.`, f.turn?.nth < f.turn?.of ? "Forward is through with the unit; only the owned range stays, which saves memory. The price: backward has to gather the unit again." : "The last pass of this step is through with the unit; only the owned range stays. The next step gathers the updated parameters."] : [`${f.who} drops the whole gradient of ${f.unit}, ${f.size}.`, "The gradient is on its way to its owners, or has arrived there."];
     case "gradient": return f.e.state === "complete" ? [`The gradient of ${f.unit} is complete in ${f.who}.`, "The last layer of the unit is through backward: the exchange of the unit may begin."] : [`The gradient of ${f.unit} in ${f.who} is now the mean over all workers.`, "The optimizer may use it."];
     case "report": return [`${f.who} reports step ${f.e.step}: loss ${f.e.loss.toFixed(4)}, waited ${(f.e.exposed_ns / 1e6).toFixed(2)} ms.`];
     case "memory": return [`${f.who} now has ${f.sizes} booked.`];
@@ -120,4 +131,6 @@ export const en = {
     star: "All ranks send to one rank, which answers all.", tree: "Each rank that has the values passes them on to a rank that has not: the number of ranks that have them doubles.",
     chain: "Each rank passes the values on to the next.",
   },
+  allScenes: "All scenes: memory, bytes and waiting", peakSum: "peak", sendsInStep: "sent in a step", gathersInStep: "gathers of a unit in a step", waitsInStep: "waiting in a step",
+  summaryLegend: (label) => `Memory is that of the first worker, or server, when it has the most. Compared with ${label}: green is less, brown is more. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3.`,
 };

@@ -43,16 +43,27 @@ function ends(f) {
   }
 }
 
+/// An all-gather of parameters: after an update of whole parameters, or before a pass of stage 3.
+function gathers(f) {
+  const { nth, of } = f.turn;
+  const what = `${f.who} 启动 ${f.unit} 的 all-gather，${f.size}${of > 1 ? `：这一步共 ${of} 次，这是第 ${nth} 次` : ""}。`;
+  if (f.base.parameters === "whole") return [what, "每个 worker 只更新了自己的区间，其他区间的新值由这次 all-gather 带来。"];
+  if (of === 1) return [what, "计算需要完整的单元。它保留到反向结束，所以收集一次就够了。"];
+  if (nth === 1) return [what, "前向需要完整的单元。前向之后释放它以节省内存，所以反向还要再收集一次。"];
+  return [what, "上一遍计算之后单元已释放，而反向要用参数计算梯度：所以阶段 3 收集两次，发送的字节也更多。"];
+}
+
 function event(f) {
   switch (f.e.e) {
     case "send": return sends(f);
     case "arrive": return [`${f.other} 的 ${f.operation}${f.unit ? ` ${f.unit}` : ""} 到达 ${f.who}。`];
     case "begin": return begins(f);
     case "end": return ends(f);
-    case "start": return [`${f.who} 启动 ${f.operation}${f.unit ? `（${f.unit}）` : ""}${f.size ? `，${f.size}` : ""}。`, "它在后台进行；worker 只在需要结果时才等待。"];
+    case "start": if (f.turn) return gathers(f);
+      return [`${f.who} 启动 ${f.operation}${f.unit ? `（${f.unit}）` : ""}${f.size ? `，${f.size}` : ""}。`, "它在后台进行；worker 只在需要结果时才等待。"];
     case "finish": return [`${f.who} 完成 ${f.operation}${f.unit ? `（${f.unit}）` : ""}。`];
     case "hold": return f.e.values === "parameters" ? [`${f.who} 为 ${f.unit} 的全部参数分配 ${f.size}。`, `原因：${stage3}；其余部分为这一遍计算而收集，用后释放。`] : [`${f.who} 为 ${f.unit} 的完整梯度分配 ${f.size}。`, "反向写出完整的梯度；归约之后只留下自己拥有的区间。"];
-    case "drop": return f.e.values === "parameters" ? [`${f.who} 释放 ${f.unit} 的参数，${f.size}。`, "这一遍计算已用完，只留下自己拥有的区间；反向时要再收集一次。"] : [`${f.who} 释放 ${f.unit} 的完整梯度，${f.size}。`, "梯度正在送往所有者，或者已经送到。"];
+    case "drop": return f.e.values === "parameters" ? [`${f.who} 释放 ${f.unit} 的参数，${f.size}。`, f.turn?.nth < f.turn?.of ? "前向已用完这个单元，只留下自己拥有的区间，节省内存。代价是：反向要再收集一次。" : "这一步的最后一遍计算已用完这个单元，只留下自己拥有的区间。下一步会收集更新后的参数。"] : [`${f.who} 释放 ${f.unit} 的完整梯度，${f.size}。`, "梯度正在送往所有者，或者已经送到。"];
     case "gradient": return f.e.state === "complete" ? [`${f.who} 中 ${f.unit} 的梯度已完整。`, "单元的最后一层完成了反向，可以开始交换这个单元。"] : [`${f.who} 中 ${f.unit} 的梯度已是所有 worker 的平均值。`, "优化器可以使用它了。"];
     case "report": return [`${f.who} 报告第 ${f.e.step} 步：损失 ${f.e.loss.toFixed(4)}，等待了 ${(f.e.exposed_ns / 1e6).toFixed(2)} 毫秒。`];
     case "memory": return [`${f.who} 现在登记了 ${f.sizes} 内存。`];
@@ -120,4 +131,6 @@ export const zh = {
     star: "所有 rank 发给一个 rank，由它回答所有 rank。", tree: "有值的 rank 把值传给没有的 rank：每一轮有值的 rank 数加倍。",
     chain: "每个 rank 把值传给下一个。",
   },
+  allScenes: "所有场景：内存、字节和等待", peakSum: "峰值", sendsInStep: "一步发送", gathersInStep: "一步中收集一个单元的次数", waitsInStep: "一步中的等待",
+  summaryLegend: (label) => `内存是第一个 worker（或 server）在峰值时的内存。与 ${label} 相比：绿色更少，棕色更多。通信内存存放途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数。`,
 };

@@ -1,0 +1,62 @@
+// All scenes of the page in one table: what a process keeps at its peak, what it sends in a step, how often it gathers a
+// unit, and how long it waits. Numbers below or above those of the first scene have a colour.
+
+import { h, table } from "../common/dom.js";
+import { bytes, short } from "../common/format.js";
+import { processName } from "../common/names.js";
+import { kCategories } from "./timeline.js";
+
+const sum = (list) => list.reduce((a, b) => a + b, 0);
+
+/// Returns a process's {peak, sends, gathers, waits}: bytes by category at its peak, bytes of the exchange in a step, all-gathers
+/// of one unit in a step, and nanoseconds of waiting in a step.
+function figuresOf(scene, p) {
+  const found = { peak: [0, 0, 0, 0, 0], gathers: 0, waits: 0 };
+  const gathers = new Map();
+  for (const e of scene.events) {
+    if (e.p !== p) continue;
+    if (e.e === "memory" && sum(e.bytes) > sum(found.peak)) found.peak = e.bytes;
+    else if (e.e === "report") found.waits += e.exposed_ns;
+    else if (e.e === "start" && e.name === "all_gather" && e.units) {
+      const key = `${e.step} ${e.units}`;
+      gathers.set(key, (gathers.get(key) ?? 0) + 1);
+    }
+  }
+  found.gathers = Math.max(0, ...gathers.values());
+  found.sends = sum([scene.processes[p].sent].flat()) / scene.steps;
+  found.waits /= scene.steps;
+  return found;
+}
+
+function cell(name, value, base, text) {
+  const look = value === base ? "" : value < base ? " good" : " warn";
+  return h("td", { class: `n${look}`, "data-name": name, "data-value": value }, text(value));
+}
+
+function row(ctx, scene, p, base) {
+  const now = figuresOf(scene, p);
+  const first = base ?? now;
+  const name = (what) => `${scene.label}.${p}.${what}`;
+  const sends = cell(name("sends"), now.sends, first.sends, bytes);
+  if (now.sends !== first.sends && first.sends > 0) sends.append(` (×${short(now.sends / first.sends)})`);
+  const cells = [scene.label, processName(ctx.t, scene.processes[p].name), ...now.peak.map((one, c) => cell(name(kCategories[c]), one, first.peak[c], bytes)),
+    cell(name("peak"), sum(now.peak), sum(first.peak), bytes), sends,
+    cell(name("gathers"), now.gathers, now.gathers, (one) => (one === 0 ? "–" : one)),
+    cell(name("waits"), now.waits, now.waits, (ns) => (scene.processes[p].role === "worker" ? `${(ns / 1e6).toFixed(2)} ms` : "–"))];
+  return { cells, figures: now };
+}
+
+/// Returns the table of all scenes: the first worker of each, and its first server.
+export function summary(ctx, scenes) {
+  const { t } = ctx;
+  let base = null;
+  const rows = scenes.flatMap((scene) => ["worker", "server"].map((role) => scene.processes.findIndex((one) => one.role === role)).filter((p) => p >= 0).map((p) => {
+    const made = row(ctx, scene, p, scene.processes[p].role === "worker" ? base : null);
+    if (base === null) base = made.figures;
+    return made.cells;
+  }));
+  const number = (title) => ({ title, number: true });
+  return h("details", { open: true, id: "summary" }, h("summary", {}, t.allScenes),
+    table([{ title: t.scene }, { title: t.process }, ...kCategories.map((name) => number(t.categories[name])), number(t.peakSum), number(t.sendsInStep), number(t.gathersInStep), number(t.waitsInStep)], rows),
+    h("p", { class: "quiet" }, t.summaryLegend(scenes[0].label)));
+}
