@@ -10,7 +10,7 @@ import { makePlan } from "./plan.js";
 import { messageLabel, sentence, sourceOf } from "./says.js";
 import { kCategories, lookOf, timeline } from "./timeline.js";
 
-const kMostListed = 8;
+const kMostListed = 4;
 
 function flying(ctx, view, state) {
   const labels = state.flying.map((number) => messageLabel(ctx, view, view.index.frames[number]));

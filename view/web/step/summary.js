@@ -2,7 +2,7 @@
 // unit, and how long it waits. Numbers below or above those of the first scene have a colour.
 
 import { h, table } from "../common/dom.js";
-import { bytes, short } from "../common/format.js";
+import { bytes } from "../common/format.js";
 import { processName } from "../common/names.js";
 import { kCategories } from "./timeline.js";
 
@@ -30,15 +30,15 @@ function figuresOf(scene, p) {
 
 function cell(name, value, base, text) {
   const look = value === base ? "" : value < base ? " good" : " warn";
-  return h("td", { class: `n${look}`, "data-name": name, "data-value": value }, text(value));
+  return h("td", { class: `n${look}`, "data-name": name, "data-value": value }, text(value), value === base ? "" : value < base ? " ↓" : " ↑");
 }
 
 function row(ctx, scene, p, base) {
   const now = figuresOf(scene, p);
   const first = base ?? now;
   const name = (what) => `${scene.label}.${p}.${what}`;
-  const sends = cell(name("sends"), now.sends, first.sends, bytes);
-  if (now.sends !== first.sends && first.sends > 0) sends.append(` (×${short(now.sends / first.sends)})`);
+  const factor = now.sends !== first.sends && first.sends > 0 ? ` (×${Number((now.sends / first.sends).toPrecision(3))})` : "";
+  const sends = cell(name("sends"), now.sends, first.sends, (one) => bytes(one) + factor);
   const cells = [scene.label, processName(ctx.t, scene.processes[p].name), ...now.peak.map((one, c) => cell(name(kCategories[c]), one, first.peak[c], bytes)),
     cell(name("peak"), sum(now.peak), sum(first.peak), bytes), sends,
     cell(name("gathers"), now.gathers, now.gathers, (one) => (one === 0 ? "–" : one)),

@@ -132,5 +132,5 @@ export const en = {
     chain: "Each rank passes the values on to the next.",
   },
   allScenes: "All scenes: memory, bytes and waiting", peakSum: "peak", sendsInStep: "sent in a step", gathersInStep: "gathers of a unit in a step", waitsInStep: "waiting in a step",
-  summaryLegend: (label) => `Memory is that of the first worker, or server, when it has the most. Compared with ${label}: green is less, brown is more. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3.`,
+  summaryLegend: (label) => `Memory is that of the first worker, or server, when it has the most. Compared with ${label}: ↓ and green: less; ↑ and amber: more. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3.`,
 };

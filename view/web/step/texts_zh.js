@@ -132,5 +132,5 @@ export const zh = {
     chain: "每个 rank 把值传给下一个。",
   },
   allScenes: "所有场景：内存、字节和等待", peakSum: "峰值", sendsInStep: "一步发送", gathersInStep: "一步中收集一个单元的次数", waitsInStep: "一步中的等待",
-  summaryLegend: (label) => `内存是第一个 worker（或 server）在峰值时的内存。与 ${label} 相比：绿色更少，棕色更多。通信内存存放途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数。`,
+  summaryLegend: (label) => `内存是第一个 worker（或 server）在峰值时的内存。与 ${label} 相比：↓ 绿色：更少；↑ 琥珀色：更多。通信内存存放途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数。`,
 };
