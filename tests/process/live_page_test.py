@@ -141,7 +141,9 @@ class LivePage(unittest.TestCase):
         with Browser() as browser:
             self.open(browser, self.serve(state))
             self.assertEqual(self.visible(browser), ["curves", "workers"])
-            self.assertIn("psring train --live", self.text(browser, "#absent"))
+            self.assertIn("who waits for whom", self.text(browser, "#absent"))
+            self.assertEqual([browser.run(f"getComputedStyle(document.querySelector('#workers tbody [data-name={name}]')).display") for name in ("step", "waiting", "sent")],
+                             ["table-cell", "none", "none"])
             self.assertEqual(browser.errors, [])
             nothing = snapshot(workers=0, servers=0, live=False)
             nothing.update(phase="starting", evaluations=[], time_s=None, series={name: [] for name in nothing["series"]})

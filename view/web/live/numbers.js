@@ -30,8 +30,8 @@ export const booked = (memory) => {
 /// True if any value of a list, or of a field of its objects, is known.
 export const some = (list, field) => (list ?? []).some((one) => (field === undefined ? one : one[field]) != null);
 
-/// True if the run's processes write what they do now: it was started with --live.
-export const isLive = ({ workers, servers, links }) => links.length > 0 || some(workers, "bytes_sent") || some(servers, "busy");
+/// True if the run's processes write what they do now.
+export const isLive = ({ workers, servers, links }) => links.length > 0 || some(workers, "waiting") || some(servers, "busy");
 
 /// True if a gradient missed an update.
 export const isStale = ({ workers, series }) => workers.some((one) => one.staleness > 0) || series.staleness.some((value) => value > 0);

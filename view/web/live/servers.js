@@ -34,10 +34,12 @@ export function servers(ctx) {
       ...kCategories.map((category) => one.memory?.[category]), one.memory?.rss, one.memory?.pss, one.bytes_sent, one.bytes_received])];
   const node = section("servers", t.serversTitle,
     h("div", { class: "choose" }, saveButtons({ id: "servers", title: t.serversTitle, texts: t, svg: drawing, data })),
-    table.node, h("div", { class: "caption quiet" }, t.serversCaption));
+    table.node, h("div", { class: "caption quiet", "data-name": "busy" }, t.serversCaption));
   const update = (snapshot) => {
     node.classList.toggle("without-waiting", !isLive(snapshot));
     node.classList.toggle("without-memory", !some(snapshot.servers, "memory"));
+    node.classList.toggle("without-bytes", !some(snapshot.servers, "bytes_sent"));
+    node.classList.toggle("without-load", !some(snapshot.servers, "busy") && !some(snapshot.servers, "updates"));
     table.update(snapshot.servers, (server) => server.rank);
   };
   return { id: "servers", node, has: (snapshot) => snapshot.servers.length > 0, update };

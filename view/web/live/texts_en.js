@@ -44,5 +44,5 @@ export const en = {
   at: "at", lost: "what was lost", continued: "continued with step", delay: "delay s", notYet: "not yet",
 
   absentTitle: "Not recorded by this run: ",
-  absent: { live: "who waits for whom, server load, links (psring train --live)", evaluations: "quality (--eval-every K)" },
+  absent: { live: "who waits for whom, server load, links", evaluations: "quality (--eval-every K)" },
 };

@@ -44,5 +44,5 @@ export const zh = {
   at: "时刻", lost: "丢失了什么", continued: "从此步继续", delay: "延迟（秒）", notYet: "尚未",
 
   absentTitle: "这次运行没有记录：",
-  absent: { live: "谁在等谁、server 负载、链路（psring train --live）", evaluations: "质量（--eval-every K）" },
+  absent: { live: "谁在等谁、server 负载、链路", evaluations: "质量（--eval-every K）" },
 };

@@ -85,6 +85,7 @@ export function workers(ctx) {
     node.classList.toggle("without-waiting", !isLive(snapshot));
     node.classList.toggle("without-staleness", !isStale(snapshot));
     node.classList.toggle("without-memory", !some(snapshot.workers, "memory"));
+    node.classList.toggle("without-bytes", !some(snapshot.workers, "bytes_sent"));
     sentence.hidden = !isLive(snapshot);
     write(sentence, whomTheyWaitFor(t, snapshot));
     table.update([...snapshot.workers].sort(kOrders[ctx.order]), (worker) => worker.rank);
