@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import unittest
 
+from browser import Browser
 from support import LIMIT, TINY, ProgramTest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -247,7 +248,7 @@ class Report(ProgramTest):
         (run,) = document["rows"][0]["runs"]
         self.assertEqual(run["summary"]["staleness"], self.read("async", "summary.json")["staleness"])
         self.assertLessEqual(max(len(one["step"]) for one in run["staleness"].values()), 200)
-        self.drawn(page, document, ["ran", "owners", "loss", "time", "bytes", "memory", "asynchrony", "absent"])
+        self.drawn(page, document, ["ran", "owners", "loss", "time", "bytes", "memory", "asynchrony", "next", "absent"])
 
     def test_names_are_data(self):
         self.compare(NASTY, "--strategies", "single")
@@ -272,7 +273,27 @@ class Report(ProgramTest):
         self.assertLessEqual(len(run["loss"]["step"]), 400)
         self.assertEqual(run["loss"]["time_s"], sorted(run["loss"]["time_s"]))
         with self.subTest("the browser"):
-            self.assertIn("recoveries", self.open_in_browser(self.folder / "lost" / "report.html", "").sections)
+            page = self.folder / "lost" / "report.html"
+            self.assertIn("recoveries", self.open_in_browser(page, "").sections)
+            self.recovers_in_seconds(page, run)
+
+    def recovers_in_seconds(self, page, run):
+        """The line of seconds marks the loss between the steps before and after it; the commands leave out the fault."""
+        step, time = run["loss"]["step"], run["loss"]["time_s"]
+        after = next(i for i, one in enumerate(step) if one >= run["recoveries"][-1]["step"])
+        with Browser() as browser:
+            browser.open(page, "lang=en&theme=light")
+            line, band = browser.run("""['line', 'rect'].map((tag) => {
+              const one = document.querySelector(`#recovery-seconds ${tag}`);
+              return Object.fromEntries([...one.attributes].map((attribute) => [attribute.name, Number(attribute.value)]));
+            })""")
+            commands = browser.run("[...document.querySelectorAll('#next pre')].map((one) => one.textContent)")
+            self.assertEqual(browser.errors, [])
+        scale = (line["x2"] - line["x1"]) / time[-1]
+        self.assertAlmostEqual((band["x"] - line["x1"]) / scale, time[after - 1], delta=1e-3 * time[-1])
+        self.assertAlmostEqual(band["width"] / scale, time[after] - time[after - 1], delta=2 / scale)
+        self.assertEqual([word for command in commands for word in command.split() if word in ("--fault", "--out")], [])
+        self.assertIn(" compare --strategies ddp,ps,ps-async ", commands[-1])
 
     def test_of_a_run_that_did_not_end(self):
         self.compare("cut", "--strategies", "single")

@@ -3,18 +3,42 @@
 import { h } from "../common/dom.js";
 import { shellWord } from "../common/format.js";
 import { section, swatch } from "../common/parts.js";
+import { boundOf, changed, compared } from "./bound.js";
+
+const shell = (words) => h("pre", {}, words.map(shellWord).join(" "));
+
+function card(ctx, row, { bound, because, next }, ...more) {
+  const { t } = ctx;
+  return h("div", { class: "card" },
+    h("h3", {}, h("span", {}, swatch(row.colour), " ", row.label), h("span", { class: "badge", title: t.boundBy }, t.bounds[bound] ?? bound)),
+    h("p", {}, t.translate(because)),
+    next ? h("p", {}, h("strong", {}, `${t.tryNext}: `), t.translate(next)) : null,
+    more);
+}
+
+/// The comparison's own result.
+function ofComparison(ctx, row) {
+  const { t } = ctx;
+  const { compare } = row;
+  return card(ctx, row, { bound: compare.bound_by, because: compare.because, next: compare.next },
+    row.next_command.length ? shell(row.next_command) : null,
+    compare.not_comparable ? h("p", { class: "quiet" }, `${t.notComparable}: ${t.translate(compare.not_comparable)}`) : null);
+}
+
+/// The result for a run that was made by itself, from what its folder has.
+function ofRun(ctx, row, found) {
+  const { t } = ctx;
+  const command = row.run.manifest.command ?? [];
+  const trial = found.change ? changed(command, found.change) : [];
+  const all = compared(command, row.run.manifest.job.strategy);
+  return card(ctx, row, found, trial.length ? shell(trial) : null, all.length ? [h("p", { class: "quiet" }, t.compareNote), shell(all)] : null);
+}
 
 export function next(ctx) {
-  const { t } = ctx;
-  const rows = ctx.rows.filter((row) => row.compare?.bound_by);
-  if (rows.length === 0) return null;
-  return section("next", t.nextTitle, h("div", { class: "cards" }, rows.map((row) => {
-    const { compare } = row;
-    return h("div", { class: "card" },
-      h("h3", {}, h("span", {}, swatch(row.colour), " ", row.label), h("span", { class: "badge", title: t.boundBy }, t.bounds[compare.bound_by] ?? compare.bound_by)),
-      h("p", {}, t.translate(compare.because)),
-      compare.next ? h("p", {}, h("strong", {}, `${t.tryNext}: `), t.translate(compare.next)) : null,
-      row.next_command.length ? h("pre", {}, row.next_command.map(shellWord).join(" ")) : null,
-      compare.not_comparable ? h("p", { class: "quiet" }, `${t.notComparable}: ${t.translate(compare.not_comparable)}`) : null);
-  })));
+  const cards = ctx.rows.map((row) => {
+    if (row.compare?.bound_by) return ofComparison(ctx, row);
+    const found = row.compare ? null : boundOf(row.run);
+    return found && ofRun(ctx, row, found);
+  }).filter(Boolean);
+  return cards.length === 0 ? null : section("next", ctx.t.nextTitle, h("div", { class: "cards" }, cards));
 }

@@ -25,6 +25,7 @@ const kPatterns = [
   [/a larger --global-batch: fewer exchanges/g, "增大 --global-batch：减少交换次数"],
   [/more --servers or --server-threads, or a cheaper --optimizer/g, "增加 --servers 或 --server-threads，或使用更省的 --optimizer"],
   [/more --server-threads, or a cheaper --optimizer/g, "增加 --server-threads，或使用更省的 --optimizer"],
+  [/^more --threads$/g, "增加 --threads"],
   [/^more --servers$/g, "增加 --servers"],
   [/--overlap on: exchange during backward/g, "--overlap on：在反向传播时交换"],
   [/--prefetch 1: parameters ahead of the pass that needs them/g, "--prefetch 1：提前取参数"],

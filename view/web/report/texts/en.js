@@ -62,16 +62,19 @@ export const en = {
   missedUpdates: "missed updates", updates: "updates", stalenessSteps: "Staleness over steps", meanStaleness: "mean staleness", mostStaleness: "largest", mostLag: "largest lag", dropped: "dropped",
   retransmitted: "Frames that were sent again", frames: "frames",
 
-  recoveriesTitle: "Recoveries", recoveriesFigure: "Losses and recoveries over steps", lost: "lost", continued: "continued with step", delay: "delay s", epoch: "epoch", workersLeft: "workers", givenUp: (list) => `workers given up: ${list}`, neverCame: "did not continue",
+  recoveriesTitle: "Recoveries", recoveriesFigure: "Losses and recoveries over steps", recoveriesSeconds: "Losses and recoveries over seconds",
+  recoveriesGap: "The band reaches from the last step before the loss whose result was kept to the first step after the recovery; the number is the delay until the job continued.",
+  lost: "lost", continued: "continued with step", delay: "delay s", epoch: "epoch", workersLeft: "workers", givenUp: (list) => `workers given up: ${list}`, neverCame: "did not continue",
 
   nextTitle: "What bounds it, and what to try next", boundBy: "bound by", tryNext: "Try", notComparable: "Times are not comparable",
+  compareNote: "This is what the run's own records show. A comparison also measures the processors, the memory and the servers:",
   bounds: {}, translate: (text) => text,
   absentTitle: "Not recorded", colon: ": ",
   absent: {
     quality: ["Quality over steps and seconds", "--eval-every K"],
     trace: ["Timeline of a step, hidden communication, memory within a step", "--trace on"],
     exposed: ["Predicted exposed communication", "--strategy ddp --link RATE,DELAY"],
-    compare: ["Equality, what bounds a strategy, what to try", "psring compare"],
+    compare: ["Equality with other strategies, and all measurements of what bounds a step", "psring compare"],
     sweeps: ["Time and memory over an option", "psring compare --workers 2,4,8"],
     staleness: ["Staleness and lag", "--strategy ps-async, ps-ssp"],
     recoveries: ["Losses and recoveries", "--max-restarts N, --elastic"],

@@ -64,17 +64,20 @@ export const zh = {
   missedUpdates: "错过的更新", updates: "更新次数", stalenessSteps: "陈旧度随步数", meanStaleness: "平均陈旧度", mostStaleness: "最大", mostLag: "最大领先量", dropped: "丢弃",
   retransmitted: "重发的帧", frames: "帧数",
 
-  recoveriesTitle: "恢复", recoveriesFigure: "丢失与恢复（按步）", lost: "丢失", continued: "从此步继续", delay: "延迟（秒）", epoch: "成员期", workersLeft: "worker 数", givenUp: (list) => `放弃的 worker：${list}`, neverCame: "没有继续",
+  recoveriesTitle: "恢复", recoveriesFigure: "丢失与恢复（按步）", recoveriesSeconds: "丢失与恢复（按秒）",
+  recoveriesGap: "色带从丢失前结果得以保留的最后一步，到恢复后的第一步；数字是作业继续之前的延迟。",
+  lost: "丢失", continued: "从此步继续", delay: "延迟（秒）", epoch: "成员期", workersLeft: "worker 数", givenUp: (list) => `放弃的 worker：${list}`, neverCame: "没有继续",
 
   nextTitle: "瓶颈是什么，下一步试什么", boundBy: "瓶颈", tryNext: "可以试", notComparable: "时间不可比较",
-  bounds: { compute: "计算", "slowest worker": "最慢的 worker", processors: "处理器", memory: "内存", "worker link": "worker 的链路", "server link": "server 的链路", server: "server", latency: "延迟" },
+  compareNote: "以上只依据这次运行自己的记录。比较时还会测量处理器、内存和 server：",
+  bounds: { compute: "计算", "slowest worker": "最慢的 worker", processors: "处理器", memory: "内存", "worker link": "worker 的链路", "server link": "server 的链路", server: "server", latency: "延迟", exchange: "交换" },
   translate,
   absentTitle: "未记录", colon: "：",
   absent: {
     quality: ["质量随步数和秒数的变化", "--eval-every K"],
     trace: ["一步的时间线、隐藏的通信、一步之内的内存", "--trace on"],
     exposed: ["预测的暴露通信", "--strategy ddp --link 速率,延迟"],
-    compare: ["是否相等、瓶颈、可以试什么", "psring compare"],
+    compare: ["与其他策略是否相等，以及瓶颈的全部测量", "psring compare"],
     sweeps: ["时间和内存随某个选项的变化", "psring compare --workers 2,4,8"],
     staleness: ["陈旧度与领先量", "--strategy ps-async、ps-ssp"],
     recoveries: ["丢失与恢复", "--max-restarts N、--elastic"],
