@@ -38,7 +38,7 @@ def plans(n, elements):
     direct = [[message(r, owner, owner, owner + 1, "collect") for r in range(n) for owner in range(n) if r != owner]]
     shape = {"ranks": n, "elements": elements, "type": "f32", "chunks": chunks}
     return [{"operation": "all_reduce", "algorithm": "ring", "reduction": "mean", "rounds": ring, **shape},
-            {"operation": "all_reduce", "algorithm": "halving_doubling", "reduction": "mean", "rounds": halving + back, **shape},
+            {"operation": "all_reduce", "algorithm": "halving-doubling", "reduction": "mean", "rounds": halving + back, **shape},
             {"operation": "broadcast", "algorithm": "tree", "root": 0, "rounds": tree, **shape},
             {"operation": "reduce_scatter", "algorithm": "exchange", "reduction": "sum", "parts": [[one] for one in chunks], "rounds": direct, **shape}]
 

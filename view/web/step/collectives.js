@@ -47,14 +47,14 @@ function firstChunk(collective, rank, chunk, c) {
 const add = (a, b) => (a === null || b === null ? null : Math.fround(a + b));
 const union = (a, b) => [...new Set([...a, ...b])].sort((x, y) => x - y);
 
-/// Returns a chunk after a message with `source` from rank `from` has come to rank `to`.
-function received(target, source, action, from, to, count) {
+/// Returns a chunk after a message with `source` from rank `from` has come to rank `to`; `join` adds two values.
+function received(target, source, action, from, to, count, join) {
   if (action === "copy") return { ...source, kept: null };
-  if (action === "reduce") return { ranks: union(target.ranks, source.ranks), value: add(target.value, source.value), kept: null };
+  if (action === "reduce") return { ranks: union(target.ranks, source.ranks), value: join(target.value, source.value), kept: null };
   const kept = { ...(target.kept ?? { [to]: target.value }), [from]: source.value };
   const ranks = Object.keys(kept).map(Number).sort((a, b) => a - b);
   if (ranks.length < count) return { ...target, kept };
-  return { ranks, value: ranks.map((rank) => kept[rank]).reduce(add), kept: null };
+  return { ranks, value: ranks.map((rank) => kept[rank]).reduce((a, b) => join(a, b)), kept: null };
 }
 
 /// Returns the chunks by rank after each round: the first entry is before the collective, and a mean has one more entry, after
@@ -62,13 +62,14 @@ function received(target, source, action, from, to, count) {
 export function statesOfPlan(collective) {
   const { plan } = collective;
   const ranks = Array.from({ length: plan.ranks }, (_, rank) => rank);
+  const join = [undefined, "sum", "mean"].includes(plan.reduction) ? add : () => null;  // other reductions: ranks alone
   const states = [ranks.map((rank) => plan.chunks.map((chunk, c) => firstChunk(collective, rank, chunk, c)))];
   for (const round of plan.rounds) {
     const was = states[states.length - 1];
     const now = was.map((chunks) => [...chunks]);
     for (const [from, to, first, end, action] of round) {
       plan.chunks.forEach((chunk, c) => {
-        if (contains([first, end], chunk)) now[to][c] = received(now[to][c], was[from][c], action, from, to, plan.ranks);
+        if (contains([first, end], chunk)) now[to][c] = received(now[to][c], was[from][c], action, from, to, plan.ranks, join);
       });
     }
     states.push(now);

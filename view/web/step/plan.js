@@ -79,6 +79,7 @@ export function makePlan(ctx, view, kept) {
   };
   const opened = () => {
     const one = list[kept.number];
+    const algorithm = one.plan.algorithm.replaceAll("-", "_");
     const states = statesOfPlan(one);
     const last = states.length - 1;
     kept.round = Math.max(0, Math.min(last, kept.round));
@@ -86,10 +87,10 @@ export function makePlan(ctx, view, kept) {
     const { plan } = one;
     const equal = at === last ? equalsRecorded(one, states[last]) : null;
     const isDivision = at > plan.rounds.length;
-    return [h("div", { class: "buttons" }, h("strong", {}, t.planOf(title(one), t.algorithms[plan.algorithm] ?? plan.algorithm, plan.ranks, whole(plan.elements), plan.type)),
+    return [h("div", { class: "buttons" }, h("strong", {}, t.planOf(title(one), t.algorithms[algorithm] ?? plan.algorithm, plan.ranks, whole(plan.elements), plan.type)),
       button("round-back", `‹ ${t.round}`, t.roundBack, () => move(-1, "round-back"), at === 0), button("round-next", `${t.round} ›`, t.roundNext, () => move(1, "round-next"), at === last),
       button("plan", t.close, t.closePlan, toggle)),
-    h("p", { class: "quiet" }, t.algorithmSays[plan.algorithm] ?? ""),
+    h("p", { class: "quiet" }, t.algorithmSays[algorithm] ?? ""),
     h("p", { role: "status", id: `round-${ctx.pane}` }, at === 0 ? t.beforeRounds(plan.rounds.length) : isDivision ? t.division(plan.ranks) : t.roundOf(at, plan.rounds.length),
       equal === null ? null : h("span", { class: equal ? "good" : "bad" }, ` ${equal ? t.equalsRecorded : t.differs}`)),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.planLabel }, drawing(ctx, view, one, states[at], at > 0 && !isDivision ? plan.rounds[at - 1] : [])),
