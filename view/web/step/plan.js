@@ -24,7 +24,7 @@ function chunkCell(plan, one, x, y, width, isNew) {
   const kept = one.kept ? Object.keys(one.kept).length : 0;
   return [
     s("rect", { x: x + 3, y: y + 3, width: width - 6, height: kRow - 8, rx: 5, fill: "var(--parameters)", "fill-opacity": share * 0.35, stroke: isNew ? "var(--accent)" : "var(--line)", "stroke-width": isNew ? 2 : 1 }),
-    s("text", { x: x + 10, y: y + 20, class: "value" }, one.ranks.length ? number(one.value) : "–"),
+    s("text", { x: x + 10, y: y + 20, class: "value" }, one.ranks.length === 0 ? "–" : one.value === null ? "" : number(one.value)),
     s("text", { x: x + 10, y: y + 36, class: "letter" }, one.ranks.length > 4 && one.ranks.length === plan.ranks ? `0–${plan.ranks - 1}` : one.ranks.join("+"), kept ? ` (${kept}/${plan.ranks})` : null),
   ];
 }
@@ -58,7 +58,7 @@ function arithmetic(ctx, view, collective, states, at) {
     const now = states[at][to][c];
     const result = action === "copy" ? number(sent.value) : action === "reduce" ? `${number(was.value)} + ${number(sent.value)} = ${number(now.value)}`
       : ctx.t.keeps(number(sent.value), now.kept === null ? number(now.value) : null);
-    return [`${name(from)} → ${name(to)}${ctx.t.listSep}${ctx.t.chunk(c)}${ctx.t.colon}${result}`];
+    return [`${name(from)} → ${name(to)}${ctx.t.listSep}${ctx.t.chunk(c)}${sent.value === null ? "" : ctx.t.colon + result}`];
   }));
   const more = lines.length - kMostListed;
   return h("ul", {}, lines.slice(0, kMostListed).map((one) => h("li", {}, one)), more > 0 ? h("li", {}, ctx.t.moreMessages(more)) : null);

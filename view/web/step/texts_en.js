@@ -121,7 +121,7 @@ export const en = {
   keeps: (sent, sum) => (sum === null ? `keeps ${sent}` : `the last of all ranks' values comes, ${sent}; their sum in rank order is ${sum}`),
   equalsRecorded: "All values equal the recorded ones.", differs: "Values differ from the recorded ones.",
   sampleLegend: "A number is the first element of the chunk. Below it stand the ranks whose values it contains; a dash: undefined in this rank.",
-  noSamples: "Sample values are recorded only in the first step. The ranks below show whose values each chunk contains.",
+  noSamples: "Sample values are recorded only in the first step. The ranks in a chunk are those whose values it contains.",
   algorithms: { ring: "ring", halving_doubling: "halving and doubling", doubling: "doubling", exchange: "direct exchange", star: "star", tree: "tree", chain: "chain" },
   algorithmSays: {
     ring: "Each rank sends one chunk to the next rank in every round. All links are busy all the time, and the number of rounds grows with the number of ranks.",

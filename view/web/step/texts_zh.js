@@ -121,7 +121,7 @@ export const zh = {
   keeps: (sent, sum) => (sum === null ? `保存 ${sent}` : `最后一个 rank 的值 ${sent} 到达；按 rank 次序相加得到 ${sum}`),
   equalsRecorded: "所有值都等于录制的值。", differs: "有的值与录制的值不同。",
   sampleLegend: "数字是块的第一个元素。下面是它包含哪些 rank 的值；短横：在这个 rank 中没有定义。",
-  noSamples: "只有第一步录制了样本值。下面的 rank 表示每块包含谁的值。",
+  noSamples: "只有第一步录制了样本值。块中的 rank 表示它包含谁的值。",
   algorithms: { ring: "环", halving_doubling: "折半与倍增", doubling: "倍增", exchange: "直接交换", star: "星形", tree: "树", chain: "链" },
   algorithmSays: {
     ring: "每一轮每个 rank 向下一个 rank 发送一块。所有链路一直忙，轮数随 rank 数增加。",
