@@ -137,7 +137,7 @@ class LivePage(unittest.TestCase):
 
     def test_what_is_not_recorded(self):
         state = snapshot(workers=1, servers=0, live=False)
-        state["evaluations"] = []
+        state["evaluations"], state["links"], state["series"]["exposed_s"] = [], None, None
         with Browser() as browser:
             self.open(browser, self.serve(state))
             self.assertEqual(self.visible(browser), ["curves", "workers"])

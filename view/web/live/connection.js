@@ -3,6 +3,17 @@
 
 const kRetryMs = 3000;
 
+const kLists = ["evaluations", "workers", "servers", "links", "recoveries"];
+const kColumns = ["step", "time_s", "loss", "samples_per_second", "step_s", "exposed_s", "staleness"];
+
+/// Makes empty lists of those that the run does not record, which are null.
+function complete(snapshot) {
+  for (const name of kLists) snapshot[name] ??= [];
+  snapshot.series ??= {};
+  for (const name of kColumns) snapshot.series[name] ??= [];
+  return snapshot;
+}
+
 /// Calls `onSnapshot(snapshot)` for every snapshot, and `onStatus(status)` when the status changes: "connecting", "open",
 /// "lost" (tries again), "crowded" (too many viewers; asks for single snapshots), "refused" (the token is wrong; does not try
 /// again) or "unreadable" (not a snapshot of this schema).
@@ -19,7 +30,7 @@ export function connect({ token, onSnapshot, onStatus }) {
     } catch {
       // It is reported below.
     }
-    if (snapshot?.schema === 1) onSnapshot(snapshot);
+    if (snapshot?.schema === 1) onSnapshot(complete(snapshot));
     return snapshot?.schema === 1;
   };
   const ask = async () => {
