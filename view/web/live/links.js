@@ -38,12 +38,13 @@ function matrix(t, links, width) {
   const short = (name) => (cell >= 64 ? processName(t, name) : `${name[0]}${name.split(" ")[1] ?? ""}`);
   return svg(Math.max(width, left + cell * names.length), top + high * names.length + 4,
     label(left, 12, `${t.to} →`),
+    s("path", { d: Array.from({ length: names.length + 1 }, (_, i) => `M${left + i * cell - 0.5},${top}V${top + high * names.length}M${left},${top + i * high - 0.5}H${left + cell * names.length}`).join(""), stroke: "var(--line)", "stroke-width": 0.5, fill: "none" }),
     names.map((name, i) => i % every ? null : label(left + (i + 0.5) * cell, top - 6, cut(short(name), cell * every), { "text-anchor": "middle", "font-size": 11 })),
     names.map((from, row) => [
       high * every >= 14 || row % every === 0 ? label(left - 6, top + (row + 0.5) * high + 4, cut(processName(t, from), left - 6), { "text-anchor": "end" }) : null,
       names.map((to, at) => {
         const rate = rates.get(`${from}\n${to}`);
-        if (rate === undefined) return s("rect", { x: left + at * cell, y: top + row * high, width: cell - 1, height: high - 1, fill: "none", stroke: "var(--line)", "stroke-width": 0.5 });
+        if (rate === undefined) return null;
         return [
           s("rect", { x: left + at * cell, y: top + row * high, width: cell - 1, height: high - 1, fill: "var(--compute)", "fill-opacity": (0.08 + 0.5 * (rate / most)).toFixed(2) },
             s("title", {}, `${processName(t, from)} → ${processName(t, to)}: ${perSecond(rate)}`)),
