@@ -5,7 +5,7 @@ import { h } from "../common/dom.js";
 import { figure } from "../common/figure.js";
 import { short, whole } from "../common/format.js";
 import { keys, section } from "../common/parts.js";
-import { some } from "./numbers.js";
+import { rate, some } from "./numbers.js";
 
 const of = (list, field) => (list ?? []).map((one) => one[field]);
 
@@ -26,6 +26,10 @@ const kSeries = {
   ],
 };
 const kFromZero = ["speed", "step-time"];
+const kEnough = 20;  // points; then the first step, which starts everything up, is left out of the drawing of times
+
+const drawn = (id, one) => (id === "step-time" && one.step[0] === 0 && one.step.length >= kEnough
+  ? { ...one, step: one.step.slice(1), time_s: one.time_s.slice(1), y: one.y.slice(1) } : one);
 
 const known = (list) => list.filter((one) => one.y.some((v) => v != null));
 
@@ -34,11 +38,11 @@ function chart(ctx, id, yTitle) {
   const all = () => (ctx.snapshot ? known(kSeries[id](t, ctx.snapshot)) : []);
   const legend = h("div");
   const node = figure({
-    id, title: t.figures[id], texts: t, readout: true,
+    id, title: t.figures[id], texts: t, readout: true, caption: id === "step-time" ? t.withoutFirst : null,
     draw: (width, say, held) => lines({
       width, height: 230, zero: kFromZero.includes(id), say, held, yTitle, xTitle: ctx.axis === "step" ? t.step : t.seconds,
-      xText: ctx.axis === "step" ? whole : short, yText: short,
-      series: all().map((one) => ({ ...one, x: one[ctx.axis] })),
+      xText: ctx.axis === "step" ? whole : short, yText: id === "speed" ? rate : short,
+      series: all().map((one) => drawn(id, one)).map((one) => ({ ...one, x: one[ctx.axis] })),
     }),
     data: () => [["curve", "step", "time_s", "value"], ...all().flatMap((one) => one.y.map((v, i) => [one.name, one.step[i], one.time_s[i], v]))],
   });
