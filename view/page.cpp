@@ -53,4 +53,13 @@ std::string report_page(const Json& document) {
 
 std::string step_page(const Json& document) { return with_document(bytes_of(kStepPage, kStepPageBytes), document); }
 
+std::string live_page() { return std::string(bytes_of(kLivePage, kLivePageBytes)); }
+
+std::string content_policy(const std::string& page) {
+  constexpr std::string_view kBegin = "<meta http-equiv=\"Content-Security-Policy\" content=\"";
+  const std::size_t begin = page.find(kBegin);
+  if (begin == std::string::npos) return "";
+  return page.substr(begin + kBegin.size(), page.find('"', begin + kBegin.size()) - begin - kBegin.size());
+}
+
 }  // namespace psring::view

@@ -14,6 +14,12 @@ std::string report_page(const Json& document);
 /// as `report_page`.
 std::string step_page(const Json& document);
 
+/// Returns the page of the live view, which asks its server for the state of docs/live.md.
+std::string live_page();
+
+/// Returns the content security policy that a page states for itself; "" if it states none.
+std::string content_policy(const std::string& page);
+
 /// Returns JSON text without '<', '>' and '&', for an HTML element of type application/json. Bytes that are not UTF-8
 /// become U+FFFD.
 std::string to_script_text(const Json& document);

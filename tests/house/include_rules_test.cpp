@@ -36,9 +36,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 };
 
 /// Libraries whose headers take long to compile: sources include them, headers do not.
-constexpr std::array kHeavy = {"Eigen/",      "unsupported/Eigen", "cereal/",   "zmq",  "dnnl",
-                               "oneapi/dnnl", "catch2/",           "nlohmann/", "CLI/", "spdlog/",
-                               "sodium",      "benchmark/",        "zlib"};
+constexpr std::array kHeavy = {"Eigen/",      "unsupported/Eigen", "cereal/",   "zmq",    "dnnl",
+                               "oneapi/dnnl", "catch2/",           "nlohmann/", "CLI/",   "spdlog/",
+                               "sodium",      "benchmark/",        "zlib",      "httplib"};
 
 std::string folder_of(std::string_view path) {
   const std::size_t first = path.find('/');

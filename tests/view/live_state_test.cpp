@@ -1,0 +1,189 @@
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <psring/tests/support/temporary_folder.h>
+#include <psring/view/live/access.h>
+#include <psring/view/live/file_follower.h>
+#include <psring/view/live/open_metrics.h>
+#include <psring/view/live/state.h>
+
+using namespace psring;
+using namespace psring::view;
+using namespace psring::test;
+
+namespace {
+
+const Moment kStart = Moment(std::chrono::seconds(100));
+
+Json manifest(int workers, int servers) {
+  return {{"command", {"psring", "train"}},
+          {"job",
+           {{"strategy", "ps"},
+            {"model", "mlp:4-2"},
+            {"data", "synthetic"},
+            {"workers", workers},
+            {"servers", servers},
+            {"steps", 4000},
+            {"global_batch", 8}}}};
+}
+
+std::string step_line(std::uint64_t step, int worker, double time_s, double loss, const std::string& more = "") {
+  return fmt::format(
+      R"({{"step":{},"epoch":0,"worker":{},"time_s":{},"loss":{},"samples":4,"step_s":0.5,"exposed_comm_s":0.1,"staleness":1{}}})",
+      step, worker, time_s, loss, more);
+}
+
+void add(LiveState& state, const std::vector<std::string>& lines) {
+  const std::vector<std::string_view> views(lines.begin(), lines.end());
+  state.add_metrics(views, kStart);
+}
+
+Json state_of(const LiveState& state) { return Json::parse(state.json(kStart + std::chrono::seconds(2))); }
+
+}  // namespace
+
+TEST_CASE("a state without lines knows nothing") {
+  LiveState state;
+  CHECK(state_of(state)["phase"].get<std::string>() == "starting");
+  state.set_run("<b>", manifest(2, 1), 0);
+  const Json json = state_of(state);
+  CHECK(json["run"]["name"].get<std::string>() == "<b>");
+  CHECK(json["workers"].size() == 2);
+  CHECK(json["workers"][0]["step"].is_null());
+  CHECK(json["servers"][0]["updates"].is_null());
+  CHECK(json["links"].is_null());
+  CHECK(json["progress"]["loss"].is_null());
+}
+
+TEST_CASE("lines of two workers become one state") {
+  LiveState state;
+  state.set_run("run", manifest(2, 0), 16);
+  add(state, {step_line(0, 0, 1, 4), step_line(0, 1, 1, 2), step_line(1, 0, 2, 3), "{\"step\":1,\"worker\":0", "[]"});
+  const Json json = state_of(state);
+  CHECK(json["phase"].get<std::string>() == "training");
+  CHECK(json["progress"]["step"].get<int>() == 1);
+  CHECK(json["workers"][0]["lag"].get<int>() == 1);
+  CHECK(json["workers"][0]["seen_s"].get<double>() == 2);
+  CHECK(json["series"]["loss"][0].get<double>() == 3);
+  CHECK(json["series"]["samples_per_second"][0].get<double>() == 16);
+  CHECK(json["progress"]["samples_per_second"].get<double>() == 8);
+  CHECK(json["progress"]["tokens_per_second"].get<double>() == 128);
+  CHECK(json["progress"]["left_s"].get<double>() == 3999);
+  CHECK(json["time_s"].get<double>() == 2);
+}
+
+TEST_CASE("a long run has a series of bounded length, and the newest line of each worker") {
+  LiveState state;
+  state.set_run("run", manifest(2, 0), 0);
+  std::vector<std::string> lines;
+  for (std::uint64_t step = 0; step < 3001; ++step) {
+    lines.push_back(step_line(step, 0, static_cast<double>(step), 1));
+    if (step < 2999) lines.push_back(step_line(step, 1, static_cast<double>(step), 1));
+  }
+  add(state, lines);
+  const Json json = state_of(state);
+  CHECK(json["series"]["step"].size() <= LiveSeries::kMost);
+  CHECK(json["series"]["step"].size() > LiveSeries::kMost / 2);
+  CHECK(json["series"]["step"][1].get<int>() == 4);
+  CHECK(json["workers"][0]["step"].get<int>() == 3001);
+  CHECK(json["workers"][1]["step"].get<int>() == 2999);
+}
+
+TEST_CASE("steps that are made again take the place of the former, and time goes on") {
+  LiveState state;
+  state.set_run("run", manifest(2, 0), 0);
+  for (int worker : {0, 1})
+    for (std::uint64_t step : {0, 1, 2}) add(state, {step_line(step, worker, 1.0 + static_cast<double>(step), 1)});
+  state.add_recovery(R"({"lost":"worker 1 was killed","epoch":0,"restarts":1})");
+  CHECK(state_of(state)["phase"].get<std::string>() == "recovering");
+  state.add_recovery(R"({"epoch":1,"step":1,"seconds":0.5,"workers":2})");
+  for (int worker : {0, 1}) add(state, {step_line(1, worker, worker == 0 ? 4 : 0.5, 7, R"(,"membership":1)")});
+  const Json json = state_of(state);
+  CHECK(json["phase"].get<std::string>() == "training");
+  CHECK(json["series"]["step"].size() == 2);
+  CHECK(json["series"]["loss"][1].get<double>() == 7);
+  CHECK(json["series"]["time_s"][1].get<double>() == 4.5);
+  CHECK(json["recoveries"][0]["delay_s"].get<double>() == 0.5);
+}
+
+TEST_CASE("statuses give waits, load and links; a process that begins anew counts on") {
+  LiveState state;
+  state.set_run("run", manifest(1, 1), 0);
+  const auto status = [](double time, double busy, int bytes) {
+    return fmt::format(
+        R"({{"role":"server","rank":0,"time_s":{},"busy_s":{},"updates":3,"bytes_sent":9,"bytes_received":8,"waiting":{{"operation":"push","peer":"worker 0","since_s":1}},"sent":[["pull","worker 0",2,{}],["retransmitted","worker 0",5,50]]}})",
+        time, busy, bytes);
+  };
+  state.add_status(status(1, 0, 100), kStart);
+  state.add_status(status(2, 0.25, 300), kStart);
+  const Json json = state_of(state);
+  CHECK(json["servers"][0]["busy"].get<double>() == 0.25);
+  CHECK(json["servers"][0]["waiting"]["since_s"].get<double>() == 3);
+  CHECK(json["links"][0]["bytes_per_second"].get<double>() == 200);
+  CHECK(json["links"][1]["retransmissions"].get<int>() == 5);
+  state.add_status(status(3, 0, 10), kStart);
+  const Json later = state_of(state);
+  CHECK(later["links"][0]["bytes"].get<int>() == 310);
+  state.add_status("{\"role\":", kStart);
+  state.set_end("killed");
+  const Json ended = state_of(state);
+  CHECK(ended["phase"].get<std::string>() == "failed");
+  CHECK(ended["servers"][0]["waiting"].is_null());
+  const std::string metrics = open_metrics(ended);
+  CHECK_THAT(metrics,
+             Catch::Contains("psring_sent_bytes_total{from=\"server 0\",to=\"worker 0\",operation=\"pull\"} 310\n") &&
+                 Catch::Contains("psring_retransmissions_total{from=\"server 0\",to=\"worker 0\"}") &&
+                 Catch::EndsWith("# EOF\n"));
+}
+
+TEST_CASE("a follower reads lines once, whole ones only, and sees that a file is another one") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("lines");
+  FileFollower follower(path);
+  CHECK(follower.next().lines.empty());
+  const auto append = [&](const char* text) { std::ofstream(path, std::ios::app) << text; };
+  append("one\ntw");
+  CHECK(follower.next().lines == std::vector<std::string_view>{"one"});
+  append("o\n\nthree");
+  CHECK(follower.next().lines == std::vector<std::string_view>{"two", ""});
+  std::filesystem::resize_file(path, 9);  // without the half line
+  append("four\n");
+  CHECK(follower.next().lines == std::vector<std::string_view>{"four"});
+  std::filesystem::resize_file(path, 4);
+  FileFollower::Step step = follower.next();
+  CHECK(step.replaced);
+  CHECK(step.lines == std::vector<std::string_view>{"one"});
+  std::ofstream(folder.file("other")) << "a longer first line\n";
+  std::filesystem::rename(folder.file("other"), path);
+  step = follower.next();
+  CHECK(step.replaced);
+  CHECK(step.lines == std::vector<std::string_view>{"a longer first line"});
+}
+
+TEST_CASE("hosts and tokens") {
+  for (const char* host : {"127.0.0.1", "127.0.0.1:80", "localhost:9", "[::1]:80", "10.0.0.2:1", "[::1]"}) {
+    INFO(host);
+    CHECK(is_own_host(host));
+  }
+  for (const char* host : {"", "evil.example", "evil.example:80", "localhost.evil", "127.0.0.1.evil:80", "localhost:x",
+                           "127.0.0.1@evil"}) {
+    INFO(host);
+    CHECK_FALSE(is_own_host(host));
+  }
+  const Access access("0123");
+  HttpRequest request{.method = "GET", .token = "0123", .host = "localhost"};
+  CHECK_FALSE(access.refuse(request));
+  request.token = "012";
+  CHECK(access.refuse(request) == 403);
+  request.authorization = "Bearer 0123";
+  CHECK_FALSE(access.refuse(request));
+  request.origin = "http://localhost:1";
+  CHECK(access.refuse(request) == 403);
+  CHECK(Access().token().size() == 32);
+  CHECK(Access().token() != Access().token());
+}

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace psring::view {
+
+/// The figures that one worker recorded of one step.
+struct StepLine {
+  std::uint64_t step = 0;
+  double time_s = 0;
+  double loss = 0;  ///< without meaning if `samples` is 0
+  double samples = 0;
+  double step_s = 0;
+  double compute_s = 0;
+  double exposed_s = 0;
+  double staleness = 0;
+};
+
+/// The course of the steps, with bounded memory: if more than `kMost` steps are there, every second one is dropped, and
+/// only every second one is taken from then on.
+class LiveSeries {
+ public:
+  static constexpr std::size_t kMost = 1000;
+
+  /// Does the series keep this step?
+  bool wants(std::uint64_t step) const { return step % stride_ == 0; }
+  void add(const StepLine& line);
+  /// Forgets the steps from this one on: they are made again.
+  void drop_from(std::uint64_t step) { points_.erase(points_.lower_bound(step), points_.end()); }
+
+  double last_time_s() const { return points_.empty() ? 0 : points_.rbegin()->second.time_s; }
+  /// Samples per second of all workers over the last `window_s` seconds or, if the points are farther apart, since the
+  /// last but one; 0 if it is not known.
+  double samples_per_second(double window_s) const;
+  /// Steps per second over the same time.
+  double steps_per_second(double window_s) const;
+  /// The columns as a JSON object.
+  std::string json() const;
+
+ private:
+  struct Point {
+    double time_s = 0;  ///< the latest of its lines
+    double loss = 0;    ///< sum over samples
+    double samples = 0;
+    double rate = 0;  ///< samples per second, summed over workers
+    double step_s = 0;
+    double exposed_s = 0;
+    double staleness = 0;
+    double lines = 0;
+  };
+  using Points = std::map<std::uint64_t, Point>;
+
+  Points::const_iterator window_begin(double window_s) const;
+
+  Points points_;  ///< by step
+  std::uint64_t stride_ = 1;
+};
+
+}  // namespace psring::view

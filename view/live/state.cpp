@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+#include <psring/view/live/state.h>
+
+namespace psring::view {
+namespace {
+
+constexpr double kRateWindow_s = 10;
+constexpr std::size_t kMostRecoveries = 100;
+constexpr std::size_t kMostProcesses = 4096;
+
+Json number_or_null(const Json& json, std::string_view key) {
+  return json.contains(key) && json[key].is_number() ? json[key] : Json();
+}
+
+double number_of(const Json& json, std::string_view key) {
+  const Json value = number_or_null(json, key);
+  return value.is_null() ? 0 : value.get<double>();
+}
+
+/// The whole number after a key of a line that our own writer made; nothing if the key is not near the line's start.
+std::optional<std::uint64_t> peek(std::string_view line, std::string_view key) {
+  const std::size_t at = line.substr(0, 100).find(key);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::uint64_t number = 0;
+  const char* const begin = line.data() + at + key.size();
+  return std::from_chars(begin, line.data() + line.size(), number).ec == std::errc{} ? std::optional(number)
+                                                                                     : std::nullopt;
+}
+
+std::string name_of(const char* role, std::uint32_t rank) { return fmt::format("{} {}", role, rank); }
+
+/// Calls take(line) with a line that is a JSON object. A line that lacks a field, or has one of another type, is left
+/// out.
+template <class Take>
+void parse_line(std::string_view text, const Take& take) {
+  const std::optional<Json> json = Json::try_parse(text);
+  if (!json || !json->is_object()) return;
+  try {
+    take(*json);
+  } catch (const JsonError&) {  // another version's
+  }
+}
+
+}  // namespace
+
+void LiveState::set_run(const std::string& name, const Json& manifest, std::size_t tokens) {
+  const Json& job = manifest.at("job");
+  tokens_ = tokens;
+  run_ = {{"name", name},
+          {"command", manifest.contains("command") ? manifest["command"] : Json::array()},
+          {"strategy", job.at("strategy")},
+          {"model", job.at("model")},
+          {"data", job.at("data")},
+          {"workers", job.at("workers")},
+          {"servers", job.at("servers")},
+          {"steps", number_or_null(job, "steps")},
+          {"global_batch", job.at("global_batch")},
+          {"text_model", tokens > 0}};
+  workers_wanted_ = std::min(job["workers"].get<std::size_t>(), kMostProcesses);
+}
+
+void LiveState::add_metrics(std::span<const std::string_view> lines, Moment now) {
+  std::vector<const std::string_view*> wanted;
+  std::set<std::uint64_t> seen;  // workers of which a newer line is wanted
+  for (std::size_t i = lines.size(); i-- > 0;) {
+    const auto step = peek(lines[i], "\"step\":");
+    const auto rank = peek(lines[i], "\"worker\":");
+    if (!step || !rank) continue;
+    const bool is_evaluation = lines[i].find("\"test_rows\":") != std::string_view::npos;
+    const bool is_newest = !is_evaluation && seen.insert(*rank).second;
+    if (is_evaluation || is_newest || series_.wants(*step)) wanted.push_back(&lines[i]);
+  }
+  for (auto line = wanted.rbegin(); line != wanted.rend(); ++line)
+    parse_line(**line, [&](const Json& json) {
+      if (json.contains("test_rows"))
+        add_evaluation(json);
+      else if (json.contains("step_s"))
+        add_step(json, now);
+    });
+}
+
+LiveState::Worker& LiveState::worker_of(const Json& line) {
+  Worker& worker = workers_[line.at("worker").get<std::uint32_t>() % kMostProcesses];
+  const double time = line.at("time_s").get<double>();
+  if (time < worker.raw_time_s) worker.offset_s = time_s_;  // another process
+  worker.raw_time_s = time;
+  time_s_ = std::max(time_s_, time + worker.offset_s);
+  return worker;
+}
+
+void LiveState::add_step(const Json& json, Moment now) {
+  const auto membership = json.value("membership", std::uint64_t{0});
+  const bool is_known = workers_.contains(json.at("worker").get<std::uint32_t>());
+  Worker& worker = worker_of(json);
+  const StepLine line{.step = json.at("step").get<std::uint64_t>(),
+                      .time_s = worker.raw_time_s + worker.offset_s,
+                      .loss = number_of(json, "loss"),
+                      .samples = number_of(json, "samples"),
+                      .step_s = number_of(json, "step_s"),
+                      .compute_s = number_of(json, "compute_s"),
+                      .exposed_s = number_of(json, "exposed_comm_s"),
+                      .staleness = number_of(json, "staleness")};
+  // After a recovery, or in the run's next part, steps may be made again: the first worker that goes back drops them.
+  if (is_known && line.step <= worker.last.step && ++worker.returns > returns_) {
+    returns_ = worker.returns;
+    series_.drop_from(line.step);
+    evaluations_.erase(evaluations_.upper_bound(line.step), evaluations_.end());
+  }
+  if (is_known && membership > worker.membership) worker.returns = std::max(worker.returns, returns_);
+  worker.membership = membership;
+  membership_ = std::max(membership_, membership);
+  worker.last = line;
+  worker.has_loss = !number_or_null(json, "loss").is_null();
+  processes_[name_of("worker", json["worker"].get<std::uint32_t>())].seen = now;
+  series_.add(line);
+}
+
+void LiveState::add_evaluation(const Json& json) {
+  const Worker& worker = worker_of(json);
+  const auto step = json.at("step").get<std::uint64_t>();
+  if (evaluations_.size() >= LiveSeries::kMost && !evaluations_.contains(step)) {
+    bool drop = false;
+    std::erase_if(evaluations_, [&](const auto&) { return std::exchange(drop, !drop); });
+  }
+  Evaluation& sum = evaluations_[step];
+  const double rows = json.at("test_rows").get<double>();
+  sum.time_s = std::max(sum.time_s, worker.raw_time_s + worker.offset_s);
+  if (rows > 0) sum.loss += number_of(json, "test_loss") * rows;
+  sum.rows += rows;
+  if (json.contains("test_correct")) sum.correct = sum.correct.value_or(0) + number_of(json, "test_correct");
+  sum.text = sum.text || json.contains("test_perplexity");
+}
+
+void LiveState::add_memory(std::string_view line, Moment now) {
+  parse_line(line, [&](const Json& json) {
+    const std::string name =
+        fmt::format("{} {}", json.at("role").get<std::string>(), json.at("rank").get<std::uint32_t>());
+    if (processes_.size() >= kMostProcesses && !processes_.contains(name)) return;
+    Json memory = Json::object();
+    for (const char* category : {"parameters", "gradients", "optimizer", "activations", "communication"})
+      memory[category] = json.contains(category) ? number_or_null(json[category], "current") : Json();
+    memory["rss"] = number_or_null(json, "rss");
+    memory["pss"] = number_or_null(json, "pss");
+    Process& process = processes_[name];
+    process.memory = std::move(memory);
+    process.seen = now;
+  });
+}
+
+void LiveState::add_recovery(std::string_view line) {
+  parse_line(line, [&](const Json& json) {
+    if (json.contains("lost")) {
+      recoveries_.push_back({{"time_s", time_s_}, {"what", json["lost"]}, {"step", Json()}, {"delay_s", Json()}});
+      ++losses_;
+      is_recovering_ = true;
+      if (recoveries_.size() > kMostRecoveries) recoveries_.pop_front();
+    } else if (json.contains("seconds")) {
+      for (Json& recovery : recoveries_)
+        if (recovery["step"].is_null()) {
+          recovery["step"] = json.at("step");
+          recovery["delay_s"] = json["seconds"];
+        }
+      is_recovering_ = false;
+    }
+    if (json.contains("workers")) workers_wanted_ = std::min(json["workers"].get<std::size_t>(), kMostProcesses);
+  });
+}
+
+void LiveState::clear_recoveries() {
+  recoveries_.clear();
+  losses_ = 0;
+  is_recovering_ = false;
+}
+
+void LiveState::add_status(std::string_view text, Moment now) {
+  parse_line(text, [&](const Json& json) {
+    const std::string name =
+        fmt::format("{} {}", json.at("role").get<std::string>(), json.at("rank").get<std::uint32_t>());
+    if (processes_.size() >= kMostProcesses && !processes_.contains(name)) return;
+    const double time = json.at("time_s").get<double>();
+    Process& process = processes_[name];
+    if (process.status.is_object()) {
+      const double passed = time - number_of(process.status, "time_s");
+      const double worked = number_of(json, "busy_s") - number_of(process.status, "busy_s");
+      if (passed > 0) process.busy = std::clamp(worked / passed, 0.0, 1.0);
+    }
+    links_.update(name, time, json.at("sent"));
+    process.status = json;
+    process.seen = now;
+  });
+}
+
+}  // namespace psring::view

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/json.h>
+#include <psring/view/live/links.h>
+#include <psring/view/live/series.h>
+
+namespace psring::view {
+
+/// The state of a run that docs/live.md describes: takes the lines of the run folder's files, and gives the state as
+/// JSON. A state machine of bounded memory: it knows no files and no clock. A line that is damaged is ignored.
+class LiveState {
+ public:
+  /// `name`: of the run folder. `tokens`: the context of a text model; 0 for all other models.
+  void set_run(const std::string& name, const Json& manifest, std::size_t tokens);
+  /// Takes lines of metrics.jsonl. Of the lines that change nothing that is shown, most are not even parsed.
+  void add_metrics(std::span<const std::string_view> lines, Moment now);
+  void add_memory(std::string_view line, Moment now);
+  void add_recovery(std::string_view line);
+  /// recoveries.jsonl has begun anew.
+  void clear_recoveries();
+  /// Takes a file of live/, which a process writes twice per second.
+  void add_status(std::string_view text, Moment now);
+  /// How the run ended: with an error, or "" if it ended well; nothing if it has not ended.
+  void set_end(std::optional<std::string> error) { end_ = std::move(error); }
+
+  const std::optional<std::string>& end() const { return end_; }
+  /// The state as one line of JSON.
+  std::string json(Moment now) const;
+  /// The state without its series.
+  Json figures(Moment now) const;
+
+ private:
+  struct Worker {
+    StepLine last;
+    bool has_loss = false;
+    double offset_s = 0;  ///< added to its own times, which begin anew with its process
+    double raw_time_s = 0;
+    std::uint64_t membership = 0;
+    std::uint64_t returns = 0;  ///< how often its steps have gone back
+  };
+  struct Process {
+    std::optional<Moment> seen;
+    Json memory;
+    Json status;                 ///< null without --live
+    std::optional<double> busy;  ///< fraction
+  };
+  struct Evaluation {
+    double time_s = 0;
+    double loss = 0;  ///< sum over rows
+    double rows = 0;
+    std::optional<double> correct;
+    bool text = false;
+  };
+
+  void add_step(const Json& line, Moment now);
+  void add_evaluation(const Json& line);
+  Worker& worker_of(const Json& line);
+  std::string phase() const;
+  std::uint64_t slowest() const;
+  Json progress() const;
+  Json evaluations() const;
+  Json worker(std::uint32_t rank, Moment now) const;
+  Json server(std::uint32_t rank, Moment now) const;
+  void add_process(Json& json, const std::string& name, Moment now) const;
+  Json waiting(const Process& process, Moment now) const;
+
+  Json run_ = Json::object();
+  std::size_t tokens_ = 0;
+  std::size_t workers_wanted_ = 0;  ///< number of workers that the job has now
+  std::uint64_t membership_ = 0;
+  std::uint64_t returns_ = 0;
+  double time_s_ = 0;
+  LiveSeries series_;
+  std::map<std::uint32_t, Worker> workers_;          ///< by rank
+  std::map<std::string, Process> processes_;         ///< by name: "worker 0"
+  std::map<std::uint64_t, Evaluation> evaluations_;  ///< by step
+  LiveLinks links_;
+  std::deque<Json> recoveries_;
+  std::size_t losses_ = 0;  ///< all of recoveries.jsonl
+  bool is_recovering_ = false;
+  std::optional<std::string> end_;
+};
+
+}  // namespace psring::view
