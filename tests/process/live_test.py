@@ -1,0 +1,248 @@
+"""psring watch: the state that it serves is the state of the run, whoever looks, and who may not look is refused."""
+
+import http.client
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+from support import ENDLESS, TINY, ProgramTest, until
+
+SIX_STEPS = [*TINY, "--strategy", "ps", "--workers", 2, "--servers", 1, "--steps", 6, "--eval-every", 3]
+
+
+class Viewer:
+    """A connection that reads the events of a live view."""
+
+    def __init__(self, view):
+        self.connection = http.client.HTTPConnection("127.0.0.1", view.port, timeout=60)
+        self.connection.request("GET", f"/events?token={view.token}")
+        self.answer = self.connection.getresponse()
+
+    def next(self):
+        """The next state."""
+        while True:
+            line = self.answer.fp.readline().decode()
+            if not line:
+                raise EOFError("the stream has ended")
+            if line.startswith("data: "):
+                return json.loads(line.removeprefix("data: "))
+
+    def close(self):
+        self.connection.close()
+        self.answer.close()
+
+
+class View:
+    """A live view by its printed address."""
+
+    def __init__(self, url):
+        self.port, self.token = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]{32})", url).groups()
+        self.port = int(self.port)
+
+    def ask(self, path, headers=(), method="GET", body=None, token=True):
+        """The answer's status, content type and text."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        query = f"?token={self.token}" if token else ""
+        connection.request(method, path + query, headers=dict(headers), body=body)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, answer, text
+
+    def state(self):
+        return json.loads(self.ask("/state")[2])
+
+
+class Live(ProgramTest):
+    def watch(self, run, *arguments):
+        process = self.start("psring", "watch", run, *arguments)
+        line = process.stdout.readline()
+        self.assertIn("live view: http://", line, process.stderr.read() if not line else "")
+        return process, View(line)
+
+    def end(self, process):
+        process.terminate()
+        process.wait()
+
+    def lines_of(self, run, name="metrics.jsonl"):
+        return [json.loads(line) for line in (self.folder / run / name).read_text().splitlines()]
+
+    def test_finished_run(self):
+        """The state has the figures of the run folder. A folder whose name is markup is a name."""
+        name = "<script>alert(1)"
+        self.assert_done(self.train(*SIX_STEPS, "--out", name))
+        process, view = self.watch(name)
+        state = view.state()
+        lines = self.lines_of(name)
+        steps = [line for line in lines if "step_s" in line]
+        self.assertEqual((state["schema"], state["phase"], state["error"]), (1, "done", None))
+        self.assertEqual(state["run"]["name"], name)
+        self.assertEqual(state["progress"]["step"], 6)
+        self.assertEqual(state["progress"]["left_s"], 0)
+        self.assertEqual(state["series"]["step"], list(range(6)))
+        for step in range(6):
+            own = [line for line in steps if line["step"] == step]
+            loss = sum(line["loss"] * line["samples"] for line in own) / sum(line["samples"] for line in own)
+            self.assertAlmostEqual(state["series"]["loss"][step], loss, places=4)
+        for worker in state["workers"]:
+            (last,) = [line for line in steps if line["worker"] == worker["rank"] and line["step"] == 5]
+            self.assertEqual((worker["step"], worker["loss"], worker["step_s"]), (6, last["loss"], last["step_s"]))
+            self.assertGreater(worker["memory"]["rss"], 0)
+            self.assertIsNone(worker["waiting"])
+        self.assertEqual([entry["step"] for entry in state["evaluations"]],
+                         sorted({line["step"] for line in lines if "test_rows" in line}))
+        for entry in state["evaluations"]:
+            own = [line for line in lines if line.get("test_rows") and line["step"] == entry["step"]]
+            self.assertAlmostEqual(entry["test_accuracy"], sum(line["test_correct"] for line in own) / sum(line["test_rows"] for line in own))
+        self.assertNotIn("<script>alert", view.ask("/")[2])
+        self.end(process)
+
+    def test_refusals(self):
+        """Whoever has no token, asks for another path, or comes from another page is refused."""
+        self.assert_done(self.train(*SIX_STEPS, "--out", "run"))
+        process, view = self.watch("run")
+        for path in ("/", "/state", "/events", "/metrics", "/run.json"):
+            self.assertEqual(view.ask(path, token=False)[0], 403, path)
+            self.assertEqual(view.ask(f"{path}?token={'0' * 32}", token=False)[0], 403, path)
+        for path in ("/run.json", "/../run.json", "/%2e%2e/run.json", "//etc/passwd", "/state/", "/job.json"):
+            self.assertEqual(view.ask(path)[0], 404, path)
+        bearer = {"Authorization": f"Bearer {view.token}"}
+        self.assertEqual(view.ask("/metrics", bearer, token=False)[0], 200)
+        self.assertEqual(view.ask("/metrics", {"Authorization": "Bearer 0"}, token=False)[0], 403)
+        self.assertEqual(view.ask("/state", {"Origin": "http://evil.example"})[0], 403)
+        self.assertEqual(view.ask("/state", {"Origin": f"http://127.0.0.1:{view.port}"})[0], 200)
+        for host, status in (("evil.example", 403), (f"evil.example:{view.port}", 403), ("127.0.0.1.evil.example", 403), ("", 403),
+                             (f"localhost:{view.port}", 200), ("localhost:8080", 200), (f"[::1]:{view.port}", 200)):
+            self.assertEqual(view.ask("/state", {"Host": host})[0], status, host)
+        for method, status in (("POST", 405), ("PUT", 405), ("DELETE", 405), ("OPTIONS", 405), ("HEAD", 405)):
+            self.assertEqual(view.ask("/state", method=method)[0], status, method)
+        self.assertEqual(view.ask("/state", body="x" * 10)[0], 413)
+        self.assertEqual(view.ask("/state", {"Range": "bytes=" + "1-1," * 3000})[0], 200)
+        status, answer, _ = view.ask("/")
+        self.assertEqual(status, 200)
+        self.assertEqual(answer.headers["Cache-Control"], "no-store")
+        self.assertEqual(answer.headers["Referrer-Policy"], "no-referrer")
+        self.assertEqual(answer.headers["X-Content-Type-Options"], "nosniff")
+        self.assertIn("default-src 'none'", answer.headers["Content-Security-Policy"])
+        self.end(process)
+
+    def test_large_and_broken_requests(self):
+        self.assert_done(self.train(*SIX_STEPS, "--out", "run"))
+        process, view = self.watch("run")
+        for request, status in ((b"POST /state?token=%b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n" % view.token.encode() + b"x" * (1 << 20), b"405"),
+                                (b"GET /state HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (1 << 20), b"431"),
+                                (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"4"),
+                                (b"\x00\xff garbage\r\n\r\n", b"400")):
+            with socket.create_connection(("127.0.0.1", view.port), timeout=60) as connection:
+                try:
+                    connection.sendall(request)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+                self.assertTrue(connection.recv(4096).startswith(b"HTTP/1.1 " + status), request[:60])
+        # Half a request is closed after 2 s.
+        with socket.create_connection(("127.0.0.1", view.port), timeout=60) as connection:
+            connection.sendall(b"GET /state HTTP/1.1\r\n")
+            self.assertEqual(connection.recv(4096), b"")
+        self.assertEqual(view.state()["phase"], "done")
+        self.end(process)
+
+    def test_idle_connections(self):
+        """1,000 connections that say nothing keep nobody from the view."""
+        self.assert_done(self.train(*SIX_STEPS, "--out", "run"))
+        process, view = self.watch("run")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        idle = []
+        for _ in range(1000):
+            idle.append(socket.create_connection(("127.0.0.1", view.port), timeout=60))
+        self.assertEqual(view.state()["phase"], "done")
+        for connection in idle:
+            connection.close()
+        self.end(process)
+
+    def test_viewers_of_a_job(self):
+        """Two viewers see the job go on, at most 16 read events, and one that stops reading stops nobody."""
+        job = self.start("psring", "train", *ENDLESS, "--strategy", "ddp", "--workers", 2, "--out", "run")
+        self.until_trains(job, "run")
+        process, view = self.watch("run")
+        first, second = Viewer(view), Viewer(view)
+        seen = [until(lambda: viewer.next()["progress"]["step"], "no step") for viewer in (first, second)]
+        for viewer, step in zip((first, second), seen):
+            until(lambda: viewer.next()["progress"]["step"] > step, "no further step")
+        self.assertEqual(view.state()["phase"], "training")
+        stopped = socket.socket()
+        stopped.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stopped.connect(("127.0.0.1", view.port))
+        stopped.sendall(b"GET /events?token=%b HTTP/1.1\r\nHost: localhost\r\n\r\n" % view.token.encode())
+        step = first.next()["progress"]["step"]
+        until(lambda: first.next()["progress"]["step"] > step, "no further step")
+        more = [Viewer(view)]
+        while more[-1].answer.status == 200:  # those that do not read are cut off after a while
+            more.append(Viewer(view))
+        self.assertEqual(more[-1].answer.status, 503)
+        self.assertGreater(len(more), 12)
+        second.close()
+        os.kill(job.pid, signal.SIGINT)
+        self.finish(job)
+        state = until(lambda: (state := first.next())["phase"] == "failed" and state, "not failed")
+        self.assertIsNone(state["progress"]["left_s"])
+        for viewer in (first, *more):
+            viewer.close()
+        stopped.close()
+        self.end(process)
+
+    def test_recovery(self):
+        """A worker that is killed and started again: the view shows the loss and the recovery, and goes on."""
+        job = self.start("psring", "train", *ENDLESS, "--strategy", "ps", "--workers", 2, "--servers", 1, "--max-restarts", 3, "--out", "run")
+        self.until_trains(job, "run")
+        process, view = self.watch("run")
+        viewer = Viewer(view)
+        os.kill(until(lambda: self.process_of("role-worker", 1), "no worker"), signal.SIGKILL)
+        state = until(lambda: (state := viewer.next())["recoveries"] and state["recoveries"][0]["delay_s"] and state, "no recovery")
+        self.assertIn("worker 1", state["recoveries"][0]["what"])
+        os.kill(until(lambda: self.process_of("coordinator"), "no coordinator"), signal.SIGKILL)
+        step = viewer.next()["progress"]["step"]
+        until(lambda: viewer.next()["progress"]["step"] > step + 10, "no further step")
+        viewer.close()
+        os.kill(job.pid, signal.SIGINT)
+        self.finish(job)
+        self.end(process)
+
+    def test_metrics(self):
+        """/metrics is what the strict parser of OpenMetrics takes."""
+        self.assert_done(self.train(*SIX_STEPS, "--out", "run"))
+        process, view = self.watch("run")
+        _, answer, text = view.ask("/metrics")
+        self.end(process)
+        self.assertTrue(answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0"))
+        self.assertTrue(text.endswith("# EOF\n"))
+        if shutil.which("promtool"):
+            checked = subprocess.run(["promtool", "check", "metrics"], input=text.replace("# EOF\n", ""), capture_output=True, text=True)
+            self.assertEqual(checked.returncode, 0, checked)
+        sys.path.append("/usr/lib/python3/dist-packages")  # another Python than the distribution's may run this
+        try:
+            from prometheus_client.openmetrics.parser import text_string_to_metric_families
+        except ImportError:
+            self.skipTest("python3-prometheus-client is not installed")
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        steps = {sample.labels["worker"]: sample.value for sample in families["psring_steps"].samples}
+        self.assertEqual(steps, {"0": 6, "1": 6})
+        self.assertIn("psring_memory_bytes", families)
+
+    def test_usage(self):
+        self.assert_refused(self.run_program("psring", "watch", "nothing"), 3, "nothing: holds no run")
+        self.assert_done(self.train(*SIX_STEPS, "--out", "run"))
+        self.assert_refused(self.run_program("psring", "watch", "run", "--listen", "here"), 2, "--listen here")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.assert_refused(self.run_program("psring", "watch", "run", "--listen", f"127.0.0.1:{port}"), 3, str(port))
+
+
+if __name__ == "__main__":
+    unittest.main()
