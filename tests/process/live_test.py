@@ -12,6 +12,7 @@ import subprocess
 import sys
 import unittest
 
+from browser import CHROMIUM, Browser
 from support import ENDLESS, TINY, ProgramTest, until
 
 SIX_STEPS = [*TINY, "--strategy", "ps", "--workers", 2, "--servers", 1, "--steps", 6, "--eval-every", 3]
@@ -234,6 +235,22 @@ class Live(ProgramTest):
         steps = {sample.labels["worker"]: sample.value for sample in families["psring_steps"].samples}
         self.assertEqual(steps, {"0": 6, "1": 6})
         self.assertIn("psring_memory_bytes", families)
+
+    @unittest.skipIf(CHROMIUM is None, "no chromium")
+    def test_page(self):
+        """The page reads the state under the server's policy, again after a reload, and a run's name stays text."""
+        name = "<img src=x onerror=alert(1)>"
+        self.assert_done(self.train(*SIX_STEPS, "--out", name))
+        process, view = self.watch(name)
+        step = "document.querySelector('[data-tile=\"step\"] strong')?.textContent"
+        with Browser() as browser:
+            for _ in range(2):
+                browser.visit(f"http://127.0.0.1:{view.port}/?token={view.token}#lang=en")
+                until(lambda: (browser.run(step) or "").startswith("6 of 6"), "no step on the page")
+                self.assertIn(name, browser.run("document.title"))
+                self.assertEqual(browser.run("document.images.length"), 0)
+            self.assertEqual(browser.errors, [])
+        self.end(process)
 
     def test_usage(self):
         self.assert_refused(self.run_program("psring", "watch", "nothing"), 3, "nothing: holds no run")
