@@ -29,46 +29,47 @@ void check_peer(std::size_t peer, std::size_t rank, std::size_t ranks) {
 
 }  // namespace
 
-Work ProcessGroup::all_reduce(Vector data, const ReduceOp& op) {
+Work ProcessGroup::all_reduce(Vector data, const ReduceOp& op, Source source) {
   op.require_meaning(data.type);
-  return call({{Collective::all_reduce, op.kind(), data.type, 0, data.count, fingerprint(op)}, data, op});
+  return call({{Collective::all_reduce, op.kind(), data.type, 0, data.count, fingerprint(op)}, data, op}, source);
 }
 
-Work ProcessGroup::reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op) {
+Work ProcessGroup::reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op, Source source) {
   op.require_meaning(data.type);
   check_parts(parts, data.count, size_);
   const std::uint64_t print = fingerprint(op) ^ fingerprint(parts);
-  return call({{Collective::reduce_scatter, op.kind(), data.type, 0, data.count, print}, data, op, &parts});
+  return call({{Collective::reduce_scatter, op.kind(), data.type, 0, data.count, print}, data, op, &parts}, source);
 }
 
-Work ProcessGroup::all_gather(Vector data, const Parts& parts) {
+Work ProcessGroup::all_gather(Vector data, const Parts& parts, Source source) {
   check_parts(parts, data.count, size_);
-  return call({{Collective::all_gather, {}, data.type, 0, data.count, fingerprint(parts)}, data, {}, &parts});
+  return call({{Collective::all_gather, {}, data.type, 0, data.count, fingerprint(parts)}, data, {}, &parts}, source);
 }
 
-Work ProcessGroup::broadcast(Vector data, std::size_t root) {
+Work ProcessGroup::broadcast(Vector data, std::size_t root, Source source) {
   check_rank(root, size_);
-  return call(broadcast_request(data, root));
+  return call(broadcast_request(data, root), source);
 }
 
-Work ProcessGroup::barrier() { return call({}); }
+Work ProcessGroup::barrier(Source source) { return call({}, source); }
 
-Work ProcessGroup::send(ConstVector data, std::size_t to) {
+Work ProcessGroup::send(ConstVector data, std::size_t to, Source source) {
   check_peer(to, rank_, size_);
   const Vector only_read(const_cast<std::byte*>(data.data), data.count, data.type, data.processor);
   const auto receiver = static_cast<std::uint32_t>(to);
-  return call({.call = {Collective::send, {}, data.type, receiver, data.count, 0}, .data = only_read, .peer = to});
+  return call({.call = {Collective::send, {}, data.type, receiver, data.count, 0}, .data = only_read, .peer = to},
+              source);
 }
 
-Work ProcessGroup::recv(Vector data, std::size_t from) {
+Work ProcessGroup::recv(Vector data, std::size_t from, Source source) {
   check_peer(from, rank_, size_);
   const auto receiver = static_cast<std::uint32_t>(rank_);
-  return call({.call = {Collective::recv, {}, data.type, receiver, data.count, 0}, .data = data, .peer = from});
+  return call({.call = {Collective::recv, {}, data.type, receiver, data.count, 0}, .data = data, .peer = from}, source);
 }
 
-Work ProcessGroup::call(const Request& request) {
+Work ProcessGroup::call(const Request& request, Source source) {
   if (events_ == nullptr) return start(request);
-  Events::Flight flight = begin_flight(*events_, request);
+  Events::Flight flight = begin_flight(*events_, request, source);
   return reported(start(request), std::move(flight));
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 
 #include <psring/common/device/arena.h>
@@ -31,6 +32,8 @@ struct Split;
 /// the table in plan/algorithm.h. No backend changes: link/ executes any plan.
 class ProcessGroup {
  public:
+  using Source = std::source_location;  ///< the caller's line, for the event stream
+
   virtual ~ProcessGroup() = default;
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -39,19 +42,19 @@ class ProcessGroup {
   std::size_t size() const { return size_; }
 
   /// Every rank's vector becomes the reduction of all ranks' vectors.
-  Work all_reduce(Vector data, const ReduceOp& op);
+  Work all_reduce(Vector data, const ReduceOp& op, Source source = Source::current());
   /// parts[r] of rank r's vector becomes the reduction of all ranks' parts[r]. The other elements of the vector are
   /// undefined afterwards.
-  Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op);
+  Work reduce_scatter(Vector data, const Parts& parts, const ReduceOp& op, Source source = Source::current());
   /// Every rank's vector receives parts[r] from rank r, for all r.
-  Work all_gather(Vector data, const Parts& parts);
+  Work all_gather(Vector data, const Parts& parts, Source source = Source::current());
   /// Every rank's vector becomes the root's vector.
-  Work broadcast(Vector data, std::size_t root);
+  Work broadcast(Vector data, std::size_t root, Source source = Source::current());
   /// Complete once all ranks have called it.
-  Work barrier();
+  Work barrier(Source source = Source::current());
   /// Messages between one pair of ranks keep their order; counts and types have to agree.
-  Work send(ConstVector data, std::size_t to);
-  Work recv(Vector data, std::size_t from);
+  Work send(ConstVector data, std::size_t to, Source source = Source::current());
+  Work recv(Vector data, std::size_t from, Source source = Source::current());
 
   /// A collective: the ranks that pass the same colour form a group, ranked by (key, rank here).
   std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key);
@@ -95,7 +98,7 @@ class ProcessGroup {
   void share_group_numbers(const ProcessGroup& other) { next_group_ = other.next_group_; }
 
  private:
-  Work call(const Request& request);
+  Work call(const Request& request, Source source);
 
   const std::size_t rank_;
   const std::size_t size_;

@@ -87,7 +87,7 @@ void PsClient::take_off(const char* what, std::size_t unit) {
   if (flights_.empty()) return;
   const bool pushes = std::string_view(what) != "pull";
   const std::uint64_t bytes = pushes ? layout().gradient_bytes(unit) : layout().parameter_bytes(unit);
-  flights_[unit] = Events::Flight(*options_.events, {what, {unit, unit + 1}, bytes});
+  flights_[unit] = Events::Flight(*options_.events, {what, {unit, unit + 1}, bytes}, options_.events->caller());
 }
 
 std::string PsClient::name_of(std::size_t unit, std::uint64_t step) const {

@@ -32,30 +32,32 @@ void Events::report(const Evaluation& evaluation) {
   emit({now(), Nanoseconds{0}, evaluation.step, evaluation}, Wanted::reports);
 }
 
-void Events::Span::begin(Activity&& activity, std::uint64_t step) {
+void Events::Span::begin(Activity&& activity, std::uint64_t step, Source source) {
   activity_ = std::move(activity);
   step_ = step;
+  source_ = source;
   start_ = events_.now();
-  events_.begin({start_, Nanoseconds{0}, step_, activity_});
+  events_.begin({start_, Nanoseconds{0}, step_, activity_, source_});
 }
 
 void Events::Span::end() {
-  events_.emit({start_, events_.now() - start_, step_, std::move(activity_)}, Wanted::details);
+  events_.emit({start_, events_.now() - start_, step_, std::move(activity_), source_}, Wanted::details);
 }
 
-Events::Flight::Flight(Events& events, Transfer transfer) {
+Events::Flight::Flight(Events& events, Transfer transfer, Source source) {
   if (!events.detailed()) return;
+  source_ = source;
   events_ = &events;
   transfer_ = std::move(transfer);
   if (transfer_.units.size() == 0) transfer_.units = events.topic_;
   start_ = events.now();
-  events.begin({start_, Nanoseconds{0}, events.step_, transfer_});
+  events.begin({start_, Nanoseconds{0}, events.step_, transfer_, source_});
 }
 
 void Events::Flight::land() {
   if (events_ == nullptr) return;
   Events& events = *std::exchange(events_, nullptr);
-  events.detail(std::move(transfer_), start_, events.now() - start_);
+  events.detail(std::move(transfer_), start_, events.now() - start_, source_);
 }
 
 }  // namespace psring

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -101,6 +102,7 @@ struct Event {
   std::uint64_t step = 0;
   std::variant<UnitNames, Activity, Transfer, DeviceWork, FrameMoved, Presence, GradientReady, StepReport, Evaluation>
       what;
+  std::source_location source = {};  ///< the line that did it; line 0: unknown
 };
 
 /// A view of the stream.
@@ -122,8 +124,11 @@ class ReportListener : public EventListener {
 };
 
 /// The stream. Any thread of the process may emit events. If no listener wants details, a detail costs one branch.
+/// Details know the line of source that emits them, as the default argument `source`; helpers pass on their caller's.
 class Events {
  public:
+  using Source = std::source_location;
+  static_assert(sizeof(Source) == sizeof(void*));
   enum class Wanted : std::uint8_t { reports, details };
 
   /// REQUIRES: the clock outlives the stream.
@@ -140,23 +145,27 @@ class Events {
   void begin_step(std::uint64_t step) { step_ = step; }
   /// Emits a detail without a duration, if `detailed`.
   template <class What>
-  void detail(What&& what) {
-    if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what)}, Wanted::details);
+  void detail(What&& what, Source source = Source::current()) {
+    if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what), source}, Wanted::details);
   }
   /// Emits a detail that began at `start` and lasted for `duration`.
   template <class What>
-  void detail(What&& what, Moment start, Nanoseconds duration) {
-    if (detailed_) emit({start, duration, step_, std::forward<What>(what)}, Wanted::details);
+  void detail(What&& what, Moment start, Nanoseconds duration, Source source = Source::current()) {
+    if (detailed_) emit({start, duration, step_, std::forward<What>(what), source}, Wanted::details);
   }
+  /// Remembers the line that starts the next transfer, for a helper that many call. For the thread that trains.
+  void set_caller(Source source) { caller_ = source; }
+  Source caller() const { return caller_; }
   void report(const StepReport& report);
   void report(const Evaluation& evaluation);
 
   /// An Activity from its construction to its destruction.
   class Span {
    public:
-    Span(Events& events, Activity activity) : Span(events, std::move(activity), events.step_) {}
-    Span(Events& events, Activity activity, std::uint64_t step) : events_(events) {
-      if (events.detailed_) begin(std::move(activity), step);
+    Span(Events& events, Activity activity, Source source = Source::current())
+        : Span(events, std::move(activity), events.step_, source) {}
+    Span(Events& events, Activity activity, std::uint64_t step, Source source = Source::current()) : events_(events) {
+      if (events.detailed_) begin(std::move(activity), step, source);
     }
     ~Span() {
       if (events_.detailed_) end();
@@ -165,32 +174,34 @@ class Events {
     Span& operator=(const Span&) = delete;
 
    private:
-    void begin(Activity&& activity, std::uint64_t step);
+    void begin(Activity&& activity, std::uint64_t step, Source source);
     void end();
 
     Events& events_;
     Activity activity_;
     std::uint64_t step_ = 0;
     Moment start_;
+    Source source_;
   };
 
-  /// While it exists, Transfers that name no units concern these. For the thread that trains.
+  /// While it exists, Transfers that name no units concern these. Topics nest. For the thread that trains.
   class Topic {
    public:
-    Topic(Events& events, Range units) : events_(events) { events.topic_ = units; }
-    ~Topic() { events_.topic_ = {}; }
+    Topic(Events& events, Range units) : events_(events), outer_(std::exchange(events.topic_, units)) {}
+    ~Topic() { events_.topic_ = outer_; }
     Topic(const Topic&) = delete;
     Topic& operator=(const Topic&) = delete;
 
    private:
     Events& events_;
+    const Range outer_;
   };
 
   /// A Transfer from its construction until it lands or is destroyed. Any number may be in flight.
   class Flight {
    public:
     Flight() = default;  ///< records nothing
-    Flight(Events& events, Transfer transfer);
+    Flight(Events& events, Transfer transfer, Source source = Source::current());
     ~Flight() { land(); }
     Flight(Flight&& other) noexcept { swap(other); }
     Flight& operator=(Flight&& other) noexcept {
@@ -204,11 +215,13 @@ class Events {
       std::swap(events_, other.events_);
       std::swap(transfer_, other.transfer_);
       std::swap(start_, other.start_);
+      std::swap(source_, other.source_);
     }
 
     Events* events_ = nullptr;  ///< null: nothing is in flight
     Transfer transfer_;
     Moment start_;
+    Source source_;
   };
 
  private:
@@ -220,6 +233,7 @@ class Events {
   bool detailed_ = false;
   std::atomic<std::uint64_t> step_ = 0;
   Range topic_;
+  Source caller_;
   std::mutex mutex_;  ///< listeners get one event at a time
 };
 

@@ -21,7 +21,11 @@ class Servers final : public Peers {
   /// The same if the servers hold no values, but only average gradients.
   void open_without_values();
 
-  ServerLink& link() { return *link_; }
+  /// `source`: the line that the transfers which start through the link belong to.
+  ServerLink& link(Events::Source source = Events::Source::current()) {
+    world_.events.set_caller(source);
+    return *link_;
+  }
   HostSum& host_sum() { return host_sum_; }
   /// The step under way; between two steps, the one that comes next.
   std::uint64_t step() const { return step_.index; }

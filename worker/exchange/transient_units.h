@@ -18,13 +18,13 @@ class TransientUnits {
   /// Returns the unit's values. REQUIRES: present(unit).
   Elements values(UnitId unit) { return memory_[unit].elements(type_); }
   /// Gives the unit memory, to which World::units refers from then on.
-  void allocate(UnitId unit);
+  void allocate(UnitId unit, Events::Source source = Events::Source::current());
   /// Takes the unit's memory away. REQUIRES: present(unit).
-  void free(UnitId unit);
+  void free(UnitId unit, Events::Source source = Events::Source::current());
 
  private:
   bool are_parameters() const { return values_ == Presence::Values::parameters; }
-  void report(UnitId unit, bool here) const;
+  void report(UnitId unit, bool here, Events::Source source) const;
 
   const Layout& layout_;
   const World& world_;

@@ -32,10 +32,10 @@ void Workers::account() {
   groups_.account();
 }
 
-void Workers::wait(ring::Work& work) {
+void Workers::wait(ring::Work& work, Events::Source source) {
   Activity activity{.name = "wait"};
   if (world_.events.detailed() && !work.done()) activity.peer = fmt::format("worker {}", work.awaited());
-  const Events::Span span(world_.events, std::move(activity));
+  const Events::Span span(world_.events, std::move(activity), source);
   const Moment start = world_.clock.now();
   work.wait();
   waited_ += world_.clock.now() - start;

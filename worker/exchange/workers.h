@@ -35,7 +35,7 @@ class Workers final : public Peers {
   /// Everybody gets rank 0's values, and its layers' buffers. Start-up traffic, which counts as control.
   void broadcast(Elements values);
   /// Waits for the operation, and counts the time.
-  void wait(ring::Work& work);
+  void wait(ring::Work& work, Events::Source source = Events::Source::current());
 
   Step first() const override { return {plan_.first_step}; }
   void end_step(Step /*step*/) override { account(); }
