@@ -59,8 +59,10 @@ void BucketedGradients::launch(std::size_t until) {
 void BucketedGradients::take_next() {
   workers_.wait(works_[taken_]);
   const Range bucket = bucketer_.buckets()[taken_++];
-  for (UnitId unit = bucket.begin; unit < bucket.end; ++unit)
+  for (UnitId unit = bucket.begin; unit < bucket.end; ++unit) {
+    const auto topic = workers_.about({unit, unit + 1});
     if (plan_.layout.units[unit].trained) workers_.groups().average(owned(unit));
+  }
 }
 
 /// With one shard group, each bucket lands as soon as it is here, while later ones are still on their way.

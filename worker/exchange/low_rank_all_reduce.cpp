@@ -153,6 +153,7 @@ class LowRankAllReduce final : public Averaging {
       const auto second = bucket->second.as<float>();
       bucket->codec.encode_second(bucket->read_values(), first, second);
       if (world_.feedback != nullptr) bucket->codec.subtract(first, second, bucket->values);
+      const Events::Topic topic(world_.events, bucket->units);
       bucket->work = second.empty() ? ring::Work() : group_.all_reduce(bucket->second, ring::ReduceOp::Kind::mean);
     }
   }

@@ -42,7 +42,9 @@ void ShardedGradients::take_first() {
     copy(reduced, mine);
   else
     add(mine, reduced);
-  if (reduction.micro.last) workers_.groups().average(mine);
+  if (!reduction.micro.last) return;
+  const auto topic = workers_.about({reduction.unit, reduction.unit + 1});
+  workers_.groups().average(mine);
 }
 
 void ShardedGradients::finish(Step /*step*/, const Landed& landed) {
