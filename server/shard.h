@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -120,6 +121,9 @@ class Shard {
   void complete_micro(std::size_t piece, Answers& answers);
   void update(std::size_t piece);
   optim::Update terms(std::size_t piece) const;
+  using Source = std::source_location;
+  void tell_aggregate(std::size_t piece, Source source = Source::current()) const;
+  void tell_update(std::size_t piece, Source source = Source::current()) const;
   void begin_verdict(Answers& answers);
   void carry_out(const StepVerdict::Decision& decision, Answers& answers);
   void finish_update(std::size_t piece, Answers& answers);

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/layout.h>
@@ -20,6 +22,15 @@ class Device;
 }
 
 namespace psring::server {
+
+/// Work on gradients or parameters that a shard begins.
+struct ShardWork {
+  std::string_view name;  ///< static: "aggregate" or "update"
+  std::uint32_t unit = 0;
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0;      ///< that the work reads and writes; what it copies for answers is not counted
+  std::source_location source;  ///< the line that does the work
+};
 
 /// Describes a shard. Constant for the shard's life, except for the number of workers (Shard::begin_epoch).
 struct ShardOptions {
@@ -45,6 +56,8 @@ struct ShardOptions {
   std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
   std::uint64_t save_every = 0;  ///< steps between two checkpoints; 0: no checkpoints
   Device* device = nullptr;      ///< applies the updates (DeviceApplier); null: the host does
+  /// Called before each piece of work; null: nobody wants to know.
+  std::function<void(const ShardWork&)> working = {};
 
   /// True if an update needs the norm of all gradients: to clip them, or to see whether they are finite. Under ssp and
   /// asp workers clip their own gradients before they push.

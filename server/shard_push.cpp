@@ -98,8 +98,10 @@ void Shard::acknowledge(std::size_t piece, const FrameHeader& push, Answers& ans
 void Shard::complete_micro(std::size_t piece, Answers& answers) {
   const StoredPiece& stored = store_.piece(piece);
   if (options_.keeps_mean(store_.layout())) {
-    for (; rounds_.micro_complete(piece, stored.version); rounds_.finish_micro(piece))
+    for (; rounds_.micro_complete(piece, stored.version); rounds_.finish_micro(piece)) {
+      tell_aggregate(piece);
       applier_->add_to_mean(rounds_.gradients(piece), stored.place(), rounds_.micro(piece) == 0);
+    }
     if (!rounds_.all_complete(piece)) return answer_pulls(piece, answers);
   }
   if (options_.needs_verdict()) {
@@ -127,10 +129,35 @@ void Shard::update(std::size_t piece) {
                            .next = store_.next(piece),
                            .copies = copies,
                            .compensate_from = compensates ? copies_.last(*pusher, stored.place()) : ConstElements()};
-  if (options_.keeps_mean(store_.layout()))
+  if (options_.keeps_mean(store_.layout())) {
+    tell_update(piece);
     applier_->apply_mean(update);
-  else
+  } else {
+    tell_aggregate(piece);
+    tell_update(piece);
     applier_->apply_pushed(rounds_.gradients(piece), update);
+  }
+}
+
+/// Tells that the gradients that workers have pushed for the piece are added up.
+void Shard::tell_aggregate(std::size_t piece, Source source) const {
+  if (!options_.working) return;
+  std::uint64_t bytes = 0;
+  for (const ConstElements& gradient : rounds_.gradients(piece)) bytes += gradient.size_bytes();
+  const StoredPiece& stored = store_.piece(piece);
+  options_.working({"aggregate", static_cast<std::uint32_t>(stored.piece.unit), stored.version, bytes, source});
+}
+
+/// Tells that the optimizer reads the piece's mean gradient, parameters and state, and writes the last two.
+void Shard::tell_update(std::size_t piece, Source source) const {
+  if (!options_.working || options_.optimizer == nullptr) return;
+  const StoredPiece& stored = store_.piece(piece);
+  const Layout& layout = store_.layout();
+  const std::size_t floats = options_.optimizer->slots() + (options_.keeps_master(layout) ? 1 : 0);
+  const std::size_t each =
+      size_bytes(layout.gradient_type) + 2 * size_bytes(layout.parameter_type) + 2 * floats * sizeof(float);
+  options_.working({"update", static_cast<std::uint32_t>(stored.piece.unit), stored.version,
+                    stored.piece.range.size() * each, source});
 }
 
 /// Number, learning rate and gradient scale of the piece's next update. Under ssp and asp the schedule counts the
@@ -166,6 +193,8 @@ void Shard::carry_out(const StepVerdict::Decision& decision, Answers& answers) {
       skip_step(store_);
       break;
     case StepVerdict::Action::apply:
+      for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece)
+        if (store_.piece(piece).trained) tell_update(piece);
       apply_means(*options_.optimizer, terms, store_, *applier_);
       if (options_.optimizer->layerwise())
         return carry_out(step_.on_layer_sums(layerwise_sums(store_, *applier_), answers), answers);
