@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -119,9 +120,89 @@ Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& rec
   return processes;
 }
 
+/// A job that was played.
+struct Recording {
+  Recording(const JobOptions& job, const PlayOptions& options, const JobNames& names, SceneTables& tables)
+      : hosts(hosts_of(peers_of(job), job.placement == "colocated")), recorder(hosts, tables) {
+    const TemporaryFolder folder;
+    SimulatedJobOptions simulated;
+    simulated.job = job;
+    simulated.network.processes = hosts;
+    simulated.network.link = net::parse_link(job.link);
+    simulated.network.seed = job.seed;
+    simulated.network.listener = &recorder;
+    simulated.network.deaths = deaths_of(job);
+    simulated.delays = kDelays;
+    simulated.restart_time = kRestartTime;
+    simulated.model = folder.path() / "model.safetensors";
+    simulated.flops_per_second = options.flops_per_second;
+    simulated.server_bytes_per_second = options.server_bytes_per_second;
+    simulated.listener = &recorder;
+    try {
+      simulate(simulated, names);
+    } catch (const Error& failure) {
+      error = failure.what();
+    }
+    model_sha256 = sha256_of(simulated.model);
+  }
+
+  Json duration() const { return recorder.events().size() == 0 ? Json(0) : recorder.events().back()["t"]; }
+
+  const std::vector<std::size_t> hosts;
+  SceneRecorder recorder;
+  std::string error;  ///< ""; the job ended well
+  std::string model_sha256;
+
+ private:
+  static std::vector<net::SimulatedNetwork::Death> deaths_of(const JobOptions& job) {
+    std::vector<net::SimulatedNetwork::Death> deaths;
+    const std::vector<net::Peer> places = peers_of(job);
+    for (std::size_t place = 0; place < places.size(); ++place)
+      for (const Fault& fault : faults_of(job.fault, places[place]))
+        if (fault.kind == Fault::Kind::kill && !fault.step)
+          deaths.push_back({.place = place, .at = fault.after, .returns_after = kRestartTime});
+    return deaths;
+  }
+};
+
+/// Returns what a run has that the undisturbed one has not: the events from the first that differs.
+Json run_of(const Recording& run, const Recording& undisturbed, std::size_t place, std::uint64_t step) {
+  const Json& events = run.recorder.events();
+  const Json& others = undisturbed.recorder.events();
+  std::size_t common = 0;
+  while (common < std::min(events.size(), others.size()) && events[common] == others[common]) ++common;
+  Json left = Json::array();
+  for (std::size_t i = common; i < events.size(); ++i) left.push_back(events[i]);
+  Json json = {{"process", place},
+               {"step", step},
+               {"events_in_common", common},
+               {"duration_ns", run.duration()},
+               {"model_sha256", run.model_sha256}};
+  if (!run.error.empty()) json["error"] = run.error;
+  json["sent"] = run.recorder.sent();
+  json["events"] = std::move(left);
+  return json;
+}
+
+/// Plays the job once more for each worker and server, which is killed when it begins the step.
+Json play_kills(const JobOptions& job, std::uint64_t step, const Recording& undisturbed, const PlayOptions& options,
+                const JobNames& names, SceneTables& tables) {
+  Json runs = Json::object();
+  const std::vector<net::Peer> places = peers_of(job);
+  for (std::size_t place = 0; place < job.workers + job.servers; ++place) {
+    JobOptions killed = job;
+    const net::Peer victim = places[place];
+    killed.fault += fmt::format("{}kill:{}:{}@step={}", job.fault.empty() ? "" : " ", net::to_string(victim.role),
+                                victim.rank, step);
+    const Recording run(killed, options, names, tables);
+    runs["kill " + net::to_string(victim)] = run_of(run, undisturbed, place, step);
+  }
+  return runs;
+}
+
 }  // namespace
 
-void check_playable(const JobOptions& job) {
+void check_playable(const JobOptions& job, const PlayOptions& options) {
   const auto refuse = [&](bool is_set, const char* option) {
     if (is_set) fail(ErrorKind::usage, "{}: psring step cannot simulate it; use psring train", option);
   };
@@ -133,6 +214,7 @@ void check_playable(const JobOptions& job) {
   refuse(job.encrypt, "--encrypt on");
   refuse(job.checkpoint_every > 0, "--checkpoint-every");
   refuse(job.trace, "--trace");
+  refuse(options.kills && job.placement == "colocated", "--kills with two roles in a process");
   for (const Fault& fault : parse_faults(job.fault)) {
     const bool paces = fault.kind == Fault::Kind::slow || fault.kind == Fault::Kind::jitter;
     const bool kills = fault.kind == Fault::Kind::kill && fault.role != net::Role::coordinator;
@@ -141,44 +223,29 @@ void check_playable(const JobOptions& job) {
   }
 }
 
-Json play(const std::string& label, const JobOptions& job, const worker::StrategyKind& kind, double flops_per_second,
+Json play(const std::string& label, const JobOptions& job, const worker::StrategyKind& kind, const PlayOptions& options,
           const JobNames& names) {
-  const TemporaryFolder folder;
-  const std::vector<net::Peer> places = peers_of(job);
-  const std::vector<std::size_t> hosts = hosts_of(places, job.placement == "colocated");
-  SceneRecorder recorder(hosts);
-  SimulatedJobOptions options;
-  options.job = job;
-  options.network.processes = hosts;
-  options.network.link = net::parse_link(job.link);
-  options.network.seed = job.seed;
-  options.network.listener = &recorder;
-  options.delays = kDelays;
-  options.restart_time = kRestartTime;
-  options.model = folder.path() / "model.safetensors";
-  options.flops_per_second = flops_per_second;
-  options.listener = &recorder;
-  for (std::size_t place = 0; place < places.size(); ++place)
-    for (const Fault& fault : faults_of(job.fault, places[place]))
-      if (fault.kind == Fault::Kind::kill && !fault.step)
-        options.network.deaths.push_back({.place = place, .at = fault.after, .returns_after = kRestartTime});
-  Json scene = {{"label", label}, {"strategy", job.strategy}, {"job", Json::parse(to_json(job))}};
-  try {
-    simulate(options, names);
-  } catch (const Error& error) {
-    scene["error"] = error.what();
-  }
   const worker::TrainSetup setup(job, names.workers, names.optimizers);
+  if (options.kills && *options.kills >= setup.steps())
+    fail(ErrorKind::usage, "--kills {}: the last step is {}", *options.kills, setup.steps() - 1);
+  SceneTables tables;
+  const Recording undisturbed(job, options, names, tables);
+  Json scene = {{"label", label}, {"strategy", job.strategy}, {"job", Json::parse(to_json(job))}};
+  if (!undisturbed.error.empty()) scene["error"] = undisturbed.error;
   scene["model"] = setup.model().name;
   scene["link"] = job.link;
-  scene["flops_per_second"] = flops_per_second;
+  scene["flops_per_second"] = options.flops_per_second;
+  scene["server_bytes_per_second"] = options.server_bytes_per_second;
   scene["steps"] = setup.steps();
-  scene["model_sha256"] = sha256_of(options.model);
+  scene["model_sha256"] = undisturbed.model_sha256;
   scene["ownership"] = ownership(kind, scene["job"]);
   scene["units"] = units_of(setup);
-  scene["processes"] = processes_of(places, recorder);
-  scene["events"] = recorder.events();
-  scene["duration_ns"] = scene["events"].size() == 0 ? Json(0) : scene["events"].back()["t"];
+  scene["processes"] = processes_of(peers_of(job), undisturbed.recorder);
+  scene["events"] = undisturbed.recorder.events();
+  scene["duration_ns"] = undisturbed.duration();
+  if (options.kills) scene["runs"] = play_kills(job, *options.kills, undisturbed, options, names, tables);
+  scene["sources"] = tables.sources.list();
+  scene["plans"] = tables.plans.list();
   return scene;
 }
 

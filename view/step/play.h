@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include <psring/common/base/json.h>
@@ -8,13 +10,20 @@
 
 namespace psring::view {
 
+struct PlayOptions {
+  double flops_per_second = 1e9;         ///< of each worker
+  double server_bytes_per_second = 1e9;  ///< how fast each server aggregates and updates
+  /// The step at which each worker and each server is killed, in a run of its own; none: no such runs.
+  std::optional<std::uint32_t> kills = {};
+};
+
 /// Throws usage, naming the option, if the simulator cannot play the job.
-void check_playable(const JobOptions& job);
+void check_playable(const JobOptions& job, const PlayOptions& options);
 
 /// Runs a job in the simulator, and returns its scene, as docs/scene.md describes it. `label` names the scene; the link
-/// is the job's --link, and each worker computes `flops_per_second`. A job that fails has a scene with its error.
-/// REQUIRES: check_playable.
-Json play(const std::string& label, const JobOptions& job, const worker::StrategyKind& kind, double flops_per_second,
+/// is the job's --link. A job that fails has a scene with its error. Throws usage if the job ends before
+/// `options.kills`. REQUIRES: check_playable.
+Json play(const std::string& label, const JobOptions& job, const worker::StrategyKind& kind, const PlayOptions& options,
           const JobNames& names);
 
 }  // namespace psring::view

@@ -1,3 +1,4 @@
+#include <tuple>
 #include <utility>
 
 #include <psring/common/base/error.h>
@@ -40,6 +41,10 @@ bool is_shown(const net::FrameHeader& header) {
   return header.type != FrameType::acknowledge && (header.flags & net::FrameHeader::kProbe) == 0;
 }
 
+bool is_message(const WatchedCall& call) {
+  return call.call.collective == ring::Collective::send || call.call.collective == ring::Collective::recv;
+}
+
 void add_units(Json& json, Range units) {
   if (units.size() > 0) json["units"] = {units.begin, units.end};
 }
@@ -49,18 +54,27 @@ void add_units(Json& json, Range units) {
 /// The events of one process in one epoch.
 class SceneRecorder::Process final : public EventListener {
  public:
-  Process(SceneRecorder& recorder, std::size_t place, const MemoryLedger& ledger)
-      : memory(ledger), recorder_(recorder), place_(place) {}
+  static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
+  /// Receiver of a message, or kAll; group; number.
+  using CallKey = std::tuple<std::size_t, std::uint32_t, std::uint64_t>;
+  struct Started {
+    std::source_location source;
+    std::optional<std::size_t> plan;
+    bool shows_values = false;
+  };
+
+  Process(SceneRecorder& recorder, std::size_t place, net::Peer duty, const MemoryLedger& ledger)
+      : memory(ledger), is_server(duty.role == net::Role::server), recorder_(recorder), place_(place) {}
 
   void on_begin(const Event& begun) override {
     if (const auto* activity = std::get_if<Activity>(&begun.what)) {
       if (activity->name == "step") recorder_.steps_[place_] = begun.step;
       if (std::exchange(evaluating_, evaluating_ || activity->name == kEvaluate)) return;
-      Json& json = add(begun, begun.start, "begin");
-      describe(json, *activity);
+      describe(add(begun, begun.start, "begin", true), *activity);
     } else if (const auto* transfer = std::get_if<Transfer>(&begun.what)) {
-      Json& json = add(begun, begun.start, "start");
-      describe(json, *transfer);
+      describe(add(begun, begun.start, "start", true), *transfer);
+      started = begun.source;
+      for (std::size_t unit = transfer->units.begin; unit < transfer->units.end; ++unit) units[unit] = begun.source;
     }
   }
 
@@ -68,18 +82,26 @@ class SceneRecorder::Process final : public EventListener {
     const Moment end = event.start + event.duration;
     std::visit(Overloaded{[&](const Activity& what) {
                             evaluating_ = evaluating_ && what.name != kEvaluate;
+                            // Aggregation and update end at the same moment as the activity around them.
+                            if (last_activity.first != end || last_activity.second.line() == 0)
+                              last_activity = {end, event.source};
                             if (!evaluating_) describe(add(event, end, "end"), what);
                           },
-                          [&](const Transfer& what) { describe(add(event, end, "finish"), what); },
+                          [&](const Transfer& what) {
+                            Json& json = add(event, end, "finish");
+                            describe(json, what);
+                            const Json taken = std::exchange(result, Json::object());
+                            for (const auto& [key, value] : taken.items()) json[key] = value;
+                          },
                           [&](const Presence& what) {
-                            Json& json = add(event, end, what.here ? "hold" : "drop");
+                            Json& json = add(event, end, what.here ? "hold" : "drop", true);
                             json["values"] = what.values == Presence::Values::parameters ? "parameters" : "gradients";
                             json["unit"] = what.unit;
                             json["bytes"] = what.bytes;
                           },
                           [&](const GradientReady& what) {
                             for (std::size_t unit = what.units.begin; unit < what.units.end; ++unit) {
-                              Json& json = add(event, end, "gradient");
+                              Json& json = add(event, end, "gradient", true);
                               json["state"] = what.averaged ? "averaged" : "complete";
                               json["unit"] = unit;
                             }
@@ -94,12 +116,23 @@ class SceneRecorder::Process final : public EventListener {
                event.what);
   }
 
+  static CallKey key_of(const WatchedCall& call) {
+    return {is_message(call) ? call.members[call.call.root] : kAll, call.group, call.number};
+  }
+
   const MemoryLedger& memory;
+  const bool is_server;
+  std::map<CallKey, Started> calls;
+  Json result = Json::object();                           ///< of the collective that finishes next
+  std::source_location started;                           ///< the line of the last transfer
+  std::map<std::size_t, std::source_location> units;      ///< the line of each unit's last transfer
+  std::pair<Moment, std::source_location> last_activity;  ///< when it ended, and its line
 
  private:
-  Json& add(const Event& event, Moment now, const char* kind) {
+  Json& add(const Event& event, Moment now, const char* kind, bool has_source = false) {
     Json& json = recorder_.add(place_, now, kind);
     json["step"] = event.step;
+    if (has_source) recorder_.add_source(json, event.source);
     return json;
   }
   static void describe(Json& json, const Activity& what) {
@@ -120,8 +153,9 @@ class SceneRecorder::Process final : public EventListener {
   bool evaluating_ = false;  ///< the passes of an evaluation are left out
 };
 
-SceneRecorder::SceneRecorder(std::vector<std::size_t> hosts)
-    : hosts_(std::move(hosts)),
+SceneRecorder::SceneRecorder(std::vector<std::size_t> hosts, SceneTables& tables)
+    : tables_(tables),
+      hosts_(std::move(hosts)),
       processes_(hosts_.size()),
       booked_(hosts_.size(), Booked{}),
       steps_(hosts_.size(), 0),
@@ -132,7 +166,7 @@ SceneRecorder::SceneRecorder(std::vector<std::size_t> hosts)
 SceneRecorder::~SceneRecorder() = default;
 
 EventListener* SceneRecorder::joins(std::size_t place, net::Peer duty, const MemoryLedger& memory, Moment now) {
-  processes_[place] = std::make_unique<Process>(*this, place, memory);
+  processes_[place] = std::make_unique<Process>(*this, place, duty, memory);
   add(place, now, "join")["duty"] = net::to_string(duty);
   return processes_[place].get();
 }
@@ -141,6 +175,65 @@ void SceneRecorder::leaves(std::size_t place) { processes_[place].reset(); }
 
 void SceneRecorder::predicts(std::size_t place, const worker::Prediction& prediction) {
   predictions_[place] = prediction;
+}
+
+/// Calls that agree on a split are not reported: the last event is not that of their start.
+void SceneRecorder::starts(std::size_t place, const WatchedCall& call, const ring::Request& request,
+                           const ring::LinkOptions& options) {
+  if (!processes_[place] || events_->size() == 0) return;
+  Json& json = events_->back();
+  if (json["e"].get<std::string>() != "start" || json["p"].get<std::size_t>() != place || json.contains("group") ||
+      json["name"].get<std::string>() != to_string(call.call.collective))
+    return;
+  json["group"] = call.group;
+  json["call"] = call.number;
+  json["members"] = call.members;
+  if (is_message(call)) json["to"] = call.members[call.call.root];
+  Process& process = *processes_[place];
+  Process::Started& started = process.calls[Process::key_of(call)];
+  started.source = process.started;
+  started.plan = tables_.plans.number(request, call.members.size(), options);
+  started.shows_values = steps_[place] == 0;
+  if (!started.plan) return;
+  json["plan"] = *started.plan;
+  if (started.shows_values) add_values(json, *started.plan, call, false);
+}
+
+void SceneRecorder::ends(std::size_t place, const WatchedCall& call) {
+  if (!processes_[place]) return;
+  const auto& calls = processes_[place]->calls;
+  const auto started = calls.find(Process::key_of(call));
+  if (started == calls.end()) return;
+  Json& result = processes_[place]->result;
+  result = {{"group", call.group}, {"call", call.number}};
+  if (started->second.plan && started->second.shows_values) add_values(result, *started->second.plan, call, true);
+}
+
+void SceneRecorder::add_values(Json& event, std::size_t plan, const WatchedCall& call, bool after) const {
+  if (Json values = tables_.plans.values(plan, call.rank, call.data, after); !values.is_null())
+    event["values"] = std::move(values);
+}
+
+void SceneRecorder::add_source(Json& event, const std::source_location& source) {
+  if (const auto number = tables_.sources.number(source)) event["source"] = *number;
+}
+
+/// Returns the line that a frame belongs to: that of its collective, of the worker's push or pull, or of the server's
+/// work at this moment.
+std::source_location SceneRecorder::source_of(std::size_t from, std::size_t to, const net::FrameHeader& header,
+                                              Moment now) const {
+  if (!processes_[from]) return {};
+  const Process& process = *processes_[from];
+  if (is_of_collective(header.type)) {
+    const std::size_t receiver = header.type == FrameType::message ? to : Process::kAll;
+    const auto call = process.calls.find({receiver, header.group, header.step});
+    return call == process.calls.end() ? std::source_location() : call->second.source;
+  }
+  if (process.is_server)
+    return process.last_activity.first == now ? process.last_activity.second : std::source_location();
+  if (header.type != FrameType::pull && !is_exchange(header)) return {};
+  const auto unit = process.units.find(header.unit);
+  return unit == process.units.end() ? std::source_location() : unit->second;
 }
 
 void SceneRecorder::look_at_memory(std::size_t place, Moment now) {
@@ -184,6 +277,7 @@ void SceneRecorder::on_send(std::size_t from, std::size_t to, const net::FrameHe
   json["bytes"] = header.payload_bytes;
   const bool counts = is_exchange(header) && hosts_[from] != hosts_[to];
   json["exchange"] = counts;
+  add_source(json, source_of(from, to, header, now));
   if (!counts) return;
   if (sent_[from].size() <= steps_[from]) sent_[from].resize(steps_[from] + 1);
   sent_[from][steps_[from]] += header.payload_bytes;
@@ -201,7 +295,5 @@ void SceneRecorder::on_arrival(std::size_t from, std::size_t to, const net::Fram
 
 void SceneRecorder::on_death(std::size_t place, Moment now) { add(place, now, "die"); }
 void SceneRecorder::on_return(std::size_t place, Moment now) { add(place, now, "return"); }
-
-Json SceneRecorder::events() const { return *events_; }
 
 }  // namespace psring::view

@@ -14,6 +14,7 @@
 #include <psring/optim/optimizers.h>
 #include <psring/server/aggregator.h>
 #include <psring/view/step/simulated_control.h>
+#include <psring/view/step/watched_group.h>
 #include <psring/worker/exchange/prediction.h>
 #include <psring/worker/registries.h>
 
@@ -23,9 +24,8 @@ namespace psring::view {
 std::vector<net::Peer> peers_of(const JobOptions& job);
 
 /// Hears what a simulated job does. One process runs at a time, so calls come one after another.
-class JobListener {
+class JobListener : public CallListener {
  public:
-  virtual ~JobListener() = default;
   /// A process joins a membership epoch. Returns a listener for the details of its events; null: none. `memory` lives
   /// until `leaves`.
   virtual EventListener* joins(std::size_t place, net::Peer duty, const MemoryLedger& memory, Moment now) = 0;
@@ -49,11 +49,12 @@ struct SimulatedJobOptions {
   SimulatedControl::Delays delays;
   /// True: frames go over reliable links, which the network's faults need.
   bool reliable = false;
-  Nanoseconds restart_time{0};       ///< from the death of a process by --fault until it runs again
-  std::filesystem::path model = {};  ///< worker 0 saves the trained model there; empty: not saved
-  double flops_per_second = 0;       ///< how fast each worker computes; 0: computing takes no time
-  std::size_t segment_bytes = 0;     ///< the largest payload of a frame in a ring; 0: the tuning table's
-  JobListener* listener = nullptr;   ///< null: nobody listens
+  Nanoseconds restart_time{0};         ///< from the death of a process by --fault until it runs again
+  std::filesystem::path model = {};    ///< worker 0 saves the trained model there; empty: not saved
+  double flops_per_second = 0;         ///< how fast each worker computes; 0: computing takes no time
+  double server_bytes_per_second = 0;  ///< how fast each server aggregates and updates; 0: in no time
+  std::size_t segment_bytes = 0;       ///< the largest payload of a frame in a ring; 0: the tuning table's
+  JobListener* listener = nullptr;     ///< null: nobody listens
   std::function<std::unique_ptr<ServerLinks>(std::size_t pushes)> server_links = {};
 };
 

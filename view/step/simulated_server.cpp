@@ -30,6 +30,7 @@ class SimulatedServer final : public SimulatedRole {
                       : nullptr) {}
 
   void live_epoch() override {
+    events_ = nullptr;
     if (job_.recovery != "servers") shard_.reset();
     const bool has_state = whole_ && shard_ && shard_->elements() > 0;
     const std::uint32_t before = link_.rank();
@@ -40,6 +41,8 @@ class SimulatedServer final : public SimulatedRole {
     if (!shard_ || follows) {
       server::ShardOptions options = rules_.options(link_.rank(), 0);
       options.workers = workers_;
+      if (simulation_.options.server_bytes_per_second > 0)
+        options.working = [this](const server::ShardWork& work) { take_time(work); };
       shard_.emplace(options, parallel_, memory_);
     } else {
       shard_->begin_epoch(workers_);
@@ -67,6 +70,7 @@ class SimulatedServer final : public SimulatedRole {
     if (job_.replicas > 0)
       replication.emplace(*shard_, Peer{Role::server, link_.rank() + static_cast<std::uint32_t>(job_.servers)});
     ProcessEvents stream(simulation_, place_, link_.self(), memory_);
+    events_ = &stream.events();
     server::serve(
         *shard_, transport, simulation_.network.clock(), [this] { return finished(); }, &stream.events(), nullptr,
         replication ? &*replication : nullptr);
@@ -81,6 +85,16 @@ class SimulatedServer final : public SimulatedRole {
       whole_ = follower.whole();
       throw;
     }
+  }
+
+  /// A follower has no events, and takes no time.
+  void take_time(const server::ShardWork& work) {
+    if (events_ == nullptr) return;
+    const Events::Span span(*events_, {.name = work.name, .unit = work.unit, .bytes = work.bytes}, work.step,
+                            work.source);
+    const Clock& clock = simulation_.network.clock();
+    const double rate = simulation_.options.server_bytes_per_second;
+    clock.sleep_until(clock.now() + from_seconds(static_cast<double>(work.bytes) / rate));
   }
 
   void record() {
@@ -108,6 +122,7 @@ class SimulatedServer final : public SimulatedRole {
   std::optional<server::Shard> shard_;
   std::uint32_t workers_ = 0;  ///< number of workers in the epoch
   bool whole_ = false;         ///< the shard has the whole state of its rank
+  Events* events_ = nullptr;   ///< of the epoch; null: the server does not serve
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <psring/common/proc/role.h>
 #include <psring/ring/link/group.h>
 #include <psring/view/step/simulation.h>
+#include <psring/view/step/watched_group.h>
 #include <psring/worker/training.h>
 
 namespace psring::view {
@@ -60,7 +61,7 @@ class SimulatedWorker final : public SimulatedRole {
     ProcessEvents stream(simulation_, place_, link_.self(), memory_);
     SplitLinks split(links.transport());
     const worker::StrategyKind& strategy = setup_.strategy();
-    const auto group = strategy.ring || strategy.scatters ? make_group(split.collectives()) : nullptr;
+    const auto group = strategy.ring || strategy.scatters ? make_group(split.collectives(), workers) : nullptr;
     if (group) group->report_to(stream.events());
     clock_.drive(group.get());
     worker::Training training(setup_,
@@ -122,7 +123,8 @@ class SimulatedWorker final : public SimulatedRole {
     });
   }
 
-  std::unique_ptr<ring::InnerGroup> make_group(net::Transport& transport) {
+  /// `workers`: the members of the epoch that are workers.
+  std::unique_ptr<ring::InnerGroup> make_group(net::Transport& transport, const std::vector<net::Member>& workers) {
     ring::LinkOptions options;
     options.group.check = [this] { link_.check(); };
     options.tuning = ring::Tuning::built_in();
@@ -130,7 +132,11 @@ class SimulatedWorker final : public SimulatedRole {
     if (job.algorithm != "auto") options.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
     if (simulation_.options.segment_bytes > 0) options.segment_bytes = simulation_.options.segment_bytes;
     options.clock = &simulation_.network.clock();
-    return ring::make_link_group(transport, link_.rank(), job.workers, std::move(options));
+    auto group = ring::make_link_group(transport, link_.rank(), job.workers, options);
+    if (simulation_.options.listener == nullptr) return group;
+    std::vector<std::size_t> places(workers.size());
+    for (const net::Member& worker : workers) places[worker.peer.rank] = std::stoul(worker.addresses.at("place"));
+    return make_watched_group(std::move(group), std::move(places), std::move(options), *simulation_.options.listener);
   }
 
   Simulation& simulation_;
