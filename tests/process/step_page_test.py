@@ -45,6 +45,10 @@ def plans(n, elements):
 
 def add_plans(scene, n=4):
     """Gives the first all-reduces of a scene one plan each, with values; returns what each rank has at the end."""
+    for e in scene["events"]:
+        if e["e"] in ("start", "finish"):
+            for name in ("plan", "values"):
+                e.pop(name, None)
     scene["plans"] = plans(n, 1024)
     before = [[(r + 1) * 0.25 + c for c in range(n)] for r in range(n)]
     total = [sum(before[r][c] for r in range(n)) for c in range(n)]
