@@ -50,9 +50,10 @@ set(PSRING_PRECOMPILED_HEADERS
   <set> <span> <string> <string_view> <utility> <vector>)
 
 # psring_library(common SOURCES ... PUBLIC ... PRIVATE ... HEADERS ...): the target psring_common, alias psring::common.
+# RARELY_RUN: code outside of training, compiled with -O1, which takes a fifth less time than -O3.
 # HEADERS are libraries of headers that our own sources alone include: who links us needs none of them.
 function(psring_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE;HEADERS" ${ARGN})
+  cmake_parse_arguments(ARG "RARELY_RUN" "" "SOURCES;PUBLIC;PRIVATE;HEADERS" ${ARGN})
   add_library(psring_${name} STATIC ${ARG_SOURCES})
   add_library(psring::${name} ALIAS psring_${name})
   set_target_properties(psring_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
@@ -68,6 +69,9 @@ function(psring_library name)
   foreach(library ${ARG_HEADERS})
     target_link_libraries(psring_${name} PRIVATE $<BUILD_INTERFACE:${library}>)
   endforeach()
+  if(ARG_RARELY_RUN)
+    target_compile_options(psring_${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  endif()
 endfunction()
 
 # psring_program(psring SOURCES ... LINKS ...): an executable in bin.
