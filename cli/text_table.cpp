@@ -76,7 +76,8 @@ std::string TextTable::plain(std::size_t most) const {
     }
     text += name;
     text += padding(name, widths[0]);
-    for (std::size_t c = 1; c < cells.size(); ++c) text += " " + padding(cells[c], widths[c]) + cells[c];
+    for (std::size_t c = 1; c < cells.size(); ++c)
+      text.append(" ").append(padding(cells[c], widths[c])).append(cells[c]);
     end_line(text);
   };
   line(columns_);
