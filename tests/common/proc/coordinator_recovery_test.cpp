@@ -33,7 +33,8 @@ struct Job : Scene {
   }
 
   static std::string name_of(Peer place) {
-    return (place.role == Role::worker ? "w" : "s") + std::to_string(place.rank);
+    std::string name = place.role == Role::worker ? "w" : "s";
+    return name.append(std::to_string(place.rank));
   }
   void join(Peer place, const std::string& name) {
     pids[name] = ++last_pid;
