@@ -2,10 +2,11 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
+
+#include <semaphore.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/sim/simulated.h>
@@ -64,9 +65,9 @@ class SimulatedNetwork::State {
     const std::scoped_lock lock(mutex_);
     check(!running_, "a simulated network runs once");
     running_ = world_.next_to_run();
-    turns_[*running_].begins.release();
+    turns_[*running_].release();
   }
-  void await_turn(std::size_t place) { turns_[place].begins.acquire(); }
+  void await_turn(std::size_t place) { turns_[place].acquire(); }
   /// The work of the peer's thread has ended. Waits for the peer's return, if the peer comes back.
   End end(std::size_t place);
 
@@ -80,8 +81,22 @@ class SimulatedNetwork::State {
    private:
     State& state_;
   };
-  struct Turn {
-    std::binary_semaphore begins{0};
+  /// Sleeps until it is released. std::binary_semaphore yields the processor several times before it sleeps: beside a
+  /// busy process, each yield costs a time slice.
+  class Turn {
+   public:
+    Turn() { check(::sem_init(&begins_, 0, 0) == 0, "sem_init"); }
+    ~Turn() { ::sem_destroy(&begins_); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    void release() { ::sem_post(&begins_); }
+    void acquire() {
+      while (::sem_wait(&begins_) != 0) continue;  // a signal came
+    }
+
+   private:
+    sem_t begins_{};
   };
 
   void wait_turn(std::unique_lock<std::mutex>& lock, std::size_t place);
@@ -100,7 +115,7 @@ SimulatedNetwork::State::End SimulatedNetwork::State::end(std::size_t place) {
     wait_turn(lock, place);
   } else {
     running_ = world_.next_to_run();
-    if (running_) turns_[*running_].begins.release();
+    if (running_) turns_[*running_].release();
   }
   return end;
 }
@@ -131,8 +146,8 @@ void SimulatedNetwork::State::wait_turn(std::unique_lock<std::mutex>& lock, std:
   if (!running_ || *running_ == place) return;
   const std::size_t next = *running_;
   lock.unlock();
-  turns_[next].begins.release();
-  turns_[place].begins.acquire();
+  turns_[next].release();
+  turns_[place].acquire();
   lock.lock();
 }
 
