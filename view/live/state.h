@@ -28,7 +28,7 @@ class LiveState {
   void add_recovery(std::string_view line);
   /// recoveries.jsonl has begun anew.
   void clear_recoveries();
-  /// Takes a file of live/, which a process writes twice per second.
+  /// Takes a file of live/, as docs/live.md describes it.
   void add_status(std::string_view text, Moment now);
   /// How the run ended: with an error, or "" if it ended well; nothing if it has not ended.
   void set_end(std::optional<std::string> error) { end_ = std::move(error); }
@@ -51,7 +51,7 @@ class LiveState {
   struct Process {
     std::optional<Moment> seen;
     Json memory;
-    Json status;                 ///< null without --live
+    Json status;                 ///< null if none was read
     std::optional<double> busy;  ///< fraction
   };
   struct Evaluation {
