@@ -144,12 +144,14 @@ class Readme(ProgramTest):
 
     def interrupt_and_go_on(self, train, resume):
         """Runs enough steps for some seconds, most of which are left at the first line of metrics."""
+        run = resume.split()[-1]
+        self.assertFalse((self.folder / run).exists(), f"another command makes {run} too")
         job = self.begin(train.replace("--steps 5000", "--steps 1500"))
-        self.until_trains(job, resume.split()[-1])
+        self.until_trains(job, run)
         job.send_signal(signal.SIGINT)
         result = self.finish(job)
         self.assertEqual(result.status, 130, result)
-        self.assertRegex(result.out + result.err, rf"interrupted at step \d+; checkpoint .*; continue with: psring resume .*{resume.split()[-1]}")
+        self.assertRegex(result.out + result.err, rf"interrupted at step \d+; checkpoint .*; continue with: psring resume .*{run}")
         self.end(self.begin(resume))
 
     def test_every_block(self):
