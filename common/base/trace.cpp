@@ -9,7 +9,7 @@ namespace psring {
 namespace {
 
 /// Returns the text as a JSON string: names contain whatever a user called a tensor.
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -34,14 +34,14 @@ class Writer {
  public:
   Writer(std::string_view process, int pid, Nanoseconds offset, std::uint64_t epoch, Trace::Carried& carried)
       : process_(process), pid_(pid), offset_(offset), epoch_(epoch), carried_(carried) {
-    json_ = fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, quoted(process));
+    json_ = fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, json_string(process));
   }
 
   void name_thread(int thread, std::string_view name) {
     json_ += fmt::format(
         ",\n"
         R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})",
-        pid_, thread, quoted(name));
+        pid_, thread, json_string(name));
   }
   void write(const Event& event) {
     std::visit(Overloaded{[&](const UnitNames&) {}, [&](const StepReport&) {}, [&](const Evaluation&) {},
@@ -66,8 +66,8 @@ class Writer {
   std::string arguments(std::uint64_t step, std::uint32_t unit, std::uint64_t bytes = 0, std::string_view peer = {},
                         std::string_view more = {}) const {
     std::string args = fmt::format(R"("step":{})", step);
-    if (unit != kNone) args += fmt::format(R"(,"unit":{})", quoted(unit_name(unit)));
-    if (!peer.empty()) args += fmt::format(R"(,"peer":{})", quoted(peer));
+    if (unit != kNone) args += fmt::format(R"(,"unit":{})", json_string(unit_name(unit)));
+    if (!peer.empty()) args += fmt::format(R"(,"peer":{})", json_string(peer));
     if (bytes > 0) args += fmt::format(R"(,"bytes":{})", bytes);
     return args.append(more);
   }
@@ -76,7 +76,7 @@ class Writer {
     json_ += fmt::format(
         ",\n"
         R"({{"name":{},"ph":"{}","pid":{},"ts":{:.3f},{}}})",
-        quoted(name), phase, pid_, microseconds(at), rest);
+        json_string(name), phase, pid_, microseconds(at), rest);
   }
   void slice(std::string_view name, int thread, const Event& event, std::string_view args) {
     object(name, 'X', event.start,
@@ -112,7 +112,7 @@ class Writer {
     const std::string_view to = what.arrived ? process_ : std::string_view(what.peer);
     object(what.operation, what.arrived ? 'f' : 's', event.start,
            fmt::format(R"("cat":"frame","tid":0,"id":{})",
-                       quoted(fmt::format("{} to {}, {}.{}", from, to, epoch_, what.number))));
+                       json_string(fmt::format("{} to {}, {}.{}", from, to, epoch_, what.number))));
   }
   void write(const Event& event, const GradientReady& what) {
     object(fmt::format("gradient of {} {}", names_of(what.units), what.averaged ? "averaged" : "complete"), 'i',
