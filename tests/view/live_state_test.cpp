@@ -134,11 +134,16 @@ TEST_CASE("statuses give waits, load and links; a process that begins anew count
   const Json ended = state_of(state);
   CHECK(ended["phase"].get<std::string>() == "failed");
   CHECK(ended["servers"][0]["waiting"].is_null());
-  const std::string metrics = open_metrics(ended);
-  CHECK_THAT(metrics,
-             Catch::Contains("psring_sent_bytes_total{from=\"server 0\",to=\"worker 0\",operation=\"pull\"} 310\n") &&
-                 Catch::Contains("psring_retransmissions_total{from=\"server 0\",to=\"worker 0\"}") &&
-                 Catch::EndsWith("# EOF\n"));
+  CHECK(metrics_format("application/openmetrics-text;version=1.0.0,text/plain;q=0.3") == MetricsFormat::open_metrics);
+  CHECK(metrics_format("*/*") == MetricsFormat::prometheus);
+  CHECK_THAT(metrics(ended, MetricsFormat::prometheus), Catch::Contains("# TYPE psring_sent_bytes_total counter\n") &&
+                                                            !Catch::Contains("# UNIT") && !Catch::Contains("# EOF"));
+  CHECK_THAT(
+      metrics(ended, MetricsFormat::open_metrics),
+      Catch::Contains("# TYPE psring_sent_bytes counter\n# UNIT psring_sent_bytes bytes\n") &&
+          Catch::Contains("psring_sent_bytes_total{from=\"server 0\",to=\"worker 0\",operation=\"pull\"} 310\n") &&
+          Catch::Contains("psring_retransmissions_total{from=\"server 0\",to=\"worker 0\"}") &&
+          Catch::EndsWith("# EOF\n"));
 }
 
 TEST_CASE("a follower reads lines once, whole ones only, and sees that a file is another one") {

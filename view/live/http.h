@@ -15,6 +15,7 @@ struct HttpRequest {
   std::string authorization;  ///< this header and the following; "": absent
   std::string host;
   std::string origin;
+  std::string accept;
   bool has_body = false;
 };
 

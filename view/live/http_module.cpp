@@ -90,6 +90,7 @@ class Format final : public HttpFormat, private httplib::Server {
           .authorization = from.get_header_value("Authorization"),
           .host = from.get_header_value("Host"),
           .origin = from.get_header_value("Origin"),
+          .accept = from.get_header_value("Accept"),
           .has_body = from.has_header("Transfer-Encoding") ||
                       (from.has_header("Content-Length") && from.get_header_value("Content-Length") != "0")};
       fill(response, (*answer_)(request));

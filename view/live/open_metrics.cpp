@@ -23,24 +23,31 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
+struct Text {
+  MetricsFormat format;
+  std::string text;
+};
+
 /// One metric and its samples; written if there is a sample.
 class Family {
  public:
-  Family(std::string& text, std::string name, const char* type, const char* unit, const char* help)
-      : text_(text), name_(std::move(name)), type_(type), unit_(unit), help_(help) {}
+  Family(Text& text, const std::string& name, std::string_view type, const char* unit, const char* help)
+      : text_(text), name_(name), sample_(name + suffix(type)), type_(type), unit_(unit), help_(help) {}
   ~Family() {
     if (samples_.empty()) return;
-    text_ += fmt::format("# TYPE {} {}\n", name_, type_);
-    if (*unit_ != '\0') text_ += fmt::format("# UNIT {} {}\n", name_, unit_);
-    text_ += fmt::format("# HELP {} {}\n{}", name_, help_, samples_);
+    const bool is_open = text_.format == MetricsFormat::open_metrics;
+    const std::string& name = is_open ? name_ : sample_;
+    text_.text += fmt::format("# HELP {} {}\n", name, help_);
+    text_.text += fmt::format("# TYPE {} {}\n", name, !is_open && type_ == "info" ? "gauge" : type_);
+    if (is_open && *unit_ != '\0') text_.text += fmt::format("# UNIT {} {}\n", name, unit_);
+    text_.text += samples_;
   }
   Family(const Family&) = delete;
   Family& operator=(const Family&) = delete;
 
   void add(const Json& value, const Labels& labels = {}) {
     if (!value.is_number() || !std::isfinite(value.get<double>())) return;
-    const std::string_view type = type_;
-    std::string line = name_ + (type == "counter" ? "_total" : type == "info" ? "_info" : "");
+    std::string line = sample_;
     const char* before = "{";
     for (const auto& [key, text] : labels)
       line += fmt::format("{}{}=\"{}\"", std::exchange(before, ","), key, escaped(text));
@@ -48,9 +55,14 @@ class Family {
   }
 
  private:
-  std::string& text_;
+  static const char* suffix(std::string_view type) {
+    return type == "counter" ? "_total" : type == "info" ? "_info" : "";
+  }
+
+  Text& text_;
   const std::string name_;
-  const char* const type_;
+  const std::string sample_;  ///< name of the samples
+  const std::string_view type_;
   const char* const unit_;
   const char* const help_;
   std::string samples_;
@@ -84,7 +96,7 @@ constexpr Column kServer[] = {
     {"busy", "psring_server_busy_ratio", "gauge", "ratio", "Fraction of time that the server works on frames."},
 };
 
-void write(std::string& text, const Column& column, const char* role, const Json& processes) {
+void write(Text& text, const Column& column, const char* role, const Json& processes) {
   Family family(text, column.metric, column.type, column.unit, column.help);
   for (const Json& process : processes)
     family.add(process[column.field], {{role, std::to_string(process["rank"].get<std::uint64_t>())}});
@@ -97,7 +109,7 @@ void for_each_process(const Json& figures, const Visit& visit) {
       visit(process, fmt::format("{} {}", role, process["rank"].get<std::uint64_t>()));
 }
 
-void write_memory(std::string& text, const Json& figures) {
+void write_memory(Text& text, const Json& figures) {
   {
     Family booked(text, "psring_memory_bytes", "gauge", "bytes", "Booked bytes by category.");
     for_each_process(figures, [&](const Json& process, const std::string& name) {
@@ -112,7 +124,7 @@ void write_memory(std::string& text, const Json& figures) {
   });
 }
 
-void write_links(std::string& text, const Json& links) {
+void write_links(Text& text, const Json& links) {
   {
     Family sent(text, "psring_sent_bytes", "counter", "bytes", "Payload that one process has sent to another.");
     for (const Json& link : links)
@@ -128,8 +140,18 @@ void write_links(std::string& text, const Json& links) {
 
 }  // namespace
 
-std::string open_metrics(const Json& figures) {
-  std::string text;
+MetricsFormat metrics_format(std::string_view accept) {
+  return accept.find("application/openmetrics-text") != std::string_view::npos ? MetricsFormat::open_metrics
+                                                                               : MetricsFormat::prometheus;
+}
+
+const char* content_type(MetricsFormat format) {
+  return format == MetricsFormat::open_metrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                               : "text/plain; version=0.0.4; charset=utf-8";
+}
+
+std::string metrics(const Json& figures, MetricsFormat format) {
+  Text text{.format = format, .text = ""};
   const Json& run = figures["run"];
   if (run.contains("name")) {
     Family info(text, "psring_run", "info", "", "The run.");
@@ -150,7 +172,8 @@ std::string open_metrics(const Json& figures) {
   for (const Json& recovery : figures["recoveries"]) recovered += recovery["step"].is_null() ? 0 : 1;
   Family(text, "psring_recoveries", "gauge", "", "Losses after which the job continued, among the last 100.")
       .add(recovered);
-  return text + "# EOF\n";
+  if (format == MetricsFormat::open_metrics) text.text += "# EOF\n";
+  return std::move(text.text);
 }
 
 }  // namespace psring::view

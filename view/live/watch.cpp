@@ -18,7 +18,6 @@ namespace {
 
 constexpr Nanoseconds kPeriod = std::chrono::seconds(1);
 constexpr Nanoseconds kFarewell = std::chrono::seconds(3);  ///< the longest wait for slow viewers, at the end
-constexpr const char* kOpenMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 Fd listen_at(const std::string& text) {
   const net::Endpoint endpoint = net::resolve_endpoint("--listen", text, 0);
@@ -82,7 +81,10 @@ class Watch::Impl {
     const LiveState& state = files_.state();
     if (request.path == "/") return {.type = "text/html; charset=utf-8", .body = page_, .policy = policy_};
     if (request.path == "/state") return {.type = "application/json", .body = state.json(clock_.now())};
-    if (request.path == "/metrics") return {.type = kOpenMetrics, .body = open_metrics(state.figures(clock_.now()))};
+    if (request.path == "/metrics") {
+      const MetricsFormat format = metrics_format(request.accept);
+      return {.type = content_type(format), .body = metrics(state.figures(clock_.now()), format)};
+    }
     if (request.path != "/events") return {.status = 404, .type = "text/plain", .body = "no such page\n"};
     if (connections_.streams() >= Connections::kMostStreams)
       return {.status = 503, .type = "text/plain", .body = "too many viewers\n"};
