@@ -4,10 +4,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include <psring/view/lag.h>
 #include <psring/view/records.h>
 #include <psring/view/series.h>
 
@@ -147,6 +149,13 @@ Json staleness_columns(const ByStep<StepLine>& steps) {
   return columns;
 }
 
+Json lag_of(const ByStep<StepLine>& steps) {
+  std::vector<StepEnd> ends;
+  for (const auto& [step, own] : steps)
+    for (const auto& [worker, line] : own) ends.push_back({line.membership, worker, step, line.time_s, line.step_s});
+  return lag_columns(ends);
+}
+
 Json evaluation_columns(const ByStep<Evaluation>& evaluations, double begin) {
   Json columns;
   for (const char* name : {"step", "time_s", "test_loss", "test_accuracy", "test_perplexity"})
@@ -233,8 +242,11 @@ Json metrics_series(const std::filesystem::path& file) {
     }
   });
   const double begin = begin_of(steps);
+  Json staleness = staleness_columns(steps);
+  Json lag = staleness.is_null() ? Json() : lag_of(steps);  // otherwise no worker may run ahead
   return {{"loss", loss_columns(points_of(steps), begin)},
-          {"staleness", staleness_columns(steps)},
+          {"staleness", std::move(staleness)},
+          {"lag", std::move(lag)},
           {"evaluations", evaluation_columns(evaluations, begin)}};
 }
 

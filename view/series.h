@@ -14,6 +14,7 @@ namespace psring::view {
 ///   staleness:   {worker: {step, staleness}}: columns of at most 200 points, each the mean over a group of steps; null
 ///   if
 ///                no worker missed an update.
+///   lag:         {worker: {time_s, lag}}, as lag_columns returns them; null if `staleness` is null.
 ///   evaluations: {step, time_s, test_loss, test_accuracy, test_perplexity}: columns over all workers; null if the
 ///                model has no such figure.
 /// If workers repeated a step after a loss, the repetition counts.

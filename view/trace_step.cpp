@@ -10,6 +10,7 @@
 #include <psring/view/intervals.h>
 #include <psring/view/trace_reader.h>
 #include <psring/view/trace_step.h>
+#include <psring/view/trace_waits.h>
 
 namespace psring::view {
 namespace {
@@ -55,11 +56,12 @@ class Transfers {
   std::map<std::string, double> open_;
 };
 
-Steps read_steps(const std::filesystem::path& file) {
+Steps read_steps(const std::filesystem::path& file, WaitTimes& waits) {
   Steps steps;
   Transfers transfers;
   const auto wanted = [](char phase, double) { return phase == 'X' || phase == 'b' || phase == 'e'; };
   for_each_event(file, wanted, [&](const TraceEvent& event) {
+    waits.take(event);
     if (!event.process.starts_with("worker")) return;
     if (event.phase == 'X' && event.thread == 0) {
       StepTimes& own = steps[event.process][event.step];
@@ -211,7 +213,8 @@ class StepFigures {
 }  // namespace
 
 Json trace_figures(const std::filesystem::path& file) {
-  const Steps steps = read_steps(file);
+  WaitTimes waits;
+  const Steps steps = read_steps(file, waits);
   if (steps.empty()) return {};
   const auto [number, span] = typical_step(steps);
   Json json = {{"step", number}, {"duration_s", seconds(span.end - span.begin)}};
@@ -222,6 +225,7 @@ Json trace_figures(const std::filesystem::path& file) {
   figures.write(json);
   json["workers"] = Json::array();
   for (const auto& [process, own] : steps) json["workers"].push_back(times_of(process, own));
+  json["waits"] = waits.json();
   return json;
 }
 
