@@ -10,6 +10,7 @@ import subprocess
 import unittest
 
 from browser import Browser
+from page_checks import check_contrast, check_keyboard, check_saved_figures
 from support import LIMIT, TINY, ProgramTest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -217,6 +218,38 @@ class Report(ProgramTest):
             self.assertEqual(sorted(held), ["worker 0", "worker 1"] if row["label"] == "zero3" else [])
         self.drawn(page, document_of(page), ["ran", "owners", "loss", "time", "timeline", "bytes", "memory", "next", "absent"])
         self.assertGreater(arrows, 0)
+        self.waits(document_of(page))
+        self.figures(page, {"waits", "timeline-step", "memory-within-0", "step-parts", "flows", "owned-ranges"})
+
+    def waits(self, document):
+        """A worker of a ring waits for its neighbour, one with servers for these; a server waits for workers."""
+        ring, servers = [row["runs"][0]["trace"] for row in document["rows"]]
+        for trace in (ring, servers):
+            sums = {worker["process"]: 0 for worker in trace["workers"]}
+            for process, peer, seconds in trace["waits"]:
+                self.assertNotEqual(process, peer)
+                self.assertGreaterEqual(seconds, 0)
+                if process in sums:
+                    sums[process] += seconds
+            self.assertEqual([process for process, seconds in sums.items() if seconds == 0], [])
+        self.assertLessEqual({("worker 0", "worker 1"), ("worker 1", "worker 0")}, {(process, peer) for process, peer, _ in ring["waits"]})
+        self.assertEqual({peer for process, peer, _ in servers["waits"] if process.startswith("worker")}, {""})
+
+    def figures(self, page, some):
+        """In both languages and themes every figure can be saved, every text read, and every control reached."""
+        if CHROMIUM is None:
+            self.skipTest("no chromium")
+        for options in ("lang=en&theme=light", "lang=zh&theme=dark"):
+            for width in (390, 1280):
+                with self.subTest(options, width=width), Browser(width) as browser:
+                    browser.open(page, options)
+                    self.assertLessEqual(some, set(check_saved_figures(self, browser, len(some))))
+                    browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                    check_contrast(self, browser)
+                    self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), width)
+                    if width == 1280:
+                        check_keyboard(self, browser)
+                    self.assertEqual(browser.errors, [])
 
     def test_of_a_sweep(self):
         self.compare("cmp", "--strategies", "ddp,zero1,ps", "--workers", "1,2", "--servers", "1,n", "--optimizer", "adam",
@@ -249,6 +282,13 @@ class Report(ProgramTest):
         self.assertEqual(run["summary"]["staleness"], self.read("async", "summary.json")["staleness"])
         self.assertLessEqual(max(len(one["step"]) for one in run["staleness"].values()), 200)
         self.drawn(page, document, ["ran", "owners", "loss", "time", "bytes", "memory", "asynchrony", "next", "absent"])
+        self.assertEqual(sorted(run["lag"]), ["worker 0", "worker 1", "worker 2"])
+        for one in run["lag"].values():
+            self.assertEqual(len(one["time_s"]), len(one["lag"]))
+            self.assertEqual(one["time_s"], sorted(one["time_s"]))
+            self.assertLess(max(one["lag"]), 200)
+        with self.subTest("the browser"):
+            self.figures(page, {"lag", "staleness", "staleness-steps"})
 
     def test_names_are_data(self):
         self.compare(NASTY, "--strategies", "single")

@@ -22,6 +22,14 @@ export function cut(text, width) {
   return letters.join("") + "…";
 }
 
+/// Returns at least two marks, where `marks` has that many: an axis with one does not show its scale.
+function someTicks(marks, least, most, count) {
+  let wanted = Math.max(2, count);
+  let list = marks(least, most, wanted);
+  while (list.length < 2 && wanted < 8) list = marks(least, most, ++wanted);
+  return list;
+}
+
 function path(xs, ys, x, y) {
   let d = "";
   let pen = false;
@@ -58,6 +66,7 @@ export function lines({ series, width, height = 260, xTitle, yTitle, xText, yTex
   const [right, top, bottom] = [14, 22, 40];
   const along = xLog ? Math.log : (v) => v;
   const x = (v) => left + ((along(v) - along(x0)) / (along(x1) - along(x0))) * (width - left - right);
+  const isEnd = (v) => x(v) + widthOf(xText(v)) / 2 > width;
   const y = (v) => height - bottom - ((v - y0) / (y1 - y0)) * (height - bottom - top);
   const cursor = s("line", { y1: top, y2: height - bottom, stroke: "var(--quiet)", "stroke-dasharray": "3 3", visibility: "hidden" });
   const node = svg(width, height,
@@ -66,9 +75,9 @@ export function lines({ series, width, height = 260, xTitle, yTitle, xText, yTex
     yMarks.map((v) => [
       s("line", { x1: left, x2: width - right, y1: y(v), y2: y(v), stroke: "var(--line)" }),
       label(left - 6, y(v) + 4, yText(v), { "text-anchor": "end" })]),
-    (xMarks ?? ticks(x0, x1, Math.max(2, Math.floor(width / 110)))).map((v) => [
+    (xMarks ?? someTicks(ticks, x0, x1, Math.floor(width / 110))).map((v) => [
       s("line", { x1: x(v), x2: x(v), y1: height - bottom, y2: height - bottom + 4, stroke: "var(--quiet)" }),
-      label(x(v), height - bottom + 17, xText(v), { "text-anchor": x(v) > width - 30 ? "end" : "middle" })]),
+      label(x(v), height - bottom + 17, xText(v), isEnd(v) ? { x: width, "text-anchor": "end" } : { "text-anchor": "middle" })]),
     shown.map((one) => [
       s("path", { d: path(one.x, one.y, x, y), fill: "none", stroke: one.colour, "stroke-width": one.width ?? 2, "stroke-dasharray": one.dash, "stroke-dashoffset": one.shift, "stroke-linejoin": "round" },
         s("title", {}, one.name)),
@@ -151,18 +160,17 @@ export function columns({ parts, width, height = 220, xTitle, yTitle, xText }) {
     }));
 }
 
-/// Draws horizontal bars. `groups` are {name, bars: [{name, parts: [{value, colour, title}], mark, tick, from, to, text}]}:
-/// `mark` is a predicted value (a diamond), `tick` a measured one, `from` and `to` the ends of a whisker.
+/// Draws horizontal bars. `groups` are {name, bars: [{name, parts: [{value, colour, title}], mark, tick, from, to, text, thin}]}.
+/// A thin bar belongs to the bar above it, and has no name. `mark` is a predicted value (a diamond), `tick` a measured one, `from` and `to` the ends of a whisker.
 export function bars({ groups, width, scale, text, axisTicks = ticks }) {
   const all = groups.flatMap((group) => group.bars);
   const total = (bar) => bar.parts.reduce((sum, part) => sum + (part.value ?? 0), 0);
   const solid = Math.max(1e-12, ...all.map((bar) => Math.max(total(bar), bar.mark ?? 0, bar.tick ?? 0)));
   const most = scale ?? Math.min(Math.max(solid, ...all.map((bar) => bar.to ?? 0)), solid * 2);
-  const left = Math.min(width * 0.36, 8 + Math.max(...all.map((bar) => widthOf(bar.name))));
-  const room = Math.max(...all.map((bar) => widthOf(bar.text ?? ""))) + 12;
+  const left = Math.min(width * 0.36, 8 + Math.max(...all.map((bar) => widthOf(bar.name ?? ""))));
+  const room = Math.max(...all.map((bar) => widthOf(bar.text ?? ""))) + 16;
   const right = Math.min(width * 0.4, room);
   const x = (v) => left + (Math.min(v, most) / most) * (width - left - right);
-  const [rowHeight, thick] = [22, 14];
   const nodes = [];
   let y = 4;
   for (const group of groups) {
@@ -171,8 +179,9 @@ export function bars({ groups, width, scale, text, axisTicks = ticks }) {
       y += 20;
     }
     for (const bar of group.bars) {
-      const middle = y + rowHeight / 2;
-      nodes.push(label(left - 8, middle + 4, cut(bar.name, left - 8), { "text-anchor": "end" }));
+      const [rowHeight, thick] = bar.thin ? [9, 6] : [22, 14];
+      const middle = y + (bar.thin ? 2 : rowHeight / 2);
+      if (bar.name) nodes.push(label(left - 8, middle + 4, cut(bar.name, left - 8), { "text-anchor": "end" }));
       let from = 0;
       for (const part of bar.parts) {
         if (!part.value) continue;
@@ -187,14 +196,12 @@ export function bars({ groups, width, scale, text, axisTicks = ticks }) {
         const at = x(bar.mark);
         nodes.push(s("path", { d: `M${at},${middle - 8}l5,8l-5,8l-5,-8z`, fill: "var(--back)", stroke: "var(--bad)", "stroke-width": 2 }, s("title", {}, bar.markTitle)));
       }
-      if (bar.text) nodes.push(label(width - right + 8, middle + 4, cut(bar.text, right - 8)));
+      if (bar.text) nodes.push(label(width - right + 12, middle + 4, cut(bar.text, right - 12)));
       y += rowHeight;
     }
     y += 8;
   }
-  let wanted = Math.max(2, Math.floor((width - left - right) / 90));
-  let marks = axisTicks(0, most, wanted);
-  while (marks.length < 2 && wanted < 8) marks = axisTicks(0, most, ++wanted);
+  const marks = someTicks(axisTicks, 0, most, Math.floor((width - left - right) / 90));
   return svg(width, y + 22,
     marks.map((v) => [s("line", { x1: x(v), x2: x(v), y1: 0, y2: y, stroke: "var(--line)" }),
                       label(x(v), y + 15, text(v), { "text-anchor": "middle" })]),

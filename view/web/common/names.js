@@ -6,3 +6,6 @@ export function processName(t, name) {
   if (found) return `${t[found[1]]} ${found[2]}`;
   return name === "servers" ? t.servers : name;
 }
+
+/// Returns the field's name of an operation, such as "all-reduce".
+export const operationName = (t, name) => t.operations[name] ?? name.replaceAll("_", "-");

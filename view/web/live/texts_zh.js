@@ -19,13 +19,13 @@ export const zh = {
   command: "命令", progress: "进度", ofSteps: (step, steps) => `${step} / ${steps}`,
   samples: "样本/秒", tokens: "token/秒", left: "剩余时间", elapsed: "已训练",
 
-  curvesTitle: "损失与速度", overSteps: "随步数", overSeconds: "随秒数", keyboard: "选中一张图后，用方向键移动光标。",
+  curvesTitle: "损失与速度", overSteps: "按步数", overSeconds: "按时间", keyboard: "选中一张图后，用方向键移动光标。",
   figures: { loss: "损失", quality: "测试集上的质量", speed: "每秒样本数，所有 worker", "step-time": "一步的时间，各 worker 的平均" },
   withoutFirst: "不含第一步，因为它包括启动；CSV 文件中有这一步。",
   trainingLoss: "训练", testLoss: "测试", test_accuracy: "测试准确率", test_perplexity: "测试困惑度", stepTime: "整步", exposed: "暴露的通信",
 
   workersTitle: "各 worker", lag: "领先量", lastStep: "上一步", waits: "等待谁", memory: "内存", sent: "发送", received: "接收", seen: "最后活动", staleness: "陈旧度",
-  compute: "计算", rest: "其他", order: "排序：", orders: { rank: "按编号", lag: "按领先量", step_s: "按步长" },
+  compute: "计算", rest: "其他", order: "排序：", orders: { rank: "按编号", lag: "按领先量", step_s: "按每步耗时" },
   workersCaption: "领先量：比最慢的 worker 领先多少步。内存：登记的参数、梯度、优化器状态、激活值和通信的字节数。条的长度相对于该列的最大值。",
   nobodyWaits: "现在没有 worker 在等待。", waitingNow: (n, all) => `现在 ${all} 个 worker 中有 ${n} 个在等待`, mostFor: (n, whom) => `，其中 ${n} 个在等 ${whom}`,
   waitsFor: (whom, operation, since) => `${[whom, operation].filter(Boolean).join("：")}，已 ${since}`,
@@ -41,7 +41,7 @@ export const zh = {
   stalenessTitle: "异步", stalenessFigure: "梯度的陈旧度，各 worker 的平均", missed: "错过的更新",
   stalenessCaption: "从 worker 拉取参数到用它的梯度更新之间，其他 worker 完成的更新次数。",
 
-  recoveriesTitle: "丢失与恢复", recoveriesFigure: "丢失（按训练的秒数）", recoveriesCaption: "叉号是丢失，其后的色带是作业继续之前的时间。",
+  recoveriesTitle: "丢失与恢复", recoveriesFigure: "丢失（按训练时间）", recoveriesCaption: "叉号是丢失，其后的色带是作业继续之前的时间。",
   at: "时刻", lost: "丢失了什么", continued: "从此步继续", delay: "延迟（秒）", notYet: "尚未",
 
   absentTitle: "这次运行没有记录：",

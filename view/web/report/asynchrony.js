@@ -4,10 +4,13 @@ import { columns, lines } from "../common/charts.js";
 import { h, table } from "../common/dom.js";
 import { figure } from "../common/figure.js";
 import { fixed, short, whole } from "../common/format.js";
-import { section } from "../common/parts.js";
+import { processName } from "../common/names.js";
+import { keys, section } from "../common/parts.js";
 import { choice, number } from "./context.js";
 
 const kLastBin = 64;  // counts everything from 64 on
+
+const colourOf = (worker) => `var(--s${worker % 8})`;
 
 function histogram(ctx, row) {
   const { t } = ctx;
@@ -15,9 +18,9 @@ function histogram(ctx, row) {
   const last = Math.max(...list.map((one) => one.histogram.length));
   const name = (i) => `${t.worker} ${i}`;
   return figure({
-    id: "staleness", title: `${t.stalenessFigure}: ${row.label}`, caption: t.stalenessCaption, texts: t,
+    id: "staleness", title: t.stalenessFigure + t.colon + row.label, caption: t.stalenessCaption, texts: t,
     draw: (width) => columns({ width, xTitle: t.missedUpdates, yTitle: t.updates, xText: (i) => (i === kLastBin && last > kLastBin ? `≥ ${i}` : String(i)),
-      parts: list.map((one, i) => ({ name: name(i), colour: `var(--s${i % 8})`, values: one.histogram })) }),
+      parts: list.map((one, i) => ({ name: name(i), colour: colourOf(i), values: one.histogram })) }),
     data: () => [["worker", "staleness", "updates"], ...list.flatMap((one, i) => one.histogram.map((count, at) => [i, at, count]))],
   });
 }
@@ -27,10 +30,27 @@ function curve(ctx, row) {
   const list = Object.entries(row.run.staleness ?? {});
   if (list.length === 0) return null;
   return figure({
-    id: "staleness-steps", title: `${t.stalenessSteps}: ${row.label}`, texts: t, readout: true,
+    id: "staleness-steps", title: t.stalenessSteps + t.colon + row.label, texts: t, readout: true,
     draw: (width, say) => lines({ width, height: 220, zero: true, xTitle: t.step, yTitle: t.missedUpdates, xText: whole, yText: short, say,
-      series: list.map(([process, one], i) => ({ name: process, colour: `var(--s${i % 8})`, x: one.step, y: one.staleness, width: 1.4 })) }),
+      series: list.map(([process, one], i) => ({ name: processName(t, process), colour: colourOf(i), x: one.step, y: one.staleness, width: 1.4 })) }),
     data: () => [["worker", "step", "staleness"], ...list.flatMap(([process, one]) => one.step.map((step, i) => [process, step, one.staleness[i]]))],
+  });
+}
+
+/// A lag holds until the worker's next step: each value becomes two points.
+function stairs({ time_s: at, lag }) {
+  return { x: at.flatMap((time, i) => (i === 0 ? [time] : [time, time])), y: lag.flatMap((value, i) => (i + 1 < lag.length ? [value, value] : [value])) };
+}
+
+function lagCurve(ctx, row) {
+  const { t } = ctx;
+  const list = Object.entries(row.run.lag ?? {});
+  if (list.length === 0) return null;
+  return figure({
+    id: "lag", title: t.lagFigure + t.colon + row.label, caption: t.lagCaption, texts: t, readout: true,
+    draw: (width, say) => lines({ width, height: 220, zero: true, xTitle: t.seconds, yTitle: t.lagSteps, xText: short, yText: short, say,
+      series: list.map(([process, one], i) => ({ name: processName(t, process), colour: colourOf(i), ...stairs(one), width: 1.4 })) }),
+    data: () => [["worker", "time_s", "lag"], ...list.flatMap(([process, one]) => one.time_s.map((time, i) => [process, time, one.lag[i]]))],
   });
 }
 
@@ -39,7 +59,7 @@ function again(ctx) {
   const rows = ctx.rows.filter((row) => row.run.retransmitted?.length);
   if (rows.length === 0) return null;
   return [h("h3", {}, t.retransmitted), table([{ title: t.strategy }, { title: t.from }, { title: t.to }, { title: t.frames, number: true }, { title: t.framing, number: true }],
-    rows.flatMap((row) => row.run.retransmitted.map(([from, to], i) => [row.label, from, to,
+    rows.flatMap((row) => row.run.retransmitted.map(([from, to], i) => [row.label, processName(t, from), processName(t, to),
       ...[2, 3].map((at) => number(ctx, `rows.${row.index}.runs.0.retransmitted.${i}.${at}`, whole))])))];
 }
 
@@ -52,7 +72,8 @@ export function asynchrony(ctx) {
   const row = rows.includes(chosen) ? chosen : rows[0];
   const names = [["mean", (v) => fixed(v, 2)], ["most", whole], ["most_lag", whole], ["updates", whole], ["dropped", whole]];
   return section("asynchrony", t.asynchronyTitle, node,
-    h("div", { class: "pair" }, histogram(ctx, row), curve(ctx, row)),
+    keys(row.run.summary.staleness.map((_, i) => [colourOf(i), `${t.worker} ${i}`])),
+    h("div", { class: "pair" }, histogram(ctx, row), curve(ctx, row), lagCurve(ctx, row)),
     table([{ title: t.strategy }, { title: t.process }, ...[t.meanStaleness, t.mostStaleness, t.mostLag, t.updates, t.dropped].map((title) => ({ title, number: true }))],
       rows.flatMap((one) => one.run.summary.staleness.map((_, i) => [one.label, `${t.worker} ${i}`,
         ...names.map(([name, format]) => number(ctx, `rows.${one.index}.runs.0.summary.staleness.${i}.${name}`, format))]))),

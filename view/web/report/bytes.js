@@ -4,7 +4,7 @@ import { bars, cut, label, svg, widthOf } from "../common/charts.js";
 import { h, s, table } from "../common/dom.js";
 import { figure } from "../common/figure.js";
 import { bytes as text, byteTicks, kNothing, whole } from "../common/format.js";
-import { processName } from "../common/names.js";
+import { operationName, processName } from "../common/names.js";
 import { section } from "../common/parts.js";
 import { choice, number } from "./context.js";
 
@@ -51,11 +51,11 @@ function matrix(ctx, row, width) {
       label(left - 8, head + r * tall + 19, cut(brief(from), left - 8), { "text-anchor": "end" }),
       names.map((to, c) => {
         const sum = sums.get(`${from}\n${to}`);
-        const share = sum ? 0.12 + 0.78 * (sum / most) : 0;
+        const share = sum ? 0.08 + 0.42 * (sum / most) : 0;
         return [
           s("rect", { x: left + c * cell + 1, y: head + r * tall + 1, width: cell - 2, height: tall - 2, fill: sum ? "var(--compute)" : "var(--raised)", "fill-opacity": sum ? share : 1 },
             s("title", {}, `${brief(from)} → ${brief(to)}: ${sum ? text(sum) : kNothing}`)),
-          sum && !narrow ? label(left + (c + 0.5) * cell, head + r * tall + 19, text(sum), { "text-anchor": "middle", "font-size": 11, fill: share > 0.55 ? "var(--back)" : "var(--text)" }) : null];
+          sum && !narrow ? label(left + (c + 0.5) * cell, head + r * tall + 19, text(sum), { "text-anchor": "middle", "font-size": 11, fill: "var(--text)" }) : null];
       })]));
 }
 
@@ -123,11 +123,11 @@ export function bytes(ctx) {
     h("details", {}, h("summary", {}, t.table), table(columns, body)),
     formulas(ctx, row ? [row] : rows),
     picked ? [h("h3", {}, t.traffic), traffic.node, figure({
-      id: "traffic", title: `${t.traffic}: ${picked.label}`, caption: t.trafficCaption, texts: t,
+      id: "traffic", title: t.traffic + t.colon + picked.label, caption: t.trafficCaption, texts: t,
       draw: (width) => matrix(ctx, picked, width),
       data: () => [["from", "to", "operation", "payload", "framing"], ...picked.run.traffic],
     }), h("details", {}, h("summary", {}, t.table), table(
       [{ title: t.from }, { title: t.to }, { title: t.operation }, { title: t.payload, number: true }, { title: t.framing, number: true }],
-      picked.run.traffic.map((line, i) => [processName(t, line[0]), processName(t, line[1]), line[2],
+      picked.run.traffic.map((line, i) => [processName(t, line[0]), processName(t, line[1]), operationName(t, line[2]),
         ...[3, 4].map((at) => number(ctx, `rows.${picked.index}.runs.0.traffic.${i}.${at}`, whole))])))] : null);
 }

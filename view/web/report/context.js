@@ -21,9 +21,9 @@ export function choice(ctx, id, all, rows = ctx.rows) {
   const picked = ctx.picks[id] ?? options[0]?.[0];
   const select = h("select", { id: `choose-${id}`, onchange: (event) => ctx.again(id, event.target.value) },
     options.map(([value, text]) => h("option", { value, selected: value === picked }, text)));
-  const node = rows.length > 1 ? h("div", { class: "choose" }, h("label", { for: `choose-${id}` }, ctx.t.show + ":"), select) : null;
+  const node = rows.length > 1 ? h("div", { class: "choose" }, h("label", { for: `choose-${id}` }, ctx.t.show + ctx.t.colon.trim()), select) : null;
   return { node, row: picked === "all" ? null : ctx.rows[Number(picked)] };
 }
 
 export const badge = (ctx, equality) => equality == null || equality === "—" ? null
-  : h("span", { class: `badge ${equality === "=" ? "good" : equality === "✗" ? "bad" : equality === "≈" ? "" : "warn"}`, title: ctx.t.badges[equality] ?? "" }, equality);
+  : h("span", { class: `badge ${equality === "=" ? "good" : equality === "✗" ? "bad" : equality === "≈" ? "" : "warn"}`, title: ctx.t.badges[equality] ?? "" }, ctx.t.badgeTexts[equality] ?? equality);

@@ -4,7 +4,7 @@ import { cut, label, panels } from "../common/charts.js";
 import { s } from "../common/dom.js";
 import { figure } from "../common/figure.js";
 import { bytes } from "../common/format.js";
-import { processName } from "../common/names.js";
+import { operationName, processName } from "../common/names.js";
 
 const kMostProcesses = 12;
 
@@ -32,7 +32,7 @@ function sums(t, list, steps) {
   const found = new Map();
   for (const pair of list)
     for (const [operation, payload] of pair.operations) {
-      const key = `${t[role(pair.from)] ?? role(pair.from)} → ${t[role(pair.to)] ?? role(pair.to)}: ${operation}`;
+      const key = `${t[role(pair.from)] ?? role(pair.from)} → ${t[role(pair.to)] ?? role(pair.to)}${t.colon}${operationName(t, operation)}`;
       found.set(key, (found.get(key) ?? 0) + payload);
     }
   return [...found].map(([text, payload]) => `${text} ${bytes(Math.round(payload / steps))}`);
@@ -85,7 +85,7 @@ function panel(ctx, row, x0, y0, width) {
   return {
     nodes: [label(x0, y0 + 13, cut(row.label, width), { fill: "var(--text)", "font-weight": 600, "font-size": 13 }),
       list.map((pair) => arrow(place.get(pair.from), place.get(pair.to), 1 + 3 * (pair.payload / most),
-        `${processName(t, pair.from)} → ${processName(t, pair.to)}: ${[...pair.operations].map(([name, payload]) => `${name} ${bytes(Math.round(payload / steps))}`).join(", ")} ${t.aStep}`)),
+        `${processName(t, pair.from)} → ${processName(t, pair.to)}${t.colon}${[...pair.operations].map(([name, payload]) => `${operationName(t, name)} ${bytes(Math.round(payload / steps))}`).join(", ")} ${t.aStep}`)),
       all.map((name) => {
         const [x, y] = place.get(name);
         const server = role(name) === "server";
@@ -102,7 +102,7 @@ export function flows(ctx) {
   const rows = ctx.rows.filter((row) => row.run.traffic && row.run.summary?.steps && pairs(row).length > 0 && names(pairs(row)).length <= kMostProcesses);
   if (rows.length === 0) return null;
   return figure({
-    id: "flows", title: t.flowsTitle, caption: t.flowsCaption, texts: t,
+    id: "flows", title: t.flowsTitle, caption: [t.flowsCaption, rows.some((row) => row.run.recoveries.length > 0) ? t.flowsLost : ""].join(" "), texts: t,
     draw: (width) => panels(rows, width, 300, (row, x, y, each) => panel(ctx, row, x, y, each)),
     data: () => [["strategy", "from", "to", "operation", "payload", "steps"],
       ...rows.flatMap((row) => row.run.traffic.filter(([, , operation]) => kExchange.has(operation)).map(([from, to, operation, payload]) => [row.label, from, to, operation, payload, row.run.summary.steps]))],

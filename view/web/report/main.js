@@ -27,7 +27,7 @@ const hidden = new Set();
 function header(ctx) {
   const { t } = ctx;
   const names = ctx.doc.sources.map((source) => source.name).join(", ");
-  return h("header", {}, h("h1", {}, names ? `${t.title}: ${names}` : t.title),
+  return h("header", {}, h("h1", {}, names ? `${t.title}${t.colon}${names}` : t.title),
     preferenceButtons(t, render));
 }
 
@@ -40,7 +40,7 @@ function render(focus) {
   });
   ctx.hidden = hidden;
   const sections = kSections.map((make) => make(ctx)).filter(Boolean);
-  document.title = `${ctx.t.title}: ${doc.sources.map((source) => source.name).join(", ")}`;
+  document.title = `${ctx.t.title}${ctx.t.colon}${doc.sources.map((source) => source.name).join(", ")}`;
   const place = scrollY;
   document.getElementById("page").replaceChildren(header(ctx),
     h("nav", { "aria-label": ctx.t.title }, sections.map((one) => h("a", { href: `#${one.id}` }, ctx.t.nav[one.id]))),

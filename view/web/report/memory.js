@@ -7,7 +7,9 @@ import { bytes, byteTicks, kNothing, short, whole } from "../common/format.js";
 import { processName } from "../common/names.js";
 import { keys, section } from "../common/parts.js";
 import { choice, number } from "./context.js";
+import { memoryWithin } from "./memory_within.js";
 
+const kMostWithin = 6;
 const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication", "staging"];
 
 function processes(row) {
@@ -33,18 +35,31 @@ function predicted(checks) {
   return some ? sum : null;
 }
 
+/// The processes whose memory was recorded, each with its colour.
+const linesOf = (row) => Object.entries(row.run.memory_log).filter(([, one]) => one.time_s)
+  .map(([process, one], i) => ({ process, one, colour: `var(--s${i % 8})`, dash: ["", "7 3", "2 3"][Math.floor(i / 8) % 3] || null }));
+
 function curves(ctx, id, title, row, column) {
   const { t } = ctx;
-  const log = Object.entries(row.run.memory_log).filter(([, one]) => one.time_s && one[column].some((v) => v != null));
+  const log = linesOf(row).filter(({ one }) => one[column].some((v) => v != null));
   if (log.length === 0) return null;
   return figure({
-    id, title: `${title}: ${row.label}`, texts: t, readout: true,
+    id, title: title + t.colon + row.label, texts: t, readout: true,
     draw: (width, say) => lines({
       width, height: 220, zero: true, xTitle: t.seconds, yTitle: "", xText: short, yText: bytes, yTicks: (least, most, count) => byteTicks(most, count), say,
-      series: log.map(([process, one], i) => ({ name: processName(t, process), colour: `var(--s${i % 8})`, dash: ["", "7 3", "2 3"][Math.floor(i / 8) % 3] || null, x: one.time_s, y: one[column] })),
+      series: log.map(({ process, one, colour, dash }) => ({ name: processName(t, process), colour, dash, x: one.time_s, y: one[column] })),
     }),
-    data: () => [["process", "time_s", "booked", "rss", "pss"], ...log.flatMap(([process, one]) => one.time_s.map((v, i) => [process, v, one.booked[i], one.rss[i], one.pss[i]]))],
+    data: () => [["process", "time_s", "booked", "rss", "pss"], ...log.flatMap(({ process, one }) => one.time_s.map((v, i) => [process, v, one.booked[i], one.rss[i], one.pss[i]]))],
   });
+}
+
+/// The curves within one step, beside each other, so that stages can be compared.
+function within(ctx, rows) {
+  const { t } = ctx;
+  const figures = rows.map((row) => memoryWithin(ctx, row)).filter(Boolean).slice(0, kMostWithin);
+  if (figures.length === 0) return null;
+  return [h("h3", {}, t.withinTitle), h("p", { class: "quiet" }, t.withinCaption),
+    keys([["var(--parameters)", t.wholeParameters], ["var(--gradients)", t.wholeGradients]]), h("div", { class: "pair" }, figures)];
 }
 
 function system(ctx, row) {
@@ -53,7 +68,7 @@ function system(ctx, row) {
   if (!figures?.rss_peak) return null;
   const names = Object.keys(figures.rss_peak);
   const own = `rows.${row.index}.runs.0.summary.system_memory.`;
-  return [h("h3", {}, `${t.system}: ${row.label}`),
+  return [h("h3", {}, t.system + t.colon + row.label),
     table([{ title: t.process }, { title: t.rss, number: true }, { title: t.pss, number: true }],
       names.map((name) => [processName(t, name), number(ctx, `${own}rss_peak.${name}`, bytes), number(ctx, `${own}pss_peak.${name}`, bytes)])),
     h("p", { class: "quiet" }, figures.pss_together_peak ? t.pssTogether(bytes(figures.pss_together_peak)) + " " : "", t.systemNote)];
@@ -91,6 +106,8 @@ export function memory(ctx) {
       data: () => [["strategy", "process", "category", "peak", "predicted"], ...picked.flatMap((one) => one.run.summary.memory.map((check) => [one.label, check.role, check.category, check.peak, check.predicted]))],
     }),
     h("details", {}, h("summary", {}, t.table), table(columns, body)),
+    within(ctx, picked),
+    keys(linesOf(detailed).map((line) => [line.colour, processName(t, line.process)])),
     h("div", { class: "pair" }, curves(ctx, "memory-booked-curve", t.bookedCurve, detailed, "booked"), curves(ctx, "memory-pss-curve", t.memoryCurve, detailed, "pss")),
     system(ctx, detailed));
 }

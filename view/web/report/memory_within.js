@@ -16,16 +16,18 @@ function steps(at, values, end) {
   return { x, y };
 }
 
+/// Returns the figure of a row; null if its trace has no whole units.
 export function memoryWithin(ctx, row) {
   const { t } = ctx;
   const { trace } = row.run;
-  const process = Object.keys(trace.whole_units).find((name) => trace.whole_units[name]?.at.length > 0);
+  if (!trace) return null;
+  const process = Object.keys(trace.whole_units).sort().find((name) => trace.whole_units[name]?.at.length > 0);
   if (!process) return null;
   const own = trace.whole_units[process];
   const curve = (name, values, colour) => ({ name, colour, ...steps(own.at, values, trace.duration_s) });
   const passes = trace.slices.filter(([name, kind]) => name === process && (kind === "forward" || kind === "backward"));
   return figure({
-    id: "memory-within", title: `${t.withinTitle}: ${row.label}, ${processName(t, process)}`, caption: t.withinCaption, texts: t, readout: true,
+    id: `memory-within-${row.index}`, title: `${row.label}${t.colon}${t.stepOf(trace.step)}${t.listSep}${processName(t, process)}`, texts: t, readout: true,
     draw: (width, say) => lines({
       width, height: 240, zero: true, xTitle: t.ms, yTitle: "", xText: short, yText: bytes, yTicks: (least, most, count) => byteTicks(most, count), say,
       bands: passes.map(([, kind, unit, begin, duration]) => ({ from: Math.max(0, begin) * 1000, to: Math.min(trace.duration_s, begin + duration) * 1000, colour: kind === "forward" ? "var(--s0)" : "var(--s4)", name: `${t.kinds[kind]} ${unit}` })),

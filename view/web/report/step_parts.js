@@ -20,11 +20,12 @@ export function stepParts(ctx, rows) {
     name: row.label,
     bars: row.run.trace.workers.flatMap((worker) => [
       { name: processName(t, worker.process), parts: kParts.map(([name, colour]) => part(worker, name, colour)), tick: worker.step_s, text: `${milliseconds(worker.step_s)} ms` },
-      { name: t.inFlight, parts: [part(worker, "hidden_s", "var(--communication)"),
-        { value: Math.max(0, worker.in_flight_s - worker.hidden_s), colour: "var(--exposed)", title: t.exposed }], text: `${milliseconds(worker.in_flight_s)} ms` }]),
+      { thin: true, parts: [part(worker, "hidden_s", "var(--communication)"),
+        { value: Math.max(0, worker.in_flight_s - worker.hidden_s), colour: "var(--exposed)", title: `${t.exposed} ${milliseconds(worker.in_flight_s - worker.hidden_s)} ms` }] }]),
   });
   const names = ["step_s", ...kParts.map(([name]) => name), "in_flight_s", "hidden_s"];
-  return [keys([...kParts.map(([name, colour]) => [colour, named[name]]), ["var(--communication)", t.hidden]]),
+  const seen = kParts.filter(([name]) => traced.some((row) => row.run.trace.workers.some((worker) => worker[name] > 0)));
+  return [keys([...seen.map(([name, colour]) => [colour, name === "waiting_s" ? t.waitingOrExposed : named[name]]), ["var(--communication)", t.hidden]]),
     figure({
       id: "step-parts", title: t.partsFigure, caption: t.partsCaption, texts: t,
       draw: (width) => bars({ width, groups: traced.map(group), text: (v) => `${short(v * 1000)} ms` }),

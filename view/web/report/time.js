@@ -8,6 +8,7 @@ import { processName } from "../common/names.js";
 import { keys, section } from "../common/parts.js";
 import { choice, number } from "./context.js";
 import { stepParts } from "./step_parts.js";
+import { waits } from "./waits.js";
 
 const kMostBars = 40;
 
@@ -58,5 +59,6 @@ export function time(ctx) {
           [one.label, worker.process, ...kinds.flatMap(([kind]) => ["median", "p10", "p90"].map((q) => worker[kind][q])), worker.predicted_exposed_comm_s]))],
     }),
     h("details", {}, h("summary", {}, t.table), table(columns, body)),
-    stepParts(ctx, row ? [row] : rows));
+    stepParts(ctx, row ? [row] : rows),
+    waits(ctx, row ? [row] : rows));
 }

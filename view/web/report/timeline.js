@@ -7,7 +7,6 @@ import { bytes, fixed, milliseconds, ticks, whole } from "../common/format.js";
 import { processName } from "../common/names.js";
 import { keys, section } from "../common/parts.js";
 import { choice } from "./context.js";
-import { memoryWithin } from "./memory_within.js";
 
 const [kLane, kGap, kMostLanes] = [15, 3, 4];
 const kZooms = [1, 2, 4, 8, 16];
@@ -77,16 +76,17 @@ function drawing(ctx, trace, width) {
     y += tall + 8;
   }
   const marks = ticks(0, trace.duration_s * 1000, Math.max(2, Math.floor(width / 100)));
+  const axisText = (v) => `${v}${v === marks.at(-1) ? ` ${t.ms}` : ""}`;
   return svg(width, y + 22,
     s("defs", {}, s("marker", { id: "tip", viewBox: "0 0 6 6", refX: 6, refY: 3, markerWidth: 6, markerHeight: 6, orient: "auto" }, s("path", { d: "M0,0L6,3L0,6z", fill: "var(--text)", "fill-opacity": 0.6 }))),
-    marks.map((v) => [s("line", { x1: x(v / 1000), x2: x(v / 1000), y1: 0, y2: y, stroke: "var(--line)" }), label(x(v / 1000), y + 15, `${v}${v === marks.at(-1) ? " ms" : ""}`, { "text-anchor": "middle" })]),
+    marks.map((v) => [s("line", { x1: x(v / 1000), x2: x(v / 1000), y1: 0, y2: y, stroke: "var(--line)" }), label(...(x(v / 1000) > width - 26 ? [width, y + 15, axisText(v), { "text-anchor": "end" }] : [x(v / 1000), y + 15, axisText(v), { "text-anchor": "middle" }]))]),
     nodes, arrows(trace, x, middle));
 }
 
 function zoom(ctx) {
   const { t } = ctx;
   const picked = ctx.picks.zoom ?? "1";
-  return h("div", { class: "choose" }, h("label", { for: "choose-zoom" }, `${t.zoom}:`),
+  return h("div", { class: "choose" }, h("label", { for: "choose-zoom" }, t.zoom + t.colon.trim()),
     h("select", { id: "choose-zoom", onchange: (event) => ctx.again("zoom", event.target.value) },
       kZooms.map((value) => h("option", { value, selected: picked === String(value) }, `${value} ×`))));
 }
@@ -109,6 +109,5 @@ export function timeline(ctx) {
         ...trace.slices.map(([process, kind, text, begin, duration]) => ["slice", process, null, kind, text, begin, duration, null]),
         ...trace.transfers.map(([process, text, begin, duration, size]) => ["transfer", process, null, null, text, begin, duration, size]),
         ...trace.arrows.map(([operation, from, left, to, arrived]) => ["frame", from, to, operation, null, left, Number((arrived - left).toFixed(6)), null])],
-    }),
-    memoryWithin(ctx, row));
+    }));
 }
