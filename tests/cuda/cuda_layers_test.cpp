@@ -1,22 +1,16 @@
-// The CUDA backend's kernels against naive references in f64, at sizes that fit nothing. Compiled twice: for the host
-// (support/cuda_on_host), and for the GPU that is there.
+// The layers' kernels, but for attention, against naive references in f64.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
-#include <psring/common/base/rng.h>
-#include <psring/common/device/device.h>
-#include <psring/worker/model/device/tensor_kernels.h>
+#include "layer_kernels.h"
 
 using namespace psring;
-using worker::AttentionShape;
+using namespace psring::test;
 using worker::LossSums;
 using worker::Product;
 using worker::Rows;
@@ -25,86 +19,8 @@ using worker::TokenRows;
 
 namespace {
 
-using Values = std::vector<double>;
-
-/// The GPU of this test, or one that the host plays.
-Device& device() {
-  static const std::unique_ptr<Device> one = make_cuda_device(0);
-  return *one;
-}
-
-TensorKernels& kernels() {
-  static const std::unique_ptr<TensorKernels> all = worker::make_tensor_kernels(device());
-  return *all;
-}
-
-/// Elements of the device, with copies of them as the host sees them.
-class OnDevice {
- public:
-  OnDevice(DType type, std::size_t size)
-      : elements_(device().allocate(size * size_bytes(type), Category::activations), size, type, &device()) {}
-  OnDevice(DType type, const Values& values) : OnDevice(type, values.size()) { set(values); }
-  ~OnDevice() { device().free(elements_.data()); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
-  operator Elements() const { return elements_; }
-  operator ConstElements() const { return elements_; }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(elements_.data());
-  }
-
-  void set(const Values& values) {
-    std::vector<std::byte> bytes(elements_.size_bytes());
-    const Elements host(bytes.data(), elements_.size(), elements_.type());
-    const std::vector<float> floats(values.begin(), values.end());
-    narrow(floats, host);
-    copy(host, elements_);
-  }
-  Values get() const {
-    std::vector<std::byte> bytes(elements_.size_bytes());
-    const Elements host(bytes.data(), elements_.size(), elements_.type());
-    copy(ConstElements(elements_), host);
-    std::vector<float> floats(elements_.size());
-    widen(host, floats);
-    return {floats.begin(), floats.end()};
-  }
-
- private:
-  Elements elements_;
-};
-
-/// Normal numbers, as elements of that type hold them.
-Values noise(DType type, std::size_t size, std::uint32_t stream, double scale = 1) {
-  const CounterRng rng({.seed = 11, .tensor = stream});
-  std::vector<float> values(size);
-  for (std::size_t i = 0; i < size; ++i) values[i] = static_cast<float>(scale) * rng.normal(i);
-  round_to(type, values);
-  return {values.begin(), values.end()};
-}
-
-double tolerance(DType type) { return type == DType::f32 ? 1e-5 : 1e-2; }
-
-double difference(const Values& got, const Values& expected) {
-  REQUIRE(got.size() == expected.size());
-  double error = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    error += (got[i] - expected[i]) * (got[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  return norm == 0 ? error : std::sqrt(error / norm);
-}
-
-void check_close(const Values& got, const Values& expected, DType type) {
-  CHECK(difference(got, expected) < tolerance(type));
-}
-
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
 double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
-
-const DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
 Values product_of(const Gemm& s, const Values& a, const Values& b) {
   Values c(s.m * s.n);
@@ -117,44 +33,6 @@ Values product_of(const Gemm& s, const Values& a, const Values& b) {
 }
 
 }  // namespace
-
-TEST_CASE("vectors on a device: copies, conversions, sums") {
-  for (const DType type : kTypes)
-    for (const std::size_t size : {1, 7, 8, 1000, 4099}) {
-      const Values x = noise(type, size, 1);
-      const Values y = noise(type, size, 2);
-      const OnDevice a(type, x);
-      const OnDevice b(type, y);
-      CHECK(a.get() == x);
-      const OnDevice wide(DType::f32, size);
-      copy(ConstElements(a), Elements(wide));
-      CHECK(wide.get() == x);
-      const OnDevice back(type, size);
-      copy(ConstElements(wide), Elements(back));
-      CHECK(back.get() == x);
-
-      add(Elements(a), ConstElements(b));
-      Values sum(size);
-      std::vector<float> rounded(size);
-      for (std::size_t i = 0; i < size; ++i) rounded[i] = static_cast<float>(x[i]) + static_cast<float>(y[i]);
-      round_to(type, rounded);
-      CHECK(a.get() == Values(rounded.begin(), rounded.end()));
-
-      multiply(Elements(b), 0.5F);
-      for (std::size_t i = 0; i < size; ++i) sum[i] = y[i] / 2;
-      check_close(b.get(), sum, type);
-      clear(Elements(b));
-      CHECK(b.get() == Values(size));
-    }
-  const OnDevice floats(DType::f32, Values{1.00390625, -3.1415926});
-  device().round(DType::bf16, floats);
-  CHECK(floats.get() == Values{1.0, -3.140625});
-}
-
-TEST_CASE("the host does not read elements of a device by accident") {
-  const OnDevice a(DType::f32, Values{1, 2});
-  CHECK_THROWS_WITH(Elements(a).as<float>(), Catch::Contains("elements of a device"));
-}
 
 TEST_CASE("products on a device, with what follows them") {
   for (const DType type : kTypes)
@@ -261,7 +139,7 @@ TEST_CASE("layer norm on a device, and its gradients") {
       const OnDevice on_residual(type, residual);
       const OnDevice saved(DType::f32, 2 * rows);
       const OnDevice out(type, rows * cols);
-      TensorKernels& kernels = ::kernels();
+      TensorKernels& kernels = test::kernels();
       kernels.layer_norm(shape, on_x, on_weight, on_bias, saved.as<float>(), out);
       check_close(out.get(), y, type);
       const Values first = out.get();
@@ -283,93 +161,6 @@ TEST_CASE("layer norm on a device, and its gradients") {
       for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += residual[i];
       kernels.layer_norm_backward(shape, on_x, on_weight, saved.as<float>(), on_dy, on_residual, out, {});
       check_close(out.get(), dx, type);
-    }
-}
-
-namespace {
-
-struct AttentionReference {
-  Values out, log_sums, d_qkv;
-};
-
-AttentionReference attention_of(const AttentionShape& s, const Values& qkv, const Values& d_out) {
-  const std::size_t dim = s.dim();
-  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
-  AttentionReference result{Values(s.rows() * dim), Values(s.head_rows()), Values(qkv.size())};
-  for (std::size_t b = 0; b < s.batch; ++b)
-    for (std::size_t h = 0; h < s.heads; ++h) {
-      const auto at = [&](std::size_t t, std::size_t part, std::size_t j) {
-        return (b * s.context + t) * 3 * dim + part * dim + h * s.head_dim + j;
-      };
-      for (std::size_t i = 0; i < s.context; ++i) {
-        Values p(i + 1);
-        for (std::size_t k = 0; k <= i; ++k)
-          for (std::size_t j = 0; j < s.head_dim; ++j) p[k] += scale * qkv[at(i, 0, j)] * qkv[at(k, 1, j)];
-        const double largest = *std::max_element(p.begin(), p.end());
-        double sum = 0;
-        for (double& value : p) sum += value = std::exp(value - largest);
-        result.log_sums[(b * s.heads + h) * s.context + i] = largest + std::log(sum);
-        double delta = 0;
-        const std::size_t row = (b * s.context + i) * dim + h * s.head_dim;
-        for (std::size_t k = 0; k <= i; ++k) {
-          p[k] /= sum;
-          for (std::size_t j = 0; j < s.head_dim; ++j) result.out[row + j] += p[k] * qkv[at(k, 2, j)];
-        }
-        for (std::size_t j = 0; j < s.head_dim; ++j) delta += result.out[row + j] * d_out[row + j];
-        for (std::size_t k = 0; k <= i; ++k) {
-          double dp = 0;
-          for (std::size_t j = 0; j < s.head_dim; ++j) {
-            dp += d_out[row + j] * qkv[at(k, 2, j)];
-            result.d_qkv[at(k, 2, j)] += p[k] * d_out[row + j];
-          }
-          const double d = scale * p[k] * (dp - delta);
-          for (std::size_t j = 0; j < s.head_dim; ++j) {
-            result.d_qkv[at(i, 0, j)] += d * qkv[at(k, 1, j)];
-            result.d_qkv[at(k, 1, j)] += d * qkv[at(i, 0, j)];
-          }
-        }
-      }
-    }
-  return result;
-}
-
-void check_attention(const AttentionShape& shape, DType type) {
-  INFO(name_of(type) << ", context " << shape.context << ", heads of " << shape.head_dim);
-  const Values qkv = noise(type, shape.rows() * 3 * shape.dim(), 1);
-  const Values d_out = noise(type, shape.rows() * shape.dim(), 2);
-  const AttentionReference expected = attention_of(shape, qkv, d_out);
-  const OnDevice on_qkv(type, qkv);
-  const OnDevice on_d_out(type, d_out);
-  const OnDevice out(type, shape.rows() * shape.dim());
-  const OnDevice log_sums(DType::f32, shape.head_rows());
-  const OnDevice d_qkv(type, qkv.size());
-  kernels().attention(shape, on_qkv, out, log_sums.as<float>());
-  check_close(out.get(), expected.out, type);
-  check_close(log_sums.get(), expected.log_sums, type);
-  kernels().attention_backward(shape, on_qkv, out, log_sums.as<float>(), on_d_out, d_qkv);
-  const Values gradient = d_qkv.get();
-  check_close(gradient, expected.d_qkv, type);
-  kernels().attention_backward(shape, on_qkv, out, log_sums.as<float>(), on_d_out, d_qkv);
-  CHECK(d_qkv.get() == gradient);
-}
-
-}  // namespace
-
-TEST_CASE("attention on a device, and its gradient") {
-  for (const DType type : kTypes) {
-    check_attention({.batch = 2, .context = 37, .heads = 2, .head_dim = 24}, type);
-    check_attention({.batch = 1, .context = 5, .heads = 1, .head_dim = 3}, type);
-    check_attention({.batch = 1, .context = 33, .heads = 1, .head_dim = 256}, type);
-  }
-}
-
-TEST_CASE("attention on matrix units, and its gradient") {
-  for (const DType type : {DType::bf16, DType::f16})
-    for (const std::size_t head_dim : {64, 128}) {
-      check_attention({.batch = 2, .context = 150, .heads = 2, .head_dim = head_dim}, type);
-      check_attention({.batch = 1, .context = 64, .heads = 1, .head_dim = head_dim}, type);
-      check_attention({.batch = 1, .context = 1, .heads = 3, .head_dim = head_dim}, type);
-      check_attention({.batch = 5, .context = 70, .heads = 7, .head_dim = head_dim}, type);
     }
 }
 
@@ -459,7 +250,7 @@ TEST_CASE("biases' gradients, slopes, and GELU on a device") {
       const OnDevice on_x(type, x);
       const OnDevice on_dy(type, dy);
       const OnDevice into(DType::f32, cols);
-      TensorKernels& kernels = ::kernels();
+      TensorKernels& kernels = test::kernels();
       kernels.column_sums({rows, cols}, on_dy, 0, into);
       CHECK(difference(into.get(), sums) < 1e-5);
       const OnDevice out(type, rows * cols);
@@ -553,49 +344,4 @@ TEST_CASE("a loss that is not a number is said to be none") {
   device().copy_bytes(sums.as<void>(), &result, sizeof(result));
   device().wait(device().mark());
   CHECK(std::isnan(result.loss));
-}
-
-TEST_CASE("a sequence of kernels that comes again does the same, as a graph or one by one") {
-  constexpr std::size_t kSize = 1000;
-  const Values x = noise(DType::f32, kSize, 1);
-  for (const bool graphs : {true, false}) {
-    device().use_graphs(graphs);
-    const std::size_t before_all = device().graphs_launched();
-    const OnDevice sum(DType::f32, x);
-    const OnDevice other(DType::f32, Values(kSize, 1));
-    Values expected = x;
-    for (std::size_t round = 0; round < 6; ++round) {
-      const float factor = round == 4 ? 0.25F : 0.5F;  // what changes is not that sequence
-      multiply(sum, factor);
-      add(sum, ConstElements(other));
-      round_to(DType::bf16, sum);
-      copy(ConstElements(other), other);  // what is no kernel ends a sequence
-      clear(other);
-      add(other, ConstElements(sum));
-      multiply(other, 2);
-      std::vector<float> bits(kSize);
-      for (std::size_t i = 0; i < kSize; ++i) {
-        const double before = round == 0 ? 1 : 2 * expected[i];
-        bits[i] = static_cast<float>(static_cast<float>(expected[i]) * factor + static_cast<float>(before));
-      }
-      round_to(DType::bf16, bits);
-      expected.assign(bits.begin(), bits.end());
-      CHECK(sum.get() == expected);
-    }
-    // Each round has two sequences. From round 1 on, both leave as graphs, but for the first one in round 4, which
-    // differs.
-    CHECK(device().graphs_launched() - before_all == (graphs ? 9 : 0));
-  }
-  device().use_graphs(true);
-}
-
-TEST_CASE("memory that cannot be pinned is said to be none") {
-  std::vector<std::byte> memory(4096);
-  CHECK(device().pin(memory) != nullptr);
-  CHECK(device().pin({}) == nullptr);
-}
-
-TEST_CASE("more memory than a device has is an error that says how much there is") {
-  CHECK_THROWS_WITH(device().allocate(std::size_t{1} << 46, Category::activations),
-                    Catch::Contains("cudaMalloc: no room for 67108864 MiB"));
 }

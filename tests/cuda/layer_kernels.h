@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include <psring/worker/model/device/tensor_kernels.h>
+
+#include "on_device.h"
+
+namespace psring::test {
+
+/// The layers' kernels on `device()`.
+inline worker::TensorKernels& kernels() {
+  static const std::unique_ptr<worker::TensorKernels> all = worker::make_tensor_kernels(device());
+  return *all;
+}
+
+}  // namespace psring::test
