@@ -34,7 +34,8 @@ class Writer {
  public:
   Writer(std::string_view process, int pid, Nanoseconds offset, std::uint64_t epoch, Trace::Carried& carried)
       : process_(process), pid_(pid), offset_(offset), epoch_(epoch), carried_(carried) {
-    json_ = fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, json_string(process));
+    json_ =
+        fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", pid, json_string(process));
   }
 
   void name_thread(int thread, std::string_view name) {

@@ -2,9 +2,8 @@
 
 #include <memory>
 
-#include <psring/worker/model/device/tensor_kernels.h>
-
 #include "on_device.h"
+#include <psring/worker/model/device/tensor_kernels.h>
 
 namespace psring::test {
 

@@ -11,8 +11,8 @@
 #include <psring/common/base/rng.h>
 #include <psring/common/device/device.h>
 
-// Shared by the tests of the CUDA backend. These are compiled twice: for the host (support/cuda_on_host), and for the GPU
-// that is there. Sizes are such that no block of a kernel divides them.
+// Shared by the tests of the CUDA backend. These are compiled twice: for the host (support/cuda_on_host), and for the
+// GPU that is there. Sizes are such that no block of a kernel divides them.
 namespace psring::test {
 
 using Values = std::vector<double>;

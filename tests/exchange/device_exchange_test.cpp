@@ -7,77 +7,14 @@
 
 #include <catch2/catch.hpp>
 
+#include "device_jobs.h"
 #include <psring/common/base/error.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
 
 using namespace psring;
-using test::JobRun;
-using test::Links;
-using test::run_job;
-
-namespace {
-
-constexpr const char* kMlp = "mlp:20-33-17-5";
-constexpr const char* kGpt = "gpt:layers=3,dim=16,heads=2,context=8,vocab=31";
-
-JobOptions small_job(const char* model, std::size_t workers) {
-  JobOptions job = test::small_job(model, 6);
-  job.workers = workers;
-  job.servers = 0;
-  job.lr = 0.003;
-  return job;
-}
-
-JobRun on_host(JobOptions job) {
-  job.strategy = "single";
-  job.virtual_workers = job.workers;
-  job.workers = 1;
-  return run_job(job);
-}
-
-JobRun on_devices(JobOptions job, const std::string& strategy) {
-  job.strategy = strategy;
-  job.device = "cuda";
-  return run_job(job, Links::shm);
-}
-
-/// The mean over the workers.
-std::vector<double> losses(const JobRun& run) {
-  std::vector<double> sums(run.steps);
-  std::vector<double> rows(run.steps);
-  for (const test::WorkerRun& worker : run.workers)
-    for (std::size_t i = 0; i < worker.steps.size(); ++i) {
-      sums[i] += worker.steps[i].loss * static_cast<double>(worker.steps[i].samples);
-      rows[i] += static_cast<double>(worker.steps[i].samples);
-    }
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] /= rows[i];
-  return sums;
-}
-
-void check_like(const JobRun& host, const JobRun& devices, double tolerance) {
-  const std::vector<double> expected = losses(host);
-  const std::vector<double> got = losses(devices);
-  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(tolerance));
-  for (const test::WorkerRun& worker : devices.workers) {
-    CHECK(worker.model == devices.workers[0].model);  // all hold the same bits
-    const worker::Prediction& predicted = worker.predicted;
-    CHECK(worker.sent == devices.steps * predicted.worker_sends.value() + predicted.run_sends);
-    CHECK(worker.received == devices.steps * predicted.worker_receives.value() + predicted.run_receives);
-    CHECK(worker.peaks == worker.predicted.worker_memory);
-  }
-}
-
-/// Checks a run whose bits do not repeat: all workers end with the servers' values, and all losses are finite.
-void check_ends_alike(const JobRun& run) {
-  for (const test::WorkerRun& worker : run.workers) {
-    CHECK((worker.model == run.workers[0].model));
-    for (const StepReport& step : worker.steps) CHECK(std::isfinite(step.loss));
-  }
-}
-
-}  // namespace
+using namespace psring::test;
 
 TEST_CASE("workers on devices learn what one worker on the host does") {
   struct Case {
@@ -86,7 +23,7 @@ TEST_CASE("workers on devices learn what one worker on the host does") {
     double clip;
   };
   const auto [model, workers, clip] = GENERATE(values<Case>({{kMlp, 3, 0}, {kMlp, 1, 0.05}, {kGpt, 2, 0.05}}));
-  JobOptions job = small_job(model, workers);
+  JobOptions job = device_job(model, workers);
   job.clip_norm = clip;
   const JobRun host = on_host(job);
   for (const char* strategy : {"ddp-naive", "ddp", "zero1", "zero2", "zero3"}) {
@@ -121,7 +58,7 @@ TEST_CASE("workers on devices train with servers as workers on the host do") {
          job.optimizer_on = "worker";
        }},
   }));
-  JobOptions job = small_job(model, 2);
+  JobOptions job = device_job(model, 2);
   job.strategy = strategy;
   job.servers = 2;
   change(job);
@@ -157,7 +94,7 @@ TEST_CASE("servers on devices have the bits of servers on the host") {
          job.accumulate = 2;
        }},
   }));
-  JobOptions job = small_job(kMlp, 3);
+  JobOptions job = device_job(kMlp, 3);
   job.strategy = strategy;
   job.servers = 2;
   change(job);
@@ -173,7 +110,7 @@ TEST_CASE("servers on devices have the bits of servers on the host") {
 }
 
 TEST_CASE("a server on a device saves, and another goes on from there") {
-  JobOptions job = small_job(kMlp, 2);
+  JobOptions job = device_job(kMlp, 2);
   job.strategy = "ps";
   job.servers = 2;
   const test::TemporaryFolder folder;
@@ -191,7 +128,7 @@ TEST_CASE("a server on a device saves, and another goes on from there") {
 }
 
 TEST_CASE("workers and servers on devices") {
-  JobOptions job = small_job(kGpt, 2);
+  JobOptions job = device_job(kGpt, 2);
   job.strategy = "ps";
   job.servers = 1;
   job.device = "cuda";
@@ -201,7 +138,7 @@ TEST_CASE("workers and servers on devices") {
 }
 
 TEST_CASE("a device holds what its strategy keeps there, and the host as much again on the way to servers") {
-  JobOptions job = small_job(kGpt, 2);
+  JobOptions job = device_job(kGpt, 2);
   job.servers = 2;
   for (const char* strategy : {"ps", "ps-zero2", "ps-zero3"}) {
     job.strategy = strategy;
@@ -221,7 +158,7 @@ TEST_CASE("workers on devices that wait for nobody") {
   const auto strategy = GENERATE(values({"ps-async", "ps-zero2", "ps-zero3"}));
   const auto consistency = GENERATE(values({"asp", "ssp:2"}));
   const std::size_t servers = GENERATE(1, 2);
-  JobOptions job = small_job(kMlp, 2);
+  JobOptions job = device_job(kMlp, 2);
   job.strategy = strategy;
   job.consistency = consistency;
   job.servers = servers;
@@ -234,7 +171,7 @@ TEST_CASE("workers on devices that wait for nobody") {
 
 TEST_CASE("workers on devices that may be left out") {
   for (const char* strategy : {"ps", "ps-zero2"}) {
-    JobOptions job = small_job(kMlp, 3);
+    JobOptions job = device_job(kMlp, 3);
     job.strategy = strategy;
     job.servers = 2;
     job.backup_workers = 1;
@@ -246,7 +183,7 @@ TEST_CASE("workers on devices that may be left out") {
 }
 
 TEST_CASE("micro-batches, small buckets, no overlap, prefetch and shard groups on devices") {
-  JobOptions job = small_job(kGpt, 4);
+  JobOptions job = device_job(kGpt, 4);
   job.steps = 3;
   job.units = "layer";
   job.accumulate = 2;
@@ -270,7 +207,7 @@ TEST_CASE("micro-batches, small buckets, no overlap, prefetch and shard groups o
 
 TEST_CASE("in 16 bit on devices") {
   for (const char* precision : {"bf16", "f16"}) {
-    JobOptions job = small_job(kGpt, 2);
+    JobOptions job = device_job(kGpt, 2);
     job.precision = precision;
     const JobRun host = on_host(job);
     for (const char* strategy : {"ddp", "zero3"}) check_like(host, on_devices(job, strategy), 2e-2);
@@ -280,7 +217,7 @@ TEST_CASE("in 16 bit on devices") {
 }
 
 TEST_CASE("rates of whole tensors on devices") {
-  JobOptions job = small_job(kMlp, 3);
+  JobOptions job = device_job(kMlp, 3);
   job.optimizer = "lamb";
   const JobRun host = on_host(job);
   for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"}) check_like(host, on_devices(job, strategy), 1e-5);
@@ -291,7 +228,7 @@ TEST_CASE("rates of whole tensors on devices") {
 }
 
 TEST_CASE("shards on devices go on from a checkpoint that another number of workers made on the host") {
-  JobOptions job = small_job(kMlp, 2);
+  JobOptions job = device_job(kMlp, 2);
   const test::TemporaryFolder folder;
   JobOptions saving = job;
   saving.strategy = "zero3";
@@ -304,109 +241,4 @@ TEST_CASE("shards on devices go on from a checkpoint that another number of work
   const JobRun rest = on_devices(resumed, "zero1");
   for (std::size_t i = 0; i < rest.workers[0].steps.size(); ++i)
     CHECK(rest.workers[0].steps[i].loss == Approx(losses(whole)[i + 3]).epsilon(1e-5));
-}
-
-namespace {
-
-/// With servers where the strategy has some.
-JobOptions compressed_job(const char* strategy, const char* compress, std::size_t workers) {
-  JobOptions job = small_job(kMlp, workers);
-  job.strategy = strategy;
-  job.compress = compress;
-  job.optimizer = "momentum";
-  job.lr = 0.05;
-  job.device = "cuda";
-  if (!job.strategy.starts_with("ps") && job.strategy != "dp") return job;
-  job.servers = 2;
-  if (job.strategy == "ps-colocated") job.placement = "colocated";
-  return job;
-}
-
-constexpr const char* kCompressing[] = {"ps", "ps-colocated", "ps-zero2", "ps-zero3", "ddp", "zero1", "zero2", "zero3"};
-
-}  // namespace
-
-TEST_CASE("gradients compressed on devices teach what those on the host do, in the same bytes") {
-  const auto* const compress = GENERATE("bf16", "int8", "sign", "top-k:ratio=0.05", "random-k:ratio=0.05");
-  const bool feedback = GENERATE(true, false);
-  for (const char* strategy : kCompressing) {
-    CAPTURE(strategy, compress, feedback);
-    JobOptions job = compressed_job(strategy, compress, 2);
-    job.error_feedback = feedback;
-    job.device = "cpu";
-    const JobRun host = run_job(job, Links::shm);
-    job.device = "cuda";
-    const JobRun devices = run_job(job, Links::shm);
-    check_like(host, devices, 1e-5);
-    CHECK(devices.servers_received == host.servers_received);
-    CHECK(devices.servers_sent == host.servers_sent);
-    if (feedback) CHECK((run_job(job, Links::shm).workers[0].model == devices.workers[0].model));
-  }
-}
-
-TEST_CASE("top-k of everything changes no bit on devices") {
-  for (const char* strategy : kCompressing) {
-    CAPTURE(strategy);
-    const JobRun whole = run_job(compressed_job(strategy, "none", 2), Links::shm);
-    const JobRun compressed = run_job(compressed_job(strategy, "top-k:ratio=1", 2), Links::shm);
-    CHECK((compressed.workers[0].model == whole.workers[0].model));
-  }
-  for (const char* compress : {"none", "top-k:ratio=0.2", "top-k:ratio=1"}) {  // the last has no room in the arena
-    JobOptions job = compressed_job("ps", compress, 2);
-    job.optimizer_on = "worker";
-    const JobRun devices = run_job(job, Links::shm);
-    job.device = "cpu";
-    check_like(run_job(job, Links::shm), devices, 1e-5);
-  }
-}
-
-TEST_CASE("stages of devices read what they are sent alike, of every micro-batch, and whoever owns what again") {
-  for (const char* compress : {"int8", "top-k:ratio=0.1"}) {
-    std::vector<std::string> models;
-    for (const char* strategy : {"zero1", "zero2", "zero3"}) {
-      CAPTURE(strategy, compress);
-      models.push_back(run_job(compressed_job(strategy, compress, 3), Links::shm).workers[0].model);
-      JobOptions job = compressed_job(strategy, compress, 4);
-      job.accumulate = 3;
-      job.shard_group = "2";
-      job.device = "cpu";
-      const JobRun host = run_job(job, Links::shm);
-      job.device = "cuda";
-      check_like(host, run_job(job, Links::shm), 1e-5);
-    }
-    CHECK((models[1] == models[0]));
-    CHECK((models[2] == models[0]));
-  }
-}
-
-TEST_CASE("compressed on devices, of workers that wait for nobody, and for servers on devices") {
-  JobOptions job = compressed_job("ps-async", "top-k:ratio=0.1", 2);
-  job.consistency = "asp";
-  check_ends_alike(run_job(job, Links::shm));
-  job = compressed_job("ps", "sign", 2);
-  const JobRun on_host = run_job(job, Links::shm);
-  job.server_device = "cuda";
-  CHECK((run_job(job, Links::shm).workers[0].model == on_host.workers[0].model));
-}
-
-TEST_CASE("compressed runs on devices go on from checkpoints with what their workers kept") {
-  for (const char* strategy : {"ps", "ps-zero3", "ddp", "zero2"}) {
-    CAPTURE(strategy);
-    JobOptions job = compressed_job(strategy, "top-k:ratio=0.05", 2);
-    const std::string undisturbed = run_job(job, Links::shm).workers[0].model;
-    const test::TemporaryFolder folder;
-    JobOptions saving = job;
-    saving.checkpoint_every = 3;
-    saving.checkpoint_dir = folder.path();
-    const JobRun saved = run_job(saving, Links::shm);
-    CHECK((saved.workers[0].model == undisturbed));
-    job.resume = folder.file("step-00000003");
-    const JobRun resumed = run_job(job, Links::shm);
-    CHECK((resumed.workers[0].model == undisturbed));
-    for (const test::WorkerRun& worker : resumed.workers) CHECK(worker.peaks == worker.predicted.worker_memory);
-    job.device = "cpu";
-    const JobRun on_host = run_job(job, Links::shm);
-    for (std::size_t i = 0; i < on_host.workers[0].steps.size(); ++i)
-      CHECK(on_host.workers[0].steps[i].loss == Approx(resumed.workers[0].steps[i].loss).epsilon(1e-5));
-  }
 }
