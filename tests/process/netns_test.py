@@ -85,7 +85,7 @@ class Hosts(Namespaces):
 class Switched(Namespaces):
     """Four around a switch, with a rate each way."""
 
-    RATE = 400e6  # bit/s
+    RATE = 200e6  # bit/s: low, so that programs that wait for a processor meanwhile still keep the links busy
 
     def __init__(self):
         super().__init__("a", "b", "c", "d", "switch")
