@@ -6,6 +6,7 @@ import unittest
 
 from browser import CHROMIUM, Browser
 from live_server import LiveServer, snapshot
+from page_checks import check_contrast, check_keyboard, check_saved_figures
 from support import until
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "view" / "page" / "live.html"
@@ -94,6 +95,23 @@ class LivePage(unittest.TestCase):
             self.click(browser, "over-time_s")
             self.assertEqual(browser.run("document.getElementById('over-time_s').getAttribute('aria-pressed')"), "true")
             self.assertEqual(browser.errors, [])
+
+    def test_looks_and_saved_figures(self):
+        """In both languages and themes texts have contrast, every control is reached, and every figure can be saved."""
+        state = snapshot(stale=True)
+        state["recoveries"] = [{"time_s": 12.0, "what": "worker 1 was ended by signal 9", "step": 120, "delay_s": 1.4}]
+        server = self.serve(state)
+        for options, width in (("lang=en&theme=light", 1280), ("lang=zh&theme=dark", 390)):
+            with self.subTest(options), Browser(width) as browser:
+                self.open(browser, server, options)
+                saved = check_saved_figures(self, browser, 6)
+                self.assertLessEqual({"loss", "quality", "speed", "step-time", "links", "staleness-steps", "recoveries-line"}, set(saved))
+                browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                check_contrast(self, browser)
+                self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), width)
+                if width == 1280:
+                    check_keyboard(self, browser)
+                self.assertEqual(browser.errors, [])
 
     def test_names_stay_text(self):
         state = snapshot(name=NASTY)

@@ -5,6 +5,7 @@ import re
 import unittest
 
 from browser import CHROMIUM, Browser
+from page_checks import check_contrast, check_keyboard
 from support import ProgramTest
 
 GPT = ["--model", "gpt:layers=2,dim=16,heads=2,context=8,vocab=256", "--data", "text:words.txt", "--workers", 4,
@@ -133,6 +134,13 @@ class StepPage(ProgramTest):
                 gathers[label] = shown[f"{label}.0.gathers"]
             self.assertEqual(gathers, {"ddp": 0, "zero1": 1, "zero2": 1, "zero3": 2, "ps": 0})
             self.assertEqual(shown["zero3.0.sends"] / shown["ddp.0.sends"], 1.5)
+            said = browser.run("[...document.querySelectorAll('#says li')].map((one) => one.textContent)")
+            self.assertEqual([line.split(":")[0] for line in said], ["zero1", "zero2", "zero3", "ps"])
+            self.assertIn("keeps less: parameters, gradients, optimizer state; it sends 1.5 × the bytes, because it gathers each unit 2 times", said[2])
+            self.assertIn("keeps less: optimizer state; it sends as many bytes.", said[0])
+            self.click(browser, "zero3.0.gathers")  # leads to the first gather
+            self.assertEqual(browser.run("document.querySelector('.pane').dataset.label"), "zero3")
+            self.assertRegex(browser.run("document.getElementById('what-0').textContent"), "starts all-gather of .*: number 1 of 2 in this step")
             events = document["scenes"][3]["events"]
             for which, at in enumerate([i for i, e in enumerate(events) if e["e"] == "start" and e["name"] == "all_gather" and e["p"] == 0 and e["units"] == [1, 2]][:2], 1):
                 browser.open(page, "lang=en")
@@ -188,6 +196,31 @@ class StepPage(ProgramTest):
             self.assertEqual(left, right)
             seen.add(left)
         self.assertLessEqual({f"step {step}, {phase}" for step in (0, 1) for phase in ("forward", "backward", "update")}, seen)
+
+    def test_looks_and_keys(self):
+        """In both languages and themes texts have contrast, and every control is reached; Escape closes what is open."""
+        _, page = self.make("ddp,zero3,ps", "--steps", 1)
+        for options, width in (("lang=en&theme=light", 1280), ("lang=zh&theme=dark", 390)):
+            with self.subTest(options), Browser(width) as browser:
+                browser.open(page, options + "&at=60")
+                browser.press("c")
+                self.assertTrue(browser.run("document.querySelector('#pane-0 svg.plan') !== null"))
+                check_contrast(self, browser)
+                self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), width)
+                if width == 1280:
+                    check_keyboard(self, browser)
+                browser.press("Escape")
+                self.assertTrue(browser.run("document.querySelector('#pane-0 svg.plan') === null"))
+                self.click(browser, "predict")
+                self.assertTrue(browser.run("document.querySelector('.quiz') !== null"))
+                check_contrast(self, browser)
+                browser.press("Escape")
+                self.assertTrue(browser.run("document.querySelector('.quiz') === null"))
+                self.click(browser, "play")
+                playing = browser.run("document.getElementById('play').textContent")
+                browser.press("Escape")
+                self.assertNotEqual(browser.run("document.getElementById('play').textContent"), playing)
+                self.assertEqual(browser.errors, [])
 
     def test_the_quiz(self):
         document, page = self.make("zero3", "--steps", 1)

@@ -35,13 +35,14 @@ export function makeControls(ctx, count, act, now) {
 export function listenToKeys(act, countOf) {
   document.addEventListener("keydown", (event) => {
     const inField = event.target instanceof HTMLSelectElement || event.target instanceof HTMLInputElement;
-    if (event.altKey || event.metaKey || inField) return;
+    if (event.key === "Escape" && !(event.target instanceof HTMLSelectElement)) return act.escape();
+    if (event.altKey || event.metaKey || inField) return undefined;
     const unit = event.shiftKey ? "phase" : event.ctrlKey ? "message" : "event";
     const actions = { ArrowRight: () => act.move(unit, 1), ArrowLeft: () => act.move(unit, -1), Home: () => act.go(0), End: () => act.go(countOf()), m: act.peak, w: act.wait, k: act.kill, c: act.plan, "[": () => act.round(-1), "]": () => act.round(1) };
     if (event.key === " " && !(event.target instanceof HTMLButtonElement)) actions[" "] = act.toggle;
     const action = actions[event.key];
-    if (!action || (event.ctrlKey && !event.key.startsWith("Arrow"))) return;
+    if (!action || (event.ctrlKey && !event.key.startsWith("Arrow"))) return undefined;
     event.preventDefault();
-    action();
+    return action();
   });
 }

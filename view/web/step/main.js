@@ -119,6 +119,11 @@ const act = {
   plan: () => panes[0].plan.toggle(),
   round: (way) => panes.forEach((pane) => pane.plan.round(way)),
   kill: () => kill(0, processShown(leader())),
+  escape: () => {
+    if (panes.map((pane) => pane.plan.close()).some(Boolean)) return;
+    if (now.predicts) act.predict();
+    else if (now.plays) toggle();
+  },
   predict: () => {
     now.predicts = !now.predicts;
     now.quiz.told = "";
@@ -174,6 +179,17 @@ function menu(id, label, value, options, onchange) {
     options.map(([key, text]) => h("option", { value: key, selected: String(key) === String(value) }, text))));
 }
 
+/// Shows a scene on the left at a position.
+function showAt(number, position) {
+  now.left = number;
+  forget(0);
+  now.start = { side: 0, position };
+  stop();
+  course = null;
+  render("slider");
+  scrollTo(0, 0);
+}
+
 function forget(side) {
   now.runs[side] = null;
   now.notices[side] = "";
@@ -198,7 +214,7 @@ function header(t) {
 
 function below(t) {
   const command = (Array.isArray(doc.command) ? doc.command : [doc.command]).join(" ");
-  return [summary(contextOf(0), doc.scenes), h("details", { open: true }, h("summary", {}, t.legend), h("ul", {}, [t.legendBars, t.legendGradient, t.legendVersion, t.legendArrow, t.legendKill, t.keys].map((text) => h("li", {}, text)))),
+  return [summary(contextOf(0), doc.scenes, showAt), h("details", { open: true }, h("summary", {}, t.legend), h("ul", {}, [t.legendBars, t.legendGradient, t.legendVersion, t.legendArrow, t.legendKill, t.keys].map((text) => h("li", {}, text)))),
     h("details", {}, h("summary", {}, t.command), h("pre", {}, command), h("p", { class: "quiet" }, doc.program))];
 }
 

@@ -64,7 +64,7 @@ function arithmetic(ctx, view, collective, states, at) {
   return h("ul", {}, lines.slice(0, kMostListed).map((one) => h("li", {}, one)), more > 0 ? h("li", {}, ctx.t.moreMessages(more)) : null);
 }
 
-/// Returns {node, update, toggle, round}. `kept` holds {number, round}: the collective whose plan is open, or null.
+/// Returns {node, update, toggle, close, round}; `close` tells whether a plan was open. `kept` holds {number, round}: the collective whose plan is open, or null.
 export function makePlan(ctx, view, kept) {
   const { t } = ctx;
   const { list, latest } = view.index.collectives;
@@ -119,5 +119,10 @@ export function makePlan(ctx, view, kept) {
     position = at;
     draw();
   };
-  return { node, update, toggle, round: move };
+  const close = () => {
+    if (kept.number === null) return false;
+    toggle();
+    return true;
+  };
+  return { node, update, toggle, close, round: move };
 }

@@ -101,7 +101,7 @@ export const en = {
   legendVersion: "Colour and v: the number of updates that the values contain.", legendArrow: "An arrow is a message in flight; the dot shows how far it is; dotted: it waits for the link.",
   kinds: { forward: "forward", backward: "backward", update: "update", other: "other work", wait: "waiting", transfer: "transfer" },
   categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication" },
-  keys: "Keys: ← → event, Shift + ← → phase, Ctrl + ← → message, Space play and pause, Home and End, m peak memory, w first exposed wait, k kills the process whose memory is shown, c the plan of the last collective, [ and ] its rounds.",
+  keys: "Keys: ← → event, Shift + ← → phase, Ctrl + ← → message, Space play and pause, Home and End, m peak memory, w first exposed wait, k kills the process whose memory is shown, c the plan of the last collective, [ and ] its rounds, Esc closes a plan or the quiz.",
   command: "How this scene was made", failed: "The job failed", predictedLine: "The dashed line is the prediction.",
   ask: "Who sends what to whom next?", sender: "sender", receiver: "receiver", message: "message", answer: "Answer", show: "Show it",
   right: "Right.", wrong: "Not so.", itIs: (label) => `The next message is ${label}.`, score: (good, all) => `${good} of ${all} right`,
@@ -132,5 +132,10 @@ export const en = {
     chain: "Each rank passes the values on to the next.",
   },
   allScenes: "All scenes: memory, bytes and waiting", peakSum: "peak", sendsInStep: "sent in a step", gathersInStep: "gathers of a unit in a step", waitsInStep: "waiting in a step",
+  goToGather: (label) => `Show the first gather of ${label}`,
+  saves: (label, less, factor, onTheWay, gathers) => `${label}: ${[
+    less ? `a worker keeps less: ${less}` : "",
+    factor === 1 ? "it sends as many bytes" : `it sends ${factor} × the bytes${gathers ? `, because it gathers each unit ${gathers} times in a step` : ""}`,
+    onTheWay ? `at the peak, units in flight take ${onTheWay} more` : ""].filter(Boolean).join("; ")}.`,
   summaryLegend: (label) => `Memory is that of the first worker, or server, when it has the most. Compared with ${label}: ↓ and green: less; ↑ and amber: more. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3.`,
 };

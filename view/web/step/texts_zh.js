@@ -101,7 +101,7 @@ export const zh = {
   legendVersion: "颜色和 v：这些值包含的更新次数。", legendArrow: "箭头是在途的消息，圆点表示走到哪里；点线：在等链路。",
   kinds: { forward: "前向", backward: "反向", update: "更新", other: "其他工作", wait: "等待", transfer: "传输" },
   categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信" },
-  keys: "按键：← → 事件，Shift + ← → 阶段，Ctrl + ← → 消息，空格 播放和暂停，Home 和 End，m 内存峰值，w 第一次暴露的等待，k 终止所示内存的进程，c 最近的集合通信的计划，[ 和 ] 它的上一轮和下一轮。",
+  keys: "按键：← → 事件，Shift + ← → 阶段，Ctrl + ← → 消息，空格 播放和暂停，Home 和 End，m 内存峰值，w 第一次暴露的等待，k 终止所示内存的进程，c 最近的集合通信的计划，[ 和 ] 它的上一轮和下一轮，Esc 关闭计划或测验。",
   command: "这个场景的由来", failed: "作业失败", predictedLine: "虚线是预测。",
   ask: "接下来谁向谁发送什么？", sender: "发送方", receiver: "接收方", message: "消息", answer: "回答", show: "显示答案",
   right: "正确。", wrong: "不对。", itIs: (label) => `下一条消息是 ${label}。`, score: (good, all) => `${all} 次中答对 ${good} 次`,
@@ -132,5 +132,10 @@ export const zh = {
     chain: "每个 rank 把值传给下一个。",
   },
   allScenes: "所有场景：内存、字节和等待", peakSum: "峰值", sendsInStep: "一步发送", gathersInStep: "一步中收集一个单元的次数", waitsInStep: "一步中的等待",
+  goToGather: (label) => `显示 ${label} 的第一次收集`,
+  saves: (label, less, factor, onTheWay, gathers) => `${label}：${[
+    less ? `worker 保存得更少：${less}` : "",
+    factor === 1 ? "发送的字节相同" : `发送的字节是 ${factor} 倍${gathers ? `，因为每个单元在一步中收集 ${gathers} 次` : ""}`,
+    onTheWay ? `峰值时传输途中的单元多占 ${onTheWay}` : ""].filter(Boolean).join("；")}。`,
   summaryLegend: (label) => `内存是第一个 worker（或 server）在峰值时的内存。与 ${label} 相比：↓ 绿色：更少；↑ 琥珀色：更多。通信内存存放途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数。`,
 };
