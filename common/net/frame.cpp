@@ -1,7 +1,6 @@
 #include <cstring>
 
-#include <nmmintrin.h>
-
+#include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/frame.h>
 
@@ -31,20 +30,6 @@ std::string_view to_string(FrameType type) {
       "leave",      "replicate",      "state",      "replicated", "acknowledge"};
   const auto index = static_cast<std::size_t>(type);
   return index < kFrameTypes ? kNames[index] : "?";
-}
-
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
-  std::uint64_t crc = before ^ 0xFFFFFFFF;
-  const std::byte* at = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 8; at += 8, left -= 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, at, 8);
-    crc = _mm_crc32_u64(crc, word);
-  }
-  for (; left > 0; ++at, --left)
-    crc = _mm_crc32_u8(static_cast<std::uint32_t>(crc), std::to_integer<std::uint8_t>(*at));
-  return static_cast<std::uint32_t>(crc) ^ 0xFFFFFFFF;
 }
 
 std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {

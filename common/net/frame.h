@@ -128,7 +128,4 @@ std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header);
 /// or a payload above kMaxPayloadBytes.
 FrameHeader decode(std::span<const std::byte> bytes);
 
-/// CRC32C (Castagnoli), as in RFC 3720. `before`: the checksum of the preceding bytes.
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
-
 }  // namespace psring::net

@@ -4,10 +4,10 @@
 #include <system_error>
 #include <utility>
 
+#include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/json_number.h>
-#include <psring/common/net/frame.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 
 namespace psring::optim {
@@ -20,7 +20,7 @@ constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 30;
 
 /// Returns the start of a manifest; the checksum covers all bytes after the comma.
 std::string checksum_of(std::string_view rest) {
-  return fmt::format(R"({{"crc32c": "{:08x}",)", net::crc32c(std::as_bytes(std::span(rest))));
+  return fmt::format(R"({{"crc32c": "{:08x}",)", crc32c(std::as_bytes(std::span(rest))));
 }
 
 std::vector<fs::path> shard_files(const fs::path& folder) {

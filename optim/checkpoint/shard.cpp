@@ -2,10 +2,10 @@
 #include <bit>
 #include <cstring>
 
+#include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/json_number.h>
-#include <psring/common/net/frame.h>
 #include <psring/optim/checkpoint/shard.h>
 #include <psring/optim/norm.h>
 
@@ -58,7 +58,7 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
         widened.resize(values.type() == DType::f32 ? 0 : values.size());
         if (!widened.empty()) widen(values, widened);
         const std::span<const std::byte> bytes = widened.empty() ? values.bytes() : std::as_bytes(std::span(widened));
-        checksums.push_back(net::crc32c(bytes));
+        checksums.push_back(crc32c(bytes));
         finite = finite && all_finite(widened.empty() ? values.as<float>() : std::span<const float>(widened));
         out.write(bytes);
       });
@@ -74,7 +74,7 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
     }
   }
   const std::string index = Json{{"format", kFormat}, {"step", step}, {"segments", std::move(segments)}}.dump();
-  const Footer footer{index.size(), net::crc32c(bytes_of(index))};
+  const Footer footer{index.size(), crc32c(bytes_of(index))};
   out.write(bytes_of(index));
   out.write(std::as_bytes(std::span(&footer, 1)));
   out.commit();
@@ -96,7 +96,7 @@ void ShardFile::read_index() {
   std::string index(footer.index_bytes, '\0');
   const std::uint64_t data_bytes = end - footer.index_bytes;
   file_.read(data_bytes, std::as_writable_bytes(std::span(index)));
-  index_crc_ = net::crc32c(bytes_of(index));
+  index_crc_ = crc32c(bytes_of(index));
   if (index_crc_ != footer.index_crc) fail_damaged("the checksum of its index is wrong");
   // A valid checksum means that psring wrote the file, maybe another version of psring.
   const std::string context = path() + ": damaged: its index";
@@ -140,7 +140,7 @@ void ShardFile::read(const Segment& segment, Range range, std::span<float> out) 
     values.resize(block.size());
     const std::uint64_t offset = segment.offset_bytes + (block.begin - segment.range.begin) * sizeof(float);
     file_.read(offset, std::as_writable_bytes(std::span(values)));
-    if (net::crc32c(std::as_bytes(std::span(values))) != crc)
+    if (crc32c(std::as_bytes(std::span(values))) != crc)
       fail_damaged(fmt::format("{} of '{}', bytes {} to {}, have a wrong checksum", segment.array, segment.tensor,
                                offset, offset + values.size() * sizeof(float)));
     std::memcpy(out.data() + (wanted.begin - range.begin), values.data() + (wanted.begin - block.begin),

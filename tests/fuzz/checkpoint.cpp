@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/net/frame.h>
+#include <psring/common/base/crc32c.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/tests/fuzz/files.h>
 
@@ -25,13 +25,13 @@ std::vector<std::byte> shard_of(std::span<const std::byte> index) {
   std::vector<std::byte> bytes(16);
   bytes.insert(bytes.end(), index.begin(), index.end());
   append(bytes, std::uint64_t{index.size()});
-  append(bytes, net::crc32c(index));
+  append(bytes, crc32c(index));
   append(bytes, std::uint32_t{0x4b435350});
   return bytes;
 }
 
 std::string with_checksum(std::string_view rest) {
-  return fmt::format(R"({{"crc32c": "{:08x}",{})", net::crc32c(std::as_bytes(std::span(rest))), rest);
+  return fmt::format(R"({{"crc32c": "{:08x}",{})", crc32c(std::as_bytes(std::span(rest))), rest);
 }
 
 }  // namespace
@@ -44,8 +44,8 @@ void psring::fuzz::run(Input in) {
   folder.write("a.shard", shard);
   const std::string_view rest = in.text();
   if ((what & 4) != 0 && (what & 1) != 0) {  // a manifest that names the shard as it is
-    const std::string tail = fmt::format(R"(, "shards": [{{"file": "a.shard", "bytes": {}, "crc32c": {}}}]}})",
-                                         shard.size(), net::crc32c(first));
+    const std::string tail =
+        fmt::format(R"(, "shards": [{{"file": "a.shard", "bytes": {}, "crc32c": {}}}]}})", shard.size(), crc32c(first));
     folder.write(optim::kManifest, bytes_of(with_checksum(std::string(rest) + tail)));
   } else {
     folder.write(optim::kManifest, bytes_of((what & 2) != 0 ? with_checksum(rest) : std::string(rest)));

@@ -2,6 +2,7 @@
 // writes.
 #include <vector>
 
+#include <psring/common/base/crc32c.h>
 #include <psring/common/net/frame.h>
 #include <psring/tests/fuzz/input.h>
 
@@ -13,7 +14,7 @@ void psring::fuzz::run(Input in) {
   std::vector<std::byte> bytes(rest.begin(), rest.end());
   if (sealed) {
     bytes.resize(net::kHeaderBytes);
-    const std::uint32_t crc = net::crc32c(std::span(bytes).first(net::kHeaderBytes - sizeof crc));
+    const std::uint32_t crc = crc32c(std::span(bytes).first(net::kHeaderBytes - sizeof crc));
     std::memcpy(bytes.data() + net::kHeaderBytes - sizeof crc, &crc, sizeof crc);
   }
   refuses(ErrorKind::protocol, [&] {

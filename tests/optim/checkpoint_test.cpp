@@ -3,9 +3,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/folder_lock.h>
-#include <psring/common/net/frame.h>
 #include <psring/tests/support/checkpoints.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
@@ -215,7 +215,7 @@ TEST_CASE("numbers that are no counts are damage, even with the right checksum")
       change(file, [&](std::string& text) {
         replace(text, key);
         const std::string rest = text.substr(text.find(',') + 1);
-        text = fmt::format("{{\"crc32c\": \"{:08x}\",{}", net::crc32c(bytes_of(rest)), rest);
+        text = fmt::format("{{\"crc32c\": \"{:08x}\",{}", crc32c(bytes_of(rest)), rest);
       });
       CAPTURE(key, number);
       CHECK_THAT(damage(saved.of(1)), Contains(file.string() + ": damaged: '" + key + "'") && Contains("whole number"));
@@ -234,7 +234,7 @@ TEST_CASE("numbers that are no counts are damage, even with the right checksum")
         text.resize(text.size() - 16 - size);
         replace(index, key);
         size = index.size();
-        const std::uint32_t crc = net::crc32c(bytes_of(index));
+        const std::uint32_t crc = crc32c(bytes_of(index));
         std::memcpy(footer.data(), &size, 8);
         std::memcpy(footer.data() + 8, &crc, 4);
         text += index + footer;

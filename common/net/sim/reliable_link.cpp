@@ -2,6 +2,7 @@
 #include <cstring>
 #include <utility>
 
+#include <psring/common/base/crc32c.h>
 #include <psring/common/net/sim/reliable_link.h>
 
 namespace psring::net {

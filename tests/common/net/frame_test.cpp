@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/net/frame.h>
