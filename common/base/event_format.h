@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/events.h>
+
+namespace psring {
+
+// The format of recorded events; docs/events.md explains it. The one encoder is EventRecorder, the one decoder
+// read_events.
+//
+//   file   = part*
+//   part   = "PSEV" version:u8 size:u32 check:u32 body    size: bytes of the body; check: CRC32C of the body;
+//                                                         little-endian
+//   body   = process:text number:unsigned stream:unsigned epoch:unsigned offset:signed base:signed dropped:unsigned
+//            record*
+//   record = head:u8 end:signed duration:unsigned? step:signed? source fields
+//
+// `head` is the event's kind, and kHasDuration and kHasStep if the two fields follow. Numbers are varints: seven bits a
+// byte, the lowest first; bit 7 is set in all bytes but the last. Signed numbers are zigzag-coded. A record's `end` is
+// the difference to the end of the record before it, or to `base`; `step` is the difference to the step before it, or
+// to 0. Texts and sources are written once in a part, and later by their number.
+
+inline constexpr std::string_view kEventMagic = "PSEV";
+inline constexpr std::uint8_t kEventVersion = 1;
+inline constexpr std::size_t kPartHeadBytes = 4 + 1 + 4 + 4;
+inline constexpr std::size_t kMostBodyBytes = std::size_t{16} << 20;
+inline constexpr std::size_t kMostTextBytes = 1024;               ///< of a text; longer texts are cut
+inline constexpr std::size_t kMostTexts = std::size_t{1} << 16;   ///< texts, and lines of source, of a part
+inline constexpr std::size_t kMostNames = 4096;                   ///< units with a name
+inline constexpr std::int64_t kMostTime = std::int64_t{1} << 60;  ///< nanoseconds before and after 0
+inline constexpr std::uint8_t kKindBits = 0x0f, kHasDuration = 0x10, kHasStep = 0x20;
+
+/// The places of the alternatives of Event::what are the kinds' numbers.
+inline constexpr std::size_t kEventKinds = std::variant_size_v<decltype(Event::what)>;
+static_assert(kEventKinds == 9,
+              "a new kind of event needs a field list in the encoder, the decoder and docs/events.md");
+
+/// The process and the membership epoch in which a part was recorded.
+struct EventOrigin {
+  std::string process;       ///< as its peers call it: "worker 3"
+  std::uint64_t number = 0;  ///< of the process in a trace: workers from 1, servers from 1001
+  std::uint64_t epoch = 0;   ///< counts the times that the job has regrouped, as frames are then numbered from 0 again
+  Nanoseconds offset{0};     ///< the job's clock minus this process's
+};
+
+}  // namespace psring

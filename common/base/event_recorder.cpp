@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include <psring/common/base/crc32c.h>
+#include <psring/common/base/event_recorder.h>
+
+namespace psring {
+namespace {
+
+using Bytes = EventRecorder::Bytes;
+
+/// Upper bounds of a record's bytes: its numbers and reals, and its names and lines of source if all of them are new.
+constexpr std::size_t kMostNumberBytes = 10;
+constexpr std::size_t kMostRecordBytes = 16 * kMostNumberBytes + 4 * (kMostNumberBytes + 1 + kMostTextBytes);
+
+/// Writes at `size` into bytes for which `reserve` has made room, without the checks of a vector's push_back.
+class Output {
+ public:
+  Output(Bytes& out, std::size_t& size) : out_(out), size_(size) {}
+
+  void reserve(std::size_t room) {
+    if (out_.size() < size_ + room) out_.resize(size_ + room);
+  }
+
+  void byte(std::uint8_t value) { out_[size_++] = std::byte{value}; }
+  void number(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) byte(static_cast<std::uint8_t>(value | 0x80));
+    byte(static_cast<std::uint8_t>(value));
+  }
+  void signed_number(std::int64_t value) {
+    number((static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
+  }
+  void raw(const void* data, std::size_t size) {
+    std::memcpy(out_.data() + size_, data, size);
+    size_ += size;
+  }
+  void real(double value) { raw(&value, sizeof value); }
+  void text(std::string_view text) {
+    text = text.substr(0, kMostTextBytes);
+    number(text.size());
+    raw(text.data(), text.size());
+  }
+  void range(Range range) {
+    number(range.begin);
+    number(range.size());
+  }
+  /// 0 marks an event without a unit or a layer.
+  void place(std::uint32_t place) { number(place == kNone ? 0 : std::uint64_t{place} + 1); }
+
+ private:
+  Bytes& out_;
+  std::size_t& size_;
+};
+
+std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
+
+}  // namespace
+
+/// Writes a record's fields, by kind.
+class EventRecorder::Writer {
+ public:
+  explicit Writer(EventRecorder& recorder) : recorder_(recorder), out_(recorder.part_.records, recorder.size_) {}
+
+  void write(const Event& event) {
+    out_.reserve(kMostRecordBytes);
+    const std::int64_t end = count(event.start) + event.duration.count();
+    const bool lasts = event.duration.count() > 0;
+    const bool steps = event.step != recorder_.step_;
+    out_.byte(static_cast<std::uint8_t>(event.what.index() | (lasts ? kHasDuration : 0) | (steps ? kHasStep : 0)));
+    out_.signed_number(end - std::exchange(recorder_.end_, end));
+    if (lasts) out_.number(static_cast<std::uint64_t>(event.duration.count()));
+    if (steps) out_.signed_number(static_cast<std::int64_t>(event.step - std::exchange(recorder_.step_, event.step)));
+    source(event.source);
+    std::visit([this](const auto& what) { fields(what); }, event.what);
+  }
+
+ private:
+  /// text = number | 0 bytes: the text's number in the part, from 1, or a new text.
+  void text(std::string_view text) {
+    text = text.substr(0, kMostTextBytes);
+    if (const auto found = recorder_.texts_.find(text); found != recorder_.texts_.end())
+      return out_.number(found->second);
+    recorder_.texts_.emplace(text, recorder_.texts_.size() + 1);
+    out_.byte(0);
+    out_.text(text);
+  }
+
+  /// source = number | 0 file function line: the line's number in the part, from 2, or a new line. 1: unknown.
+  void source(const std::source_location& source) {
+    if (source.line() == 0) return out_.byte(1);
+    // A source_location is a pointer to constant data of the program; see the static_assert in events.h.
+    const auto [found, added] =
+        recorder_.sources_.try_emplace(std::bit_cast<std::uintptr_t>(source), recorder_.sources_.size() + 2);
+    if (!added) return out_.number(found->second);
+    out_.byte(0);
+    text(source.file_name());
+    text(source.function_name());
+    out_.number(source.line());
+  }
+
+  void fields(const UnitNames& what) {
+    const std::size_t named = std::min(what.names.size(), kMostNames);
+    out_.reserve(kMostNumberBytes + named * (kMostNumberBytes + kMostTextBytes));
+    out_.number(named);
+    for (std::size_t i = 0; i < named; ++i) out_.text(what.names[i]);
+  }
+  void fields(const Activity& what) {
+    text(what.name);
+    out_.place(what.unit);
+    out_.place(what.layer);
+    text(what.peer);
+    out_.number(what.bytes);
+  }
+  void fields(const Transfer& what) {
+    text(what.name);
+    out_.range(what.units);
+    out_.number(what.bytes);
+  }
+  void fields(const DeviceWork& what) { text(what.name); }
+  void fields(const FrameMoved& what) {
+    out_.byte(what.arrived ? 1 : 0);
+    text(what.operation);
+    text(what.peer);
+    out_.number(what.number);
+    out_.place(what.unit);
+    out_.range(what.range);
+    out_.number(what.bytes);
+    out_.number(what.version);
+  }
+  void fields(const Presence& what) {
+    out_.byte(static_cast<std::uint8_t>((what.values == Presence::Values::gradients ? 1 : 0) | (what.here ? 2 : 0)));
+    out_.place(what.unit);
+    out_.number(what.bytes);
+  }
+  void fields(const GradientReady& what) {
+    out_.byte(what.averaged ? 1 : 0);
+    out_.range(what.units);
+  }
+  void fields(const StepReport& what) {
+    out_.number(what.step);
+    out_.number(what.epoch);
+    out_.real(what.loss);
+    out_.number(what.samples);
+    out_.signed_number(what.duration.count());
+    out_.signed_number(what.exposed.count());
+    out_.real(what.staleness);
+  }
+  void fields(const Evaluation& what) {
+    out_.number(what.step);
+    out_.real(what.loss_sum);
+    out_.number(what.rows);
+    out_.number(what.correct);
+  }
+
+  EventRecorder& recorder_;
+  Output out_;
+};
+
+void EventRecorder::begin_part(Moment base) {
+  if (stream_ == 0) stream_ = static_cast<std::uint64_t>(count(base));
+  part_ = {{}, base, std::exchange(dropped_, 0)};
+  part_.records.resize(kPartBytes + kMostRecordBytes);
+  size_ = 0;
+  open_ = true;
+  texts_.clear();
+  sources_.clear();
+  end_ = count(base);
+  step_ = 0;
+  if (!units_.names.empty()) Writer(*this).write({base, Nanoseconds{0}, 0, units_});
+}
+
+void EventRecorder::end_part() {
+  if (!std::exchange(open_, false)) return;
+  part_.records.resize(size_);
+  waiting_bytes_ += size_;
+  parts_.push_back(std::move(part_));
+}
+
+void EventRecorder::on_event(const Event& event) {
+  const std::scoped_lock lock(mutex_);
+  const bool full = waiting_bytes_ >= kMostBytes;
+  if (full) ++dropped_;
+  if (!full && !open_) begin_part(event.start + event.duration);
+  if (const auto* names = std::get_if<UnitNames>(&event.what)) units_ = *names;
+  if (full) return;
+  Writer(*this).write(event);
+  if (size_ >= kPartBytes || texts_.size() >= kMostTexts / 2) end_part();
+}
+
+std::vector<EventRecorder::Bytes> EventRecorder::take(const EventOrigin& origin) {
+  std::vector<Part> parts;
+  std::uint64_t stream = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (dropped_ > 0) begin_part(Moment(Nanoseconds(end_)));  // without records, for the count
+    end_part();
+    parts.swap(parts_);
+    waiting_bytes_ = 0;
+    stream = stream_;
+  }
+  std::vector<Bytes> taken;
+  for (const Part& part : parts) {
+    std::size_t head = kPartHeadBytes;
+    Bytes bytes;
+    Output out(bytes, head);
+    out.reserve(kMostRecordBytes);
+    out.text(origin.process);
+    out.number(origin.number);
+    out.number(stream);
+    out.number(origin.epoch);
+    out.signed_number(origin.offset.count());
+    out.signed_number(count(part.base));
+    out.number(part.dropped);
+    bytes.resize(head);
+    bytes.insert(bytes.end(), part.records.begin(), part.records.end());
+    const auto body = std::span(bytes).subspan(kPartHeadBytes);
+    const auto size = static_cast<std::uint32_t>(body.size());
+    const std::uint32_t check = crc32c(body);
+    std::memcpy(bytes.data(), kEventMagic.data(), 4);
+    bytes[4] = std::byte{kEventVersion};
+    std::memcpy(bytes.data() + 5, &size, 4);
+    std::memcpy(bytes.data() + 9, &check, 4);
+    taken.push_back(std::move(bytes));
+  }
+  return taken;
+}
+
+}  // namespace psring

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <psring/common/base/event_format.h>
+#include <psring/common/base/events.h>
+
+namespace psring {
+
+/// Encodes the events of a role as they come, into parts that can be read by themselves. Safe for use from several
+/// threads.
+class EventRecorder final : public EventListener {
+ public:
+  using Bytes = std::vector<std::byte>;
+
+  static constexpr std::size_t kPartBytes = std::size_t{256} << 10;  ///< a part ends when it has grown to this size
+  /// The most bytes that are kept until `take`. Further events are dropped, and counted in the part after them.
+  static constexpr std::size_t kMostBytes = std::size_t{8} << 20;
+
+  void on_event(const Event& event) override;
+
+  /// Returns the parts so far, each complete, and forgets them. `origin`: where all of them were recorded.
+  std::vector<Bytes> take(const EventOrigin& origin);
+
+ private:
+  struct Part {
+    Bytes records;
+    Moment base;
+    std::uint64_t dropped = 0;  ///< number of events between the part before and this part
+  };
+  struct TextHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  class Writer;
+
+  void begin_part(Moment base);
+  void end_part();
+
+  std::mutex mutex_;  ///< guards all members
+  std::vector<Part> parts_;
+  std::size_t waiting_bytes_ = 0;  ///< of parts_
+  std::uint64_t dropped_ = 0;      ///< since the last part
+  std::uint64_t stream_ = 0;       ///< marks the recorder: the time of its first event
+  UnitNames units_;                ///< repeated in each part
+
+  Part part_;             ///< the part that grows
+  std::size_t size_ = 0;  ///< number of bytes of part_.records in use
+  bool open_ = false;
+  std::unordered_map<std::string, std::uint64_t, TextHash, std::equal_to<>> texts_;
+  std::unordered_map<std::uintptr_t, std::uint64_t> sources_;
+  std::int64_t end_ = 0;    ///< of the last record
+  std::uint64_t step_ = 0;  ///< of the last record
+};
+
+}  // namespace psring

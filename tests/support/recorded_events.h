@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <psring/common/base/event_reader.h>
+#include <psring/common/base/event_recorder.h>
+#include <psring/common/base/events.h>
+#include <psring/tests/support/hand_clock.h>
+
+namespace psring::test {
+
+/// A stream whose events are recorded, on a clock that the test moves.
+struct RecordedStream {
+  RecordedStream() { events.listen(recorder, Events::Wanted::details); }
+
+  /// Returns the bytes of all parts since the last call.
+  std::string take(const EventOrigin& origin = {.process = "worker 0", .number = 1}) {
+    std::string bytes;
+    for (const EventRecorder::Bytes& part : recorder.take(origin))
+      bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    return bytes;
+  }
+  void pass(Nanoseconds time) { clock.at += time; }
+
+  HandClock clock{Moment{std::chrono::microseconds(1000)}};
+  EventRecorder recorder;
+  Events events{clock};
+};
+
+/// Keeps all events of a recording. Texts of events that are views are not kept.
+struct KeptEvents final : RecordedEvents {
+  struct Kept {
+    Event event;
+    std::string text;  ///< an activity's name, or a frame's operation
+    std::string file;
+    std::string function;
+    std::uint64_t line = 0;
+  };
+
+  void on_part(const RecordedPart& part) override { parts.push_back(part); }
+  void on_event(const RecordedPart& /*part*/, const Event& event, const RecordedSource& source) override {
+    Kept kept{.event = event,
+              .file = std::string(source.file),
+              .function = std::string(source.function),
+              .line = source.line};
+    if (const auto* activity = std::get_if<Activity>(&event.what)) kept.text = activity->name;
+    if (const auto* frame = std::get_if<FrameMoved>(&event.what)) kept.text = frame->operation;
+    events.push_back(std::move(kept));
+  }
+
+  std::vector<RecordedPart> parts;
+  std::vector<Kept> events;
+};
+
+}  // namespace psring::test
