@@ -26,6 +26,7 @@ Command add_train(const Flags& program);
 Command add_resume(const Flags& program);
 Command add_compare(const Flags& program);
 Command add_report(const Flags& program);
+Command add_trace(const Flags& program);
 Command add_watch(const Flags& program);
 Command add_step(const Flags& program);
 Command add_keygen(const Flags& program);

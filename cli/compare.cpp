@@ -21,6 +21,7 @@
 #include <psring/cli/set_up.h>
 #include <psring/common/base/error.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/view/trace_file.h>
 
 namespace psring::cli {
 namespace {
@@ -159,7 +160,7 @@ class Comparison {
     if (result.status != 0)
       throw RunFailed{result.status,
                       label + ": " + result.cause + (result.interrupted.signal != 0 ? continue_hint() : "")};
-    join_traces(folder);
+    if (job.trace) view::write_trace(folder);
     return summarise(folder, job, invocation_);
   }
 

@@ -25,6 +25,7 @@
 #include <psring/common/proc/options/check.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
+#include <psring/view/trace_file.h>
 #include <psring/worker/training.h>
 
 namespace psring::cli {
@@ -147,7 +148,7 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher,
 /// Prints the summary, as the launcher does if there is one.
 int conclude(const JobOptions& job, const Invocation& invocation) {
   if (!has_training(job.out)) return 0;  // the workers were a user's programs
-  join_traces(job.out);
+  if (job.trace) view::write_trace(job.out);
   const Summary summary = summarise(job.out, job, invocation);
   fmt::print("{}", describe(summary, job.out));
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);

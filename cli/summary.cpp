@@ -359,16 +359,4 @@ bool has_training(const fs::path& folder) {
   return fs::exists(folder / "reports" / "worker-0.json") && read_report(folder, "worker-0").contains("steps");
 }
 
-void join_traces(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::exists(folder / "trace", error)) return;
-  std::ofstream out(folder / "trace.json");
-  out << "{\"traceEvents\":[\n";
-  std::string events;  // each followed by a comma
-  for (const auto& entry : fs::directory_iterator(folder / "trace")) events += read_text(entry.path());
-  out << events.substr(0, events.rfind(',')) << "\n]}\n";
-  flush(out, (folder / "trace.json").string());
-  fs::remove_all(folder / "trace", error);
-}
-
 }  // namespace psring::cli

@@ -104,7 +104,4 @@ Summary summarise(const std::filesystem::path& folder, const JobOptions& job, co
 /// Returns whether the run folder has reports of workers that trained: a user's own program may only push and pull.
 bool has_training(const std::filesystem::path& folder);
 
-/// Joins the traces of all processes to trace.json.
-void join_traces(const std::filesystem::path& folder);
-
 }  // namespace psring::cli

@@ -16,6 +16,7 @@
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/view/trace_file.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/training.h>
 
@@ -113,7 +114,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
     fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
     return result.status;
   }
-  join_traces(options.out);
+  if (job.trace) view::write_trace(options.out);
   const Summary summary = summarise(options.out, job, invocation);
   fmt::print("{}", describe(summary, options.out));
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);

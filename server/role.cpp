@@ -9,8 +9,8 @@
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
 #include <psring/common/net/reporting.h>
+#include <psring/common/proc/event_log.h>
 #include <psring/common/proc/fault.h>
-#include <psring/common/proc/trace_log.h>
 #include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/role.h>
@@ -49,7 +49,7 @@ class ServerLife {
         parallel_(job_.server_threads),
         events_(member.clock()),
         fault_(job_.fault, member.self()) {
-    if (job_.trace) events_.listen(trace_.emplace(member).listener(), Events::Wanted::details);
+    if (job_.records_events()) events_.listen(event_log_.emplace(member).listener(), Events::Wanted::details);
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());
     device_->use_graphs(job_.cuda_graphs);
@@ -65,6 +65,7 @@ class ServerLife {
     const bool has_state = keeps_state && whole_ && shard_->elements() > 0;
     const std::vector<net::Member> members =
         member_.meet(member_.links().listen(), has_state ? shard_->version() : 0, has_state);
+    if (event_log_) event_log_->enter_epoch();
     const bool follows = member_.rank() >= job_.servers;
     if (!shard_ || follows)
       shard_ = make_shard(of_role(members, net::Role::worker));
@@ -125,7 +126,7 @@ class ServerLife {
   }
 
   void report() {
-    if (trace_) trace_->finish();
+    if (event_log_) event_log_->finish();
     fmt::print("server {}: {}, version {}\n", member_.rank(), shard_->describe(), shard_->version());
     member_.link().report(member_.report_json(Json{
         {"elements", shard_->elements()},
@@ -140,7 +141,7 @@ class ServerLife {
   const JobOptions& job_;
   const JobShard rules_;
   Parallel parallel_;
-  std::optional<TraceLog> trace_;  ///< empty without --trace
+  std::optional<EventLog> event_log_;  ///< empty if no events are recorded
   Events events_;
   const FaultTrigger fault_;        ///< keeps its target, even if this process gets another rank
   std::shared_ptr<Device> device_;  ///< shared with the shard's deleter; null: the host applies updates

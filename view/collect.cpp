@@ -18,6 +18,7 @@
 #include <psring/view/records.h>
 #include <psring/view/series.h>
 #include <psring/view/sweeps.h>
+#include <psring/view/trace_events.h>
 #include <psring/view/trace_step.h>
 
 namespace psring::view {
@@ -134,7 +135,7 @@ Json run_of(const fs::path& folder, const std::string& name, const FormulasOf& f
   for (const auto& [key, figures] : series.items()) run[key] = figures;
   run["memory_log"] = memory_series(folder / "memory.jsonl");
   run["recoveries"] = recoveries_of(folder / "recoveries.jsonl");
-  run["trace"] = trace_figures(folder / "trace.json");
+  run["trace"] = trace_figures(folder / kEventsFolder);
   return run;
 }
 

@@ -8,7 +8,7 @@
 
 #include <psring/common/base/json.h>
 #include <psring/view/intervals.h>
-#include <psring/view/trace_reader.h>
+#include <psring/view/trace_events.h>
 #include <psring/view/trace_step.h>
 #include <psring/view/trace_waits.h>
 
@@ -45,10 +45,10 @@ class Transfers {
   template <class Body>
   void take(const TraceEvent& event, const Body& body) {
     const std::string key = event.process + "/" + event.id;
-    if (event.phase == 'b') open_[key] = event.at;
+    if (event.phase == 'b') open_[key] = event.at();
     const auto found = open_.find(key);
     if (event.phase != 'e' || found == open_.end()) return;
-    body(Interval{found->second, event.at});
+    body(Interval{found->second, event.at()});
     open_.erase(found);
   }
 
@@ -56,16 +56,16 @@ class Transfers {
   std::map<std::string, double> open_;
 };
 
-Steps read_steps(const std::filesystem::path& file, WaitTimes& waits) {
+Steps read_steps(const std::filesystem::path& folder, WaitTimes& waits) {
   Steps steps;
   Transfers transfers;
   const auto wanted = [](char phase, double) { return phase == 'X' || phase == 'b' || phase == 'e'; };
-  for_each_event(file, wanted, [&](const TraceEvent& event) {
+  for_each_trace_event(folder, wanted, [&](const TraceEvent& event) {
     waits.take(event);
     if (!event.process.starts_with("worker")) return;
     if (event.phase == 'X' && event.thread == 0) {
       StepTimes& own = steps[event.process][event.step];
-      const Interval span{event.at, event.at + event.duration};
+      const Interval span{event.at(), event.end()};
       const std::string kind = kind_of(event);
       if (event.name == "step") own.step = span;
       if (!kind.empty()) own.slices[kind].push_back(span);
@@ -129,8 +129,8 @@ std::pair<std::uint64_t, Interval> typical_step(const Steps& steps) {
   return {number, span};
 }
 
-/// Six digits of a second's fraction: microseconds.
-double seconds(double value) { return std::round(value * 1e6) / 1e6; }
+/// Rounds to microseconds.
+double rounded(double value) { return std::round(value * 1e6) / 1e6; }
 
 /// Collects the events of one step.
 class StepFigures {
@@ -144,7 +144,7 @@ class StepFigures {
     transfers_.take(event, [&](const Interval& span) {
       if (!overlaps(span)) return;
       add(transfer_list_, kMostTransfers,
-          {event.process, event.name, seconds(span.begin - span_.begin), seconds(span.end - span.begin), event.bytes});
+          {event.process, event.name, rounded(span.begin - span_.begin), rounded(span.end - span.begin), event.bytes});
     });
   }
 
@@ -168,17 +168,18 @@ class StepFigures {
 
   void take_slice(const TraceEvent& event) {
     const std::string kind = kind_of(event);
-    if (kind.empty() || !overlaps({event.at, event.at + event.duration})) return;
+    if (kind.empty() || !overlaps({event.at(), event.end()})) return;
     const std::string text = kind == "serve" || kind == "device" || kind == "wait" ? event.name : event.unit;
-    add(slices_, kMostSlices, {event.process, kind, text, seconds(event.at - span_.begin), seconds(event.duration)});
+    add(slices_, kMostSlices,
+        {event.process, kind, text, rounded(event.at() - span_.begin), rounded(event.end() - event.at())});
   }
 
   /// The last value before the step is the value at its beginning.
   void take_counter(const TraceEvent& event) {
-    if (event.at > span_.end) return;
+    if (event.at() > span_.end) return;
     Json& own = whole_units_[event.process];
-    const double at = seconds(std::max(0.0, event.at - span_.begin));
-    if (own.is_null() || event.at < span_.begin)
+    const double at = rounded(std::max(0.0, event.at() - span_.begin));
+    if (own.is_null() || event.at() < span_.begin)
       own = {{"at", Json::array()}, {"parameters", Json::array()}, {"gradients", Json::array()}};
     if (own["at"].size() >= kMostPoints) {
       ++left_out_;
@@ -190,13 +191,14 @@ class StepFigures {
   }
 
   void take_frame(const TraceEvent& event) {
-    if (event.at < span_.begin || event.at > span_.end) return;
+    if (event.at() < span_.begin || event.at() > span_.end) return;
     const auto [found, first] = frames_.try_emplace(event.id, event);
     if (first) return;
     const TraceEvent& left = event.phase == 'f' ? found->second : event;
     const TraceEvent& arrived = event.phase == 'f' ? event : found->second;
     add(arrows_, kMostArrows,
-        {event.name, left.process, seconds(left.at - span_.begin), arrived.process, seconds(arrived.at - span_.begin)});
+        {event.name, left.process, rounded(left.at() - span_.begin), arrived.process,
+         rounded(arrived.at() - span_.begin)});
     frames_.erase(found);
   }
 
@@ -212,16 +214,16 @@ class StepFigures {
 
 }  // namespace
 
-Json trace_figures(const std::filesystem::path& file) {
+Json trace_figures(const std::filesystem::path& folder) {
   WaitTimes waits;
-  const Steps steps = read_steps(file, waits);
+  const Steps steps = read_steps(folder, waits);
   if (steps.empty()) return {};
   const auto [number, span] = typical_step(steps);
-  Json json = {{"step", number}, {"duration_s", seconds(span.end - span.begin)}};
+  Json json = {{"step", number}, {"duration_s", rounded(span.end - span.begin)}};
   StepFigures figures(span);
   const double before = span.begin - 3 * (span.end - span.begin);  // what began then may reach into the step
   const auto wanted = [&](char phase, double at) { return phase != 'i' && at >= before && at <= span.end; };
-  for_each_event(file, wanted, [&](const TraceEvent& event) { figures.take(event); });
+  for_each_trace_event(folder, wanted, [&](const TraceEvent& event) { figures.take(event); });
   figures.write(json);
   json["workers"] = Json::array();
   for (const auto& [process, own] : steps) json["workers"].push_back(times_of(process, own));

@@ -15,7 +15,7 @@ std::string peer_in(const std::string& name, const char* before) {
   return name.substr(begin, name.find(',', begin) - begin);
 }
 
-Interval span_of(const TraceEvent& event) { return {event.at, event.at + event.duration}; }
+Interval span_of(const TraceEvent& event) { return {event.at(), event.end()}; }
 
 /// Adds intervals to `sum` that `taken` does not have, and then has.
 double add(std::vector<Interval>& taken, const std::vector<Interval>& list) {

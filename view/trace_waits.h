@@ -8,7 +8,7 @@
 
 #include <psring/common/base/json.h>
 #include <psring/view/intervals.h>
-#include <psring/view/trace_reader.h>
+#include <psring/view/trace_events.h>
 
 namespace psring::view {
 

@@ -9,8 +9,8 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/reporting.h>
+#include <psring/common/proc/event_log.h>
 #include <psring/common/proc/fault.h>
-#include <psring/common/proc/trace_log.h>
 #include <psring/ring/nccl_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
@@ -57,7 +57,7 @@ class OwnServer {
 struct Memory {
   explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
 
-  std::optional<TraceLog> trace;              ///< empty without --trace
+  std::optional<EventLog> event_log;          ///< empty if no events are recorded
   std::optional<Events> events;               ///< outlives flights, links and groups
   std::unique_ptr<net::Transport> transport;  ///< to the servers
   std::unique_ptr<Device> device;
@@ -185,12 +185,13 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   member.keep(memory);
   Events& events = memory->events.emplace(member.clock());
   events.listen(life.metrics, Events::Wanted::reports);
-  if (job.trace) events.listen(memory->trace.emplace(member).listener(), Events::Wanted::details);
+  if (job.records_events()) events.listen(memory->event_log.emplace(member).listener(), Events::Wanted::details);
   if (job.device == "cuda") cuda_devices();  // what is missing is said before anybody waits for this worker
   const bool grouped = setup.strategy().ring || setup.strategy().scatters;
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
   const std::vector<net::Member> members =
       member.meet(memory->links ? memory->links->listen() : net::Addresses(), life.reached, life.kept.has_value());
+  if (memory->event_log) memory->event_log->enter_epoch();
   setup.share_among(job.workers);
   if (memory->links) memory->links->become(member.link_options().self);
   net::Transport* transport = nullptr;
@@ -245,7 +246,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
     if (stopped) fmt::print("worker {}: interrupted at step {}\n", member.rank(), next);
     if (!job.out.empty() && !stopped) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
     if (memory->device) memory->device->finish();
-    if (memory->trace) memory->trace->finish();
+    if (memory->event_log) memory->event_log->finish();
     member.link().on_change({});
     member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps(),
                                                                       gpu_memory(member, memory->device.get()))));

@@ -96,8 +96,9 @@ struct JobOptions {
   std::string fault;              ///< see Fault
 
   std::size_t eval_every = 0;  ///< steps; 0: at the end only
-  bool trace = false;
-  std::string out;  ///< run folder on worker 0's host, which gets model.safetensors; "": no model is saved
+  bool events = false;         ///< every process records its events
+  bool trace = false;          ///< the same; trace.json is written from the events at the end
+  std::string out;             ///< run folder on worker 0's host, which gets model.safetensors; "": no model is saved
 
   /// Makes the job begin from a checkpoint.
   /// The beginning that the job had, another checkpoint or --init, is dropped.
@@ -105,6 +106,7 @@ struct JobOptions {
     resume = std::move(checkpoint);
     init.clear();
   }
+  bool records_events() const { return events || trace; }
   std::string checkpoint_folder() const {  // "" if no checkpoints are saved; all processes must be able to open it
     if (checkpoint_every == 0) return "";
     return checkpoint_dir.empty() ? out + "/checkpoints" : checkpoint_dir;

@@ -153,14 +153,6 @@ void Membership::append(const std::string& file, std::string_view text) {
   }
 }
 
-void Membership::send_trace(Trace& trace) {
-  // The trace numbers processes: workers from 1, servers from 1001.
-  const int pid = static_cast<int>(rank()) + (role_ == net::Role::server ? 1001 : 1);
-  const std::string events = trace.take_json(to_string(self()), pid, link_->clock_offset(), epoch());
-  // A role that ends a second time, after a recovery, sends a second part.
-  if (!events.empty()) append(fmt::format("trace/{}-{}.json", to_string(role_), rank()), events + ",\n");
-}
-
 std::string Membership::report_json(const std::string& extra) const {
   Json json = extra.empty() ? Json::object() : Json::parse(extra);
   char host[256] = {};

@@ -13,7 +13,6 @@
 #include <psring/common/base/deadline.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
-#include <psring/common/base/trace.h>
 #include <psring/common/proc/control_link.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/common/proc/job.h>
@@ -68,8 +67,6 @@ class Membership {
 
   /// Adds bytes to a file of the run folder, in pieces that fit.
   void append(const std::string& file, std::string_view text);
-  /// Sends this process's part of the run's trace, as trace/<role>-<rank>.json. Does nothing if tracing is off.
-  void send_trace(Trace& trace);
   /// Returns bytes, memory and the members of `extra` (a JSON object, or "") as one JSON object.
   std::string report_json(const std::string& extra) const;
 

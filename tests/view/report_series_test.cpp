@@ -16,7 +16,13 @@ using psring::view::TraceEvent;
 using psring::view::WaitTimes;
 
 TraceEvent slice(const char* process, const char* name, double at, double end, const char* unit = "") {
-  return {.name = name, .process = process, .unit = unit, .phase = 'X', .at = at, .duration = end - at, .step = 3};
+  return {.phase = 'X',
+          .name = name,
+          .process = process,
+          .start = psring::from_seconds(at),
+          .duration = psring::from_seconds(end - at),
+          .step = 3,
+          .unit = unit};
 }
 
 std::vector<StepEnd> steps_of(std::uint64_t worker, double begin, double each, std::uint64_t count) {

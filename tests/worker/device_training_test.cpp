@@ -1,14 +1,14 @@
 // Whole runs on a device beside the same on the host: the loss of every step, and the parameters at the end.
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/trace.h>
+#include <psring/common/base/events.h>
 #include <psring/common/device/device.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/model/device/tensor_kernels.h>
@@ -41,7 +41,16 @@ class Losses final : public ReportListener {
   Run& run_;
 };
 
-Run train(JobOptions job, bool on_device, std::string* shown = nullptr) {
+class Shown final : public EventListener {
+ public:
+  explicit Shown(std::vector<Event>& events) : events_(events) {}
+  void on_event(const Event& event) override { events_.push_back(event); }
+
+ private:
+  std::vector<Event>& events_;
+};
+
+Run train(JobOptions job, bool on_device, std::vector<Event>* shown = nullptr) {
   job.strategy = "single";
   job.workers = 1;
   job.device = on_device ? "cuda" : "cpu";
@@ -53,9 +62,9 @@ Run train(JobOptions job, bool on_device, std::string* shown = nullptr) {
   const std::unique_ptr<Device> device = on_device ? make_cuda_device(0) : nullptr;
   MemoryLedger memory;
   const SystemClock clock;
-  Trace trace;
+  std::optional<Shown> listener;
   Events events(clock);
-  if (shown != nullptr) events.listen(trace, Events::Wanted::details);
+  if (shown != nullptr) events.listen(listener.emplace(*shown), Events::Wanted::details);
   if (device != nullptr && shown != nullptr) device->report_to(events);
   Training training(setup, {}, {.memory = memory, .clock = clock, .events = events, .device = device.get()});
   Run run;
@@ -68,7 +77,6 @@ Run train(JobOptions job, bool on_device, std::string* shown = nullptr) {
     run.parameters.insert(run.parameters.end(), floats.begin(), floats.end());
   });
   if (device != nullptr) device->finish();
-  if (shown != nullptr) *shown = trace.take_json("worker 0", 1, Nanoseconds{0});
   for (const auto& [category, bytes] : training.predict().worker_memory) {
     run.booked += memory.peak_bytes(category);
     run.predicted += bytes;
@@ -219,21 +227,21 @@ TEST_CASE("what has no form for a device is refused, and named") {
   refused("norms.0", [](JobOptions& job) { job.model = "bn-mlp:20-24-7"; });
 }
 
-TEST_CASE("a trace shows what the device did, beside what the host did") {
+TEST_CASE("events show what the device did, beside what the host did") {
   const JobOptions job = mlp();
-  std::string shown;
+  std::vector<Event> shown;
   const Run run = train(job, true, &shown);
   CHECK(run.losses == train(job, true).losses);
   std::map<std::string, std::size_t> names;
-  double last = 0;
-  double first_of_host = -1;
-  for (const nlohmann::json& event : nlohmann::json::parse("[" + shown + "]")) {
-    if (event["ph"] != "X") continue;
-    if (first_of_host < 0 && event["tid"] == 0) first_of_host = event["ts"];
-    if (event["tid"] != 1) continue;
-    ++names[event["name"]];
-    CHECK(event["ts"].get<double>() >= last - 1);  // of one queue: one after the other
-    last = event["ts"].get<double>() + event["dur"].get<double>();
+  Moment last;
+  std::optional<Moment> first_of_host;
+  for (const Event& event : shown) {
+    if (!first_of_host && std::holds_alternative<Activity>(event.what)) first_of_host = event.start;
+    const auto* work = std::get_if<DeviceWork>(&event.what);
+    if (work == nullptr) continue;
+    ++names[work->name];
+    CHECK(event.start >= last - std::chrono::microseconds(1));  // of one queue: one after the other
+    last = event.start + event.duration;
   }
   // The job has two layers, ten steps and an evaluation.
   const std::size_t steps = *job.steps;
@@ -241,7 +249,7 @@ TEST_CASE("a trace shows what the device did, beside what the host did") {
   CHECK(names["forward 1"] == names["forward 0"]);
   CHECK(names["backward 0"] == steps);
   CHECK(names["backward 1"] == steps);
-  CHECK(last > first_of_host);
+  CHECK(last > first_of_host.value());
   std::size_t updates = 0;
   for (const auto& [name, count] : names) updates += name.starts_with("update ") ? count : 0;
   CHECK(updates >= steps);

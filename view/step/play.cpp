@@ -213,6 +213,7 @@ void check_playable(const JobOptions& job, const PlayOptions& options) {
   refuse(job.shard_group == "host", "--shard-group host");
   refuse(job.encrypt, "--encrypt on");
   refuse(job.checkpoint_every > 0, "--checkpoint-every");
+  refuse(job.events, "--events");
   refuse(job.trace, "--trace");
   refuse(options.kills && job.placement == "colocated", "--kills with two roles in a process");
   for (const Fault& fault : parse_faults(job.fault)) {

@@ -1,29 +1,33 @@
 // The stream of events, and its view in the Chrome trace format.
+#include <filesystem>
 #include <utility>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <psring/common/base/trace.h>
-#include <psring/tests/support/hand_clock.h>
+#include <psring/common/base/error.h>
+#include <psring/tests/support/recorded_events.h>
+#include <psring/tests/support/temporary_folder.h>
+#include <psring/view/trace_file.h>
 
 using namespace psring;
 using nlohmann::json;
 
 namespace {
 
-/// A stream with a trace, on a clock that the test moves.
-struct Scene {
-  Scene() { events.listen(trace, Events::Wanted::details); }
-  json take(std::string_view process = "worker 0", Nanoseconds offset = Nanoseconds{0}) {
-    return json::parse(fmt::format("[{}]", trace.take_json(process, 1, offset)));
+/// The stream of a process whose events are recorded in a run folder.
+struct Scene : test::RecordedStream {
+  /// Returns the trace of all that was recorded so far.
+  json take(const std::string& process = "worker 0", Nanoseconds offset = Nanoseconds{0}, std::uint64_t epoch = 0) {
+    recorded += RecordedStream::take({.process = process, .number = 1, .epoch = epoch, .offset = offset});
+    std::filesystem::create_directories(folder.file("events"));
+    test::write_file(folder.file("events/worker-0.events"), recorded);
+    return json::parse(test::read_file(view::write_trace(folder.path()).string()))["traceEvents"];
   }
-  void pass(Nanoseconds time) { clock.at += time; }
 
-  test::HandClock clock{Moment{std::chrono::microseconds(1000)}};
-  Trace trace;
-  Events events{clock};
+  test::TemporaryFolder folder;
+  std::string recorded;
 };
 
 using std::chrono::microseconds;
@@ -57,7 +61,7 @@ TEST_CASE("activities become slices on the job's clock, inner ones first, that n
   CHECK(events[3]["ts"] == 1050.0);
   CHECK(events[3]["dur"] == 6.5);
   for (const json& event : events) CHECK(event["pid"] == 1);
-  CHECK(scene.trace.take_json("worker 3", 4, Nanoseconds{0}).empty());  // forgotten
+  CHECK(scene.RecordedStream::take().empty());  // forgotten
 }
 
 TEST_CASE("a server's work names the peer, and an unknown unit by its number") {
@@ -155,9 +159,9 @@ TEST_CASE("a device has a track of its own") {
   scene.events.detail(DeviceWork{"forward 3"}, scene.clock.at - microseconds(20), microseconds(5));
   const json events = scene.take();
   REQUIRE(events.size() == 4);
-  CHECK(events[1]["name"] == "thread_name");
-  CHECK(events[1]["tid"] == 1);
-  CHECK(events[2]["tid"] == 0);
+  CHECK(events[1]["tid"] == 0);
+  CHECK(events[2]["name"] == "thread_name");
+  CHECK(events[2]["tid"] == 1);
   CHECK(events[3]["name"] == "forward 3");
   CHECK(events[3]["tid"] == 1);
   CHECK(events[3]["ts"] == 980.0);
@@ -185,26 +189,51 @@ TEST_CASE("a listener to reports hears no details, and a stream without listener
   events.report(Evaluation{.step = 4});
   CHECK(reports.steps == std::vector<std::uint64_t>{3});
   CHECK(reports.evaluations == std::vector<std::uint64_t>{4});
-  Trace trace;
-  events.listen(trace, Events::Wanted::details);
+  EventRecorder recorder;
+  events.listen(recorder, Events::Wanted::details);
   CHECK(events.detailed());
-  CHECK(trace.take_json("worker 0", 1, Nanoseconds{0}).empty());
+  CHECK(recorder.take({}).empty());
 }
 
-TEST_CASE("a trace is taken in parts, which continue its counts; events above the bound are counted") {
+TEST_CASE("parts of a recording are one trace; dropped events are told") {
   Scene scene;
   scene.events.detail(UnitNames{{"layers.0"}});
   { const Events::Flight flight(scene.events, {"push", {0, 1}, 8}); }
-  const json first = scene.take();
+  REQUIRE(scene.take().size() == 3);
   { const Events::Flight flight(scene.events, {"push", {0, 1}, 8}); }
-  const json second = scene.take();
-  CHECK(first.at(1)["name"] == "push layers.0");
-  CHECK(second.at(1)["name"] == "push layers.0");
-  CHECK(first.at(1)["id2"] != second.at(1)["id2"]);
-  for (std::size_t i = 0; i < Trace::kMostEvents + 5; ++i) scene.events.detail(DeviceWork{"forward"});
-  CHECK(scene.take().back()["name"] == "5 events were dropped");
-  scene.events.detail(DeviceWork{"forward"});
-  CHECK(scene.take().back()["name"] == "forward");
+  const json events = scene.take();
+  REQUIRE(events.size() == 5);
+  CHECK(events[1]["name"] == "push layers.0");
+  CHECK(events[3]["name"] == "push layers.0");
+  CHECK(events[1]["id2"] == events[2]["id2"]);
+  CHECK(events[1]["id2"] != events[3]["id2"]);
+  for (std::size_t i = 0; i < 1'500'000; ++i)
+    scene.recorder.on_event({scene.clock.at, {}, 0, GradientReady{{i, i + 1}}});
+  const std::string last = scene.take().back()["name"];
+  CHECK(last.ends_with(" events were dropped"));
+}
+
+TEST_CASE("a process that was started again begins without units, and a later epoch numbers frames anew") {
+  Scene first;
+  Scene second;
+  second.pass(microseconds(500));
+  first.events.detail(Presence{Presence::Values::parameters, 0, true, 100});
+  first.take();
+  second.recorded = first.recorded;
+  second.events.detail(Presence{Presence::Values::parameters, 0, true, 40});
+  second.events.detail(FrameMoved{.operation = "push", .peer = "server 0", .number = 3});
+  const json events = second.take("worker 0", Nanoseconds{0}, 2);
+  REQUIRE(events.size() == 6);
+  CHECK(events[1]["args"]["parameters, bytes"] == 100);
+  CHECK(events[2]["args"]["name"] == "worker 0");
+  CHECK(events[3]["args"]["parameters, bytes"] == 40);
+  CHECK(events[5]["id"] == "worker 0 to server 0, 2.3");
+}
+
+TEST_CASE("a run without recorded events has no trace") {
+  const test::TemporaryFolder folder;
+  CHECK_THROWS_WITH(view::write_trace(folder.path()), Catch::Contains("holds no recorded events"));
+  CHECK_FALSE(std::filesystem::exists(folder.file("trace.json")));
 }
 
 TEST_CASE("names are JSON whatever is in them") {
