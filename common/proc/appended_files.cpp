@@ -72,6 +72,15 @@ void AppendedFiles::replace(const std::string& name, std::string_view text) {
   write(name, open(name, O_TRUNC), std::as_bytes(std::span(text.data(), text.size())));
 }
 
+void AppendedFiles::publish(const std::string& name, std::string_view text) {
+  const std::filesystem::path path(name);
+  const std::filesystem::path draft = path.parent_path() / ("." + path.filename().string());
+  replace(draft.string(), text);
+  std::error_code error;
+  std::filesystem::rename(folder_ / draft, folder_ / path, error);
+  if (error) fail(ErrorKind::data, "{}: cannot replace: {}", (folder_ / path).string(), error.message());
+}
+
 std::uintmax_t AppendedFiles::size_of(const std::string& name) const {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(folder_ / name, error);

@@ -28,6 +28,8 @@ class AppendedFiles {
                    std::span<const std::byte> bytes);
   void append(const std::string& name, std::span<const std::byte> bytes);
   void replace(const std::string& name, std::string_view text);
+  /// The same; a reader sees the old text or the new one, whole.
+  void publish(const std::string& name, std::string_view text);
 
  private:
   void undo_incomplete_append();

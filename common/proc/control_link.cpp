@@ -315,6 +315,10 @@ void ControlLink::append(const std::string& file, std::span<const std::byte> byt
 void ControlLink::report(std::string json) {
   impl_->tell([&](ControlMember& member) { member.send_standing(control::Report{std::move(json)}); });
 }
+void ControlLink::status(std::string json, bool is_last) {
+  if (json.size() > kMaxTextBytes) return;
+  impl_->tell([&](ControlMember& member) { member.status(std::move(json), is_last); });
+}
 void ControlLink::progress(std::string text) {
   impl_->tell([&](ControlMember& member) { member.send(control::Progress{std::move(text)}); });
 }

@@ -69,6 +69,8 @@ class ControlLink {
   /// Adds to a file of the run folder, in pieces of kMaxAppendBytes.
   void append(const std::string& file, std::span<const std::byte> bytes);
   void report(std::string json);
+  /// Tells what this member does now. At most one status is in flight: others are dropped, except the last.
+  void status(std::string json, bool is_last);
   void progress(std::string text);
   void fail(const Error& error);  ///< a fatal error of this member: the job ends with it, unless it has failed already
   /// For a worker: it has trained to the end, or was stopped by `may_begin`. `step` is the step that it would do next.

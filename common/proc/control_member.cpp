@@ -26,6 +26,15 @@ void ControlMember::append(const std::string& file, std::span<const std::byte> b
   send_surely(control::Append{file, {bytes.begin(), bytes.end()}, ++appends_});
 }
 
+/// A status is in flight until the answer to the heartbeat after it, or to a later one.
+void ControlMember::status(std::string json, bool is_last) {
+  if (is_last) return send_surely(control::Status{std::move(json)});
+  if (!outbox_.acknowledged(status_heartbeat_)) return;
+  status_heartbeat_ = outbox_.next_heartbeat();
+  watch_.request_heartbeat();
+  send(control::Status{std::move(json)});
+}
+
 void ControlMember::done(std::uint64_t step, bool stopped) {
   if (stopped) interrupted_ = {stop_signal_, step, step};
   send_standing(control::Done{step, interrupted_.signal});
@@ -168,6 +177,7 @@ bool ControlMember::lose_connection(const std::string& text, Moment now) {
 }
 
 void ControlMember::reconnect() {
+  status_heartbeat_ = 0;  // a status was lost with the connection; the new one carries none
   control::Hello hello = options_.hello;
   if (joined()) {
     hello.rank = welcome_->rank;

@@ -60,6 +60,8 @@ class ControlMember {
   void send_standing(const ControlMessage& message) { outbox_.send_standing(encode_control(message)); }
   void send_surely(const ControlMessage& message) { outbox_.send_surely(encode_control(message)); }
   void append(const std::string& file, std::span<const std::byte> bytes);
+  /// Drops the status if the coordinator has not answered since the previous one, unless it is the last.
+  void status(std::string json, bool is_last);
   void done(std::uint64_t step, bool stopped);
   StepGate::Turn ask(std::uint64_t step) { return gate_.ask(step); }
   /// Enters the epoch that the coordinator has told of last.
@@ -124,8 +126,9 @@ class ControlMember {
   std::optional<std::vector<Member>> members_;
   std::uint32_t members_epoch_ = 0;  ///< the epoch of `members_`
   std::deque<AgentOrder> orders_;
-  std::uint64_t appends_ = 0;  ///< the number of the last append
-  StepGate gate_;              ///< of the caller's epoch
+  std::uint64_t appends_ = 0;           ///< the number of the last append
+  std::uint64_t status_heartbeat_ = 0;  ///< number of the heartbeat after the last status
+  StepGate gate_;                       ///< of the caller's epoch
   std::int32_t stop_signal_ = 0;
   control::Interruption interrupted_;
   Peer culprit_{Role::coordinator, 0};

@@ -15,7 +15,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::uint8_t kVersion = 5;
+constexpr std::uint8_t kVersion = 6;
 
 /// Reads the caller's bytes in place.
 class InputBuffer final : public std::streambuf {
@@ -195,6 +195,7 @@ void fields(auto& io, Is<control::Interrupt> auto& m) { io(m.signal, m.at_once);
 void fields(auto& io, Is<control::Pause> auto& m) { io(m.epoch, m.signal); }
 void fields(auto& io, Is<control::Paused> auto& m) { io(m.epoch, m.step, m.signal); }
 void fields(auto& io, Is<control::StopBefore> auto& m) { io(m.epoch, m.step); }
+void fields(auto& io, Is<control::Status> auto& m) { io(m.json); }
 
 /// An empty message of the type with this number.
 template <std::size_t Index = 0>
@@ -219,10 +220,10 @@ std::string control::describe(const Interruption& interruption) {
 
 std::string_view name_of(const ControlMessage& message) {
   static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
-      "hello",       "welcome",     "refused",   "ready", "members", "heartbeat",  "heartbeat_ack",
-      "start_roles", "role_exited", "lost",      "abort", "failed",  "report",     "append",
-      "progress",    "done",        "finish",    "bye",   "regroup", "stuck",      "resumed",
-      "end_roles",   "notice",      "interrupt", "pause", "paused",  "stop_before"};
+      "hello",       "welcome",     "refused",   "ready", "members", "heartbeat",   "heartbeat_ack",
+      "start_roles", "role_exited", "lost",      "abort", "failed",  "report",      "append",
+      "progress",    "done",        "finish",    "bye",   "regroup", "stuck",       "resumed",
+      "end_roles",   "notice",      "interrupt", "pause", "paused",  "stop_before", "status"};
   return kNames[message.index()];
 }
 

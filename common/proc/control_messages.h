@@ -169,6 +169,10 @@ struct StopBefore {  ///< C to a paused worker: continue, and end before this st
   std::uint64_t step = 0;
 };
 
+struct Status {  ///< M (server, worker): what it does now; the next status takes the place of this one
+  std::string json;
+};
+
 }  // namespace control
 
 using ControlMessage =
@@ -176,7 +180,8 @@ using ControlMessage =
                  control::Heartbeat, control::HeartbeatAck, control::StartRoles, control::RoleExited, control::Lost,
                  control::Abort, control::Failed, control::Report, control::Append, control::Progress, control::Done,
                  control::Finish, control::Bye, control::Regroup, control::Stuck, control::Resumed, control::EndRoles,
-                 control::Notice, control::Interrupt, control::Pause, control::Paused, control::StopBefore>;
+                 control::Notice, control::Interrupt, control::Pause, control::Paused, control::StopBefore,
+                 control::Status>;
 
 /// The name of the message's type: "hello".
 std::string_view name_of(const ControlMessage& message);

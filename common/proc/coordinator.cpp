@@ -140,6 +140,11 @@ void Coordinator::on(State& from, control::Report&& message) {
   actions_.events.push_back({from.member.peer, {}, std::move(message)});
 }
 
+void Coordinator::on(State& from, control::Status&& message) {
+  if (!is_role(from.member.peer.role) || (epoch_ > 0 && !from.ready)) return;  // sent in a previous epoch
+  actions_.events.push_back({from.member.peer, {}, std::move(message)});
+}
+
 void Coordinator::on(State& from, control::Append&& message) {
   if (!is_safe_file_name(message.file))
     return fail_job(ErrorKind::protocol,

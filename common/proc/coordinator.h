@@ -58,7 +58,7 @@ class Coordinator {
     Peer from;
     /// The member's process, for an append: "worker-1-4711".
     std::string process;
-    std::variant<control::Append, control::Report, control::Progress, control::Notice> what;
+    std::variant<control::Append, control::Report, control::Status, control::Progress, control::Notice> what;
   };
   struct Actions {
     std::vector<Outgoing> messages;
@@ -122,6 +122,7 @@ class Coordinator {
   void on(State& from, const control::RoleExited& message);
   void on(State& from, const control::Failed& message);
   void on(State& from, control::Report&& message);
+  void on(State& from, control::Status&& message);
   void on(State& from, control::Append&& message);
   void on(State& from, control::Progress&& message);
   void on(State& from, const control::Done& message);

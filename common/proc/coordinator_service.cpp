@@ -160,6 +160,12 @@ class CoordinatorService::Impl {
   void store(const Coordinator::Event& event, const control::Report& report) {
     folder_.replace(fmt::format("reports/{}-{}.json", to_string(event.from.role), event.from.rank), report.json);
   }
+  void store(const Coordinator::Event& event, const control::Status& status) {
+    try {
+      folder_.publish(fmt::format("live/{}-{}.json", to_string(event.from.role), event.from.rank), status.json);
+    } catch (const Error&) {  // the view shows an older status; that is no reason to end the job
+    }
+  }
   void store(const Coordinator::Event& event, const control::Progress& progress) {
     on_progress_(event.from, progress.text);
   }

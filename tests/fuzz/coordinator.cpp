@@ -11,7 +11,7 @@ using namespace psring::net;
 namespace {
 
 ControlMessage read_message(fuzz::Input& in) {
-  switch (in.below(11)) {
+  switch (in.below(12)) {
     case 0: {
       control::Hello hello;
       hello.role = static_cast<Role>(in.below(4));
@@ -48,6 +48,8 @@ ControlMessage read_message(fuzz::Input& in) {
       return control::Stuck{static_cast<std::uint32_t>(in.below(4)), "why"};
     case 9:
       return control::Resumed{static_cast<std::uint32_t>(in.below(4)), in.byte()};
+    case 10:
+      return control::Status{"{}"};
     default:
       return decode_control(in.take(in.byte()));
   }

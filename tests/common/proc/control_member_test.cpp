@@ -225,6 +225,43 @@ TEST_CASE("bytes that only a member may send, or that are no message, lose the c
   CHECK(worker.names(100ms).empty());
 }
 
+TEST_CASE("a status is dropped while the one before is in flight, unless it is the last") {
+  using Names = std::vector<std::string>;
+  Joined worker(Role::worker, 60s);
+  const auto acknowledge = [&](std::uint64_t heartbeat) {
+    worker.tell(control::HeartbeatAck{Nanoseconds{0}, heartbeat, Nanoseconds{0}});
+  };
+  std::uint64_t heartbeat = 1;
+  for (acknowledge(heartbeat); worker.names() == Names{"heartbeat"}; acknowledge(heartbeat)) ++heartbeat;
+  worker.member.status("{}", false);
+  CHECK(worker.names() == Names{"status", "heartbeat"});
+  acknowledge(heartbeat);  // the heartbeat that left before the status
+  worker.member.status("{}", false);
+  CHECK(worker.names().empty());
+  SECTION("until a heartbeat that followed it is answered") {
+    const std::uint64_t answered = heartbeat + GENERATE(1, 2);
+    CHECK(worker.names(1s) == Names{"heartbeat"});
+    acknowledge(answered);
+    worker.member.status("{}", false);
+    CHECK(worker.names() == Names{"status", "heartbeat"});
+  }
+  SECTION("the last status") {
+    worker.member.status("{}", true);
+    CHECK(worker.names() == Names{"status"});
+  }
+  SECTION("a new connection knows nothing of it, nor do its heartbeats") {
+    CHECK(worker.member.lose_connection("closed", at(1s)));
+    worker.member.reconnect();
+    CHECK(worker.names(1s) == Names{"hello"});
+    worker.member.status("{}", false);
+    CHECK(worker.names(1s) == Names{"status"});
+    worker.member.status("{}", false);
+    CHECK(worker.names(1s).empty());
+    acknowledge(heartbeat);
+    CHECK(worker.names(1s) == Names{"heartbeat"});
+  }
+}
+
 TEST_CASE("a member leaves its epoch when it is told to regroup, and enters the next") {
   Joined worker(Role::worker);
   worker.tell(control::Members{{}, 0, {Role::worker, 0}});

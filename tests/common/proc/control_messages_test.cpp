@@ -45,7 +45,8 @@ std::vector<ControlMessage> samples() {
           Interrupt{15, true},
           Pause{2, 15},
           Paused{2, 968, 15},
-          StopBefore{2, 968}};
+          StopBefore{2, 968},
+          Status{"{}"}};
 }
 
 /// Decodes, or throws protocol; nothing else.
