@@ -54,6 +54,8 @@ class Comparison {
     options::check_count("--runs", flags_.runs, kMostRuns);
     if (flags_.job.contains("checkpoint-dir"))
       fail(ErrorKind::usage, "--checkpoint-dir: each run of a comparison has its own, in its run folder");
+    if (flags_.job.contains("live"))
+      fail(ErrorKind::usage, "--live: a comparison makes one run after another; psring watch RUN shows one of them");
     for (Entry& entry : make_entries(flags_.job, flags_.strategies, *flags_.sweep, invocation_.app))
       rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_});
     for (const Row& row : rows_) check_host(row.entry.job, 1, LaunchOptions().listen);

@@ -35,6 +35,11 @@ Flag& Flag::set_group(const std::string& title) {
   return *this;
 }
 
+Flag& Flag::make_value_optional() {
+  option_->expected(0, 1);
+  return *this;
+}
+
 Flag& Flag::separate_by(char separator) {
   option_->delimiter(separator);
   return *this;

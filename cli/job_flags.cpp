@@ -33,9 +33,12 @@ void add(const Flags& command, const char* group, const Option& option, Given& g
     command.add_switch(flag, turn_on, option.help).set_group(group);
     return;
   }
-  const auto take = [&given, &option](const std::string& text) { given[option.name] = text; };
+  const auto take = [&given, &option](const std::string& text) {
+    given[option.name] = text.empty() && option.alone != nullptr ? option.alone : text;
+  };
   Flag added = command.add_text(flag, take, option.help);
   added.set_group(group).show_value(value_name(option)).show_default(options::default_text(option));
+  if (option.alone != nullptr) added.make_value_optional();
   // parse.cpp refuses an empty value of any option.
   added.check([&option](const std::string& text) { return text.empty() ? "" : options::mistake_in(option, text); });
 }

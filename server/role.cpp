@@ -11,6 +11,7 @@
 #include <psring/common/net/reporting.h>
 #include <psring/common/proc/event_log.h>
 #include <psring/common/proc/fault.h>
+#include <psring/common/proc/live_log.h>
 #include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/role.h>
@@ -50,6 +51,7 @@ class ServerLife {
         events_(member.clock()),
         fault_(job_.fault, member.self()) {
     if (job_.records_events()) events_.listen(event_log_.emplace(member).listener(), Events::Wanted::details);
+    if (!job_.live.empty()) events_.listen(live_.emplace(member), Events::Wanted::details);
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());
     device_->use_graphs(job_.cuda_graphs);
@@ -94,6 +96,7 @@ class ServerLife {
   }
 
   bool finished() {
+    if (live_) live_->set_updates(shard_->version());
     fault_.at(shard_->version());
     member_.link().check();
     return member_.link().finished();
@@ -127,6 +130,7 @@ class ServerLife {
 
   void report() {
     if (event_log_) event_log_->finish();
+    if (live_) live_->finish();
     fmt::print("server {}: {}, version {}\n", member_.rank(), shard_->describe(), shard_->version());
     member_.link().report(member_.report_json(Json{
         {"elements", shard_->elements()},
@@ -142,6 +146,7 @@ class ServerLife {
   const JobShard rules_;
   Parallel parallel_;
   std::optional<EventLog> event_log_;  ///< empty if no events are recorded
+  std::optional<LiveLog> live_;    ///< empty without --live
   Events events_;
   const FaultTrigger fault_;        ///< keeps its target, even if this process gets another rank
   std::shared_ptr<Device> device_;  ///< shared with the shard's deleter; null: the host applies updates

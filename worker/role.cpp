@@ -11,6 +11,7 @@
 #include <psring/common/net/reporting.h>
 #include <psring/common/proc/event_log.h>
 #include <psring/common/proc/fault.h>
+#include <psring/common/proc/live_log.h>
 #include <psring/ring/nccl_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
@@ -58,6 +59,7 @@ struct Memory {
   explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
 
   std::optional<EventLog> event_log;          ///< empty if no events are recorded
+  std::optional<LiveLog> live;                ///< empty without --live
   std::optional<Events> events;               ///< outlives flights, links and groups
   std::unique_ptr<net::Transport> transport;  ///< to the servers
   std::unique_ptr<Device> device;
@@ -186,6 +188,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   Events& events = memory->events.emplace(member.clock());
   events.listen(life.metrics, Events::Wanted::reports);
   if (job.records_events()) events.listen(memory->event_log.emplace(member).listener(), Events::Wanted::details);
+  if (!job.live.empty()) events.listen(memory->live.emplace(member), Events::Wanted::details);
   if (job.device == "cuda") cuda_devices();  // what is missing is said before anybody waits for this worker
   const bool grouped = setup.strategy().ring || setup.strategy().scatters;
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
@@ -247,6 +250,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
     if (!job.out.empty() && !stopped) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
     if (memory->device) memory->device->finish();
     if (memory->event_log) memory->event_log->finish();
+    if (memory->live) memory->live->finish();
     member.link().on_change({});
     member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps(),
                                                                       gpu_memory(member, memory->device.get()))));

@@ -1,3 +1,4 @@
+#include <psring/common/net/address.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/common/proc/options/check.h>
@@ -137,6 +138,15 @@ constexpr Option kExperiments[] = {
      .field = &JobOptions::trace,
      .everyday = true,
      .exchange_only = true},
+    {.name = "live",
+     .value = "[ADDR:PORT]",
+     .help = "show the run in a browser while it trains; without an address: a free port of 127.0.0.1",
+     .field = &JobOptions::live,
+     .check = Parses{[](const std::string& text) { net::resolve_endpoint("--live", text, 0); }},
+     .everyday = true,
+     .list = false,
+     .exchange_only = true,
+     .alone = "127.0.0.1:0"},
 };
 
 }  // namespace

@@ -89,6 +89,7 @@ struct Option {
   bool exchange_only = false;  ///< does not change the result of one process, which `compare` checks bits against
   const char* json = "";       ///< name in the job's JSON; "": the name, with _ in place of -
   const char* standard = nullptr;  ///< the default as a text; null: the field's default
+  const char* alone = nullptr;     ///< the value if the flag is given without one; null: the flag needs a value
 };
 
 }  // namespace psring::options
