@@ -11,6 +11,7 @@
 
 #include <psring/cli/ending.h>
 #include <psring/cli/launch.h>
+#include <psring/cli/live_view.h>
 #include <psring/cli/parts.h>
 #include <psring/cli/progress.h>
 #include <psring/cli/summary.h>
@@ -148,6 +149,14 @@ class CoordinatorKeeper {
   bool gave_up_ = false;  ///< do not wait for it any more
 };
 
+std::vector<int> tend(CoordinatorKeeper& coordinator, LiveView* live, bool silent) {
+  std::vector<int> fds = coordinator.tend(silent);
+  if (live == nullptr) return fds;
+  const std::vector<int> more = live->tend();
+  fds.insert(fds.end(), more.begin(), more.end());
+  return fds;
+}
+
 }  // namespace
 
 LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, const Invocation& invocation,
@@ -190,7 +199,7 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
                                               fmt::print("{}\n", line);
                                               std::fflush(stdout);
                                             },
-                                        .tend = [&](bool silent) { return coordinator.tend(silent); }},
+                                        .tend = [&](bool silent) { return tend(coordinator, options.live, silent); }},
                                        signals, clock);
   // The coordinator ends by itself once its members have left; its files are then complete. If the job has failed, the
   // coordinator may be the cause.

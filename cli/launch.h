@@ -14,6 +14,8 @@
 
 namespace psring::cli {
 
+class LiveView;
+
 /// Where and how to start a job.
 struct LaunchOptions {
   std::filesystem::path out;                      ///< run folder; is created, and must hold no run yet
@@ -21,9 +23,10 @@ struct LaunchOptions {
   std::string listen = "127.0.0.1:0";             ///< address of the coordinator
   std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
   bool show_progress = true;
-  std::string label;       ///< printed before progress lines
-  bool next_part = false;  ///< continue the run in the folder, which the caller has locked
-  bool resumable = true;   ///< whether psring resume can continue the run; used in the line about its end
+  std::string label;         ///< printed before progress lines
+  bool next_part = false;    ///< continue the run in the folder, which the caller has locked
+  LiveView* live = nullptr;  ///< looked after while the job runs; null: there is none
+  bool resumable = true;     ///< whether psring resume can continue the run; used in the line about its end
 };
 
 struct LaunchResult {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <psring/cli/job_flags.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/launch_checks.h>
+#include <psring/cli/live_view.h>
 #include <psring/cli/resolve.h>
 #include <psring/cli/set_up.h>
 #include <psring/cli/summary_text.h>
@@ -107,16 +109,23 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
 int run_training(const worker::TrainSetup& setup, const JobOptions& job, const LaunchOptions& options,
                  const Invocation& invocation, SignalWatch& signals) {
   print_plan(setup);
-  const LaunchResult result = launch(job, options, invocation, signals);
+  std::optional<LiveView> live;
+  LaunchOptions all = options;
+  if (!job.live.empty()) all.live = &live.emplace(options.out, job.live, options.next_part);
+  const LaunchResult result = launch(job, all, invocation, signals);
   signals.end();  // from here on signals end this process: printing may block
   if (result.status != 0) {
     invocation.output.settle();
     fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
+    record_end(options.out, result.cause);
+    if (live) live->end();
     return result.status;
   }
   if (job.trace) view::write_trace(options.out);
   const Summary summary = summarise(options.out, job, invocation);
   fmt::print("{}", describe(summary, options.out));
+  std::fflush(stdout);
+  if (live) live->end();
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
 

@@ -1,0 +1,63 @@
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include <psring/cli/live_view.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
+#include <psring/common/proc/coordinator_process.h>
+
+namespace psring::cli {
+namespace {
+
+constexpr const char* kName = "live-view";
+constexpr Nanoseconds kStart = std::chrono::seconds(30);
+constexpr Nanoseconds kFarewell = std::chrono::seconds(6);  ///< the view looks each second, and then waits for 3 s
+
+}  // namespace
+
+LiveView::LiveView(const std::filesystem::path& folder, const std::string& listen, bool next_part)
+    : cluster_(folder / "logs", clock_, next_part) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  try {
+    const std::string url = start_listening(cluster_, kName, {self, "watch", folder.string(), "--listen", listen},
+                                            clock_.now() + kStart, clock_);
+    fmt::print("live view: {}\n", url);
+    std::fflush(stdout);
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "--live {}: {}", listen, error.what());
+  }
+}
+
+std::vector<int> LiveView::tend() {
+  if (ended_) return {};
+  const auto exit = cluster_.next_exit(clock_.now());
+  if (!exit) return cluster_.fds();
+  ended_ = true;
+  const std::string how = exit->signal != 0
+                              ? fmt::format("was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal))
+                              : fmt::format("has ended with status {}: {}", exit->status, message_of(*exit));
+  fmt::print("the live view {}; the job goes on without it\n", how);
+  std::fflush(stdout);
+  return {};
+}
+
+void LiveView::end() {
+  if (!ended_ && !cluster_.next_exit(clock_.now() + kFarewell)) cluster_.terminate_all(std::chrono::seconds(1));
+  ended_ = true;
+}
+
+void record_end(const std::filesystem::path& folder, const std::string& cause) {
+  std::error_code ignored;
+  std::filesystem::create_directories(folder / "live", ignored);
+  try {
+    write_whole(folder / "live" / "end.json", Json{{"cause", cause}}.dump_any_bytes() + "\n");
+  } catch (const Error&) {  // the run has failed already, and its cause is on the screen
+  }
+}
+
+}  // namespace psring::cli
