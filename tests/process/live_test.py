@@ -215,6 +215,94 @@ class Live(ProgramTest):
         self.finish(job)
         self.end(process)
 
+    def live(self, *arguments):
+        """A job with --live, and its view."""
+        job = self.start("psring", "train", "--live", *arguments)
+        view = None
+        while view is None:
+            line = job.stdout.readline()
+            self.assertTrue(line, job.stderr.read() if not line else "")
+            view = View(line) if "live view: http://" in line else None
+        return job, view
+
+    def sums(self, run):
+        """Payload bytes by sender, receiver and operation, as the processes reported them in the end."""
+        sums = {}
+        for file in (self.folder / run / "reports").glob("*-*.json"):
+            sent = json.loads(file.read_text()).get("bytes", {}).get("sent", {})
+            for operation, peers in sent.items():
+                for peer, count in peers.items():
+                    sums[file.stem.replace("-", " "), peer, operation] = count["payload"]
+        return sums
+
+    def test_live_job(self):
+        """--live: in the end, the view has the bytes of the reports, and the model is that of a run without the view."""
+        for strategy in (["ps", "--servers", 1], ["zero3"]):
+            with self.subTest(strategy):
+                arguments = [*TINY, "--strategy", *strategy, "--workers", 2, "--steps", 40]
+                name = strategy[0]
+                self.assert_done(self.train(*arguments, "--out", f"{name}-without"))
+                job, view = self.live(*arguments, "--out", name)
+                viewer = Viewer(view)
+                state = until(lambda: (state := viewer.next())["phase"] not in ("starting", "training") and state, "no end")
+                self.assertEqual(state["phase"], "done", state)
+                self.assertEqual(state["progress"]["step"], 40)
+                links = {(link["from"], link["to"], link["operation"]): link["bytes"] for link in state["links"]}
+                self.assertEqual(links, self.sums(name))
+                for worker in state["workers"]:
+                    self.assertGreater(worker["bytes_sent"], 0)
+                for server in state["servers"]:
+                    self.assertEqual(server["updates"], 40)
+                viewer.close()
+                self.assert_done(self.finish(job))
+                models = [(self.folder / run / "model.safetensors").read_bytes() for run in (name, f"{name}-without")]
+                self.assertEqual(*models)
+
+    def test_live_wait(self):
+        """A worker that is stopped: the others are seen waiting for it."""
+        job, view = self.live(*ENDLESS, "--strategy", "ddp", "--workers", 2, "--heartbeat-timeout", 300, "--out", "run")
+        self.until_trains(job, "run")
+        stopped = until(lambda: self.process_of("role-worker", 1), "no worker")
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            viewer = Viewer(view)
+            waiting = until(lambda: (wait := viewer.next()["workers"][0]["waiting"]) and wait["peer"] and wait, "nobody waits")
+            self.assertEqual((waiting["operation"], waiting["peer"]), ("wait", "worker 1"))
+            until(lambda: viewer.next()["workers"][0]["waiting"]["since_s"] > waiting["since_s"], "the wait does not last")
+            viewer.close()
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        os.kill(job.pid, signal.SIGINT)
+        ended = self.finish(job)
+        cause = json.loads((self.folder / "run" / "live" / "end.json").read_text())["cause"]
+        self.assertIn(cause, ended.err)
+
+    def test_live_recovery(self):
+        """The view of --live outlives workers and coordinators; a job outlives its view."""
+        job, view = self.live(*ENDLESS, "--strategy", "ps", "--workers", 2, "--servers", 1, "--max-restarts", 3, "--out", "run")
+        self.until_trains(job, "run")
+        viewer = Viewer(view)
+        for role in (("role-worker", 1), ("coordinator",)):
+            os.kill(until(lambda: self.process_of(*role), "no process"), signal.SIGKILL)
+            before = [worker["bytes_sent"] or 0 for worker in viewer.next()["workers"]]
+            until(lambda: (state := viewer.next())["phase"] == "training" and
+                  all((worker["bytes_sent"] or 0) > sent + 10000 for worker, sent in zip(state["workers"], before)), "no further bytes")
+        viewer.close()
+        os.kill(until(lambda: self.process_of("watch"), "no view"), signal.SIGKILL)
+        until(lambda: "the live view was ended by signal 9 (Killed)" in job.stdout.readline(), "no line")
+        step = len(self.lines_of("run"))
+        until(lambda: len(self.lines_of("run")) > step, "no further step")
+        os.kill(job.pid, signal.SIGINT)
+        self.finish(job)
+
+    def test_live_usage(self):
+        self.assert_refused(self.train(*SIX_STEPS, "--live", "here"), 2, "--live here")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            self.assert_refused(self.train(*SIX_STEPS, "--live", address, "--out", "run"), 2, f"--live {address}")
+        self.assertFalse((self.folder / "run" / "run.json").exists())
+        self.assert_refused(self.run_program("psring", "compare", *TINY, "--steps", 2, "--live"), 2, "--live: ")
+
     def test_metrics(self):
         """/metrics is what the strict parser of OpenMetrics takes if the reader asks for it, else what promtool takes."""
         self.assert_done(self.train(*SIX_STEPS, "--out", "run"))
