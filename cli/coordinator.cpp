@@ -102,6 +102,8 @@ void read_losses(const std::filesystem::path& folder, net::RecoveryPlan& plan) {
     const std::optional<Json> parsed = Json::try_parse(line);
     if (!parsed) continue;  // the writer died in the middle of the line
     plan.restarts = parsed->value("restarts", plan.restarts);
+    if (parsed->contains("lost")) plan.recovering = true;
+    if (parsed->contains("seconds")) plan.recovering = false;
     if (!parsed->contains("given_up")) continue;
     const Json given_up = parsed->at("given_up");
     for (const net::Role role : {net::Role::worker, net::Role::agent})

@@ -302,7 +302,7 @@ void ControlLink::stuck(const Error& error) {
   impl_->tell([&](ControlMember& member) { member.send_surely(control::Stuck{member.epoch(), text_of(error)}); });
 }
 void ControlLink::resumed(std::uint64_t step) {
-  impl_->tell([&](ControlMember& member) { member.send_surely(control::Resumed{member.epoch(), step}); });
+  impl_->tell([&](ControlMember& member) { member.resumed(step); });
 }
 void ControlLink::append(const std::string& file, std::span<const std::byte> bytes) {
   psring::check(is_safe_file_name(file), "'{}' is not a name for a file of the run folder", file);

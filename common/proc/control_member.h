@@ -62,6 +62,9 @@ class ControlMember {
   void append(const std::string& file, std::span<const std::byte> bytes);
   /// Drops the status if the coordinator has not answered since the previous one, unless it is the last.
   void status(std::string json, bool is_last);
+  /// Tells every coordinator of the epoch: a coordinator that is lost before all workers have resumed leaves the end of
+  /// the recovery to the next.
+  void resumed(std::uint64_t step) { send_standing(control::Resumed{epoch_, step}); }
   void done(std::uint64_t step, bool stopped);
   StepGate::Turn ask(std::uint64_t step) { return gate_.ask(step); }
   /// Enters the epoch that the coordinator has told of last.

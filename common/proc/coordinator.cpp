@@ -27,6 +27,7 @@ Coordinator::Coordinator(JobPlan plan, Moment now)
       given_up_(plan_.recovery.given_up) {
   check_plan(plan_);
   if (plan_.recovery.is_second) await_returns();
+  if (plan_.recovery.recovering) lost_at_ = now;  // the moment of the loss is not known
 }
 
 Coordinator::Actions Coordinator::receive(const Connection& from, ControlMessage message, Moment now) {

@@ -207,8 +207,8 @@ void Coordinator::on(State& from, const control::Stuck& message) {
 
 void Coordinator::on(State& from, const control::Resumed& message) {
   if (message.epoch < epoch_) return;
-  resumed_.insert(connections_.at(from.connection));
-  if (!lost_at_ || resumed_.size() < expected(Role::worker)) return;
+  const bool is_repeated = !resumed_.insert(connections_.at(from.connection)).second;
+  if (is_repeated || !lost_at_ || resumed_.size() < expected(Role::worker)) return;
   const double took = seconds(now_ - *lost_at_);
   lost_at_.reset();
   notice(

@@ -42,6 +42,7 @@ struct RecoveryPlan {
   bool is_second = false;
   std::uint32_t restarts = 0;    ///< restarts that previous coordinators have used
   std::set<Peer> given_up = {};  ///< places of workers, and agents, that previous coordinators gave up
+  bool recovering = false;       ///< the job had not continued yet after the last loss that was recorded
 
   /// Can the job continue after a loss at all?
   bool possible() const { return max_restarts > 0 || min_workers > 0; }

@@ -7,7 +7,7 @@ import shutil
 import signal
 import unittest
 
-from support import BIN, TINY, ProgramTest, until
+from support import BIN, ENDLESS, TINY, ProgramTest, until
 
 STEPS = 400
 SILENCE = 2.0  # seconds of --heartbeat-timeout
@@ -113,6 +113,23 @@ class Recovery(ProgramTest):
                 made = [(line["worker"], line["step"]) for line in steps if "loss" in line]
                 self.assertEqual(sorted(made), [(worker, step) for worker in (0, 1) for step in range(30000)],
                                  "lines of metrics are lost, or there twice")
+
+    def test_coordinator_that_is_lost_while_the_job_recovers(self):
+        """The next coordinator records that the job continues."""
+        job = self.start("psring", "train", *ENDLESS, "--workers", 2, *PS, "--max-restarts", 9, "--heartbeat-timeout", 5, "--out", "run")
+        self.until_trains(job, "run")
+        records = self.folder / "run" / "recoveries.jsonl"
+        survivor, victim = (until(lambda: self.process_of("role-worker", rank), "no worker") for rank in (0, 1))
+        coordinator = until(lambda: self.process_of("coordinator"), "no coordinator")
+        os.kill(survivor, signal.SIGSTOP)  # nothing continues without it
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: records.exists() and "lost" in records.read_text(), "no loss is recorded")
+        os.kill(coordinator, signal.SIGKILL)
+        until(lambda: self.process_of("coordinator") not in (None, coordinator), "no second coordinator")
+        os.kill(survivor, signal.SIGCONT)
+        until(lambda: "seconds" in records.read_text(), "the end of the recovery is not recorded")
+        os.kill(job.pid, signal.SIGINT)
+        self.finish(job)
 
     def test_program_that_is_built_anew(self):
         """Who is started again is the program that the job began with, whatever has its path by then."""

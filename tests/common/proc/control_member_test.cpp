@@ -282,6 +282,16 @@ TEST_CASE("a member leaves its epoch when it is told to regroup, and enters the 
   CHECK_FALSE(agent.member.broken());
 }
 
+TEST_CASE("every coordinator of an epoch hears that a worker has resumed") {
+  Joined worker(Role::worker, 60s);
+  worker.member.resumed(57);
+  CHECK(worker.names() == std::vector<std::string>{"resumed"});
+  worker.tell(control::HeartbeatAck{Nanoseconds{0}, 1, Nanoseconds{0}});
+  CHECK(worker.member.lose_connection("closed", at(1s)));
+  worker.member.reconnect();
+  CHECK(worker.names(1s) == std::vector<std::string>{"hello", "resumed"});
+}
+
 TEST_CASE("a paused worker answers at once, and tells every coordinator of the epoch") {
   Joined worker(Role::worker, 60s);
   CHECK(worker.member.ask(7) == StepGate::Turn::go);

@@ -351,6 +351,21 @@ TEST_CASE("members come back to a second coordinator, and go on as if it were th
   CHECK_FALSE(job.coordinator.result().failure);
 }
 
+TEST_CASE("a second coordinator records the end of a recovery that the first had begun") {
+  JobPlan p = recoverable(2, 1, Keepers::servers);
+  p.recovery.recovering = GENERATE(true, false);
+  Second job(p);
+  job.back({Role::agent, 0}, "g", 4, true);
+  job.back(kServer0, "s0", 4, true);
+  for (const auto& [place, name] : {std::pair(kWorker0, "w0"), std::pair(kWorker1, "w1")}) {
+    job.back(place, name, 4, true);
+    job.say(name, control::Resumed{4, 57});
+    job.say(name, control::Resumed{4, 57});
+  }
+  const std::string notice = "epoch 4: going on with step 57, 0.00 s after the loss was noticed\n";
+  CHECK(job.notices() == (p.recovery.recovering ? notice : ""));
+}
+
 TEST_CASE("duties that had changed stay so") {
   Second job(recoverable(1, 1, Keepers::servers, true));
   job.back({Role::agent, 0}, "agent", 1, true);
