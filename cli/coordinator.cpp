@@ -10,6 +10,7 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/job_flags.h>
 #include <psring/cli/launch.h>
+#include <psring/cli/live_view.h>
 #include <psring/cli/resolve.h>
 #include <psring/cli/set_up.h>
 #include <psring/cli/summary_text.h>
@@ -156,6 +157,12 @@ int conclude(const JobOptions& job, const Invocation& invocation) {
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
 
+/// Returns why the job ended before its last step; "" if it ended well.
+std::string cause_of_end(const net::JobResult& result) {
+  if (result.failure) return result.failure->what();
+  return result.interrupted.signal != 0 ? "interrupted " + net::control::describe(result.interrupted) : "";
+}
+
 int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   SignalWatch signals;
   const SystemClock clock;
@@ -181,9 +188,11 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     std::fflush(stdout);
   };
   net::CoordinatorService service(std::move(options), key, clock);
+  std::optional<LiveView> live;
   if (by_launcher) {
     publish_endpoint(flags.endpoint_fd, service.endpoint());
   } else {
+    if (!job.live.empty()) live.emplace(job.out, job.live, false);
     begin_run(job.out, job, invocation);
     const std::string awaited =
         flags.nodes > 0 ? "the agents of " + count_of(flags.nodes, "host")
@@ -194,17 +203,24 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     std::fflush(stdout);
   }
   if (!flags.second) FaultTrigger(job.fault, {net::Role::coordinator, 0}).arm();
-  const net::JobResult result = service.run({.fd = signals.fd(), .take = [&] { return signals.take(); }});
-  if (const net::control::Interruption& interruption = result.interrupted;
-      interruption.signal != 0 && (result.failure || !by_launcher)) {
-    const std::string line =
-        result.failure ? result.failure->what() : "interrupted " + net::control::describe(interruption);
+  const auto next_signal = [&] {
+    if (live) live->tend();
+    return signals.take();
+  };
+  const net::JobResult result = service.run({.fd = signals.fd(), .take = next_signal});
+  const std::string cause = cause_of_end(result);
+  if (!by_launcher && !cause.empty()) record_end(job.out, cause);
+  if (live && !cause.empty()) live->end();
+  if (result.interrupted.signal != 0 && (result.failure || !by_launcher)) {
     invocation.output.settle();
-    fmt::print(stderr, "{}{}\n", kErrorPrefix, line);
-    return interrupted_status(interruption.signal);
+    fmt::print(stderr, "{}{}\n", kErrorPrefix, cause);
+    return interrupted_status(result.interrupted.signal);
   }
   if (result.failure) throw *result.failure;
-  return by_launcher ? 0 : conclude(job, invocation);
+  if (by_launcher) return 0;
+  const int status = conclude(job, invocation);
+  if (live) live->end();
+  return status;
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/net/address.h>
+#include <psring/common/net/tcp/socket.h>
 #include <psring/common/proc/coordinator_process.h>
 
 namespace psring::cli {
@@ -49,6 +51,15 @@ std::vector<int> LiveView::tend() {
 void LiveView::end() {
   if (!ended_ && !cluster_.next_exit(clock_.now() + kFarewell)) cluster_.terminate_all(std::chrono::seconds(1));
   ended_ = true;
+}
+
+void check_live_address(const std::string& listen) {
+  const net::Endpoint endpoint = net::resolve_endpoint("--live", listen, 0);
+  try {
+    net::listen_tcp(endpoint.host, endpoint.port);
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "--live {}: {}", listen, error.what());
+  }
 }
 
 void record_end(const std::filesystem::path& folder, const std::string& cause) {

@@ -28,6 +28,9 @@ class LiveView {
   bool ended_ = false;
 };
 
+/// Throws usage, naming --live, if nobody can listen at `listen` now.
+void check_live_address(const std::string& listen);
+
 /// Writes why a run ended into live/end.json, for those who watch it. Does nothing if the file cannot be written.
 void record_end(const std::filesystem::path& folder, const std::string& cause);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <psring/cli/launch_checks.h>
+#include <psring/cli/live_view.h>
 #include <psring/cli/parts.h>
 #include <psring/cli/set_up.h>
 #include <psring/cli/training.h>
@@ -10,6 +11,7 @@
 #include <psring/common/base/folder_lock.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/fault.h>
+#include <psring/common/proc/options/table.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 
@@ -22,6 +24,7 @@ struct ResumeFlags {
   std::string run;
   std::string listen;
   std::string key;
+  std::string live;
 };
 
 int resume(const ResumeFlags& flags, const Invocation& invocation) {
@@ -47,11 +50,13 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   if (job.steps && step >= *job.steps)
     fail(ErrorKind::usage, "{}: is already complete, at step {}", folder.string(), step);
   if (!flags.listen.empty()) record.listen = flags.listen;
+  if (!flags.live.empty()) job.live = flags.live;
   if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
   const worker::TrainSetup setup = set_up(job, invocation.app);
-  // Refuse a wrong key, or a host that cannot run the job, before the folder changes.
+  // Refuse a wrong key, a host that cannot run the job, or an address that is in use, before the folder changes.
   if (!record.key_file.empty()) net::JobKey::load(record.key_file);
   check_host(job, record.nodes, record.listen);
+  if (!job.live.empty()) check_live_address(job.live);
   const std::size_t part = begin_next_part(folder);
   fmt::print("{}: part {} continues at step {} of {}, from {}\n", folder.string(), part, step, setup.steps(),
              job.resume);
@@ -69,6 +74,12 @@ Command add_resume(const Flags& program) {
   command.add("RUN", flags->run, "run folder; the options are read from its run.json").require();
   command.add("--listen", flags->listen, "ADDR:PORT of the coordinator (as before)");
   command.add("--key", flags->key, "key file of the job (as before)");
+  const auto take_live = [flags](const std::string& text) {
+    flags->live = text.empty() ? options::find("live")->alone : text;
+  };
+  command.add_text("--live", take_live, "show the run in a browser while it trains (as before)")
+      .show_value("[ADDR:PORT]")
+      .make_value_optional();
   return [flags](const Invocation& invocation) { return resume(*flags, invocation); };
 }
 

@@ -1,4 +1,4 @@
-"""psring watch: the state that it serves is the state of the run, whoever looks, and who may not look is refused."""
+"""psring watch and psring train --live: the state that they serve is the state of the run, whoever looks, and who may not look is refused."""
 
 import http.client
 import json
@@ -215,15 +215,19 @@ class Live(ProgramTest):
         self.finish(job)
         self.end(process)
 
+    def line_of(self, process, words):
+        """The next line that a process prints with these words."""
+        while words not in (line := process.stdout.readline()):
+            self.assertTrue(line, process.stderr.read() if not line else "")
+        return line
+
     def live(self, *arguments):
         """A job with --live, and its view."""
         job = self.start("psring", "train", "--live", *arguments)
-        view = None
-        while view is None:
-            line = job.stdout.readline()
-            self.assertTrue(line, job.stderr.read() if not line else "")
-            view = View(line) if "live view: http://" in line else None
-        return job, view
+        return job, View(self.line_of(job, "live view: http://"))
+
+    def state_at_end(self, viewer):
+        return until(lambda: (state := viewer.next())["phase"] not in ("starting", "training") and state, "no end")
 
     def sums(self, run):
         """Payload bytes by sender, receiver and operation, as the processes reported them in the end."""
@@ -244,9 +248,8 @@ class Live(ProgramTest):
                 self.assert_done(self.train(*arguments, "--out", f"{name}-without"))
                 job, view = self.live(*arguments, "--out", name)
                 viewer = Viewer(view)
-                state = until(lambda: (state := viewer.next())["phase"] not in ("starting", "training") and state, "no end")
-                self.assertEqual(state["phase"], "done", state)
-                self.assertEqual(state["progress"]["step"], 40)
+                state = self.state_at_end(viewer)
+                self.assertEqual((state["phase"], state["progress"]["step"]), ("done", 40), state)
                 links = {(link["from"], link["to"], link["operation"]): link["bytes"] for link in state["links"]}
                 self.assertEqual(links, self.sums(name))
                 for worker in state["workers"]:
@@ -272,28 +275,89 @@ class Live(ProgramTest):
             viewer.close()
         finally:
             os.kill(stopped, signal.SIGCONT)
+        last = Viewer(view)
         os.kill(job.pid, signal.SIGINT)
+        state = self.state_at_end(last)
+        last.close()
         ended = self.finish(job)
+        self.assertEqual((ended.status, state["phase"]), (130, "failed"), ended)
         cause = json.loads((self.folder / "run" / "live" / "end.json").read_text())["cause"]
         self.assertIn(cause, ended.err)
+        self.assertEqual(state["error"], cause)
 
     def test_live_recovery(self):
         """The view of --live outlives workers and coordinators; a job outlives its view."""
-        job, view = self.live(*ENDLESS, "--strategy", "ps", "--workers", 2, "--servers", 1, "--max-restarts", 3, "--out", "run")
+        job, view = self.live(*ENDLESS, "--strategy", "ps", "--workers", 2, "--servers", 1, "--max-restarts", 9, "--out", "run")
         self.until_trains(job, "run")
         viewer = Viewer(view)
+        stopped = Viewer(view)  # reads nothing any more
         for role in (("role-worker", 1), ("coordinator",)):
             os.kill(until(lambda: self.process_of(*role), "no process"), signal.SIGKILL)
+            until(lambda: (state := viewer.next())["phase"] == "training" and state["recoveries"] and
+                  all(recovery["delay_s"] for recovery in state["recoveries"]), "no recovery")
             before = [worker["bytes_sent"] or 0 for worker in viewer.next()["workers"]]
-            until(lambda: (state := viewer.next())["phase"] == "training" and
-                  all((worker["bytes_sent"] or 0) > sent + 10000 for worker, sent in zip(state["workers"], before)), "no further bytes")
+            until(lambda: all((worker["bytes_sent"] or 0) > sent + 10000
+                              for worker, sent in zip(viewer.next()["workers"], before)), "no further bytes")
         viewer.close()
+        stopped.close()
         os.kill(until(lambda: self.process_of("watch"), "no view"), signal.SIGKILL)
-        until(lambda: "the live view was ended by signal 9 (Killed)" in job.stdout.readline(), "no line")
+        self.line_of(job, "the live view was ended by signal 9 (Killed); the job goes on without it")
         step = len(self.lines_of("run"))
         until(lambda: len(self.lines_of("run")) > step, "no further step")
         os.kill(job.pid, signal.SIGINT)
         self.finish(job)
+
+    def assert_told(self, state, steps):
+        """Each process of a job with two workers has told what it did."""
+        self.assertEqual((state["phase"], state["progress"]["step"]), ("done", steps), state)
+        self.assertEqual(len(state["workers"]), 2)
+        for process in state["workers"] + state["servers"]:
+            self.assertGreater(process["bytes_sent"], 0, process)
+
+    def test_live_hosts(self):
+        """The view of the host with the coordinator shows the processes of the other host, too."""
+        key = self.key()
+        job, view = self.live(*TINY, "--steps", 40, "--workers", 2, "--nodes", 2, "--listen", "127.0.0.1:0", "--key", key, "--out", "run")
+        endpoint = re.search(r"coordinator at (\S+):", self.line_of(job, "coordinator at"))[1]
+        viewer = Viewer(view)
+        agent = self.start("psring", "agent", "--rdzv-endpoint", endpoint, "--key", key, "--logs", "logs")
+        self.assert_told(self.state_at_end(viewer), 40)
+        viewer.close()
+        self.assert_done(self.finish(job))
+        self.assert_done(self.finish(agent))
+        self.assertEqual(len(list((self.folder / "logs").glob("worker-*.log"))), 1)
+
+    def test_live_by_hand(self):
+        """psring coordinator --live: the same view, of roles that are started by hand."""
+        key = self.key()
+        coordinator = self.start("psring", "coordinator", "--live", *TINY, "--steps", 40, "--workers", 2, "--servers", 1, "--key", key, "--out", "run")
+        viewer = Viewer(View(self.line_of(coordinator, "live view: http://")))
+        endpoint = re.search(r"coordinator at (\S+):", self.line_of(coordinator, "coordinator at"))[1]
+        roles = [self.start(program, "--rdzv-endpoint", endpoint, "--key", key)
+                 for program in ("psring-worker", "psring-worker", "psring-server")]
+        self.assert_told(self.state_at_end(viewer), 40)
+        viewer.close()
+        for process in (coordinator, *roles):
+            self.assert_done(self.finish(process))
+
+    def test_live_resume(self):
+        """A resumed run has its view again, at another address if that is given."""
+        job, _ = self.live(*TINY, "--steps", 1000000, "--checkpoint-every", 1000, "--strategy", "ddp", "--workers", 2, "--out", "run")
+        until(lambda: list(self.folder.glob("run/checkpoints/step-*")), "no checkpoint")
+        os.kill(job.pid, signal.SIGINT)
+        self.assertEqual(self.finish(job).status, 130)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            self.assert_refused(self.run_program("psring", "resume", "run", "--live", address), 2, f"--live {address}")
+        self.assertFalse((self.folder / "run" / "parts").exists())
+        for arguments in ([], ["--live"], ["--live", "127.0.0.1:0"]):
+            job = self.start("psring", "resume", "run", *arguments)
+            viewer = Viewer(View(self.line_of(job, "live view: http://")))
+            until(lambda: (state := viewer.next())["phase"] == "training" and state["workers"][0]["bytes_sent"], "does not train")
+            os.kill(job.pid, signal.SIGINT)
+            self.assertEqual(self.state_at_end(viewer)["phase"], "failed")
+            viewer.close()
+            self.assertEqual(self.finish(job).status, 130)
 
     def test_live_usage(self):
         self.assert_refused(self.train(*SIX_STEPS, "--live", "here"), 2, "--live here")
@@ -302,6 +366,8 @@ class Live(ProgramTest):
             self.assert_refused(self.train(*SIX_STEPS, "--live", address, "--out", "run"), 2, f"--live {address}")
         self.assertFalse((self.folder / "run" / "run.json").exists())
         self.assert_refused(self.run_program("psring", "compare", *TINY, "--steps", 2, "--live"), 2, "--live: ")
+        self.assert_refused(self.run_program("psring", "step", *TINY, "--live"), 2, "--live: psring step cannot simulate it")
+        self.assert_refused(self.train(*SIX_STEPS, "--live", ""), 2, "--live")
 
     def test_metrics(self):
         """/metrics is what the strict parser of OpenMetrics takes if the reader asks for it, else what promtool takes."""
