@@ -67,7 +67,7 @@ TEST_CASE("lines of two workers become one state") {
   const Json json = state_of(state);
   CHECK(json["phase"].get<std::string>() == "training");
   CHECK(json["progress"]["step"].get<int>() == 1);
-  CHECK(json["workers"][0]["lag"].get<int>() == 1);
+  CHECK(json["workers"][0]["lag"].get<int>() == 0);  // at 1 s, which both lines have reached
   CHECK(json["workers"][0]["seen_s"].get<double>() == 2);
   CHECK(json["series"]["loss"][0].get<double>() == 3);
   CHECK(json["series"]["samples_per_second"][0].get<double>() == 16);
@@ -75,6 +75,19 @@ TEST_CASE("lines of two workers become one state") {
   CHECK(json["progress"]["tokens_per_second"].get<double>() == 128);
   CHECK(json["progress"]["left_s"].get<double>() == 3999);
   CHECK(json["time_s"].get<double>() == 2);
+}
+
+TEST_CASE("lag counts at a time that all workers' lines have reached") {
+  const auto lag_of = [](std::uint64_t step, double time_s) {
+    LiveState state;
+    state.set_run("run", manifest(2, 0), 0);
+    add(state, {step_line(step, 0, time_s, 1), step_line(4, 1, 2.5, 1)});
+    const Json json = state_of(state);
+    return json["workers"][0]["lag"].get<int>();
+  };
+  CHECK(lag_of(5, 3) == 0);    // its line is one step of 0.5 s newer
+  CHECK(lag_of(7, 3) == 2);    // two steps more than that
+  CHECK(lag_of(9, 5.5) == 3);  // worker 1 has written no line for longer than lines take
 }
 
 TEST_CASE("a long run has a series of bounded length, and the newest line of each worker") {

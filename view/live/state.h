@@ -54,6 +54,11 @@ class LiveState {
     Json status;                 ///< null if none was read
     std::optional<double> busy;  ///< fraction
   };
+  /// The last time that all workers' lines have reached, and the steps that the slowest worker had made by then.
+  struct Front {
+    double time_s = 0;
+    std::uint64_t steps = 0;
+  };
   struct Evaluation {
     double time_s = 0;
     double loss = 0;  ///< sum over rows
@@ -67,9 +72,11 @@ class LiveState {
   Worker& worker_of(const Json& line);
   std::string phase() const;
   std::uint64_t slowest() const;
+  bool is_member(std::uint32_t rank, const Worker& worker) const;
+  Front front() const;
   Json progress() const;
   Json evaluations() const;
-  Json worker(std::uint32_t rank, Moment now) const;
+  Json worker(std::uint32_t rank, Moment now, const Front& front) const;
   Json server(std::uint32_t rank, Moment now) const;
   void add_process(Json& json, const std::string& name, Moment now) const;
   Json waiting(const Process& process, Moment now) const;

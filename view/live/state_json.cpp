@@ -9,10 +9,17 @@ namespace psring::view {
 namespace {
 
 constexpr double kRateWindow_s = 10;
+constexpr double kFlush_s = 1;  ///< the longest time until a line is written, and then read here
 
 std::string name_of(const char* role, std::uint32_t rank) { return fmt::format("{} {}", role, rank); }
 
 Json field_or_null(const Json& json, const char* key) { return json.contains(key) ? json[key] : Json(); }
+
+/// The number of steps that a worker had made at a time, reckoned from its last step.
+std::uint64_t steps_at(const StepLine& last, double time_s) {
+  const double later = last.step_s > 0 ? std::max(0.0, last.time_s - time_s) / last.step_s : 0;
+  return later > static_cast<double>(last.step) ? 0 : last.step + 1 - static_cast<std::uint64_t>(std::llround(later));
+}
 
 Json if_positive(double value) { return value > 0 ? Json(value) : Json(); }
 
@@ -26,7 +33,8 @@ std::string LiveState::json(Moment now) const {
 
 Json LiveState::figures(Moment now) const {
   Json workers = Json::array();
-  for (std::uint32_t rank = 0; rank < workers_wanted_; ++rank) workers.push_back(worker(rank, now));
+  const Front reached = front();
+  for (std::uint32_t rank = 0; rank < workers_wanted_; ++rank) workers.push_back(worker(rank, now, reached));
   Json servers = Json::array();
   const auto wanted = run_.contains("servers") ? run_["servers"].get<std::uint32_t>() : 0;
   for (std::uint32_t rank = 0; rank < 4096 && (rank < wanted || processes_.contains(name_of("server", rank))); ++rank)
@@ -51,12 +59,34 @@ std::string LiveState::phase() const {
   return workers_.empty() ? "starting" : "training";
 }
 
-/// Steps that the slowest worker has made. Workers of an earlier membership may have gone.
+/// Workers of an earlier membership may have gone.
+bool LiveState::is_member(std::uint32_t rank, const Worker& worker) const {
+  return rank < workers_wanted_ && worker.membership == membership_;
+}
+
+/// Steps that the slowest worker has made.
 std::uint64_t LiveState::slowest() const {
   std::uint64_t least = UINT64_MAX;
   for (const auto& [rank, worker] : workers_)
-    if (rank < workers_wanted_ && worker.membership == membership_) least = std::min(least, worker.last.step + 1);
+    if (is_member(rank, worker)) least = std::min(least, worker.last.step + 1);
   return least == UINT64_MAX ? 0 : least;
+}
+
+/// Lines of different workers are not equally new, so workers are compared at the time of the oldest line. A worker
+/// that has written no line for longer than kFlush_s has made no step since.
+LiveState::Front LiveState::front() const {
+  Front front{.time_s = 0, .steps = UINT64_MAX};
+  double oldest = HUGE_VAL;
+  double newest = 0;
+  for (const auto& [rank, worker] : workers_)
+    if (is_member(rank, worker)) {
+      oldest = std::min(oldest, worker.last.time_s);
+      newest = std::max(newest, worker.last.time_s);
+    }
+  front.time_s = std::max(oldest, newest - kFlush_s);
+  for (const auto& [rank, worker] : workers_)
+    if (is_member(rank, worker)) front.steps = std::min(front.steps, steps_at(worker.last, front.time_s));
+  return front;
 }
 
 Json LiveState::progress() const {
@@ -97,13 +127,12 @@ Json LiveState::evaluations() const {
   return list;
 }
 
-Json LiveState::worker(std::uint32_t rank, Moment now) const {
+Json LiveState::worker(std::uint32_t rank, Moment now, const Front& front) const {
   Json json;
   json["rank"] = rank;
   const auto found = workers_.find(rank);
   const bool known = found != workers_.end();
   const StepLine line = known ? found->second.last : StepLine();
-  const std::uint64_t least = slowest();
   json["step"] = known ? Json(line.step + 1) : Json();
   json["loss"] = known && found->second.has_loss ? Json(line.loss) : Json();
   for (const auto& [name, value] : {std::pair{"step_s", line.step_s},
@@ -111,7 +140,8 @@ Json LiveState::worker(std::uint32_t rank, Moment now) const {
                                     {"exposed_s", line.exposed_s},
                                     {"staleness", line.staleness}})
     json[name] = known ? Json(value) : Json();
-  json["lag"] = known ? Json(line.step + 1 - std::min(least, line.step + 1)) : Json();
+  const std::uint64_t made = steps_at(line, front.time_s);
+  json["lag"] = known ? Json(made - std::min(made, front.steps)) : Json();
   add_process(json, name_of("worker", rank), now);
   return json;
 }
