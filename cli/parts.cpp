@@ -106,8 +106,7 @@ std::size_t begin_next_part(const fs::path& folder) {
   fs::create_directories(before, error);
   if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", before.string(), error.message());
   for (const char* name :
-       {"job-anew.json", "reports", "recoveries.jsonl", "memory.jsonl", "summary.json", "trace.json", "events",
-        "live"})
+       {"job-anew.json", "reports", "recoveries.jsonl", "memory.jsonl", "summary.json", "trace.json", "events", "live"})
     move_if_there(folder / name, before / name);
   fs::copy_file(folder / kManifestFile, before / kManifestFile, error);
   drop_half_line(folder / kMetrics);

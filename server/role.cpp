@@ -146,7 +146,7 @@ class ServerLife {
   const JobShard rules_;
   Parallel parallel_;
   std::optional<EventLog> event_log_;  ///< empty if no events are recorded
-  std::optional<LiveLog> live_;    ///< empty without --live
+  std::optional<LiveLog> live_;        ///< empty without --live
   Events events_;
   const FaultTrigger fault_;        ///< keeps its target, even if this process gets another rank
   std::shared_ptr<Device> device_;  ///< shared with the shard's deleter; null: the host applies updates

@@ -98,7 +98,7 @@ struct JobOptions {
   std::size_t eval_every = 0;  ///< steps; 0: at the end only
   bool events = false;         ///< every process records its events
   bool trace = false;          ///< the same; trace.json is written from the events at the end
-  std::string live;  ///< ADDR:PORT of the live view; "": there is none, and no process sends statuses
+  std::string live;            ///< ADDR:PORT of the live view; "": there is none, and no process sends statuses
   std::string out;             ///< run folder on worker 0's host, which gets model.safetensors; "": no model is saved
 
   /// Makes the job begin from a checkpoint.

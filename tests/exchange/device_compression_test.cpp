@@ -1,14 +1,13 @@
-// Compressed gradients of workers that compute on devices, as the host plays them: the same bytes as on the host, and the
-// same bits on a rerun and after a resume.
+// Compressed gradients of workers that compute on devices, as the host plays them: the same bytes as on the host, and
+// the same bits on a rerun and after a resume.
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "device_jobs.h"
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
-
-#include "device_jobs.h"
 
 using namespace psring;
 using namespace psring::test;
