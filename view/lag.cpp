@@ -25,8 +25,7 @@ void align(std::map<std::uint64_t, Steps>& workers) {
 }
 
 /// Adds the points of one membership, whose times begin with `begin`. Returns the time of its last end.
-double add_points(std::map<std::uint64_t, Steps>& workers, double begin, bool is_last,
-                  std::map<std::uint64_t, Points>& points) {
+double add_points(std::map<std::uint64_t, Steps>& workers, double begin, std::map<std::uint64_t, Points>& points) {
   align(workers);
   Steps all;
   std::map<std::uint64_t, std::uint64_t> made;  ///< by worker, its next step
@@ -40,7 +39,6 @@ double add_points(std::map<std::uint64_t, Steps>& workers, double begin, bool is
     const std::uint64_t slowest = std::min_element(made.begin(), made.end(), fewer)->second;
     points[end.worker].emplace_back(begin + end.time_s, end.step - std::min(end.step, slowest));
     made[end.worker] = end.step + 1;
-    if (is_last && end.step == workers[end.worker].back().step) break;
   }
   return begin + all.back().time_s;
 }
@@ -65,8 +63,7 @@ Json lag_columns(const std::vector<StepEnd>& ends) {
   for (const StepEnd& end : ends) memberships[end.membership][end.worker].push_back(end);
   std::map<std::uint64_t, Points> points;
   double begin = 0;
-  for (auto& [membership, workers] : memberships)
-    begin = add_points(workers, begin, membership == memberships.rbegin()->first, points);
+  for (auto& [membership, workers] : memberships) begin = add_points(workers, begin, points);
   Json columns = Json::object();
   for (const auto& [worker, own] : points) columns[fmt::format("worker {}", worker)] = columns_of(own);
   return columns;

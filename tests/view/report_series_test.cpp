@@ -46,7 +46,17 @@ TEST_CASE("lag is a worker's step minus the steps of the slowest, whatever their
   const Json columns = lag_columns(ends);
   CHECK(column(columns, "worker 0") == std::vector<int>{0, 1, 2, 2, 3, 4});
   CHECK(columns["worker 0"]["time_s"].get<std::vector<double>>() == std::vector<double>{1, 2, 3, 4, 5, 6});
-  CHECK(column(columns, "worker 1") == std::vector<int>{0});  // worker 0 is done before its second step
+  CHECK(column(columns, "worker 1") == std::vector<int>(6, 0));
+}
+
+TEST_CASE("a worker that begins after another one has ended has a lag, too") {
+  std::vector<StepEnd> ends = steps_of(0, 0, 0.001, 3);
+  for (const StepEnd& end : steps_of(1, 0, 1, 3)) ends.push_back(end);
+  for (const StepEnd& end : steps_of(2, 0, 2.5, 3)) ends.push_back(end);
+  const Json columns = lag_columns(ends);
+  CHECK(column(columns, "worker 0") == std::vector<int>{0, 1, 2});
+  CHECK(column(columns, "worker 1") == std::vector<int>{0, 1, 1});
+  CHECK(column(columns, "worker 2") == std::vector<int>{0, 0, 0});
 }
 
 TEST_CASE("lag begins anew when workers meet again") {
@@ -57,6 +67,7 @@ TEST_CASE("lag begins anew when workers meet again") {
   const Json columns = lag_columns(ends);
   CHECK(column(columns, "worker 0") == std::vector<int>{0, 1, 1, 1});
   CHECK(columns["worker 0"]["time_s"].get<std::vector<double>>() == std::vector<double>{1, 2, 3.5, 4.5});
+  CHECK(column(columns, "worker 1") == std::vector<int>{0, 0, 0, 0});
   CHECK(lag_columns({}).size() == 0);
 }
 

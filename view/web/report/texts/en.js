@@ -66,7 +66,7 @@ export const en = {
 
   asynchronyTitle: "Asynchrony", stalenessFigure: "Staleness of gradients", stalenessCaption: "How many updates of other workers were applied between a worker's pull and the update with its gradient.",
   missedUpdates: "missed updates", updates: "updates", stalenessSteps: "Staleness over steps", meanStaleness: "mean staleness", mostStaleness: "largest", mostLag: "largest lag", dropped: "dropped",
-  lagFigure: "Lag over seconds", lagSteps: "steps", lagCaption: "Lag: how many steps a worker is ahead of the slowest one, when it ends a step. Seconds begin with the first step; the curve ends when the first worker is done.",
+  lagFigure: "Lag over seconds", lagSteps: "steps", lagCaption: "Lag: how many steps a worker is ahead of the slowest one, when it ends a step. Seconds begin with the first step; a worker's curve ends with its last step.",
   retransmitted: "Frames that were sent again", frames: "frames",
 
   recoveriesTitle: "Recoveries", recoveriesFigure: "Losses and recoveries over steps", recoveriesSeconds: "Losses and recoveries over seconds",

@@ -68,7 +68,7 @@ export const zh = {
 
   asynchronyTitle: "异步", stalenessFigure: "梯度的陈旧度", stalenessCaption: "从 worker 拉取参数到用它的梯度更新之间，其他 worker 完成的更新次数。",
   missedUpdates: "错过的更新", updates: "更新次数", stalenessSteps: "陈旧度（按步数）", meanStaleness: "平均陈旧度", mostStaleness: "最大", mostLag: "最大领先量", dropped: "丢弃",
-  lagFigure: "领先量（按时间）", lagSteps: "步", lagCaption: "领先量：worker 结束一步时，比最慢的 worker 领先多少步。时间从第一步开始；第一个 worker 完成时曲线结束。",
+  lagFigure: "领先量（按时间）", lagSteps: "步", lagCaption: "领先量：worker 结束一步时，比最慢的 worker 领先多少步。时间从第一步开始；每个 worker 的曲线在它的最后一步结束。",
   retransmitted: "重发的帧", frames: "帧数",
 
   recoveriesTitle: "恢复", recoveriesFigure: "丢失与恢复（按步）", recoveriesSeconds: "丢失与恢复（按时间）",
