@@ -174,20 +174,20 @@ void ClientProtocol::written(std::uint64_t version, Frames& out) const {
 
 void ClientProtocol::on_message(const net::Message& message) {
   const FrameHeader& header = message.header;
-  const std::string peer = to_string(header.sender());
+  const auto peer = [&] { return to_string(header.sender()); };
   if (header.sender_role != net::Role::server)
-    fail(ErrorKind::protocol, "a {} frame of {}", to_string(header.type), peer);
+    fail(ErrorKind::protocol, "a {} frame of {}", to_string(header.type), peer());
   switch (header.type) {
     case FrameType::layout_ok:
       if (layouts_missing_.erase(header.sender_rank) == 0)
-        fail(ErrorKind::protocol, "{} takes a layout that it was not sent", peer);
+        fail(ErrorKind::protocol, "{} takes a layout that it was not sent", peer());
       if (message.payload.size() > optim::LossScaler::kBytes)
-        fail(ErrorKind::protocol, "{} takes the layout with {} bytes of payload", peer, message.payload.size());
+        fail(ErrorKind::protocol, "{} takes the layout with {} bytes of payload", peer(), message.payload.size());
       opened_[header.sender_rank] = {header.version, {message.payload.begin(), message.payload.end()}};
       return;
     case FrameType::push_ack: {
       PieceExchange& exchange = find(header);
-      if (exchange.unacknowledged == 0) fail(ErrorKind::protocol, "{} acknowledges a push that was not made", peer);
+      if (exchange.unacknowledged == 0) fail(ErrorKind::protocol, "{} acknowledges a push that was not made", peer());
       add_staleness(header);
       exchange.heard = header.version;
       --exchange.unacknowledged;
@@ -196,16 +196,16 @@ void ClientProtocol::on_message(const net::Message& message) {
     }
     case FrameType::saved:
       if (saves_missing_.erase(header.sender_rank) == 0)
-        fail(ErrorKind::protocol, "{} has saved what it was not asked to", peer);
+        fail(ErrorKind::protocol, "{} has saved what it was not asked to", peer());
       if ((header.flags & FrameHeader::kSkipped) != 0) last_skipped_ = header.step;
       return;
     case FrameType::values:
       return on_values(message);
     case FrameType::failed:
-      fail(ErrorKind::protocol, "{}: {}", peer,
+      fail(ErrorKind::protocol, "{}: {}", peer(),
            std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size()));
     default:
-      fail(ErrorKind::protocol, "{} sent a {} frame", peer, to_string(header.type));
+      fail(ErrorKind::protocol, "{} sent a {} frame", peer(), to_string(header.type));
   }
 }
 

@@ -135,7 +135,8 @@ class PollTransport final : public Transport {
 };
 
 void PollTransport::send(Peer to, FrameHeader header, std::span<const std::byte> payload) {
-  check(payload.size() <= kMaxPayloadBytes, "a payload of {} bytes for {}", payload.size(), to_string(to));
+  if (payload.size() > kMaxPayloadBytes)
+    fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
   Channel* channel = find(to);
   if (channel == nullptr) fail(ErrorKind::peer_lost, "there is no link to {}", to_string(to));
   PeerState& peer = state(to);

@@ -47,7 +47,8 @@ class InProcessNetwork::Endpoint final : public Transport {
   }
 
   void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
-    check(payload.size() <= kMaxPayloadBytes, "a payload of {} bytes for {}", payload.size(), to_string(to));
+    if (payload.size() > kMaxPayloadBytes)
+      fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
     Message message;
     if (!payload.empty()) {
       const std::shared_ptr<std::byte> block = state_->blocks->take(payload.size());

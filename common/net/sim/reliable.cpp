@@ -135,7 +135,8 @@ class Reliable final : public ReliableTransport {
 };
 
 void Reliable::send(Peer to, FrameHeader header, std::span<const std::byte> payload) {
-  check(payload.size() <= kMaxPayloadBytes, "a payload of {} bytes for {}", payload.size(), to_string(to));
+  if (payload.size() > kMaxPayloadBytes)
+    fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
   std::shared_ptr<std::byte> block;
   if (!payload.empty()) {
     block = blocks_->take(payload.size());

@@ -157,7 +157,8 @@ class SimulatedNetwork::Endpoint final : public Transport {
       : state_(state), place_(place), options_(options), sequences_(options.peers.size(), 0) {}
 
   void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
-    check(payload.size() <= kMaxPayloadBytes, "a payload of {} bytes for {}", payload.size(), to_string(to));
+    if (payload.size() > kMaxPayloadBytes)
+      fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
     const auto found = std::find(options_.peers.begin(), options_.peers.end(), to);
     const auto other = static_cast<std::size_t>(found - options_.peers.begin());
     if (found == options_.peers.end() || other == place_)
