@@ -68,7 +68,7 @@ Bound bound_of(const StepFigures& step) {
   if (link >= half && link >= step.busy_s()) return busier;
   if (has_straggler(step) && others_wait(step)) return Bound::slowest_worker;
   if (step.memory_s() >= half) return Bound::memory;
-  if (crowded(step)) return Bound::processors;
+  if (crowded(step) && !has_straggler(step)) return Bound::processors;
   if (step.busy_s() >= half) return Bound::compute;
   if (step.server_busy_s >= half) return Bound::server;
   return step.sockets && step.link_bytes_per_s == 0 ? busier : Bound::latency;

@@ -133,6 +133,10 @@ TEST_CASE("a worker that computes for longer than the others is named, and what 
     CHECK(bound_of(step) == Bound::compute);
     CHECK(line(step) ==
           "worker 1 computes for 200.1 ms a step, the others for 50.1; nobody waits → --compute sets this time");
+    step.run_delay = 0.1;  // of some worker
+    CHECK(bound_of(step) == Bound::compute);
+    step.slowest_delay_s = 0.1;
+    CHECK(bound_of(step) == Bound::processors);
   }
   SECTION("half as long again is one, less is none") {
     step.slowest_busy_s = 0.0752;
