@@ -198,7 +198,7 @@ class SeveralHosts(ProgramTest):
 
 class LimitedLinks(ProgramTest):
     def test_all_reduce_takes_what_its_bytes_take(self):
-        """2 (n - 1) / n * M / B, within 15 %."""
+        """2 (n - 1) / n * M / B, within 15 %: the fastest of the calls, since other programs make some of them slower."""
         size, n = 16 << 20, 4
         with Switched() as hosts:
             self.key()
