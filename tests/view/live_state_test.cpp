@@ -81,6 +81,7 @@ TEST_CASE("lag counts at a time that all workers' lines have reached") {
   const auto lag_of = [](std::uint64_t step, double time_s) {
     LiveState state;
     state.set_run("run", manifest(2, 0), 0);
+    add(state, {step_line(0, 0, 0.5, 1), step_line(0, 1, 0.5, 1)});
     add(state, {step_line(step, 0, time_s, 1), step_line(4, 1, 2.5, 1)});
     const Json json = state_of(state);
     return json["workers"][0]["lag"].get<int>();
@@ -88,6 +89,25 @@ TEST_CASE("lag counts at a time that all workers' lines have reached") {
   CHECK(lag_of(5, 3) == 0);    // its line is one step of 0.5 s newer
   CHECK(lag_of(7, 3) == 2);    // two steps more than that
   CHECK(lag_of(9, 5.5) == 3);  // worker 1 has written no line for longer than lines take
+}
+
+TEST_CASE("lag counts from a membership's first step, whatever a restarted worker's clock says") {
+  LiveState state;
+  state.set_run("run", manifest(2, 0), 0);
+  add(state, {step_line(0, 0, 1, 1), step_line(0, 1, 1, 1)});
+  const std::string later = R"(,"membership":1)";
+  std::vector<std::string> lines;
+  for (std::uint64_t step = 1; step <= 8; ++step) {  // worker 1's process began after worker 0 had trained for 20 s
+    lines.push_back(step_line(step, 0, 20 + 0.5 * static_cast<double>(step), 1, later));
+    if (step <= 6) lines.push_back(step_line(step, 1, 0.2 + 0.5 * static_cast<double>(step), 1, later));
+  }
+  SECTION("as a viewer sees it that comes late") { add(state, lines); }
+  SECTION("as lines come one by one") {
+    for (const std::string& line : lines) add(state, {line});
+  }
+  const Json json = state_of(state);
+  CHECK(json["workers"][0]["lag"].get<int>() == 0);
+  CHECK(json["workers"][1]["lag"].get<int>() == 0);
 }
 
 TEST_CASE("a long run has a series of bounded length, and the newest line of each worker") {

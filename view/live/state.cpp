@@ -33,6 +33,14 @@ std::optional<std::uint64_t> peek(std::string_view line, std::string_view key) {
                                                                                      : std::nullopt;
 }
 
+bool is_evaluation(std::string_view line) { return line.find("\"test_rows\":") != std::string_view::npos; }
+
+/// The membership of a line that our own writer made, which writes it last, and leaves out 0.
+std::uint64_t peek_membership(std::string_view line) {
+  const std::size_t at = line.rfind(',');
+  return at == std::string_view::npos ? 0 : peek(line.substr(at), "\"membership\":").value_or(0);
+}
+
 std::string name_of(const char* role, std::uint32_t rank) { return fmt::format("{} {}", role, rank); }
 
 /// Calls take(line) with a line that is a JSON object. A line that lacks a field, or has one of another type, is left
@@ -66,15 +74,22 @@ void LiveState::set_run(const std::string& name, const Json& manifest, std::size
 }
 
 void LiveState::add_metrics(std::span<const std::string_view> lines, Moment now) {
+  std::set<std::size_t> firsts;  // lines that begin a worker's part in a membership
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto rank = peek(lines[i], "\"worker\":");
+    if (!rank || is_evaluation(lines[i])) continue;
+    const std::uint64_t membership = peek_membership(lines[i]);
+    const auto [met, is_new] = met_.try_emplace(*rank % kMostProcesses, membership);
+    if (is_new || std::exchange(met->second, membership) != membership) firsts.insert(i);
+  }
   std::vector<const std::string_view*> wanted;
   std::set<std::uint64_t> seen;  // workers of which a newer line is wanted
   for (std::size_t i = lines.size(); i-- > 0;) {
     const auto step = peek(lines[i], "\"step\":");
     const auto rank = peek(lines[i], "\"worker\":");
     if (!step || !rank) continue;
-    const bool is_evaluation = lines[i].find("\"test_rows\":") != std::string_view::npos;
-    const bool is_newest = !is_evaluation && seen.insert(*rank).second;
-    if (is_evaluation || is_newest || series_.wants(*step)) wanted.push_back(&lines[i]);
+    const bool is_newest = !is_evaluation(lines[i]) && seen.insert(*rank).second;
+    if (is_evaluation(lines[i]) || is_newest || firsts.contains(i) || series_.wants(*step)) wanted.push_back(&lines[i]);
   }
   for (auto line = wanted.rbegin(); line != wanted.rend(); ++line)
     parse_line(**line, [&](const Json& json) {
@@ -88,7 +103,10 @@ void LiveState::add_metrics(std::span<const std::string_view> lines, Moment now)
 LiveState::Worker& LiveState::worker_of(const Json& line) {
   Worker& worker = workers_[line.at("worker").get<std::uint32_t>() % kMostProcesses];
   const double time = line.at("time_s").get<double>();
-  if (time < worker.raw_time_s) worker.offset_s = time_s_;  // another process
+  if (time < worker.raw_time_s) {  // another process
+    worker.offset_s = time_s_;
+    worker.begin_s.reset();
+  }
   worker.raw_time_s = time;
   time_s_ = std::max(time_s_, time + worker.offset_s);
   return worker;
@@ -113,6 +131,7 @@ void LiveState::add_step(const Json& json, Moment now) {
     evaluations_.erase(evaluations_.upper_bound(line.step), evaluations_.end());
   }
   if (is_known && membership > worker.membership) worker.returns = std::max(worker.returns, returns_);
+  if (!worker.begin_s || membership != worker.membership) worker.begin_s = line.time_s - line.step_s;
   worker.membership = membership;
   membership_ = std::max(membership_, membership);
   worker.last = line;

@@ -46,7 +46,11 @@ class LiveState {
     double offset_s = 0;  ///< added to its own times, which begin anew with its process
     double raw_time_s = 0;
     std::uint64_t membership = 0;
-    std::uint64_t returns = 0;  ///< how often its steps have gone back
+    std::optional<double> begin_s;  ///< of its first step in the membership; nothing until that is known
+    std::uint64_t returns = 0;      ///< how often its steps have gone back
+
+    /// The end of its last step, from the begin of its first in the membership.
+    double end_s() const { return last.time_s - begin_s.value_or(0); }
   };
   struct Process {
     std::optional<Moment> seen;
@@ -54,7 +58,9 @@ class LiveState {
     Json status;                 ///< null if none was read
     std::optional<double> busy;  ///< fraction
   };
-  /// The last time that all workers' lines have reached, and the steps that the slowest worker had made by then.
+  /// The last time that all workers' lines have reached, and the steps that the slowest worker had made by then. Times
+  /// count from each worker's first step in the membership: the workers have just met then, while a process that was
+  /// started later has a clock of its own.
   struct Front {
     double time_s = 0;
     std::uint64_t steps = 0;
@@ -89,6 +95,7 @@ class LiveState {
   double time_s_ = 0;
   LiveSeries series_;
   std::map<std::uint32_t, Worker> workers_;          ///< by rank
+  std::map<std::uint64_t, std::uint64_t> met_;       ///< by worker, the membership of its newest line
   std::map<std::string, Process> processes_;         ///< by name: "worker 0"
   std::map<std::uint64_t, Evaluation> evaluations_;  ///< by step
   LiveLinks links_;

@@ -15,9 +15,9 @@ std::string name_of(const char* role, std::uint32_t rank) { return fmt::format("
 
 Json field_or_null(const Json& json, const char* key) { return json.contains(key) ? json[key] : Json(); }
 
-/// The number of steps that a worker had made at a time, reckoned from its last step.
-std::uint64_t steps_at(const StepLine& last, double time_s) {
-  const double later = last.step_s > 0 ? std::max(0.0, last.time_s - time_s) / last.step_s : 0;
+/// The number of steps that a worker had made at a time, reckoned from its last step, which ended at `end_s`.
+std::uint64_t steps_at(const StepLine& last, double end_s, double time_s) {
+  const double later = last.step_s > 0 ? std::max(0.0, end_s - time_s) / last.step_s : 0;
   return later > static_cast<double>(last.step) ? 0 : last.step + 1 - static_cast<std::uint64_t>(std::llround(later));
 }
 
@@ -80,12 +80,13 @@ LiveState::Front LiveState::front() const {
   double newest = 0;
   for (const auto& [rank, worker] : workers_)
     if (is_member(rank, worker)) {
-      oldest = std::min(oldest, worker.last.time_s);
-      newest = std::max(newest, worker.last.time_s);
+      oldest = std::min(oldest, worker.end_s());
+      newest = std::max(newest, worker.end_s());
     }
   front.time_s = std::max(oldest, newest - kFlush_s);
   for (const auto& [rank, worker] : workers_)
-    if (is_member(rank, worker)) front.steps = std::min(front.steps, steps_at(worker.last, front.time_s));
+    if (is_member(rank, worker))
+      front.steps = std::min(front.steps, steps_at(worker.last, worker.end_s(), front.time_s));
   return front;
 }
 
@@ -140,7 +141,7 @@ Json LiveState::worker(std::uint32_t rank, Moment now, const Front& front) const
                                     {"exposed_s", line.exposed_s},
                                     {"staleness", line.staleness}})
     json[name] = known ? Json(value) : Json();
-  const std::uint64_t made = steps_at(line, front.time_s);
+  const std::uint64_t made = steps_at(line, known ? found->second.end_s() : 0, front.time_s);
   json["lag"] = known ? Json(made - std::min(made, front.steps)) : Json();
   add_process(json, name_of("worker", rank), now);
   return json;
