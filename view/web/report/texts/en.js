@@ -79,7 +79,7 @@ export const en = {
   absentTitle: "Not recorded", colon: ": ",
   absent: {
     quality: ["Quality over steps and seconds", "--eval-every K"],
-    trace: ["Timeline of a step, hidden communication, memory within a step", "--trace on"],
+    trace: ["Timeline of a step, hidden communication, memory within a step", "--events on"],
     exposed: ["Predicted exposed communication", "--strategy ddp --link RATE,DELAY"],
     compare: ["Equality with other strategies, and all measurements of what bounds a step", "psring compare"],
     sweeps: ["Time and memory over an option", "psring compare --workers 2,4,8"],

@@ -82,7 +82,7 @@ export const zh = {
   absentTitle: "未记录", colon: "：",
   absent: {
     quality: ["质量（按步数和时间）", "--eval-every K"],
-    trace: ["一步的时间线、隐藏的通信、一步之内的内存", "--trace on"],
+    trace: ["一步的时间线、隐藏的通信、一步之内的内存", "--events on"],
     exposed: ["预测的暴露通信", "--strategy ddp --link 速率,延迟"],
     compare: ["与其他策略是否相等，以及瓶颈的全部测量", "psring compare"],
     sweeps: ["时间和内存随某个选项的变化", "psring compare --workers 2,4,8"],
