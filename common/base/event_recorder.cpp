@@ -17,16 +17,14 @@ using Bytes = EventRecorder::Bytes;
 constexpr std::size_t kMostNumberBytes = 10;
 constexpr std::size_t kMostRecordBytes = 16 * kMostNumberBytes + 4 * (kMostNumberBytes + 1 + kMostTextBytes);
 
-/// Writes at `size` into bytes for which `reserve` has made room, without the checks of a vector's push_back.
+/// Writes bytes from `at` on, where there is room.
 class Output {
  public:
-  Output(Bytes& out, std::size_t& size) : out_(out), size_(size) {}
+  explicit Output(std::byte* at) : at_(at) {}
 
-  void reserve(std::size_t room) {
-    if (out_.size() < size_ + room) out_.resize(size_ + room);
-  }
+  std::byte* end() const { return at_; }
 
-  void byte(std::uint8_t value) { out_[size_++] = std::byte{value}; }
+  void byte(std::uint8_t value) { *at_++ = std::byte{value}; }
   void number(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7) byte(static_cast<std::uint8_t>(value | 0x80));
     byte(static_cast<std::uint8_t>(value));
@@ -35,8 +33,8 @@ class Output {
     number((static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
   }
   void raw(const void* data, std::size_t size) {
-    std::memcpy(out_.data() + size_, data, size);
-    size_ += size;
+    std::memcpy(at_, data, size);
+    at_ += size;
   }
   void real(double value) { raw(&value, sizeof value); }
   void text(std::string_view text) {
@@ -52,9 +50,17 @@ class Output {
   void place(std::uint32_t place) { number(place == kNone ? 0 : std::uint64_t{place} + 1); }
 
  private:
-  Bytes& out_;
-  std::size_t& size_;
+  std::byte* at_;
 };
+
+/// Spreads texts over the 128 places of recent ones.
+std::size_t place_of(std::string_view text) {
+  std::uint64_t ends = text.empty() ? 0 : static_cast<std::uint8_t>(text.back());
+  ends <<= 56;
+  std::uint64_t begin = 0;
+  std::memcpy(&begin, text.data(), std::min<std::size_t>(text.size(), 7));
+  return ((ends ^ begin ^ text.size()) * 0x9E3779B97F4A7C15) >> 57;
+}
 
 std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
 
@@ -63,10 +69,14 @@ std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
 /// Writes a record's fields, by kind.
 class EventRecorder::Writer {
  public:
-  explicit Writer(EventRecorder& recorder) : recorder_(recorder), out_(recorder.part_.records, recorder.size_) {}
+  explicit Writer(EventRecorder& recorder) : recorder_(recorder), out_(nullptr) {}
 
   void write(const Event& event) {
-    out_.reserve(kMostRecordBytes);
+    const auto* names = std::get_if<UnitNames>(&event.what);
+    Bytes& records = recorder_.part_.records;
+    const std::size_t room = kMostRecordBytes + (names == nullptr ? 0 : most_bytes(*names));
+    if (records.size() < recorder_.size_ + room) records.resize(recorder_.size_ + room);
+    out_ = Output(records.data() + recorder_.size_);
     const std::int64_t end = count(event.start) + event.duration.count();
     const bool lasts = event.duration.count() > 0;
     const bool steps = event.step != recorder_.step_;
@@ -76,12 +86,28 @@ class EventRecorder::Writer {
     if (steps) out_.signed_number(static_cast<std::int64_t>(event.step - std::exchange(recorder_.step_, event.step)));
     source(event.source);
     std::visit([this](const auto& what) { fields(what); }, event.what);
+    recorder_.size_ = static_cast<std::size_t>(out_.end() - records.data());
   }
 
  private:
+  static std::size_t most_bytes(const UnitNames& what) {
+    return kMostNumberBytes + std::min(what.names.size(), kMostNames) * (kMostNumberBytes + kMostTextBytes);
+  }
+
   /// text = number | 0 bytes: the text's number in the part, from 1, or a new text.
   void text(std::string_view text) {
     text = text.substr(0, kMostTextBytes);
+    if (text.size() > sizeof RecentText::text) return known_text(text);
+    RecentText& recent = recorder_.recent_texts_[place_of(text)];
+    if (recent.number > 0 && recent.size == text.size() &&
+        std::memcmp(recent.text.data(), text.data(), text.size()) == 0)
+      return out_.number(recent.number);
+    known_text(text);
+    if (!text.empty()) std::memcpy(recent.text.data(), text.data(), text.size());
+    recent.size = static_cast<std::uint8_t>(text.size());
+    recent.number = recorder_.texts_.find(text)->second;
+  }
+  void known_text(std::string_view text) {
     if (const auto found = recorder_.texts_.find(text); found != recorder_.texts_.end())
       return out_.number(found->second);
     recorder_.texts_.emplace(text, recorder_.texts_.size() + 1);
@@ -93,8 +119,11 @@ class EventRecorder::Writer {
   void source(const std::source_location& source) {
     if (source.line() == 0) return out_.byte(1);
     // A source_location is a pointer to constant data of the program; see the static_assert in events.h.
-    const auto [found, added] =
-        recorder_.sources_.try_emplace(std::bit_cast<std::uintptr_t>(source), recorder_.sources_.size() + 2);
+    const auto line = std::bit_cast<std::uintptr_t>(source);
+    RecentSource& recent = recorder_.recent_sources_[line / 8 % 64];
+    if (recent.source == line) return out_.number(recent.number);
+    const auto [found, added] = recorder_.sources_.try_emplace(line, recorder_.sources_.size() + 2);
+    recent = {line, found->second};
     if (!added) return out_.number(found->second);
     out_.byte(0);
     text(source.file_name());
@@ -104,7 +133,6 @@ class EventRecorder::Writer {
 
   void fields(const UnitNames& what) {
     const std::size_t named = std::min(what.names.size(), kMostNames);
-    out_.reserve(kMostNumberBytes + named * (kMostNumberBytes + kMostTextBytes));
     out_.number(named);
     for (std::size_t i = 0; i < named; ++i) out_.text(what.names[i]);
   }
@@ -168,6 +196,8 @@ void EventRecorder::begin_part(Moment base) {
   open_ = true;
   texts_.clear();
   sources_.clear();
+  recent_texts_.fill({});
+  recent_sources_.fill({});
   end_ = count(base);
   step_ = 0;
   if (!units_.names.empty()) Writer(*this).write({base, Nanoseconds{0}, 0, units_});
@@ -204,10 +234,8 @@ std::vector<EventRecorder::Bytes> EventRecorder::take(const EventOrigin& origin)
   }
   std::vector<Bytes> taken;
   for (const Part& part : parts) {
-    std::size_t head = kPartHeadBytes;
-    Bytes bytes;
-    Output out(bytes, head);
-    out.reserve(kMostRecordBytes);
+    Bytes bytes(kPartHeadBytes + kMostRecordBytes);
+    Output out(bytes.data() + kPartHeadBytes);
     out.text(origin.process);
     out.number(origin.number);
     out.number(stream);
@@ -215,7 +243,7 @@ std::vector<EventRecorder::Bytes> EventRecorder::take(const EventOrigin& origin)
     out.signed_number(origin.offset.count());
     out.signed_number(count(part.base));
     out.number(part.dropped);
-    bytes.resize(head);
+    bytes.resize(static_cast<std::size_t>(out.end() - bytes.data()));
     bytes.insert(bytes.end(), part.records.begin(), part.records.end());
     const auto body = std::span(bytes).subspan(kPartHeadBytes);
     const auto size = static_cast<std::uint32_t>(body.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -39,6 +40,17 @@ class EventRecorder final : public EventListener {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
+  /// The number of a text or of a line of source that was written lately; 0: none. A lookup touches one cache line,
+  /// where the hash tables behind it touch several, which are cold each time that the program comes to emit an event.
+  struct alignas(32) RecentText {
+    std::array<char, 23> text = {};
+    std::uint8_t size = 0;
+    std::uint64_t number = 0;
+  };
+  struct RecentSource {
+    std::uintptr_t source = 0;
+    std::uint64_t number = 0;
+  };
   class Writer;
 
   void begin_part(Moment base);
@@ -56,6 +68,8 @@ class EventRecorder final : public EventListener {
   bool open_ = false;
   std::unordered_map<std::string, std::uint64_t, TextHash, std::equal_to<>> texts_;
   std::unordered_map<std::uintptr_t, std::uint64_t> sources_;
+  std::array<RecentText, 128> recent_texts_ = {};
+  std::array<RecentSource, 64> recent_sources_ = {};
   std::int64_t end_ = 0;    ///< of the last record
   std::uint64_t step_ = 0;  ///< of the last record
 };

@@ -9,19 +9,20 @@ void ReportListener::on_event(const Event& event) {
 
 void Events::listen(EventListener& listener, Wanted wanted) {
   listeners_.emplace_back(&listener, wanted);
-  detailed_ = detailed_ || wanted == Wanted::details;
+  detailed_ = detailed_ || wanted >= Wanted::details;
+  begins_ = begins_ || wanted == Wanted::begins;
 }
 
 void Events::emit(Event&& event, Wanted kind) {
   const std::scoped_lock lock(mutex_);
   for (const auto& [listener, wanted] : listeners_)
-    if (kind == Wanted::reports || wanted == Wanted::details) listener->on_event(event);
+    if (wanted >= kind) listener->on_event(event);
 }
 
 void Events::begin(const Event& event) {
   const std::scoped_lock lock(mutex_);
   for (const auto& [listener, wanted] : listeners_)
-    if (wanted == Wanted::details) listener->on_begin(event);
+    if (wanted == Wanted::begins) listener->on_begin(event);
 }
 
 void Events::report(const StepReport& report) {
@@ -37,7 +38,7 @@ void Events::Span::begin(Activity&& activity, std::uint64_t step, Source source)
   step_ = step;
   source_ = source;
   start_ = events_.now();
-  events_.begin({start_, Nanoseconds{0}, step_, activity_, source_});
+  if (events_.begins_) events_.begin({start_, Nanoseconds{0}, step_, activity_, source_});
 }
 
 void Events::Span::end() {
@@ -51,7 +52,7 @@ Events::Flight::Flight(Events& events, Transfer transfer, Source source) {
   transfer_ = std::move(transfer);
   if (transfer_.units.size() == 0) transfer_.units = events.topic_;
   start_ = events.now();
-  events.begin({start_, Nanoseconds{0}, events.step_, transfer_, source_});
+  if (events.begins_) events.begin({start_, Nanoseconds{0}, events.step_, transfer_, source_});
 }
 
 void Events::Flight::land() {

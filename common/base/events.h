@@ -111,7 +111,8 @@ class EventListener {
   virtual ~EventListener() = default;
   /// Called with one event after another, in the order in which they end, by the thread that emits the event.
   virtual void on_event(const Event& event) = 0;
-  /// An Activity or a Transfer begins, whose event comes when it ends. `begun.duration` is 0.
+  /// An Activity or a Transfer begins, whose event comes when it ends. `begun.duration` is 0. For listeners that want
+  /// Events::Wanted::begins.
   virtual void on_begin(const Event& /*begun*/) {}
 };
 
@@ -129,12 +130,17 @@ class Events {
  public:
   using Source = std::source_location;
   static_assert(sizeof(Source) == sizeof(void*));
-  enum class Wanted : std::uint8_t { reports, details };
+  enum class Wanted : std::uint8_t {
+    reports,
+    details,  ///< and reports
+    begins    ///< and details, and reports
+  };
 
   /// REQUIRES: the clock outlives the stream.
   explicit Events(const Clock& clock) : clock_(clock) {}
 
-  /// Adds a listener; call it before the first event. With `reports` the listener gets only StepReport and Evaluation.
+  /// Adds a listener; call it before the first event. With `reports` the listener gets only StepReport and Evaluation;
+  /// only with `begins` it is told what begins.
   /// REQUIRES: the listener outlives the stream's last event.
   void listen(EventListener& listener, Wanted wanted);
   /// Returns whether a listener wants more than reports.
@@ -230,7 +236,8 @@ class Events {
 
   const Clock& clock_;
   std::vector<std::pair<EventListener*, Wanted>> listeners_;
-  bool detailed_ = false;
+  bool detailed_ = false;  ///< a listener wants details
+  bool begins_ = false;    ///< a listener wants begins
   std::atomic<std::uint64_t> step_ = 0;
   Range topic_;
   Source caller_;

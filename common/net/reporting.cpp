@@ -1,4 +1,6 @@
+#include <array>
 #include <map>
+#include <string>
 #include <utility>
 
 #include <psring/common/net/reporting.h>
@@ -11,15 +13,12 @@ class Reporting final : public Transport {
   Reporting(Transport& inner, Events& events) : inner_(inner), events_(events) {}
 
   void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
-    if (events_.detailed()) report(false, to, sent_[to]++, header, payload.size());
+    if (events_.detailed()) report(false, to, header, payload.size());
     inner_.send(to, header, payload);
   }
   std::optional<Message> receive(Moment deadline) override {
     std::optional<Message> message = inner_.receive(deadline);
-    if (message && events_.detailed()) {
-      const Peer from = message->header.sender();
-      report(true, from, received_[from]++, message->header, message->payload.size());
-    }
+    if (message && events_.detailed()) report(true, message->header.sender(), message->header, message->payload.size());
     return message;
   }
   std::size_t in_flight_bytes(Peer peer) const override { return inner_.in_flight_bytes(peer); }
@@ -29,11 +28,19 @@ class Reporting final : public Transport {
   void wake() override { inner_.wake(); }
 
  private:
-  void report(bool arrived, Peer peer, std::uint64_t number, const FrameHeader& header, std::size_t bytes) {
+  struct PeerState {
+    std::string name;
+    std::array<std::uint64_t, 2> frames = {};  ///< number of frames: sent, received
+  };
+
+  void report(bool arrived, Peer peer, const FrameHeader& header, std::size_t bytes) {
+    PeerState& state = peers_[peer];
+    const std::uint64_t number = state.frames[arrived ? 1 : 0]++;
     if (bytes == 0 && header.type != FrameType::pull) return;
+    if (state.name.empty()) state.name = to_string(peer);
     events_.detail(FrameMoved{.arrived = arrived,
                               .operation = to_string(header.type),
-                              .peer = to_string(peer),
+                              .peer = state.name,
                               .number = number,
                               .unit = header.unit,
                               .range = header.range(),
@@ -43,8 +50,7 @@ class Reporting final : public Transport {
 
   Transport& inner_;
   Events& events_;
-  std::map<Peer, std::uint64_t> sent_;  ///< number of frames
-  std::map<Peer, std::uint64_t> received_;
+  std::map<Peer, PeerState> peers_;
 };
 
 }  // namespace

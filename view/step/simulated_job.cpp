@@ -130,7 +130,7 @@ ProcessEvents::ProcessEvents(Simulation& simulation, std::size_t place, Peer dut
     : simulation_(simulation), place_(place), events_(simulation.network.clock()) {
   if (simulation.options.listener == nullptr) return;
   if (EventListener* const listener = simulation.options.listener->joins(place, duty, memory, events_.now()))
-    events_.listen(*listener, Events::Wanted::details);
+    events_.listen(*listener, Events::Wanted::begins);
 }
 
 ProcessEvents::~ProcessEvents() {
