@@ -17,6 +17,19 @@ namespace {
 constexpr std::size_t kOpenFiles = 256;
 constexpr const char* kJournal = "reports/appends";
 
+/// A line of the journal.
+struct Entry {
+  std::string process;
+  std::uint64_t number = 0;
+  std::string name;
+  std::uintmax_t begin = 0;
+  std::uintmax_t bytes = 0;
+};
+
+std::istream& operator>>(std::istream& in, Entry& entry) {
+  return in >> entry.process >> entry.number >> entry.name >> entry.begin >> entry.bytes;
+}
+
 void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -31,18 +44,12 @@ AppendedFiles::AppendedFiles(std::filesystem::path folder, bool goes_on) : folde
 }
 
 void AppendedFiles::undo_incomplete_append() {
-  struct Entry {
-    std::string process;
-    std::uint64_t number = 0;
-    std::string name;
-    std::uintmax_t begin = 0;
-    std::uintmax_t bytes = 0;
-  } newest;
+  Entry newest;
   std::uint64_t number_before = 0;  // the previous append of the newest entry's process
   std::uintmax_t whole = 0;         // bytes of complete lines
   std::ifstream journal(folder_ / kJournal);
   for (std::string line; std::getline(journal, line) && !journal.eof(); whole += line.size() + 1) {
-    std::istringstream(line) >> newest.process >> newest.number >> newest.name >> newest.begin >> newest.bytes;
+    std::istringstream(line) >> newest;
     number_before = std::exchange(last_[newest.process], newest.number);
   }
   if (size_of(kJournal) > whole) std::filesystem::resize_file(folder_ / kJournal, whole);
@@ -51,14 +58,22 @@ void AppendedFiles::undo_incomplete_append() {
   last_[newest.process] = number_before;
 }
 
-void AppendedFiles::append_once(const std::string& process, std::uint64_t number, const std::string& name,
+bool AppendedFiles::append_once(const std::string& process, std::uint64_t number, const std::string& name,
                                 std::span<const std::byte> bytes) {
   std::uint64_t& last = last_[process];
-  if (number <= last) return;
+  if (number <= last) return false;
   const std::string line = fmt::format("{} {} {} {} {}\n", process, number, name, size_of(name), bytes.size());
   append(kJournal, std::as_bytes(std::span(line)));
   append(name, bytes);
   last = number;
+  return true;
+}
+
+std::uintmax_t AppendedFiles::size_before_appends(const std::string& name) const {
+  std::ifstream journal(folder_ / kJournal);
+  for (Entry entry; journal >> entry;)
+    if (entry.name == name) return entry.begin;
+  return size_of(name);
 }
 
 void AppendedFiles::append(const std::string& name, std::span<const std::byte> bytes) {

@@ -23,13 +23,16 @@ class AppendedFiles {
   /// `goes_on`: a previous coordinator has written to the folder.
   AppendedFiles(std::filesystem::path folder, bool goes_on);
 
-  /// Appends to `name`, unless an append of `process` with this number or a higher one was written.
-  void append_once(const std::string& process, std::uint64_t number, const std::string& name,
+  /// Appends to `name`, unless an append of `process` with this number or a higher one was written. Returns whether it
+  /// appended.
+  bool append_once(const std::string& process, std::uint64_t number, const std::string& name,
                    std::span<const std::byte> bytes);
   void append(const std::string& name, std::span<const std::byte> bytes);
   void replace(const std::string& name, std::string_view text);
   /// The same; a reader sees the old text or the new one, whole.
   void publish(const std::string& name, std::string_view text);
+  /// Returns the size that `name` had before its first append of the journal; its present size if there was none.
+  std::uintmax_t size_before_appends(const std::string& name) const;
 
  private:
   void undo_incomplete_append();

@@ -66,6 +66,7 @@ class CoordinatorService::Impl {
   Impl(Options options, const JobKey& key, const Clock& clock)
       : on_progress_(std::move(options.on_progress)),
         on_notice_(std::move(options.on_notice)),
+        on_append_(std::move(options.on_append)),
         clock_(clock),
         timeout_(options.plan.heartbeat_timeout),
         keeps_journal_(options.plan.recovery.possible()),
@@ -91,6 +92,7 @@ class CoordinatorService::Impl {
   }
 
   const std::string& endpoint() const { return endpoint_; }
+  const AppendedFiles& folder() const { return folder_; }
 
   JobResult run(const Signals& signals) {
     // The clock is read at least this often, unless the process stands still.
@@ -152,10 +154,12 @@ class CoordinatorService::Impl {
   }
 
   void store(const Coordinator::Event& event, const control::Append& append) {
-    if (keeps_journal_ && append.number != 0)
-      folder_.append_once(event.process, append.number, append.file, append.bytes);
-    else
+    if (keeps_journal_ && append.number != 0) {
+      if (!folder_.append_once(event.process, append.number, append.file, append.bytes)) return;
+    } else {
       folder_.append(append.file, append.bytes);
+    }
+    on_append_(append.file, {reinterpret_cast<const char*>(append.bytes.data()), append.bytes.size()});
   }
   void store(const Coordinator::Event& event, const control::Report& report) {
     folder_.replace(fmt::format("reports/{}-{}.json", to_string(event.from.role), event.from.rank), report.json);
@@ -174,6 +178,7 @@ class CoordinatorService::Impl {
   // Constant after construction.
   const std::function<void(Peer, const std::string&)> on_progress_;
   const std::function<void(const std::string&)> on_notice_;
+  const std::function<void(const std::string&, std::string_view)> on_append_;
   const Clock& clock_;
   const Nanoseconds timeout_;
   const bool keeps_journal_;  ///< appends are written exactly once, across coordinators
@@ -193,6 +198,9 @@ CoordinatorService::CoordinatorService(Options options, const JobKey& key, const
     : impl_(std::make_unique<Impl>(std::move(options), key, clock)) {}
 CoordinatorService::~CoordinatorService() = default;
 const std::string& CoordinatorService::endpoint() const { return impl_->endpoint(); }
+std::uintmax_t CoordinatorService::size_before_appends(const std::string& file) const {
+  return impl_->folder().size_before_appends(file);
+}
 JobResult CoordinatorService::run(const Signals& signals) { return impl_->run(signals); }
 
 }  // namespace psring::net

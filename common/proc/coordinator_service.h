@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/net/key.h>
@@ -26,6 +28,9 @@ class CoordinatorService {
     /// Called with a line about refused connections, at most once a second.
     std::function<void(const std::string& line)> on_refusals = [](const std::string&) {};
     std::function<void(const std::string& line)> on_notice = [](const std::string&) {};
+    /// Called after bytes were appended to a file of the run folder. An error ends the job.
+    std::function<void(const std::string& file, std::string_view bytes)> on_append = [](const std::string&,
+                                                                                        std::string_view) {};
   };
 
   /// Binds; the join timeout starts now. Throws usage, naming --listen, if the address cannot be bound, and data if the
@@ -35,6 +40,8 @@ class CoordinatorService {
 
   /// The address for members to connect to: ADDR:PORT with the port that was bound.
   const std::string& endpoint() const;
+  /// The size of a file of the run folder before the job's coordinators appended to it.
+  std::uintmax_t size_before_appends(const std::string& file) const;
 
   /// The signals of this process: when `fd` is readable, `take` returns the next.
   struct Signals {
