@@ -26,6 +26,7 @@
 #include <psring/common/proc/options/check.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
+#include <psring/view/tensorboard/writer.h>
 #include <psring/view/trace_file.h>
 #include <psring/worker/training.h>
 
@@ -148,6 +149,35 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher,
           .recovery = recovery_of(job, second)};
 }
 
+/// Writes the metrics for TensorBoard, as the coordinator appends them to metrics.jsonl.
+class TensorBoard {
+ public:
+  /// Creates the file, if the job wants one. `service` must not run yet.
+  void begin(const JobOptions& job, bool second, const net::CoordinatorService& service) {
+    if (!job.tensorboard) return;
+    view::TensorBoardWriter::Run run{
+        .folder = job.out, .workers = job.workers, .own_steps = parse_consistency(job.consistency).each_push_updates};
+    if (!job.resume.empty()) run.first_step = optim::Checkpoint(job.resume).step();
+    if (second)
+      writer_.emplace(view::TensorBoardWriter::continue_part(run, service.size_before_appends("metrics.jsonl")));
+    else
+      writer_.emplace(run);
+  }
+  void take(const std::string& file, std::string_view lines) {
+    if (writer_) writer_->take(file, lines);
+  }
+  void end(const net::JobResult& result) {
+    try {
+      if (writer_) writer_->finish();
+    } catch (const Error&) {
+      if (!result.failure) throw;  // otherwise the first failure is reported
+    }
+  }
+
+ private:
+  std::optional<view::TensorBoardWriter> writer_;
+};
+
 /// Prints the summary, as the launcher does if there is one.
 int conclude(const JobOptions& job, const Invocation& invocation) {
   if (!has_training(job.out)) return 0;  // the workers were a user's programs
@@ -187,6 +217,9 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     fmt::print("{}\n", line);
     std::fflush(stdout);
   };
+  TensorBoard tensorboard;
+  if (job.tensorboard)
+    options.on_append = [&](const std::string& file, std::string_view bytes) { tensorboard.take(file, bytes); };
   net::CoordinatorService service(std::move(options), key, clock);
   std::optional<LiveView> live;
   if (by_launcher) {
@@ -202,12 +235,14 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     fmt::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
     std::fflush(stdout);
   }
+  tensorboard.begin(job, flags.second, service);
   if (!flags.second) FaultTrigger(job.fault, {net::Role::coordinator, 0}).arm();
   const auto next_signal = [&] {
     if (live) live->tend();
     return signals.take();
   };
   const net::JobResult result = service.run({.fd = signals.fd(), .take = next_signal});
+  tensorboard.end(result);
   const std::string cause = cause_of_end(result);
   if (!by_launcher && !cause.empty()) record_end(job.out, cause);
   if (live && !cause.empty()) live->end();

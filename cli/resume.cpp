@@ -12,6 +12,7 @@
 #include <psring/common/net/key.h>
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/options/table.h>
+#include <psring/common/proc/options/values.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 
@@ -25,6 +26,7 @@ struct ResumeFlags {
   std::string listen;
   std::string key;
   std::string live;
+  std::string tensorboard;
 };
 
 int resume(const ResumeFlags& flags, const Invocation& invocation) {
@@ -51,6 +53,7 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
     fail(ErrorKind::usage, "{}: is already complete, at step {}", folder.string(), step);
   if (!flags.listen.empty()) record.listen = flags.listen;
   if (!flags.live.empty()) job.live = flags.live;
+  if (!flags.tensorboard.empty()) options::set(job, options::at("tensorboard"), flags.tensorboard);
   if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
   const worker::TrainSetup setup = set_up(job, invocation.app);
   // Refuse a wrong key, a host that cannot run the job, or an address that is in use, before the folder changes.
@@ -80,6 +83,8 @@ Command add_resume(const Flags& program) {
   command.add_text("--live", take_live, "show the run in a browser while it trains (as before)")
       .show_value("[ADDR:PORT]")
       .make_value_optional();
+  command.add("--tensorboard", flags->tensorboard,
+              "on or off: write the metrics in TensorBoard's format, too (as before)");
   return [flags](const Invocation& invocation) { return resume(*flags, invocation); };
 }
 

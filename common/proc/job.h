@@ -99,6 +99,7 @@ struct JobOptions {
   bool events = false;         ///< every process records its events
   bool trace = false;          ///< the same; trace.json is written from the events at the end
   std::string live;            ///< ADDR:PORT of the live view; "": there is none, and no process sends statuses
+  bool tensorboard = false;    ///< the coordinator writes the metrics for TensorBoard, too
   std::string out;             ///< run folder on worker 0's host, which gets model.safetensors; "": no model is saved
 
   /// Makes the job begin from a checkpoint.

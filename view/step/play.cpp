@@ -216,6 +216,7 @@ void check_playable(const JobOptions& job, const PlayOptions& options) {
   refuse(job.events, "--events");
   refuse(job.trace, "--trace");
   refuse(!job.live.empty(), "--live");
+  refuse(job.tensorboard, "--tensorboard");
   refuse(options.kills && job.placement == "colocated", "--kills with two roles in a process");
   for (const Fault& fault : parse_faults(job.fault)) {
     const bool paces = fault.kind == Fault::Kind::slow || fault.kind == Fault::Kind::jitter;

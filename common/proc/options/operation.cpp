@@ -147,6 +147,11 @@ constexpr Option kExperiments[] = {
      .list = false,
      .exchange_only = true,
      .alone = "127.0.0.1:0"},
+    {.name = "tensorboard",
+     .help = "on: write the metrics in TensorBoard's format, too, to tensorboard/ in the run folder",
+     .form = Form::on_off,
+     .field = &JobOptions::tensorboard,
+     .exchange_only = true},
 };
 
 }  // namespace
