@@ -17,6 +17,13 @@ namespace {
 
 void ready() { check(sodium_init() >= 0, "libsodium could not be initialised"); }
 
+/// A file that root owns may be readable by a group, to which this process belongs by root's will: so a Secret of
+/// Kubernetes reaches a process without root's rights. libpq has the same rule for private keys.
+bool others_can_read(const struct stat& status) {
+  const bool is_roots = status.st_uid == 0 && ::geteuid() != 0;
+  return (status.st_mode & (is_roots ? S_IWGRP | S_IXGRP | S_IRWXO : S_IRWXG | S_IRWXO)) != 0;
+}
+
 std::string z85(const unsigned char* bytes, std::size_t size) {
   std::string text(size / 4 * 5 + 1, '\0');
   zmq_z85_encode(text.data(), bytes, size);
@@ -40,7 +47,7 @@ JobKey JobKey::load(const std::filesystem::path& file) {
   if (!in || ::stat(file.c_str(), &status) != 0)
     fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::data, "--key {}: not a key file", file.string());
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+  if (others_can_read(status))
     fail(ErrorKind::unauthorised,
          "--key {}: other users can read the file; run chmod 600 on it, or make a new key with psring keygen",
          file.string());
@@ -68,11 +75,16 @@ void JobKey::save(const std::filesystem::path& file) const {
   write(fd, file.string());
 }
 
+std::string JobKey::text() const {
+  std::string hex(2 * kBytes + 1, '\0');
+  sodium_bin2hex(hex.data(), hex.size(), secret_.data(), secret_.size());
+  hex.back() = '\n';
+  return hex;
+}
+
 void JobKey::write(int fd, const std::string& name) const {
-  char hex[2 * kBytes + 1];
-  sodium_bin2hex(hex, sizeof hex, secret_.data(), secret_.size());
-  hex[2 * kBytes] = '\n';
-  if (::write(fd, hex, sizeof hex) != static_cast<ssize_t>(sizeof hex))
+  const std::string hex = text();
+  if (::write(fd, hex.data(), hex.size()) != static_cast<ssize_t>(hex.size()))
     fail(ErrorKind::data, "{}: cannot write: {}", name, std::strerror(errno));
 }
 

@@ -25,10 +25,12 @@ class JobKey {
 
   static JobKey generate();
   /// Reads a key file that `save` wrote. Throws data, naming the file, if the file is missing or not a key, and
-  /// unauthorised if other users can read the file.
+  /// unauthorised if other users can read the file. A file of root's may be readable by this process's group.
   static JobKey load(const std::filesystem::path& file);
   /// Writes 64 hexadecimal digits, readable only by the owner. Throws usage if the file exists.
   void save(const std::filesystem::path& file) const;
+  /// The content of a key file: 64 hexadecimal digits and a newline.
+  std::string text() const;
   /// Writes the same into an open file; `name` is for errors.
   void write(int fd, const std::string& name) const;
 
