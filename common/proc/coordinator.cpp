@@ -128,7 +128,8 @@ void Coordinator::on(State& from, const control::Failed& message) {
 /// silence will name it: then the wait is longer.
 void Coordinator::suspect(const State& from, std::string_view text) {
   if (symptom_) return;
-  const bool needs_name = plan_.recovery.min_workers > 0 && restarts_ == plan_.recovery.max_restarts;
+  const bool needs_name =
+      plan_.agents == 0 || (plan_.recovery.min_workers > 0 && restarts_ == plan_.recovery.max_restarts);
   symptom_ = Symptom{.error = Error(ErrorKind::peer_lost, fmt::format("{}: {}", to_string(from.member), text)),
                      .place = connections_.at(from.connection),
                      .due = now_ + plan_.cause_grace + (needs_name ? plan_.heartbeat_timeout : Nanoseconds(0))};
@@ -153,8 +154,10 @@ void Coordinator::on(State& from, control::Append&& message) {
   actions_.events.push_back({from.member.peer, process_of(connections_.at(from.connection), from), std::move(message)});
 }
 
-std::string Coordinator::process_of(Peer place, const State& state) {
-  return fmt::format("{}-{}-{}", to_string(place.role), place.rank, state.member.pid);
+/// In containers, processes of one place have one number: then their lives tell them apart.
+std::string Coordinator::process_of(Peer place, const State& state) const {
+  std::string name = fmt::format("{}-{}-{}", to_string(place.role), place.rank, state.member.pid);
+  return plan_.agents == 0 && state.life > 0 ? fmt::format("{}-{}", name, state.life) : name;
 }
 
 void Coordinator::on(State& from, control::Progress&& message) {
@@ -245,6 +248,7 @@ void Coordinator::check_deadline(Moment now) {
 
 /// Ends each phase whose condition holds; several phases may end at once.
 void Coordinator::advance() {
+  join_waiting();
   if (symptom_ && phase_ < Phase::closing) return;  // the job has lost a role, and only the cause is not known yet
   if (returning_ && survivors_are_ready() && missing().empty()) end_returns();
   if (phase_ == Phase::joining && !settled_ && !returning_ && survivors_are_ready()) settle_epoch();

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -39,6 +40,9 @@ namespace psring::net {
 /// An interrupted job ends between two steps, the same for all workers (see stop.h); then the workers are done, and the
 /// rest is as at a job's end. The job fails at once instead before the first step, if a worker does not ask before its
 /// steps, or if a member wants it.
+///
+/// Without agents, nobody tells how a role ended: its silence does. A process that is started again by hand, or by what
+/// started the role, asks for the place of the lost one, and waits until that one counts as lost.
 ///
 /// A worker that cannot be started again, or whose host was lost, is given up if the job may continue with fewer
 /// workers: the others get ranks from 0, in the order of their places.
@@ -94,6 +98,7 @@ class Coordinator {
     std::string processor;
     Moment heard;             ///< when the last message arrived
     std::uint32_t epoch = 0;  ///< the last epoch that the member was told of
+    std::uint32_t life = 0;   ///< how many processes had the place before
     std::uint64_t step = 0;   ///< the step that the member had reached when it got ready
     bool has_state = false;
     bool running = false;  ///< the member came back to a second coordinator, and has the list of its epoch's members
@@ -145,7 +150,7 @@ class Coordinator {
 
   // Queries.
   static bool is_role(Role role) { return role == Role::server || role == Role::worker; }
-  static std::string process_of(Peer place, const State& state);
+  std::string process_of(Peer place, const State& state) const;
   std::uint32_t expected(Role role) const;
   bool is_complete(const State& state) const;
   bool has_left(const State& state) const;
@@ -166,6 +171,8 @@ class Coordinator {
 
   // coordinator_joining.cpp
   void join(const Connection& from, const control::Hello& message);
+  bool waits(const Connection& from, const control::Hello& message);
+  void join_waiting();
   std::optional<control::Refused> objection(const control::Hello& message) const;
   void welcome(State& state, Peer place, const Connection& from);
   void refuse(const Connection& to, ErrorKind kind, std::string text);
@@ -204,6 +211,7 @@ class Coordinator {
   void assign_servers();
   void number_workers();
   void begin_anew();
+  void end_processes(const std::string& text);
   void note_loss(const std::string& text);
 
   // coordinator_stop.cpp
@@ -237,7 +245,10 @@ class Coordinator {
   std::set<Peer> given_up_;                   ///< places of workers, and agents, without which the job continues
   std::set<Peer> resumed_;                    ///< workers that have resumed in this epoch
   std::map<Connection, std::string> former_;  ///< lost processes, whose appends are still written
-  std::string processors_;                    ///< the last notice of different processors
+  /// Without agents: processes that ask for a place whose process may be lost.
+  std::map<Peer, std::pair<Connection, control::Hello>> waiting_;
+  std::map<Peer, std::uint32_t> joined_;  ///< how many processes have joined, by place
+  std::string processors_;                ///< the last notice of different processors
 
   // An early end.
   std::int32_t interrupt_signal_ = 0;  ///< the signal that ends the job early; 0: none

@@ -17,6 +17,7 @@ std::string count_of(std::size_t count, Role role) {
 }  // namespace
 
 void Coordinator::join(const Connection& from, const control::Hello& message) {
+  if (waits(from, message)) return;
   if (std::optional<control::Refused> refusal = objection(message))
     return refuse(from, refusal->kind, std::move(refusal->text));
   const Peer place{message.role, *free_rank(message)};
@@ -28,11 +29,26 @@ void Coordinator::join(const Connection& from, const control::Hello& message) {
   state.processor = message.processor;
   state.asks = message.asks;
   state.epoch = epoch_;
+  state.life = joined_[place]++;
   welcome(state, place, from);
   if (place.role != Role::agent) return;
   const std::vector<Peer> roles = roles_of_agent(plan_, place.rank);
   processes_.started(roles);
   send(state, control::StartRoles{roles});
+}
+
+/// Returns true if the process has to wait: it asks for the place of a process that may be lost, without an agent to
+/// tell. The place is free once that process counts as lost.
+bool Coordinator::waits(const Connection& from, const control::Hello& message) {
+  const bool may_be_lost = plan_.agents == 0 && plan_.recovery.max_restarts > 0 && phase_ < Phase::closing;
+  if (!may_be_lost || !message.rank || !members_.contains({message.role, *message.rank})) return false;
+  waiting_.insert_or_assign(Peer{message.role, *message.rank}, std::pair(from, message));
+  return true;
+}
+
+/// Lets processes join whose places have become free.
+void Coordinator::join_waiting() {
+  for (auto& [place, waiting] : std::exchange(waiting_, {})) join(waiting.first, waiting.second);
 }
 
 /// The reason why a new member may not join; nothing if it may.

@@ -37,7 +37,8 @@ bool Coordinator::continue_without(Peer place, ErrorKind kind, std::string& text
     give_up({place});
   } else if (is_role(place.role)) {
     remove(place);
-    processes_.want(place);
+    if (plan_.agents > 0) processes_.want(place);
+    if (plan_.agents == 0) notice(fmt::format("waiting for another process to take the place of {}", to_string(place)));
   }
   recover(text);
   return true;
@@ -276,7 +277,7 @@ void Coordinator::number_workers() {
 
 /// Ends all roles, and starts them from the last checkpoint.
 void Coordinator::begin_anew() {
-  if (plan_.agents == 0)
+  if (plan_.agents == 0 && plan_.recovery.max_restarts == 0)
     return fail_job(ErrorKind::peer_lost, "no member keeps the state of the job, nor can roles be started again");
   std::uint64_t reached = 0;
   for (const auto& [place, state] : members_) reached = std::max(reached, state.step);
@@ -298,8 +299,17 @@ void Coordinator::begin_anew() {
     remove(place);
     processes_.want(place);
   }
+  if (plan_.agents == 0)
+    end_processes(fmt::format("the job begins again with step {}, with other processes", anew.step));
   enter(Phase::joining, now_ + plan_.join_timeout);
   start_wanted();
+}
+
+/// Ends the processes of all roles, which no agent has started: other processes take their places.
+void Coordinator::end_processes(const std::string& text) {
+  for (const auto& [place, state] : members_)
+    send(state, control::Abort{ErrorKind::peer_lost, text, 0, {Role::coordinator, 0}});
+  while (!members_.empty()) remove(members_.begin()->first);
 }
 
 void Coordinator::note_loss(const std::string& text) {
