@@ -26,6 +26,8 @@ Command add_role(const Flags& command, net::Role role, bool by_agent) {
               "that routes to the coordinator)");
   command.add("--join-timeout", options->join_timeout, "seconds to wait for the coordinator's answer").show_default();
   command.add_switch("--patient", options->patient).hide();
+  command.add_switch("--leave-on-signal", options->leaves,
+                     "a signal ends this process alone, and the job treats it as lost (a signal ends the job)");
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
   command.add_footer(
       fmt::format("Without --rdzv-endpoint, MASTER_ADDR and MASTER_PORT of the environment are the endpoint{}.",

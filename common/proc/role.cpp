@@ -208,7 +208,7 @@ net::control::Interruption run_role(const RoleOptions& options, net::Role role, 
     if (const auto signal = signals.take()) die_of(*signal);
     throw;
   }
-  const SignalRelay relay(signals, membership->link(), membership->clock());
+  const SignalRelay relay(signals, membership->link(), membership->clock(), options.leaves);
   return run_role(*membership, make_life);
 }
 

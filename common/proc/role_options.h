@@ -19,6 +19,7 @@ struct RoleOptions {
   std::string bind = {};     ///< "": the address that routes to the coordinator
   double join_timeout = 30;  ///< seconds for the coordinator to answer; later waits have the job's own timeout
   bool patient = false;      ///< see ControlLink::Options
+  bool leaves = false;       ///< a signal ends this process at once, as a loss; false: the signal ends the job
   /// The way to the other role of this process, shared with that role. Null: this role has the process to itself.
   std::shared_ptr<net::LocalLink> host = nullptr;
 };

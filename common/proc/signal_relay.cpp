@@ -4,14 +4,15 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/proc/signal_relay.h>
 
 namespace psring {
 
-SignalRelay::SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock)
-    : signals_(signals), link_(link), clock_(clock), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+SignalRelay::SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock, bool leaves)
+    : signals_(signals), link_(link), clock_(clock), leaves_(leaves), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check(static_cast<bool>(wake_), "cannot create an eventfd: {}", std::strerror(errno));
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
@@ -31,6 +32,7 @@ void SignalRelay::run(const std::stop_token& stop) {
 
 void SignalRelay::pass_on(int signal) {
   using Request = net::StopRequests::Request;
+  if (leaves_) ::_exit(interrupted_status(signal));  // a process with number 1 cannot end itself by a signal
   const Request request = requests_.take(clock_.now());
   if (request == Request::same) return;
   if (request == Request::first && !link_.failed()) return link_.interrupt(signal);

@@ -16,8 +16,9 @@ namespace psring {
 /// job has failed, the first signal ends the process.
 class SignalRelay {
  public:
-  /// REQUIRES: both outlive it, and the thread alone takes the signals.
-  SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock);
+  /// `leaves`: the first signal ends this process at once, and the job is not told. REQUIRES: both outlive it, and the
+  /// thread alone takes the signals.
+  SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock, bool leaves = false);
   ~SignalRelay();
   SignalRelay(const SignalRelay&) = delete;
   SignalRelay& operator=(const SignalRelay&) = delete;
@@ -29,6 +30,7 @@ class SignalRelay {
   SignalWatch& signals_;
   net::ControlLink& link_;
   const Clock& clock_;
+  const bool leaves_;
   const Fd wake_;
   net::StopRequests requests_;  ///< used by the thread alone
   std::jthread thread_;
