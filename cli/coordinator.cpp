@@ -114,7 +114,8 @@ void read_losses(const std::filesystem::path& folder, net::RecoveryPlan& plan) {
   }
 }
 
-net::RecoveryPlan recovery_of(const JobOptions& job, bool second) {
+/// `can_return`: the coordinator is started again if it is lost.
+net::RecoveryPlan recovery_of(const JobOptions& job, bool can_return, bool second) {
   using Keepers = net::RecoveryPlan::Keepers;
   net::RecoveryPlan plan{
       .max_restarts = static_cast<std::uint32_t>(job.max_restarts),
@@ -128,7 +129,7 @@ net::RecoveryPlan recovery_of(const JobOptions& job, bool second) {
             const std::string resume = job_from_json(text).resume;
             return resume.empty() || optim::CheckpointFolder::is_complete(resume);
           },
-      .patience = from_seconds(job.max_restarts > 0 ? job.join_timeout : 0),
+      .patience = from_seconds(can_return ? job.join_timeout : 0),
       .is_second = second};
   if (second) read_losses(job.out, plan);
   return plan;
@@ -146,7 +147,7 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher,
           .join_timeout = from_seconds(job.join_timeout),
           .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
           .heartbeat_timeout = from_seconds(job.heartbeat_timeout),
-          .recovery = recovery_of(job, second)};
+          .recovery = recovery_of(job, nodes > 0 && job.max_restarts > 0, second)};
 }
 
 /// Writes the metrics for TensorBoard, as the coordinator appends them to metrics.jsonl.
@@ -205,9 +206,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   net::CoordinatorService::Options options;
   options.listen = flags.listen;
   options.run_folder = job.out;
-  if (job.max_restarts > 0 && flags.nodes == 0)
-    fail(ErrorKind::usage, "--max-restarts: needs agents, which restart processes; give --nodes");
-  if (job.min_workers > 0 && flags.nodes == 0 && job.recovery == "checkpoint")
+  if (job.min_workers > 0 && job.max_restarts == 0 && flags.nodes == 0 && job.recovery == "checkpoint")
     fail(ErrorKind::usage, "--elastic: to continue from a checkpoint, agents must restart all processes; give --nodes");
   options.plan = plan_of(job, flags.nodes, by_launcher, flags.second);
   if (flags.progress_fd >= 0) ::fcntl(flags.progress_fd, F_SETFL, O_NONBLOCK);
