@@ -241,7 +241,9 @@ class Events {
   std::atomic<std::uint64_t> step_ = 0;
   Range topic_;
   Source caller_;
-  std::mutex mutex_;  ///< listeners get one event at a time
+  /// Listeners get one event at a time. A listener may cause events itself: at a step's end the metrics ask the device
+  /// how long it waited, which tells of work that has ended.
+  std::recursive_mutex mutex_;
 };
 
 }  // namespace psring
