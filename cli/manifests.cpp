@@ -61,6 +61,9 @@ JobOptions check_job(const ManifestsFlags& flags, const App& app) {
   const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
   JobOptions job = resolve(given, flags.strategy, *kind, nullptr, false);
   if (job.transport == "shm") fail(ErrorKind::usage, "--transport shm: each process has a pod, which shares no memory");
+  if (job.min_workers > 0)
+    fail(ErrorKind::usage,
+         "--elastic: Kubernetes replaces a lost pod for as long as the job runs; give --max-restarts");
   check_servers_part(job, app);
   return job;
 }

@@ -200,6 +200,7 @@ class Objects(ManifestsTest):
             (["--memory", "2GiB"], ["--memory: expected a quantity"]),
             (["--port", "70000"], ["--port"]),
             (["--transport", "shm"], ["--transport shm", "pod"]),
+            (["--elastic", "2:3"], ["--elastic", "--max-restarts"]),
             (["--key", "none.key"], ["--key none.key"]),
             (["--global-batch", "0"], ["--global-batch"]),
             (["--strategy", "nothing"], ["--strategy"]),
