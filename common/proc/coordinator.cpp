@@ -223,7 +223,8 @@ void Coordinator::check_silence(Moment now) {
                                             : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member),
                                                           seconds(quiet), phase_text()));
   }
-  for (auto& [place, text] : silent) lose(place, ErrorKind::peer_lost, std::move(text));
+  for (auto& [place, text] : silent)  // the loss of a worker may have removed the server in its process
+    if (members_.contains(place)) lose(place, ErrorKind::peer_lost, std::move(text));
 }
 
 void Coordinator::check_deadline(Moment now) {
@@ -251,7 +252,10 @@ void Coordinator::advance() {
   join_waiting();
   if (symptom_ && phase_ < Phase::closing) return;  // the job has lost a role, and only the cause is not known yet
   if (returning_ && survivors_are_ready() && missing().empty()) end_returns();
-  if (phase_ == Phase::joining && !settled_ && !returning_ && survivors_are_ready()) settle_epoch();
+  if (phase_ == Phase::joining && !settled_ && !returning_ && survivors_are_ready()) {
+    settle_epoch();
+    join_waiting();
+  }
   if (phase_ == Phase::joining && settled_ && !returning_ && missing().empty()) {
     begin_epoch();
     enter(Phase::running, kNever);

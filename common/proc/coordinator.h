@@ -245,7 +245,7 @@ class Coordinator {
   std::set<Peer> given_up_;                   ///< places of workers, and agents, without which the job continues
   std::set<Peer> resumed_;                    ///< workers that have resumed in this epoch
   std::map<Connection, std::string> former_;  ///< lost processes, whose appends are still written
-  /// Without agents: processes that ask for a place whose process may be lost.
+  /// Without agents: processes that ask for a place before they may join.
   std::map<Peer, std::pair<Connection, control::Hello>> waiting_;
   std::map<Peer, std::uint32_t> joined_;  ///< how many processes have joined, by place
   std::string processors_;                ///< the last notice of different processors

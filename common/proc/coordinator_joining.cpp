@@ -37,12 +37,15 @@ void Coordinator::join(const Connection& from, const control::Hello& message) {
   send(state, control::StartRoles{roles});
 }
 
-/// Returns true if the process has to wait: it asks for the place of a process that may be lost, without an agent to
-/// tell. The place is free once that process counts as lost.
+/// Returns true if the process has to wait. Without agents, a process asks for its place by itself: maybe before the
+/// place's previous process counts as lost, or before it is known whether all roles begin anew, which would end the
+/// process again.
 bool Coordinator::waits(const Connection& from, const control::Hello& message) {
-  const bool may_be_lost = plan_.agents == 0 && plan_.recovery.max_restarts > 0 && phase_ < Phase::closing;
-  if (!may_be_lost || !message.rank || !members_.contains({message.role, *message.rank})) return false;
-  waiting_.insert_or_assign(Peer{message.role, *message.rank}, std::pair(from, message));
+  if (plan_.agents > 0 || plan_.recovery.max_restarts == 0 || phase_ >= Phase::closing || !message.rank) return false;
+  const Peer place{message.role, *message.rank};
+  const bool is_early = phase_ == Phase::joining && epoch_ > 0 && !may_start(place);
+  if (!is_early && !members_.contains(place)) return false;
+  waiting_.insert_or_assign(place, std::pair(from, message));
   return true;
 }
 

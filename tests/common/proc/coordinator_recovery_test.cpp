@@ -702,7 +702,8 @@ namespace {
 /// A job of two workers and a server whose processes are started from outside, by no agent. All have the number 1, as
 /// in containers.
 struct JobWithoutAgents : Scene {
-  explicit JobWithoutAgents(Keepers keepers) : Scene(plan_for(keepers)) {}
+  explicit JobWithoutAgents(Keepers keepers) : JobWithoutAgents(plan_for(keepers)) {}
+  explicit JobWithoutAgents(const JobPlan& p) : Scene(p) {}
   static JobPlan plan_for(Keepers keepers) {
     JobPlan p = recoverable(2, 1, keepers);
     p.agents = 0;
@@ -781,6 +782,31 @@ TEST_CASE("without agents, all processes end if nobody keeps the state, and othe
     job.ready(name, 2);
   }
   CHECK(job.has<control::Members>("n0"));
+}
+
+TEST_CASE("without agents, a process that comes before the job decides to begin anew waits for that") {
+  JobWithoutAgents job(Keepers::nobody);
+  job.start();
+  job.live_until(3.5, {"w1"});
+  job.join("n1", Role::worker, 1);
+  job.ready("w0", 1, 57);
+  CHECK(job.boxes["n1"].empty());
+  job.ready("s0", 1, 57);
+  CHECK(job.has<control::Abort>("w0"));
+  CHECK(job.got<control::Welcome>("n1").epoch == 2);
+  CHECK(job.got<control::Welcome>("n1").job == "anew");
+  CHECK_FALSE(job.has<control::Abort>("n1"));
+}
+
+TEST_CASE("a silent process with a worker and a colocated server is one loss") {
+  JobPlan plan = JobWithoutAgents::plan_for(Keepers::nobody);
+  plan.colocated = true;
+  plan.recovery.max_restarts = 1;
+  JobWithoutAgents job(plan);
+  job.start();
+  job.live_until(3.5, {"w0", "s0"});
+  CHECK(job.has<control::Regroup>("w1"));
+  CHECK_FALSE(job.coordinator.result().failure);
 }
 
 TEST_CASE("without agents and restarts, a second process at a place is refused") {

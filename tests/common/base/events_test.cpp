@@ -1,0 +1,45 @@
+// The stream of events gives each listener every event that it wants, in order.
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/events.h>
+#include <psring/tests/support/hand_clock.h>
+
+using namespace psring;
+using test::HandClock;
+
+namespace {
+
+/// Notes the events' kinds in the order of their arrival.
+struct Notes final : EventListener {
+  void on_event(const Event& event) override {
+    if (std::holds_alternative<StepReport>(event.what)) names.emplace_back("step");
+    if (const auto* work = std::get_if<DeviceWork>(&event.what)) names.push_back(work->name);
+  }
+  std::vector<std::string> names;
+};
+
+/// Causes a detail while it handles a report, as a listener does that waits for a device.
+struct Nested final : ReportListener {
+  explicit Nested(Events& stream) : events(stream) {}
+  void on_step(const StepReport& /*report*/) override { events.detail(DeviceWork{"kernel"}); }
+  void on_evaluation(const Evaluation& /*evaluation*/) override {}
+  Events& events;
+};
+
+}  // namespace
+
+TEST_CASE("a listener may cause events while it handles one", "[unit]") {
+  const HandClock clock{Moment{}};
+  Events events{clock};
+  Nested nested{events};
+  Notes notes;
+  events.listen(nested, Events::Wanted::reports);
+  events.listen(notes, Events::Wanted::details);
+  events.report(StepReport{});
+  events.report(StepReport{});
+  // The listeners are called in the order in which they were attached, so the caused event comes first here.
+  CHECK(notes.names == std::vector<std::string>{"kernel", "step", "kernel", "step"});
+}
