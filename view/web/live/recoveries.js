@@ -16,7 +16,7 @@ function line(t, { recoveries, time_s }, width) {
   return svg(width, 78,
     s("line", { x1: x(0), x2: x(time_s ?? 0), y1: 30, y2: 30, stroke: "var(--s0)", "stroke-width": 5 }),
     recoveries.filter((one) => one.time_s != null).map((one) => [
-      one.delay_s == null ? null : s("rect", { x: x(one.time_s), y: 22, width: Math.max(1.5, x(one.delay_s) - x(0)), height: 16, fill: "var(--bad)", "fill-opacity": 0.3 }),
+      one.delay_s == null ? null : s("rect", { x: x(one.time_s), y: 22, width: Math.max(1.5, x(one.delay_s) - x(0)), height: 16, fill: "var(--bad)", "fill-opacity": "var(--faint)" }),
       s("path", { d: `M${x(one.time_s)},20v20m-5,-15l10,10m0,-10l-10,10`, stroke: "var(--bad)", "stroke-width": 2, fill: "none" }, s("title", {}, one.what))]),
     ticks(0, most, Math.max(2, Math.floor(width / 110))).map((v) => label(x(v), 56, xOfTicks(v), { "text-anchor": x(v) > width - 40 ? "end" : v === 0 ? "start" : "middle" })),
     label(width - 20, 74, t.seconds, { "text-anchor": "end" }));

@@ -48,7 +48,7 @@ function cell(t, place, process, y) {
       s("rect", { x, y: top, width, height: kBar, fill, stroke: fill === "none" ? "var(--line)" : null, "stroke-width": 0.7 }, s("title", {}, `${short} · ${about}: ${text}`));
     const part = place.width / process.parts;
     return [bar(place.x, place.width, "none", t.nothingKept),
-      state.includes("passing") ? s("rect", { x: place.x, y: top, width: place.width, height: kBar, fill: `var(--${category})`, "fill-opacity": 0.3 }, s("title", {}, `${short} · ${about}: ${t.passing}`)) : null,
+      state.includes("passing") ? s("rect", { x: place.x, y: top, width: place.width, height: kBar, fill: `var(--${category})`, "fill-opacity": "var(--faint)" }, s("title", {}, `${short} · ${about}: ${t.passing}`)) : null,
       state === "whole" ? bar(place.x, place.width, `var(--${category})`, t.kept) : null,
       state.startsWith("range") ? bar(place.x + process.part * part, Math.max(1, part), `var(--${category})`, `${t.kept} ${process.part + 1}/${process.parts}`) : null];
   });

@@ -52,7 +52,7 @@ function line(rows, width, t, axis) {
         if (at == null) return label(width - right, top + 20, t.neverCame, { "text-anchor": "end", fill: "var(--bad)" });
         const near = x(at) > width - 70;
         const band = axis === "seconds" ? gap(row.run, one) : null;
-        return [band ? s("rect", { x: x(band.from), y: top + 30, width: Math.max(1.5, x(band.to) - x(band.from)), height: 16, fill: "var(--bad)", "fill-opacity": 0.3 }) : null,
+        return [band ? s("rect", { x: x(band.from), y: top + 30, width: Math.max(1.5, x(band.to) - x(band.from)), height: 16, fill: "var(--bad)", "fill-opacity": "var(--faint)" }) : null,
            s("path", { d: `M${x(at)},${top + 28}v20m-5,-15l10,10m0,-10l-10,10`, stroke: "var(--bad)", "stroke-width": 2, fill: "none" }, s("title", {}, one.lost.join("; "))),
            label(x(at) + (near ? -8 : 8), top + 26, `${fixed(one.seconds, 2)} s`, { "text-anchor": near ? "end" : "start" })];
       })];
