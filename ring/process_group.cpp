@@ -74,7 +74,15 @@ Work ProcessGroup::call(const Request& request, Source source) {
 }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::split(std::uint32_t colour, std::uint32_t key) {
-  const Split split = agree_on_split(*this, colour, key, *next_group_);
+  return make_subgroup(agree_on_split(*this, colour, key, *next_group_));
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::split(std::span<const std::size_t> colours) {
+  check(colours.size() == size_, "{} colours for {} ranks", colours.size(), size_);
+  return make_subgroup(split_by_colours(colours, rank_, *next_group_));
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::make_subgroup(const Split& split) {
   *next_group_ = split.next_group;
   std::unique_ptr<ProcessGroup> group = subgroup(split);
   group->next_group_ = next_group_;

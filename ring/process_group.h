@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 
 #include <psring/common/device/arena.h>
@@ -58,6 +59,9 @@ class ProcessGroup {
 
   /// A collective: the ranks that pass the same colour form a group, ranked by (key, rank here).
   std::unique_ptr<ProcessGroup> split(std::uint32_t colour, std::uint32_t key);
+  /// The same without a message, if every rank knows the colours of all ranks; ranked by rank here.
+  /// REQUIRES: all ranks pass the same colours, and have made the same splits before.
+  std::unique_ptr<ProcessGroup> split(std::span<const std::size_t> colours);
 
   /// Emits every operation of this group, and of the groups that are split from it later, as a Transfer: from the call
   /// until this rank knows that the operation is complete. An operation that is polled with Work::done may end later in
@@ -99,6 +103,7 @@ class ProcessGroup {
 
  private:
   Work call(const Request& request, Source source);
+  std::unique_ptr<ProcessGroup> make_subgroup(const Split& split);
 
   const std::size_t rank_;
   const std::size_t size_;

@@ -30,4 +30,14 @@ Split agree_on_split(ProcessGroup& group, std::uint32_t colour, std::uint32_t ke
   return split;
 }
 
+Split split_by_colours(std::span<const std::size_t> colours, std::size_t rank, std::uint32_t next_group) {
+  Split split{.id = next_group, .ranks = {}, .next_group = next_group + 1};
+  for (std::size_t r = 0; r < colours.size(); ++r) {
+    if (colours[r] != colours[rank]) continue;
+    if (r == rank) split.rank = split.ranks.size();
+    split.ranks.push_back(r);
+  }
+  return split;
+}
+
 }  // namespace psring::ring

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <psring/ring/process_group.h>
@@ -21,6 +22,9 @@ struct Split {
 /// free. The new groups have no rank in common, and all take the largest of these numbers. These few bytes count as
 /// control, and are not traced.
 Split agree_on_split(ProcessGroup& group, std::uint32_t colour, std::uint32_t key, std::uint32_t next_group);
+
+/// The split by colours that all ranks know, in rank order.
+Split split_by_colours(std::span<const std::size_t> colours, std::size_t rank, std::uint32_t next_group);
 
 /// A checked broadcast. REQUIRES: root is a rank of the group.
 inline Request broadcast_request(Vector data, std::size_t root) {

@@ -82,20 +82,12 @@ std::string HierarchicalGroup::describe(Collective collective, std::size_t count
 
 Cost HierarchicalGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                                 std::size_t root) const {
-  if (collective == Collective::send) return {{count * type.bytes(), 0}};
-  if (collective == Collective::recv) return {{0, count * type.bytes()}};
-  const Hierarchy::Stages stages = hierarchy_.stages(collective, count, type.bytes(), parts, root);
-  Cost sum;
-  const auto add = [&](const InnerGroup& group, const Hierarchy::Stage& stage) {
-    const Cost moved = group.predict(stage.collective, stage.range.size(), type, stage.parts, stage.root);
-    sum.sent += moved.sent;
-    sum.received += moved.received;
-    sum.latencies = std::max(sum.latencies, moved.latencies);  // columns work at the same time
+  const auto cost = [&](const InnerGroup& group, const Hierarchy::Stage& stage) {
+    return group.predict(stage.collective, stage.range.size(), type, stage.parts, stage.root);
   };
-  add(*inner_.down, stages.down);
-  for (std::size_t i = 0; i < stages.between.size(); ++i) add(*inner_.columns[i], stages.between[i]);
-  if (stages.up) add(*inner_.up, *stages.up);
-  return sum;
+  return hierarchy_.predict(
+      collective, count, type, parts, root, [&](const Hierarchy::Stage& stage) { return cost(*inner_.down, stage); },
+      [&](std::size_t i, const Hierarchy::Stage& stage) { return cost(*inner_.columns[i], stage); });
 }
 
 }  // namespace

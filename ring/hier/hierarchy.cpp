@@ -109,4 +109,22 @@ Hierarchy::Stages Hierarchy::of_cuts(Collective collective, std::size_t count, c
   return stages;
 }
 
+Cost Hierarchy::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+                        std::size_t root, const std::function<Cost(const Stage&)>& inside,
+                        const std::function<Cost(std::size_t, const Stage&)>& between) const {
+  if (collective == Collective::send) return {{count * type.bytes(), 0}};
+  if (collective == Collective::recv) return {{0, count * type.bytes()}};
+  const Stages all = stages(collective, count, type.bytes(), parts, root);
+  Cost sum;
+  const auto add = [&](const Cost& moved) {
+    sum.sent += moved.sent;
+    sum.received += moved.received;
+    sum.latencies = std::max(sum.latencies, moved.latencies);  // columns work at the same time
+  };
+  add(inside(all.down));
+  for (std::size_t i = 0; i < all.between.size(); ++i) add(between(i, all.between[i]));
+  if (all.up) add(inside(*all.up));
+  return sum;
+}
+
 }  // namespace psring::ring

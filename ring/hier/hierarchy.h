@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -53,6 +54,11 @@ class Hierarchy {
   /// The stages of this rank in an operation on `count` elements of `width` bytes.
   Stages stages(Collective collective, std::size_t count, std::size_t width, const Parts& parts,
                 std::size_t root) const;
+  /// The cost of all stages of an operation at this rank. `inside(stage)`: the cost of a stage on the host;
+  /// `between(i, stage)`: of a stage in the i-th of this rank's columns.
+  Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts, std::size_t root,
+               const std::function<Cost(const Stage&)>& inside,
+               const std::function<Cost(std::size_t, const Stage&)>& between) const;
 
  private:
   std::vector<Range> cuts(std::size_t count, std::size_t width) const;

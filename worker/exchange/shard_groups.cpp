@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include <psring/common/base/error.h>
 #include <psring/worker/exchange/shard_groups.h>
@@ -10,12 +12,12 @@ ShardGroups::ShardGroups(const Plan& plan, const World& world)
   check(world.group != nullptr, "data-parallel workers need a group");
   const std::span<const std::size_t> groups = plan.place.shard_groups;
   if (groups.empty()) return;
-  const auto rank = static_cast<std::uint32_t>(plan.data_rank.value);
-  const std::size_t mine = groups[rank];
-  const auto place = static_cast<std::uint32_t>(std::count(groups.begin(), groups.begin() + rank, mine));
-  if (std::all_of(groups.begin(), groups.end(), [&](std::size_t group) { return group == mine; })) return;
-  own_ = world.group->split(static_cast<std::uint32_t>(mine), rank);
-  replicas_ = world.group->split(place, rank);
+  if (std::all_of(groups.begin(), groups.end(), [&](std::size_t group) { return group == groups[0]; })) return;
+  std::map<std::size_t, std::size_t> members;  // counted so far, by group
+  std::vector<std::size_t> places;
+  for (const std::size_t group : groups) places.push_back(members[group]++);
+  own_ = world.group->split(groups);
+  replicas_ = world.group->split(places);
   owners_ = own_.get();
   check(owners_->size() == plan.layout.owners, "a layout for {} owners, and {} in a shard group", plan.layout.owners,
         owners_->size());

@@ -13,7 +13,7 @@ namespace psring::worker {
 /// each other: they average their ranges of a gradient over the groups, then make the same update.
 class ShardGroups {
  public:
-  /// A collective of World::group if the job has several shard groups. Throws bug if there is no group.
+  /// Throws bug if there is no group.
   ShardGroups(const Plan& plan, const World& world);
 
   /// The ranks of this worker's shard group, in the order of the layout's owners.

@@ -21,7 +21,7 @@ class Nobody final : public Peers {
 /// The other workers of the data-parallel group, reached by collectives.
 class Workers final : public Peers {
  public:
-  /// A collective if the job has shard groups. REQUIRES: World::group; plan and world outlive it.
+  /// REQUIRES: World::group; plan and world outlive it.
   Workers(const Plan& plan, const World& world);
 
   ring::ProcessGroup& group() const { return *world_.group; }
