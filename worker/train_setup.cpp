@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include <unistd.h>
-
 #include <psring/common/base/error.h>
 #include <psring/common/device/device.h>
 #include <psring/common/net/link_shaping.h>
@@ -44,18 +42,15 @@ std::size_t piece_elements(const JobOptions& job) {
   return std::clamp(whole, kLeastPieceElements, kPieceElements);
 }
 
-/// No strategy computes without the values of a layer and their gradients, so what does not hold the parameters once
-/// will not train them. In floating point: the number of elements itself may not fit into any integer.
+/// Refuses models that no host can hold, before sums of their sizes overflow. In floating point: the number of elements
+/// itself may not fit into any integer.
 void check_size(const JobOptions& job, const Layout& layout) {
   double bytes = 0;
   for (const TensorSpec& spec : specs_of(layout))
     bytes += std::accumulate(spec.shape.begin(), spec.shape.end(), double{sizeof(float)},
                              [](double product, std::size_t extent) { return product * static_cast<double>(extent); });
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  constexpr double kGiB = 1 << 30;
-  if (bytes > memory)
-    fail(ErrorKind::data, "--model {}: its parameters take {:.6g} GiB, this host has {:.4g} GiB of memory", job.model,
-         bytes / kGiB, memory / kGiB);
+  constexpr double kTiB = std::size_t{1} << 40;
+  if (bytes > 1024 * kTiB) fail(ErrorKind::data, "--model {}: its parameters take {:.6g} TiB", job.model, bytes / kTiB);
 }
 
 DType parse_precision(const char* flag, const std::string& name) {

@@ -176,18 +176,24 @@ Sampler Training::sampler() const {
 Prediction Training::predict() const {
   Prediction sum = strategy_->predict();
   if (scatter_) scatter_->predict(sampler(), setup_.saved() ? setup_.saved()->step() : 0, setup_.steps(), sum);
+  // A strategy that predicts no memory leaves the whole process's unpredicted. A GPU's activations are not predicted.
+  if (!sum.worker_memory.empty() && world_.device == nullptr)
+    sum.worker_memory[Category::activations] += HostNetwork::booked_bytes(setup_.model(), network_options());
   return sum;
 }
 
-std::unique_ptr<Network> Training::make_network() const {
+Network::Options Training::network_options() const {
   const JobOptions& job = setup_.job();
   const Layout& layout = setup_.layout();
-  const Network::Options options{
-      .max_batch = (job.batch_per_worker() + job.accumulate - 1) / job.accumulate,
-      .types = {layout.parameter_type, layout.parameter_type, layout.gradient_type},
-      .recomputed = job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
-      .wanted = setup_.flat().wanted(),
-      .computed = hooks_.computed};
+  return {.max_batch = (job.batch_per_worker() + job.accumulate - 1) / job.accumulate,
+          .types = {layout.parameter_type, layout.parameter_type, layout.gradient_type},
+          .recomputed = job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
+          .wanted = setup_.flat().wanted(),
+          .computed = hooks_.computed};
+}
+
+std::unique_ptr<Network> Training::make_network() const {
+  const Network::Options options = network_options();
   if (world_.device == nullptr) return std::make_unique<HostNetwork>(setup_.model(), *kernels_, world_.memory, options);
   return std::make_unique<DeviceNetwork>(setup_.model(), *world_.device, world_.memory, options, hooks_.kernels);
 }

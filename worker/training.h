@@ -75,6 +75,7 @@ class Training {
   void begin_with_initial_values();
   void begin_with_checkpoint();
   void begin_with_kept_state();
+  Network::Options network_options() const;
   std::unique_ptr<Network> make_network() const;
   Sampler sampler() const;
 

@@ -4,14 +4,10 @@
 #include <psring/common/proc/job_plan.h>
 
 namespace psring::net {
-namespace {
 
-/// The first process of agent `agent` if `agents` share `count` processes.
 std::uint32_t share_begin(std::uint32_t count, std::uint32_t agents, std::uint32_t agent) {
   return agent * (count / agents) + std::min(agent, count % agents);
 }
-
-}  // namespace
 
 void check_plan(const JobPlan& plan) {
   if (plan.workers == 0) fail(ErrorKind::usage, "--workers: a job has at least one");

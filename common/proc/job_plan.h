@@ -85,6 +85,10 @@ struct JobResult {
 /// intervals.
 void check_plan(const JobPlan& plan);
 
+/// The first process of agent `agent` if `agents` share `count` processes evenly, in order. If the count does not
+/// divide, the first agents have one more.
+std::uint32_t share_begin(std::uint32_t count, std::uint32_t agents, std::uint32_t agent);
+
 /// The roles that agent `agent` of `agents` starts. Servers and workers are each cut evenly, in order, so the first
 /// agent has server 0 and worker 0. If a number does not divide, the first agents have one more.
 std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);

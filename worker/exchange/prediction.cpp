@@ -11,10 +11,19 @@ std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares
   const Layout& layout = plan.layout;
   const bool master = layout.parameter_type != DType::f32 && plan.optimizer.master_copy;
   const std::size_t state = plan.optimizer.rule->slots() + (master ? 1 : 0);
+  return memory_formula({.parameter_bytes = layout.parameter_bytes(),
+                         .gradient_bytes = layout.gradient_bytes(),
+                         .trained = layout.trained_elements(),
+                         .state_bytes = static_cast<double>(state * sizeof(float))},
+                        shares);
+}
+
+std::map<Category, std::uint64_t> memory_formula(const ModelStates& states, Shares shares) {
   const auto share = [](std::uint64_t bytes, std::size_t processes) { return processes == 0 ? 0 : bytes / processes; };
-  return {{Category::parameters, share(layout.parameter_bytes(), shares.parameters)},
-          {Category::gradients, share(layout.gradient_bytes(), shares.gradients)},
-          {Category::optimizer, share(layout.trained_elements() * sizeof(float) * state, shares.optimizer)}};
+  const auto state = static_cast<std::uint64_t>(static_cast<double>(states.trained) * states.state_bytes);
+  return {{Category::parameters, share(states.parameter_bytes, shares.parameters)},
+          {Category::gradients, share(states.gradient_bytes, shares.gradients)},
+          {Category::optimizer, share(state, shares.optimizer)}};
 }
 
 void add_optimizer_state(const Plan& plan, std::size_t owners, Prediction& sum) {

@@ -58,6 +58,15 @@ struct Shares {
 /// those of trained units.
 std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares);
 
+/// The numbers that the formula takes.
+struct ModelStates {
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t gradient_bytes = 0;
+  std::uint64_t trained = 0;  ///< elements
+  double state_bytes = 0;     ///< of the optimizer, for each trained element, with its f32 copy of the parameters
+};
+std::map<Category, std::uint64_t> memory_formula(const ModelStates& states, Shares shares);
+
 /// Adds the optimizer state that a worker books, if `owners` workers divide it.
 void add_optimizer_state(const Plan& plan, std::size_t owners, Prediction& sum);
 

@@ -52,9 +52,9 @@ class HostNetwork::Loan {
 
 void HostNetwork::Free::operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{kAlign}); }
 
-HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& ledger, const Options& options)
-    : Network(model, options), kernels_(&kernels), ledger_(&ledger) {
-  const Types types = options.types;
+HostNetwork::Sizes HostNetwork::sizes() const {
+  const Model& model = *model_;
+  const Types types = types_;
   const std::vector<Shape> shapes = shapes_for(max_batch_);
   std::vector<Kept> kept;
   std::size_t most_gradient = 0;
@@ -74,26 +74,40 @@ HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& led
                 (wanted_[i].gradients ? copied(tensor.elements(), types.gradients) : 0);
     most_copies = std::max(most_copies, copies);
   }
-  Places places = place_layers(kept, types.activations, DType::f32, kAlign);
-  const Place gradients[2] = {places.add(most_gradient, types.activations),
-                              places.add(most_gradient, types.activations)};
-  const Place scratch = places.add(most_scratch, DType::f32);
-  const Place copies = places.add(most_copies, DType::f32);
+  Sizes sizes{.places = place_layers(kept, types.activations, DType::f32, kAlign)};
+  for (Place& gradient : sizes.gradients) gradient = sizes.places.add(most_gradient, types.activations);
+  sizes.scratch = sizes.places.add(most_scratch, DType::f32);
+  sizes.copies = sizes.places.add(most_copies, DType::f32);
+  return sizes;
+}
 
-  bytes_ = places.bytes;
-  arena_.reset(static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{kAlign})));
+std::size_t HostNetwork::booked_bytes(const Model& model, const Options& options) {
+  return HostNetwork(model, options).sizes().places.bytes;
+}
+
+HostNetwork::HostNetwork(const Model& model, const Options& options) : Network(model, options), types_(options.types) {}
+
+HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& ledger, const Options& options)
+    : HostNetwork(model, options) {
+  kernels_ = &kernels;
+  ledger_ = &ledger;
+  const Sizes sizes = this->sizes();
+  arena_.reset(static_cast<std::byte*>(::operator new (sizes.places.bytes, std::align_val_t{kAlign})));
+  bytes_ = sizes.places.bytes;
   ledger_->book(Category::activations, bytes_);
   const auto at = [&](const Place& p) { return Elements(arena_.get() + p.offset, p.count, p.type); };
-  for (const Place& p : places.activations) activations_.push_back(at(p));
-  for (const Place& p : places.saved) saved_.push_back(at(p).as<float>());
-  for (const Place& p : places.saved_activations) saved_activations_.push_back(at(p));
-  for (std::size_t i = 0; i < 2; ++i) gradients_[i] = at(gradients[i]);
-  scratch_ = at(scratch).as<float>();
-  copies_ = at(copies).as<float>();
+  for (const Place& p : sizes.places.activations) activations_.push_back(at(p));
+  for (const Place& p : sizes.places.saved) saved_.push_back(at(p).as<float>());
+  for (const Place& p : sizes.places.saved_activations) saved_activations_.push_back(at(p));
+  for (std::size_t i = 0; i < 2; ++i) gradients_[i] = at(sizes.gradients[i]);
+  scratch_ = at(sizes.scratch).as<float>();
+  copies_ = at(sizes.copies).as<float>();
   targets_.resize(max_batch_ * model.rows_per_sample);
 }
 
-HostNetwork::~HostNetwork() { ledger_->release(Category::activations, bytes_); }
+HostNetwork::~HostNetwork() {
+  if (ledger_ != nullptr) ledger_->release(Category::activations, bytes_);
+}
 
 std::span<float> HostNetwork::scratch(std::size_t layer) const {
   return scratch_.first(model_->layers[layer]->scratch_floats(shapes_[layer]));

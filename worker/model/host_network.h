@@ -14,6 +14,8 @@ namespace psring::worker {
 /// precision.
 class HostNetwork final : public Network {
  public:
+  /// The bytes of activations that a network with these options books. Throws usage if the layers' shapes do not match.
+  static std::size_t booked_bytes(const Model& model, const Options& options);
   /// REQUIRES: model, kernels and ledger outlive the network.
   HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& ledger, const Options& options);
   ~HostNetwork() override;
@@ -31,6 +33,15 @@ class HostNetwork final : public Network {
                       std::span<const BoundGradient> gradients) override;
 
  private:
+  /// The places of all that a network keeps.
+  struct Sizes {
+    Places places;
+    Place gradients[2];
+    Place scratch;
+    Place copies;
+  };
+  Sizes sizes() const;
+
   struct Free {
     void operator()(std::byte* memory) const;
   };
@@ -46,8 +57,12 @@ class HostNetwork final : public Network {
   ConstMatrix matrix(std::span<const float> values, std::size_t i) const;
   std::span<const std::int32_t> wanted() const;
 
-  Kernels* kernels_;
-  MemoryLedger* ledger_;
+  /// Knows sizes alone.
+  HostNetwork(const Model& model, const Options& options);
+
+  const Types types_;
+  Kernels* kernels_ = nullptr;
+  MemoryLedger* ledger_ = nullptr;
   std::size_t bytes_ = 0;
   std::unique_ptr<std::byte[], Free> arena_;
   std::vector<Elements> activations_;        ///< input of each layer; the last is the model's output

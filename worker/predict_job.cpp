@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <numeric>
+
+#include <psring/common/base/error.h>
+#include <psring/common/proc/job_plan.h>
+#include <psring/common/proc/role.h>
+#include <psring/ring/planned_group.h>
+#include <psring/worker/predict_job.h>
+#include <psring/worker/training.h>
+
+namespace psring::worker {
+namespace {
+
+/// The links to servers of a process that exchanges nothing with them.
+class NoTransport final : public net::Transport {
+ public:
+  void send(net::Peer /*to*/, net::FrameHeader /*header*/, std::span<const std::byte> /*payload*/) override {}
+  std::optional<net::Message> receive(Moment /*deadline*/) override { return std::nullopt; }
+  std::size_t in_flight_bytes(net::Peer /*peer*/) const override { return 0; }
+  std::string describe(net::Peer /*peer*/) const override { return "planned"; }
+  void wake() override {}
+};
+
+std::vector<net::Member> members_on(const std::vector<std::size_t>& hosts) {
+  std::vector<net::Member> members;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    net::Member& member = members.emplace_back();
+    member.peer = {net::Role::worker, static_cast<std::uint32_t>(rank)};
+    member.host_id = member.hostname = std::to_string(hosts[rank]);
+  }
+  return members;
+}
+
+ring::PlannedRanks planned_ranks(const JobOptions& job, const std::vector<std::size_t>& hosts) {
+  ring::PlannedRanks ranks{.host_of = hosts};
+  if (!job.tuning.empty()) ranks.tuning = ring::Tuning::from_json(job.tuning);
+  if (job.algorithm != "auto" && job.algorithm != "direct")
+    ranks.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
+  ranks.messages = job.transport == "tcp" || !job.link.empty() || ranks.algorithm;
+  return ranks;
+}
+
+/// Cuts the setup's units among other owners, until it goes.
+class CutAmong {
+ public:
+  CutAmong(TrainSetup& setup, std::size_t owners) : setup_(setup), before_(setup.layout().owners) {
+    setup_.cut_among(owners);
+  }
+  ~CutAmong() { setup_.cut_among(before_); }
+  CutAmong(const CutAmong&) = delete;
+  CutAmong& operator=(const CutAmong&) = delete;
+
+ private:
+  TrainSetup& setup_;
+  const std::size_t before_;
+};
+
+}  // namespace
+
+Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank) {
+  const JobOptions& job = setup.job();
+  check(hosts.size() == job.workers && rank < hosts.size(), "{} hosts of {} workers", hosts.size(), job.workers);
+  const std::vector<net::Member> members = members_on(hosts);
+  const std::vector<std::size_t> groups = shard_groups(job, members);
+  std::optional<CutAmong> cut;
+  if (!groups.empty()) cut.emplace(setup, static_cast<std::size_t>(std::ranges::count(groups, groups[0])));
+
+  MemoryLedger memory;
+  const SystemClock clock;
+  Events events(clock);
+  NoTransport transport;
+  std::unique_ptr<ring::ProcessGroup> group;
+  if (setup.strategy().ring || setup.strategy().scatters)
+    group = ring::make_planned_group(planned_ranks(job, hosts), rank);
+  std::unique_ptr<ring::ProcessGroup> host;
+  if (job.local_reduce) {
+    const auto before = hosts.begin() + static_cast<std::ptrdiff_t>(rank);
+    const auto place = static_cast<std::size_t>(std::count(hosts.begin(), before, hosts[rank]));
+    const auto near = static_cast<std::size_t>(std::ranges::count(hosts, hosts[rank]));
+    host = ring::make_planned_group({.host_of = std::vector<std::size_t>(near, hosts[rank])}, place);
+  }
+  const World world{.memory = memory,
+                    .clock = clock,
+                    .events = events,
+                    .transport = setup.strategy().servers ? &transport : nullptr,
+                    .group = group.get(),
+                    .host = host.get()};
+  Place place{.rank = {rank},
+              .pushers = job.local_reduce ? first_of_each_host(members) : std::vector<std::size_t>(),
+              .shard_groups = groups,
+              .replicas = job.replicas};
+  return Training(setup, std::move(place), world).predict();
+}
+
+std::vector<std::size_t> place_workers(std::size_t workers, std::size_t hosts) {
+  std::vector<std::size_t> placed;
+  const auto count = static_cast<std::uint32_t>(workers);
+  const auto agents = static_cast<std::uint32_t>(hosts);
+  for (std::uint32_t host = 0; host < agents; ++host) placed.resize(net::share_begin(count, agents, host + 1), host);
+  return placed;
+}
+
+std::uint64_t total_bytes(const std::map<Category, std::uint64_t>& memory) {
+  return std::accumulate(memory.begin(), memory.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const auto& one) { return sum + one.second; });
+}
+
+}  // namespace psring::worker

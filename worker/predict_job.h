@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <psring/worker/exchange/prediction.h>
+#include <psring/worker/train_setup.h>
+
+namespace psring::worker {
+
+/// Predicts what a worker of the job moves in a step and books, as Training::predict does in the running job, without
+/// processes, links, or memory for tensors: the job's own strategy is made over a planned group.
+///
+/// `hosts`: each worker's host, as any number. The strategy's units are cut as the workers will cut them
+/// (--shard-group host); afterwards the setup is as before. Throws usage if the job cannot run on these hosts.
+Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank);
+
+/// The host of each worker if `hosts` agents start them: contiguous shares of the ranks, as evenly as possible.
+std::vector<std::size_t> place_workers(std::size_t workers, std::size_t hosts);
+
+/// The sum of all categories, in bytes.
+std::uint64_t total_bytes(const std::map<Category, std::uint64_t>& memory);
+
+}  // namespace psring::worker
