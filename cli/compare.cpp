@@ -150,7 +150,8 @@ class Comparison {
   }
 
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
-    const worker::TrainSetup setup = set_up(job, invocation_.app);
+    worker::TrainSetup setup = set_up(job, invocation_.app);
+    check_memory(setup, 1);
     fill_in(job, invocation_.app, &setup);
     job.out = folder.string();
     if (auto before = run_before(job, folder, label)) return *before;

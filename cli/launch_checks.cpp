@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <psring/cli/doctor_checks.h>
+#include <psring/cli/job_memory.h>
 #include <psring/cli/launch_checks.h>
 #include <psring/common/base/error.h>
 
@@ -22,6 +25,17 @@ void check_host(const JobOptions& job, std::size_t nodes, const std::string& lis
     if (judged.level == Level::fail)
       fail(ErrorKind::data, "this host cannot run the job: {}: {} -> {}", check.name, judged.figure, judged.cure);
   }
+}
+
+void check_memory(worker::TrainSetup& setup, std::size_t nodes) {
+  const JobMemory memory = job_memory(setup, nodes);
+  const double here = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  constexpr double kGiB = 1 << 30;
+  if (setup.job().device == "cpu" && static_cast<double>(memory.host_bytes) > here)
+    fail(ErrorKind::data,
+         "--model {}: the job's processes on this host book {:.4g} GiB, and it has {:.4g} GiB of memory; psring memory "
+         "shows the parts",
+         setup.job().model, static_cast<double>(memory.host_bytes) / kGiB, here / kGiB);
 }
 
 }  // namespace psring::cli

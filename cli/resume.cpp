@@ -55,10 +55,11 @@ int resume(const ResumeFlags& flags, const Invocation& invocation) {
   if (!flags.live.empty()) job.live = flags.live;
   if (!flags.tensorboard.empty()) options::set(job, options::at("tensorboard"), flags.tensorboard);
   if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
-  const worker::TrainSetup setup = set_up(job, invocation.app);
+  worker::TrainSetup setup = set_up(job, invocation.app);
   // Refuse a wrong key, a host that cannot run the job, or an address that is in use, before the folder changes.
   if (!record.key_file.empty()) net::JobKey::load(record.key_file);
   check_host(job, record.nodes, record.listen);
+  check_memory(setup, record.nodes);
   if (!job.live.empty()) check_live_address(job.live);
   const std::size_t part = begin_next_part(folder);
   fmt::print("{}: part {} continues at step {} of {}, from {}\n", folder.string(), part, step, setup.steps(),

@@ -10,6 +10,8 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/entries.h>
 #include <psring/cli/job_flags.h>
+#include <psring/cli/launch_checks.h>
+#include <psring/cli/set_up.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
@@ -52,6 +54,8 @@ Json play_all(StepFlags& flags, const Invocation& invocation) {
                                   .kills = flags.kills};
   for (const Entry& entry : make_entries(flags.job, flags.strategies, *flags.sweep, invocation.app)) {
     view::check_playable(entry.job, options);
+    worker::TrainSetup setup = set_up(entry.job, invocation.app);
+    check_memory(setup, 1);
     Json scene = view::play(entry.label, entry.job, *entry.kind, options, names);
     if (flags.text) fmt::print("{}", view::scene_text(scene));
     fmt::print("{}: {} events in {:.3f} ms of virtual time{}\n", entry.label, scene["events"].size(),

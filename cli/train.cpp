@@ -89,10 +89,11 @@ int train(const TrainFlags& flags, const Invocation& invocation) {
     fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
   JobOptions job = resolve(flags.job, flags.strategy, *kind, nullptr, loopback);
-  const worker::TrainSetup setup = set_up(job, invocation.app);
+  worker::TrainSetup setup = set_up(job, invocation.app);
   fill_in(job, invocation.app, &setup);
   if (!flags.key.empty()) net::JobKey::load(flags.key);  // a bad key is reported before anything is made
   check_host(job, flags.nodes, flags.listen);
+  check_memory(setup, flags.nodes);
   if (!flags.out.empty() && std::filesystem::exists(std::filesystem::path(flags.out) / "compare.json"))
     fail(ErrorKind::usage, "--out {}: holds a comparison; choose another --out", flags.out);
   LaunchOptions options{.out = make_run_folder(flags.out, Spec::parse("--strategy", flags.strategy).name()),

@@ -1,0 +1,36 @@
+#include <algorithm>
+#include <vector>
+
+#include <psring/cli/job_memory.h>
+#include <psring/cli/set_up.h>
+#include <psring/common/proc/job_plan.h>
+
+namespace psring::cli {
+
+JobMemory job_memory(const JobOptions& job, std::size_t hosts, const App& app) {
+  worker::TrainSetup setup = set_up(job, app);
+  return job_memory(setup, hosts);
+}
+
+JobMemory job_memory(worker::TrainSetup& setup, std::size_t hosts) {
+  const JobOptions& job = setup.job();
+  const std::vector<std::size_t> placed = worker::place_workers(job.workers, hosts);
+  // Workers differ where cuts leave a remainder, and where a server lives in the process: the first and the last show
+  // it.
+  const worker::Prediction first = worker::predict_worker(setup, placed, 0);
+  JobMemory memory{.worker = first.worker_memory, .server = first.server_memory};
+  if (job.workers > 1) {
+    const auto last = worker::predict_worker(setup, placed, job.workers - 1).worker_memory;
+    if (worker::total_bytes(last) > worker::total_bytes(memory.worker)) memory.worker = last;
+  }
+  if (setup.strategy().servers) memory.servers = job.servers * (1 + job.replicas);
+  // The first host has the largest shares.
+  const auto share = [&](std::size_t count) {
+    return net::share_begin(static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(hosts), 1);
+  };
+  memory.host_bytes = share(job.workers) * worker::total_bytes(memory.worker) +
+                      share(memory.servers) * worker::total_bytes(memory.server);
+  return memory;
+}
+
+}  // namespace psring::cli

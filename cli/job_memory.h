@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include <psring/cli/app.h>
+#include <psring/common/base/memory_ledger.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/predict_job.h>
+
+namespace psring::cli {
+
+/// The memory that the processes of a job book, as its strategy predicts.
+struct JobMemory {
+  std::map<Category, std::uint64_t> worker;  ///< of the worker that needs the most
+  std::map<Category, std::uint64_t> server;  ///< of each server; a colocated one is part of a worker's process
+  std::size_t servers = 0;                   ///< with replicas
+  std::uint64_t host_bytes = 0;              ///< of all processes on the host that needs the most
+};
+
+/// Predicts for a job whose workers and servers are shared by `hosts` hosts as agents share them. Throws usage or data
+/// as the job's launch does. Starts nothing, and takes no memory for the model.
+JobMemory job_memory(const JobOptions& job, std::size_t hosts, const App& app);
+JobMemory job_memory(worker::TrainSetup& setup, std::size_t hosts);
+
+}  // namespace psring::cli

@@ -1,0 +1,119 @@
+"""psring memory: the memory that runs book, the arithmetic of docs/guide/memory.md, and published figures."""
+
+import json
+import unittest
+
+from support import ProgramTest
+
+USAGE, DATA = 2, 3
+GPT = ["--model", "gpt:layers=2,dim=64,heads=4,context=32,vocab=64", "--global-batch", 12, "--optimizer", "adamw"]
+MLP = ["--model", "mlp:784-64-10", "--global-batch", 33, "--momentum", "0.9"]
+HALF = ["--precision", "bf16", "--activation-checkpointing", "unit", "--accumulate", 2]
+GB, GIB = 1e9, 2**30
+
+
+class Memory(ProgramTest):
+    def calculate(self, *arguments):
+        result = self.run_program("psring", "memory", "--json", *arguments)
+        self.assert_done(result)
+        return json.loads(result.out)
+
+    def test_runs_book_it(self):
+        """To the byte, by category, at every worker and server."""
+        number = 0
+        for options in (GPT, [*GPT, *HALF], MLP):
+            for strategy in ("single", "ddp", "zero1", "zero2", "zero3", "ps", "ps-zero2", "ps-zero3", "ps-colocated"):
+                with self.subTest(strategy, options=options):
+                    number += 1
+                    workers = ["--workers", 1 if strategy == "single" else 3, "--data", "synthetic"]
+                    self.assert_done(self.train(*options, *workers, "--strategy", strategy, "--steps", 2, "--out", number))
+                    (row,) = self.calculate(*options, *workers, "--strategies", strategy)
+                    booked = {}
+                    summary = json.loads((self.folder / str(number) / "summary.json").read_text())
+                    for entry in summary["memory"]:
+                        role = entry["role"].split()[0]
+                        booked.setdefault(entry["role"], {})[entry["category"]] = entry["peak"]
+                        if role == "worker" and "predicted" in entry:
+                            self.assertEqual(entry["peak"], entry["predicted"])
+                    totals = {role: sum(parts.values()) for role, parts in booked.items() if role.startswith("worker")}
+                    most = max(totals, key=totals.get)
+                    for category, peak in booked[most].items():
+                        self.assertEqual(row["worker"].get(category, 0), peak, (most, category))
+                    for role, parts in booked.items():  # a server's receive slots depend on the transport
+                        if role.startswith("server") and row["servers"] and strategy != "ps-colocated":
+                            for category in row["server"].keys() - {"total"}:
+                                self.assertEqual(parts[category], row["server"][category], (role, category))
+
+    def totals(self, *arguments):
+        return {row["strategy"]: row["worker"]["total"] for row in self.calculate("--parameters", *arguments)}
+
+    def test_published_table(self):
+        """Rajbhandari et al. 2020 (arXiv:1910.02054), figure 1: 7.5B parameters, mixed precision, Adam, 64 GPUs."""
+        totals = self.totals("7.5B", "--workers", 64, "--strategies", "ddp,zero1,zero2,zero3")
+        for strategy, gigabytes in {"ddp": 120, "zero1": 31.4, "zero2": 16.6, "zero3": 1.9}.items():
+            self.assertAlmostEqual(totals[strategy] / GB, gigabytes, delta=0.05)
+
+    def test_arithmetic_of_the_guide(self):
+        """16 bytes for each parameter; a worker of 8 in stage 3 has an eighth."""
+        for text, parameters in {"7B": 7e9, "13B": 13e9, "70B": 70e9}.items():
+            totals = self.totals(text, "--workers", 8, "--strategies", "ddp,zero3")
+            self.assertEqual(totals, {"ddp": 16 * parameters, "zero3": 2 * parameters})
+        # 1 sample x 32 layers x 2048 x 4096 x (34 + 5 x 32 x 2048 / 4096) bytes
+        (row,) = self.calculate("--parameters", "7B", "--layers", 32, "--dim", 4096, "--strategies", "ddp")
+        self.assertEqual(row["worker"]["activations"]["bytes"], 32 * 2048 * 4096 * (34 + 80))
+        # 2 bytes of a moment in 32 bits become 1 byte and a scale for 2,048 values
+        totals = self.totals("7B", "--state-bits", 8, "--strategies", "ddp")
+        self.assertEqual(totals["ddp"], 7e9 * (2 + 2 + 4) + int(7e9 * 2 * (1 + 4 / 2048)))
+
+    def test_inference(self):
+        """Weights, 2 x layers x tokens x dim x 2 bytes of cache for each sequence, and a fifth of the weights."""
+        shape = {"7B": (7e9, 32, 4096), "13B": (13e9, 40, 5120), "70B": (70e9, 80, 8192)}
+        for text, (parameters, layers, dim) in shape.items():
+            for bits in (16, 8, 4):
+                found = self.calculate("--parameters", text, "--layers", layers, "--dim", dim, "--inference", "--weight-bits",
+                                       bits, "--context", 4096, "--batch-size", 2)
+                self.assertEqual(found["weights"]["bytes"], parameters * bits / 8)
+                self.assertEqual(found["KV cache"]["bytes"], 2 * layers * 4096 * dim * 2 * 2)
+                self.assertAlmostEqual(found["overhead"]["bytes"], parameters * bits / 40, delta=1)
+
+    def test_what_fits(self):
+        result = self.run_program("psring", "memory", "--parameters", "7B", "--layers", 32, "--dim", 4096, "--workers", 64,
+                                  "--strategies", "zero3", "--limit", "80G")
+        self.assert_done(result)
+        self.assertIn("largest batch of a worker that fits: 2\n", result.out)
+        self.assertIn("smallest number of workers that fits: 3\n", result.out)
+        result = self.run_program("psring", "memory", *GPT, "--workers", 2, "--strategies", "ddp,zero3", "--limit", "8M")
+        self.assert_done(result)
+        self.assertEqual(result.out.count("the largest batch of a worker that fits: "), 2)
+        for line in result.out.splitlines():
+            self.assertLessEqual(len(line), 80, line)
+
+    def test_a_model_that_this_host_cannot_hold(self):
+        """7B over 64 workers is calculated here in a moment; a launch of all of it on this host is refused."""
+        large = ["--model", "gpt:layers=32,dim=4096,heads=32,context=2048,vocab=32000", "--optimizer", "adamw", "--precision",
+                 "bf16", "--global-batch", 64, "--workers", 64, "--data", "synthetic"]
+        (row,) = self.calculate(*large, "--strategies", "zero3", "--hosts", 16)
+        parameters = 64 * row["worker"]["parameters"] / 2
+        self.assertAlmostEqual(parameters / 1e9, 6.58, delta=0.05)
+        self.assertAlmostEqual(row["worker"]["optimizer"] / (12 * parameters / 64), 1, delta=0.01)
+        result = self.train(*large, "--strategy", "zero3", "--steps", 1, "--out", "large")
+        self.assert_refused(result, DATA, "--model gpt:", "book ", " GiB of memory; psring memory shows the parts")
+
+    def test_refused(self):
+        for words, arguments in {
+                ("--limit", "24X"): ["--parameters", "7B", "--limit", "24X"],
+                ("--parameters", "seven"): ["--parameters", "seven"],
+                ("--layers", "--dim"): ["--parameters", "7B", "--layers", 32],
+                ("--inference", "needs --parameters"): ["--inference"],
+                ("--lr", "means nothing"): ["--parameters", "7B", "--lr", 1],
+                ("--optimizer", "--inference"): ["--parameters", "7B", "--inference", "--optimizer", "adam"],
+                ("--weight-bits 5", "4, 8, 16 or 32"): ["--parameters", "7B", "--inference", "--weight-bits", 5],
+                ("--state-bits 7", "8 or 32"): ["--parameters", "7B", "--state-bits", 7],
+                ("--strategies ps", "give a --model"): ["--parameters", "7B", "--strategies", "ps"],
+                ("--hosts", "at least one"): ["--hosts", 0]}.items():
+            with self.subTest(words):
+                self.assert_refused(self.run_program("psring", "memory", *arguments), USAGE, *words)
+
+
+if __name__ == "__main__":
+    unittest.main()
