@@ -49,8 +49,9 @@ void check_size(const JobOptions& job, const Layout& layout) {
   for (const TensorSpec& spec : specs_of(layout))
     bytes += std::accumulate(spec.shape.begin(), spec.shape.end(), double{sizeof(float)},
                              [](double product, std::size_t extent) { return product * static_cast<double>(extent); });
-  constexpr double kTiB = std::size_t{1} << 40;
-  if (bytes > 1024 * kTiB) fail(ErrorKind::data, "--model {}: its parameters take {:.6g} TiB", job.model, bytes / kTiB);
+  constexpr double kGiB = std::size_t{1} << 30;
+  if (bytes > kGiB * (1 << 20))
+    fail(ErrorKind::data, "--model {}: its parameters take {:.6g} GiB", job.model, bytes / kGiB);
 }
 
 DType parse_precision(const char* flag, const std::string& name) {
