@@ -58,7 +58,7 @@ class Comparison {
       fail(ErrorKind::usage, "--live: a comparison makes one run after another; psring watch RUN shows one of them");
     for (Entry& entry : make_entries(flags_.job, flags_.strategies, *flags_.sweep, invocation_.app))
       rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_});
-    for (const Row& row : rows_) check_host(row.entry.job, 1, LaunchOptions().listen);
+    for (const Row& row : rows_) check_host(row.entry.job, 1, 1, LaunchOptions().listen);
     out_ = make_run_folder(flags_.out, "compare");
     const std::unique_ptr<FolderLock> lock = lock_run(out_);
     continues_ = is_unfinished_comparison(out_);
@@ -151,7 +151,7 @@ class Comparison {
 
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
     worker::TrainSetup setup = set_up(job, invocation_.app);
-    check_memory(setup, 1);
+    check_memory(setup, 1, 1);
     fill_in(job, invocation_.app, &setup);
     job.out = folder.string();
     if (auto before = run_before(job, folder, label)) return *before;

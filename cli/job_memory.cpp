@@ -9,12 +9,13 @@ namespace psring::cli {
 
 JobMemory job_memory(const JobOptions& job, std::size_t hosts, const App& app) {
   worker::TrainSetup setup = set_up(job, app);
-  return job_memory(setup, hosts);
+  return job_memory(setup, hosts, 1);
 }
 
-JobMemory job_memory(worker::TrainSetup& setup, std::size_t hosts) {
+JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t on_host) {
   const JobOptions& job = setup.job();
-  const std::vector<std::size_t> placed = worker::place_workers(job.workers, hosts);
+  std::vector<std::size_t> placed = worker::place_workers(job.workers, agents);
+  for (std::size_t& host : placed) host /= on_host;
   // Workers differ where cuts leave a remainder, and where a server lives in the process: the first and the last show
   // it.
   const worker::Prediction first = worker::predict_worker(setup, placed, 0);
@@ -26,7 +27,8 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t hosts) {
   if (setup.strategy().servers) memory.servers = job.servers * (1 + job.replicas);
   // The first host has the largest shares.
   const auto share = [&](std::size_t count) {
-    return net::share_begin(static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(hosts), 1);
+    return net::share_begin(static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(agents),
+                            static_cast<std::uint32_t>(std::min(on_host, agents)));
   };
   memory.host_bytes = share(job.workers) * worker::total_bytes(memory.worker) +
                       share(memory.servers) * worker::total_bytes(memory.server);

@@ -22,6 +22,7 @@ struct JobMemory {
 /// Predicts for a job whose workers and servers are shared by `hosts` hosts as agents share them. Throws usage or data
 /// as the job's launch does. Starts nothing, and takes no memory for the model.
 JobMemory job_memory(const JobOptions& job, std::size_t hosts, const App& app);
-JobMemory job_memory(worker::TrainSetup& setup, std::size_t hosts);
+/// The same for `agents` agents, of which each host has `on_host`.
+JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t on_host);
 
 }  // namespace psring::cli

@@ -6,13 +6,13 @@
 #include <system_error>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <psring/cli/ending.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/live_view.h>
 #include <psring/cli/parts.h>
+#include <psring/cli/private_key.h>
 #include <psring/cli/progress.h>
 #include <psring/cli/summary.h>
 #include <psring/common/base/error.h>
@@ -29,23 +29,6 @@ namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
 constexpr const char* kJobFile = "job.json";  // a folder with this file holds a run
-
-/// A key for this job alone, in memory that only processes that inherit it can open. Nothing of the key remains,
-/// however the job ends.
-class PrivateKey {
- public:
-  PrivateKey() : fd_(::memfd_create("psring job key", MFD_CLOEXEC)) {
-    check(static_cast<bool>(fd_) && ::fchmod(fd_.get(), S_IRUSR | S_IWUSR) == 0, "no memory file: {}",
-          std::strerror(errno));
-    net::JobKey::generate().write(fd_.get(), "the job's key");
-  }
-  int fd() const { return fd_.get(); }
-  /// The key's path for processes that inherit the descriptor.
-  std::filesystem::path file() const { return fmt::format("/proc/self/fd/{}", fd_.get()); }
-
- private:
-  const Fd fd_;
-};
 
 /// The job's coordinator, a process of this host. Restarts the coordinator if a signal ends it or if it is silent for
 /// too long, as often as the job allows.
@@ -157,6 +140,24 @@ std::vector<int> tend(CoordinatorKeeper& coordinator, LiveView* live, bool silen
   return fds;
 }
 
+/// The launch as psring resume repeats it: a job of tasks is repeated by tasks, or on one host.
+LaunchRecord launch_record(const LaunchOptions& options) {
+  LaunchRecord record{.nodes = options.nodes, .listen = options.listen};
+  if (options.tell_tasks) record = {};
+  record.key_file = options.key_file.value_or("").string();
+  if (options.slurm_job) record.slurm_job = options.slurm_job->id;
+  return record;
+}
+
+void print_awaited(const LaunchOptions& options, const std::string& endpoint) {
+  const std::size_t others = options.nodes - 1;
+  if (options.tell_tasks)
+    fmt::print("coordinator at {}: waiting for {} more task{}\n", endpoint, others, others > 1 ? "s" : "");
+  else
+    fmt::print("coordinator at {}: waiting for the agents of {} more host{}\n", endpoint, others,
+               others > 1 ? "s" : "");
+}
+
 }  // namespace
 
 LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, const Invocation& invocation,
@@ -175,11 +176,10 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
   std::optional<Progress> progress;
   if (options.show_progress) progress.emplace(options.label, invocation.output);
   CoordinatorKeeper coordinator(job, options, key, inherited, progress);
-  record_launch(options.out, {options.nodes, options.listen, options.key_file.value_or("").string()});
+  record_launch(options.out, launch_record(options));
+  if (options.tell_tasks) options.tell_tasks(coordinator.endpoint(), net::JobKey::load(key));
   if (progress) progress->started();
-  if (options.nodes > 1)
-    fmt::print("coordinator at {}: waiting for the agents of {} more host{}\n", coordinator.endpoint(),
-               options.nodes - 1, options.nodes > 2 ? "s" : "");
+  if (options.nodes > 1) print_awaited(options, coordinator.endpoint());
   std::fflush(stdout);
 
   const AgentResult result = run_agent({.endpoint = coordinator.endpoint(),

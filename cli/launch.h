@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,8 +10,10 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/base/folder_lock.h>
+#include <psring/common/net/key.h>
 #include <psring/common/proc/control_messages.h>
 #include <psring/common/proc/job.h>
+#include <psring/common/proc/launched_task.h>
 
 namespace psring::cli {
 
@@ -19,7 +22,7 @@ class LiveView;
 /// Where and how to start a job.
 struct LaunchOptions {
   std::filesystem::path out;                      ///< run folder; is created, and must hold no run yet
-  std::size_t nodes = 1;                          ///< number of hosts: this host, and those whose agents connect
+  std::size_t nodes = 1;                          ///< number of agents: this process, and those that connect
   std::string listen = "127.0.0.1:0";             ///< address of the coordinator
   std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
   bool show_progress = true;
@@ -27,6 +30,11 @@ struct LaunchOptions {
   bool next_part = false;    ///< continue the run in the folder, which the caller has locked
   LiveView* live = nullptr;  ///< looked after while the job runs; null: there is none
   bool resumable = true;     ///< whether psring resume can continue the run; used in the line about its end
+  /// Tells the other tasks of a launcher where the coordinator listens; they are then the other nodes' agents. Null:
+  /// agents are started by hand.
+  std::function<void(const std::string& endpoint, const net::JobKey& key)> tell_tasks;
+  std::optional<SlurmJob> slurm_job;  ///< the job of Slurm in which this process runs; is kept in run.json
+  bool requeue = false;               ///< after a SIGUSR1 Slurm starts the job again
 };
 
 struct LaunchResult {

@@ -9,16 +9,16 @@ namespace psring::cli {
 namespace {
 
 /// Returns the number of the job's processes on this host, with the coordinator.
-std::size_t processes_here(const JobOptions& job, std::size_t nodes) {
+std::size_t processes_here(const JobOptions& job, std::size_t agents, std::size_t here) {
   const std::size_t servers = job.placement == "colocated" ? 0 : job.servers * (1 + job.replicas);
-  return 1 + (job.workers + servers + nodes - 1) / nodes;
+  return 1 + (here * (job.workers + servers) + agents - 1) / agents;
 }
 
 }  // namespace
 
-void check_host(const JobOptions& job, std::size_t nodes, const std::string& listen) {
+void check_host(const JobOptions& job, std::size_t agents, std::size_t here, const std::string& listen) {
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", listen, 0));
-  const Examination examination{.processes = processes_here(job, nodes)};
+  const Examination examination{.processes = processes_here(job, agents, here)};
   for (const Check& check : doctor_checks()) {
     if (check.at_launch == AtLaunch::never || (check.at_launch == AtLaunch::if_loopback && !loopback)) continue;
     const Judgement judged = judge(check, examination);
@@ -27,15 +27,15 @@ void check_host(const JobOptions& job, std::size_t nodes, const std::string& lis
   }
 }
 
-void check_memory(worker::TrainSetup& setup, std::size_t nodes) {
-  const JobMemory memory = job_memory(setup, nodes);
-  const double here = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+void check_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t here) {
+  const JobMemory memory = job_memory(setup, agents, here);
+  const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   constexpr double kGiB = 1 << 30;
-  if (setup.job().device == "cpu" && static_cast<double>(memory.host_bytes) > here)
+  if (setup.job().device == "cpu" && static_cast<double>(memory.host_bytes) > bytes)
     fail(ErrorKind::data,
          "--model {}: the job's processes on this host book {:.4g} GiB, and it has {:.4g} GiB of memory; psring memory "
          "shows the parts",
-         setup.job().model, static_cast<double>(memory.host_bytes) / kGiB, here / kGiB);
+         setup.job().model, static_cast<double>(memory.host_bytes) / kGiB, bytes / kGiB);
 }
 
 }  // namespace psring::cli

@@ -79,7 +79,9 @@ JobOptions job_of_run(const fs::path& folder) {
 }
 
 void record_launch(const fs::path& folder, const LaunchRecord& record) {
-  record_in_manifest(folder, kLaunch, {{"nodes", record.nodes}, {"listen", record.listen}, {"key", record.key_file}});
+  record_in_manifest(
+      folder, kLaunch,
+      {{"nodes", record.nodes}, {"listen", record.listen}, {"key", record.key_file}, {"slurm_job", record.slurm_job}});
 }
 
 void record_other_load(const fs::path& folder, double processors) {
@@ -95,7 +97,7 @@ LaunchRecord launch_of_run(const fs::path& folder) {
          folder.string(), folder.string());
   const Json& launch = json[kLaunch];
   return {launch.value("nodes", std::size_t{1}), launch.value("listen", std::string("127.0.0.1:0")),
-          launch.value("key", std::string())};
+          launch.value("key", std::string()), launch.value("slurm_job", std::string())};
 }
 
 std::size_t begin_next_part(const fs::path& folder) {

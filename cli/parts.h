@@ -16,7 +16,8 @@ JobOptions job_of_run(const std::filesystem::path& folder);
 struct LaunchRecord {
   std::size_t nodes = 1;
   std::string listen = "127.0.0.1:0";
-  std::string key_file;  ///< "" if a key was made for this job alone
+  std::string key_file = {};   ///< "" if a key was made for this job alone
+  std::string slurm_job = {};  ///< the number of the job of Slurm that ran it last; "": it was none
 };
 void record_launch(const std::filesystem::path& folder, const LaunchRecord& record);
 LaunchRecord launch_of_run(const std::filesystem::path& folder);

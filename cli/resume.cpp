@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <psring/cli/ending.h>
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/live_view.h>
 #include <psring/cli/parts.h>
 #include <psring/cli/set_up.h>
+#include <psring/cli/tasks.h>
 #include <psring/cli/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/folder_lock.h>
@@ -27,50 +29,105 @@ struct ResumeFlags {
   std::string key;
   std::string live;
   std::string tensorboard;
+  TaskFlags tasks;
 };
 
-int resume(const ResumeFlags& flags, const Invocation& invocation) {
-  SignalWatch signals;
-  std::error_code none;  // a bad path holds no run, which is reported below
-  const fs::path folder = fs::weakly_canonical(flags.run, none);
-  JobOptions job = job_of_run(folder);
-  LaunchRecord record = launch_of_run(folder);
-  const std::unique_ptr<FolderLock> lock = lock_run(folder);
-  if (job.checkpoint_every == 0)
-    fail(ErrorKind::usage, "{}: has no checkpoint to continue from, because --checkpoint-every was not given",
-         folder.string());
+constexpr auto kJoinTimeout = std::chrono::seconds(60);  ///< of tasks that cannot read the run
+
+/// Makes the job continue from its newest checkpoint. Returns the step of the checkpoint. Throws usage if another run
+/// has saved a later checkpoint in its place.
+std::uint64_t continue_from_newest(JobOptions& job, const fs::path& folder) {
   if (FolderLock::is_held_by_other(job.checkpoint_folder()))
     fail(ErrorKind::usage, "{}: is under way: another process saves its checkpoints", folder.string());
   job.continue_from(newest_whole_checkpoint(job, Damaged::set_aside).string());
-  job.fault = without_ends(job.fault);
   const std::uint64_t step = optim::Checkpoint(job.resume).step();
   if (const auto newer = optim::CheckpointFolder(job.checkpoint_folder(), job.run_id).newer_of_another_run(step))
     fail(ErrorKind::usage,
          "{}: has reached step {}, but another run has saved step {} into {} since; continue in a new run: "
          "psring train --resume {} --checkpoint-dir DIR",
          folder.string(), step, newer->step, job.checkpoint_folder(), job.resume);
-  if (job.steps && step >= *job.steps)
-    fail(ErrorKind::usage, "{}: is already complete, at step {}", folder.string(), step);
-  if (!flags.listen.empty()) record.listen = flags.listen;
-  if (!flags.live.empty()) job.live = flags.live;
-  if (!flags.tensorboard.empty()) options::set(job, options::at("tensorboard"), flags.tensorboard);
-  if (!flags.key.empty()) record.key_file = fs::absolute(flags.key).string();
+  return step;
+}
+
+/// The next part of a run: its options, and where it begins.
+struct NextPart {
+  fs::path folder;
+  JobOptions job;
+  LaunchRecord record;
+  std::uint64_t step = 0;
+  bool requeue = false;
+};
+
+/// Runs the next part. REQUIRES: the caller has locked the folder.
+int run_part(NextPart next, Tasks& tasks, const Invocation& invocation, SignalWatch& signals) {
+  JobOptions& job = next.job;
+  if (tasks.are_several()) {
+    if (job.workers != tasks.count())
+      fail(ErrorKind::usage, "{}: has {} workers, but {} started {} tasks, and each task is a worker",
+           next.folder.string(), job.workers, tasks.launcher(), tasks.count());
+    next.record.nodes = tasks.count();
+  }
+  job.fault = without_ends(job.fault);
   worker::TrainSetup setup = set_up(job, invocation.app);
   // Refuse a wrong key, a host that cannot run the job, or an address that is in use, before the folder changes.
-  if (!record.key_file.empty()) net::JobKey::load(record.key_file);
-  check_host(job, record.nodes, record.listen);
-  check_memory(setup, record.nodes);
+  if (!next.record.key_file.empty()) net::JobKey::load(next.record.key_file);
+  check_host(job, next.record.nodes, tasks.here(), next.record.listen);
+  check_memory(setup, next.record.nodes, tasks.here());
   if (!job.live.empty()) check_live_address(job.live);
-  const std::size_t part = begin_next_part(folder);
-  fmt::print("{}: part {} continues at step {} of {}, from {}\n", folder.string(), part, step, setup.steps(),
-             job.resume);
-  LaunchOptions options{
-      .out = folder, .nodes = record.nodes, .listen = record.listen, .label = job.strategy, .next_part = true};
-  if (!record.key_file.empty()) options.key_file = record.key_file;
+  LaunchOptions options{.out = next.folder,
+                        .nodes = next.record.nodes,
+                        .listen = next.record.listen,
+                        .label = job.strategy,
+                        .next_part = true,
+                        .requeue = next.requeue};
+  if (!next.record.key_file.empty()) options.key_file = next.record.key_file;
+  tasks.prepare(options);
+  tasks.warn_of_idle_nodes(next.record.nodes);
+  const std::size_t part = begin_next_part(next.folder);
+  fmt::print("{}: part {} continues at step {} of {}, from {}\n", next.folder.string(), part, next.step, setup.steps(),
+             next.step > 0 ? job.resume : "its beginning");
   return run_training(setup, job, options, invocation, signals);
 }
 
+int resume(const ResumeFlags& flags, Tasks& tasks, const Invocation& invocation, SignalWatch& signals) {
+  std::error_code none;  // a bad path holds no run, which is reported below
+  NextPart next{.folder = fs::weakly_canonical(flags.run, none), .job = {}, .record = {}};
+  JobOptions& job = next.job = job_of_run(next.folder);
+  next.record = launch_of_run(next.folder);
+  const std::unique_ptr<FolderLock> lock = lock_run(next.folder);
+  if (job.checkpoint_every == 0)
+    fail(ErrorKind::usage, "{}: has no checkpoint to continue from, because --checkpoint-every was not given",
+         next.folder.string());
+  next.step = continue_from_newest(job, next.folder);
+  if (job.steps && next.step >= *job.steps)
+    fail(ErrorKind::usage, "{}: is already complete, at step {}", next.folder.string(), next.step);
+  if (!flags.listen.empty() || tasks.are_several()) next.record.listen = tasks.listen_address(flags.listen);
+  if (!flags.live.empty()) job.live = flags.live;
+  if (!flags.tensorboard.empty()) options::set(job, options::at("tensorboard"), flags.tensorboard);
+  if (!flags.key.empty()) next.record.key_file = fs::absolute(flags.key).string();
+  return run_part(std::move(next), tasks, invocation, signals);
+}
+
 }  // namespace
+
+int continue_requeued(const fs::path& wanted, const std::string& listen, Tasks& tasks, const Invocation& invocation,
+                      SignalWatch& signals) {
+  NextPart next{.folder = fs::weakly_canonical(wanted), .job = job_of_run(wanted), .record = {}, .requeue = true};
+  next.job.out = next.folder.string();
+  next.record = launch_of_run(next.folder);
+  if (next.record.slurm_job != tasks.slurm()->id)
+    fail(ErrorKind::usage, "--out {}: holds a run of {}, not of this Slurm job {}; choose another --out",
+         next.folder.string(), next.record.slurm_job.empty() ? "no job of Slurm" : "Slurm job " + next.record.slurm_job,
+         tasks.slurm()->id);
+  const std::unique_ptr<FolderLock> lock = lock_run(next.folder);
+  if (newest_checkpoint(next.job) || !next.job.resume.empty()) next.step = continue_from_newest(next.job, next.folder);
+  if (next.job.steps && next.step >= *next.job.steps) {
+    fmt::print("{}: is already complete, at step {}\n", next.folder.string(), next.step);
+    return 0;
+  }
+  next.record.listen = tasks.listen_address(listen);
+  return run_part(std::move(next), tasks, invocation, signals);
+}
 
 Command add_resume(const Flags& program) {
   const Flags command = program.add_command("resume", "continue a run that ended before its last step");
@@ -86,7 +143,13 @@ Command add_resume(const Flags& program) {
       .make_value_optional();
   command.add("--tensorboard", flags->tensorboard,
               "on or off: write the metrics in TensorBoard's format, too (as before)");
-  return [flags](const Invocation& invocation) { return resume(*flags, invocation); };
+  add_task_flags(command, flags->tasks);
+  return [flags](const Invocation& invocation) {
+    SignalWatch signals;
+    Tasks tasks(flags->tasks);
+    if (tasks.follows()) return tasks.follow({flags->key, flags->run, kJoinTimeout}, signals, invocation);
+    return tasks.lead([&] { return resume(*flags, tasks, invocation, signals); });
+  };
 }
 
 }  // namespace psring::cli

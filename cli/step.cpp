@@ -55,7 +55,7 @@ Json play_all(StepFlags& flags, const Invocation& invocation) {
   for (const Entry& entry : make_entries(flags.job, flags.strategies, *flags.sweep, invocation.app)) {
     view::check_playable(entry.job, options);
     worker::TrainSetup setup = set_up(entry.job, invocation.app);
-    check_memory(setup, 1);
+    check_memory(setup, 1, 1);
     Json scene = view::play(entry.label, entry.job, *entry.kind, options, names);
     if (flags.text) fmt::print("{}", view::scene_text(scene));
     fmt::print("{}: {} events in {:.3f} ms of virtual time{}\n", entry.label, scene["events"].size(),

@@ -10,14 +10,19 @@
 #include <psring/cli/launch.h>
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/live_view.h>
+#include <psring/cli/manifest.h>
+#include <psring/cli/requeue.h>
 #include <psring/cli/resolve.h>
 #include <psring/cli/set_up.h>
 #include <psring/cli/summary_text.h>
+#include <psring/cli/tasks.h>
 #include <psring/cli/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/common/proc/options/table.h>
+#include <psring/common/proc/options/values.h>
 #include <psring/view/trace_file.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/training.h>
@@ -29,9 +34,11 @@ struct TrainFlags {
   options::Given job;  ///< the options of the table
   std::string strategy = "ps";
   std::string out;
-  std::size_t nodes = 1;
-  std::string listen = "127.0.0.1:0";
+  std::optional<std::uint32_t> nodes;  ///< none: 1
+  std::string listen;                  ///< "": see Tasks::listen_address
   std::string key;
+  TaskFlags tasks;
+  bool requeue = false;
 };
 
 /// Returns the names of the frozen units. If several units lie under one name (h.0.ln_1 and h.0.mlp under h.0) and all
@@ -80,29 +87,82 @@ void print_plan(const worker::TrainSetup& setup) {
              layout.elements(), 100.0 / static_cast<double>(job.servers));
 }
 
-int train(const TrainFlags& flags, const Invocation& invocation) {
-  SignalWatch signals;
+/// Throws usage if --nodes or the number of workers does not fit the tasks. Returns the options that were given, with
+/// a worker for each task.
+options::Given fit_to_tasks(const TrainFlags& flags, const worker::StrategyKind& kind, const Tasks& tasks) {
+  options::Given given = flags.job;
+  if (!tasks.are_several()) return given;
+  const std::string started = fmt::format("{} started {} tasks", tasks.launcher(), tasks.count());
+  if (flags.nodes)
+    fail(ErrorKind::usage, "--nodes {}: {}, which are the job's agents; use --launcher none to start agents by hand",
+         *flags.nodes, started);
+  if (kind.one_worker)
+    fail(ErrorKind::usage, "--strategy {}: has one worker, but {}; start one", flags.strategy, started);
+  const std::string workers = std::to_string(tasks.count());
+  const auto wanted = given.find("workers");
+  if (wanted != given.end() && wanted->second != workers)
+    fail(ErrorKind::usage, "--workers {}: {}, and each task is a worker", wanted->second, started);
+  given["workers"] = workers;
+  return given;
+}
+
+/// Returns the run folder that was asked for. A job that Slurm may requeue needs a folder that its next start finds.
+std::string wanted_folder(const TrainFlags& flags, const Tasks& tasks) {
+  if (!flags.requeue || !flags.out.empty()) return flags.out;
+  const std::string strategy = Spec::parse("--strategy", flags.strategy).name();
+  return fmt::format("runs/{}-slurm-{}", strategy, tasks.slurm()->id);
+}
+
+void check_requeue(const TrainFlags& flags, const JobOptions& job, const Tasks& tasks) {
+  if (!flags.requeue) return;
+  if (!tasks.slurm()) fail(ErrorKind::usage, "--requeue: is for jobs of Slurm, and SLURM_JOB_ID is not set");
+  if (job.checkpoint_every == 0)
+    fail(ErrorKind::usage, "--requeue: the run continues from a checkpoint; add --checkpoint-every K");
+}
+
+int lead(const TrainFlags& flags, Tasks& tasks, const Invocation& invocation, SignalWatch& signals) {
   const worker::Registries& registries = invocation.app.worker_registries();
   const auto kind = registries.strategies.make(Spec::parse("--strategy", flags.strategy));
-  options::check_count("--nodes", flags.nodes, options::kMostProcesses);
-  if (flags.nodes > 1 && flags.key.empty())
-    fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags.nodes);
-  const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
-  JobOptions job = resolve(flags.job, flags.strategy, *kind, nullptr, loopback);
+  const options::Given given = fit_to_tasks(flags, *kind, tasks);
+  const std::size_t nodes = flags.nodes.value_or(1);
+  options::check_count("--nodes", nodes, options::kMostProcesses);
+  if (nodes > 1 && flags.key.empty()) fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", nodes);
+  const std::string listen = tasks.listen_address(flags.listen);
+  const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", listen, 0));
+  JobOptions job = resolve(given, flags.strategy, *kind, nullptr, loopback);
+  check_requeue(flags, job, tasks);
+  const std::string out = wanted_folder(flags, tasks);
+  if (flags.requeue && tasks.slurm()->restarts > 0 &&
+      std::filesystem::exists(std::filesystem::path(out) / kManifestFile))
+    return continue_requeued(out, flags.listen, tasks, invocation, signals);
   worker::TrainSetup setup = set_up(job, invocation.app);
   fill_in(job, invocation.app, &setup);
   if (!flags.key.empty()) net::JobKey::load(flags.key);  // a bad key is reported before anything is made
-  check_host(job, flags.nodes, flags.listen);
-  check_memory(setup, flags.nodes);
-  if (!flags.out.empty() && std::filesystem::exists(std::filesystem::path(flags.out) / "compare.json"))
-    fail(ErrorKind::usage, "--out {}: holds a comparison; choose another --out", flags.out);
-  LaunchOptions options{.out = make_run_folder(flags.out, Spec::parse("--strategy", flags.strategy).name()),
-                        .nodes = flags.nodes,
-                        .listen = flags.listen,
-                        .label = flags.strategy};
+  const std::size_t agents = tasks.are_several() ? tasks.count() : nodes;
+  check_host(job, agents, tasks.here(), listen);
+  check_memory(setup, agents, tasks.here());
+  if (!out.empty() && std::filesystem::exists(std::filesystem::path(out) / "compare.json"))
+    fail(ErrorKind::usage, "--out {}: holds a comparison; choose another --out", out);
+  LaunchOptions options{.out = make_run_folder(out, Spec::parse("--strategy", flags.strategy).name()),
+                        .nodes = nodes,
+                        .listen = listen,
+                        .label = flags.strategy,
+                        .requeue = flags.requeue};
   if (!flags.key.empty()) options.key_file = std::filesystem::absolute(flags.key);
+  tasks.prepare(options);
+  tasks.warn_of_idle_nodes(nodes);
   job.out = options.out.string();
   return run_training(setup, job, options, invocation, signals);
+}
+
+int train(const TrainFlags& flags, const Invocation& invocation) {
+  SignalWatch signals;
+  Tasks tasks(flags.tasks);
+  if (!tasks.follows()) return tasks.lead([&] { return lead(flags, tasks, invocation, signals); });
+  JobOptions job;
+  if (const auto given = flags.job.find("join-timeout"); given != flags.job.end())
+    options::set(job, options::at("join-timeout"), given->second);
+  return tasks.follow({flags.key, flags.out, from_seconds(job.join_timeout)}, signals, invocation);
 }
 
 }  // namespace
@@ -120,6 +180,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
     fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
     record_end(options.out, result.cause);
     if (live) live->end();
+    if (options.requeue && result.interrupted.signal == SIGUSR1) requeue(*options.slurm_job, options.out);
     return result.status;
   }
   if (job.trace) view::write_trace(options.out);
@@ -135,9 +196,16 @@ Command add_train(const Flags& program) {
   auto flags = std::make_shared<TrainFlags>();  // shared: the parser fills it in, the command reads it
   command.add("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3").show_default();
   command.add("--out", flags->out, "run folder (a new folder in runs/)");
-  command.add("--nodes", flags->nodes, "number of hosts: this host, and the hosts whose agents connect").show_default();
-  command.add("--listen", flags->listen, "ADDR:PORT of the coordinator; port 0: any free port").show_default();
+  command.add("--nodes", flags->nodes, "number of hosts: this host, and the hosts whose agents connect")
+      .show_default("1");
+  command
+      .add("--listen", flags->listen,
+           "ADDR:PORT of the coordinator; port 0: any free port (with tasks on several hosts: an address of this host)")
+      .show_default("127.0.0.1:0");
   command.add("--key", flags->key, "key file of the job (on one host: a new key for this job)");
+  add_task_flags(command, flags->tasks);
+  command.add_switch("--requeue", flags->requeue,
+                     "at SIGUSR1 save a checkpoint and let Slurm start the job again later, which continues the run");
   add_job_flags(command, flags->job);
   return [flags](const Invocation& invocation) { return train(*flags, invocation); };
 }

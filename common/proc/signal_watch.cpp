@@ -14,6 +14,7 @@ SignalWatch::SignalWatch() {
   ::sigemptyset(&watched);
   ::sigaddset(&watched, SIGINT);
   ::sigaddset(&watched, SIGTERM);
+  ::sigaddset(&watched, SIGUSR1);
   struct sigaction hang_up {};
   ::sigaction(SIGHUP, nullptr, &hang_up);
   if (hang_up.sa_handler != SIG_IGN) ::sigaddset(&watched, SIGHUP);

@@ -8,8 +8,8 @@
 
 namespace psring {
 
-/// Ctrl-C (SIGINT), SIGTERM and a closed terminal (SIGHUP, unless it is ignored, as under nohup) as a file descriptor
-/// to poll, instead of the end of the process. Make it in main, before the first thread, because threads inherit the
+/// Ctrl-C (SIGINT), SIGTERM, SIGUSR1 (with which Slurm announces a time limit) and a closed terminal (SIGHUP, unless it
+/// is ignored, as under nohup) as a file descriptor to poll, instead of the end of the process. Make it in main, before the first thread, because threads inherit the
 /// signal mask. The destructor restores the signals' effect.
 class SignalWatch {
  public:
@@ -29,7 +29,7 @@ class SignalWatch {
   Fd fd_;
 };
 
-/// The exit status of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
+/// The exit status of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP, 138 for SIGUSR1.
 constexpr int interrupted_status(int signal) { return 128 + signal; }
 
 /// Ends this process by the signal that was taken.

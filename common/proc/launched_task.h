@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace psring {
+
+/// The value of an environment variable; nothing if it is not set.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// The environment of this process.
+Environment process_environment();
+
+/// The job of Slurm in which this process runs.
+struct SlurmJob {
+  std::string id;
+  std::uint32_t restarts = 0;  ///< how often Slurm has requeued the job
+  std::size_t nodes = 1;       ///< nodes of the allocation
+};
+
+/// Returns nothing outside a job of Slurm. Throws usage, naming the variable, if a value is no number.
+std::optional<SlurmJob> slurm_job(const Environment& environment);
+
+/// A task: one of the equal processes that srun or mpirun has started.
+struct LaunchedTask {
+  std::string launcher;        ///< for people: srun or mpirun
+  std::uint32_t rank = 0;      ///< among all tasks
+  std::size_t tasks = 1;       ///< all tasks
+  std::uint32_t here = 0;      ///< rank among the tasks of this host
+  std::size_t tasks_here = 1;  ///< tasks of this host
+  /// Equal for the tasks of one start, and for no others: "slurm-17.0-0". "" if the launcher tells none.
+  std::string name;
+  std::vector<std::string> other_nodes = {};  ///< names of the other hosts, as far as the launcher tells them
+
+  bool on_one_host() const { return tasks_here == tasks; }
+};
+
+/// Returns the task that this process is. `launcher`: slurm or mpi, whose task it must be; auto, to look for either;
+/// none. Returns nothing if nothing has started this process as a task. Throws usage, naming --launcher, if the wanted
+/// launcher has not started this process; and, naming the variable, if a value is wrong.
+std::optional<LaunchedTask> launched_task(const std::string& launcher, const Environment& environment);
+
+}  // namespace psring
