@@ -147,7 +147,7 @@ int Tasks::follow(const Follow& options, SignalWatch& signals, const Invocation&
   }
   std::optional<PrivateKey> key;
   AgentOptions agent{.endpoint = point.endpoint,
-                     .key_file = fs::absolute(options.key_file),
+                     .key_file = options.key_file,
                      .command = {fs::read_symlink("/proc/self/exe").string()},
                      .keep_logs = true,
                      .host_id = net::host_id(),
@@ -157,6 +157,7 @@ int Tasks::follow(const Follow& options, SignalWatch& signals, const Invocation&
     agent.inherited.push_back(key.emplace(point.key).fd());
     agent.key_file = key->file();
   }
+  if (!agent.key_file.empty()) agent.key_file = fs::absolute(agent.key_file);
   const std::string run_folder = point.run_folder.empty() ? options.run_folder : point.run_folder;
   agent.log_folder = run_folder.empty() ? "logs" : fs::path(run_folder) / "logs";
   const SystemClock clock;
