@@ -19,6 +19,7 @@
 #include <psring/cli/parts.h>
 #include <psring/cli/report_file.h>
 #include <psring/cli/set_up.h>
+#include <psring/cli/tasks.h>
 #include <psring/common/base/error.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/view/trace_file.h>
@@ -271,6 +272,7 @@ Command add_compare(const Flags& program) {
       "table each: --workers 2,4,8 --servers 1,n. n stands for the row's number of\n"
       "workers. --link 1gbit,0.2ms,10gbit has two links, the first with a delay.\n");
   return [flags](const Invocation& invocation) {
+    refuse_tasks("compare");
     SignalWatch signals;
     try {
       Comparison(*flags, invocation, signals).run();

@@ -117,6 +117,9 @@ std::optional<LaunchedTask> launched_task(const std::string& launcher, const Env
     if (environment("PMI_RANK") && environment("MPI_LOCALRANKID")) return task_of_hydra(environment);
   }
   if (launcher != "mpi" && is_step(environment)) return task_of_slurm(environment);
+  if (launcher != "slurm" && environment("PMIX_RANK"))
+    fail(ErrorKind::usage,
+         "--launcher {}: PMIX_RANK is set, but no variable of Open MPI or MPICH tells the number of tasks", launcher);
   if (launcher == "slurm")
     fail(ErrorKind::usage, "--launcher slurm: this process is no task of srun: start it as srun psring ...");
   if (launcher == "mpi")

@@ -29,10 +29,14 @@ void check_private(int fd, const std::filesystem::path& path, mode_t type) {
 }
 
 std::optional<MeetingPoint> parse(const std::string& text) {
-  const std::optional<Json> json = Json::try_parse(text);
-  if (!json || !json->contains("endpoint")) return std::nullopt;
-  return MeetingPoint{json->value("endpoint", ""), json->value("key", ""), json->value("run_folder", ""),
-                      json->value("status", 0)};
+  try {
+    const Json json = Json::parse(text);
+    if (!json.contains("endpoint")) return std::nullopt;
+    return MeetingPoint{json.value("endpoint", ""), json.value("key", ""), json.value("run_folder", ""),
+                        json.value("status", 0)};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
