@@ -13,6 +13,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <psring/bench/compute.h>
+#include <psring/bench/model_step.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/device/kernels.h>
@@ -132,55 +133,6 @@ class Product {
   std::size_t repeat_ = 1;
 };
 
-/// A model with parameters, gradients and one random batch.
-class Step {
- public:
-  Step(const worker::Model& model, std::size_t batch)
-      : flat_(model, worker::group_layers(model, "layer")),
-        binding_(flat_),
-        kernels_(make_cpu_kernels()),
-        network_(model, *kernels_, ledger_, {.max_batch = batch}),
-        scale_(1.0F / static_cast<float>(batch * model.rows_per_sample)) {
-    const Layout layout = flat_.layout(1);
-    for (std::size_t unit = 0; unit < flat_.units(); ++unit) {
-      const std::size_t elements = layout.units[unit].elements;
-      parameters_.emplace_back(elements);
-      gradients_.emplace_back(elements);
-      initialise(layout.units[unit], {0, elements}, 1, parameters_.back());
-      binding_.bind_parameters(unit, parameters_.back());
-      binding_.bind_gradients(unit, gradients_.back());
-    }
-    const CounterRng rng({.seed = 12});
-    const std::span<float> input = network_.input().span();
-    for (std::size_t i = 0; i < input.size(); ++i)
-      input[i] = model.tokens ? static_cast<float>(rng.bits(i) % model.classes) : rng.uniform(i);
-    const std::span<std::int32_t> targets = network_.targets();
-    if (model.classes > 0)
-      for (std::size_t i = 0; i < targets.size(); ++i)
-        targets[i] = static_cast<std::int32_t>(rng.bits(input.size() + i) % model.classes);
-  }
-
-  double run() {
-    binding_.reset_fresh();
-    for (std::size_t i = 0; i < network_.layers(); ++i) network_.forward_layer(i, binding_.parameters(i));
-    const worker::LossResult loss = *network_.loss(scale_);
-    for (std::size_t i = network_.layers(); i-- > 0;)
-      network_.backward_layer(i, binding_.parameters(i), binding_.gradients(i));
-    return loss.loss_sum;
-  }
-  double flops(std::size_t batch) const { return network_.flops(batch); }
-
- private:
-  MemoryLedger ledger_;
-  worker::FlatModel flat_;
-  worker::Binding binding_;
-  std::unique_ptr<Kernels> kernels_;
-  worker::HostNetwork network_;
-  float scale_;
-  std::vector<std::vector<float>> parameters_;
-  std::vector<std::vector<float>> gradients_;
-};
-
 std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
   std::vector<Gemm> list;
   worker::Shape shape{batch, model.input_cols};
@@ -218,7 +170,7 @@ ComputeRates measure_compute(const worker::Model& model, std::size_t batch, std:
   std::vector<std::unique_ptr<Product>> products;
   for (const auto& [gemm, times] : counted(products_of(model, batch)))
     products.push_back(std::make_unique<Product>(gemm, times, engine));
-  Step step(model, batch);
+  ModelStep step(model, batch);
   const double first = step.run();
   if (!std::isfinite(first)) fail(ErrorKind::check_failed, "model {}: the loss is {} at the start", model.name, first);
 

@@ -29,6 +29,8 @@ Command add_report(const Flags& program);
 Command add_trace(const Flags& program);
 Command add_watch(const Flags& program);
 Command add_step(const Flags& program);
+Command add_fit(const Flags& program);
+Command add_plan(const Flags& program);
 Command add_keygen(const Flags& program);
 Command add_doctor(const Flags& program);
 Command add_coordinator(const Flags& program);

@@ -123,7 +123,7 @@ foreach(header ${PSRING_PUBLIC_HEADERS})
 endforeach()
 
 set(PSRING_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psring)
-install(TARGETS psring_common psring_optim psring_ring psring_server psring_worker psring_view psring_cli EXPORT psring
+install(TARGETS psring_common psring_optim psring_ring psring_server psring_worker psring_bench psring_view psring_cli EXPORT psring
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT psring NAMESPACE psring:: FILE psringTargets.cmake DESTINATION ${PSRING_PACKAGE_DIR})
 

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include <psring/bench/cost/timed_exchange.h>
+#include <psring/ring/bucketer.h>
+#include <psring/ring/plan/algorithm.h>
+#include <psring/worker/exchange/unit_order.h>
+
+namespace psring::bench {
+
+using worker::Pass;
+
+namespace {
+
+constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
+
+net::LinkSpec shared(net::LinkSpec link, std::size_t among) {
+  link.bits_per_second /= static_cast<double>(among);
+  return link;
+}
+
+ring::Tuning tuning_of(const JobOptions& job) {
+  ring::Tuning tuning = job.tuning.empty() ? ring::Tuning::built_in() : ring::Tuning::from_json(job.tuning);
+  if (job.algorithm != "auto")
+    for (ring::Tuning::Row& row : tuning.rows) row.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
+  return tuning;
+}
+
+void append(std::vector<Leg>& legs, const std::vector<Leg>& more) { legs.insert(legs.end(), more.begin(), more.end()); }
+
+}  // namespace
+
+TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host)
+    : job_(job), hosts_(hosts), per_host_(per_host), tuning_(tuning_of(job.job)) {}
+
+Leg TimedGroup::leg(StepStation station, const CollectiveTime& time) const {
+  const double cost = job_.costs.call_s;
+  return {.station = job_.station(station), .service_s = time.occupies_s, .alone_s = time.alone_s + cost};
+}
+
+Leg TimedGroup::within(double bytes) const {
+  const ring::Tuning::Row direct{.ranks = per_host_, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
+  return leg(StepStation::within, scatter_time(job_.mesh.within, per_host_, bytes, direct));
+}
+
+std::vector<Leg> TimedGroup::all_reduce(double bytes) const {
+  if (size() <= 1 || bytes <= 0) return {Leg{}};
+  std::vector<Leg> legs;
+  if (per_host_ > 1) legs.push_back(within(bytes));
+  const double column = bytes / static_cast<double>(per_host_);
+  if (hosts_ > 1)
+    legs.push_back(
+        leg(StepStation::card_out, all_reduce_time(shared(job_.mesh.between, job_.mesh.workers_per_host), hosts_,
+                                                   column, tuning_.pick(hosts_, static_cast<std::size_t>(column)))));
+  if (per_host_ > 1) legs.push_back(within(bytes));
+  return legs;
+}
+
+std::vector<Leg> TimedGroup::reduce_scatter(double bytes) const {
+  if (size() <= 1 || bytes <= 0) return {Leg{}};
+  std::vector<Leg> legs;
+  if (per_host_ > 1) legs.push_back(within(bytes));
+  const double column = bytes / static_cast<double>(per_host_);
+  if (hosts_ > 1)
+    legs.push_back(
+        leg(StepStation::card_out, scatter_time(shared(job_.mesh.between, job_.mesh.workers_per_host), hosts_, column,
+                                                tuning_.pick(hosts_, static_cast<std::size_t>(column)))));
+  return legs;
+}
+
+std::vector<Leg> TimedGroup::all_gather(double bytes) const {
+  std::vector<Leg> legs = reduce_scatter(bytes);
+  std::reverse(legs.begin(), legs.end());
+  return legs;
+}
+
+namespace {
+
+/// Hosts and workers per host of a group of `size` consecutive workers.
+std::pair<std::size_t, std::size_t> place(const Mesh& mesh, std::size_t size) {
+  const std::size_t per_host = std::min(size, mesh.workers_per_host);
+  return {std::max<std::size_t>(1, size / per_host), per_host};
+}
+
+TimedGroup owners_of(const TimedJob& job) {
+  const auto [hosts, per_host] = place(job.mesh, job.kind.stage == 0 ? job.mesh.workers() : job.work.layout.owners);
+  return {job, hosts, per_host};
+}
+
+TimedGroup replicas_of(const TimedJob& job) {
+  const std::size_t owners = job.kind.stage == 0 ? job.mesh.workers() : job.work.layout.owners;
+  const auto [hosts, per_host] = place(job.mesh, owners);
+  return {job, job.mesh.hosts / hosts, job.mesh.workers_per_host / per_host};
+}
+
+/// Base of the strategies between workers.
+class Ring : public TimedExchange {
+ protected:
+  explicit Ring(const TimedJob& job) : job_(job), groups_(job) {}
+
+  const Layout& layout() const { return job_.work.layout; }
+  double gradient_bytes(std::size_t unit) const { return static_cast<double>(layout().gradient_bytes(unit)); }
+  double parameter_bytes(std::size_t unit) const { return static_cast<double>(layout().parameter_bytes(unit)); }
+  double gradient_bytes(Range units) const {
+    double sum = 0;
+    for (std::size_t unit = units.begin; unit < units.end; ++unit) sum += gradient_bytes(unit);
+    return sum;
+  }
+  /// Time of the update of a worker's own part of some units.
+  double update_s(Range units) const {
+    double elements = 0;
+    for (std::size_t unit = units.begin; unit < units.end; ++unit)
+      elements += static_cast<double>(layout().trained_elements(unit));
+    const double owners = job_.kind.stage == 0 ? 1 : static_cast<double>(layout().owners);
+    return elements / owners * update_bytes_per_element(job_.job, layout()) * job_.costs.update_s_per_byte;
+  }
+  Range all() const { return {0, layout().units.size()}; }
+  /// Reduces the units' gradients, and averages the owned part over the replicas.
+  std::vector<Leg> reduction(Range units, bool and_average) const {
+    const double bytes = gradient_bytes(units);
+    if (job_.kind.stage == 0) return groups_.owners.all_reduce(bytes);
+    std::vector<Leg> legs = groups_.owners.reduce_scatter(bytes);
+    if (and_average && groups_.replicas.size() > 1)
+      append(legs, groups_.replicas.all_reduce(bytes / static_cast<double>(layout().owners)));
+    return legs;
+  }
+
+  const TimedJob job_;
+  const TimedGroups groups_;
+};
+
+/// ddp and zero1: gradients leave in buckets. zero1 gathers the updated ranges, bucket by bucket.
+class Buckets final : public Ring {
+ public:
+  explicit Buckets(const TimedJob& job) : Ring(job), bucketer_(make(job)) {}
+
+  void begin_step() override { bucketer_.begin_step(), reductions_.clear(); }
+  double acquire(std::size_t unit, Pass pass, double now) override {
+    if (pass == Pass::forward)
+      for (const auto& [units, gather] : gathers_)
+        if (units.contains({unit, unit + 1})) now = std::max(now, job_.stations.end_of(gather));
+    return now;
+  }
+  void ready(std::size_t unit, bool last_micro, double now) override {
+    if (!last_micro) return;
+    const std::size_t ready = bucketer_.ready(unit);
+    if (job_.job.overlap) launch(ready, now);
+  }
+  double finish(double now) override {
+    launch(bucketer_.buckets().size(), now);
+    for (std::size_t i = 0; i < reductions_.size(); ++i) {
+      now = std::max(now, job_.stations.end_of(reductions_[i]));
+      if (job_.kind.stage == 0) now += update_s(bucketer_.buckets()[i]);
+    }
+    if (job_.kind.stage == 0) return now;
+    now += update_s(all());
+    gathers_.clear();
+    std::vector<Range> calls = bucketer_.buckets();
+    std::sort(calls.begin(), calls.end());
+    for (const Range units : calls) {
+      double bytes = 0;
+      for (std::size_t unit = units.begin; unit < units.end; ++unit)
+        if (layout().units[unit].trained) bytes += parameter_bytes(unit);
+      gathers_.push_back({units, job_.stations.submit(now, groups_.owners.all_gather(bytes))});
+    }
+    return now;
+  }
+
+ private:
+  static ring::Bucketer make(const TimedJob& job) {
+    std::vector<std::size_t> bytes;
+    for (std::size_t unit = 0; unit < job.work.layout.units.size(); ++unit)
+      bytes.push_back(job.work.layout.gradient_bytes(unit));
+    return {bytes, job.job.bucket_bytes, kFirstBucketBytes,
+            job.job.bucket_order == "forward" ? ring::BucketOrder::forward : ring::BucketOrder::reverse};
+  }
+  void launch(std::size_t until, double now) {
+    while (reductions_.size() < until)
+      reductions_.push_back(job_.stations.submit(now, reduction(bucketer_.buckets()[reductions_.size()], true)));
+  }
+
+  ring::Bucketer bucketer_;
+  std::vector<Stations::Ticket> reductions_;
+  std::vector<std::pair<Range, Stations::Ticket>> gathers_;
+};
+
+/// ddp-naive: after backward, one tensor after the other.
+class Tensors final : public Ring {
+ public:
+  explicit Tensors(const TimedJob& job) : Ring(job) {}
+  double finish(double now) override {
+    const double each = static_cast<double>(size_bytes(layout().gradient_type));
+    for (const std::size_t unit : layout().trained())
+      for (const TensorLayout& tensor : layout().units[unit].tensors) {
+        const double bytes = each * static_cast<double>(tensor.spec.elements());
+        now = std::max(now, job_.stations.end_of(job_.stations.submit(now, groups_.owners.all_reduce(bytes))));
+      }
+    return now + update_s(all());
+  }
+};
+
+/// zero2 and zero3: each unit's gradient is reduced by itself, for each micro-batch. At most two whole gradients exist
+/// at a time. zero3 gathers a unit's parameters for each pass.
+class Sharded final : public Ring {
+ public:
+  explicit Sharded(const TimedJob& job) : Ring(job), gathers_(layout().units.size(), Stations::kNone) {
+    for (const auto& [unit, begins] : worker::forward_events(job.work.unit_layers))
+      if (begins) order_[0].push_back(unit);
+    for (const auto& [unit, begins] : worker::backward_events(job.work.backward_layers))
+      if (begins) order_[1].push_back(unit);
+  }
+
+  void begin_step() override {
+    if (job_.kind.gathers) std::fill(gathers_.begin(), gathers_.end(), Stations::kNone);
+    reductions_.clear();
+  }
+  double acquire(std::size_t unit, Pass pass, double now) override {
+    if (job_.kind.gathers && !job_.job.share_host_parameters)
+      for (const std::size_t next : wanted(unit, pass))
+        if (gathers_[next] == Stations::kNone)
+          gathers_[next] = job_.stations.submit(now, groups_.owners.all_gather(parameter_bytes(next)));
+    return gathers_[unit] == Stations::kNone ? now : std::max(now, job_.stations.end_of(gathers_[unit]));
+  }
+  void release(std::size_t unit, Pass pass) override {
+    const bool drops =
+        pass == Pass::backward || job_.job.reshard_after_forward || job_.work.backward_layers[unit].empty();
+    if (job_.kind.gathers && drops) gathers_[unit] = Stations::kNone;
+  }
+  double open(std::size_t unit, double now) override {
+    while (window_.size() > 1 || std::find(window_.begin(), window_.end(), unit) != window_.end()) {
+      now = std::max(now, job_.stations.end_of(last_reduction_[window_.front()]));
+      window_.pop_front();
+    }
+    return now;
+  }
+  void ready(std::size_t unit, bool last_micro, double now) override {
+    const auto reduced = job_.stations.submit(now, reduction({unit, unit + 1}, false));
+    last_reduction_[unit] = reduced;
+    window_.push_back(unit);
+    reductions_.push_back(reduced);
+    if (last_micro && groups_.replicas.size() > 1)
+      reductions_.push_back(job_.stations.submit(
+          now, groups_.replicas.all_reduce(gradient_bytes(unit) / static_cast<double>(layout().owners)), reduced));
+  }
+  double finish(double now) override {
+    window_.clear();
+    for (const Stations::Ticket reduction : reductions_) now = std::max(now, job_.stations.end_of(reduction));
+    now += update_s(all());
+    if (!job_.kind.gathers)
+      for (const std::size_t unit : layout().trained())
+        gathers_[unit] = job_.stations.submit(now, groups_.owners.all_gather(parameter_bytes(unit)));
+    return now;
+  }
+
+ private:
+  /// As worker::FetchSchedule: the unit and the next ones in the pass.
+  std::vector<std::size_t> wanted(std::size_t unit, Pass pass) const {
+    const std::vector<std::size_t>& order = order_[pass == Pass::forward ? 0 : 1];
+    const auto at = std::find(order.begin(), order.end(), unit);
+    const auto left = static_cast<std::size_t>(order.end() - at);
+    return {at, at + static_cast<std::ptrdiff_t>(std::min(job_.job.prefetch + 1, left))};
+  }
+
+  std::vector<std::size_t> order_[2];
+  std::vector<Stations::Ticket> gathers_;  ///< by unit; none: the unit is not here
+  std::vector<Stations::Ticket> reductions_;
+  std::map<std::size_t, Stations::Ticket> last_reduction_;  ///< by unit
+  std::deque<std::size_t> window_;                          ///< units whose gradients are in flight
+};
+
+}  // namespace
+
+TimedGroups::TimedGroups(const TimedJob& job) : owners(owners_of(job)), replicas(replicas_of(job)) {}
+
+std::unique_ptr<TimedExchange> make_timed_ring(const TimedJob& job) {
+  if (job.kind.at_owner) return std::make_unique<Sharded>(job);
+  if (job.kind.buckets) return std::make_unique<Buckets>(job);
+  return std::make_unique<Tensors>(job);
+}
+
+}  // namespace psring::bench

@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include <psring/bench/cost/timed_exchange.h>
+#include <psring/worker/exchange/unit_order.h>
+
+namespace psring::bench {
+
+using worker::Pass;
+
+namespace {
+
+constexpr double kMostWaves = 2000;  // of a step; larger pieces than the real ones change the time of the last piece
+
+/// The way of bytes between workers and servers. A wave is a piece of each server. Hosts with one worker, or one host
+/// with several, are workers with a card each; else the workers of a host share its card.
+class Way {
+ public:
+  explicit Way(const TimedJob& job)
+      : job_(job),
+        per_card_(job.mesh.hosts > 1 ? job.mesh.workers_per_host : 1),
+        cards_(job.mesh.workers() / per_card_),
+        link_(job.mesh.hosts > 1 ? job.mesh.between : job.mesh.within),
+        servers_(job.work.layout.owners),
+        colocated_(job.job.placement == "colocated" && cards_ > 1) {}
+
+  std::size_t servers() const { return servers_; }
+  double delay() const { return seconds(link_.delay); }
+
+  /// A wave's way to the servers, and the work of the servers on it. `bytes`: of a piece as it is pushed.
+  std::vector<Leg> push(double bytes, double server_work_s) const {
+    const double frame = bytes + kHeaderBytes;
+    const double local = local_share();
+    const double sends = static_cast<double>(pushers_per_card()) * static_cast<double>(servers_) * (1 - local);
+    const double takes = static_cast<double>(pushers()) * (1 - local) * servers_per_card();
+    std::vector<Leg> legs;
+    legs.push_back({.station = job_.station(StepStation::card_out), .service_s = sends * frame / rate()});
+    legs.push_back({.station = job_.station(server_in()),
+                    .service_s = takes * frame / rate(),
+                    .streams = true,
+                    .after_s = delay() - stagger(frame),
+                    .tail_s = delay()});
+    legs.push_back({.station = job_.station(StepStation::server), .service_s = server_work_s});
+    return legs;
+  }
+  /// A wave's way back, from the moment at which the servers have it. `bytes`: of a piece as it is answered.
+  std::vector<Leg> answer(double bytes) const {
+    const double frame = bytes + kHeaderBytes;
+    const double local = local_share();
+    const double sends = static_cast<double>(job_.mesh.workers()) * (1 - local) * servers_per_card();
+    const double takes = static_cast<double>(per_card_) * static_cast<double>(servers_) * (1 - local);
+    std::vector<Leg> legs;
+    legs.push_back({.station = job_.station(server_out()), .service_s = sends * frame / rate()});
+    legs.push_back({.station = job_.station(StepStation::card_in),
+                    .service_s = takes * frame / rate(),
+                    .streams = true,
+                    .after_s = delay(),
+                    .tail_s = delay()});
+    return legs;
+  }
+  std::size_t pushers() const { return cards_ * pushers_per_card(); }
+
+ private:
+  double rate() const { return link_.bits_per_second / 8; }
+  std::size_t pushers_per_card() const { return job_.job.local_reduce ? 1 : per_card_; }
+  /// Servers whose bytes pass one card: those of a worker's host if colocated, else one.
+  double servers_per_card() const {
+    return colocated_ ? std::ceil(static_cast<double>(servers_) / static_cast<double>(cards_)) : 1;
+  }
+  /// The share of a worker's bytes that stays on its host: on the busiest card, which is one with servers.
+  double local_share() const { return colocated_ ? servers_per_card() / static_cast<double>(servers_) : 0; }
+  StepStation server_in() const { return colocated_ ? StepStation::card_in : StepStation::server_card_in; }
+  StepStation server_out() const { return colocated_ ? StepStation::card_out : StepStation::server_card_out; }
+  /// Servers answer one worker after the other, so that the first pushes earlier than the last, by this time.
+  double stagger(double frame) const {
+    const double workers = static_cast<double>(cards_) - static_cast<double>(servers_);
+    return std::max(0.0, workers) * frame / rate();
+  }
+
+  const TimedJob& job_;
+  const std::size_t per_card_;
+  const std::size_t cards_;
+  const net::LinkSpec link_;
+  const std::size_t servers_;
+  const bool colocated_;
+};
+
+/// Workers that push gradients and pull parameters, all stages.
+class Servers final : public TimedExchange {
+ public:
+  explicit Servers(const TimedJob& job)
+      : job_(job),
+        way_(job_),
+        answered_(layout().units.size()),
+        pushed_(layout().units.size()),
+        order_{begins(worker::forward_events(job.work.unit_layers)),
+               begins(worker::backward_events(job.work.backward_layers))} {
+    double waves = 0;
+    for (std::size_t unit = 0; unit < layout().units.size(); ++unit)
+      waves += std::ceil(share(unit) / static_cast<double>(layout().piece_elements));
+    coarse_ = std::max(1.0, waves / kMostWaves);
+  }
+
+  void begin_step() override {
+    if (fetches())
+      for (auto& tickets : answered_) tickets.clear();
+  }
+  double acquire(std::size_t unit, Pass pass, double now) override {
+    if (fetches()) {
+      for (const std::size_t next : wanted(unit, pass))
+        if (answered_[next].empty()) pull(next, now + way_.delay());
+    } else if (pass == Pass::backward) {
+      return now;
+    }
+    const double here = wait(answered_[unit], now);
+    if (job_.job.optimizer_on == "server" || pass == Pass::backward || here == now) return here;
+    return here + static_cast<double>(layout().trained_elements(unit)) * update_bytes_per_element(job_.job, layout()) *
+                      job_.costs.update_s_per_byte;
+  }
+  void release(std::size_t unit, Pass pass) override {
+    const bool drops =
+        pass == Pass::backward || job_.job.reshard_after_forward || job_.work.backward_layers[unit].empty();
+    if (fetches() && drops) answered_[unit].clear();
+  }
+  double open(std::size_t unit, double now) override {
+    if (!job_.kind.at_owner) return now;
+    while (window_.size() > 1 || std::find(window_.begin(), window_.end(), unit) != window_.end()) {
+      now = std::max(now, wait(pushed_[window_.front()], now) + way_.delay());
+      window_.pop_front();
+    }
+    return now;
+  }
+  void ready(std::size_t unit, bool last_micro, double now) override {
+    if (!layout().units[unit].trained || (!job_.kind.at_owner && !last_micro)) return;
+    push(unit, now, last_micro);
+    if (job_.kind.at_owner) window_.push_back(unit);
+    if (!fetches() && last_micro && !whole_step()) pull(unit, now);
+  }
+  double finish(double now) override {
+    window_.clear();
+    if (!whole_step() || fetches()) return now;
+    double known = now;  // norms, or sums: updates begin when all gradients are there
+    for (const std::size_t unit : layout().trained()) known = wait(pushed_[unit], known);
+    for (const std::size_t unit : layout().trained()) pull(unit, known + 2 * way_.delay());
+    return now;
+  }
+
+ private:
+  using Tickets = std::vector<Stations::Ticket>;
+
+  static std::vector<std::size_t> begins(const std::vector<worker::UnitEvent>& events) {
+    std::vector<std::size_t> units;
+    for (const auto& [unit, begins] : events)
+      if (begins) units.push_back(unit);
+    return units;
+  }
+  const Layout& layout() const { return job_.work.layout; }
+  bool fetches() const { return job_.kind.gathers; }
+  bool whole_step() const { return job_.job.clip_norm > 0 || job_.job.optimizer == "lamb"; }
+  double share(std::size_t unit) const {
+    return static_cast<double>(layout().units[unit].elements) / static_cast<double>(way_.servers());
+  }
+  double wait(const Tickets& tickets, double now) {
+    for (const Stations::Ticket ticket : tickets) now = std::max(now, job_.stations.end_of(ticket));
+    return now;
+  }
+  /// Calls `body` with the elements of each wave of a unit.
+  void for_each_wave(std::size_t unit, const auto& body) {
+    const double piece = static_cast<double>(layout().piece_elements) * coarse_;
+    std::size_t wave = 0;
+    for (double left = share(unit); left > 0; left -= piece) body(wave++, std::min(left, piece));
+  }
+  void push(std::size_t unit, double now, bool updates) {
+    pushed_[unit].clear();
+    const auto element = static_cast<double>(size_bytes(layout().gradient_type));
+    for_each_wave(unit, [&](std::size_t, double elements) {
+      const auto pushers = static_cast<double>(way_.pushers());
+      double bytes = elements * element * pushers;
+      if (updates && job_.job.optimizer_on == "server")
+        bytes += elements * update_bytes_per_element(job_.job, layout());
+      const double work = bytes * job_.costs.server_s_per_byte + pushers * job_.costs.frame_s;
+      pushed_[unit].push_back(job_.stations.submit(now, way_.push(elements * element, work)));
+    });
+  }
+  /// Asks for the values after the last push.
+  void pull(std::size_t unit, double now) {
+    answered_[unit].clear();
+    const auto element = static_cast<double>(
+        size_bytes(job_.job.optimizer_on == "server" ? layout().parameter_type : layout().gradient_type));
+    for_each_wave(unit, [&](std::size_t wave, double elements) {
+      const auto after = wave < pushed_[unit].size() ? pushed_[unit][wave] : Stations::kNone;
+      answered_[unit].push_back(job_.stations.submit(now, way_.answer(elements * element), after));
+    });
+  }
+  std::vector<std::size_t> wanted(std::size_t unit, Pass pass) const {
+    const std::vector<std::size_t>& order = order_[pass == Pass::forward ? 0 : 1];
+    const auto at = std::find(order.begin(), order.end(), unit);
+    const auto left = static_cast<std::size_t>(order.end() - at);
+    return {at, at + static_cast<std::ptrdiff_t>(std::min(job_.job.prefetch + 1, left))};
+  }
+
+  const TimedJob job_;
+  const Way way_;
+  std::vector<Tickets> answered_;  ///< by unit: the pulls of its newest values
+  std::vector<Tickets> pushed_;    ///< by unit: its newest pushes
+  const std::vector<std::size_t> order_[2];
+  std::deque<std::size_t> window_;  ///< units whose gradients are in flight
+  double coarse_ = 1;               ///< pieces are as many times as large as the real ones
+};
+
+}  // namespace
+
+std::unique_ptr<TimedExchange> make_timed_servers(const TimedJob& job) { return std::make_unique<Servers>(job); }
+
+}  // namespace psring::bench

@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <typeinfo>
+
+#include <cxxabi.h>
+
+#include <psring/bench/cost/workload.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
+
+namespace psring::bench {
+
+std::string kind_of(const worker::Layer& layer) {
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(typeid(layer).name(), nullptr, nullptr, nullptr), &std::free);
+  const std::string whole = name ? name.get() : typeid(layer).name();
+  const std::size_t colon = whole.rfind("::");
+  return colon == std::string::npos ? whole : whole.substr(colon + 2);
+}
+
+std::string LayerPass::line(DType type) const {
+  return fmt::format("compute.{}.{}.{}", kind, backward ? "backward" : "forward", name_of(type));
+}
+
+double Workload::compute_s() const {
+  double sum = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    sum += layers[i].forward_s + (i >= first_trained_layer ? layers[i].backward_s : 0);
+  return sum * static_cast<double>(micro_batches);
+}
+
+double Workload::flops() const {
+  double sum = 0;
+  for (const LayerTime& layer : layers) sum += layer.flops;
+  return sum * static_cast<double>(micro_batches);
+}
+
+Workload make_workload(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
+                       const PassTime& time) {
+  Workload work;
+  const std::unique_ptr<worker::Model> model = registries.models.make(Spec::parse("--model", job.model));
+  worker::FlatModel flat(*model, worker::group_layers(*model, job.units));
+  if (!job.freeze.empty()) flat.freeze(worker::listed_units(flat, job.freeze));
+  work.model = model->name;
+  work.tokens = model->tokens;
+  work.rows_per_sample = model->rows_per_sample;
+  work.layout = flat.layout(owners);
+  work.layout.parameter_type = parse_dtype("--precision", job.precision);
+  work.layout.gradient_type =
+      job.comm_dtype.empty() ? work.layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
+  work.first_trained_layer = flat.first_trained_layer();
+  work.micro_batches = job.accumulate;
+  const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
+  worker::Shape shape{batch, model->input_cols};
+  const std::vector<worker::Wanted> wanted = flat.wanted();
+  for (std::size_t i = 0; i < model->layers.size(); ++i) {
+    const worker::Layer& layer = *model->layers[i];
+    const double forward = layer.flops(shape, {.dx = false, .gradients = false});
+    const double all = layer.flops(shape, wanted[i]);
+    const bool goes_back = wanted[i].dx || wanted[i].gradients;
+    const worker::Shape out = layer.output(shape);
+    LayerPass pass{kind_of(layer), false, forward, static_cast<double>(shape.elements() + out.elements())};
+    LayerTime times{.unit = flat.unit_of(i), .forward_s = time(pass), .backward_s = 0, .flops = all};
+    pass.backward = true;
+    pass.flops = all - forward;
+    if (goes_back) times.backward_s = time(pass);
+    work.layers.push_back(times);
+    shape = out;
+  }
+  for (std::size_t unit = 0; unit < flat.units(); ++unit) {
+    const auto layers = flat.layers_of(unit);
+    work.unit_layers.push_back({layers.front(), layers.back() + 1});
+    work.backward_layers.push_back(flat.backward_layers(unit));
+  }
+  return work;
+}
+
+}  // namespace psring::bench

@@ -1,0 +1,40 @@
+#include <psring/bench/model_step.h>
+#include <psring/common/base/rng.h>
+
+namespace psring::bench {
+
+ModelStep::ModelStep(const worker::Model& model, std::size_t batch)
+    : flat_(model, worker::group_layers(model, "layer")),
+      binding_(flat_),
+      kernels_(make_cpu_kernels()),
+      network_(model, *kernels_, ledger_, {.max_batch = batch}),
+      scale_(1.0F / static_cast<float>(batch * model.rows_per_sample)) {
+  const Layout layout = flat_.layout(1);
+  for (std::size_t unit = 0; unit < flat_.units(); ++unit) {
+    const std::size_t elements = layout.units[unit].elements;
+    parameters_.emplace_back(elements);
+    gradients_.emplace_back(elements);
+    initialise(layout.units[unit], {0, elements}, 1, parameters_.back());
+    binding_.bind_parameters(unit, parameters_.back());
+    binding_.bind_gradients(unit, gradients_.back());
+  }
+  network_.begin(batch);
+  const CounterRng rng({.seed = 12});
+  const std::span<float> input = network_.input().span();
+  for (std::size_t i = 0; i < input.size(); ++i)
+    input[i] = model.tokens ? static_cast<float>(rng.bits(i) % model.classes) : rng.uniform(i);
+  const std::span<std::int32_t> targets = network_.targets();
+  if (model.classes > 0)
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      targets[i] = static_cast<std::int32_t>(rng.bits(input.size() + i) % model.classes);
+}
+
+double ModelStep::run() {
+  begin();
+  for (std::size_t i = 0; i < layers(); ++i) forward(i);
+  const double sum = loss();
+  for (std::size_t i = layers(); i-- > 0;) backward(i);
+  return sum;
+}
+
+}  // namespace psring::bench

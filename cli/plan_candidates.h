@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <psring/bench/cost/fit.h>
+#include <psring/bench/cost/mesh.h>
+#include <psring/bench/cost/step_model.h>
+#include <psring/cli/app.h>
+#include <psring/common/proc/options/values.h>
+
+namespace psring::cli {
+
+/// The machine and the job to plan for.
+struct PlanInput {
+  options::Given job;  ///< the options that were given
+  std::vector<std::string> strategies;
+  bench::Mesh mesh;
+  bench::HostCosts costs;
+  bench::PassTime pass_time;
+  double memory_bytes = 0;  ///< of each process; 0: no limit
+};
+
+/// A way to train, with its predicted step.
+struct PlanRow {
+  std::string label;  ///< "ps s=4", "zero3 shard-group=8"
+  JobOptions job;
+  std::shared_ptr<const worker::StrategyKind> kind;  ///< shared by all rows of a strategy
+  std::size_t hosts = 0;                             ///< workers' hosts, and those of standalone servers
+  bench::StepEstimate step;
+  double samples_per_s = 0;  ///< tokens for models that read text
+  double sent_bytes = 0;     ///< by the busiest card of a host in a step, one direction
+  double memory_bytes = 0;   ///< of the largest process; 0: not known
+  bool fits = true;
+};
+
+/// Evaluates all strategies with the options that matter to each, and returns the rows, best first. Strategies that the
+/// mesh or the given options exclude are left out. Throws usage if none is left.
+std::vector<PlanRow> plan_rows(const PlanInput& input, const App& app);
+
+}  // namespace psring::cli
