@@ -33,15 +33,6 @@ std::vector<TensorSpec> specs_of(const Layout& layout) {
 
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 32;  // random numbers take a step of 32 bits
 
-/// A piece is as large as a shaped link carries in 5 ms: a step ends with the answers to its last piece, so that pieces
-/// are small on a slow link.
-std::size_t piece_elements(const JobOptions& job) {
-  if (job.link.empty()) return kPieceElements;
-  const double elements = net::parse_link(job.link).bits_per_second * 0.005 / (8 * sizeof(float));
-  const auto whole = static_cast<std::size_t>(std::min(elements, 1e9)) / kCut * kCut;
-  return std::clamp(whole, kLeastPieceElements, kPieceElements);
-}
-
 /// Refuses models that no host can hold, before sums of their sizes overflow. In floating point: the number of elements
 /// itself may not fit into any integer.
 void check_size(const JobOptions& job, const Layout& layout) {
@@ -85,6 +76,13 @@ void check_precision(const JobOptions& job, const Layout& layout, const optim::O
 }
 
 }  // namespace
+
+std::size_t piece_elements(const JobOptions& job) {
+  if (job.link.empty()) return kPieceElements;
+  const double elements = net::parse_link(job.link).bits_per_second * 0.005 / (8 * sizeof(float));
+  const auto whole = static_cast<std::size_t>(std::min(elements, 1e9)) / kCut * kCut;
+  return std::clamp(whole, kLeastPieceElements, kPieceElements);
+}
 
 std::vector<TensorSpec> TrainSetup::tensor_specs() const {
   std::vector<TensorSpec> specs = specs_of(layout_);

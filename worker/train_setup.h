@@ -14,6 +14,10 @@
 
 namespace psring::worker {
 
+/// Layout::piece_elements of a job. On a shaped link a piece is as large as the link carries in 5 ms: a step ends with
+/// the answers to its last piece, so that pieces are small on a slow link.
+std::size_t piece_elements(const JobOptions& job);
+
 /// The model, data, strategy and optimizer that a job's options name, before anything runs. The launcher makes it to
 /// check the options, a worker to train.
 class TrainSetup {

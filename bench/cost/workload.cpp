@@ -8,6 +8,8 @@
 #include <psring/bench/cost/workload.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/worker/pace.h>
+#include <psring/worker/train_setup.h>
 
 namespace psring::bench {
 
@@ -36,6 +38,22 @@ double Workload::flops() const {
   return sum * static_cast<double>(micro_batches);
 }
 
+namespace {
+
+/// With --compute sleep, each pass of a layer takes an equal part of the step (worker/pace.h).
+void set_sleeps(const JobOptions& job, Workload& work) {
+  const std::optional<Nanoseconds> step = worker::parse_compute(job.compute);
+  if (!step) return;
+  const std::size_t passes = 2 * work.layers.size() - work.first_trained_layer;
+  const double each = seconds(*step) / static_cast<double>(passes * work.micro_batches);
+  for (std::size_t i = 0; i < work.layers.size(); ++i) {
+    work.layers[i].forward_s = each;
+    work.layers[i].backward_s = i >= work.first_trained_layer ? each : 0;
+  }
+}
+
+}  // namespace
+
 Workload make_workload(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
                        const PassTime& time) {
   Workload work;
@@ -49,6 +67,7 @@ Workload make_workload(const JobOptions& job, const worker::Registries& registri
   work.layout.parameter_type = parse_dtype("--precision", job.precision);
   work.layout.gradient_type =
       job.comm_dtype.empty() ? work.layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
+  work.layout.piece_elements = worker::piece_elements(job);
   work.first_trained_layer = flat.first_trained_layer();
   work.micro_batches = job.accumulate;
   const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
@@ -68,6 +87,7 @@ Workload make_workload(const JobOptions& job, const worker::Registries& registri
     work.layers.push_back(times);
     shape = out;
   }
+  set_sleeps(job, work);
   for (std::size_t unit = 0; unit < flat.units(); ++unit) {
     const auto layers = flat.layers_of(unit);
     work.unit_layers.push_back({layers.front(), layers.back() + 1});
