@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
 
 #include <psring/common/net/outbox.h>
 
@@ -11,17 +14,28 @@ void Outbox::add(const Outgoing& frame) {
   waiting_[frame.to].emplace(key, frame);
 }
 
+/// Gives the transport one frame after another, to all peers in turn. If one peer's frames left together, all workers
+/// would send to the same server at the same time, and its card would be the bottleneck while the others wait.
 void Outbox::flush(Transport& transport) {
-  for (auto queue = waiting_.begin(); queue != waiting_.end();) {
-    auto& [peer, frames] = *queue;
+  using Turn = std::pair<Urgency, Peer>;
+  std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
+  const auto take_turn = [&](Peer peer, const std::map<Key, Outgoing>& frames) {
     const std::size_t window_bytes = std::min(window_bytes_, transport.window_bytes(peer));
-    while (!frames.empty() && transport.in_flight_bytes(peer) < window_bytes) {
-      const Outgoing frame = frames.begin()->second;
-      frames.erase(frames.begin());
-      transport.send(peer, frame.header, frame.payload);
-    }
-    queue = frames.empty() ? waiting_.erase(queue) : std::next(queue);
+    if (frames.empty() || transport.in_flight_bytes(peer) >= window_bytes) return;
+    const auto& [has_payload, unit, begin, arrival] = frames.begin()->first;
+    turns.push({{has_payload, unit, arrival}, peer});
+  };
+  for (const auto& [peer, frames] : waiting_) take_turn(peer, frames);
+  while (!turns.empty()) {
+    const Peer peer = turns.top().second;
+    turns.pop();
+    std::map<Key, Outgoing>& frames = waiting_[peer];
+    const Outgoing frame = frames.begin()->second;
+    frames.erase(frames.begin());
+    transport.send(peer, frame.header, frame.payload);
+    take_turn(peer, frames);
   }
+  std::erase_if(waiting_, [](const auto& queue) { return queue.second.empty(); });
 }
 
 }  // namespace psring::net

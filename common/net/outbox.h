@@ -24,8 +24,9 @@ struct Outgoing {
 
 /// A priority queue of frames: the data that the next forward pass needs first leaves first. The order is: frames
 /// without payload, then units in forward order, then the order of arrival. At most `window_bytes` per peer, or the
-/// transport's smaller window, are given to the transport at a time, so that an urgent frame waits only briefly. The
-/// frames to one peer can be exempt and keep their order.
+/// transport's smaller window, are given to the transport at a time, so that an urgent frame waits only briefly. Frames
+/// of one unit leave to all peers in turn, in the order of arrival. The frames to one peer can be exempt and keep their
+/// order.
 class Outbox {
  public:
   explicit Outbox(std::size_t window_bytes = kWindowBytes, std::optional<Peer> in_order = {})
@@ -38,6 +39,7 @@ class Outbox {
 
  private:
   using Key = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;  // has payload, unit, begin, arrival
+  using Urgency = std::tuple<bool, std::uint32_t, std::uint64_t>;             // has payload, unit, arrival
 
   std::size_t window_bytes_;
   std::optional<Peer> in_order_;  ///< peer whose frames keep their order

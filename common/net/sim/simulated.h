@@ -50,8 +50,8 @@ class SimulatedNetwork {
   struct Options {
     std::size_t ranks = 1;         ///< the number of workers, if no peers are named
     std::vector<Peer> peers = {};  ///< by their places
-    /// By place: the process that the peer lives in. Frames within a process use no card and take no time. Empty: each
-    /// peer has a process of its own.
+    /// By place: the process that the peer lives in, which has one card. Frames within a process use no card and take
+    /// no time. Empty: each peer has a process of its own.
     std::vector<std::size_t> processes = {};
     LinkSpec link{1e9, std::chrono::microseconds(100)};
     std::uint64_t seed = 0;

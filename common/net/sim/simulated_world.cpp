@@ -23,6 +23,13 @@ SimulatedWorld::SimulatedWorld(const SimulatedNetwork::Options& options)
                  .returns_after = death.returns_after});
 }
 
+LinkShaper& SimulatedWorld::card(std::size_t place) {
+  const std::vector<std::size_t>& processes = options_.processes;
+  if (processes.empty()) return peers_[place].card;
+  const auto first = std::find(processes.begin(), processes.end(), processes[place]);
+  return peers_[static_cast<std::size_t>(first - processes.begin())].card;
+}
+
 bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& header,
                           std::span<const std::byte> payload) {
   if (peers_[from].dead) return false;
@@ -36,7 +43,7 @@ bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& h
   // The header passes the codec, so a header that any other transport would refuse fails here, too.
   message->header = decode(encode(header));
   const bool local = !options_.processes.empty() && options_.processes[from] == options_.processes[to];
-  const Moment departure = local ? now_ : peers_[from].card.depart(kHeaderBytes + payload.size(), now_);
+  const Moment departure = local ? now_ : card(from).depart(kHeaderBytes + payload.size(), now_);
   if (options_.listener != nullptr) options_.listener->on_send(from, to, message->header, now_, departure);
   events_.add({.time = departure,
                .kind = local ? SimulatedEvent::Kind::arrives : SimulatedEvent::Kind::departs,
@@ -155,7 +162,7 @@ void SimulatedWorld::happen(const SimulatedEvent& event) {
 /// The frame leaves the sender's card, and travels to the receiver's card.
 void SimulatedWorld::begin_travel(const SimulatedEvent& departure) {
   const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
-  const Moment time = peers_[departure.to].card.arrive(bytes, now_);
+  const Moment time = card(departure.to).arrive(bytes, now_);
   wire_.carry(*departure.message, [&](Nanoseconds extra_delay, std::shared_ptr<Message> message) {
     SimulatedEvent arrival = departure;
     arrival.kind = SimulatedEvent::Kind::arrives;

@@ -56,6 +56,8 @@ class SimulatedWorld {
   std::optional<std::size_t> next_to_run();
 
  private:
+  /// The card of the peer's process, which all its peers share.
+  LinkShaper& card(std::size_t place);
   std::optional<std::size_t> choose();
   bool advance();
   void happen(const SimulatedEvent& event);
