@@ -70,10 +70,10 @@ struct Way {
 
 TEST_CASE("closed forms agree with the strategies in virtual time") {
   std::size_t points = 0;
-  for (const std::string model : {"mlp:784-512-512-10", "gelu-mlp:dim=256,layers=8"})
+  for (const std::string model : {"mlp:256-256-256-10", "gelu-mlp:dim=128,layers=8"})
     for (const std::size_t n : {2, 4, 8})
-      for (const std::string link : {"100mbit,0.2ms", "1gbit,0.2ms", "10gbit,20us"})
-        for (const std::string compute : {"sleep:1ms", "sleep:20ms", "sleep:200ms"})
+      for (const std::string link : {"100mbit,0.2ms", "1gbit,0.2ms"})
+        for (const std::string compute : {"sleep:1ms", "sleep:20ms"})
           for (const Way& way : {Way{"ps", 1}, Way{"ps", 2}, Way{"ps", n}, Way{"ps-colocated", n}, Way{"ps-zero3", 2}, Way{"ddp", 0},
                                  Way{"zero1", 0}, Way{"zero2", 0}, Way{"zero3", 0}, Way{"zero3", 0, "2"}}) {
             JobOptions job;
