@@ -96,6 +96,7 @@ PlanRow evaluate(const PlanInput& input, const std::shared_ptr<const worker::Str
                  const std::string& strategy, const Choice& choice, const App& app) {
   PlanRow row{.job = job_of(input, strategy, *kind, choice), .kind = kind};
   row.label = label_of(row.job, *kind, choice);
+  row.choice = choice;
   bench::Mesh mesh = input.mesh;
   if (kind->one_worker) mesh.hosts = mesh.workers_per_host = 1;
   const bench::Workload work =
@@ -103,6 +104,7 @@ PlanRow evaluate(const PlanInput& input, const std::shared_ptr<const worker::Str
   row.step = bench::estimate_step(row.job, *kind, work, mesh, input.costs);
   const bool apart = kind->servers && row.job.placement == "standalone" && mesh.hosts > 1;
   row.hosts = mesh.hosts + (apart ? row.job.servers : 0);
+  row.tokens = work.tokens;
   const double rows = work.tokens ? static_cast<double>(work.rows_per_sample) : 1;
   row.samples_per_s = static_cast<double>(row.job.global_batch) * rows / row.step.step_s;
   const net::LinkSpec& card = mesh.hosts > 1 ? mesh.between : mesh.within;

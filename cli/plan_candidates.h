@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct PlanRow {
   std::string label;  ///< "ps s=4", "zero3 shard-group=8"
   JobOptions job;
   std::shared_ptr<const worker::StrategyKind> kind;  ///< shared by all rows of a strategy
+  std::map<std::string, std::string> choice = {};    ///< options that the plan chose, on top of those that were given
+  bool tokens = false;                               ///< samples are tokens
   std::size_t hosts = 0;                             ///< workers' hosts, and those of standalone servers
   bench::StepEstimate step;
   double samples_per_s = 0;  ///< tokens for models that read text

@@ -138,7 +138,8 @@ class Servers final : public TimedExchange {
     if (!fetches() && last_micro && !whole_step()) pull(unit, now);
   }
   double finish(double now) override {
-    window_.clear();
+    for (; !window_.empty(); window_.pop_front())
+      now = std::max(now, wait(pushed_[window_.front()], now) + way_.delay());
     if (!whole_step() || fetches()) return now;
     double known = now;  // norms, or sums: updates begin when all gradients are there
     for (const std::size_t unit : layout().trained()) known = wait(pushed_[unit], known);

@@ -74,8 +74,9 @@ TEST_CASE("closed forms agree with the strategies in virtual time") {
     for (const std::size_t n : {2, 4, 8})
       for (const std::string link : {"100mbit,0.2ms", "1gbit,0.2ms"})
         for (const std::string compute : {"sleep:1ms", "sleep:20ms"})
-          for (const Way& way : {Way{"ps", 1}, Way{"ps", 2}, Way{"ps", n}, Way{"ps-colocated", n}, Way{"ps-zero3", 2}, Way{"ddp", 0},
-                                 Way{"zero1", 0}, Way{"zero2", 0}, Way{"zero3", 0}, Way{"zero3", 0, "2"}}) {
+          for (const Way& way :
+               {Way{"ps", 1}, Way{"ps", 2}, Way{"ps", n}, Way{"ps-colocated", n}, Way{"ps-zero3", 2}, Way{"ddp", 0},
+                Way{"zero1", 0}, Way{"zero2", 0}, Way{"zero3", 0}, Way{"zero3", 0, "2"}}) {
             JobOptions job;
             job.strategy = way.strategy;
             job.model = model;
