@@ -55,7 +55,6 @@ bench::PassTime pass_time(const std::optional<bench::Fit>& fit, double tflops) {
 }
 
 PlanInput input_of(const PlanFlags& flags) {
-  if (flags.job.contains("link")) fail(ErrorKind::usage, "--link: psring plan has --link-within and --link-between");
   if (flags.job.contains("workers"))
     fail(ErrorKind::usage, "--workers: psring plan has --hosts and --workers-per-host");
   if (flags.hosts == 0 || flags.workers_per_host == 0 || flags.hosts * flags.workers_per_host > 4096)
