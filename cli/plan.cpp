@@ -24,7 +24,6 @@ struct PlanFlags {
   std::size_t workers_per_host = 1;
   std::string within = "200gbit";
   std::string between = "10gbit,50us";
-  std::string memory;
   std::string fit;
   double tflops = 0;
   std::size_t top = 12;
@@ -80,7 +79,6 @@ PlanInput input_of(const PlanFlags& flags) {
     input.costs.slowdown = fit->factor("slowdown", 1);
   }
   input.pass_time = pass_time(fit, flags.tflops);
-  if (!flags.memory.empty()) input.memory_bytes = static_cast<double>(parse_bytes("--memory", flags.memory));
   return input;
 }
 
@@ -107,7 +105,6 @@ void print(const std::vector<PlanRow>& rows, const PlanFlags& flags, const PlanI
 /// The reason for the order of the first two rows, in figures.
 std::string reason(const PlanRow& first, const PlanRow& second) {
   const std::string names = fmt::format("{} beats {}", first.label, second.label);
-  if (first.fits != second.fits) return names + ": the second does not fit into memory";
   if (per_host(first) < 1.005 * per_host(second))
     return fmt::format("{} and {} are equal within 0.5 %", first.label, second.label);
   if (first.hosts != second.hosts && first.step.step_s > 0.995 * second.step.step_s)
@@ -130,8 +127,7 @@ Json json_of(const PlanRow& row) {
           {"exposed_s", row.step.exposed_s},
           {row.tokens ? "tokens_per_s" : "samples_per_s", row.samples_per_s},
           {"sent_bytes", row.sent_bytes},
-          {"bound", row.step.bound},
-          {"fits", row.fits}};
+          {"bound", row.step.bound}};
 }
 
 Json json_of(const std::vector<PlanRow>& rows) {
@@ -241,7 +237,6 @@ Command add_plan(const Flags& program) {
   command.add("--link-within", flags->within, "RATE[,DELAY] of each worker's link to the others of its host")
       .show_default();
   command.add("--link-between", flags->between, "RATE[,DELAY] of each host's network card").show_default();
-  command.add("--memory", flags->memory, "memory of each process, such as 80G");
   command.add("--fit", flags->fit, "costs that psring fit has measured");
   command.add("--tflops", flags->tflops,
               "10^12 operations that a worker computes in a second; replaces measured times");

@@ -109,7 +109,6 @@ PlanRow evaluate(const PlanInput& input, const std::shared_ptr<const worker::Str
   row.samples_per_s = static_cast<double>(row.job.global_batch) * rows / row.step.step_s;
   const net::LinkSpec& card = mesh.hosts > 1 ? mesh.between : mesh.within;
   row.sent_bytes = row.step.link_s * card.bits_per_second / 8;
-  row.fits = input.memory_bytes == 0 || row.memory_bytes <= input.memory_bytes;
   return row;
 }
 
@@ -142,9 +141,8 @@ std::vector<PlanRow> plan_rows(const PlanInput& input, const App& app) {
     for (auto& [key, row] : best) rows.push_back(std::move(row));
   }
   if (rows.empty() && refused) throw *refused;
-  std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
-    return a.fits != b.fits ? a.fits : value_of(a) > value_of(b);
-  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const PlanRow& a, const PlanRow& b) { return value_of(a) > value_of(b); });
   return rows;
 }
 

@@ -20,7 +20,6 @@ struct PlanInput {
   bench::Mesh mesh;
   bench::HostCosts costs;
   bench::PassTime pass_time;
-  double memory_bytes = 0;  ///< of each process; 0: no limit
 };
 
 /// A way to train, with its predicted step.
@@ -34,8 +33,6 @@ struct PlanRow {
   bench::StepEstimate step;
   double samples_per_s = 0;  ///< tokens for models that read text
   double sent_bytes = 0;     ///< by the busiest card of a host in a step, one direction
-  double memory_bytes = 0;   ///< of the largest process; 0: not known
-  bool fits = true;
 };
 
 /// Evaluates all strategies with the options that matter to each, and returns the rows, best first. Strategies that the

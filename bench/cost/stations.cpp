@@ -41,7 +41,8 @@ void Stations::serve_first() {
     busy_[leg.station] += leg.service_s;
   }
   transfer.begin_s = begin;
-  transfer.end_s = std::max(begin + std::max(leg.service_s, leg.alone_s), transfer.end_s + leg.tail_s);
+  transfer.end_s =
+      std::max({begin + leg.service_s + leg.drain_s, arrival.at_s + leg.alone_s, transfer.end_s + leg.tail_s});
   if (transfer.next == transfer.legs.size()) {
     transfer.done = true;
     transfer.legs = {};

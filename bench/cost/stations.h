@@ -15,7 +15,8 @@ struct Leg {
   /// True: the leg can begin `after_s` after the leg before has begun (cut-through). False: after that leg's end.
   bool streams = false;
   double after_s = 0;  ///< may be negative if other senders' messages arrive earlier
-  double alone_s = 0;  ///< shortest time from the leg's begin to its end, if that is longer than the service
+  double alone_s = 0;  ///< shortest time from the leg's arrival to its end; other legs fill the gaps in its service
+  double drain_s = 0;  ///< time from the end of the service to the leg's end
   double tail_s = 0;   ///< shortest time from the end of the leg before to this leg's end
 };
 

@@ -36,8 +36,11 @@ TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_h
     : job_(job), hosts_(hosts), per_host_(per_host), tuning_(tuning_of(job.job)) {}
 
 Leg TimedGroup::leg(StepStation station, const CollectiveTime& time) const {
-  const double cost = job_.costs.call_s;
-  return {.station = job_.station(station), .service_s = time.occupies_s, .alone_s = time.alone_s + cost};
+  const net::LinkSpec& link = station == StepStation::within ? job_.mesh.within : job_.mesh.between;
+  return {.station = job_.station(station),
+          .service_s = time.occupies_s,
+          .alone_s = time.alone_s + job_.costs.call_s,
+          .drain_s = time.occupies_s > 0 ? seconds(link.delay) : 0};
 }
 
 Leg TimedGroup::within(double bytes) const {

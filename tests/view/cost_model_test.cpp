@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -69,34 +70,35 @@ struct Way {
 };
 
 TEST_CASE("closed forms agree with the strategies in virtual time") {
-  std::size_t points = 0;
-  for (const std::string model : {"mlp:256-256-256-10", "gelu-mlp:dim=128,layers=8"})
-    for (const std::size_t n : {2, 4, 8})
-      for (const std::string link : {"100mbit,0.2ms", "1gbit,0.2ms"})
-        for (const std::string compute : {"sleep:1ms", "sleep:20ms"})
-          for (const Way& way :
-               {Way{"ps", 1}, Way{"ps", 2}, Way{"ps", n}, Way{"ps-colocated", n}, Way{"ps-zero3", 2}, Way{"ddp", 0},
-                Way{"zero1", 0}, Way{"zero2", 0}, Way{"zero3", 0}, Way{"zero3", 0, "2"}}) {
-            JobOptions job;
-            job.strategy = way.strategy;
-            job.model = model;
-            job.data = "synthetic";
-            job.workers = n;
-            job.servers = way.servers;
-            job.global_batch = n;
-            job.shard_group = way.shard_group;
-            job.link = link;
-            job.compute = compute;
-            if (way.strategy == "ps-colocated") job.placement = "colocated";
-            const double real = simulated_step_s(job, 1e10);
-            const double model_s = predicted_step_s(job, 1e10);
-            const double error = model_s / real - 1;
-            ++points;
-            fmt::print("{:+6.1f} % sim {:9.3f} model {:9.3f} ms {} n={} s={} g={} {} {} {}\n", 100 * error, 1e3 * real,
-                       1e3 * model_s, way.strategy, n, way.servers, way.shard_group, link, compute, model);
-            std::fflush(stdout);
-          }
-  CHECK(points > 0);
+  std::vector<double> errors;
+  for (const std::size_t n : {2, 4})
+    for (const std::string link : {"100mbit,0.2ms", "1gbit,0.2ms"})
+      for (const std::string compute : {"sleep:1ms", "sleep:20ms"})
+        for (const Way& way :
+             {Way{"ps", 1}, Way{"ps", 2}, Way{"ps", n}, Way{"ps-colocated", n}, Way{"ps-zero3", 2}, Way{"ddp", 0},
+              Way{"zero1", 0}, Way{"zero2", 0}, Way{"zero3", 0}, Way{"zero3", 0, "2"}}) {
+          JobOptions job;
+          job.strategy = way.strategy;
+          job.model = "mlp:256-256-256-10";
+          job.data = "synthetic";
+          job.workers = n;
+          job.servers = way.servers;
+          job.global_batch = n;
+          job.shard_group = way.shard_group;
+          job.link = link;
+          job.compute = compute;
+          if (way.strategy == "ps-colocated") job.placement = "colocated";
+          const double real = simulated_step_s(job, 1e10);
+          const double error = predicted_step_s(job, 1e10) / real - 1;
+          INFO(fmt::format("{:+.1f} % of {:.3f} ms: {} n={} s={} group {} {} {}", 100 * error, 1e3 * real, way.strategy,
+                           n, way.servers, way.shard_group, link, compute));
+          // Pulls of ps-zero3 compete with pushes in an order that the closed form does not follow.
+          CHECK(std::abs(error) <= (way.strategy == "ps-zero3" ? 0.20 : 0.10));
+          errors.push_back(std::abs(error));
+        }
+  std::sort(errors.begin(), errors.end());
+  CHECK(errors[errors.size() / 2] <= 0.01);
+  CHECK(errors[errors.size() * 9 / 10] <= 0.06);
 }
 
 }  // namespace
