@@ -122,7 +122,7 @@ std::vector<PlanRow> plan_rows(const PlanInput& input, const App& app) {
   for (const std::string& strategy : input.strategies) {
     const std::shared_ptr<const worker::StrategyKind> kind =
         app.worker_registries().strategies.make(Spec::parse("--strategies", strategy));
-    // Of the choices that only tune, one row is kept for each number of servers, shard group and local sum.
+    // One row is kept for each number of servers, shard group and local sum: the best of the choices that only tune.
     std::map<std::string, PlanRow> best;
     for (const Choice& choice : choices_of(input, *kind)) {
       try {
