@@ -31,10 +31,10 @@ void check_private(int fd, const std::filesystem::path& path, mode_t type) {
 std::optional<MeetingPoint> parse(const std::string& text) {
   try {
     const Json json = Json::parse(text);
-    if (!json.contains("endpoint")) return std::nullopt;
+    if (!json.is_object() || !json.contains("endpoint")) return std::nullopt;
     return MeetingPoint{json.value("endpoint", ""), json.value("key", ""), json.value("run_folder", ""),
                         json.value("status", 0)};
-  } catch (const Error&) {
+  } catch (const JsonError&) {
     return std::nullopt;
   }
 }

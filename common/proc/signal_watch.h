@@ -9,8 +9,8 @@
 namespace psring {
 
 /// Ctrl-C (SIGINT), SIGTERM, SIGUSR1 (with which Slurm announces a time limit) and a closed terminal (SIGHUP, unless it
-/// is ignored, as under nohup) as a file descriptor to poll, instead of the end of the process. Make it in main, before the first thread, because threads inherit the
-/// signal mask. The destructor restores the signals' effect.
+/// is ignored, as under nohup) as a file descriptor to poll, instead of the end of the process. Make it in main, before
+/// the first thread, because threads inherit the signal mask. The destructor restores the signals' effect.
 class SignalWatch {
  public:
   SignalWatch();

@@ -63,7 +63,7 @@ TEST_CASE("a node list is written out in order") {
   CHECK(nodes("n1") == Strings{"n1"});
   CHECK(nodes("n[1-3,7]") == Strings{"n1", "n2", "n3", "n7"});
   CHECK(nodes("n[08-11],login,gpu[2]-ib") == Strings{"n08", "n09", "n10", "n11", "login", "gpu2-ib"});
-  CHECK(nodes("rack[0-1]n[1-2]") == Strings{"rack0n1", "rack1n1", "rack0n2", "rack1n2"});
+  CHECK(nodes("rack[0-1]n[1-2]") == Strings{"rack0n1", "rack0n2", "rack1n1", "rack1n2"});
   CHECK(nodes("a-b.example.org,c") == Strings{"a-b.example.org", "c"});
 }
 

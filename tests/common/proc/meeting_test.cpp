@@ -24,7 +24,7 @@ fs::perms mode_of(const fs::path& path) { return fs::symlink_status(path).permis
 
 TEST_CASE("a task reads the point once task 0 has published it, and nothing remains") {
   const test::TemporaryFolder folder;
-  const fs::path path = folder.path() / "meet";
+  const fs::path path = folder.file("meet");
   {
     MeetingFolder leader(path, "slurm-1.0-0");
     const MeetingFolder follower(path, "slurm-1.0-0");
@@ -45,8 +45,8 @@ TEST_CASE("a task reads the point once task 0 has published it, and nothing rema
 
 TEST_CASE("task 0 learns which tasks have read the point") {
   const test::TemporaryFolder folder;
-  MeetingFolder leader(folder.path() / "meet", "a");
-  const MeetingFolder follower(folder.path() / "meet", "a");
+  MeetingFolder leader(folder.file("meet"), "a");
+  const MeetingFolder follower(folder.file("meet"), "a");
   leader.publish({.status = 2});
   CHECK(follower.look()->status == 2);
   CHECK_FALSE(leader.all_acknowledged(3));
@@ -58,16 +58,16 @@ TEST_CASE("task 0 learns which tasks have read the point") {
 
 TEST_CASE("a file that an earlier job has left is not overwritten") {
   const test::TemporaryFolder folder;
-  MeetingFolder leader(folder.path() / "meet", "a");
+  MeetingFolder leader(folder.file("meet"), "a");
   leader.publish(kPoint);
-  MeetingFolder other(folder.path() / "meet", "a");
+  MeetingFolder other(folder.file("meet"), "a");
   CHECK_THROWS_WITH(other.publish(kPoint), Contains("meet/a: exists already"));
   CHECK(other.look());
 }
 
 TEST_CASE("a folder or file that other users could use is refused") {
   const test::TemporaryFolder folder;
-  const fs::path path = folder.path() / "meet";
+  const fs::path path = folder.file("meet");
   fs::create_directory(path);
   fs::permissions(path, fs::perms(0755));
   CHECK_THROWS_WITH(MeetingFolder(path, "a"), Contains("run chmod 700"));
@@ -90,7 +90,7 @@ TEST_CASE("a folder or file that other users could use is refused") {
 
 TEST_CASE("links, pipes and folders are not read as a point") {
   const test::TemporaryFolder folder;
-  const fs::path path = folder.path() / "meet";
+  const fs::path path = folder.file("meet");
   const MeetingFolder follower(path, "a");
   std::ofstream(path / "real") << "{\"endpoint\":\"10.0.0.9:1\"}";
   fs::permissions(path / "real", fs::perms(0600));
@@ -100,13 +100,13 @@ TEST_CASE("links, pipes and folders are not read as a point") {
   REQUIRE(::mkfifo((path / "a").c_str(), 0600) == 0);
   CHECK_THROWS_WITH(follower.look(), Contains("meet/a: is no file"));
   fs::remove(path / "a");
-  fs::create_directory_symlink("meet", folder.path() / "link");
-  CHECK_THROWS_WITH(MeetingFolder(folder.path() / "link", "a"), Contains("link"));
+  fs::create_directory_symlink("meet", folder.file("link"));
+  CHECK_THROWS_WITH(MeetingFolder(folder.file("link"), "a"), Contains("link"));
 }
 
 TEST_CASE("a file that is no point is refused") {
   const test::TemporaryFolder folder;
-  const fs::path path = folder.path() / "meet";
+  const fs::path path = folder.file("meet");
   const MeetingFolder follower(path, "a");
   for (const char* const text : {"", "x", "[]", "{}", "{\"endpoint\":1}", "{\"endpoint\":\"a\",\"status\":\"b\"}"}) {
     INFO(text);
