@@ -108,7 +108,7 @@ std::string exit_status_help() {
          "  4   a process of the job was lost, or did not answer in time\n"
          "  5   a process does not hold the job's key\n"
          "  6   bytes, memory or bits are not as predicted\n"
-         "  129, 130, 143  ended by SIGHUP, SIGINT, SIGTERM\n";
+         "  129, 130, 138, 143  ended by SIGHUP, SIGINT, SIGUSR1, SIGTERM\n";
 }
 
 }  // namespace psring::cli

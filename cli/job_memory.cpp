@@ -8,7 +8,10 @@
 namespace psring::cli {
 
 JobMemory job_memory(const JobOptions& job, std::size_t hosts, const App& app) {
-  worker::TrainSetup setup = set_up(job, app);
+  using Samples = worker::TrainSetup::Samples;
+  check_servers_part(job, app);
+  const bool made_up = job.data.starts_with("synthetic");
+  worker::TrainSetup setup(job, app.worker_registries(), app.optimizers(), made_up ? Samples::planned : Samples::real);
   return job_memory(setup, hosts, 1);
 }
 

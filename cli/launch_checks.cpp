@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <unistd.h>
 
 #include <psring/cli/doctor_checks.h>
@@ -14,6 +16,16 @@ std::size_t processes_here(const JobOptions& job, std::size_t agents, std::size_
   return 1 + (here * (job.workers + servers) + agents - 1) / agents;
 }
 
+/// Returns nothing if the strategy cannot be made here, such as one that exchanges messages as it is made: the workers
+/// will tell what is wrong.
+std::optional<double> booked_here(worker::TrainSetup& setup, std::size_t agents, std::size_t here) {
+  try {
+    return static_cast<double>(job_memory(setup, agents, here).host_bytes);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 void check_host(const JobOptions& job, std::size_t agents, std::size_t here, const std::string& listen) {
@@ -28,14 +40,15 @@ void check_host(const JobOptions& job, std::size_t agents, std::size_t here, con
 }
 
 void check_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t here) {
-  const JobMemory memory = job_memory(setup, agents, here);
+  if (setup.job().device != "cpu") return;
+  const std::optional<double> booked = booked_here(setup, agents, here);
   const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   constexpr double kGiB = 1 << 30;
-  if (setup.job().device == "cpu" && static_cast<double>(memory.host_bytes) > bytes)
+  if (booked && *booked > bytes)
     fail(ErrorKind::data,
          "--model {}: the job's processes on this host book {:.4g} GiB, and it has {:.4g} GiB of memory; psring memory "
          "shows the parts",
-         setup.job().model, static_cast<double>(memory.host_bytes) / kGiB, bytes / kGiB);
+         setup.job().model, *booked / kGiB, bytes / kGiB);
 }
 
 }  // namespace psring::cli

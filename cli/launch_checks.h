@@ -13,7 +13,8 @@ namespace psring::cli {
 /// coordinator.
 void check_host(const JobOptions& job, std::size_t agents, std::size_t here, const std::string& listen);
 
-/// Throws data if the job's processes on this host would book more memory than the host has. `agents`, `here`: as
+/// Throws data if the job's processes on this host would book more memory than the host has. Does nothing if that is
+/// known only once the processes have their hosts. `agents`, `here`: as
 /// above.
 void check_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t here);
 

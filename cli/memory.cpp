@@ -250,7 +250,6 @@ double bytes_with(const Entry& entry, std::size_t workers, std::size_t batch, co
   if (job.servers == job.workers || job.placement == "colocated") job.servers = std::min(workers, job.servers);
   job.workers = workers;
   job.global_batch = batch * workers * job.virtual_workers;
-  if (job.data == "synthetic") job.data = fmt::format("synthetic:samples={}", job.global_batch + workers);
   try {
     const JobMemory memory = job_memory(job, 1, app);
     return static_cast<double>(std::max(worker::total_bytes(memory.worker), worker::total_bytes(memory.server)));

@@ -26,6 +26,7 @@ struct PlanFlags {
   std::string between = "10gbit,50us";
   std::string fit;
   double tflops = 0;
+  std::string memory;
   std::size_t top = 12;
   std::string sweep;
   std::string json;
@@ -71,6 +72,7 @@ PlanInput input_of(const PlanFlags& flags) {
       fail(ErrorKind::usage, "--link: shapes every process as a host of its own; it goes with --workers-per-host 1");
     input.mesh.within = input.mesh.between = link_of("--link", options::text_of(flags.job, "link"));
   }
+  if (!flags.memory.empty()) input.memory_bytes = static_cast<double>(parse_bytes("--memory", flags.memory));
   std::optional<bench::Fit> fit;
   if (!flags.fit.empty()) {
     fit = bench::load_fit(flags.fit);
@@ -92,19 +94,22 @@ void print(const std::vector<PlanRow>& rows, const PlanFlags& flags, const PlanI
   fmt::print("{} workers on {}; {} within a host, {} between hosts\n", input.mesh.workers(), hosts(input.mesh.hosts),
              net::to_string(input.mesh.within), net::to_string(input.mesh.between));
   TextTable table({"strategy", "hosts", "step ms", "exposed", rows.front().tokens ? "tokens/s" : "samples/s",
-                   "per host", "sent MB", "bound by"});
+                   "per host", "sent MB", "GiB", "bound by"});
   for (std::size_t i = 0; i < std::min(rows.size(), flags.top); ++i) {
     const PlanRow& row = rows[i];
     table.add({row.label, std::to_string(row.hosts), ms(row.step.step_s), percent(row.step.exposed_s / row.step.step_s),
                number(row.samples_per_s, 0), number(per_host(row), 1), number(row.sent_bytes / 1e6, 1),
-               row.step.bound});
+               number(row.process_bytes / (1 << 30), 2) + (row.fits ? "" : "!"), row.step.bound});
   }
   fmt::print("{}", table.plain(80));
+  if (std::ranges::any_of(rows, [](const PlanRow& row) { return !row.fits; }))
+    fmt::print("!: a process needs more than --memory {}\n", flags.memory);
 }
 
 /// The reason for the order of the first two rows, in figures.
 std::string reason(const PlanRow& first, const PlanRow& second) {
   const std::string names = fmt::format("{} beats {}", first.label, second.label);
+  if (first.fits != second.fits) return fmt::format("{}, which does not fit into memory", names);
   if (per_host(first) < 1.005 * per_host(second))
     return fmt::format("{} and {} are equal within 0.5 %", first.label, second.label);
   if (first.hosts != second.hosts && first.step.step_s > 0.995 * second.step.step_s)
@@ -127,6 +132,8 @@ Json json_of(const PlanRow& row) {
           {"exposed_s", row.step.exposed_s},
           {row.tokens ? "tokens_per_s" : "samples_per_s", row.samples_per_s},
           {"sent_bytes", row.sent_bytes},
+          {"process_bytes", row.process_bytes},
+          {"fits", row.fits},
           {"bound", row.step.bound}};
 }
 
@@ -240,6 +247,8 @@ Command add_plan(const Flags& program) {
   command.add("--fit", flags->fit, "costs that psring fit has measured");
   command.add("--tflops", flags->tflops,
               "10^12 operations that a worker computes in a second; replaces measured times");
+  command.add("--memory", flags->memory, "memory of a process, such as a GPU's 80G: rows that need more come last")
+      .show_value("SIZE");
   command.add("--top", flags->top, "rows to print").show_default();
   command.add("--sweep", flags->sweep,
               "plan for several values, and print the best row of each: hosts=1..512 (doubling), or a list such as "

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include <psring/cli/job_memory.h>
 #include <psring/cli/plan_candidates.h>
 #include <psring/cli/resolve.h>
 #include <psring/common/base/error.h>
@@ -112,6 +113,16 @@ PlanRow evaluate(const PlanInput& input, const std::shared_ptr<const worker::Str
   return row;
 }
 
+/// What the strategy itself predicts, as a run books it.
+void add_memory(const PlanInput& input, const App& app, PlanRow& row) {
+  JobOptions job = row.job;
+  job.data = "synthetic";
+  const JobMemory memory = job_memory(job, std::min(input.mesh.hosts, job.workers), app);
+  row.process_bytes =
+      static_cast<double>(std::max(worker::total_bytes(memory.worker), worker::total_bytes(memory.server)));
+  row.fits = !input.memory_bytes || row.process_bytes <= *input.memory_bytes;
+}
+
 double value_of(const PlanRow& row) { return row.samples_per_s / static_cast<double>(row.hosts); }
 
 }  // namespace
@@ -138,11 +149,15 @@ std::vector<PlanRow> plan_rows(const PlanInput& input, const App& app) {
         if (!refused) refused = error;
       }
     }
-    for (auto& [key, row] : best) rows.push_back(std::move(row));
+    for (auto& [key, row] : best) {
+      add_memory(input, app, row);
+      rows.push_back(std::move(row));
+    }
   }
   if (rows.empty() && refused) throw *refused;
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const PlanRow& a, const PlanRow& b) { return value_of(a) > value_of(b); });
+  std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
+    return a.fits != b.fits ? a.fits : value_of(a) > value_of(b);
+  });
   return rows;
 }
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct PlanInput {
   bench::Mesh mesh;
   bench::HostCosts costs;
   bench::PassTime pass_time;
+  std::optional<double> memory_bytes = std::nullopt;  ///< of a process; rows that need more come last
 };
 
 /// A way to train, with its predicted step.
@@ -33,6 +35,8 @@ struct PlanRow {
   bench::StepEstimate step;
   double samples_per_s = 0;  ///< tokens for models that read text
   double sent_bytes = 0;     ///< by the busiest card of a host in a step, one direction
+  double process_bytes = 0;  ///< booked by the fullest process
+  bool fits = true;          ///< into PlanInput::memory_bytes
 };
 
 /// Evaluates all strategies with the options that matter to each, and returns the rows, best first. Strategies that the

@@ -60,6 +60,8 @@ class CutAmong {
 Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank) {
   const JobOptions& job = setup.job();
   check(hosts.size() == job.workers && rank < hosts.size(), "{} hosts of {} workers", hosts.size(), job.workers);
+  if (job.share_host_parameters)  // the part maps memory of its group when it is made
+    fail(ErrorKind::usage, "--share-host-parameters: is not predicted before the job runs");
   const std::vector<net::Member> members = members_on(hosts);
   const std::vector<std::size_t> groups = shard_groups(job, members);
   std::optional<CutAmong> cut;

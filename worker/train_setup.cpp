@@ -90,7 +90,8 @@ std::vector<TensorSpec> TrainSetup::tensor_specs() const {
   return specs;
 }
 
-TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers)
+TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers,
+                       Samples samples)
     : job_(job) {
   strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
   if (strategy_->servers && strategy_->at_owner) {
@@ -116,7 +117,9 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   scaler_ = optim::loss_scaler(job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
   if (!job.init.empty()) match_tensors(TensorFile(job.init), tensor_specs());
-  data_ = make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
+  data_ = samples == Samples::planned
+              ? make_planned_data(needs_of(*model_, job), job.global_batch)
+              : make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
   if (job.global_batch > data_.train->size())
     fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
          data_.train->size());

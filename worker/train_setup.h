@@ -22,8 +22,13 @@ std::size_t piece_elements(const JobOptions& job);
 /// check the options, a worker to train.
 class TrainSetup {
  public:
+  enum class Samples : std::uint8_t {
+    real,
+    planned  ///< data of the right shape that cannot be read, for predictions
+  };
   /// Throws usage or data, naming the flag or the file.
-  TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers);
+  TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers,
+             Samples samples = Samples::real);
 
   const JobOptions& job() const { return job_; }
   const StrategyKind& strategy() const { return *strategy_; }

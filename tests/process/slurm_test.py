@@ -112,7 +112,7 @@ class SlurmJobs(ProgramTest):
         self.assertEqual(self.model("run"), self.model("one"))
 
     def test_never_another_jobs_run(self):
-        self.assert_done(self.train(*LONG, "--steps", 60, "--strategy", "ddp", "--workers", 2, "--out", "run"))
+        self.assert_done(self.train(*JOB, "--strategy", "ddp", "--workers", 2, "--out", "run"))
         result = self.run_program("psring", "train", *LONG, "--strategy", "ddp", "--out", "run", "--requeue",
                                   env={"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"})
         self.assert_refused(result, 2, "--out", "holds a run of no job of Slurm, not of this Slurm job 7")

@@ -42,4 +42,7 @@ DataSplit make_tokens(const Spec& spec, const DataNeeds& needs);
 /// `synthetic`, `synthetic:samples=N,seed=S` (by default 4096 samples and the run's seed).
 DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs);
 
+/// Data of the shape that the model needs, without samples that can be read: for predictions.
+DataSplit make_planned_data(const DataNeeds& needs, std::size_t samples);
+
 }  // namespace psring::worker
