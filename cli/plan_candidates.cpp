@@ -113,7 +113,7 @@ PlanRow evaluate(const PlanInput& input, const std::shared_ptr<const worker::Str
   return row;
 }
 
-/// What the strategy itself predicts, as a run books it.
+/// Adds the memory that the strategy predicts, which a run books.
 void add_memory(const PlanInput& input, const App& app, PlanRow& row) {
   JobOptions job = row.job;
   job.data = "synthetic";

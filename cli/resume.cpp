@@ -120,11 +120,11 @@ int continue_requeued(const fs::path& wanted, const std::string& listen, Tasks& 
          next.folder.string(), next.record.slurm_job.empty() ? "no job of Slurm" : "Slurm job " + next.record.slurm_job,
          tasks.slurm()->id);
   const std::unique_ptr<FolderLock> lock = lock_run(next.folder);
-  if (newest_checkpoint(next.job) || !next.job.resume.empty()) next.step = continue_from_newest(next.job, next.folder);
-  if (next.job.steps && next.step >= *next.job.steps) {
-    fmt::print("{}: is already complete, at step {}\n", next.folder.string(), next.step);
+  if (fs::exists(next.folder / "model.safetensors")) {  // which is saved after the last step
+    fmt::print("{}: is already complete\n", next.folder.string());
     return 0;
   }
+  if (newest_checkpoint(next.job) || !next.job.resume.empty()) next.step = continue_from_newest(next.job, next.folder);
   next.record.listen = tasks.listen_address(listen);
   return run_part(std::move(next), tasks, invocation, signals);
 }

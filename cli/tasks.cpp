@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kLookEvery = std::chrono::milliseconds(50);
+constexpr int kLookEvery = 50;                          ///< milliseconds
+constexpr auto kLeadersEnd = std::chrono::seconds(20);  ///< for task 0 to end, and to ask Slurm for another start
 constexpr auto kEndPatience = std::chrono::seconds(5);  ///< for the other tasks to hear that there will be no job
 
 /// Returns the fields of /proc/<pid>/stat after the name, from the state on; empty if there is no such process.
@@ -132,7 +133,9 @@ MeetingPoint Tasks::await_point(const Follow& options, SignalWatch& signals) con
       fail(ErrorKind::peer_lost, "task {}: nothing from task 0 in {} for {:g} s (--join-timeout)", task_->rank,
            folder_->path().string(), seconds(options.join_timeout));
     pollfd polled{signals.fd(), POLLIN, 0};
-    ::poll(&polled, 1, poll_milliseconds(clock.now(), std::min<Moment>(deadline, clock.now() + kLookEvery)));
+    ::poll(&polled, 1,
+           poll_milliseconds(clock.now(),
+                             std::min<Moment>(deadline, clock.now() + std::chrono::milliseconds(kLookEvery))));
     if (const auto signal = signals.take()) return {.status = interrupted_status(*signal)};
   }
 }
@@ -166,7 +169,16 @@ int Tasks::follow(const Follow& options, SignalWatch& signals, const Invocation&
   // Task 0 says why the job failed, unless this task is the one that knows.
   const bool knows = !result.joined || (result.coordinator_was_silent && task_->here == 0);
   if (knows && !result.cause.empty()) fmt::print(stderr, "{}task {}: {}\n", kErrorPrefix, task_->rank, result.cause);
+  if (result.status != 0 && !knows && !result.coordinator_was_silent) await_leaders_end();
   return result.status;
+}
+
+/// Waits until task 0 has said how the job ended. mpirun ends all tasks as soon as one of them fails.
+void Tasks::await_leaders_end() const {
+  if (!folder_) return;
+  const SystemClock clock;
+  const Moment deadline = clock.now() + kLeadersEnd;
+  while (clock.now() < deadline && folder_->look()) ::poll(nullptr, 0, kLookEvery);
 }
 
 int Tasks::lead(const std::function<int()>& body) {
@@ -188,8 +200,7 @@ void Tasks::end_others(int status) {
     folder_->publish({.status = status});
     const SystemClock clock;
     const Moment deadline = clock.now() + kEndPatience;
-    while (!folder_->all_acknowledged(task_->tasks) && clock.now() < deadline)
-      ::poll(nullptr, 0, poll_milliseconds(clock.now(), clock.now() + kLookEvery));
+    while (!folder_->all_acknowledged(task_->tasks) && clock.now() < deadline) ::poll(nullptr, 0, kLookEvery);
   } catch (const Error&) {  // the first error is reported
   }
 }

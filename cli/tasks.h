@@ -62,6 +62,7 @@ class Tasks {
  private:
   MeetingPoint await_point(const Follow& options, SignalWatch& signals) const;
   void end_others(int status);
+  void await_leaders_end() const;
   std::string meeting_name() const;
 
   std::optional<LaunchedTask> task_;  ///< nothing if there is one task only

@@ -5,24 +5,28 @@ Skipped, with the reason, where Slurm is missing or namespaces may not be made.
 
 import json
 import sys
+import tempfile
 import unittest
 
 from slurm_cluster import Slurm, ip, reason_to_skip
-from support import BIN, TINY, ProgramTest, until
+from support import BIN, ENDLESS, TINY, ProgramTest, until
 
 PSRING = BIN / "psring"
 JOB = [*TINY, "--optimizer", "adam", "--lr", "0.01", "--steps", 20]
-LONG = [*TINY, "--optimizer", "adam", "--lr", "0.01", "--steps", 400, "--compute", "sleep:20ms", "--checkpoint-every", 50]
+LONG = [*TINY, "--optimizer", "adam", "--lr", "0.01", "--steps", 50000, "--checkpoint-every", 5000]
 
 
 class SlurmJobs(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        import tempfile
         cls.place = tempfile.TemporaryDirectory(prefix="psring-slurm-")
         cls.addClassCleanup(cls.place.cleanup)
         cls.slurm = Slurm(cls.place.name + "/slurm").__enter__()
         cls.addClassCleanup(cls.slurm.__exit__)
+
+    def setUp(self):
+        super().setUp()
+        until(self.slurm.idle, "a node is not idle")
 
     def srun(self, *words, **options):
         return self.slurm.run("srun", *words, folder=self.folder, env=self.environment, **options)
@@ -41,6 +45,9 @@ class SlurmJobs(ProgramTest):
 
     def output(self):
         return "".join(path.read_text() for path in sorted(self.folder.glob("job.[oe]*")))
+
+    def errors(self):
+        return [line for line in self.output().splitlines() if line.startswith("psring: ")]
 
     def until_step(self, run, step):
         metrics = self.folder / run / "metrics.jsonl"
@@ -91,7 +98,7 @@ class SlurmJobs(ProgramTest):
         self.assertIn(f"warning: Slurm job {job} has 2 nodes, and this job uses only this host", self.output())
 
     def test_cancelled(self):
-        job = self.batch("-n2", PSRING, "train", *LONG, "--strategy", "ddp", "--out", "run")
+        job = self.batch("-n2", PSRING, "train", *ENDLESS, "--strategy", "ddp", "--out", "run")
         self.until_step("run", 10)
         self.slurm.run("scancel", job)
         self.until_ended(job, ["CANCELLED"])
@@ -108,25 +115,24 @@ class SlurmJobs(ProgramTest):
         self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
         self.until_ended(job)
         self.assertRegex(self.output(), r"interrupted at step \d+; checkpoint ")
-        self.assertRegex(self.output(), r"part 1 continues at step \d+ of 400")
+        self.assertRegex(self.output(), r"part 1 continues at step \d+ of 50000")
         self.assertEqual(self.model("run"), self.model("one"))
 
     def test_never_another_jobs_run(self):
-        self.assert_done(self.train(*JOB, "--strategy", "ddp", "--workers", 2, "--out", "run"))
+        self.assert_done(self.train(*JOB, "--checkpoint-every", 10, "--strategy", "ddp", "--workers", 2, "--out", "run"))
         result = self.run_program("psring", "train", *LONG, "--strategy", "ddp", "--out", "run", "--requeue",
                                   env={"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"})
         self.assert_refused(result, 2, "--out", "holds a run of no job of Slurm, not of this Slurm job 7")
 
     def test_lost_node(self):
-        job = self.batch("-n2", PSRING, "train", *LONG, "--strategy", "ddp", "--out", "run", "--heartbeat-timeout", 2)
+        job = self.batch("-n2", PSRING, "train", *ENDLESS, "--strategy", "ddp", "--out", "run", "--heartbeat-timeout", 2)
         self.until_step("run", 10)
         cable = self.slurm.names()[2]
         ip("-n", cable, "link", "set", "eth0", "down")
         self.addCleanup(ip, "-n", cable, "link", "set", "eth0", "up")
-        errors = lambda: [line for line in self.output().splitlines() if line.startswith("psring: ")]
-        until(errors, "no error", limit=30)
-        self.assertEqual(len(errors()), 1, self.output())
-        self.assertIn("psb", errors()[0])
+        until(self.errors, "no error", limit=30)
+        self.assertEqual(len(self.errors()), 1, self.output())
+        self.assertIn("psb", self.errors()[0])
         self.slurm.run("scancel", job)
 
 
