@@ -71,7 +71,7 @@ class Life(ProgramTest):
                     result = self.finish(job, BOUND)
                     self.assert_refused(result, LOST)
                     # A busy agent may tell how the process ended only after a survivor's word for it counts as the cause.
-                    self.assertRegex(result.err, r"worker 1 \(.* was ended by signal 9 \(Killed\)|(server|worker) 1 \(.* closed")
+                    self.assertRegex(result.err, r"worker 1 \(.* was ended by signal 9 \(Killed\)|(server|worker) 1 (\(|at ).* closed")
                     for survivor in (0, 2):
                         log = (self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text()
                         self.assertIn(f"worker {survivor}: server {survivor if strategy != 'dp' else 0}", log)
