@@ -14,6 +14,18 @@ void Outbox::add(const Outgoing& frame) {
   waiting_[frame.to].emplace(key, frame);
 }
 
+/// Sends to the only peer for which frames wait: no turns to take.
+void Outbox::flush_one(Transport& transport) {
+  auto& [peer, frames] = *waiting_.begin();
+  const std::size_t window_bytes = std::min(window_bytes_, transport.window_bytes(peer));
+  while (!frames.empty() && transport.in_flight_bytes(peer) < window_bytes) {
+    const Outgoing frame = frames.begin()->second;
+    frames.erase(frames.begin());
+    transport.send(peer, frame.header, frame.payload);
+  }
+  if (frames.empty()) waiting_.clear();
+}
+
 /// Gives the transport one frame after another, to all peers in turn. If one peer's frames left together, all workers
 /// would send to the same server at the same time, and its card would be the bottleneck while the others wait.
 void Outbox::flush(Transport& transport) {
@@ -25,6 +37,7 @@ void Outbox::flush(Transport& transport) {
     const auto& [has_payload, unit, begin, arrival] = frames.begin()->first;
     turns.push({{has_payload, unit, arrival}, peer});
   };
+  if (waiting_.size() == 1) return flush_one(transport);
   for (const auto& [peer, frames] : waiting_) take_turn(peer, frames);
   while (!turns.empty()) {
     const Peer peer = turns.top().second;

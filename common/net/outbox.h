@@ -38,6 +38,8 @@ class Outbox {
   bool empty() const { return waiting_.empty(); }
 
  private:
+  void flush_one(Transport& transport);
+
   using Key = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;  // has payload, unit, begin, arrival
   using Urgency = std::tuple<bool, std::uint32_t, std::uint64_t>;             // has payload, unit, arrival
 
