@@ -4,6 +4,7 @@ Skipped, with the reason, where Slurm is missing or namespaces may not be made.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 import unittest
@@ -73,6 +74,22 @@ class SlurmJobs(ProgramTest):
         self.assertEqual(self.model("two"), self.model("one"))
         hosts = json.loads((self.folder / "two" / "run.json").read_text())["hosts"]
         self.assertEqual([hosts[f"worker {i}"] for i in range(4)], ["psa", "psa", "psa", "psb"])
+
+    def test_mpirun_on_two_nodes(self):
+        """mpirun starts its helpers by srun, so that these are jobs of MPI on several hosts. Servers add up in the order
+        of ranks wherever workers are; a ring of several hosts does not."""
+        self.assert_done(self.train(*JOB, "--strategy", "ps", "--servers", 2, "--workers", 4, "--out", "one"))
+        for name, words in {"open-mpi": ["mpirun.openmpi", "--allow-run-as-root"], "mpich": ["mpirun.mpich"]}.items():
+            if not shutil.which(words[0]):
+                continue
+            with self.subTest(name):
+                command = [*words, "-n", 4, PSRING, "train", *JOB, "--strategy", "ps", "--servers", 2, "--meeting", '"$(mktemp -d -p .)"', "--out", name]
+                job = self.slurm.run("sbatch", "--parsable", "-N2", "-n4", "--ntasks-per-node=2", "-o", "job.out", "-e", "job.err",
+                                     "--wrap", " ".join(map(str, command)), folder=self.folder, env=self.environment).stdout.strip()
+                self.until_ended(job)
+                self.assertEqual(self.model(name), self.model("one"))
+                hosts = json.loads((self.folder / name / "run.json").read_text())["hosts"]
+                self.assertEqual([hosts[f"worker {i}"] for i in range(4)], ["psa", "psa", "psb", "psb"])
 
     def test_refusals(self):
         for words, said in ((["train", *JOB, "--workers", 3], "--workers 3: srun started 2 tasks"),
