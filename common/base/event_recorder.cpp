@@ -3,6 +3,7 @@
 #include <cstring>
 #include <iterator>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include <psring/common/base/crc32c.h>
@@ -53,14 +54,8 @@ class Output {
   std::byte* at_;
 };
 
-/// Spreads texts over the 128 places of recent ones.
-std::size_t place_of(std::string_view text) {
-  std::uint64_t ends = text.empty() ? 0 : static_cast<std::uint8_t>(text.back());
-  ends <<= 56;
-  std::uint64_t begin = 0;
-  std::memcpy(&begin, text.data(), std::min<std::size_t>(text.size(), 7));
-  return ((ends ^ begin ^ text.size()) * 0x9E3779B97F4A7C15) >> 57;
-}
+/// A source_location is a pointer to constant data of the program; see the static_assert in events.h.
+std::uintptr_t address(const std::source_location& source) { return std::bit_cast<std::uintptr_t>(source); }
 
 std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
 
@@ -84,6 +79,7 @@ class EventRecorder::Writer {
     out_.signed_number(end - std::exchange(recorder_.end_, end));
     if (lasts) out_.number(static_cast<std::uint64_t>(event.duration.count()));
     if (steps) out_.signed_number(static_cast<std::int64_t>(event.step - std::exchange(recorder_.step_, event.step)));
+    numbers_ = &find_numbers(event);
     source(event.source);
     std::visit([this](const auto& what) { fields(what); }, event.what);
     recorder_.size_ = static_cast<std::size_t>(out_.end() - records.data());
@@ -94,23 +90,47 @@ class EventRecorder::Writer {
     return kMostNumberBytes + std::min(what.names.size(), kMostNames) * (kMostNumberBytes + kMostTextBytes);
   }
 
-  /// text = number | 0 bytes: the text's number in the part, from 1, or a new text.
-  void text(std::string_view text) {
-    text = text.substr(0, kMostTextBytes);
-    if (text.size() > sizeof RecentText::text) return known_text(text);
-    RecentText& recent = recorder_.recent_texts_[place_of(text)];
-    if (recent.number > 0 && recent.size == text.size() &&
-        std::memcmp(recent.text.data(), text.data(), text.size()) == 0)
-      return out_.number(recent.number);
-    known_text(text);
-    if (!text.empty()) std::memcpy(recent.text.data(), text.data(), text.size());
-    recent.size = static_cast<std::uint8_t>(text.size());
-    recent.number = recorder_.texts_.find(text)->second;
+  /// Spreads keys over the places of recent texts. Texts of the same line often differ only at their end: "server 3".
+  static std::size_t place_of(const TextKey& key, std::string_view text) {
+    constexpr int kBits = std::countr_zero(std::tuple_size_v<decltype(EventRecorder::recent_texts_)>);
+    const std::uint64_t end = text.empty() ? 0 : static_cast<std::uint8_t>(text.back());
+    const auto name = std::bit_cast<std::uintptr_t>(key.name.data());
+    return ((key.source ^ (name << 16) ^ (end << 48)) * 0x9E3779B97F4A7C15) >> (64 - kBits);
   }
-  void known_text(std::string_view text) {
-    if (const auto found = recorder_.texts_.find(text); found != recorder_.texts_.end())
-      return out_.number(found->second);
-    recorder_.texts_.emplace(text, recorder_.texts_.size() + 1);
+
+  /// Returns the numbers of an event's texts, as far as an event with the same texts was written lately; else zeros.
+  Numbers& find_numbers(const Event& event) {
+    TextKey key;
+    key.source = address(event.source);
+    std::string_view text;
+    if (const auto* activity = std::get_if<Activity>(&event.what)) {
+      key.name = activity->name;
+      text = activity->peer;
+    } else if (const auto* frame = std::get_if<FrameMoved>(&event.what)) {
+      key.name = frame->operation;
+      text = frame->peer;
+    } else if (const auto* transfer = std::get_if<Transfer>(&event.what)) {
+      text = transfer->name;
+    } else if (const auto* work = std::get_if<DeviceWork>(&event.what)) {
+      text = work->name;
+    }
+    RecentTexts& recent = text.size() > sizeof key.text ? uncached_ : recorder_.recent_texts_[place_of(key, text)];
+    if (&recent == &uncached_ || !recent.key.holds(key, text)) {
+      key.set_text(text.substr(0, sizeof key.text));
+      recent = {key, {}};
+    }
+    return recent.numbers;
+  }
+
+  /// text = number | 0 bytes: the text's number in the part, from 1, or a new text. `number` is 0 if not known yet.
+  void text(std::string_view text, std::uint32_t& number) {
+    if (number > 0) return out_.number(number);
+    text = text.substr(0, kMostTextBytes);
+    const auto found = recorder_.texts_.find(text);
+    const bool known = found != recorder_.texts_.end();
+    number = known ? found->second : static_cast<std::uint32_t>(recorder_.texts_.size() + 1);
+    if (known) return out_.number(number);
+    recorder_.texts_.emplace(text, number);
     out_.byte(0);
     out_.text(text);
   }
@@ -118,16 +138,17 @@ class EventRecorder::Writer {
   /// source = number | 0 file function line: the line's number in the part, from 2, or a new line. 1: unknown.
   void source(const std::source_location& source) {
     if (source.line() == 0) return out_.byte(1);
-    // A source_location is a pointer to constant data of the program; see the static_assert in events.h.
-    const auto line = std::bit_cast<std::uintptr_t>(source);
-    RecentSource& recent = recorder_.recent_sources_[line / 8 % 64];
-    if (recent.source == line) return out_.number(recent.number);
-    const auto [found, added] = recorder_.sources_.try_emplace(line, recorder_.sources_.size() + 2);
-    recent = {line, found->second};
-    if (!added) return out_.number(found->second);
+    std::uint32_t& number = numbers_->source;
+    if (number > 0) return out_.number(number);
+    const auto [found, added] =
+        recorder_.sources_.try_emplace(address(source), static_cast<std::uint32_t>(recorder_.sources_.size() + 2));
+    number = found->second;
+    if (!added) return out_.number(number);
+    std::uint32_t file = 0;
+    std::uint32_t function = 0;
     out_.byte(0);
-    text(source.file_name());
-    text(source.function_name());
+    text(source.file_name(), file);
+    text(source.function_name(), function);
     out_.number(source.line());
   }
 
@@ -137,22 +158,22 @@ class EventRecorder::Writer {
     for (std::size_t i = 0; i < named; ++i) out_.text(what.names[i]);
   }
   void fields(const Activity& what) {
-    text(what.name);
+    text(what.name, numbers_->name);
     out_.place(what.unit);
     out_.place(what.layer);
-    text(what.peer);
+    text(what.peer, numbers_->text);
     out_.number(what.bytes);
   }
   void fields(const Transfer& what) {
-    text(what.name);
+    text(what.name, numbers_->text);
     out_.range(what.units);
     out_.number(what.bytes);
   }
-  void fields(const DeviceWork& what) { text(what.name); }
+  void fields(const DeviceWork& what) { text(what.name, numbers_->text); }
   void fields(const FrameMoved& what) {
     out_.byte(what.arrived ? 1 : 0);
-    text(what.operation);
-    text(what.peer);
+    text(what.operation, numbers_->name);
+    text(what.peer, numbers_->text);
     out_.number(what.number);
     out_.place(what.unit);
     out_.range(what.range);
@@ -186,6 +207,8 @@ class EventRecorder::Writer {
 
   EventRecorder& recorder_;
   Output out_;
+  Numbers* numbers_ = nullptr;  ///< of the event that is being written
+  RecentTexts uncached_;        ///< of an event whose text is too long for the cache
 };
 
 void EventRecorder::begin_part(Moment base) {
@@ -197,7 +220,6 @@ void EventRecorder::begin_part(Moment base) {
   texts_.clear();
   sources_.clear();
   recent_texts_.fill({});
-  recent_sources_.fill({});
   end_ = count(base);
   step_ = 0;
   if (!units_.names.empty()) Writer(*this).write({base, Nanoseconds{0}, 0, units_});

@@ -40,16 +40,30 @@ class EventRecorder final : public EventListener {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
-  /// The number of a text or of a line of source that was written lately; 0: none. A lookup touches one cache line,
-  /// where the hash tables behind it touch several, which are cold each time that the program comes to emit an event.
-  struct alignas(32) RecentText {
-    std::array<char, 23> text = {};
-    std::uint8_t size = 0;
-    std::uint64_t number = 0;
-  };
-  struct RecentSource {
+  /// An event's line of source and its texts. Events repeat from step to step with the same texts.
+  struct TextKey {
     std::uintptr_t source = 0;
-    std::uint64_t number = 0;
+    std::string_view name;  ///< static, so that its address identifies it
+    std::array<char, 23> text = {};
+    std::uint8_t text_size = 0;
+
+    bool holds(const TextKey& other, std::string_view other_text) const {
+      return source == other.source && name.data() == other.name.data() && name.size() == other.name.size() &&
+             std::string_view(text.data(), text_size) == other_text;
+    }
+    void set_text(std::string_view value) {
+      value.copy(text.data(), text.size());
+      text_size = static_cast<std::uint8_t>(value.size());
+    }
+  };
+  struct Numbers {
+    std::uint32_t source = 0, name = 0, text = 0;  ///< in the part; 0: not known yet
+  };
+  /// The numbers of an event's texts. A lookup touches one cache line, where the hash tables behind it touch several,
+  /// which are cold each time that the program comes to emit an event.
+  struct alignas(64) RecentTexts {
+    TextKey key;
+    Numbers numbers;
   };
   class Writer;
 
@@ -66,10 +80,9 @@ class EventRecorder final : public EventListener {
   Part part_;             ///< the part that grows
   std::size_t size_ = 0;  ///< number of bytes of part_.records in use
   bool open_ = false;
-  std::unordered_map<std::string, std::uint64_t, TextHash, std::equal_to<>> texts_;
-  std::unordered_map<std::uintptr_t, std::uint64_t> sources_;
-  std::array<RecentText, 128> recent_texts_ = {};
-  std::array<RecentSource, 64> recent_sources_ = {};
+  std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> texts_;
+  std::unordered_map<std::uintptr_t, std::uint32_t> sources_;
+  std::array<RecentTexts, 128> recent_texts_ = {};
   std::int64_t end_ = 0;    ///< of the last record
   std::uint64_t step_ = 0;  ///< of the last record
 };
