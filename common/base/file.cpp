@@ -22,6 +22,13 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 // strerror is not thread-safe.
 std::string reason(int error) { return std::generic_category().message(error); }
 
+/// Whether a file of this name is replaced by renaming a complete one. A link, a pipe or a device is written in place:
+/// renaming would put a regular file in the place of /dev/null or /dev/stdout.
+bool is_replaced(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
+}
+
 }  // namespace
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
@@ -56,7 +63,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
 }
 
 OutputFile::OutputFile(std::string path)
-    : path_(std::move(path)), aside_(fmt::format("{}.{}.partial", path_, ::getpid())) {
+    : path_(std::move(path)), aside_(is_replaced(path_) ? fmt::format("{}.{}.partial", path_, ::getpid()) : path_) {
   fd_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail_errno("create");
 }
@@ -64,7 +71,7 @@ OutputFile::OutputFile(std::string path)
 OutputFile::~OutputFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(aside_.c_str());
+  if (aside_ != path_) ::unlink(aside_.c_str());
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
@@ -79,8 +86,9 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 
 void OutputFile::commit() {
   check(fd_ >= 0, "{}: committed twice", path_);
-  if (::fsync(fd_) != 0) fail_errno("write");
-  if (std::rename(aside_.c_str(), path_.c_str()) != 0) fail_errno("create");
+  // A pipe and some devices cannot be flushed to a disk.
+  if (::fsync(fd_) != 0 && errno != EINVAL) fail_errno("write");
+  if (aside_ != path_ && std::rename(aside_.c_str(), path_.c_str()) != 0) fail_errno("create");
   ::close(std::exchange(fd_, -1));
 }
 
@@ -97,16 +105,17 @@ void flush(std::ofstream& out, const std::string& path) {
 }
 
 void write_whole(const std::string& path, std::string_view text) {
-  const std::string aside = path + ".partial";
+  const std::string aside = is_replaced(path) ? path + ".partial" : path;
   try {
     std::ofstream out(aside, std::ios::binary);
     out << text;
     flush(out, path);
   } catch (const Error&) {
-    std::remove(aside.c_str());
+    if (aside != path) std::remove(aside.c_str());
     throw;
   }
-  if (std::rename(aside.c_str(), path.c_str()) != 0) fail(ErrorKind::data, "{}: cannot write: {}", path, reason(errno));
+  if (aside != path && std::rename(aside.c_str(), path.c_str()) != 0)
+    fail(ErrorKind::data, "{}: cannot write: {}", path, reason(errno));
 }
 
 void sync_folder(const std::string& path) {

@@ -32,7 +32,8 @@ class InputFile {
 };
 
 /// A file that is written under a temporary name and renamed when it is complete. A reader of `path` sees either the
-/// old file or all of the new one, never a part. Errors are data errors that name the file.
+/// old file or all of the new one, never a part. A link, a pipe or a device (/dev/null) is written in place. Errors are
+/// data errors that name the file.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
@@ -58,8 +59,8 @@ class OutputFile {
 void flush(std::ofstream& out, const std::string& path);
 
 /// Writes `text` under a temporary name and renames the file to `path`. A reader of `path` sees either the old file or
-/// the complete text, even if this process ends or the disk is full. A power failure may lose the text. Throws data,
-/// naming the file and the cause.
+/// the complete text, even if this process ends or the disk is full. A power failure may lose the text. A link, a pipe
+/// or a device (/dev/stdout) is written in place. Throws data, naming the file and the cause.
 void write_whole(const std::string& path, std::string_view text);
 
 /// Flushes a folder's entries to the disk, so that its files keep their names after a power failure.

@@ -42,11 +42,12 @@ JobKey JobKey::generate() {
 
 JobKey JobKey::load(const std::filesystem::path& file) {
   ready();
-  std::ifstream in(file);
   struct stat status {};
-  if (!in || ::stat(file.c_str(), &status) != 0)
-    fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
+  if (::stat(file.c_str(), &status) != 0) fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
+  // Before the file is opened: opening a named pipe would wait for its writer.
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::data, "--key {}: not a key file", file.string());
+  std::ifstream in(file);
+  if (!in) fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
   if (others_can_read(status))
     fail(ErrorKind::unauthorised,
          "--key {}: other users can read the file; run chmod 600 on it, or make a new key with psring keygen",

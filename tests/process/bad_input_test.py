@@ -355,11 +355,12 @@ class Connections(ProgramTest):
         self.assert_refused(self.run_program("psring", "keygen", "nowhere/a.key"), DATA, "nowhere/a.key")
         os.chmod(self.folder / "job.key", 0o644)
         os.chmod(self.file("text.key", b"banana\n"), 0o600)
+        os.mkfifo(self.folder / "pipe.key", 0o600)
         for program, *arguments in (["psring", "train", *TINY, "--steps", 2], ["psring", "coordinator", *TINY],
                                     ["psring", "agent", "--rdzv-endpoint", "127.0.0.1:1"],
                                     ["psring-server", "--rdzv-endpoint", "127.0.0.1:1"],
                                     ["psring-worker", "--rdzv-endpoint", "127.0.0.1:1"]):
-            for key, status in (("job.key", UNAUTHORISED), ("text.key", DATA), ("none.key", DATA), ("/dev/null", DATA),
+            for key, status in (("job.key", UNAUTHORISED), ("text.key", DATA), ("none.key", DATA), ("pipe.key", DATA),
                                 (".", DATA)):
                 with self.subTest(f"{program} {arguments[:1]} {key}"):
                     self.assert_refused(self.run_program(program, *arguments, "--key", key), status, "--key", key)

@@ -1,14 +1,17 @@
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
 #include <psring/common/base/file.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/data/idx.h>
@@ -591,4 +594,32 @@ TEST_CASE("a file takes its name when it is whole") {
   CHECK_THROWS_AS(kept.write(bytes), Error);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
   refuses([&] { OutputFile(folder.file("no/such/f")); }, "no/such/f", "cannot create");
+}
+
+TEST_CASE("a link or a pipe stays one when a file is written there") {
+  TemporaryFolder folder;
+  const auto bytes = std::as_bytes(std::span("new", 3));
+  write_file(folder.file("target"), "a longer old text");
+  std::filesystem::create_symlink("target", folder.file("link"));
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const Fd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const auto received = [&] {
+    std::string text(16, '\0');
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(reader.get(), text.data(), text.size()))));
+    return text;
+  };
+
+  write_whole(folder.file("link"), "new");
+  CHECK(std::filesystem::is_symlink(folder.file("link")));
+  CHECK(read_file(folder.file("target")) == "new");
+  write_whole(pipe, "whole");
+  CHECK(received() == "whole");
+  OutputFile out(pipe);
+  out.write(bytes);
+  out.commit();
+  CHECK(received() == "new");
+  OutputFile(pipe).write(bytes);  // not committed
+  CHECK(std::filesystem::is_fifo(pipe));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 3);
 }
