@@ -3,20 +3,23 @@
 
 namespace psring::bench {
 
-ModelStep::ModelStep(const worker::Model& model, std::size_t batch)
+ModelStep::ModelStep(const worker::Model& model, std::size_t batch, DType type)
     : flat_(model, worker::group_layers(model, "layer")),
       binding_(flat_),
       kernels_(make_cpu_kernels()),
-      network_(model, *kernels_, ledger_, {.max_batch = batch}),
+      network_(model, *kernels_, ledger_, {.max_batch = batch, .types = {type, type, type}}),
       scale_(1.0F / static_cast<float>(batch * model.rows_per_sample)) {
   const Layout layout = flat_.layout(1);
   for (std::size_t unit = 0; unit < flat_.units(); ++unit) {
     const std::size_t elements = layout.units[unit].elements;
-    parameters_.emplace_back(elements);
-    gradients_.emplace_back(elements);
-    initialise(layout.units[unit], {0, elements}, 1, parameters_.back());
-    binding_.bind_parameters(unit, parameters_.back());
-    binding_.bind_gradients(unit, gradients_.back());
+    std::vector<float> values(elements);
+    initialise(layout.units[unit], {0, elements}, 1, values);
+    parameters_.emplace_back(elements * size_bytes(type));
+    gradients_.emplace_back(elements * size_bytes(type));
+    const Elements parameters(parameters_.back().data(), elements, type);
+    convert(std::span<const float>(values), parameters);
+    binding_.bind_parameters(unit, parameters);
+    binding_.bind_gradients(unit, Elements(gradients_.back().data(), elements, type));
   }
   network_.begin(batch);
   const CounterRng rng({.seed = 12});

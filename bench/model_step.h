@@ -14,8 +14,8 @@ namespace psring::bench {
 /// A model with parameters, gradients and one random batch, which computes steps on one thread.
 class ModelStep {
  public:
-  /// REQUIRES: the model outlives it.
-  ModelStep(const worker::Model& model, std::size_t batch);
+  /// `type`: of parameters, activations and gradients. REQUIRES: the model outlives it.
+  ModelStep(const worker::Model& model, std::size_t batch, DType type = DType::f32);
 
   /// Computes a step, and returns the sum of the losses.
   double run();
@@ -37,8 +37,8 @@ class ModelStep {
   std::unique_ptr<Kernels> kernels_;
   worker::HostNetwork network_;
   float scale_;
-  std::vector<std::vector<float>> parameters_;
-  std::vector<std::vector<float>> gradients_;
+  std::vector<std::vector<std::byte>> parameters_;
+  std::vector<std::vector<std::byte>> gradients_;
 };
 
 }  // namespace psring::bench

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -13,6 +15,7 @@
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
@@ -67,11 +70,25 @@ const Entry& choose(const std::vector<Entry>& entries, const std::vector<Choice>
   return *best;
 }
 
+std::string read_whole(const std::string& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// Does the file exist and have a table? A file of psring fit has none before the first --tune.
+bool has_table(const std::string& file) {
+  if (!std::filesystem::exists(file)) return false;
+  const std::optional<Json> json = Json::try_parse(read_whole(file));
+  return !json || !json->is_object() || json->contains("all_reduce") || !json->contains("format");
+}
+
 }  // namespace
 
 void tune_all_reduce(const CollectivesOptions& options) {
   ring::Tuning tuning;
-  if (std::filesystem::exists(options.tune)) tuning = ring::Tuning::load(options.tune);
+  if (has_table(options.tune)) tuning = ring::Tuning::load(options.tune);
   std::erase_if(tuning.rows, [&](const ring::Tuning::Row& row) { return row.ranks == options.workers; });
   Contestants contestants(options, candidates());
   fmt::print(
@@ -94,9 +111,10 @@ void tune_all_reduce(const CollectivesOptions& options) {
   for (const ring::Tuning::Row& row : rows_of(choices, options.workers)) tuning.rows.push_back(row);
   std::stable_sort(tuning.rows.begin(), tuning.rows.end(),
                    [](const ring::Tuning::Row& a, const ring::Tuning::Row& b) { return a.ranks < b.ranks; });
-  std::ofstream file(options.tune);
-  file << tuning.to_json() << "\n";
-  flush(file, "--tune " + options.tune);
+  // Other members stay: the file may be one of psring fit.
+  Json all = std::filesystem::exists(options.tune) ? Json::parse(read_whole(options.tune)) : Json::object();
+  all["all_reduce"] = Json::parse(tuning.to_json()).at("all_reduce");
+  write_whole(options.tune, all.dump(2) + "\n");
 }
 
 }  // namespace psring::bench

@@ -10,6 +10,7 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/doctor_checks.h>
 #include <psring/cli/doctor_link.h>
+#include <psring/cli/fit_of_link.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
@@ -28,6 +29,7 @@ struct DoctorFlags {
   std::string listen;
   std::string key;
   std::string json;
+  std::string fit;
   double join_timeout = 30;
 };
 
@@ -80,6 +82,7 @@ void check_flags(const DoctorFlags& flags) {
     fail(ErrorKind::usage, "--key: expected with {}; psring keygen makes one",
          flags.peer.empty() ? "--listen" : "--peer");
   if (!linked && !flags.key.empty()) fail(ErrorKind::usage, "--key: goes with --peer or --listen");
+  if (flags.peer.empty() && !flags.fit.empty()) fail(ErrorKind::usage, "--fit: goes with --peer");
   if (!flags.listen.empty() && !flags.json.empty())
     fail(ErrorKind::usage, "--json: goes with the doctor that measures, not with --listen");
 }
@@ -124,6 +127,11 @@ int examine(const DoctorFlags& flags) {
     report.add("link", judge_link(figures));
     report.add("link delay", judge_delay(figures));
     report.add("clocks", judge_offset(figures));
+    if (!flags.fit.empty()) {
+      bench::Fit fit = fit_of_host();
+      add_link(figures, fit);
+      bench::add_to_fit(flags.fit, fit);
+    }
   }
   for (const Check& check : doctor_checks()) report.add(check.name, judge(check, examination));
   report.conclude();
@@ -144,6 +152,7 @@ Command add_doctor(const Flags& program) {
   command.add("--key", flags->key, "key file, the same on both hosts");
   command.add("--join-timeout", flags->join_timeout, "seconds to wait for the other doctor").show_default();
   command.add("--json", flags->json, "also write the findings to this file");
+  command.add("--fit", flags->fit, "with --peer: also add the link's costs to this file of psring fit");
   add_config(command);
   command.add_footer(
       "Prints one line per check: ok, warn (jobs run, but slower, or not all of them) or FAIL; the name; the finding "

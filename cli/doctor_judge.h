@@ -7,6 +7,8 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace psring::cli {
 
@@ -77,7 +79,8 @@ struct LinkFigures {
   double least_round_trip_s = 0;   ///< minimum
   double sending_bytes_per_s = 0;  ///< from this host
   double receiving_bytes_per_s = 0;
-  double clock_offset_s = 0;  ///< positive if the other end's wall clock is ahead
+  double clock_offset_s = 0;                              ///< positive if the other end's wall clock is ahead
+  std::vector<std::pair<double, double>> one_way_s = {};  ///< by bytes: half of a round trip, median
 };
 Judgement judge_loopback(const LinkFigures& figures);
 Judgement judge_link(const LinkFigures& figures);

@@ -118,6 +118,7 @@ struct LinkAsker::Open : End {
   }
 
   void time_round_trips(Nanoseconds each, LinkFigures& figures);
+  void time_sizes(Nanoseconds each, LinkFigures& figures);
   double bytes_per_second(Nanoseconds each, std::span<const std::byte> sent, std::size_t wanted_bytes);
 
   std::uint64_t asked = 0;
@@ -144,6 +145,24 @@ void LinkAsker::Open::time_round_trips(Nanoseconds each, LinkFigures& figures) {
   const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), median, times.end());
   figures.round_trip_s = *median;
+}
+
+/// Times messages of several sizes that are answered by as many bytes.
+void LinkAsker::Open::time_sizes(Nanoseconds each, LinkFigures& figures) {
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1024}, std::size_t{8192}, std::size_t{65536}, kPieceBytes}) {
+    std::vector<double> times;
+    const Moment end = clock.now() + each;
+    do {
+      const Moment start = clock.now();
+      ask(std::span(piece).first(bytes), bytes);
+      take(bytes);
+      times.push_back(seconds(clock.now() - start) / 2);
+    } while (times.size() < 3 || (times.size() < kMostRoundTrips && clock.now() < end));
+    const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), median, times.end());
+    figures.one_way_s.emplace_back(static_cast<double>(bytes), *median);
+  }
 }
 
 /// Each answer permits two new requests, up to a bound, so that a slow link finishes in time and a fast link is kept
@@ -182,6 +201,7 @@ LinkAsker::~LinkAsker() = default;
 LinkFigures LinkAsker::measure(Nanoseconds each) {
   LinkFigures figures{.where = open_->transport->describe(kAnswerer)};
   open_->time_round_trips(each, figures);
+  open_->time_sizes(each / 5, figures);
   figures.sending_bytes_per_s = open_->bytes_per_second(each, open_->piece, 0);
   figures.receiving_bytes_per_s = open_->bytes_per_second(each, {}, kPieceBytes);
   open_->transport->send(kAnswerer, FrameHeader{.type = FrameType::barrier}, {});

@@ -42,8 +42,8 @@ class LinkAsker {
   LinkAsker(const LinkAsker&) = delete;
   LinkAsker& operator=(const LinkAsker&) = delete;
 
-  /// Measures round trips, then each direction. Each measurement takes the time `each`, or up to twice as long on a
-  /// slow link. Call it once: it ends the session.
+  /// Measures round trips, messages by size, then each direction. Each measurement takes the time `each`, or up to
+  /// twice as long on a slow link. Call it once: it ends the session.
   LinkFigures measure(Nanoseconds each);
 
  private:

@@ -1,28 +1,25 @@
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
-#include <version.h>
 
 #include <psring/bench/cost/fit.h>
 #include <psring/bench/cost/measure.h>
+#include <psring/bench/cost/measure_messages.h>
 #include <psring/cli/commands.h>
 #include <psring/cli/doctor_link.h>
+#include <psring/cli/fit_of_link.h>
 #include <psring/cli/parse.h>
 #include <psring/cli/text_table.h>
 #include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/device/processor.h>
 
 namespace psring::cli {
 namespace {
 
 constexpr auto kLinkMeasure = std::chrono::milliseconds(700);
+constexpr auto kMessageMeasure = std::chrono::milliseconds(60);
 
 struct FitFlags {
   std::string out = "fit.json";
@@ -39,20 +36,10 @@ const std::vector<std::string> kModels{"mlp:256-256-256-10",
                                        "gpt:layers=1,dim=128,heads=2,context=64",
                                        "gpt:layers=1,dim=256,heads=4,context=128",
                                        "gpt:layers=1,dim=384,heads=6,context=64"};
-const std::vector<std::size_t> kBatches{4, 16};
-
-std::string host_name() {
-  std::string name(256, '\0');
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "?";
-  return name.substr(0, name.find('\0'));
-}
-
-/// A link's line from its latency and rate.
-bench::CostLine line_of(const LinkFigures& figures) {
-  return {.fixed_s = figures.round_trip_s / 2,
-          .per_unit_s = 1 / std::min(figures.sending_bytes_per_s, figures.receiving_bytes_per_s),
-          .unit = "byte"};
-}
+const std::vector<std::size_t> kBatches{1, 4, 16};
+/// The model that is trained beside other work.
+constexpr const char* kUsualModel = "mlp:784-512-512-10";
+constexpr std::size_t kUsualBatch = 64;
 
 LinkFigures measure_peer(const FitFlags& flags) {
   const net::Endpoint peer = net::resolve_endpoint("--peer", flags.peer);
@@ -61,21 +48,30 @@ LinkFigures measure_peer(const FitFlags& flags) {
   return asker.measure(kLinkMeasure);
 }
 
-std::string unit_of(const std::string& line) { return line.starts_with("compute.") ? "FLOP" : "byte"; }
+std::string unit_of(const std::string& line) {
+  if (line.starts_with("compute.")) return "FLOP";
+  return line.starts_with("update.") || line.starts_with("server.") ? "element" : "byte";
+}
 
 bench::Fit measure(const FitFlags& flags, const App& app) {
-  bench::Fit fit{
-      .host = host_name(), .processor = describe_processor(), .processors = std::thread::hardware_concurrency()};
-  if (!flags.peer.empty()) fit.lines["link.peer"] = line_of(measure_peer(flags));
-  fit.lines["link.tcp"] = line_of(measure_loopback(kLinkMeasure));
+  bench::Fit fit = fit_of_host();
+  if (!flags.peer.empty()) add_link(measure_peer(flags), fit);
   bench::Measured measured;
-  for (const std::string& text : flags.models.empty() ? kModels : flags.models) {
-    const auto model = app.worker_registries().models.make(Spec::parse("--models", text));
-    for (const std::size_t batch : kBatches) bench::measure_layers(*model, batch, measured);
-  }
+  bench::measure_messages(kMessageMeasure, measured);
+  const auto model_of = [&](const std::string& text) {
+    return app.worker_registries().models.make(Spec::parse("--models", text));
+  };
+  for (const std::string& text : flags.models.empty() ? kModels : flags.models)
+    for (const DType type : {DType::f32, DType::bf16})
+      for (const std::size_t batch : kBatches) bench::measure_layers(*model_of(text), batch, type, measured);
+  bench::measure_aggregation(measured);
   bench::measure_updates(measured);
   bench::measure_copies(measured);
   for (const auto& [name, points] : measured) fit.lines[name] = bench::fit_line(points, unit_of(name));
+  const auto usual = model_of(kUsualModel);
+  fit.factors["slowdown"] = bench::measure_slowdown(*usual, kUsualBatch);
+  fit.factors["deviation"] = bench::measure_deviation(*usual, kUsualBatch);
+  fit.factors["sleep_s"] = bench::measure_sleep();
   return fit;
 }
 
@@ -85,15 +81,16 @@ std::string rate(const bench::CostLine& line) {
 }
 
 void print(const bench::Fit& fit) {
-  TextTable table({"cost", "fixed us", "rate", "median error", "worst", "points"});
+  TextTable table({"cost", "fixed us", "rate", "+-", "median error", "worst", "points"});
   std::vector<std::string> bad;
   for (const auto& [name, line] : fit.lines) {
     const auto share = [&](double value) { return line.points == 0 ? kNothing : fmt::format("{:.0f} %", 100 * value); };
-    table.add({name, fmt::format("{:.2f}", 1e6 * line.fixed_s), rate(line), share(line.median_error),
-               share(line.worst_error), std::to_string(line.points)});
+    table.add({name, fmt::format("{:.2f}", 1e6 * line.fixed_s), rate(line), share(line.per_unit_error),
+               share(line.median_error), share(line.worst_error), std::to_string(line.points)});
     if (!line.good()) bad.push_back(name);
   }
   fmt::print("{}", table.plain());
+  for (const auto& [name, value] : fit.factors) fmt::print("{}: {:.4g}\n", name, value);
   if (bad.empty()) return;
   fmt::print("{}", wrapped(fmt::format("a line does not fit these within 10 %: {}; predictions that use them are rough",
                                        fmt::join(bad, ", ")),
@@ -105,9 +102,7 @@ int run(const FitFlags& flags, const App& app) {
     fail(ErrorKind::usage, "--key: expected with --peer; psring keygen makes one");
   if (flags.peer.empty() && !flags.key.empty()) fail(ErrorKind::usage, "--key: goes with --peer");
   const bench::Fit fit = measure(flags, app);
-  Json json = bench::to_json(fit);
-  json["program"] = fmt::format("psring {} ({})", kVersion, kCommit);
-  write_whole(flags.out, json.dump(2) + "\n");
+  bench::add_to_fit(flags.out, fit);
   print(fit);
   fmt::print("fit: {}\n", flags.out);
   return 0;
@@ -125,7 +120,9 @@ Command add_fit(const Flags& program) {
   command.add("--key", flags->key, "key file, the same on both hosts");
   command.add("--join-timeout", flags->join_timeout, "seconds to wait for the other host").show_default();
   add_config(command);
-  command.add_footer("Takes about 20 s on a quiet host. A cost that no straight line describes is named.");
+  command.add_footer(
+      "Takes about 40 s on a quiet host. A cost that no straight line describes is named. Lines that other commands "
+      "added to the file stay: psring-bench all_reduce --tune, psring doctor --peer --fit.");
   return [flags](const Invocation& invocation) { return run(*flags, invocation.app); };
 }
 

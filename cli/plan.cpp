@@ -23,7 +23,7 @@ struct PlanFlags {
   std::size_t hosts = 1;
   std::size_t workers_per_host = 1;
   std::string within = "200gbit";
-  std::string between = "10gbit,50us";
+  std::string between;
   std::string fit;
   double tflops = 0;
   std::string memory;
@@ -32,6 +32,8 @@ struct PlanFlags {
   std::string json;
   std::string out;
 };
+
+constexpr const char* kUsualCard = "10gbit,50us";
 
 net::LinkSpec link_of(const char* flag, const std::string& text) {
   try {
@@ -46,11 +48,10 @@ bench::PassTime pass_time(const std::optional<bench::Fit>& fit, double tflops) {
   if (tflops == 0 && !fit) return [](const bench::LayerPass&) { return 0.0; };  // --compute sleep sets the times
   if (tflops > 0) return [tflops](const bench::LayerPass& pass) { return pass.flops / (tflops * 1e12); };
   return [fit = *fit](const bench::LayerPass& pass) {
-    const bench::CostLine* line = fit.find(pass.line(DType::f32));
+    const bench::CostLine* line = fit.find(pass.line());
     if (line == nullptr)
-      fail(ErrorKind::usage, "--fit: has no {}; measure it with psring fit --models, or give --tflops",
-           pass.line(DType::f32));
-    return line->seconds(pass.size());
+      fail(ErrorKind::usage, "--fit: has no {}; measure it with psring fit --models, or give --tflops", pass.line());
+    return line->seconds(pass.flops, pass.elements);
   };
 }
 
@@ -66,21 +67,26 @@ PlanInput input_of(const PlanFlags& flags) {
          "expected --fit FILE (psring fit writes it), or --tflops X, a worker's 10^12 operations a second");
   PlanInput input{.job = flags.job, .strategies = flags.strategies};
   input.mesh = {flags.hosts, flags.workers_per_host, link_of("--link-within", flags.within),
-                link_of("--link-between", flags.between)};
+                link_of("--link-between", flags.between.empty() ? kUsualCard : flags.between)};
   if (flags.job.contains("link")) {
     if (flags.workers_per_host > 1)
       fail(ErrorKind::usage, "--link: shapes every process as a host of its own; it goes with --workers-per-host 1");
     input.mesh.within = input.mesh.between = link_of("--link", options::text_of(flags.job, "link"));
   }
   if (!flags.memory.empty()) input.memory_bytes = static_cast<double>(parse_bytes("--memory", flags.memory));
-  std::optional<bench::Fit> fit;
   if (!flags.fit.empty()) {
-    fit = bench::load_fit(flags.fit);
-    if (const bench::CostLine* work = fit->find("server.work"))
-      input.costs.server_s_per_byte = input.costs.update_s_per_byte = work->per_unit_s;
-    input.costs.slowdown = fit->factor("slowdown", 1);
+    input.fit = bench::load_fit(flags.fit);
+    if (!input.fit->tuning.empty()) input.job.try_emplace("tuning", flags.fit);
+    const bench::CostLine* peer = input.fit->find("link.peer");
+    const bench::CostLine* rate = input.fit->find("rate.peer");
+    if (peer != nullptr && rate != nullptr && flags.between.empty() && !flags.job.contains("link")) {
+      const bench::CostLine* hop = input.fit->find("hop.ring.tcp");  // the programs' part of the latency
+      const double delay = std::max(0.0, peer->fixed_s - (hop == nullptr ? 0 : hop->fixed_s));
+      input.mesh.between = {8 / rate->per_unit_s, from_seconds(delay)};
+    }
   }
-  input.pass_time = pass_time(fit, flags.tflops);
+  input.device = flags.tflops > 0;
+  input.pass_time = sleeps ? pass_time(std::nullopt, 0) : pass_time(input.fit, flags.tflops);
   return input;
 }
 
@@ -243,7 +249,8 @@ Command add_plan(const Flags& program) {
   command.add("--workers-per-host", flags->workers_per_host, "workers of each host").show_default();
   command.add("--link-within", flags->within, "RATE[,DELAY] of each worker's link to the others of its host")
       .show_default();
-  command.add("--link-between", flags->between, "RATE[,DELAY] of each host's network card").show_default();
+  command.add("--link-between", flags->between, "RATE[,DELAY] of each host's network card")
+      .show_default("that of --fit, if psring fit --peer measured it, else 10gbit,50us");
   command.add("--fit", flags->fit, "costs that psring fit has measured");
   command.add("--tflops", flags->tflops,
               "10^12 operations that a worker computes in a second; replaces measured times");

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include <psring/bench/cost/fitted_costs.h>
 #include <psring/cli/job_memory.h>
 #include <psring/cli/plan_candidates.h>
 #include <psring/cli/resolve.h>
@@ -68,7 +69,8 @@ JobOptions job_of(const PlanInput& input, const std::string& strategy, const wor
   if (batch % workers != 0)
     fail(ErrorKind::usage, "--global-batch {}: cannot be divided evenly among {} workers", batch, workers);
   LeftOut left_out;
-  JobOptions job = resolve(given, strategy, kind, &left_out, true);
+  const bool loopback = input.mesh.hosts == 1 || given.contains("link");
+  JobOptions job = resolve(given, strategy, kind, &left_out, loopback);
   if (kind.servers && job.servers == job.workers) job.servers = workers;
   job.workers = workers;
   return job;
@@ -93,6 +95,12 @@ std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, c
   return job.shard_group == "host" ? mesh.workers_per_host : job.shard_owners().value_or(job.workers);
 }
 
+bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const bench::Mesh& mesh) {
+  bench::HostCosts costs = input.fit ? bench::fitted_costs(*input.fit, job, mesh.hosts > 1) : bench::HostCosts{};
+  costs.device = input.device;
+  return costs;
+}
+
 PlanRow evaluate(const PlanInput& input, const std::shared_ptr<const worker::StrategyKind>& kind,
                  const std::string& strategy, const Choice& choice, const App& app) {
   PlanRow row{.job = job_of(input, strategy, *kind, choice), .kind = kind};
@@ -102,7 +110,7 @@ PlanRow evaluate(const PlanInput& input, const std::shared_ptr<const worker::Str
   if (kind->one_worker) mesh.hosts = mesh.workers_per_host = 1;
   const bench::Workload work =
       bench::make_workload(row.job, app.worker_registries(), owners_of(row.job, *kind, mesh), input.pass_time);
-  row.step = bench::estimate_step(row.job, *kind, work, mesh, input.costs);
+  row.step = bench::estimate_step(row.job, *kind, work, mesh, costs_of(input, row.job, mesh));
   const bool apart = kind->servers && row.job.placement == "standalone" && mesh.hosts > 1;
   row.hosts = mesh.hosts + (apart ? row.job.servers : 0);
   row.tokens = work.tokens;

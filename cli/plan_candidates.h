@@ -19,7 +19,8 @@ struct PlanInput {
   options::Given job;  ///< the options that were given
   std::vector<std::string> strategies;
   bench::Mesh mesh;
-  bench::HostCosts costs;
+  std::optional<bench::Fit> fit = std::nullopt;  ///< none: messages and updates take no time
+  bool device = false;                           ///< layers are computed by a device, not by a host's processors
   bench::PassTime pass_time;
   std::optional<double> memory_bytes = std::nullopt;  ///< of a process; rows that need more come last
 };

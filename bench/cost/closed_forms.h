@@ -12,25 +12,35 @@ namespace psring::bench {
 /// Bytes that precede each frame's payload.
 inline constexpr double kHeaderBytes = 128;
 
+/// A link, and the time that programs and kernels add to a message's way.
+struct Wire {
+  Wire(const net::LinkSpec& of) : link(of) {}  // a link whose ends take no time
+  Wire(const net::LinkSpec& of, double each_s, double byte_s) : link(of), hop_s(each_s), hop_s_per_byte(byte_s) {}
+
+  net::LinkSpec link;
+  double hop_s = 0;
+  double hop_s_per_byte = 0;
+
+  double bytes_per_s() const { return link.bits_per_second / 8; }
+  /// The time from the moment at which a message could leave until it can be used, without the time on the card.
+  double latency_s(double bytes) const { return seconds(link.delay) + hop_s + bytes * hop_s_per_byte; }
+};
+
 /// A collective at one rank: how long it occupies the card in each direction, and how long it takes if nothing else
-/// uses the card.
+/// uses the card. And the messages of all ranks together, for the processors' work.
 struct CollectiveTime {
   double bytes = 0;  ///< payload in the busier direction
   double occupies_s = 0;
   double alone_s = 0;
+  double messages = 0;     ///< that all ranks send
+  double moved_bytes = 0;  ///< payload that all ranks send
 };
 
 /// An all-reduce of a vector among n ranks with one card each, by an algorithm of ring/plan in messages of a segment.
-CollectiveTime all_reduce_time(const net::LinkSpec& link, std::size_t n, double bytes,
-                               const ring::Tuning::Row& algorithm);
+CollectiveTime all_reduce_time(const Wire& wire, std::size_t n, double bytes, const ring::Tuning::Row& algorithm);
 /// A reduce-scatter or an all-gather: half of the ring, or one message to each rank if the algorithm is one for small
 /// vectors.
-CollectiveTime scatter_time(const net::LinkSpec& link, std::size_t n, double bytes, const ring::Tuning::Row& algorithm);
-
-/// The time of one round of a parameter-server exchange without overlap: every worker pushes Mg and pulls Mp, s servers
-/// have a card each, and all bytes stream: max(n (Mg + Mp)/(sB) ...) halves run one after the other per unit.
-double server_exchange_s(const net::LinkSpec& link, std::size_t n, std::size_t servers, double gradient_bytes,
-                         double parameter_bytes);
+CollectiveTime scatter_time(const Wire& wire, std::size_t n, double bytes, const ring::Tuning::Row& algorithm);
 
 /// BytePS (Jiang et al., OSDI 2020, section 3.1): n hosts with a GPU worker each and k hosts with processors only,
 /// cards of B bytes a second, a gradient of M bytes. Returns the least time of a push and pull, in which each spare
@@ -52,9 +62,5 @@ double server_bound_s(double n, double s, double bytes, double bytes_per_s);
 double hybrid_bytes_per_host(double hosts, double gradient_bytes);
 /// The same for sharding over all hosts by a hierarchical plan: an all-gather for each pass, and a reduce-scatter.
 double full_sharding_bytes_per_host(double hosts, double gradient_bytes, double parameter_bytes, double gathers);
-
-/// The expected largest of n independent normal values of mean 1 and standard deviation `deviation` (Blom, 1958). A
-/// synchronous step waits for the slowest of n workers.
-double expected_slowest(std::size_t n, double deviation);
 
 }  // namespace psring::bench

@@ -12,39 +12,61 @@ namespace psring::bench {
 
 /// A measurement: the time of work of a size.
 struct TimedSize {
-  double size = 0;  ///< bytes, FLOPs, messages ...
+  double size = 0;  ///< bytes, FLOPs, elements ...
   double seconds = 0;
+  double elements = 0;  ///< a second size, of layers: the elements that a pass reads and writes
 };
 
-/// A cost that was fitted by least squares of the relative errors: seconds = fixed_s + per_unit_s * size.
+/// A cost that was fitted by least squares of the relative errors:
+/// seconds = fixed_s + per_unit_s * size + per_element_s * elements.
 struct CostLine {
   double fixed_s = 0;
   double per_unit_s = 0;
-  std::string unit = {};    ///< "byte", "FLOP", "frame"
+  double per_element_s = 0;
+  std::string unit = {};    ///< "byte", "FLOP", "element"
   std::size_t points = 0;   ///< measurements; 0: the numbers were given, not measured
   double median_error = 0;  ///< relative, of the line at the measured sizes
   double worst_error = 0;
-  double per_unit_error = 0;  ///< half of the 95 % confidence interval of per_unit_s, relative
+  double fixed_error = 0;     ///< half of the 95 % confidence interval of fixed_s, relative; 0 where fixed_s is 0
+  double per_unit_error = 0;  ///< the same of per_unit_s
+  double most = 0;            ///< the largest size that was measured
 
-  double seconds(double size) const { return fixed_s + per_unit_s * size; }
+  double seconds(double size, double elements = 0) const {
+    return fixed_s + per_unit_s * size + per_element_s * elements;
+  }
   /// False if the line does not describe the measurements: the median error is above 10 %, or there are fewer than 4.
   bool good() const { return points == 0 || (points >= 4 && median_error <= 0.10); }
 };
 
-/// Fits a line with fixed_s >= 0 and per_unit_s >= 0. REQUIRES: two sizes at least, all times above 0.
+/// Fits a line without negative costs: of all sets of terms whose least squares have none, the one with the smallest
+/// residual. REQUIRES: two sizes at least, all times above 0.
 CostLine fit_line(std::span<const TimedSize> measured, const std::string& unit);
 
 /// The measured costs of a host, or of a pair of hosts: a file of `psring fit`.
 ///
-///   {"format": "psring-fit", "version": 1, "program": ..., "host": ..., "processors": 2,
-///    "lines": {"link.tcp": {"unit": "byte", "fixed_s": 1e-5, "per_unit_s": 4e-10, "points": 9, ...}, ...},
-///    "factors": {"slowdown": 1.1}}
+///   {"format": "psring-fit", "version": 2, "program": ..., "host": ..., "processors": 2,
+///    "lines": {"hop.ring.tcp": {"unit": "byte", "fixed_s": 1e-5, "per_unit_s": 4e-10, "points": 9, ...}, ...},
+///    "factors": {"slowdown": 1.1, "deviation": 0.01, "sleep_s": 6e-5}, "all_reduce": [...]}
+///
+/// "all_reduce" has the rows of a ring::Tuning, which psring-bench --tune adds; so the file is one for --tuning, too.
+///
+/// Lines (docs/guide/planning.md has what each is for):
+///   hop.WAY      time of a message from one process to another, beyond what the card needs for its bytes
+///   work.WAY     processor time of a message, at both ends together
+///                WAY: ring.tcp, ring.tcp-encrypted, ring.shaped, server.shm, server.tcp, server.tcp-encrypted,
+///                server.shaped
+///   link.peer    latency and time per byte of the network to another host
+///   server.aggregate, update.OPTIMIZER   by elements
+///   compute.LAYER.PASS.TYPE              a layer's pass, by FLOPs and elements
+///   memory.copy  by bytes
 struct Fit {
+  std::string program = {};
   std::string host = {};
   std::string processor = {};
   std::size_t processors = 0;
   std::map<std::string, CostLine> lines = {};
   std::map<std::string, double> factors = {};  ///< numbers without a size
+  std::string tuning = {};                     ///< a ring::Tuning as JSON; empty: not measured
 
   const CostLine* find(const std::string& name) const;
   /// Returns a factor, or `otherwise` if the file does not have it.
@@ -54,5 +76,8 @@ struct Fit {
 Json to_json(const Fit& fit);
 /// Throws data, naming the file.
 Fit load_fit(const std::string& file);
+/// Adds the lines, factors and tuning of `more` to the file, in place of older ones of the same name. A file that does
+/// not exist is begun. Throws data, also if the file has the costs of another host.
+void add_to_fit(const std::string& file, const Fit& more);
 
 }  // namespace psring::bench

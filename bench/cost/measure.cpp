@@ -1,36 +1,51 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 
 #include <psring/bench/cost/measure.h>
 #include <psring/bench/cost/workload.h>
 #include <psring/bench/model_step.h>
+#include <psring/common/base/spec.h>
+#include <psring/optim/rules.h>
+#include <psring/server/aggregator.h>
 
 namespace psring::bench {
+namespace {
+
+/// Elements of vectors, from those that a cache holds to those that it does not.
+const std::vector<std::size_t> kElements{1U << 12, 1U << 14, 1U << 16, 1U << 18, 1U << 20, 1U << 22};
+
+double quantile(std::vector<double>& values, double share) {
+  const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
+}
+
+double time_of(const std::function<void()>& call) {
+  const SystemClock clock;
+  const Moment begin = clock.now();
+  call();
+  return seconds(clock.now() - begin);
+}
+
+}  // namespace
+
+double median_of(std::vector<double> values) { return quantile(values, 0.5); }
 
 double median_seconds(const std::function<void()>& call, Nanoseconds at_least) {
   const SystemClock clock;
   std::vector<double> times;
   const Moment end = clock.now() + at_least;
   do {
-    const Moment begin = clock.now();
-    call();
-    times.push_back(seconds(clock.now() - begin));
+    times.push_back(time_of(call));
   } while (clock.now() < end || times.size() < 3);
-  const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), median, times.end());
-  return *median;
+  return median_of(std::move(times));
 }
 
-void measure_layers(const worker::Model& model, std::size_t batch, Measured& into) {
+void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into) {
   constexpr std::size_t kSteps = 7;
-  ModelStep step(model, batch);
-  const SystemClock clock;
-  const auto time_of = [&](const std::function<void()>& call) {
-    const Moment begin = clock.now();
-    call();
-    return seconds(clock.now() - begin);
-  };
+  ModelStep step(model, batch, type);
   std::vector<std::vector<double>> forward(step.layers());
   std::vector<std::vector<double>> backward(step.layers());
   step.run();
@@ -42,36 +57,50 @@ void measure_layers(const worker::Model& model, std::size_t batch, Measured& int
     for (std::size_t layer = step.layers(); layer-- > 0;)
       backward[layer].push_back(time_of([&] { step.backward(layer); }));
   }
-  const auto median = [](std::vector<double>& times) {
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
-  };
   worker::Shape shape{batch, model.input_cols};
   for (std::size_t i = 0; i < step.layers(); ++i) {
     const worker::Layer& layer = *model.layers[i];
-    const worker::Shape out = layer.output(shape);
     const double first = layer.flops(shape, {.dx = false, .gradients = false});
-    LayerPass pass{kind_of(layer), false, first, static_cast<double>(shape.elements() + out.elements())};
-    into[pass.line(DType::f32)].push_back({pass.size(), median(forward[i])});
+    LayerPass pass{kind_of(layer), false, first, elements_of(layer, shape), type};
+    into[pass.line()].push_back({pass.flops, median_of(forward[i]), pass.elements});
     pass.backward = true;
     pass.flops = layer.flops(shape, {.dx = i > 0}) - first;
-    into[pass.line(DType::f32)].push_back({pass.size(), median(backward[i])});
-    shape = out;
+    into[pass.line()].push_back({pass.flops, median_of(backward[i]), pass.elements});
+    shape = layer.output(shape);
+  }
+}
+
+void measure_aggregation(Measured& into) {
+  constexpr std::size_t kGradients = 4;
+  const auto mean = server::make_mean(Spec::parse("--aggregate", "mean"));
+  for (const std::size_t elements : kElements) {
+    std::vector<float> out(elements, 0.0F);
+    const std::vector<std::vector<float>> gradients(kGradients, std::vector<float>(elements, 1e-3F));
+    std::vector<const float*> inputs;
+    for (const std::vector<float>& gradient : gradients) inputs.push_back(gradient.data());
+    const double time = median_seconds([&] { mean->aggregate(inputs, out); }, std::chrono::milliseconds(30));
+    into["server.aggregate"].push_back({static_cast<double>(kGradients * elements), time});
   }
 }
 
 void measure_updates(Measured& into) {
-  for (const std::size_t elements :
-       {std::size_t{1} << 12, std::size_t{1} << 15, std::size_t{1} << 18, std::size_t{1} << 20, std::size_t{1} << 22}) {
-    std::vector<float> sum(elements, 0.0F);
-    const std::vector<float> gradient(elements, 1e-9F);
-    const double time = median_seconds(
-        [&] {
-          for (std::size_t i = 0; i < elements; ++i) sum[i] += gradient[i];
-        },
-        std::chrono::milliseconds(30));
-    into["server.work"].push_back({12.0 * static_cast<double>(elements), time});  // two are read, one is written
-  }
+  const std::map<std::string, std::shared_ptr<optim::Optimizer>> rules{
+      {"sgd", optim::make_sgd({})},         {"sgd-momentum", optim::make_sgd({.momentum = 0.9})},
+      {"adagrad", optim::make_adagrad({})}, {"rmsprop", optim::make_rmsprop({})},
+      {"adam", optim::make_adam({})},       {"adamw", optim::make_adamw({})},
+      {"lamb", optim::make_lamb({})}};
+  for (const auto& [name, rule] : rules)
+    for (const std::size_t elements : kElements) {
+      std::vector<float> parameters(elements, 0.1F);
+      const std::vector<float> gradient(elements, 1e-3F);
+      std::vector<std::vector<float>> slots(rule->slots(), std::vector<float>(elements, 1e-3F));
+      optim::Optimizer::State state;
+      for (std::size_t slot = 0; slot < slots.size(); ++slot) state.slot[slot] = slots[slot];
+      const double time =
+          median_seconds([&] { rule->apply({.count = 3, .lr = 1e-6F}, parameters, gradient, state, parameters); },
+                         std::chrono::milliseconds(15));
+      into["update." + name].push_back({static_cast<double>(elements), time});
+    }
 }
 
 void measure_copies(Measured& into) {
@@ -82,6 +111,28 @@ void measure_copies(Measured& into) {
         median_seconds([&] { std::memcpy(to.data(), from.data(), bytes); }, std::chrono::milliseconds(20));
     into["memory.copy"].push_back({static_cast<double>(bytes), time});
   }
+}
+
+double measure_deviation(const worker::Model& model, std::size_t batch) {
+  constexpr std::size_t kSteps = 60;
+  constexpr double kQuartiles = 1.349;  // the distance of a normal distribution's quartiles, in deviations
+  ModelStep step(model, batch);
+  step.run();
+  std::vector<double> times;
+  for (std::size_t i = 0; i < kSteps; ++i) times.push_back(time_of([&] { step.run(); }));
+  return (quantile(times, 0.75) - quantile(times, 0.25)) / kQuartiles / quantile(times, 0.5);
+}
+
+double measure_sleep() {
+  constexpr auto kSleep = std::chrono::milliseconds(2);
+  const SystemClock clock;
+  std::vector<double> late;
+  for (int i = 0; i < 60; ++i) {
+    const Moment until = clock.now() + kSleep;
+    clock.sleep_until(until);
+    late.push_back(seconds(clock.now() - until));
+  }
+  return median_of(std::move(late));
 }
 
 }  // namespace psring::bench

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,17 +11,26 @@
 
 namespace psring::bench {
 
+/// The median of some values. REQUIRES: one value at least.
+double median_of(std::vector<double> values);
 /// The median time of a call, over calls that take at least `at_least` together.
 double median_seconds(const std::function<void()>& call, Nanoseconds at_least);
 
 /// Measurements by the name of their line.
 using Measured = std::map<std::string, std::vector<TimedSize>>;
 
-/// Measures each layer's forward and backward pass on one thread, and the loss.
-void measure_layers(const worker::Model& model, std::size_t batch, Measured& into);
-/// Measures the sum of gradients and an update, as a server and a worker do them, by bytes read and written.
+/// Measures each layer's forward and backward pass on one thread, with values of this type.
+void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into);
+/// Measures a server's mean of several gradients, by the elements of all gradients.
+void measure_aggregation(Measured& into);
+/// Measures an update by each rule, as servers and workers do it, by elements.
 void measure_updates(Measured& into);
 /// Measures copies of memory, by bytes.
 void measure_copies(Measured& into);
+/// The relative deviation of a step's time, from the quartiles of many steps: a step that another program interrupted
+/// for long does not count.
+double measure_deviation(const worker::Model& model, std::size_t batch);
+/// The time by which a sleep ends too late.
+double measure_sleep();
 
 }  // namespace psring::bench

@@ -13,17 +13,28 @@
 
 namespace psring::bench {
 
+/// The cost of a message between two processes, beyond what a network card needs for its bytes.
+struct MessageCosts {
+  double hop_s = 0;  ///< from the call of the sender until the receiver has the message
+  double hop_s_per_byte = 0;
+  double work_s = 0;  ///< of processors, at both ends together
+  double work_s_per_byte = 0;
+};
+
 /// The costs of a host beside computing. Bytes of a server's work are counted as the simulator counts them: each
 /// gradient once, and what an update reads and writes.
 struct HostCosts {
-  double server_s_per_byte = 0;  ///< aggregation and update at a server
-  double update_s_per_byte = 0;  ///< an update at a worker
-  double frame_s = 0;            ///< a frame's way through a server's or worker's processor
-  double call_s = 0;             ///< a collective's
-  double round_s = 0;            ///< a round of a collective, on top of the link's delay
-  double step_s = 0;             ///< of each step, whatever it does
-  double slowdown = 1;           ///< of computing while communication runs
-  double deviation = 0;          ///< of a worker's time for computing, relative: stragglers
+  MessageCosts collective;          ///< between workers
+  MessageCosts exchange;            ///< between a worker and a server
+  double aggregate_s_per_byte = 0;  ///< at a server
+  double update_s_per_byte = 0;     ///< at a server or a worker
+  double copy_s_per_byte = 0;       ///< of memory
+  double sleep_s = 0;               ///< by which a sleep of --compute sleep ends too late
+  double slowdown = 1;              ///< of computing while communication runs
+  double deviation = 0;             ///< of a worker's time for computing, relative: stragglers
+  double processors = 0;            ///< of a host; 0: as many as its processes can use
+  bool one_host = false;            ///< all processes of the job share one host's processors (--link)
+  bool device = false;              ///< layers are computed by a device, not by the host's processors
 };
 
 /// The stations that can bound a step.
@@ -34,6 +45,7 @@ enum class StepStation : std::uint8_t {
   server_card_in,  ///< the card of a server's host; colocated servers use the worker's
   server_card_out,
   server,
+  processors,  ///< of a host: its processes' work on messages, aggregation and updates
   count
 };
 
@@ -43,9 +55,13 @@ struct StepEstimate {
   double compute_s = 0;
   double exposed_s = 0;  ///< step - compute
   double link_s = 0;     ///< time for which the busiest card carries bytes, one direction
-  std::string bound;     ///< "compute", "worker link", "server link", "server", "link within host", "latency"
+  std::string bound;     ///< "compute", "worker link", "server link", "server", "processors", "link within host",
+                         ///< "latency"
   double bound_s = 0;    ///< time for which the bound works in a step
 };
+
+/// The bytes that an update reads and writes for each element: gradient, parameter and optimizer state.
+double update_bytes_per_element(const JobOptions& job, DType parameters, DType gradients);
 
 /// Computes the time of a step of a job on a mesh: the worker's passes in order, with the communication of its strategy
 /// in the queues of cards and servers. REQUIRES: bsp; `work` is cut among the owners of the job.

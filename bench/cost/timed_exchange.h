@@ -35,7 +35,19 @@ struct TimedJob {
   Stations& stations;
 
   std::size_t station(StepStation of) const { return static_cast<std::size_t>(of); }
+  /// Work of all processes that share a host's processors, which goes on while the leg before does. `every_s`: the
+  /// work of all processes of the job; `host_s`: those of the host with the most work. REQUIRES: costs.processors > 0.
+  Leg processors(double every_s, double host_s) const {
+    return {.station = station(StepStation::processors),
+            .service_s = (costs.one_host ? every_s : host_s) / costs.processors,
+            .streams = true};
+  }
+  /// Time of an update of some elements at each worker, by one thread each.
+  double update_s(double elements) const;
 };
+
+/// By how much the work of one thread of each worker takes longer because a host has too few processors.
+double crowding(const Mesh& mesh, const HostCosts& costs, std::size_t threads);
 
 /// Workers on some hosts of a mesh that call collectives together. The other workers of each host do the same at the
 /// same time in groups of their own, so that each worker has its share of the host's card.
@@ -50,8 +62,12 @@ class TimedGroup {
   std::vector<Leg> all_gather(double bytes) const;
 
  private:
-  Leg leg(StepStation station, const CollectiveTime& time) const;
-  Leg within(double bytes) const;
+  /// `sums`: the messages are added to what the receiver has.
+  void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const;
+  void add_within(std::vector<Leg>& legs, double bytes, double sums) const;
+  void add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums) const;
+  Wire between(double sums) const;
+  std::vector<Leg> scatter(double bytes, double sums) const;
 
   const TimedJob& job_;
   const std::size_t hosts_;
@@ -68,8 +84,5 @@ struct TimedGroups {
 
 std::unique_ptr<TimedExchange> make_timed_ring(const TimedJob& job);
 std::unique_ptr<TimedExchange> make_timed_servers(const TimedJob& job);
-
-/// The bytes that an update reads and writes for each element: gradient, parameter and optimizer state.
-double update_bytes_per_element(const JobOptions& job, const Layout& layout);
 
 }  // namespace psring::bench

@@ -35,49 +35,67 @@ void append(std::vector<Leg>& legs, const std::vector<Leg>& more) { legs.insert(
 TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host)
     : job_(job), hosts_(hosts), per_host_(per_host), tuning_(tuning_of(job.job)) {}
 
-Leg TimedGroup::leg(StepStation station, const CollectiveTime& time) const {
-  const net::LinkSpec& link = station == StepStation::within ? job_.mesh.within : job_.mesh.between;
-  return {.station = job_.station(station),
-          .service_s = time.occupies_s,
-          .alone_s = time.alone_s + job_.costs.call_s,
-          .drain_s = time.occupies_s > 0 ? seconds(link.delay) : 0};
+/// The card's share of a worker. A byte that is added to what the receiver has takes as long as three that are copied,
+/// because two are read and one is written.
+Wire TimedGroup::between(double sums) const {
+  const MessageCosts& costs = job_.costs.collective;
+  return {shared(job_.mesh.between, job_.mesh.workers_per_host), costs.hop_s,
+          costs.hop_s_per_byte + sums * job_.costs.aggregate_s_per_byte};
 }
 
-Leg TimedGroup::within(double bytes) const {
+void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const {
+  const net::LinkSpec& link = station == StepStation::within ? job_.mesh.within : job_.mesh.between;
+  legs.push_back({.station = job_.station(station),
+                  .service_s = time.occupies_s,
+                  .alone_s = time.alone_s,
+                  .drain_s = time.occupies_s > 0 ? seconds(link.delay) : 0});
+  if (job_.costs.processors <= 0) return;
+  const MessageCosts& costs = job_.costs.collective;
+  const double work = time.messages * costs.work_s +
+                      time.moved_bytes * (costs.work_s_per_byte + sums * job_.costs.aggregate_s_per_byte);
+  // The other groups of the same workers' hosts do the same at the same time.
+  const double groups = static_cast<double>(job_.mesh.workers()) / static_cast<double>(size());
+  const double columns = station == StepStation::within ? static_cast<double>(hosts_) : static_cast<double>(per_host_);
+  const double every = work * groups * columns;
+  legs.push_back(job_.processors(every, every / static_cast<double>(job_.mesh.hosts)));
+}
+
+void TimedGroup::add_within(std::vector<Leg>& legs, double bytes, double sums) const {
+  if (per_host_ <= 1) return;
   const ring::Tuning::Row direct{.ranks = per_host_, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
-  return leg(StepStation::within, scatter_time(job_.mesh.within, per_host_, bytes, direct));
+  add(legs, StepStation::within, scatter_time(job_.mesh.within, per_host_, bytes, direct), sums);
+}
+
+void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums) const {
+  if (hosts_ > 1) add(legs, StepStation::card_out, time, sums);
 }
 
 std::vector<Leg> TimedGroup::all_reduce(double bytes) const {
   if (size() <= 1 || bytes <= 0) return {Leg{}};
   std::vector<Leg> legs;
-  if (per_host_ > 1) legs.push_back(within(bytes));
+  add_within(legs, bytes, 1);
   const double column = bytes / static_cast<double>(per_host_);
-  if (hosts_ > 1)
-    legs.push_back(
-        leg(StepStation::card_out, all_reduce_time(shared(job_.mesh.between, job_.mesh.workers_per_host), hosts_,
-                                                   column, tuning_.pick(hosts_, static_cast<std::size_t>(column)))));
-  if (per_host_ > 1) legs.push_back(within(bytes));
+  constexpr double kSums = 0.5;  // half of the rounds add, the others copy
+  add_between(legs,
+              all_reduce_time(between(kSums), hosts_, column, tuning_.pick(hosts_, static_cast<std::size_t>(column))),
+              kSums);
+  add_within(legs, bytes, 0);
   return legs;
 }
 
-std::vector<Leg> TimedGroup::reduce_scatter(double bytes) const {
+std::vector<Leg> TimedGroup::scatter(double bytes, double sums) const {
   if (size() <= 1 || bytes <= 0) return {Leg{}};
   std::vector<Leg> legs;
-  if (per_host_ > 1) legs.push_back(within(bytes));
+  if (sums > 0) add_within(legs, bytes, sums);
   const double column = bytes / static_cast<double>(per_host_);
-  if (hosts_ > 1)
-    legs.push_back(
-        leg(StepStation::card_out, scatter_time(shared(job_.mesh.between, job_.mesh.workers_per_host), hosts_, column,
-                                                tuning_.pick(hosts_, static_cast<std::size_t>(column)))));
+  add_between(legs, scatter_time(between(sums), hosts_, column, tuning_.pick(hosts_, static_cast<std::size_t>(column))),
+              sums);
+  if (sums <= 0) add_within(legs, bytes, sums);
   return legs;
 }
 
-std::vector<Leg> TimedGroup::all_gather(double bytes) const {
-  std::vector<Leg> legs = reduce_scatter(bytes);
-  std::reverse(legs.begin(), legs.end());
-  return legs;
-}
+std::vector<Leg> TimedGroup::reduce_scatter(double bytes) const { return scatter(bytes, 1); }
+std::vector<Leg> TimedGroup::all_gather(double bytes) const { return scatter(bytes, 0); }
 
 namespace {
 
@@ -117,7 +135,7 @@ class Ring : public TimedExchange {
     for (std::size_t unit = units.begin; unit < units.end; ++unit)
       elements += static_cast<double>(layout().trained_elements(unit));
     const double owners = job_.kind.stage == 0 ? 1 : static_cast<double>(layout().owners);
-    return elements / owners * update_bytes_per_element(job_.job, layout()) * job_.costs.update_s_per_byte;
+    return job_.update_s(elements / owners);
   }
   Range all() const { return {0, layout().units.size()}; }
   /// Reduces the units' gradients, and averages the owned part over the replicas.

@@ -26,10 +26,12 @@ class Way {
         colocated_(job.job.placement == "colocated" && cards_ > 1) {}
 
   std::size_t servers() const { return servers_; }
-  double delay() const { return seconds(link_.delay); }
+  /// From the moment at which a frame could leave until it can be used, without the time on the cards.
+  double latency_s(double bytes) const { return wire().latency_s(bytes); }
 
-  /// A wave's way to the servers, and the work of the servers on it. `bytes`: of a piece as it is pushed.
-  std::vector<Leg> push(double bytes, double server_work_s) const {
+  /// A wave's way to the servers, and the work of the servers on it. `bytes`: of a piece as it is pushed; `frames`:
+  /// that carry it.
+  std::vector<Leg> push(double bytes, double frames, double server_work_s) const {
     const double frame = bytes + kHeaderBytes;
     const double local = local_share();
     const double sends = static_cast<double>(pushers_per_card()) * static_cast<double>(servers_) * (1 - local);
@@ -39,13 +41,27 @@ class Way {
     legs.push_back({.station = job_.station(server_in()),
                     .service_s = takes * frame / rate(),
                     .streams = true,
-                    .after_s = delay() - stagger(frame),
-                    .tail_s = delay()});
+                    .after_s = latency_s(bytes) - stagger(frame),
+                    .tail_s = latency_s(bytes)});
+    const auto all = static_cast<double>(pushers()) * static_cast<double>(servers_);
+    add_processors(legs, all * frames, all * bytes, server_work_s * static_cast<double>(servers_));
     legs.push_back({.station = job_.station(StepStation::server), .service_s = server_work_s});
     return legs;
   }
+  /// A worker's requests for a wave, which wait behind what its card and the servers' cards have to carry.
+  std::vector<Leg> request() const {
+    const double local = local_share();
+    const double sends = static_cast<double>(per_card_) * static_cast<double>(servers_) * (1 - local);
+    const double takes = static_cast<double>(job_.mesh.workers()) * (1 - local) * servers_per_card();
+    return {{.station = job_.station(StepStation::card_out), .service_s = sends * kHeaderBytes / rate()},
+            {.station = job_.station(server_in()),
+             .service_s = takes * kHeaderBytes / rate(),
+             .streams = true,
+             .after_s = latency_s(0),
+             .tail_s = latency_s(0)}};
+  }
   /// A wave's way back, from the moment at which the servers have it. `bytes`: of a piece as it is answered.
-  std::vector<Leg> answer(double bytes) const {
+  std::vector<Leg> answer(double bytes, double frames) const {
     const double frame = bytes + kHeaderBytes;
     const double local = local_share();
     const double sends = static_cast<double>(job_.mesh.workers()) * (1 - local) * servers_per_card();
@@ -55,14 +71,25 @@ class Way {
     legs.push_back({.station = job_.station(StepStation::card_in),
                     .service_s = takes * frame / rate(),
                     .streams = true,
-                    .after_s = delay(),
-                    .tail_s = delay()});
+                    .after_s = latency_s(bytes),
+                    .tail_s = latency_s(bytes)});
+    const double all = static_cast<double>(job_.mesh.workers()) * static_cast<double>(servers_);
+    add_processors(legs, all * frames, all * bytes, 0);
     return legs;
   }
   std::size_t pushers() const { return cards_ * pushers_per_card(); }
 
  private:
+  Wire wire() const { return {link_, job_.costs.exchange.hop_s, job_.costs.exchange.hop_s_per_byte}; }
   double rate() const { return link_.bits_per_second / 8; }
+  /// The processors' work on a wave's messages, all processes together, and the servers' own work.
+  void add_processors(std::vector<Leg>& legs, double messages, double bytes, double work_s) const {
+    if (job_.costs.processors <= 0) return;
+    const MessageCosts& costs = job_.costs.exchange;
+    const double every = messages * costs.work_s + bytes * costs.work_s_per_byte + work_s;
+    const double hosts = static_cast<double>(colocated_ ? cards_ : std::min(cards_, servers_));
+    legs.push_back(job_.processors(every, every / hosts));
+  }
   std::size_t pushers_per_card() const { return job_.job.local_reduce ? 1 : per_card_; }
   /// Servers whose bytes pass one card: those of a worker's host if colocated, else one.
   double servers_per_card() const {
@@ -109,14 +136,13 @@ class Servers final : public TimedExchange {
   double acquire(std::size_t unit, Pass pass, double now) override {
     if (fetches()) {
       for (const std::size_t next : wanted(unit, pass))
-        if (answered_[next].empty()) pull(next, now + way_.delay());
+        if (answered_[next].empty()) pull(next, now);
     } else if (pass == Pass::backward) {
       return now;
     }
     const double here = wait(answered_[unit], now);
     if (job_.job.optimizer_on == "server" || pass == Pass::backward || here == now) return here;
-    return here + static_cast<double>(layout().trained_elements(unit)) * update_bytes_per_element(job_.job, layout()) *
-                      job_.costs.update_s_per_byte;
+    return here + job_.update_s(static_cast<double>(layout().trained_elements(unit)));
   }
   void release(std::size_t unit, Pass pass) override {
     const bool drops =
@@ -126,7 +152,7 @@ class Servers final : public TimedExchange {
   double open(std::size_t unit, double now) override {
     if (!job_.kind.at_owner) return now;
     while (window_.size() > 1 || std::find(window_.begin(), window_.end(), unit) != window_.end()) {
-      now = std::max(now, wait(pushed_[window_.front()], now) + way_.delay());
+      now = std::max(now, wait(pushed_[window_.front()], now) + way_.latency_s(0));
       window_.pop_front();
     }
     return now;
@@ -139,11 +165,11 @@ class Servers final : public TimedExchange {
   }
   double finish(double now) override {
     for (; !window_.empty(); window_.pop_front())
-      now = std::max(now, wait(pushed_[window_.front()], now) + way_.delay());
+      now = std::max(now, wait(pushed_[window_.front()], now) + way_.latency_s(0));
     if (!whole_step() || fetches()) return now;
     double known = now;  // norms, or sums: updates begin when all gradients are there
     for (const std::size_t unit : layout().trained()) known = wait(pushed_[unit], known);
-    for (const std::size_t unit : layout().trained()) pull(unit, known + 2 * way_.delay());
+    for (const std::size_t unit : layout().trained()) pull(unit, known + 2 * way_.latency_s(0));
     return now;
   }
 
@@ -166,6 +192,7 @@ class Servers final : public TimedExchange {
     for (const Stations::Ticket ticket : tickets) now = std::max(now, job_.stations.end_of(ticket));
     return now;
   }
+  double frames(double elements) const { return std::ceil(elements / static_cast<double>(layout().piece_elements)); }
   /// Calls `body` with the elements of each wave of a unit.
   void for_each_wave(std::size_t unit, const auto& body) {
     const double piece = static_cast<double>(layout().piece_elements) * coarse_;
@@ -177,11 +204,11 @@ class Servers final : public TimedExchange {
     const auto element = static_cast<double>(size_bytes(layout().gradient_type));
     for_each_wave(unit, [&](std::size_t, double elements) {
       const auto pushers = static_cast<double>(way_.pushers());
-      double bytes = elements * element * pushers;
+      double work = elements * element * pushers * job_.costs.aggregate_s_per_byte;
       if (updates && job_.job.optimizer_on == "server")
-        bytes += elements * update_bytes_per_element(job_.job, layout());
-      const double work = bytes * job_.costs.server_s_per_byte + pushers * job_.costs.frame_s;
-      pushed_[unit].push_back(job_.stations.submit(now, way_.push(elements * element, work)));
+        work += elements * update_bytes_per_element(job_.job, layout().parameter_type, layout().gradient_type) *
+                job_.costs.update_s_per_byte;
+      pushed_[unit].push_back(job_.stations.submit(now, way_.push(elements * element, frames(elements), work)));
     });
   }
   /// Asks for the values after the last push.
@@ -190,8 +217,11 @@ class Servers final : public TimedExchange {
     const auto element = static_cast<double>(
         size_bytes(job_.job.optimizer_on == "server" ? layout().parameter_type : layout().gradient_type));
     for_each_wave(unit, [&](std::size_t wave, double elements) {
+      std::vector<Leg> legs = fetches() ? way_.request() : std::vector<Leg>();
+      const std::vector<Leg> answer = way_.answer(elements * element, frames(elements));
+      legs.insert(legs.end(), answer.begin(), answer.end());
       const auto after = wave < pushed_[unit].size() ? pushed_[unit][wave] : Stations::kNone;
-      answered_[unit].push_back(job_.stations.submit(now, way_.answer(elements * element), after));
+      answered_[unit].push_back(job_.stations.submit(now, std::move(legs), after));
     });
   }
   std::vector<std::size_t> wanted(std::size_t unit, Pass pass) const {

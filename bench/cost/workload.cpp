@@ -21,8 +21,14 @@ std::string kind_of(const worker::Layer& layer) {
   return colon == std::string::npos ? whole : whole.substr(colon + 2);
 }
 
-std::string LayerPass::line(DType type) const {
+std::string LayerPass::line() const {
   return fmt::format("compute.{}.{}.{}", kind, backward ? "backward" : "forward", name_of(type));
+}
+
+double elements_of(const worker::Layer& layer, worker::Shape in) {
+  double sum = static_cast<double>(in.elements() + layer.output(in).elements());
+  for (const TensorSpec& tensor : layer.tensors()) sum += static_cast<double>(tensor.elements());
+  return sum;
 }
 
 double Workload::compute_s() const {
@@ -79,7 +85,7 @@ Workload make_workload(const JobOptions& job, const worker::Registries& registri
     const double all = layer.flops(shape, wanted[i]);
     const bool goes_back = wanted[i].dx || wanted[i].gradients;
     const worker::Shape out = layer.output(shape);
-    LayerPass pass{kind_of(layer), false, forward, static_cast<double>(shape.elements() + out.elements())};
+    LayerPass pass{kind_of(layer), false, forward, elements_of(layer, shape), work.layout.parameter_type};
     LayerTime times{.unit = flat.unit_of(i), .forward_s = time(pass), .backward_s = 0, .flops = all};
     pass.backward = true;
     pass.flops = all - forward;

@@ -43,12 +43,11 @@ struct LayerPass {
   std::string kind;  ///< the layer's class: "Linear", "AttentionHalf"
   bool backward = false;
   double flops = 0;
-  double elements = 0;  ///< of input and output
+  double elements = 0;  ///< of input, output and parameters
+  DType type = DType::f32;
 
   /// The name of the pass's line in a fit: "compute.Linear.forward.f32".
-  std::string line(DType type) const;
-  /// The size that the time is proportional to: FLOPs, or elements for layers without FLOPs.
-  double size() const { return flops > 0 ? flops : elements; }
+  std::string line() const;
 };
 
 /// The time of a layer's pass.
@@ -56,6 +55,9 @@ using PassTime = std::function<double(const LayerPass& pass)>;
 
 /// The name of a layer's class, without namespaces.
 std::string kind_of(const worker::Layer& layer);
+
+/// The elements of a layer's input, output and parameters.
+double elements_of(const worker::Layer& layer, worker::Shape in);
 
 /// Describes the step of one worker of a job, without its data and without memory for its parameters. `owners`: the
 /// processes that cut each unit. Throws usage, naming the flag.

@@ -15,13 +15,15 @@ namespace {
 class HierarchicalGroup final : public ProcessGroup {
  public:
   /// `stride`: each hierarchical group may use this many numbers of groups of messages.
-  HierarchicalGroup(Hierarchy hierarchy, InnerGroups inner, const GroupOptions& options, std::uint32_t stride)
+  HierarchicalGroup(Hierarchy hierarchy, InnerGroups inner, const GroupOptions& options, std::uint32_t stride,
+                    const Clock* clock)
       : ProcessGroup(hierarchy.rank(), hierarchy.size()),
         hierarchy_(std::move(hierarchy)),
         inner_(std::move(inner)),
         options_(options),
         stride_(stride),
-        progress_(hierarchy_, inner_, options) {}
+        clock_(clock),
+        progress_(hierarchy_, inner_, options, clock) {}
 
   Arena* arena() override { return inner_.down->arena(); }
   std::byte* reach(std::size_t rank, std::uint64_t mark) override {
@@ -53,6 +55,7 @@ class HierarchicalGroup final : public ProcessGroup {
   const InnerGroups inner_;
   const GroupOptions options_;
   const std::uint32_t stride_;
+  const Clock* const clock_;
   HierProgress progress_;
 };
 
@@ -68,7 +71,7 @@ std::unique_ptr<ProcessGroup> HierarchicalGroup::subgroup(const Split& split) {
   const std::uint32_t links_id = split.id * stride_;
   InnerGroups inner = make_inner_groups(hierarchy, split.id, *inner_.down, places,
                                         inner_.links->part(split.ranks, links_id, {}), links_id);
-  return std::make_unique<HierarchicalGroup>(std::move(hierarchy), std::move(inner), options_, stride_);
+  return std::make_unique<HierarchicalGroup>(std::move(hierarchy), std::move(inner), options_, stride_, clock_);
 }
 
 std::string HierarchicalGroup::describe(Collective collective, std::size_t count, ElementType type) const {
@@ -94,13 +97,14 @@ Cost HierarchicalGroup::predict(Collective collective, std::size_t count, Elemen
 
 std::unique_ptr<ProcessGroup> make_hierarchical_group(std::unique_ptr<InnerGroup> host,
                                                       std::unique_ptr<InnerGroup> links, std::size_t rank,
-                                                      const std::vector<std::size_t>& host_of, GroupOptions options) {
+                                                      const std::vector<std::size_t>& host_of, GroupOptions options,
+                                                      const Clock* clock) {
   Hierarchy hierarchy(host_of, rank);
   std::vector<std::size_t> places(host->size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   InnerGroups inner = make_inner_groups(hierarchy, 0, *host, places, std::move(links), 0);
   const auto stride = static_cast<std::uint32_t>(hierarchy.size() + 1);
-  return std::make_unique<HierarchicalGroup>(std::move(hierarchy), std::move(inner), options, stride);
+  return std::make_unique<HierarchicalGroup>(std::move(hierarchy), std::move(inner), options, stride, clock);
 }
 
 }  // namespace psring::ring

@@ -21,9 +21,10 @@ namespace psring::ring {
 ///
 /// `host`: the shared memory of this rank's host; `links`: messages between all ranks. Both belong to the group alone.
 /// `host_of`: each rank's host; the ranks of `host` are those of one host, in order. An error in either is told in
-/// both.
+/// both. `clock`: of waits; null: the system's.
 std::unique_ptr<ProcessGroup> make_hierarchical_group(std::unique_ptr<InnerGroup> host,
                                                       std::unique_ptr<InnerGroup> links, std::size_t rank,
-                                                      const std::vector<std::size_t>& host_of, GroupOptions options);
+                                                      const std::vector<std::size_t>& host_of, GroupOptions options,
+                                                      const Clock* clock = nullptr);
 
 }  // namespace psring::ring

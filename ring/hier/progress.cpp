@@ -19,10 +19,12 @@ constexpr std::size_t kInFlight = kShmPosts / 2;
 
 }  // namespace
 
-HierProgress::HierProgress(const Hierarchy& hierarchy, const InnerGroups& inner, GroupOptions options)
+HierProgress::HierProgress(const Hierarchy& hierarchy, const InnerGroups& inner, GroupOptions options,
+                           const Clock* clock)
     : hierarchy_(hierarchy),
       inner_(inner),
       options_(std::move(options)),
+      clock_(clock != nullptr ? *clock : system_clock_),
       sent_(hierarchy.size(), 0),
       received_(hierarchy.size(), 0) {}
 
@@ -90,8 +92,7 @@ bool HierProgress::advance_all() {
 
 void HierProgress::wait_for(const HierTask& task) {
   if (broken_) throw Error(*broken_);
-  const SystemClock clock;
-  Moment since = clock.now();
+  Moment since = clock_.now();
   Moment checked = since;
   Moved bytes = moved();
   try {
@@ -99,7 +100,7 @@ void HierProgress::wait_for(const HierTask& task) {
       const std::uint32_t seen = inner_.down->watch();
       const bool went_on = advance_all();
       if (task.finished()) return inner_.down->leave();
-      const Moment now = clock.now();
+      const Moment now = clock_.now();
       if (went_on) {
         since = checked = now;
         continue;
@@ -125,7 +126,7 @@ void HierProgress::rest(const HierTask& task, std::uint32_t seen) {
   bool near = reached_.between < reached_.down || reached_.finished < reached_.up;
   bool far = reached_.up < reached_.between;
   for (const auto& message : messages_) (message->waits_for_links() ? far : near) = true;
-  const Moment until = SystemClock().now() + (near && far ? kTurn : kCheck);
+  const Moment until = clock_.now() + (near && far ? kTurn : kCheck);
   if (!far || (near && !task.waits_for_links())) return inner_.down->rest(seen, until);
   inner_.down->leave();
   inner_.links->rest(0, until);
@@ -134,7 +135,7 @@ void HierProgress::rest(const HierTask& task, std::uint32_t seen) {
 void HierProgress::check_peers(Moment since) {
   if (options_.check) options_.check();
   for (const auto& column : inner_.columns) column->probe();
-  const Nanoseconds waited = SystemClock().now() - since;
+  const Nanoseconds waited = clock_.now() - since;
   if (options_.op_timeout > Nanoseconds(0) && waited > options_.op_timeout)
     fail(ErrorKind::timeout, "nothing for {:.1f} s", seconds(waited));
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/clock.h>
 #include <psring/ring/group_options.h>
 #include <psring/ring/hier/inner_groups.h>
 #include <psring/ring/hier/task.h>
@@ -18,7 +19,8 @@ namespace psring::ring {
 /// kind of stage enters its inner group in the order of the calls.
 class HierProgress {
  public:
-  HierProgress(const Hierarchy& hierarchy, const InnerGroups& inner, GroupOptions options);
+  /// `clock`: of waits; null: the system's.
+  HierProgress(const Hierarchy& hierarchy, const InnerGroups& inner, GroupOptions options, const Clock* clock);
 
   Work start_collective(const Request& request);
   Work start_message(const Request& request);
@@ -53,6 +55,8 @@ class HierProgress {
   const Hierarchy& hierarchy_;
   const InnerGroups& inner_;
   const GroupOptions options_;
+  const SystemClock system_clock_;
+  const Clock& clock_;
   Reached reached_;
   std::deque<std::shared_ptr<HierCollective>> queue_;  ///< from the first that is not finished; shared with handles
   std::deque<std::shared_ptr<HierMessage>> messages_;

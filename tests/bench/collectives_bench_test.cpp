@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <psring/bench/collective_call.h>
+#include <psring/bench/cost/fit.h>
 #include <psring/ring/plan/tuning.h>
 #include <psring/tests/support/temporary_folder.h>
 
@@ -179,6 +180,21 @@ TEST_CASE("all_reduce over TCP is tuned; rows for other numbers of ranks are kep
   for (const ring::Tuning::Row& row : tuning.rows) ranks.insert(row.ranks);
   CHECK(ranks == std::set<std::size_t>{2, 3});
   CHECK(tuning.rows.size() <= 4);
+}
+
+TEST_CASE("all_reduce adds its choices to a file of psring fit") {
+  const psring::test::TemporaryFolder folder;
+  const std::string file = folder.file("fit.json");
+  Fit fit{.host = "a", .processors = 2};
+  fit.lines["memory.copy"] = {.per_unit_s = 1e-10, .unit = "byte"};
+  add_to_fit(file, fit);
+  const Result result =
+      run_bench(fmt::format("all_reduce --transport tcp -b 1K -e 1K --tune {} --workers 2{}", file, kQuick));
+  INFO(result.text);
+  REQUIRE(result.status == 0);
+  const Fit both = load_fit(file);
+  CHECK(both.find("memory.copy") != nullptr);
+  CHECK(ring::Tuning::from_json(both.tuning).rows.size() == 1);
 }
 
 TEST_CASE("every element that is wrong is counted") {

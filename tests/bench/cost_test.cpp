@@ -8,7 +8,9 @@
 
 #include <psring/bench/cost/closed_forms.h>
 #include <psring/bench/cost/fit.h>
+#include <psring/bench/cost/fitted_costs.h>
 #include <psring/bench/cost/stations.h>
+#include <psring/bench/cost/stragglers.h>
 #include <psring/common/base/error.h>
 #include <psring/ring/link/plans.h>
 #include <psring/ring/request.h>
@@ -92,19 +94,114 @@ TEST_CASE("a fit finds a line, and says when there is none") {
   CHECK(none.per_unit_s >= 0);
 }
 
+TEST_CASE("a fit separates operations and elements") {
+  std::vector<TimedSize> points;
+  for (const double size : {1e3, 1e4, 1e5, 1e6})
+    for (const double elements : {1e2, 1e4}) points.push_back({size, 1e-6 + 2e-10 * size + 5e-9 * elements, elements});
+  const CostLine found = fit_line(points, "FLOP");
+  CHECK_THAT(found.fixed_s, WithinRel(1e-6, 1e-4));
+  CHECK_THAT(found.per_unit_s, WithinRel(2e-10, 1e-4));
+  CHECK_THAT(found.per_element_s, WithinRel(5e-9, 1e-4));
+  CHECK_THAT(found.seconds(1e5, 1e4), WithinRel(1e-6 + 2e-5 + 5e-5, 1e-4));
+  CHECK(found.per_unit_error < 1e-3);
+  CHECK(found.most == 1e6);
+}
+
+TEST_CASE("the confidence of a fit is that of the noise") {
+  // Errors of +-5 % in turn: the slope is known to about 5 % / sqrt(points), times 1.96.
+  std::vector<TimedSize> points;
+  for (int i = 0; i < 100; ++i) points.push_back({1e6, 1e-3 * (i % 2 == 0 ? 1.05 : 0.95)});
+  points.push_back({2e6, 2e-3});
+  const CostLine found = fit_line(points, "byte");
+  CHECK_THAT(found.seconds(1e6), WithinRel(1e-3, 0.01));
+  CHECK_THAT(found.median_error, WithinRel(0.05, 0.1));
+  const double without_fixed = 1.96 * 0.05 / std::sqrt(100.0);
+  CHECK(found.per_unit_error > 0.5 * without_fixed);
+}
+
+TEST_CASE("commands add to a fit, but not to that of another host") {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.path() + "/fit.json";
+  Fit first{.host = "a", .processors = 2};
+  first.lines["hop.ring.tcp"] = {.fixed_s = 1, .unit = "byte"};
+  first.lines["memory.copy"] = {.per_unit_s = 2, .unit = "byte"};
+  first.factors["slowdown"] = 1.5;
+  add_to_fit(file, first);
+  Fit second{.host = "a"};
+  second.lines["hop.ring.tcp"] = {.fixed_s = 3, .unit = "byte"};
+  second.tuning = R"({"all_reduce": [{"ranks": 2, "up_to_bytes": 9, "algorithm": "ring", "segment_bytes": 64}]})";
+  add_to_fit(file, second);
+  const Fit both = load_fit(file);
+  CHECK(both.find("hop.ring.tcp")->fixed_s == 3);
+  CHECK(both.find("memory.copy")->per_unit_s == 2);
+  CHECK(both.factor("slowdown", 1) == 1.5);
+  CHECK(both.processors == 2);
+  CHECK(ring::Tuning::from_json(both.tuning).rows.front().up_to_bytes == 9);
+  CHECK(ring::Tuning::load(file).rows.size() == 1);  // the file is one for --tuning, too
+  CHECK_THROWS_AS(add_to_fit(file, Fit{.host = "b"}), Error);
+}
+
+TEST_CASE("costs are those of the job's transport and optimizer") {
+  Fit fit{.host = "a", .processors = 2};
+  const auto line = [&](const char* name, double fixed, double each) {
+    fit.lines[name] = {.fixed_s = fixed, .per_unit_s = each};
+  };
+  line("hop.ring.tcp", 1, 0);
+  line("hop.ring.tcp-encrypted", 2, 0);
+  line("hop.ring.shaped", 3, 0);
+  line("hop.server.shm", 4, 0);
+  line("hop.server.tcp-encrypted", 5, 0);
+  line("update.adam", 0, 28);
+  line("update.sgd", 0, 12);
+  line("server.aggregate", 0, 8);
+  JobOptions job;
+  job.optimizer = "adam";
+  HostCosts costs = fitted_costs(fit, job, false);
+  CHECK(costs.collective.hop_s == 1);
+  CHECK(costs.exchange.hop_s == 4);
+  CHECK(costs.aggregate_s_per_byte == 2);
+  CHECK(costs.update_s_per_byte == 1);  // adam reads and writes 28 bytes for an element
+  CHECK_FALSE(costs.one_host);
+  job.encrypt = true;
+  costs = fitted_costs(fit, job, true);
+  CHECK(costs.collective.hop_s == 2);
+  CHECK(costs.exchange.hop_s == 5);
+  job.link = "1gbit";
+  job.optimizer = "sgd";
+  costs = fitted_costs(fit, job, true);
+  CHECK(costs.collective.hop_s == 3);
+  CHECK(costs.update_s_per_byte == 1);
+  CHECK(costs.one_host);
+}
+
+TEST_CASE("the time of a message adds to each round, unless the card is busy meanwhile") {
+  const net::LinkSpec link{8e9, std::chrono::microseconds(100)};
+  const ring::Tuning::Row ring{4, 0, ring::Algorithm::ring, 262144};
+  const Wire slow(link, 50e-6, 0);
+  // 6 rounds of 1000 bytes: each waits for the delay, and for the message.
+  const double quick = all_reduce_time(link, 4, 4000, ring).alone_s;
+  CHECK_THAT(all_reduce_time(slow, 4, 4000, ring).alone_s - quick, WithinRel(6 * 50e-6, 1e-9));
+  // 6 rounds of 8 MB: the card is the bottleneck, and only the last message shows.
+  const double long_one = all_reduce_time(link, 4, 32e6, ring).alone_s;
+  CHECK_THAT(all_reduce_time(slow, 4, 32e6, ring).alone_s - long_one, WithinRel(50e-6, 1e-6));
+  const CollectiveTime all = all_reduce_time(link, 4, 4 * 262144.0 * 2, ring);
+  CHECK(all.messages == 4 * 6 * 2);
+  CHECK(all.moved_bytes == 4 * 6 * 2 * 262144.0);
+}
+
 TEST_CASE("a fit file is read as it was written, and refused if damaged") {
   const test::TemporaryFolder folder;
   Fit fit{.host = "a", .processor = "p", .processors = 2};
-  fit.lines["link.tcp"] = {.fixed_s = 1e-5, .per_unit_s = 4e-10, .unit = "byte", .points = 5};
+  fit.lines["hop.ring.tcp"] = {.fixed_s = 1e-5, .per_unit_s = 4e-10, .unit = "byte", .points = 5};
   fit.factors["slowdown"] = 1.25;
   const std::string file = folder.path() + "/fit.json";
   std::ofstream(file) << to_json(fit).dump();
   const Fit read = load_fit(file);
-  CHECK(read.find("link.tcp")->per_unit_s == 4e-10);
-  CHECK(read.find("link.shm") == nullptr);
+  CHECK(read.find("hop.ring.tcp")->per_unit_s == 4e-10);
+  CHECK(read.find("hop.server.shm") == nullptr);
   CHECK(read.factor("slowdown", 1) == 1.25);
   for (const char* text :
-       {"", "{}", "[1]", R"({"format": "psring-fit"})", R"({"format": "psring-fit", "version": 2, "lines": {}})"}) {
+       {"", "{}", "[1]", R"({"format": "psring-fit"})", R"({"format": "psring-fit", "version": 1, "lines": {}})"}) {
     std::ofstream(file) << text;
     CHECK_THROWS_AS(load_fit(file), Error);
   }
@@ -128,6 +225,18 @@ TEST_CASE("the expected slowest worker") {
   CHECK(expected_slowest(64, 0) == 1);
   CHECK_THAT(expected_slowest(2, 1), WithinRel(1 + 1 / std::sqrt(M_PI), 0.05));  // exact for 2: 1/sqrt(pi)
   CHECK_THAT(expected_slowest(100, 1), WithinRel(3.5076, 0.01));                 // Harter, 1961
+}
+
+TEST_CASE("the expected slowest worker of faults") {
+  JobOptions job;
+  job.workers = 4;
+  CHECK(expected_slowest(job) == 1);
+  job.fault = "slow:worker:1=3x";
+  CHECK_THAT(expected_slowest(job), WithinRel(3.0, 1e-3));
+  job.fault = "jitter:worker:*=20%";
+  CHECK_THAT(expected_slowest(job), WithinRel(1 + 0.2 * 3 / 5, 1e-3));  // of n uniform values: 1 + j (n - 1)/(n + 1)
+  job.fault = "slow:worker:1=3x jitter:worker:1=20%";
+  CHECK_THAT(expected_slowest(job), WithinRel(3.0, 1e-3));
 }
 
 }  // namespace

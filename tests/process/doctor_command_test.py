@@ -69,8 +69,12 @@ class Doctor(ProgramTest):
     def test_two(self):
         self.key()
         answering, endpoint = self.listen()
-        checks = self.examined("--peer", endpoint, "--key", "job.key")
+        checks = self.examined("--peer", endpoint, "--key", "job.key", "--fit", "fit.json")
         self.assertEqual(list(checks)[:3], LINK)
+        lines = json.loads((self.folder / "fit.json").read_text())["lines"]
+        self.assertEqual(lines["link.peer"]["points"], 5)
+        slower = min(checks["link"]["values"][way] for way in ("sending_bytes_per_s", "receiving_bytes_per_s"))
+        self.assertAlmostEqual(lines["rate.peer"]["per_unit_s"] * slower, 1, places=3)
         self.assertIn(endpoint, checks["link"]["figure"])
         self.assertLess(abs(checks["clocks"]["values"]["offset_s"]), 0.5)  # it is the same one
         self.assertIn("towards 127.0.0.1: lo 127.0.0.1", checks["interfaces"]["figure"])
@@ -101,6 +105,7 @@ class Doctor(ProgramTest):
         for arguments, word in ((["--peer", "127.0.0.1:7000"], "--key"), (["--listen", "0.0.0.0:0"], "--key"),
                                 (key, "--key"), ([*key, "--peer", "a:1", "--listen", "b:1"], "--listen"),
                                 ([*key, "--peer", "nonsense"], "--peer"), (["--processes", 0], "--processes"),
+                                (["--fit", "fit.json"], "--fit"),
                                 ([*key, "--listen", "127.0.0.1:0", "--json", "x"], "--json"),
                                 ([*key, "--listen", "127.0.0.1:0", "--join-timeout", 0], "--join-timeout")):
             with self.subTest(arguments):

@@ -45,6 +45,37 @@ class Plan(ProgramTest):
         self.assertIn("beats", result.out.replace("are equal within", "beats"))
         self.assert_done(self.train("--config", "job.toml", "--out", "run"))
 
+    def costs(self, name, **factors):
+        """A fit with one line for each of some messages: 1 ms of latency, and 1 ms of a processor."""
+        none = {"unit": "byte", "fixed_s": 0, "per_unit_s": 0, "per_element_s": 0, "points": 0, "median_error": 0,
+                "worst_error": 0, "fixed_error": 0, "per_unit_error": 0, "most": 0}
+        lines = {line: {**none, "fixed_s": 0.001} for line in factors.pop("lines")}
+        (self.folder / name).write_text(json.dumps({
+            "format": "psring-fit", "version": 2, "host": "x", "processor": "x", "processors": factors.pop("processors"),
+            "lines": lines, "factors": factors}))
+        return name
+
+    def test_measured_costs_count(self):
+        job = ["--strategies", "ddp", "--hosts", 4, "--link", "1gbit,0.1ms", "--global-batch", 64, "--compute", "sleep:2ms",
+               "--bucket", "25M"]
+        free = self.costs("free.json", lines=[], processors=2)
+        hops = self.costs("hops.json", lines=["hop.ring.shaped"], processors=2)
+        works = self.costs("works.json", lines=["work.ring.shaped"], processors=2)
+        late = self.costs("late.json", lines=[], processors=2, sleep_s=0.001)
+        step = {name: self.rows(*job, "--fit", name)[0]["step_s"] for name in (free, hops, works, late)}
+        self.assertGreater(step[hops], step[free] + 0.003)
+        self.assertGreater(step[works], step[free] + 0.003)
+        self.assertAlmostEqual(step[late], step[free] + 0.006, delta=0.003)  # two layers and an activation, both ways
+        on_two = self.rows(*job, "--fit", works)[0]["step_s"]
+        on_four = self.rows(*job, "--fit", self.costs("four.json", lines=["work.ring.shaped"], processors=4))[0]["step_s"]
+        self.assertGreater(on_two, on_four)
+
+    def test_stragglers(self):
+        job = ["--strategies", "ddp", "--hosts", 4, "--link", "10gbit", "--global-batch", 64, "--compute", "sleep:100ms"]
+        even = self.rows(*job)[0]["step_s"]
+        uneven = self.rows(*job, "--fault", "jitter:worker:*=50%")[0]["step_s"]
+        self.assertAlmostEqual(uneven / even, 1 + 0.5 * 3 / 5, delta=0.02)
+
     def test_a_sweep(self):
         result = self.run_program("psring", "plan", *MODEL, "--strategies", "ddp,ps", "--sweep", "hosts=1..8",
                                   "--global-batch", 64, "--tflops", 1)
@@ -64,7 +95,14 @@ class Plan(ProgramTest):
         result = self.run_program("psring", "fit", "--models", "mlp:64-64-10", "--out", "fit.json")
         self.assert_done(result)
         fit = json.loads((self.folder / "fit.json").read_text())
-        self.assertGreater(fit["lines"]["compute.Linear.forward.f32"]["points"], 3)
+        lines = fit["lines"]
+        self.assertGreater(lines["compute.Linear.forward.f32"]["points"], 3)
+        for line in ("compute.Linear.backward.bf16", "server.aggregate", "update.adam", "memory.copy", "hop.ring.tcp",
+                     "work.ring.tcp-encrypted", "hop.server.shm", "work.server.tcp", "hop.ring.shaped"):
+            self.assertIn(line, lines)
+            self.assertGreater(lines[line]["fixed_s"] + lines[line]["per_unit_s"] + lines[line]["per_element_s"], 0)
+        self.assertGreaterEqual(fit["factors"]["slowdown"], 1)
+        self.assertGreater(fit["factors"]["sleep_s"], 0)
         self.assertGreater(len(self.rows("--hosts", 2, "--global-batch", 64, "--fit", "fit.json")), 3)
         self.refused(2, "compute.Embedding", "plan", "--model", "gpt:layers=1,dim=64,heads=2,context=32", "--data",
                      "synthetic", "--fit", "fit.json", "--global-batch", 2)

@@ -1,9 +1,11 @@
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/common/proc/role.h>
 #include <psring/ring/link/group.h>
+#include <psring/view/step/simulated_hosts.h>
 #include <psring/view/step/simulation.h>
 #include <psring/view/step/watched_group.h>
 #include <psring/worker/training.h>
@@ -61,9 +63,11 @@ class SimulatedWorker final : public SimulatedRole {
     ProcessEvents stream(simulation_, place_, link_.self(), memory_);
     SplitLinks split(links.transport());
     const worker::StrategyKind& strategy = setup_.strategy();
-    const auto group = strategy.ring || strategy.scatters ? make_group(split.collectives(), workers) : nullptr;
-    if (group) group->report_to(stream.events());
-    clock_.drive(group.get());
+    const SimulatedGroup made =
+        strategy.ring || strategy.scatters ? make_group(split.collectives(), workers) : SimulatedGroup{};
+    ring::ProcessGroup* const group = made.group.get();
+    if (group != nullptr) group->report_to(stream.events());
+    clock_.drive(made.messages);
     worker::Training training(setup_,
                               {.rank = {link_.rank()},
                                .shard_groups = shard_groups(setup_.job(), workers),
@@ -72,7 +76,7 @@ class SimulatedWorker final : public SimulatedRole {
                                .clock = clock_,
                                .events = stream.events(),
                                .transport = strategy.servers ? &split.others() : nullptr,
-                               .group = group.get()},
+                               .group = group},
                               hooks());
     train(training, stream.events());
     clock_.drive(nullptr);
@@ -124,7 +128,7 @@ class SimulatedWorker final : public SimulatedRole {
   }
 
   /// `workers`: the members of the epoch that are workers.
-  std::unique_ptr<ring::InnerGroup> make_group(net::Transport& transport, const std::vector<net::Member>& workers) {
+  SimulatedGroup make_group(net::Transport& transport, const std::vector<net::Member>& workers) {
     ring::LinkOptions options;
     options.group.check = [this] { link_.check(); };
     options.tuning = ring::Tuning::built_in();
@@ -132,11 +136,26 @@ class SimulatedWorker final : public SimulatedRole {
     if (job.algorithm != "auto") options.algorithm = ring::parse_algorithm("--algorithm", job.algorithm);
     if (simulation_.options.segment_bytes > 0) options.segment_bytes = simulation_.options.segment_bytes;
     options.clock = &simulation_.network.clock();
-    auto group = ring::make_link_group(transport, link_.rank(), job.workers, options);
-    if (simulation_.options.listener == nullptr) return group;
     std::vector<std::size_t> places(workers.size());
     for (const net::Member& worker : workers) places[worker.peer.rank] = std::stoul(worker.addresses.at("place"));
-    return make_watched_group(std::move(group), std::move(places), std::move(options), *simulation_.options.listener);
+    const std::vector<std::size_t> hosts = hosts_of(places);
+    if (!hosts.empty()) return make_simulated_hosts(transport, link_.rank(), hosts, options);
+    auto group = ring::make_link_group(transport, link_.rank(), job.workers, options);
+    if (simulation_.options.listener != nullptr)
+      group =
+          make_watched_group(std::move(group), std::move(places), std::move(options), *simulation_.options.listener);
+    ring::InnerGroup* const messages = group.get();
+    return {std::move(group), messages};
+  }
+
+  /// The hosts of workers at these places; empty if all are on different hosts, or all on one.
+  std::vector<std::size_t> hosts_of(const std::vector<std::size_t>& places) const {
+    const std::vector<std::size_t>& all = simulation_.options.network.hosts;
+    if (all.empty()) return {};
+    std::vector<std::size_t> hosts;
+    for (const std::size_t place : places) hosts.push_back(all[place]);
+    const std::size_t different = std::set<std::size_t>(hosts.begin(), hosts.end()).size();
+    return different == 1 || different == hosts.size() ? std::vector<std::size_t>() : hosts;
   }
 
   Simulation& simulation_;

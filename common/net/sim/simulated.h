@@ -20,8 +20,9 @@ namespace psring::net {
 /// threads wait, the clock moves to the next arrival or deadline. The seed orders the events of one moment. So equal
 /// options repeat a run to the nanosecond and to the bit.
 ///
-/// Every peer has a network card as LinkShaper describes it; a frame takes its payload and 128 bytes of header.
-/// Payloads are copied by `send`: senders see nothing in flight. A look into an empty inbox takes 1 us.
+/// Every peer has a network card as LinkShaper describes it, unless the options say who shares one; a frame takes its
+/// payload and 128 bytes of header. Payloads are copied by `send`: senders see nothing in flight. A look into an empty
+/// inbox takes 1 us.
 ///
 /// The network may lose, duplicate, corrupt and delay frames, and peers may die and come back, as the options say.
 /// Peers are counted by their places; in a network of workers alone, the places are their ranks.
@@ -53,7 +54,11 @@ class SimulatedNetwork {
     /// By place: the process that the peer lives in, which has one card. Frames within a process use no card and take
     /// no time. Empty: each peer has a process of its own.
     std::vector<std::size_t> processes = {};
-    LinkSpec link{1e9, std::chrono::microseconds(100)};
+    /// By place: the host of the peer's process. The processes of a host share its card to other hosts, and each has a
+    /// link of its own, `within`, to the others of the host. Empty: each process is a host of its own.
+    std::vector<std::size_t> hosts = {};
+    LinkSpec within{1e9, std::chrono::microseconds(100)};
+    LinkSpec link{1e9, std::chrono::microseconds(100)};  ///< a card
     std::uint64_t seed = 0;
     std::uint64_t job = 1;
     Trouble trouble{};

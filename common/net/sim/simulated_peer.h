@@ -14,7 +14,7 @@ namespace psring::net {
 
 /// One peer of a simulated network: its network card, the messages and losses that wait to be received, and its state.
 struct SimulatedPeer {
-  SimulatedPeer(Peer who, const LinkSpec& link) : peer(who), card(link) {}
+  SimulatedPeer(Peer who, const LinkSpec& link, const LinkSpec& within) : peer(who), card(link), inner(within) {}
 
   /// Returns true if a receive of the peer ends now.
   bool has_news() const { return !inbox.empty() || !lost.empty() || woken || dead || stuck; }
@@ -42,6 +42,7 @@ struct SimulatedPeer {
 
   const Peer peer;
   LinkShaper card;
+  LinkShaper inner;  ///< the link of the peer's process to others of its host
   ByteLedger ledger;
   std::deque<Message> inbox;
   std::deque<std::size_t> lost;  ///< places of lost peers that this peer has not been told of

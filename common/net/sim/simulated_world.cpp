@@ -15,7 +15,7 @@ constexpr Nanoseconds kLookTime = std::chrono::microseconds(1);  ///< the shorte
 
 SimulatedWorld::SimulatedWorld(const SimulatedNetwork::Options& options)
     : options_(options), draws_(options.seed), wire_(options.trouble, draws_, blocks_) {
-  for (const Peer peer : options_.peers) peers_.emplace_back(peer, options_.link);
+  for (const Peer peer : options_.peers) peers_.emplace_back(peer, options_.link, options_.within);
   for (const SimulatedNetwork::Death& death : options_.deaths)
     events_.add({.time = Moment{} + death.at,
                  .kind = SimulatedEvent::Kind::dies,
@@ -23,11 +23,15 @@ SimulatedWorld::SimulatedWorld(const SimulatedNetwork::Options& options)
                  .returns_after = death.returns_after});
 }
 
-LinkShaper& SimulatedWorld::card(std::size_t place) {
+LinkShaper& SimulatedWorld::link(std::size_t place, std::size_t other) {
+  const std::vector<std::size_t>& hosts = options_.hosts;
   const std::vector<std::size_t>& processes = options_.processes;
-  if (processes.empty()) return peers_[place].card;
-  const auto first = std::find(processes.begin(), processes.end(), processes[place]);
-  return peers_[static_cast<std::size_t>(first - processes.begin())].card;
+  const auto first_of = [&](const std::vector<std::size_t>& list) {
+    if (list.empty()) return place;
+    return static_cast<std::size_t>(std::find(list.begin(), list.end(), list[place]) - list.begin());
+  };
+  if (!hosts.empty() && hosts[place] == hosts[other]) return peers_[first_of(processes)].inner;
+  return peers_[first_of(hosts.empty() ? processes : hosts)].card;
 }
 
 bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& header,
@@ -43,7 +47,7 @@ bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& h
   // The header passes the codec, so a header that any other transport would refuse fails here, too.
   message->header = decode(encode(header));
   const bool local = !options_.processes.empty() && options_.processes[from] == options_.processes[to];
-  const Moment departure = local ? now_ : card(from).depart(kHeaderBytes + payload.size(), now_);
+  const Moment departure = local ? now_ : link(from, to).depart(kHeaderBytes + payload.size(), now_);
   if (options_.listener != nullptr) options_.listener->on_send(from, to, message->header, now_, departure);
   events_.add({.time = departure,
                .kind = local ? SimulatedEvent::Kind::arrives : SimulatedEvent::Kind::departs,
@@ -162,7 +166,7 @@ void SimulatedWorld::happen(const SimulatedEvent& event) {
 /// The frame leaves the sender's card, and travels to the receiver's card.
 void SimulatedWorld::begin_travel(const SimulatedEvent& departure) {
   const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
-  const Moment time = card(departure.to).arrive(bytes, now_);
+  const Moment time = link(departure.to, departure.from).arrive(bytes, now_);
   wire_.carry(*departure.message, [&](Nanoseconds extra_delay, std::shared_ptr<Message> message) {
     SimulatedEvent arrival = departure;
     arrival.kind = SimulatedEvent::Kind::arrives;

@@ -56,8 +56,9 @@ class SimulatedWorld {
   std::optional<std::size_t> next_to_run();
 
  private:
-  /// The card of the peer's process, which all its peers share.
-  LinkShaper& card(std::size_t place);
+  /// The link of a peer's process to another peer, which is in another process: its host's card, or a link within the
+  /// host.
+  LinkShaper& link(std::size_t place, std::size_t other);
   std::optional<std::size_t> choose();
   bool advance();
   void happen(const SimulatedEvent& event);

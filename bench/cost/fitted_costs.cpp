@@ -1,0 +1,49 @@
+#include <psring/bench/cost/fitted_costs.h>
+
+namespace psring::bench {
+namespace {
+
+MessageCosts message_costs(const Fit& fit, const std::string& way) {
+  MessageCosts costs;
+  if (const CostLine* hop = fit.find("hop." + way)) {
+    costs.hop_s = hop->fixed_s;
+    costs.hop_s_per_byte = hop->per_unit_s;
+  }
+  if (const CostLine* work = fit.find("work." + way)) {
+    costs.work_s = work->fixed_s;
+    costs.work_s_per_byte = work->per_unit_s;
+  }
+  return costs;
+}
+
+double per_unit(const Fit& fit, const std::string& name) {
+  const CostLine* line = fit.find(name);
+  return line == nullptr ? 0 : line->per_unit_s;
+}
+
+}  // namespace
+
+std::string update_line(const JobOptions& job) {
+  return "update." + job.optimizer + (job.optimizer == "sgd" && job.momentum.value_or(0) != 0 ? "-momentum" : "");
+}
+
+HostCosts fitted_costs(const Fit& fit, const JobOptions& job, bool several_hosts) {
+  const bool shaped = !job.link.empty();
+  const std::string tcp = job.encrypt ? "tcp-encrypted" : "tcp";
+  const bool shared = !several_hosts && job.transport != "tcp";
+  HostCosts costs;
+  costs.collective = message_costs(fit, shaped ? "ring.shaped" : "ring." + tcp);
+  costs.exchange = message_costs(fit, shaped ? "server.shaped" : shared ? "server.shm" : "server." + tcp);
+  costs.aggregate_s_per_byte = per_unit(fit, "server.aggregate") / sizeof(float);
+  costs.update_s_per_byte =
+      per_unit(fit, update_line(job)) / update_bytes_per_element(job, DType::f32, DType::f32);
+  costs.copy_s_per_byte = per_unit(fit, "memory.copy");
+  costs.sleep_s = fit.factor("sleep_s", 0);
+  costs.slowdown = fit.factor("slowdown", 1);
+  costs.deviation = fit.factor("deviation", 0);
+  costs.processors = static_cast<double>(fit.processors);
+  costs.one_host = shaped;
+  return costs;
+}
+
+}  // namespace psring::bench
