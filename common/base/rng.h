@@ -15,7 +15,8 @@ enum class Purpose : std::uint32_t {
   network = 6,
   pace = 7,
   compress = 8,
-  fault = 9
+  fault = 9,
+  sample = 10
 };
 
 /// Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC

@@ -49,8 +49,9 @@ std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b, std::uint
 /// as soon as it is read.
 class HeaderParser {
  public:
-  HeaderParser(const std::string& path, std::uint64_t data_begin, std::uint64_t data_bytes)
-      : path_(path), data_begin_(data_begin), data_bytes_(data_bytes) {}
+  HeaderParser(const std::string& path, std::uint64_t data_begin, std::uint64_t data_bytes,
+               std::map<std::string, std::string>& metadata)
+      : path_(path), data_begin_(data_begin), data_bytes_(data_bytes), metadata_(metadata) {}
 
   std::vector<TensorEntry> parse(const std::string& header) {
     if (header.empty() || header.front() != '{') bad("it is not a JSON object");
@@ -117,8 +118,10 @@ class HeaderParser {
 
   void on_entry(const Parsed& value) {
     if (name_ == kMetadata) {
-      for (const auto& [key, text] : value.items())
+      for (const auto& [key, text] : value.items()) {
         if (!text.is_string()) bad_tensor(fmt::format("key '{}' is not text", key));
+        metadata_[key] = text.get<std::string>();
+      }
       return;
     }
     for (const char* key : {"dtype", "shape", "data_offsets"})
@@ -176,13 +179,14 @@ class HeaderParser {
   const std::string& path_;
   std::uint64_t data_begin_;
   std::uint64_t data_bytes_;
+  std::map<std::string, std::string>& metadata_;
   std::string name_;             ///< name of the current entry
   std::set<std::string> names_;  ///< names of all entries so far
   std::set<std::string> keys_;   ///< keys of the current entry so far
   std::vector<TensorEntry> entries_;
 };
 
-std::vector<TensorEntry> read_header(const InputFile& file) {
+std::vector<TensorEntry> read_header(const InputFile& file, std::map<std::string, std::string>& metadata) {
   std::uint64_t length = 0;
   if (file.size_bytes() < kLengthBytes)
     fail(ErrorKind::data, "{}: not a safetensors file: truncated: {} bytes", file.path(), file.size_bytes());
@@ -193,7 +197,7 @@ std::vector<TensorEntry> read_header(const InputFile& file) {
   std::string header(length, '\0');
   file.read(kLengthBytes, std::as_writable_bytes(std::span(header)));
   const std::uint64_t data_begin = kLengthBytes + length;
-  return HeaderParser(file.path(), data_begin, file.size_bytes() - data_begin).parse(header);
+  return HeaderParser(file.path(), data_begin, file.size_bytes() - data_begin, metadata).parse(header);
 }
 
 float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
@@ -247,16 +251,19 @@ bool holds_no_parameter(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
 }
 
-/// Returns the length and header of a file of consecutive f32 tensors.
-std::string make_header(std::span<const TensorSpec> specs) {
+/// Returns the length and header of a file of consecutive tensors, and adds up the tensors' bytes.
+std::string make_header(std::span<const StoredTensor> tensors, const std::map<std::string, std::string>& metadata,
+                        std::uint64_t& data_bytes) {
   Json header;
   header[kMetadata] = {{"format", "pt"}};
-  std::uint64_t at = 0;
-  for (const TensorSpec& spec : specs) {
-    check(!header.contains(spec.name), "two tensors of the name '{}' for one file", spec.name);
-    const std::uint64_t end = at + spec.elements() * sizeof(float);
-    header[spec.name] = {{"dtype", "F32"}, {"shape", spec.shape}, {"data_offsets", {at, end}}};
-    at = end;
+  for (const auto& [key, text] : metadata) header[kMetadata][key] = text;
+  for (const StoredTensor& tensor : tensors) {
+    check(!header.contains(tensor.name), "two tensors of the name '{}' for one file", tensor.name);
+    const std::uint64_t begin = data_bytes;
+    std::uint64_t bytes = element_bytes(tensor.dtype).value();
+    for (const std::size_t extent : tensor.shape) bytes *= extent;
+    data_bytes += bytes;
+    header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data_bytes}}};
   }
   std::string text = header.dump();
   text.resize(round_up(text.size(), 8), ' ');
@@ -267,9 +274,15 @@ std::string make_header(std::span<const TensorSpec> specs) {
   return bytes + text;
 }
 
+std::vector<StoredTensor> stored(std::span<const TensorSpec> specs) {
+  std::vector<StoredTensor> tensors;
+  for (const TensorSpec& spec : specs) tensors.push_back({.name = spec.name, .shape = spec.shape});
+  return tensors;
+}
+
 }  // namespace
 
-TensorFile::TensorFile(const std::string& path) : file_(path), entries_(read_header(file_)) {}
+TensorFile::TensorFile(const std::string& path) : file_(path), entries_(read_header(file_, metadata_)) {}
 
 const TensorEntry* TensorFile::find(const std::string& name) const {
   const auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
@@ -295,6 +308,12 @@ void TensorFile::read(const TensorEntry& entry, std::size_t first, std::span<flo
     fail(ErrorKind::data, "{}: tensor {} is of type {}, expected F32, F16, BF16, F64 or I64", path(), entry.name,
          entry.dtype);
   }
+}
+
+void TensorFile::read_bytes(const TensorEntry& entry, std::uint64_t first, std::span<std::byte> out) const {
+  check(first <= entry.size_bytes && out.size() <= entry.size_bytes - first, "{}: bytes {} to {} of {}, which has {}",
+        path(), first, first + out.size(), entry.name, entry.size_bytes);
+  file_.read(entry.begin_bytes + first, out);
 }
 
 std::vector<const TensorEntry*> match_tensors(const TensorFile& file, std::span<const TensorSpec> specs) {
@@ -327,20 +346,26 @@ void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std
   }
 }
 
-TensorWriter::TensorWriter(const std::string& path, std::span<const TensorSpec> specs) : file_(path) {
-  const std::string header = make_header(specs);
+TensorWriter::TensorWriter(const std::string& path, std::span<const TensorSpec> specs)
+    : TensorWriter(path, stored(specs), {}) {}
+
+TensorWriter::TensorWriter(const std::string& path, std::span<const StoredTensor> tensors,
+                           const std::map<std::string, std::string>& metadata)
+    : file_(path) {
+  const std::string header = make_header(tensors, metadata, left_bytes_);
   file_.write(std::as_bytes(std::span(header)));
-  for (const TensorSpec& spec : specs) left_ += spec.elements();
 }
 
-void TensorWriter::append(std::span<const float> values) {
-  check(values.size() <= left_, "{} more elements than the tensors have", values.size() - left_);
-  file_.write(std::as_bytes(values));
-  left_ -= values.size();
+void TensorWriter::append(std::span<const float> values) { append_bytes(std::as_bytes(values)); }
+
+void TensorWriter::append_bytes(std::span<const std::byte> bytes) {
+  check(bytes.size() <= left_bytes_, "{} more bytes than the tensors have", bytes.size() - left_bytes_);
+  file_.write(bytes);
+  left_bytes_ -= bytes.size();
 }
 
 void TensorWriter::commit() {
-  check(left_ == 0, "{} elements of the tensors are missing", left_);
+  check(left_bytes_ == 0, "{} bytes of the tensors are missing", left_bytes_);
   file_.commit();
 }
 

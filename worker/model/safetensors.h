@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,9 +44,14 @@ class TensorFile {
   /// Reads the elements first … first + out.size() - 1 as f32. F32, F16 and BF16 are exact, F64 and I64 are rounded;
   /// throws data for other types. REQUIRES: `entry` is an entry of this file, and the range lies within its elements.
   void read(const TensorEntry& entry, std::size_t first, std::span<float> out) const;
+  /// Reads the bytes of a tensor of any type from byte `first` of the tensor on.
+  void read_bytes(const TensorEntry& entry, std::uint64_t first, std::span<std::byte> out) const;
+  /// Returns the texts of the header's "__metadata__".
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   InputFile file_;
+  std::map<std::string, std::string> metadata_;
   std::vector<TensorEntry> entries_;
 };
 
@@ -60,22 +66,34 @@ std::vector<const TensorEntry*> match_tensors(const TensorFile& file, std::span<
 /// range.size().
 void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std::span<float> out);
 
-/// Writes f32 tensors to a file one after another, so that no copy of the whole model is needed. The bytes depend only
+/// A tensor as a file stores it.
+struct StoredTensor {
+  std::string name;
+  std::string dtype = "F32";  ///< in the format's spelling
+  std::vector<std::size_t> shape;
+};
+
+/// Writes tensors to a file one after another, so that no copy of the whole model is needed. The bytes depend only
 /// on names, shapes, order and values: equal models give identical files. `commit` gives the file its name; without it,
 /// no file remains. Errors are data errors that name the file.
 class TensorWriter {
  public:
   /// Reads only the specs' names and shapes. Throws bug if a name is used twice or is reserved.
   TensorWriter(const std::string& path, std::span<const TensorSpec> specs);
+  /// Writes tensors of any type, and more texts of metadata.
+  TensorWriter(const std::string& path, std::span<const StoredTensor> tensors,
+               const std::map<std::string, std::string>& metadata);
 
-  /// Appends the next elements, in the order of the specs; the calls may split tensors anywhere.
+  /// Appends the next elements, in the order of the tensors; the calls may split tensors anywhere.
   void append(std::span<const float> values);
+  /// The same for elements of any type.
+  void append_bytes(std::span<const std::byte> bytes);
   /// REQUIRES: all elements of all tensors were appended.
   void commit();
 
  private:
   OutputFile file_;
-  std::size_t left_ = 0;  ///< elements still to append
+  std::uint64_t left_bytes_ = 0;  ///< still to append
 };
 
 }  // namespace psring::worker

@@ -1,0 +1,178 @@
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include <psring/cli/generation_report.h>
+#include <psring/cli/memory_formulas.h>
+#include <psring/cli/text_table.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/json.h>
+#include <psring/worker/model/generate/gpt_weights.h>
+#include <psring/worker/model/generate/kv_cache.h>
+
+namespace psring::cli {
+namespace {
+
+using worker::Generated;
+using worker::Generator;
+using worker::GptShape;
+
+double per_step(const Generated& made) {
+  return made.steps == 0 ? 0 : made.decode_s / static_cast<double>(made.steps);
+}
+double total(const Generated& made) { return made.prefill_s + made.decode_s; }
+double per_second(std::size_t count, double time) { return time > 0 ? static_cast<double>(count) / time : 0; }
+std::string ms(double time) { return fmt::format("{:.2f} ms", 1e3 * time); }
+std::string mib(std::size_t bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20)); }
+
+std::size_t bits_of(const worker::WeightFormat& format) {
+  using Kind = worker::WeightFormat::Kind;
+  return format.kind == Kind::f32 ? 32 : format.kind == Kind::int8 ? 8 : 4;
+}
+
+/// The figures of `psring memory --parameters N --inference`, of the same size, for the longest sequence.
+std::vector<MemoryTerm> calculated(const GenerationReport& report, const Generator& generator, std::size_t tokens) {
+  const GptShape& shape = generator.shape();
+  std::size_t longest = 0;
+  for (const std::size_t length : report.cached_tokens(tokens)) longest = std::max(longest, length);
+  return inference_memory({.size = {.parameters = static_cast<double>(worker::parameter_count(shape)),
+                                    .layers = shape.layers,
+                                    .dim = shape.dim,
+                                    .heads = shape.heads,
+                                    .context = longest},
+                           .weight_bits = bits_of(generator.weights()),
+                           .cache_bytes = 4,
+                           .batch = report.prompts.size()});
+}
+
+/// Floating-point operations of computing the positions [first, last) of a sequence, and one row of logits.
+double operations(const GptShape& shape, std::size_t first, std::size_t last) {
+  const auto dim = static_cast<double>(shape.dim);
+  const auto layers = static_cast<double>(shape.layers);
+  const auto rows = static_cast<double>(last - first);
+  const double pairs = 0.5 * rows * static_cast<double>(first + last + 1);
+  return layers * (24 * dim * dim * rows + 4 * dim * pairs) + 2 * dim * static_cast<double>(shape.vocab);
+}
+
+std::string comparison(const GenerationReport& report, const Generator& generator, std::size_t tokens) {
+  const GptShape& shape = generator.shape();
+  const Generated& fast = report.made;
+  const Generated& slow = *report.recomputed;
+  double cached = 0;
+  double all = 0;
+  for (const worker::Tokens& prompt : report.prompts)
+    for (std::size_t step = 0; step < tokens; ++step) {
+      const std::size_t last = prompt.size() + step;
+      cached += operations(shape, step == 0 ? 0 : last - 1, last);
+      all += operations(shape, 0, last);
+    }
+  TextTable table({"", "first token", "each next", fmt::format("{} tokens", tokens), "GFLOP"});
+  const auto row = [&](const char* name, const Generated& made, double flops) {
+    table.add({name, ms(made.prefill_s), ms(per_step(made)), ms(total(made)), fmt::format("{:.2f}", flops / 1e9)});
+  };
+  row("with a KV cache", fast, cached);
+  row("recomputing all", slow, all);
+  return fmt::format("\n{}prefill + {} x decode = {} + {} x {} = {}; recomputing all takes {:.1f} times as long\n",
+                     table.plain(), fast.steps, ms(fast.prefill_s), fast.steps, ms(per_step(fast)), ms(total(fast)),
+                     total(slow) / total(fast));
+}
+
+std::string bound_line(const GenerationReport& report, const Generator& generator) {
+  const auto bytes = static_cast<double>(worker::decode_bytes(generator.shape(), generator.weights()));
+  const double least = bytes / report.bandwidth;
+  std::string text = fmt::format("bound      reading {:.2f} MB of weights at {:.1f} GB/s takes {}", bytes / 1e6,
+                                 report.bandwidth / 1e9, ms(least));
+  if (report.made.steps > 0) text += fmt::format("; decode reaches {:.0f} % of it", 100 * least / per_step(report.made));
+  return text + "\n";
+}
+
+}  // namespace
+
+std::size_t GenerationReport::prompt_tokens() const {
+  return std::accumulate(prompts.begin(), prompts.end(), std::size_t{0},
+                         [](std::size_t sum, const worker::Tokens& prompt) { return sum + prompt.size(); });
+}
+
+std::vector<std::size_t> GenerationReport::cached_tokens(std::size_t tokens) const {
+  std::vector<std::size_t> lengths;
+  for (const worker::Tokens& prompt : prompts) lengths.push_back(prompt.size() + tokens - 1);
+  return lengths;
+}
+
+void check_generation(const GenerationReport& report, const Generator& generator, std::size_t tokens) {
+  const auto compare = [](const char* name, std::size_t booked, std::size_t formula) {
+    if (booked != formula)
+      fail(ErrorKind::check_failed, "{}: {} bytes are booked, the formula gives {}", name, booked, formula);
+  };
+  compare("weights", generator.weight_bytes(), worker::weight_bytes(generator.shape(), generator.weights()));
+  compare("KV cache", report.made.cache_bytes,
+          worker::KvCache::size_bytes(generator.shape(), report.cached_tokens(tokens)));
+  if (report.recomputed && report.recomputed->sequences != report.made.sequences)
+    fail(ErrorKind::check_failed, "the tokens with and without a KV cache differ");
+}
+
+std::string generation_text(const GenerationReport& report, const Generator& generator, std::size_t tokens) {
+  const GptShape& shape = generator.shape();
+  const Generated& made = report.made;
+  std::string text = fmt::format("model      {}: {:.2f} M parameters in {}, {}, {} thread{}\n", worker::gpt_text(shape),
+                                 static_cast<double>(worker::parameter_count(shape)) / 1e6, generator.weights().text(),
+                                 generator.kernels(), report.threads, report.threads == 1 ? "" : "s");
+  const std::vector<std::size_t> lengths = report.cached_tokens(tokens);
+  std::size_t held = 0;
+  for (const std::size_t length : lengths) held += round_up(length, worker::KvCache::kGrain);
+  text += fmt::format("memory     weights {}; KV cache 2 x {} layers x {} tokens x {} x 4 B = {}; buffers {}\n",
+                      mib(generator.weight_bytes()), shape.layers, held, shape.dim, mib(made.cache_bytes),
+                      mib(generator.scratch_bytes()));
+  text += fmt::format("prefill    {} tokens in {}, {:.0f} tokens/s\n", report.prompt_tokens(), ms(made.prefill_s),
+                      per_second(report.prompt_tokens(), made.prefill_s));
+  if (made.steps > 0)
+    text += fmt::format("decode     {} steps of {}, {:.1f} tokens/s\n", made.steps, ms(per_step(made)),
+                        per_second(made.new_tokens - std::min(made.new_tokens, report.prompts.size()), made.decode_s));
+  if (report.bandwidth > 0) {
+    text += bound_line(report, generator);
+    const std::vector<MemoryTerm> terms = calculated(report, generator, tokens);
+    const auto share = [](std::size_t booked, double formula) {
+      return fmt::format("{} ({:+.1f} % booked)", mib(static_cast<std::size_t>(formula)),
+                         100 * (static_cast<double>(booked) / formula - 1));
+    };
+    text += fmt::format("calculator weights {}; KV cache {}\n", share(generator.weight_bytes(), terms[0].bytes),
+                        share(made.cache_bytes, terms[1].bytes));
+  }
+  if (report.recomputed) text += comparison(report, generator, tokens);
+  return text;
+}
+
+std::string generation_json(const GenerationReport& report, const Generator& generator, std::size_t tokens,
+                            const std::vector<std::string>& texts) {
+  Json document = {{"model", worker::gpt_text(generator.shape())},
+                   {"weights", generator.weights().text()},
+                   {"kernels", generator.kernels()},
+                   {"threads", report.threads},
+                   {"cache", report.cache},
+                   {"parameters", worker::parameter_count(generator.shape())},
+                   {"weight_bytes", generator.weight_bytes()},
+                   {"cache_bytes", report.made.cache_bytes},
+                   {"buffer_bytes", generator.scratch_bytes()},
+                   {"prompt_tokens", report.prompt_tokens()},
+                   {"prefill_s", report.made.prefill_s},
+                   {"decode_s", report.made.decode_s},
+                   {"steps", report.made.steps},
+                   {"new_tokens", report.made.new_tokens}};
+  if (report.bandwidth > 0) {
+    document["bandwidth"] = report.bandwidth;
+    document["decode_bytes"] = worker::decode_bytes(generator.shape(), generator.weights());
+    const std::vector<MemoryTerm> terms = calculated(report, generator, tokens);
+    document["calculated"] = {{"weights", terms[0].bytes}, {"cache", terms[1].bytes}};
+  }
+  if (report.recomputed)
+    document["recomputed"] = {{"prefill_s", report.recomputed->prefill_s}, {"decode_s", report.recomputed->decode_s}};
+  document["sequences"] = Json::array();
+  for (std::size_t i = 0; i < report.prompts.size(); ++i) {
+    Json sequence = {{"prompt", report.prompts[i]}, {"tokens", report.made.sequences[i]}};
+    if (!texts.empty()) sequence["text"] = texts[i];
+    document["sequences"].push_back(std::move(sequence));
+  }
+  return document.dump_any_bytes();
+}
+
+}  // namespace psring::cli

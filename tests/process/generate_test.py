@@ -1,0 +1,170 @@
+"""psring generate, tokenize and quantize: a model is trained, continues texts, and is rounded to 8 and 4 bits."""
+
+import json
+import struct
+import unittest
+
+from support import ProgramTest
+
+USAGE, DATA = 2, 3
+MODEL = "gpt:layers=2,dim=64,heads=4,context=64,vocab=256"
+SENTENCES = ["the cat sat on the mat. ", "a dog ran to the old barn. ", "when it rains, the river rises. ",
+             "she said: it's 12 o'clock! ", "the mat is on the floor of the barn. "]
+
+
+def text_of(sentences):
+    """A text whose sentences follow each other in an order that looks random."""
+    state, text = 1, ""
+    for _ in range(sentences):
+        state = state * 1103515245 + 12345 & 0x7FFFFFFF
+        text += SENTENCES[(state >> 16) % len(SENTENCES)]
+    return text
+
+
+class Generate(ProgramTest):
+    def trained(self, *more, model=MODEL, data="text:corpus.txt", out="run", steps=120):
+        if not (self.folder / "corpus.txt").exists():
+            (self.folder / "corpus.txt").write_text(text_of(2500))
+        self.assert_done(self.train("--strategy", "single", "--model", model, "--data", data, "--global-batch", 8, "--optimizer",
+                                    "adamw", "--lr", "0.003", "--steps", steps, "--seed", 1, "--out", out, *more))
+        return f"{out}/model.safetensors"
+
+    def generate(self, *arguments):
+        result = self.run_program("psring", "generate", "--json", *arguments)
+        self.assert_done(result)
+        return json.loads(result.out)
+
+    def tokens(self, *arguments):
+        return [sequence["tokens"] for sequence in self.generate(*arguments)["sequences"]]
+
+    def test_a_trained_model_continues_a_text(self):
+        model = self.trained()
+        prompts = ["the cat ", "s", "when it rains, the river"]
+        batch = [option for prompt in prompts for option in ("--prompt", prompt)]
+        together = self.tokens("--init", model, *batch, "--tokens", 40)
+        for prompt, expected in zip(prompts, together):
+            alone = ["--init", model, "--prompt", prompt, "--tokens", 40]
+            for more in ([], ["--cache", "off"], ["--threads", 2], ["--model", MODEL]):
+                self.assertEqual(self.tokens(*alone, *more), [expected])
+        self.assertTrue(bytes(together[0]).decode().startswith("sat on the mat"), bytes(together[0]))
+        (self.folder / "prompts").write_text("\n".join(prompts) + "\n")
+        self.assertEqual(self.tokens("--init", model, "--prompt-file", "prompts", "--tokens", 40), together)
+        numbers = ",".join(str(byte) for byte in prompts[0].encode())
+        self.assertEqual(self.tokens("--init", model, "--prompt-tokens", numbers, "--tokens", 40), together[:1])
+
+        draws = ["--init", model, "--prompt", "the ", "--tokens", 30, "--temperature", "1.5"]
+        self.assertEqual(self.tokens(*draws, "--seed", 3), self.tokens(*draws, "--seed", 3))
+        self.assertNotEqual(self.tokens(*draws, "--seed", 3), self.tokens(*draws, "--seed", 4))
+        self.assertEqual(self.tokens(*draws, "--top-k", 1), self.tokens(*draws[:6]))
+
+        shown = self.run_program("psring", "generate", "--init", model, "--prompt", "the cat ", "--tokens", 20, "--measure")
+        self.assert_done(shown)
+        for word in ("the cat ", "prefill", "decode", "KV cache 2 x 2 layers x 32 tokens x 64 x 4 B = 0.03 MiB", "recomputing all",
+                     "calculator", "bound"):
+            self.assertIn(word, shown.out)
+
+    def test_memory_is_the_calculators(self):
+        model = self.trained(steps=1)
+        figures = self.generate("--init", model, "--prompt", "abc", "--tokens", 30, "--measure")
+        result = self.run_program("psring", "memory", "--json", "--inference", "--parameters", figures["parameters"], "--layers", 2,
+                                  "--dim", 64, "--context", 32, "--weight-bits", 32)
+        self.assert_done(result)
+        calculated = json.loads(result.out)
+        self.assertEqual(figures["weight_bytes"], calculated["weights"]["bytes"])  # whole panels: no padding
+        self.assertEqual(figures["cache_bytes"], 2 * calculated["KV cache"]["bytes"])  # f32 in place of 16 bits
+
+    def test_quantised_weights(self):
+        model = self.trained(steps=200)
+        loss = self.generate("--init", model, "--evaluate", "text:corpus.txt")
+        self.assertGreater(loss["tokens"], 3000)
+        for weights, most, bits in (("int8", 0.005, 8.7), ("int4:group=64", 0.05, 5.4), ("int4:group=32,scheme=affine", 0.05, 6.2)):
+            with self.subTest(weights):
+                rounded = self.generate("--init", model, "--evaluate", "text:corpus.txt", "--weights", weights)
+                self.assertLess(abs(rounded["perplexity"] / loss["perplexity"] - 1), most)
+                self.assertLess(rounded["weight_bytes"] * 32 / loss["weight_bytes"], bits + 1)
+                self.assert_done(self.run_program("psring", "quantize", "--init", model, "--weights", weights, "--out", "q.safetensors"))
+                again = self.generate("--init", "q.safetensors", "--evaluate", "text:corpus.txt")
+                self.assertEqual(again, {**rounded, "weights": again["weights"]})
+                prompt = ["--prompt", "the cat ", "--tokens", 30]
+                self.assertEqual(self.tokens("--init", "q.safetensors", *prompt), self.tokens("--init", model, "--weights", weights, *prompt))
+        self.assert_refused(self.run_program("psring", "generate", "--init", "q.safetensors", "--weights", "int8", "--prompt", "a"), USAGE, "already")
+        self.assert_refused(self.train("--strategy", "single", "--model", MODEL, "--data", "text:corpus.txt", "--global-batch", 8, "--steps",
+                                       1, "--init", "q.safetensors"), DATA, "q.safetensors", "tensor")
+
+    def test_own_vocabulary(self):
+        """Text to tokens, training on them, and a model that speaks in them."""
+        (self.folder / "corpus.txt").write_text(text_of(3000))
+        self.assert_done(self.run_program("psring", "tokenize", "--train", "corpus.txt", "--vocab", 320, "--out", "words"))
+        result = self.run_program("psring", "tokenize", "corpus.txt", "--tokenizer", "words", "--out", "corpus.tokens")
+        self.assert_done(result)
+        vocabulary = json.loads((self.folder / "words" / "vocab.json").read_text())
+        self.assertLessEqual(len(vocabulary), 320)
+        self.assertIn(f"vocab={len(vocabulary)}", result.out)
+        data = (self.folder / "corpus.tokens").read_bytes()
+        tokens = struct.unpack(f"<{len(data) // 2}H", data)
+        self.assertLess(max(tokens), len(vocabulary))
+        self.assertLess(len(tokens), len(text_of(3000)) / 2)
+        back = self.run_program("psring", "tokenize", "--decode", "corpus.tokens", "--tokenizer", "words")
+        self.assert_done(back)
+        self.assertEqual(back.out, text_of(3000))
+
+        model = self.trained(model=f"gpt:layers=2,dim=64,heads=4,context=32,vocab={len(vocabulary)}", data="tokens:corpus.tokens")
+        (sequence,) = self.generate("--init", model, "--tokenizer", "words", "--prompt", "the cat", "--tokens", 20)["sequences"]
+        self.assertIn("sat on the mat", "the cat" + sequence["text"])
+        for name in ("vocab.json", "merges.txt"):
+            (self.folder / "words" / name).rename(self.folder / "run" / name)  # found beside the weights
+        self.assertEqual(self.tokens("--init", model, "--prompt", "the cat", "--tokens", 20), [sequence["tokens"]])
+        self.assertEqual(len(self.tokens("--init", model, "--prompt", "", "--tokens", 5)), 1)  # begins with <|endoftext|>
+
+    def test_bad_input(self):
+        model = self.trained(steps=1)
+        run = ["--init", model]
+        for options, status, words in (
+            ([*run, "--prompt", ""], USAGE, ["empty", "<|endoftext|>"]),
+            ([*run], USAGE, ["--prompt"]),
+            ([*run, "--prompt-tokens", "256"], USAGE, ["token 256", "vocabulary of 256"]),
+            ([*run, "--prompt-tokens", "1,x"], USAGE, ["--prompt-tokens"]),
+            ([*run, "--prompt-tokens", ""], USAGE, ["empty"]),
+            ([*run, "--prompt", "a" * 65, "--tokens", 1], USAGE, ["65 tokens", "context is 64"]),
+            ([*run, "--prompt", "abc", "--tokens", 63], USAGE, ["at most 62"]),
+            ([*run, "--prompt", "a", "--tokens", 0], USAGE, ["--tokens"]),
+            ([*run, "--prompt", "a", "--temperature", "-1"], USAGE, ["--temperature"]),
+            ([*run, "--prompt", "a", "--temperature", "nan"], USAGE, ["--temperature"]),
+            ([*run, "--prompt", "a", "--top-k", 3], USAGE, ["--top-k"]),
+            ([*run, "--prompt", "a", "--top-p", "0.5"], USAGE, ["--top-p"]),
+            ([*run, "--prompt", "a", "--temperature", 1, "--top-p", "0"], USAGE, ["--top-p"]),
+            ([*run, "--prompt", "a", "--cache", "maybe"], USAGE, ["--cache"]),
+            ([*run, "--prompt", "a", "--cache", "off", "--measure"], USAGE, ["--measure"]),
+            ([*run, "--prompt", "a", "--threads", 0], USAGE, ["--threads"]),
+            ([*run, "--prompt", "a", "--weights", "int3"], USAGE, ["--weights"]),
+            ([*run, "--prompt", "a", "--weights", "int4:group=48"], USAGE, ["group"]),
+            ([*run, "--prompt", "a", "--model", "mlp:784-10"], USAGE, ["only gpt"]),
+            ([*run, "--prompt", "a", "--model", "gpt:layers=1,dim=64,heads=4,context=64,vocab=256"], DATA, ["none of the model's"]),
+            ([*run, "--prompt", "a", "--tokenizer", "nowhere"], DATA, ["nowhere"]),
+            ([*run, "--prompt", "a", "--evaluate", "text:corpus.txt"], USAGE, ["--evaluate"]),
+            ([*run, "--evaluate", "fashion-mnist"], DATA, ["--evaluate"]),
+            ([*run, "--evaluate", "text:nowhere"], DATA, ["nowhere"]),
+            ([*run, "--prompt-file", "nowhere"], DATA, ["nowhere"]),
+            (["--init", "nowhere", "--prompt", "a"], DATA, ["nowhere"]),
+            (["--init", "corpus.txt", "--prompt", "a"], DATA, ["corpus.txt"]),
+        ):
+            with self.subTest(options):
+                self.assert_refused(self.run_program("psring", "generate", *options), status, *words)
+        self.assertEqual(len(self.tokens(*run, "--prompt", "abc", "--tokens", 62)[0]), 62)
+        for options, status, words in (
+            (["corpus.txt"], USAGE, ["--out"]),
+            (["corpus.txt", "--train", "--out", "x"], USAGE, ["--vocab"]),
+            (["corpus.txt", "--train", "--vocab", 100, "--out", "x"], USAGE, ["257"]),
+            (["corpus.txt", "--train", "--vocab", 70000, "--out", "x"], USAGE, ["16 bits"]),
+            (["corpus.txt", "--train", "--decode", "--vocab", 300, "--out", "x"], USAGE, ["--decode"]),
+            (["corpus.txt", "--vocab", 300, "--out", "x"], USAGE, ["--vocab"]),
+            (["nowhere", "--out", "x"], DATA, ["nowhere"]),
+            (["corpus.txt", "--decode"], DATA, ["corpus.txt", "token"]),
+        ):
+            with self.subTest(options):
+                self.assert_refused(self.run_program("psring", "tokenize", *options), status, *words)
+        self.assert_refused(self.run_program("psring", "quantize", "--init", model, "--weights", "f32", "--out", "x"), USAGE, "f32")
+
+
+if __name__ == "__main__":
+    unittest.main()

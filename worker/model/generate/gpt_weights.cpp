@@ -1,0 +1,286 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/model/generate/gpt_weights.h>
+
+namespace psring::worker {
+namespace {
+
+using Kind = WeightFormat::Kind;
+
+constexpr std::string_view kPrefix = "transformer.";  // published GPT-2 files may have it
+
+/// Reads tensors by GPT-2's names, and remembers which tensors were used.
+class Reader {
+ public:
+  explicit Reader(const TensorFile& file) : file_(file) {}
+
+  const TensorEntry& find(const std::string& name, const std::vector<std::size_t>& shape) {
+    const TensorEntry* entry = file_.find(name);
+    if (entry == nullptr) entry = file_.find(std::string(kPrefix) + name);
+    const std::string wanted = fmt::format("{} [{}]", name, fmt::join(shape, ", "));
+    if (entry == nullptr) fail(ErrorKind::data, "{}: has no tensor {}, which the model needs", file_.path(), wanted);
+    if (entry->shape != shape)
+      fail(ErrorKind::data, "{}: tensor {} has shape [{}], the model wants {}", file_.path(), entry->name,
+           fmt::join(entry->shape, ", "), wanted);
+    used_.insert(entry);
+    return *entry;
+  }
+
+  void read(const std::string& name, const std::vector<std::size_t>& shape, std::span<float> out) {
+    read(find(name, shape), 0, out);
+  }
+  void read(const TensorEntry& entry, std::size_t first, std::span<float> out) const {
+    file_.read(entry, first, out);
+    const auto odd = std::find_if(out.begin(), out.end(), [](float value) { return !std::isfinite(value); });
+    if (odd != out.end())
+      fail(ErrorKind::data, "{}: tensor {}: element {} is {}", file_.path(), entry.name,
+           first + static_cast<std::size_t>(odd - out.begin()), *odd);
+  }
+  void read_bytes(const std::string& name, const std::string& dtype, const std::vector<std::size_t>& shape,
+                  std::span<std::uint8_t> out) {
+    const TensorEntry& entry = find(name, shape);
+    if (entry.dtype != dtype)
+      fail(ErrorKind::data, "{}: tensor {} is of type {}, expected {}", file_.path(), entry.name, entry.dtype, dtype);
+    file_.read_bytes(entry, 0, std::as_writable_bytes(out));
+  }
+
+  void refuse_others() const {
+    for (const TensorEntry& entry : file_.entries()) {
+      const std::string_view name = entry.name;
+      const bool mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+      if (!used_.contains(&entry) && !mask && name != "lm_head.weight")
+        fail(ErrorKind::data, "{}: tensor {} [{}] is none of the model's", file_.path(), entry.name,
+             fmt::join(entry.shape, ", "));
+    }
+  }
+
+ private:
+  const TensorFile& file_;
+  std::set<const TensorEntry*> used_;
+};
+
+std::vector<std::size_t> stored_shape(const PackedMatrix& matrix, bool transposed) {
+  if (transposed) return {matrix.outputs(), matrix.inputs()};
+  return {matrix.inputs(), matrix.outputs()};
+}
+
+/// Packs f32 weights, a panel's columns at a time: reads of [inputs, outputs] touch whole cache lines.
+void pack(Reader& reader, const std::string& name, PackedMatrix& matrix, bool transposed) {
+  const TensorEntry& entry = reader.find(name, stored_shape(matrix, transposed));
+  const std::size_t inputs = matrix.inputs();
+  const std::size_t outputs = matrix.outputs();
+  if (transposed) {
+    std::vector<float> column(inputs);
+    for (std::size_t output = 0; output < outputs; ++output) {
+      reader.read(entry, output * inputs, column);
+      matrix.set_column(output, column);
+    }
+    return;
+  }
+  std::vector<float> all(entry.elements);
+  reader.read(entry, 0, all);
+  std::vector<float> columns(inputs * kPanelColumns);
+  for (std::size_t first = 0; first < outputs; first += kPanelColumns) {
+    const std::size_t count = std::min(kPanelColumns, outputs - first);
+    for (std::size_t k = 0; k < inputs; ++k)
+      for (std::size_t j = 0; j < count; ++j) columns[j * inputs + k] = all[k * outputs + first + j];
+    for (std::size_t j = 0; j < count; ++j) matrix.set_column(first + j, std::span(columns).subspan(j * inputs, inputs));
+  }
+}
+
+/// The tensors of a quantised matrix, in the order of the file.
+std::vector<StoredTensor> stored_tensors(const std::string& name, const PackedMatrix& matrix, bool transposed) {
+  const WeightFormat& format = matrix.format();
+  std::vector<std::size_t> shape = stored_shape(matrix, transposed);
+  if (format.kind == Kind::int8) return {{name, "I8", shape}, {name + ".scale", "F32", {matrix.outputs()}}};
+  shape[1] /= 2;
+  const std::vector<std::size_t> scales{format.groups(matrix.inputs()), matrix.outputs()};
+  std::vector<StoredTensor> tensors{{name, "U8", shape}, {name + ".scale", "F32", scales}};
+  if (format.affine) tensors.push_back({name + ".zero", "U8", scales});
+  return tensors;
+}
+
+/// Calls each(byte's index, low half's place, high half's place) of a matrix as int4 stores it, or
+/// each(index, place, place) for int8; a place is (input, output).
+template <class Each>
+void for_each_byte(const PackedMatrix& matrix, bool transposed, const Each& each) {
+  const std::vector<std::size_t> shape = stored_shape(matrix, transposed);
+  const std::size_t step = matrix.format().kind == Kind::int4 ? 2 : 1;
+  const auto place = [&](std::size_t row, std::size_t column) {
+    return transposed ? std::pair(column, row) : std::pair(row, column);
+  };
+  std::size_t index = 0;
+  for (std::size_t row = 0; row < shape[0]; ++row)
+    for (std::size_t column = 0; column < shape[1]; column += step)
+      each(index++, place(row, column), place(row, column + step - 1));
+}
+
+template <class Each>
+void for_each_scale(const PackedMatrix& matrix, const Each& each) {
+  const std::size_t groups = matrix.format().kind == Kind::int4 ? matrix.format().groups(matrix.inputs()) : 1;
+  for (std::size_t g = 0; g < groups; ++g)
+    for (std::size_t output = 0; output < matrix.outputs(); ++output) each(g * matrix.outputs() + output, g, output);
+}
+
+std::size_t elements(const StoredTensor& tensor) {
+  std::size_t product = 1;
+  for (const std::size_t extent : tensor.shape) product *= extent;
+  return product;
+}
+
+void load_quantised(Reader& reader, const std::string& name, PackedMatrix& matrix, bool transposed) {
+  const std::vector<StoredTensor> tensors = stored_tensors(name, matrix, transposed);
+  std::vector<std::uint8_t> bytes(elements(tensors[0]));
+  reader.read_bytes(name, tensors[0].dtype, tensors[0].shape, bytes);
+  const bool int4 = matrix.format().kind == Kind::int4;
+  for_each_byte(matrix, transposed, [&](std::size_t i, auto low, auto high) {
+    matrix.set_quantised(low.first, low.second, int4 ? bytes[i] & 15 : bytes[i]);
+    if (int4) matrix.set_quantised(high.first, high.second, bytes[i] >> 4);
+  });
+  std::vector<float> scales(elements(tensors[1]));
+  reader.read(tensors[1].name, tensors[1].shape, scales);
+  for_each_scale(matrix, [&](std::size_t i, std::size_t g, std::size_t o) { matrix.set_scale(g, o, scales[i]); });
+  if (tensors.size() < 3) return;
+  bytes.resize(elements(tensors[2]));
+  reader.read_bytes(tensors[2].name, "U8", tensors[2].shape, bytes);
+  for_each_scale(matrix, [&](std::size_t i, std::size_t g, std::size_t o) { matrix.set_zero(g, o, bytes[i]); });
+}
+
+void save_quantised(TensorWriter& writer, const PackedMatrix& matrix, bool transposed) {
+  const bool int4 = matrix.format().kind == Kind::int4;
+  std::vector<std::uint8_t> bytes;
+  for_each_byte(matrix, transposed, [&](std::size_t, auto low, auto high) {
+    const std::uint8_t first = matrix.quantised(low.first, low.second);
+    bytes.push_back(int4 ? static_cast<std::uint8_t>(first | matrix.quantised(high.first, high.second) << 4) : first);
+  });
+  writer.append_bytes(std::as_bytes(std::span(bytes)));
+  std::vector<float> scales;
+  bytes.clear();
+  for_each_scale(matrix, [&](std::size_t, std::size_t g, std::size_t o) {
+    scales.push_back(matrix.scale(g, o));
+    bytes.push_back(matrix.zero(g, o));
+  });
+  writer.append(scales);
+  if (matrix.format().affine) writer.append_bytes(std::as_bytes(std::span(bytes)));
+}
+
+std::size_t vector_floats(const GptShape& shape) {
+  return shape.context * shape.dim + shape.layers * 13 * shape.dim + 2 * shape.dim;
+}
+
+std::size_t matrix_bytes(const WeightFormat& format, std::size_t inputs, std::size_t outputs) {
+  return format.size_bytes(inputs, round_up(outputs, kPanelColumns));
+}
+
+}  // namespace
+
+template <class Self, class Each>
+void GptWeights::for_each_matrix(Self& self, const Each& each) {
+  each("wte.weight", self.wte_, true);
+  for (std::size_t i = 0; i < self.blocks_.size(); ++i) {
+    auto& block = self.blocks_[i];
+    const std::string prefix = fmt::format("h.{}.", i);
+    each(prefix + "attn.c_attn.weight", block.attention.weight, false);
+    each(prefix + "attn.c_proj.weight", block.projection.weight, false);
+    each(prefix + "mlp.c_fc.weight", block.expansion.weight, false);
+    each(prefix + "mlp.c_proj.weight", block.contraction.weight, false);
+  }
+}
+
+template <class Self, class Each>
+void GptWeights::for_each_vector(Self& self, const Each& each) {
+  const std::size_t dim = self.shape_.dim;
+  each("wpe.weight", self.wpe_, std::vector<std::size_t>{self.shape_.context, dim});
+  const auto pair = [&](const std::string& name, auto& norm) {
+    each(name + ".weight", norm.weight, std::vector<std::size_t>{dim});
+    each(name + ".bias", norm.bias, std::vector<std::size_t>{dim});
+  };
+  for (std::size_t i = 0; i < self.blocks_.size(); ++i) {
+    auto& block = self.blocks_[i];
+    const std::string prefix = fmt::format("h.{}.", i);
+    const auto bias = [&](const char* name, auto& linear) {
+      each(prefix + name, linear.bias, std::vector<std::size_t>{linear.weight.outputs()});
+    };
+    pair(prefix + "ln_1", block.ln_1);
+    bias("attn.c_attn.bias", block.attention);
+    bias("attn.c_proj.bias", block.projection);
+    pair(prefix + "ln_2", block.ln_2);
+    bias("mlp.c_fc.bias", block.expansion);
+    bias("mlp.c_proj.bias", block.contraction);
+  }
+  pair("ln_f", self.ln_f_);
+}
+
+GptWeights::GptWeights(const TensorFile& file, const GptShape& shape, const WeightFormat& format,
+                       MemoryLedger& ledger)
+    : shape_(shape), format_(format) {
+  const std::size_t dim = shape.dim;
+  if (format.kind == Kind::int4 && dim % 2 != 0)
+    fail(ErrorKind::usage, "int4 weights need an even dim: the model has {}", dim);
+  const WeightFormat kept = stored_format(file);
+  check(kept.kind == Kind::f32 || kept == format, "{} holds {}, not {}", file.path(), kept.text(), format.text());
+  vectors_ = Buffer(vector_floats(shape) * sizeof(float), Category::parameters, ledger);
+  wte_ = PackedMatrix(dim, shape.vocab, format, ledger);
+  for (std::size_t i = 0; i < shape.layers; ++i) {
+    Block& block = blocks_.emplace_back();
+    block.attention.weight = PackedMatrix(dim, 3 * dim, format, ledger);
+    block.projection.weight = PackedMatrix(dim, dim, format, ledger);
+    block.expansion.weight = PackedMatrix(dim, 4 * dim, format, ledger);
+    block.contraction.weight = PackedMatrix(4 * dim, dim, format, ledger);
+  }
+  Reader reader(file);
+  std::size_t used = 0;
+  for_each_vector(*this, [&](const std::string& name, std::span<const float>& values, const auto& extents) {
+    std::size_t size = 1;
+    for (const std::size_t extent : extents) size *= extent;
+    const auto place = vectors_.as<float>().subspan(used, size);
+    reader.read(name, extents, place);
+    values = place;
+    used += size;
+  });
+  for_each_matrix(*this, [&](const std::string& name, PackedMatrix& matrix, bool transposed) {
+    (kept.kind == Kind::f32 ? pack : load_quantised)(reader, name, matrix, transposed);
+  });
+  reader.refuse_others();
+}
+
+void GptWeights::save(const std::string& path) const {
+  check(format_.kind != Kind::f32, "f32 weights are not quantised");
+  std::vector<StoredTensor> tensors;
+  for_each_vector(*this, [&](const std::string& name, std::span<const float>, const auto& extents) {
+    tensors.push_back({name, "F32", extents});
+  });
+  for_each_matrix(*this, [&](const std::string& name, const PackedMatrix& matrix, bool transposed) {
+    for (StoredTensor& tensor : stored_tensors(name, matrix, transposed)) tensors.push_back(std::move(tensor));
+  });
+  TensorWriter writer(path, tensors, {{kWeightsKey, format_.text()}, {kModelKey, gpt_text(shape_)}});
+  for_each_vector(*this,
+                  [&](const std::string&, std::span<const float> values, const auto&) { writer.append(values); });
+  for_each_matrix(*this, [&](const std::string&, const PackedMatrix& matrix, bool transposed) {
+    save_quantised(writer, matrix, transposed);
+  });
+  writer.commit();
+}
+
+std::size_t weight_bytes(const GptShape& shape, const WeightFormat& format) {
+  const std::size_t dim = shape.dim;
+  const std::size_t block = matrix_bytes(format, dim, 3 * dim) + matrix_bytes(format, dim, dim) +
+                            matrix_bytes(format, dim, 4 * dim) + matrix_bytes(format, 4 * dim, dim);
+  return 4 * vector_floats(shape) + shape.layers * block + matrix_bytes(format, dim, shape.vocab);
+}
+
+std::size_t decode_bytes(const GptShape& shape, const WeightFormat& format) {
+  return weight_bytes(shape, format) - 4 * (shape.context - 1) * shape.dim;
+}
+
+std::size_t parameter_count(const GptShape& shape) {
+  return vector_floats(shape) + shape.layers * 12 * shape.dim * shape.dim + shape.vocab * shape.dim;
+}
+
+}  // namespace psring::worker

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <psring/common/device/buffer.h>
+#include <psring/worker/model/generate/packed_matrix.h>
+#include <psring/worker/model/generate/weight_format.h>
+#include <psring/worker/model/gpt_layers.h>
+#include <psring/worker/model/safetensors.h>
+
+namespace psring::worker {
+
+/// The key of a quantised file's metadata that holds the text of its WeightFormat, and the key of the model's
+/// specification, as --model takes it.
+inline constexpr const char* kWeightsKey = "psring.weights";
+inline constexpr const char* kModelKey = "psring.model";
+
+/// The tensors of a GPT, under GPT-2's names. Matrices are packed for products; wte is the embedding and the head.
+class GptWeights {
+ public:
+  struct Linear {
+    PackedMatrix weight;
+    std::span<const float> bias;
+  };
+  struct Norm {
+    std::span<const float> weight;
+    std::span<const float> bias;
+  };
+  struct Block {
+    Norm ln_1;
+    Linear attention;   ///< c_attn: queries, keys and values
+    Linear projection;  ///< attn.c_proj
+    Norm ln_2;
+    Linear expansion;    ///< mlp.c_fc
+    Linear contraction;  ///< mlp.c_proj
+  };
+
+  /// Reads a file of f32, f16 or bf16 tensors and rounds its matrices to `format`, or a file that save() wrote, which
+  /// must have this format. Throws data, naming the file, if a tensor is missing, unknown, not finite or of another
+  /// shape; usage if int4 does not fit the shape.
+  GptWeights(const TensorFile& file, const GptShape& shape, const WeightFormat& format, MemoryLedger& ledger);
+
+  const GptShape& shape() const { return shape_; }
+  const WeightFormat& format() const { return format_; }
+  const std::vector<Block>& blocks() const { return blocks_; }
+  const Norm& ln_f() const { return ln_f_; }
+  const PackedMatrix& wte() const { return wte_; }          ///< inputs: dim, outputs: the vocabulary
+  std::span<const float> wpe() const { return wpe_; }       ///< [context, dim]
+
+  /// Writes the weights in their format: `T` of type I8, or U8 with two values a byte (the lower half first), `T.scale`
+  /// [outputs] or [groups, outputs], and `T.zero`; other tensors in f32. REQUIRES: the format is not f32.
+  void save(const std::string& path) const;
+
+ private:
+  /// Calls each(name, matrix, transposed) for every matrix; a transposed matrix is stored [outputs, inputs].
+  template <class Self, class Each>
+  static void for_each_matrix(Self& self, const Each& each);
+  /// Calls each(name, span, shape) for every vector and wpe.
+  template <class Self, class Each>
+  static void for_each_vector(Self& self, const Each& each);
+
+  GptShape shape_;
+  WeightFormat format_;
+  Buffer vectors_;
+  std::span<const float> wpe_;
+  PackedMatrix wte_;
+  std::vector<Block> blocks_;
+  Norm ln_f_;
+};
+
+/// Returns the bytes that GptWeights books: matrices, whose outputs are rounded up to panels, and vectors.
+std::size_t weight_bytes(const GptShape& shape, const WeightFormat& format);
+/// Returns the bytes of the weights that a decoded token reads: all but the embedding of other tokens and positions.
+std::size_t decode_bytes(const GptShape& shape, const WeightFormat& format);
+/// Returns the number of parameters.
+std::size_t parameter_count(const GptShape& shape);
+
+/// Returns the format of a file that GptWeights::save wrote; f32 for other files. Throws data if the text is none.
+WeightFormat stored_format(const TensorFile& file);
+
+/// Finds a model's shape: from `model` (a --model text, if not empty), else from the file's metadata, else from
+/// run.json or config.json (GPT-2's n_head) in the file's folder, else from the tensors' shapes, with heads of 64
+/// dimensions. Throws usage or data, with one line that says what to give, if the heads are not known, the model is no
+/// GPT, or the file has no GPT's tensors.
+GptShape find_gpt_shape(const TensorFile& file, const std::string& model);
+/// Returns the --model text of a shape.
+std::string gpt_text(const GptShape& shape);
+
+}  // namespace psring::worker
