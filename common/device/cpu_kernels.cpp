@@ -13,6 +13,8 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/half.h>
+#include <psring/common/device/convolution_products.h>
+#include <psring/common/device/cpu_convolutions.h>
 #include <psring/common/device/kernels.h>
 
 namespace psring {
@@ -153,6 +155,28 @@ class CpuKernels final : public Kernels {
     if (activation == Activation::relu) relu(y, m * n);
   }
 
+  void convolve(const Convolution& shape, const float* x, const float* w, const float* bias, Activation activation,
+                float* y, std::span<float> scratch) override {
+    const Team team(threads_);
+    if (!convolutions_.forward(shape, x, w, bias, y, scratch))
+      convolve_by_products(*this, shape, x, w, bias, y, scratch);
+    if (activation == Activation::relu) relu(y, shape.batch * shape.out * shape.pixels());
+  }
+
+  void convolve_backward_input(const Convolution& shape, const float* dy, const float* w, float* dx,
+                               std::span<float> scratch) override {
+    const Team team(threads_);
+    if (!convolutions_.backward_input(shape, dy, w, dx, scratch))
+      convolve_input_by_products(*this, shape, dy, w, dx, scratch);
+  }
+
+  void convolve_backward_weights(const Convolution& shape, const float* x, const float* dy, float beta, float* dw,
+                                 float bias_beta, float* db, std::span<float> scratch) override {
+    const Team team(threads_);
+    if (!convolutions_.backward_weights(shape, x, dy, beta, dw, bias_beta, db, scratch))
+      convolve_weights_by_products(*this, shape, x, dy, beta, dw, bias_beta, db, scratch);
+  }
+
  private:
   static constexpr std::size_t kLeastReuse = 32;
   static constexpr std::size_t kMostPrepared = 512;  ///< limits the memory if a caller uses ever new shapes
@@ -228,6 +252,7 @@ class CpuKernels final : public Kernels {
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::map<Product, std::unique_ptr<Prepared>> prepared_;
+  CpuConvolutions convolutions_;
   std::vector<float> scratch_;
   std::vector<BFloat16> narrow_a_;
   std::vector<BFloat16> narrow_b_;

@@ -32,6 +32,18 @@ class NotingKernels final : public Kernels {
               Activation activation, float* y) override {
     kernels_->linear(m, n, k, x, w, bias, activation, y);
   }
+  void convolve(const Convolution& shape, const float* x, const float* w, const float* bias, Activation activation,
+                float* y, std::span<float> scratch) override {
+    kernels_->convolve(shape, x, w, bias, activation, y, scratch);
+  }
+  void convolve_backward_input(const Convolution& shape, const float* dy, const float* w, float* dx,
+                               std::span<float> scratch) override {
+    kernels_->convolve_backward_input(shape, dy, w, dx, scratch);
+  }
+  void convolve_backward_weights(const Convolution& shape, const float* x, const float* dy, float beta, float* dw,
+                                 float bias_beta, float* db, std::span<float> scratch) override {
+    kernels_->convolve_backward_weights(shape, x, dy, beta, dw, bias_beta, db, scratch);
+  }
   std::vector<Gemm> products;
 
  private:
