@@ -18,6 +18,7 @@
 #include <psring/common/base/rng.h>
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/graph.h>
 #include <psring/worker/model/host_network.h>
 #include <psring/worker/model/mlp.h>
 
@@ -135,10 +136,9 @@ class Product {
 
 std::vector<Gemm> products_of(const worker::Model& model, std::size_t batch) {
   std::vector<Gemm> list;
-  worker::Shape shape{batch, model.input_cols};
+  const std::vector<worker::Shape> shapes = worker::activation_shapes(model, batch);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    model.layers[i]->gemms(shape, {.dx = i > 0}, list);
-    shape = model.layers[i]->output(shape);
+    model.layers[i]->gemms(shapes[worker::sources_of(model, i).front()], {.dx = i > 0}, list);
   }
   if (list.empty()) fail(ErrorKind::usage, "model {} has no matrix products to measure", model.name);
   return list;

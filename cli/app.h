@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include <psring/common/base/registry.h>
 #include <psring/optim/optimizers.h>
@@ -27,6 +28,9 @@ class App {
   Registry<worker::StrategyKind>& strategies() { return workers_.strategies; }
   optim::OptimizerRegistry& optimizers() { return optimizers_; }
   Registry<server::Aggregator>& aggregators() { return aggregators_; }
+
+  /// Calls `callback` in each worker after each step; see StepContext. Figures that it records are in metrics.jsonl.
+  void on_step(worker::StepCallback callback) { workers_.step_callbacks.push_back(std::move(callback)); }
 
   const worker::Registries& worker_registries() const { return workers_; }
   const optim::OptimizerRegistry& optimizers() const { return optimizers_; }

@@ -33,6 +33,8 @@ struct FitFlags {
 const std::vector<std::string> kModels{"mlp:256-256-256-10",
                                        "mlp:784-512-512-10",
                                        "mlp:1024-1024-1024-256",
+                                       "conv:1x28x28-d0.1-16c3-p2-32c3-r3-d0.2-p2-128-10",
+                                       "conv:3x16x16-8c3-d0.1-p2-32c3-64c3-r3-p2-10",
                                        "gpt:layers=1,dim=128,heads=2,context=64",
                                        "gpt:layers=1,dim=256,heads=4,context=128",
                                        "gpt:layers=1,dim=384,heads=6,context=64"};

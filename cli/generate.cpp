@@ -189,7 +189,7 @@ int evaluate(const GenerateFlags& flags, Generator& generator, const App& app) {
   std::vector<float> input(shape.context);
   std::vector<std::int32_t> targets(shape.context);
   for (std::size_t i = 0; i < data.size(); ++i) {
-    data.read(i, input, targets);
+    data.read(i, {input, targets});
     const worker::TextLoss loss =
         generator.loss(Tokens(input.begin(), input.end()), Tokens(targets.begin(), targets.end()));
     all.loss_sum += loss.loss_sum;

@@ -244,7 +244,8 @@ struct WorkerSums {
   double samples = 0;  ///< of the last step
   double test_loss = 0;
   double test_rows = 0;
-  std::optional<double> correct;  ///< nothing if the model does not tell classes apart
+  std::optional<double> correct;      ///< nothing if the model does not tell classes apart
+  std::map<std::string, double> own;  ///< of the model's own metrics
 };
 
 WorkerSums add_workers(Summary& summary, const fs::path& folder, Json& roles) {
@@ -263,6 +264,8 @@ WorkerSums add_workers(Summary& summary, const fs::path& folder, Json& roles) {
     sums.test_rows += test.at("rows").get<double>();
     sums.test_loss += number_of(test.at("loss_sum"));
     if (test.contains("correct")) sums.correct = sums.correct.value_or(0) + test.at("correct").get<double>();
+    if (test.contains("own"))
+      for (const auto& [name, sum] : test["own"].items()) sums.own[name] += number_of(sum);
     summary.processors[role] = report.value("processor", "");
     roles[role] = report;
   }
@@ -275,6 +278,7 @@ void add_results(Summary& summary, const WorkerSums& sums) {
   if (sums.test_rows == 0) return;
   summary.test_loss = sums.test_loss / sums.test_rows;
   if (sums.correct) summary.test_accuracy = *sums.correct / sums.test_rows;
+  for (const auto& [name, sum] : sums.own) summary.test_own[name] = sum / sums.test_rows;
 }
 
 /// Predicts the bytes of all servers together. If the workers made different numbers of steps, a server receives the

@@ -70,9 +70,10 @@ struct Summary {
   double server_busy_seconds = 0;         ///< a step's work of the busiest server, mean over steps
   double final_loss = 0;                  ///< loss of the last step, mean over its samples
   std::optional<double> test_accuracy;
-  std::optional<double> test_loss;      ///< mean over rows: samples, or tokens
-  std::uint64_t worker_peak_bytes = 0;  ///< booked memory of the largest worker, with the server in its process
-  std::uint64_t server_peak_bytes = 0;  ///< booked memory of the largest server
+  std::map<std::string, double> test_own;  ///< means over rows of the model's own metrics
+  std::optional<double> test_loss;         ///< mean over rows: samples, or tokens
+  std::uint64_t worker_peak_bytes = 0;     ///< booked memory of the largest worker, with the server in its process
+  std::uint64_t server_peak_bytes = 0;     ///< booked memory of the largest server
   std::vector<ByteCheck> bytes;
   std::vector<MemoryCheck> memory;
   SystemMemory system_memory;

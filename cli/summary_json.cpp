@@ -51,6 +51,7 @@ Json to_json(const Summary& summary) {
                {"worker_peak_bytes", summary.worker_peak_bytes},
                {"server_peak_bytes", summary.server_peak_bytes}};
   if (summary.test_accuracy) json["test_accuracy"] = *summary.test_accuracy;
+  for (const auto& [name, mean] : summary.test_own) json["own"]["test_" + name] = mean;
   if (summary.test_loss) json["test_loss"] = *summary.test_loss;
   if (summary.reads_text()) json["tokens_per_second"] = summary.tokens_per_second;
   if (const std::optional<double> perplexity = summary.test_perplexity()) json["test_perplexity"] = *perplexity;

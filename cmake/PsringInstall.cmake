@@ -62,6 +62,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/client_protocol.h
   worker/compressor.h
   worker/error_feedback.h
+  worker/data/csv.h
   worker/data/dataset.h
   worker/data/idx.h
   worker/data/make_dataset.h
@@ -98,10 +99,17 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/whole_units.h
   worker/exchange/windowed_pushes.h
   worker/exchange/workers.h
+  worker/inference.h
+  worker/model/batch_norm.h
   worker/model/check_gradients.h
+  worker/model/conv_net.h
+  worker/model/convolution.h
+  worker/model/dropout.h
   worker/model/gelu.h
   worker/model/gpt.h
   worker/model/gpt_layers.h
+  worker/model/graph.h
+  worker/model/joins.h
   worker/model/layer.h
   worker/model/linear.h
   worker/model/loss.h
@@ -111,6 +119,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/ps_client.h
   worker/registries.h
   worker/session.h
+  worker/step_callback.h
   worker/strategy/abilities.h
   worker/strategy/composition.h
   worker/strategy/strategies.h

@@ -76,6 +76,7 @@ void MetricsWriter::on_step(const StepReport& report) {
                {"bytes_sent", sent - sent_},
                {"bytes_received", received - received_},
                {"staleness", report.staleness}};
+  for (const OwnFigure& figure : report.own) json["own"][figure.name] = figure.value;
   sent_ = sent;
   received_ = received;
   communicated_ = communicated;
@@ -117,6 +118,7 @@ void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
     json["test_accuracy"] = static_cast<double>(evaluation.correct) / rows;
     json["test_correct"] = evaluation.correct;
   }
+  for (const OwnFigure& sum : evaluation.own) json["own"]["test_" + sum.name] = sum.value / rows;
   if (run_.tokens_per_sample > 0) json["test_perplexity"] = std::exp(evaluation.loss_sum / rows);
   line(text_of(std::move(json), member_));
 }
@@ -165,6 +167,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
     predicted["server_memory"][std::string(to_string(category))] = bytes;
   Json test{{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}};
   if (run_.classes) test["correct"] = evaluation_.correct;
+  for (const OwnFigure& sum : evaluation_.own) test["own"][sum.name] = sum.value;
   Json json{{"predicted", predicted},
             {"steps", steps_},
             {"skipped_steps", skipped_steps},

@@ -1,3 +1,4 @@
+#include <psring/worker/model/conv_net.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/mlp.h>
 #include <psring/worker/registries.h>
@@ -9,7 +10,14 @@ void register_builtins(Registries& registries) {
   const auto model = [&](const char* name, const char* help, Model (*make)(const Spec&)) {
     registries.models.add(name, help, [make](const Spec& spec) { return std::make_unique<Model>(make(spec)); });
   };
-  model("mlp", "mlp:784-512-512-10: linear layers, ReLU between them, cross-entropy", make_mlp);
+  model("mlp", "mlp:784-512-512-10: linear layers, ReLU between them, cross-entropy; d0.2 after a width: dropout",
+        make_mlp);
+  model("mse-mlp", "mse-mlp:8-64-64-1: the same for real targets, with the mean square of the error", make_mse_mlp);
+  model("conv",
+        "conv:1x28x28-16c3-p2-32c3-r3-p2-d0.2-128-10: channels x height x width of the image; then 16c3: convolution "
+        "to 16 channels, kernel 3, and ReLU; p2: largest of 2 x 2 pixels; r3: residual block of two convolutions; "
+        "d0.2: dropout; 128: linear layer and ReLU; the last is linear, with cross-entropy",
+        make_conv_net);
   model("bn-mlp", "bn-mlp:784-512-512-10: the same with batch norm before each ReLU", make_bn_mlp);
   model("gelu-mlp",
         "gelu-mlp:dim=1024,layers=4: square linear layers without bias, GELU after each; the loss is the mean square "

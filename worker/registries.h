@@ -1,9 +1,12 @@
 #pragma once
 
+#include <vector>
+
 #include <psring/common/base/registry.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/data/make_dataset.h>
 #include <psring/worker/model/model.h>
+#include <psring/worker/step_callback.h>
 #include <psring/worker/strategy/strategy_kind.h>
 
 namespace psring::worker {
@@ -13,6 +16,7 @@ struct Registries {
   Registry<Model> models;
   DatasetRegistry datasets;
   Registry<StrategyKind> strategies;
+  std::vector<StepCallback> step_callbacks = {};  ///< called in the order in which they were added
 };
 
 void register_builtins(Registries& registries);

@@ -11,12 +11,16 @@ Scatter::Scatter(const Dataset& data, ring::ProcessGroup& group, std::size_t bat
       batch_(batch),
       clock_(clock),
       inputs_(places() * data.input_cols() * sizeof(float), Category::communication, ledger),
-      targets_(places() * data.targets_per_sample() * sizeof(std::int32_t), Category::communication, ledger) {}
+      targets_(places() * data.targets_per_sample() * sizeof(std::int32_t), Category::communication, ledger) {
+  if (data.target_values() > 0)
+    values_ = Buffer(places() * data.target_values() * sizeof(float), Category::communication, ledger);
+}
 
 std::size_t Scatter::places() const { return reads() ? (group_.size() - 1) * batch_ : batch_; }
 
 std::size_t Scatter::sample_bytes() const {
-  return data_.input_cols() * sizeof(float) + data_.targets_per_sample() * sizeof(std::int32_t);
+  return data_.input_cols() * sizeof(float) + data_.targets_per_sample() * sizeof(std::int32_t) +
+         data_.target_values() * sizeof(float);
 }
 
 std::span<float> Scatter::inputs(std::size_t place, std::size_t samples) {
@@ -25,6 +29,11 @@ std::span<float> Scatter::inputs(std::size_t place, std::size_t samples) {
 
 std::span<std::int32_t> Scatter::targets(std::size_t place, std::size_t samples) {
   return targets_.as<std::int32_t>().subspan(place * data_.targets_per_sample(), samples * data_.targets_per_sample());
+}
+
+std::span<float> Scatter::values(std::size_t place, std::size_t samples) {
+  if (data_.target_values() == 0) return {};
+  return values_.as<float>().subspan(place * data_.target_values(), samples * data_.target_values());
 }
 
 void Scatter::begin_step(const Sampler& sampler, std::size_t index) {
@@ -36,12 +45,14 @@ void Scatter::begin_step(const Sampler& sampler, std::size_t index) {
     const std::size_t first = reads() ? (worker - 1) * batch_ : 0;
     if (reads()) {
       for (std::size_t i = 0; i < samples.size(); ++i)
-        data_.read(samples[i], inputs(first + i, 1), targets(first + i, 1));
+        data_.read(samples[i], {inputs(first + i, 1), targets(first + i, 1), values(first + i, 1)});
       works.push_back(group_.send(inputs(first, samples.size()), worker));
       works.push_back(group_.send(targets(first, samples.size()), worker));
+      if (data_.target_values() > 0) works.push_back(group_.send(values(first, samples.size()), worker));
     } else {
       works.push_back(group_.recv(inputs(first, samples.size()), 0));
       works.push_back(group_.recv(targets(first, samples.size()), 0));
+      if (data_.target_values() > 0) works.push_back(group_.recv(values(first, samples.size()), 0));
       place_of_.clear();
       for (std::size_t i = 0; i < samples.size(); ++i) place_of_[samples[i]] = i;
     }
@@ -56,13 +67,18 @@ void Scatter::finish() {
   group_.account();
 }
 
-void Scatter::read(std::size_t index, std::span<float> input, std::span<std::int32_t> targets) const {
-  if (reads()) return data_.read(index, input, targets);
+void Scatter::read(std::size_t index, const SampleMemory& to) const {
+  if (reads()) return data_.read(index, to);
   const std::size_t place = place_of_.at(index);
-  std::copy_n(inputs_.as<float>().begin() + static_cast<std::ptrdiff_t>(place * input.size()), input.size(),
-              input.begin());
-  std::copy_n(targets_.as<std::int32_t>().begin() + static_cast<std::ptrdiff_t>(place * targets.size()), targets.size(),
-              targets.begin());
+  const auto copy = [&](const Buffer& from, auto values) {
+    using Value = typename decltype(values)::value_type;
+    if (values.empty()) return;
+    std::copy_n(from.as<Value>().begin() + static_cast<std::ptrdiff_t>(place * values.size()), values.size(),
+                values.begin());
+  };
+  copy(inputs_, to.input);
+  copy(targets_, to.classes);
+  copy(values_, to.values);
 }
 
 void Scatter::predict(const Sampler& sampler, std::uint64_t first, std::uint64_t steps, Prediction& sum) const {
@@ -78,7 +94,7 @@ void Scatter::predict(const Sampler& sampler, std::uint64_t first, std::uint64_t
       if (worker == group_.rank()) sum.run_receives += bytes;
     }
   }
-  sum.worker_memory[Category::communication] += inputs_.size_bytes() + targets_.size_bytes();
+  sum.worker_memory[Category::communication] += inputs_.size_bytes() + targets_.size_bytes() + values_.size_bytes();
 }
 
 }  // namespace psring::worker

@@ -36,7 +36,8 @@ class Scatter final : public Dataset {
   std::size_t targets_per_sample() const override { return data_.targets_per_sample(); }
   std::size_t classes() const override { return data_.classes(); }
   bool tokens() const override { return data_.tokens(); }
-  void read(std::size_t index, std::span<float> input, std::span<std::int32_t> targets) const override;
+  std::size_t target_values() const override { return data_.target_values(); }
+  void read(std::size_t index, const SampleMemory& to) const override;
 
  private:
   bool reads() const { return group_.rank() == 0; }
@@ -44,13 +45,15 @@ class Scatter final : public Dataset {
   std::size_t places() const;
   std::span<float> inputs(std::size_t place, std::size_t samples);
   std::span<std::int32_t> targets(std::size_t place, std::size_t samples);
+  std::span<float> values(std::size_t place, std::size_t samples);
 
   const Dataset& data_;
   ring::ProcessGroup& group_;
   const std::size_t batch_;
   const Clock& clock_;
   Buffer inputs_;                                          ///< of a batch; at worker 0 of one for each of the others
-  Buffer targets_;                                         ///< the same
+  Buffer targets_;                                         ///< the same, of classes
+  Buffer values_;                                          ///< the same, of real targets; empty if there are none
   std::unordered_map<std::size_t, std::size_t> place_of_;  ///< of the samples that came
   Nanoseconds waited_{0};
 };

@@ -7,6 +7,7 @@
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/data/sampler.h>
+#include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/train_setup.h>
@@ -20,6 +21,7 @@ DataNeeds needs_of(const Model& model, const JobOptions& job) {
           .classes = model.classes,
           .tokens = model.tokens,
           .targets = model.classes > 0,
+          .target_values = model.rows_per_sample * model.target_cols,
           .seed = job.seed,
           .model = job.model};
 }
@@ -52,8 +54,9 @@ DType parse_precision(const char* flag, const std::string& name) {
 }
 
 /// Refuses parts that have no GPU form: they are not computed elsewhere.
-void check_device(const JobOptions& job, const StrategyKind& strategy) {
+void check_device(const JobOptions& job, const StrategyKind& strategy, const Model& model) {
   require_cuda();
+  check_on_device(model);
   const auto refuse = [](bool wrong, const std::string& what) {
     if (wrong) fail(ErrorKind::usage, "--device cuda: {} computes on the host alone", what);
   };
@@ -92,7 +95,7 @@ std::vector<TensorSpec> TrainSetup::tensor_specs() const {
 
 TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers,
                        Samples samples)
-    : job_(job) {
+    : job_(job), step_callbacks_(registries.step_callbacks) {
   strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
   if (strategy_->servers && strategy_->at_owner) {
     if (job.optimizer_on == "worker")
@@ -109,7 +112,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   layout_.gradient_type =
       job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
   buffers_ = buffer_layout(*model_);
-  if (job.device == "cuda") check_device(job, *strategy_);
+  if (job.device == "cuda") check_device(job, *strategy_, *model_);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
   check_precision(job, layout_, *optimizer_);

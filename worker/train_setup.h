@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <psring/common/proc/job.h>
@@ -35,6 +36,7 @@ class TrainSetup {
   const Model& model() const { return *model_; }
   const FlatModel& flat() const { return *flat_; }
   const DataSplit& data() const { return data_; }
+  std::span<const StepCallback> step_callbacks() const { return step_callbacks_; }
   /// Sets the number of workers, which share the global batch: after a loss it may be smaller than at the beginning.
   void share_among(std::size_t workers);
   /// Divides units among `owners`, if the options alone do not give the number (--shard-group host).
@@ -59,6 +61,7 @@ class TrainSetup {
   std::unique_ptr<Model> model_;
   std::unique_ptr<FlatModel> flat_;
   DataSplit data_;
+  std::vector<StepCallback> step_callbacks_;
   Layout layout_;
   UnitLayout buffers_;
   std::uint64_t steps_ = 0;

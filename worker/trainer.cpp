@@ -54,8 +54,10 @@ std::uint64_t Trainer::run() {
     parts_.strategy.finish_step(step);
     next = able_.pacing != nullptr ? std::min(able_.pacing->after(step).index, plan_.steps) : index + 1;
     const double loss = total.rows == 0 ? 0 : total.loss_sum / static_cast<double>(total.rows);
-    world_.events.report(StepReport{index, epoch, loss, samples, world_.clock.now() - start, waited() - waited_before,
-                                    able_.pacing != nullptr ? able_.pacing->staleness() : 0});
+    const Nanoseconds duration = world_.clock.now() - start;
+    world_.events.report(StepReport{index, epoch, loss, samples, duration, waited() - waited_before,
+                                    able_.pacing != nullptr ? able_.pacing->staleness() : 0,
+                                    call_back(index, epoch, loss, samples)});
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
     if (passes(eval_every_)) evaluate(multiples_of(eval_every_, index, std::min(next, plan_.steps - 1)));
     if (passes(save_every_) || (save_every_ != 0 && next == plan_.steps)) save(next);
@@ -71,6 +73,14 @@ std::uint64_t Trainer::run() {
   return next;
 }
 
+std::vector<OwnFigure> Trainer::call_back(std::uint64_t step, std::uint64_t epoch, double loss,
+                                          std::size_t samples) const {
+  StepContext context(plan_.data_rank.value, step, epoch, loss, samples);
+  for (const StepCallback& callback : parts_.callbacks)
+    call_extension([&] { return fmt::format("the callback of step {}", step); }, [&] { callback(context); });
+  return context.take_figures();
+}
+
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
   // The scale is the same at all workers: each hands over as many gradients, and their mean over n workers is the mean
   // over all samples, even if some workers have fewer. If all have as many, it is that of the worker's own mean.
@@ -84,14 +94,24 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
     const std::size_t begin = m * samples.size() / micros;
     const std::size_t end = (m + 1) * samples.size() / micros;
     const Micro micro{m, m + 1 == micros, virtual_worker, virtual_worker + 1 == plan_.job.virtual_workers};
-    const LossResult loss = micro_batch(samples.subspan(begin, end - begin), scale, step, micro);
+    const LossResult loss = micro_batch(samples.subspan(begin, end - begin), begin, scale, step, micro);
     total.loss_sum += loss.loss_sum;
     total.rows += loss.rows;
   }
   return total;
 }
 
-LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro) {
+/// The sampler gives worker r of n the positions r, r + n, ... of the global batch.
+Randomness Trainer::randomness(Step step, const Micro& micro, std::size_t first) const {
+  const std::size_t workers = plan_.workers * plan_.job.virtual_workers;
+  return {.seed = plan_.job.seed,
+          .step = step.index,
+          .first = plan_.data_rank.value + micro.virtual_worker + first * workers,
+          .stride = workers};
+}
+
+LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, std::size_t first, float scale, Step step,
+                                Micro micro) {
   if (samples.empty()) {
     pass_without_samples(step, micro, [] {});
     return {};
@@ -100,7 +120,7 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, float sc
     pass_without_samples(step, micro, [this] { parts_.pace.pass([] {}); });
     return {.loss_sum = std::numeric_limits<double>::quiet_NaN(), .rows = samples.size(), .correct = 0};
   }
-  load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples);
+  load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples, randomness(step, micro, first));
   forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
   const optim::LossScaler scaler = able_.loss_scaler();
   skips_.look(step.index, scaler);
@@ -119,17 +139,21 @@ Nanoseconds Trainer::waited() const {
   return able_.waited() + (parts_.scatter != nullptr ? parts_.scatter->waited() : Nanoseconds{0});
 }
 
-void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples) {
+void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples, const Randomness& randomness) {
   const Events::Span span(world_.events, {.name = "load"});
-  parts_.network.begin(samples.size());
+  parts_.network.begin(samples.size(), randomness);
   const Matrix input = parts_.network.input();
   const std::span<std::int32_t> targets = parts_.network.targets();
   const std::size_t each = data.targets_per_sample();
+  const std::span<float> values = parts_.network.target_values().span();
+  const std::size_t values_each = data.target_values();
   std::size_t i = 0;
   call_extension([&] { return fmt::format("the data set, reading sample {},", samples[i]); },
                  [&] {
                    for (; i < samples.size(); ++i)
-                     data.read(samples[i], {input.row(i), input.cols}, targets.subspan(i * each, each));
+                     data.read(samples[i], {{input.row(i), input.cols},
+                                            targets.subspan(i * each, each),
+                                            values.subspan(i * values_each, values_each)});
                  });
 }
 

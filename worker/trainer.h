@@ -13,6 +13,7 @@
 #include <psring/worker/pace.h>
 #include <psring/worker/scatter.h>
 #include <psring/worker/skip_watch.h>
+#include <psring/worker/step_callback.h>
 #include <psring/worker/strategy/abilities.h>
 #include <psring/worker/walk.h>
 
@@ -27,7 +28,9 @@ class Trainer {
     const FlatModel& flat;
     Network& network;
     const LayerBuffers& buffers;
-    std::size_t rows_per_sample;  ///< of the model
+    std::size_t rows_per_sample;                   ///< of the model
+    std::span<const Metric> metrics = {};          ///< of the model
+    std::span<const StepCallback> callbacks = {};  ///< of the program
     const DataSplit& data;
     Sampler& sampler;
     Scatter* scatter = nullptr;  ///< gives the samples to train on; null: each worker reads its own
@@ -52,10 +55,14 @@ class Trainer {
   enum class BufferUse : std::uint8_t { update, leave, read };
 
   void between_steps(std::uint64_t step);
+  std::vector<OwnFigure> call_back(std::uint64_t step, std::uint64_t epoch, double loss, std::size_t samples) const;
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
-  LossResult micro_batch(std::span<const std::uint32_t> samples, float scale, Step step, Micro micro);
+  LossResult micro_batch(std::span<const std::uint32_t> samples, std::size_t first, float scale, Step step,
+                         Micro micro);
   Nanoseconds waited() const;
-  void load(const Dataset& data, std::span<const std::uint32_t> samples);
+  /// `first`: position of the first sample in the worker's batch of the step, which random numbers depend on.
+  Randomness randomness(Step step, const Micro& micro, std::size_t first) const;
+  void load(const Dataset& data, std::span<const std::uint32_t> samples, const Randomness& randomness);
   void forward(BufferUse use);
   void backward(Micro micro);
   void pass_without_samples(Step step, Micro micro, const std::function<void()>& instead_of_layer);

@@ -31,6 +31,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
   const std::size_t workers = alone ? 1 : plan_.workers;
   const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.data_rank.value, workers);
   Evaluation result;
+  for (const Metric& metric : parts_.metrics) result.own.push_back({metric.name, 0});
   std::vector<std::uint32_t> samples;
   const std::size_t chunk =
       (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // what the network has room for
@@ -43,13 +44,14 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
     samples.resize(std::min(chunk, count - begin));
     for (std::size_t i = 0; i < samples.size(); ++i)
       samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.data_rank.value, workers));
-    load(*parts_.data.test, samples);
+    load(*parts_.data.test, samples, {});
     forward(BufferUse::read);
     const LossResult loss =
         call_extension([] { return "the model's loss"; }, [&] { return parts_.network.evaluate(); });
     result.loss_sum += loss.loss_sum;
     result.rows += loss.rows;
     result.correct += loss.correct;
+    for (std::size_t i = 0; i < loss.metrics.size(); ++i) result.own[i].value += loss.metrics[i];
   }
   for (const std::uint64_t step : steps) {
     result.step = step;

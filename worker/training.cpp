@@ -214,6 +214,8 @@ std::uint64_t Training::run() {
                    .network = *network,
                    .buffers = buffers_,
                    .rows_per_sample = setup_.model().rows_per_sample,
+                   .metrics = setup_.model().metrics,
+                   .callbacks = setup_.step_callbacks(),
                    .data = setup_.data(),
                    .sampler = samples,
                    .scatter = scatter_ ? &*scatter_ : nullptr,

@@ -9,6 +9,7 @@
 #include <psring/common/base/spec.h>
 #include <psring/optim/rules.h>
 #include <psring/server/aggregator.h>
+#include <psring/worker/model/graph.h>
 
 namespace psring::bench {
 namespace {
@@ -57,16 +58,16 @@ void measure_layers(const worker::Model& model, std::size_t batch, DType type, M
     for (std::size_t layer = step.layers(); layer-- > 0;)
       backward[layer].push_back(time_of([&] { step.backward(layer); }));
   }
-  worker::Shape shape{batch, model.input_cols};
+  const std::vector<worker::Shape> shapes = worker::activation_shapes(model, batch);
   for (std::size_t i = 0; i < step.layers(); ++i) {
     const worker::Layer& layer = *model.layers[i];
+    const worker::Shape shape = shapes[worker::sources_of(model, i).front()];
     const double first = layer.flops(shape, {.dx = false, .gradients = false});
-    LayerPass pass{kind_of(layer), false, first, elements_of(layer, shape), type};
+    LayerPass pass{kind_of(layer), false, first, elements_of(model, i, shapes), type};
     into[pass.line()].push_back({pass.flops, median_of(forward[i]), pass.elements});
     pass.backward = true;
     pass.flops = layer.flops(shape, {.dx = i > 0}) - first;
     into[pass.line()].push_back({pass.flops, median_of(backward[i]), pass.elements});
-    shape = layer.output(shape);
   }
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <typeinfo>
 
 #include <cxxabi.h>
@@ -8,6 +9,7 @@
 #include <psring/bench/cost/workload.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/worker/model/graph.h>
 #include <psring/worker/pace.h>
 #include <psring/worker/train_setup.h>
 
@@ -25,9 +27,12 @@ std::string LayerPass::line() const {
   return fmt::format("compute.{}.{}.{}", kind, backward ? "backward" : "forward", name_of(type));
 }
 
-double elements_of(const worker::Layer& layer, worker::Shape in) {
-  double sum = static_cast<double>(in.elements() + layer.output(in).elements());
-  for (const TensorSpec& tensor : layer.tensors()) sum += static_cast<double>(tensor.elements());
+double elements_of(const worker::Model& model, std::size_t layer, std::span<const worker::Shape> shapes) {
+  auto sum = static_cast<double>(shapes[layer + 1].elements());
+  const std::vector<std::size_t> sources = worker::sources_of(model, layer);
+  for (const std::size_t source : std::set<std::size_t>(sources.begin(), sources.end()))
+    sum += static_cast<double>(shapes[source].elements());
+  for (const TensorSpec& tensor : model.layers[layer]->tensors()) sum += static_cast<double>(tensor.elements());
   return sum;
 }
 
@@ -77,21 +82,20 @@ Workload make_workload(const JobOptions& job, const worker::Registries& registri
   work.first_trained_layer = flat.first_trained_layer();
   work.micro_batches = job.accumulate;
   const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
-  worker::Shape shape{batch, model->input_cols};
+  const std::vector<worker::Shape> shapes = worker::activation_shapes(*model, batch);
   const std::vector<worker::Wanted> wanted = flat.wanted();
   for (std::size_t i = 0; i < model->layers.size(); ++i) {
     const worker::Layer& layer = *model->layers[i];
+    const worker::Shape shape = shapes[worker::sources_of(*model, i).front()];
     const double forward = layer.flops(shape, {.dx = false, .gradients = false});
     const double all = layer.flops(shape, wanted[i]);
     const bool goes_back = wanted[i].dx || wanted[i].gradients;
-    const worker::Shape out = layer.output(shape);
-    LayerPass pass{kind_of(layer), false, forward, elements_of(layer, shape), work.layout.parameter_type};
+    LayerPass pass{kind_of(layer), false, forward, elements_of(*model, i, shapes), work.layout.parameter_type};
     LayerTime times{.unit = flat.unit_of(i), .forward_s = time(pass), .backward_s = 0, .flops = all};
     pass.backward = true;
     pass.flops = all - forward;
     if (goes_back) times.backward_s = time(pass);
     work.layers.push_back(times);
-    shape = out;
   }
   set_sleeps(job, work);
   for (std::size_t unit = 0; unit < flat.units(); ++unit) {

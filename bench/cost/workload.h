@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,8 +57,8 @@ using PassTime = std::function<double(const LayerPass& pass)>;
 /// The name of a layer's class, without namespaces.
 std::string kind_of(const worker::Layer& layer);
 
-/// The elements of a layer's input, output and parameters.
-double elements_of(const worker::Layer& layer, worker::Shape in);
+/// The elements of a layer's different inputs, of its output and parameters. `shapes`: worker::activation_shapes().
+double elements_of(const worker::Model& model, std::size_t layer, std::span<const worker::Shape> shapes);
 
 /// Describes the step of one worker of a job, without its data and without memory for its parameters. `owners`: the
 /// processes that cut each unit. Throws usage, naming the flag.

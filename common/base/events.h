@@ -77,6 +77,12 @@ struct GradientReady {
   bool averaged = false;
 };
 
+/// A figure of the user's own program: its name and value.
+struct OwnFigure {
+  std::string name;
+  double value = 0;
+};
+
 /// The end of a worker's step.
 struct StepReport {
   std::uint64_t step = 0;
@@ -84,8 +90,9 @@ struct StepReport {
   double loss = 0;  ///< mean over the samples of this worker in the step; 0 if the worker had none
   std::size_t samples = 0;
   Nanoseconds duration{0};
-  Nanoseconds exposed{0};  ///< the part of `duration` that was spent waiting for communication
-  double staleness = 0;    ///< of the gradients whose updates the worker was told of; see Pacing::staleness
+  Nanoseconds exposed{0};           ///< the part of `duration` that was spent waiting for communication
+  double staleness = 0;             ///< of the gradients whose updates the worker was told of; see Pacing::staleness
+  std::vector<OwnFigure> own = {};  ///< recorded by the program's step callbacks; not kept in event files
 };
 
 /// A worker's share of an evaluation: integer counts, which are added up over the workers.
@@ -94,6 +101,7 @@ struct Evaluation {
   double loss_sum = 0;
   std::uint64_t rows = 0;
   std::uint64_t correct = 0;
+  std::vector<OwnFigure> own = {};  ///< sums over the rows of Model::metrics; not kept in event files
 };
 
 struct Event {

@@ -24,7 +24,8 @@ class ModelRunner {
         kernels_(make_cpu_kernels()),
         network_(model, *kernels_, ledger_, {.max_batch = samples}),
         x_(samples * model.input_cols),
-        targets_(samples * model.rows_per_sample) {
+        targets_(samples * model.rows_per_sample),
+        target_values_(targets_.size() * model.target_cols) {
     const Layout layout = flat_.layout(1);
     for (std::size_t unit = 0; unit < flat_.units(); ++unit) {
       parameters_.emplace_back(layout.units[unit].elements);
@@ -41,9 +42,11 @@ class ModelRunner {
     if (classes > 0)
       for (std::size_t i = 0; i < targets_.size(); ++i)
         targets_[i] = static_cast<std::int32_t>(rng.bits(x_.size() + i) % classes);
+    for (std::size_t i = 0; i < target_values_.size(); ++i) target_values_[i] = rng.normal(x_.size() + i);
   }
   const std::vector<float>& x() const { return x_; }
   const std::vector<std::int32_t>& targets() const { return targets_; }
+  const std::vector<float>& target_values() const { return target_values_; }
 
   /// Forward, loss and backward of samples [first, first + count); `fresh`: into gradients that start anew.
   worker::LossResult train(std::size_t first, std::size_t count, float scale, bool fresh) {
@@ -80,6 +83,9 @@ class ModelRunner {
     std::copy_n(x_.begin() + first * model_.input_cols, network_.input().size(), network_.input().data);
     std::copy_n(targets_.begin() + first * model_.rows_per_sample, network_.targets().size(),
                 network_.targets().begin());
+    const std::size_t rows = first * model_.rows_per_sample;
+    std::copy_n(target_values_.begin() + static_cast<std::ptrdiff_t>(rows * model_.target_cols),
+                network_.target_values().size(), network_.target_values().data);
     for (std::size_t i = 0; i < network_.layers(); ++i)
       network_.forward_layer(i, binding_.parameters(i), training, buffers_.of(i));
   }
@@ -106,6 +112,7 @@ class ModelRunner {
   worker::HostNetwork network_;
   std::vector<float> x_;
   std::vector<std::int32_t> targets_;
+  std::vector<float> target_values_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> gradients_;
 };

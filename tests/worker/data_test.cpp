@@ -90,12 +90,14 @@ struct IdxFolder : TemporaryFolder {
 struct Sample {
   std::vector<float> input;
   std::vector<std::int32_t> targets;
+  std::vector<float> values = {};
   friend bool operator==(const Sample&, const Sample&) = default;
 };
 
 Sample sample(const Dataset& data, std::size_t index) {
-  Sample s{std::vector<float>(data.input_cols()), std::vector<std::int32_t>(data.targets_per_sample())};
-  data.read(index, s.input, s.targets);
+  Sample s{std::vector<float>(data.input_cols()), std::vector<std::int32_t>(data.targets_per_sample()),
+           std::vector<float>(data.target_values())};
+  data.read(index, {s.input, s.targets, s.values});
   return s;
 }
 
@@ -622,4 +624,66 @@ TEST_CASE("a link or a pipe stays one when a file is written there") {
   OutputFile(pipe).write(bytes);  // not committed
   CHECK(std::filesystem::is_fifo(pipe));
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 3);
+}
+
+TEST_CASE("a CSV file's lines are inputs, then targets") {
+  const test::TemporaryFolder folder;
+  const DataNeeds real{.input_cols = 2, .classes = 0, .targets = false, .target_values = 1, .model = "m"};
+  const std::string file = test::write_file(folder.file("train.csv"), "x, y,target\n1, +2.5 ,-3e-1\r\n\n0.1,0,4\n");
+  const DataSplit split = make("csv:" + file, real);
+  REQUIRE(split.train->size() == 2);
+  CHECK(split.test == nullptr);
+  CHECK(sample(*split.train, 0).input == std::vector<float>{1, 2.5F});
+  CHECK(sample(*split.train, 0).values == std::vector<float>{-0.3F});
+  CHECK(sample(*split.train, 1).values == std::vector<float>{4});
+
+  const DataNeeds classes{.input_cols = 1, .classes = 3, .model = "m"};
+  const std::string named = test::write_file(folder.file("classes.csv"), "0.5,2\n0.25,0");
+  const DataSplit both = make("csv:train=" + named + ",test=" + named, classes);
+  CHECK(sample(*both.test, 0).targets == std::vector<std::int32_t>{2});
+  CHECK(both.train->classes() == 3);
+}
+
+TEST_CASE("a wrong CSV file is refused, and its line is named") {
+  const test::TemporaryFolder folder;
+  const DataNeeds real{.input_cols = 2, .classes = 0, .targets = false, .target_values = 1, .model = "m"};
+  const DataNeeds classes{.input_cols = 2, .classes = 3, .model = "m"};
+  const auto refusal = [&](const std::string& text, const DataNeeds& needs) {
+    const std::string file = test::write_file(folder.file("wrong.csv"), text);
+    try {
+      make("csv:" + file, needs);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::data);
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  CHECK_THAT(refusal("1,2,3\n1,2\n", real), Contains("line 2 has 2 columns, 3 expected (2 inputs, 1 targets)"));
+  CHECK_THAT(refusal("1,2,3\n1,2,3,4\n", real), Contains("line 2 has 4 columns"));
+  CHECK_THAT(refusal("1,2,3\n1,x,3\n", real), Contains("line 2, column 2: 'x'"));
+  CHECK_THAT(refusal("1,2,\n", real), Contains("line 1, column 3: ''"));
+  CHECK_THAT(refusal("1,2,nan\n", real), Contains("'nan' is not finite"));
+  CHECK_THAT(refusal("1,2,1e99\n", real), Contains("'1e99'"));
+  CHECK_THAT(refusal("1,2,3\n", classes), Contains("3 is not one of the model's classes 0 to 2"));
+  CHECK_THAT(refusal("1,2,0.5\n", classes), Contains("0.5 is not one of"));
+  CHECK_THAT(refusal("a,b,c\n", real), Contains("has no sample"));
+  CHECK_THROWS_WITH(make("csv:" + folder.file("none.csv"), real), Contains("none.csv"));
+  CHECK_THROWS_WITH(make("csv", real), Contains("csv:FILE"));
+  CHECK_THROWS_WITH(make("csv:test=x", real), Contains("no train=FILE"));
+  CHECK_THROWS_WITH(make("csv:x", {.input_cols = 2, .tokens = true, .model = "m"}), Contains("tokens expected"));
+}
+
+TEST_CASE("synthetic real targets are a function of the inputs, and lie between -1 and 1") {
+  const DataNeeds real{.input_cols = 3, .classes = 0, .targets = false, .target_values = 2, .seed = 4, .model = "m"};
+  const DataSplit split = make("synthetic:samples=50", real);
+  const DataSplit again = make("synthetic:samples=50", real);
+  std::set<float> different;
+  for (std::size_t i = 0; i < 50; ++i) {
+    const Sample s = sample(*split.train, i);
+    CHECK(s == sample(*again.train, i));
+    REQUIRE(s.values.size() == 2);
+    for (const float value : s.values) CHECK(std::abs(value) <= 1);
+    different.insert(s.values.begin(), s.values.end());
+  }
+  CHECK(different.size() > 90);
 }

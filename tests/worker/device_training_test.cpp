@@ -225,6 +225,10 @@ TEST_CASE("what has no form for a device is refused, and named") {
     CHECK_THROWS_WITH(train(job, true), Catch::Contains("--device cuda") && Catch::Contains(what));
   };
   refused("norms.0", [](JobOptions& job) { job.model = "bn-mlp:20-24-7"; });
+  refused("convs.0", [](JobOptions& job) { job.model = "conv:1x4x5-3c3-7"; });
+  refused("branches", [](JobOptions& job) { job.model = "conv:1x4x5-3c3-r3-7"; });
+  refused("layer 1", [](JobOptions& job) { job.model = "mlp:20-24-d0.5-7"; });
+  refused("its loss", [](JobOptions& job) { job.model = "mse-mlp:20-24-7"; });
 }
 
 TEST_CASE("events show what the device did, beside what the host did") {

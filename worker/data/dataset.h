@@ -8,6 +8,13 @@
 
 namespace psring::worker {
 
+/// Memory for one sample, which Dataset::read fills.
+struct SampleMemory {
+  std::span<float> input;           ///< input_cols() values
+  std::span<std::int32_t> classes;  ///< targets_per_sample() classes
+  std::span<float> values = {};     ///< target_values() real numbers
+};
+
 /// Samples of equal shape, which any thread can read in any order.
 class Dataset {
  public:
@@ -15,13 +22,15 @@ class Dataset {
   virtual std::size_t size() const = 0;
   /// The floats of one sample's input: pixels in [0, 1], or the token ids of a context as floats (exact below 2^24).
   virtual std::size_t input_cols() const = 0;
-  /// The targets of one sample: 1, or the context's length; 0 without targets.
+  /// The classes that are the targets of one sample: 1, or the context's length; 0 without classes.
   virtual std::size_t targets_per_sample() const = 0;
   /// The number of classes, or the size of the vocabulary.
   virtual std::size_t classes() const = 0;
   virtual bool tokens() const = 0;
-  /// Writes the input_cols() floats and the targets_per_sample() classes of a sample.
-  virtual void read(std::size_t index, std::span<float> input, std::span<std::int32_t> targets) const = 0;
+  /// The real numbers that are the targets of one sample; 0 if targets are classes.
+  virtual std::size_t target_values() const { return 0; }
+  /// Writes a sample's input and targets.
+  virtual void read(std::size_t index, const SampleMemory& to) const = 0;
 };
 
 /// The data of `--data`. `test` may be null; then there is no evaluation.

@@ -97,13 +97,14 @@ class IdxDataset final : public Dataset {
   std::size_t classes() const override { return classes_; }
   bool tokens() const override { return false; }
 
-  void read(std::size_t index, std::span<float> input, std::span<std::int32_t> targets) const override {
-    check(index < size() && input.size() == cols_ && targets.size() == 1, "read of sample {} of {}", index, size());
+  void read(std::size_t index, const SampleMemory& to) const override {
+    check(index < size() && to.input.size() == cols_ && to.classes.size() == 1, "read of sample {} of {}", index,
+          size());
     const std::uint8_t* pixels = pixels_.data() + index * cols_;
-    float* out = input.data();
+    float* out = to.input.data();
     // Divides as PyTorch's ToTensor does: multiplication by 1/255 would give different floats.
     for (std::size_t i = 0; i < cols_; ++i) out[i] = static_cast<float>(pixels[i]) / 255.0F;
-    targets[0] = labels_[index];
+    to.classes[0] = labels_[index];
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/data/csv.h>
 #include <psring/worker/data/idx.h>
 #include <psring/worker/data/make_dataset.h>
 #include <psring/worker/data/synthetic.h>
@@ -28,6 +29,8 @@ void check_fit(const Dataset& data, const Spec& spec, const DataNeeds& needs) {
     misfit(spec, needs, "its inputs are {}, {} expected", kind_of(data.tokens()), kind_of(needs.tokens));
   if (data.input_cols() != needs.input_cols)
     misfit(spec, needs, "{} inputs a sample, {} expected", data.input_cols(), needs.input_cols);
+  if (data.target_values() != needs.target_values)
+    misfit(spec, needs, "{} real targets a sample, {} expected", data.target_values(), needs.target_values);
   if (!needs.targets) return;
   if (data.targets_per_sample() != needs.rows_per_sample)
     misfit(spec, needs, "{} targets a sample, {} expected", data.targets_per_sample(), needs.rows_per_sample);
@@ -57,6 +60,7 @@ void register_builtin_datasets(DatasetRegistry& registry) {
   };
   add("fashion-mnist", "70000 images of clothing, from the package dataset-fashion-mnist", make_fashion_mnist);
   add("idx", "idx:DIR: images and labels in IDX files, plain or gzip", make_idx);
+  add("csv", "csv:FILE or csv:train=FILE,test=FILE: lines of numbers: the inputs, then the targets", make_csv);
   add("text", "text:FILE: the bytes of a file as tokens", make_text);
   add("tokens", "tokens:FILE: 16-bit little-endian tokens", make_tokens);
   add("synthetic", "synthetic:samples=N,seed=S: made for the model, and learnable", make_synthetic_data);
@@ -83,6 +87,24 @@ DataSplit make_idx(const Spec& spec, const DataNeeds& needs) {
   return load_idx(path_of(spec, "idx:DIR"), 0, needs.targets ? needs.classes : 0, needs.model);
 }
 
+DataSplit make_csv(const Spec& spec, const DataNeeds& needs) {
+  if (needs.tokens) misfit(spec, needs, "its inputs are {}, {} expected", kind_of(false), kind_of(true));
+  if (!needs.targets && needs.target_values == 0) misfit(spec, needs, "its samples have targets, the model reads none");
+  const CsvColumns columns{needs.input_cols, needs.target_values, needs.targets ? needs.classes : 0};
+  DataSplit split;
+  if (spec.argument().find('=') == std::string::npos) {
+    split.train = load_csv(path_of(spec, "csv:FILE or csv:train=FILE,test=FILE"), columns);
+    return split;
+  }
+  spec.allow_only({"train", "test"});
+  const std::string train = spec.string("train", "");
+  const std::string test = spec.string("test", "");
+  if (train.empty()) fail(ErrorKind::usage, "{} {}: no train=FILE", spec.flag(), spec.text());
+  split.train = load_csv(train, columns);
+  if (!test.empty()) split.test = load_csv(test, columns);
+  return split;
+}
+
 DataSplit make_text(const Spec& spec, const DataNeeds& needs) {
   return load_text(spec, needs, "text:FILE", TokenFormat::bytes);
 }
@@ -94,12 +116,13 @@ DataSplit make_tokens(const Spec& spec, const DataNeeds& needs) {
 DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs) {
   spec.allow_only({"samples", "seed"});
   SyntheticSpec made;
-  made.kind = !needs.targets ? SyntheticSpec::Kind::inputs
-              : needs.tokens ? SyntheticSpec::Kind::tokens
-                             : SyntheticSpec::Kind::classes;
+  made.kind = needs.target_values > 0 ? SyntheticSpec::Kind::values
+              : !needs.targets        ? SyntheticSpec::Kind::inputs
+              : needs.tokens          ? SyntheticSpec::Kind::tokens
+                                      : SyntheticSpec::Kind::classes;
   made.samples = spec.positive("samples", 4096);
   made.cols = needs.input_cols;
-  made.classes = needs.classes;
+  made.classes = needs.target_values > 0 ? needs.target_values : needs.classes;
   made.seed = spec.positive("seed", needs.seed);
   return make_synthetic(made);
 }

@@ -16,7 +16,8 @@ struct DataNeeds {
   std::size_t rows_per_sample = 1;  ///< targets of one sample: 1, or the context
   std::size_t classes = 0;          ///< maximum number of classes, or the vocabulary
   bool tokens = false;              ///< inputs are token ids
-  bool targets = true;              ///< false: the loss reads no targets
+  bool targets = true;              ///< false: the loss reads no classes
+  std::size_t target_values = 0;    ///< real numbers that are the targets of one sample
   std::uint64_t seed = 0;           ///< seed of the run, for synthetic data
   std::string model = {};           ///< as given with `--model`, for errors
 };
@@ -24,7 +25,7 @@ struct DataNeeds {
 /// The names that `--data` accepts: built-in data sets and user-defined ones.
 using DatasetRegistry = Registry<DataSplit, const DataNeeds&>;
 
-/// Registers fashion-mnist, idx, text, tokens and synthetic.
+/// Registers fashion-mnist, idx, csv, text, tokens and synthetic.
 void register_builtin_datasets(DatasetRegistry& registry);
 
 /// Makes the data that `spec` names, and checks it against the model. Throws usage if the name is unknown. Throws data,
@@ -35,6 +36,8 @@ DataSplit make_dataset(const DatasetRegistry& registry, const Spec& spec, const 
 DataSplit make_fashion_mnist(const Spec& spec, const DataNeeds& needs);
 /// `idx:DIR`
 DataSplit make_idx(const Spec& spec, const DataNeeds& needs);
+/// `csv:FILE` or `csv:train=FILE,test=FILE`; see csv.h.
+DataSplit make_csv(const Spec& spec, const DataNeeds& needs);
 /// `text:FILE`: one token per byte.
 DataSplit make_text(const Spec& spec, const DataNeeds& needs);
 /// `tokens:FILE`: 16-bit numbers, little-endian.

@@ -12,7 +12,8 @@ class PlannedData final : public Dataset {
   std::size_t targets_per_sample() const override { return needs_.targets ? needs_.rows_per_sample : 0; }
   std::size_t classes() const override { return needs_.classes; }
   bool tokens() const override { return needs_.tokens; }
-  void read(std::size_t /*index*/, std::span<float> /*input*/, std::span<std::int32_t> /*targets*/) const override {
+  std::size_t target_values() const override { return needs_.target_values; }
+  void read(std::size_t /*index*/, const SampleMemory& /*to*/) const override {
     fail(ErrorKind::bug, "planned data has no samples");
   }
 

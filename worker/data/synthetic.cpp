@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,10 +29,16 @@ std::size_t targets_of(const SyntheticSpec& spec) {
       return 1;
     case SyntheticSpec::Kind::tokens:
       return spec.cols;
+    case SyntheticSpec::Kind::values:
     case SyntheticSpec::Kind::inputs:
       return 0;
   }
   return 0;
+}
+
+std::size_t classes_of(const SyntheticSpec& spec) {
+  const bool has = spec.kind == SyntheticSpec::Kind::classes || spec.kind == SyntheticSpec::Kind::tokens;
+  return has ? spec.classes : 0;
 }
 
 class SyntheticDataset final : public Dataset {
@@ -40,27 +47,33 @@ class SyntheticDataset final : public Dataset {
       : samples_(samples),
         cols_(spec.cols),
         targets_each_(targets_of(spec)),
-        classes_(spec.kind == SyntheticSpec::Kind::inputs ? 0 : spec.classes),
+        classes_(classes_of(spec)),
+        values_each_(spec.kind == SyntheticSpec::Kind::values ? spec.classes : 0),
         tokens_(spec.kind == SyntheticSpec::Kind::tokens),
         inputs_(samples * cols_),
-        targets_(samples * targets_each_) {}
+        targets_(samples * targets_each_),
+        values_(samples * values_each_) {}
 
   std::size_t size() const override { return samples_; }
   std::size_t input_cols() const override { return cols_; }
   std::size_t targets_per_sample() const override { return targets_each_; }
   std::size_t classes() const override { return classes_; }
   bool tokens() const override { return tokens_; }
+  std::size_t target_values() const override { return values_each_; }
 
-  void read(std::size_t index, std::span<float> input, std::span<std::int32_t> targets) const override {
-    check(index < samples_ && input.size() == cols_ && targets.size() == targets_each_, "read of sample {} of {}",
-          index, samples_);
-    std::copy_n(inputs_.begin() + index * cols_, cols_, input.begin());
-    std::copy_n(targets_.begin() + index * targets_each_, targets_each_, targets.begin());
+  void read(std::size_t index, const SampleMemory& to) const override {
+    check(index < samples_ && to.input.size() == cols_ && to.classes.size() == targets_each_ &&
+              to.values.size() == values_each_,
+          "read of sample {} of {}", index, samples_);
+    std::copy_n(inputs_.begin() + index * cols_, cols_, to.input.begin());
+    std::copy_n(targets_.begin() + index * targets_each_, targets_each_, to.classes.begin());
+    std::copy_n(values_.begin() + index * values_each_, values_each_, to.values.begin());
   }
 
-  std::span<float> input(std::size_t index) { return std::span(inputs_).subspan(index * cols_, cols_); }
-  std::span<std::int32_t> targets(std::size_t index) {
-    return std::span(targets_).subspan(index * targets_each_, targets_each_);
+  SampleMemory memory(std::size_t index) {
+    return {std::span(inputs_).subspan(index * cols_, cols_),
+            std::span(targets_).subspan(index * targets_each_, targets_each_),
+            std::span(values_).subspan(index * values_each_, values_each_)};
   }
 
  private:
@@ -68,16 +81,18 @@ class SyntheticDataset final : public Dataset {
   std::size_t cols_;
   std::size_t targets_each_;
   std::size_t classes_;
+  std::size_t values_each_;
   bool tokens_;
   std::vector<float> inputs_;
   std::vector<std::int32_t> targets_;
+  std::vector<float> values_;
 };
 
 /// Generates samples. `sample` numbers the samples of both splits.
 class Generator {
  public:
   explicit Generator(const SyntheticSpec& spec) : spec_(spec) {
-    if (spec.kind == SyntheticSpec::Kind::classes) {
+    if (spec.kind == SyntheticSpec::Kind::classes || spec.kind == SyntheticSpec::Kind::values) {
       const CounterRng rng = source(spec, kTeacher);
       teacher_.resize(spec.cols * spec.classes);
       for (std::size_t i = 0; i < teacher_.size(); ++i) teacher_[i] = rng.normal(i);
@@ -87,12 +102,21 @@ class Generator {
     }
   }
 
-  void make(std::size_t sample, std::span<float> input, std::span<std::int32_t> targets) {
+  void make(std::size_t sample, const SampleMemory& to) {
     const CounterRng rng = source(spec_, kInputs, sample);
+    const std::span<float> input = to.input;
+    const std::span<std::int32_t> targets = to.classes;
     switch (spec_.kind) {
       case SyntheticSpec::Kind::classes:
         for (std::size_t j = 0; j < input.size(); ++j) input[j] = 2.0F * rng.uniform(j) - 1.0F;
-        targets[0] = teach(input);
+        score(input);
+        targets[0] = static_cast<std::int32_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
+        return;
+      case SyntheticSpec::Kind::values:
+        for (std::size_t j = 0; j < input.size(); ++j) input[j] = 2.0F * rng.uniform(j) - 1.0F;
+        score(input);
+        for (std::size_t c = 0; c < scores_.size(); ++c)
+          to.values[c] = std::sin(2 * scores_[c] / std::sqrt(static_cast<float>(input.size())));
         return;
       case SyntheticSpec::Kind::tokens:
         chain(rng, input, targets);
@@ -104,11 +128,10 @@ class Generator {
   }
 
  private:
-  std::int32_t teach(std::span<const float> input) {
+  void score(std::span<const float> input) {
     std::fill(scores_.begin(), scores_.end(), 0.0F);
     for (std::size_t j = 0; j < input.size(); ++j)
       for (std::size_t c = 0; c < scores_.size(); ++c) scores_[c] += input[j] * teacher_[j * scores_.size() + c];
-    return static_cast<std::int32_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
   }
 
   void chain(const CounterRng& rng, std::span<float> input, std::span<std::int32_t> targets) const {
@@ -142,14 +165,14 @@ DataSplit make_synthetic(const SyntheticSpec& spec) {
   const std::size_t most = kMostBytes / sizeof(float);
   const std::size_t test_samples = std::max<std::size_t>(1, spec.samples / 10);
   if (spec.samples > most || spec.cols > most / (2 * (spec.samples + test_samples)) ||
-      (spec.kind == SyntheticSpec::Kind::classes && spec.cols > most / spec.classes))
+      (spec.kind != SyntheticSpec::Kind::tokens && has_classes && spec.cols > most / spec.classes))
     fail(ErrorKind::usage, "synthetic data: {} samples of {} inputs, {} classes take more than {} MiB of memory",
          spec.samples, spec.cols, spec.classes, kMostBytes >> 20);
 
   Generator generator(spec);
   const auto draw = [&](std::size_t first, std::size_t count) {
     auto data = std::make_unique<SyntheticDataset>(spec, count);
-    for (std::size_t i = 0; i < count; ++i) generator.make(first + i, data->input(i), data->targets(i));
+    for (std::size_t i = 0; i < count; ++i) generator.make(first + i, data->memory(i));
     return data;
   };
   return {draw(0, spec.samples), draw(spec.samples, test_samples)};

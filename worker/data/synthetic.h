@@ -12,12 +12,13 @@ struct SyntheticSpec {
   enum class Kind : std::uint8_t {
     classes,  ///< inputs uniform in [-1, 1); the class is the largest output of a fixed random linear teacher
     tokens,   ///< a Markov chain of tokens, see make_synthetic
+    values,   ///< inputs uniform in [-1, 1); the targets are sin(2 w x / sqrt(cols)), w normal
     inputs,   ///< standard normal inputs, no targets
   };
   Kind kind = Kind::classes;
   std::size_t samples = 0;  ///< of the training split; the test split has a tenth as many, but at least one
   std::size_t cols = 0;     ///< inputs per sample, or the context
-  std::size_t classes = 0;  ///< classes, or the vocabulary
+  std::size_t classes = 0;  ///< classes, the vocabulary, or real targets
   std::uint64_t seed = 0;
 };
 

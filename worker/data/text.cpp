@@ -62,12 +62,12 @@ class TokenDataset final : public Dataset {
   std::size_t classes() const override { return std::min(file_->vocab(), file_->values()); }
   bool tokens() const override { return true; }
 
-  void read(std::size_t index, std::span<float> input, std::span<std::int32_t> targets) const override {
-    check(index < size_ && input.size() == context_ && targets.size() == context_, "read of sample {} of {}", index,
-          size_);
+  void read(std::size_t index, const SampleMemory& to) const override {
+    check(index < size_ && to.input.size() == context_ && to.classes.size() == context_, "read of sample {} of {}",
+          index, size_);
     file_->for_each((first_ + index) * context_, context_ + 1, [&](std::uint64_t i, std::uint32_t token) {
-      if (i < context_) input[i] = static_cast<float>(token);
-      if (i > 0) targets[i - 1] = static_cast<std::int32_t>(token);
+      if (i < context_) to.input[i] = static_cast<float>(token);
+      if (i > 0) to.classes[i - 1] = static_cast<std::int32_t>(token);
     });
   }
 

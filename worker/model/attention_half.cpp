@@ -31,6 +31,8 @@ class AttentionHalf final : public Layer {
             {prefix_ + "attn.c_proj.bias", {dim}, {}}};
   }
 
+  std::vector<std::string> inputs() const override { return half_inputs(); }
+  Shape output_of(std::span<const Shape> in) const override { return half_output(in); }
   std::size_t saved_floats(Shape in) const override {
     return piece(layer_norm_saved(in.rows)) + piece(attention(in).saved_floats());
   }
@@ -76,7 +78,7 @@ class AttentionHalf final : public Layer {
     pass.round(qkv);
     attention_forward(pass.kernels, attention(pass.x), qkv, mixed, log_sums, strips);
     pass.round(mixed);
-    add_bias(pass.x, pass.parameters[kOutBias], pass.y);
+    add_bias(pass.input(1), pass.parameters[kOutBias], pass.y);
     pass.kernels.gemm(product(rows, dim, dim), 1, mixed.data(), pass.parameters[kOutWeight].data(), 1, pass.y.data);
   }
 
@@ -115,8 +117,7 @@ class AttentionHalf final : public Layer {
     const Matrix d_normal = normal;
     pass.kernels.gemm(input_product(rows, dim, 3 * dim), 1, d_qkv.data, pass.parameters[kQkvWeight].data(), 0,
                       d_normal.data);
-    layer_norm_backward(pass.x, pass.parameters[kNormWeight], statistics, d_normal, pass.dy, pass.dx,
-                        pass.gradients[kNormWeight], pass.gradients[kNormBias], small);
+    half_backward(pass, d_normal, statistics, kNormWeight, kNormBias, small);
   }
 
   std::unique_ptr<DeviceLayer> on_device() const override { return make_device_attention_half(shape_); }

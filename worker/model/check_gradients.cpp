@@ -15,59 +15,88 @@ namespace {
 /// A layer with its own buffers, whose values can be changed one at a time.
 class Probe {
  public:
-  Probe(const Layer& layer, Shape in, const GradientCheckOptions& options)
-      : layer_(layer), in_(in), out_(layer.output(in)), tensors_(layer.tensors()), kernels_(make_cpu_kernels()) {
+  /// `in`: shapes of the layer's inputs, or one shape if all inputs are x.
+  Probe(const Layer& layer, std::span<const Shape> in, const GradientCheckOptions& options)
+      : layer_(layer),
+        in_(in.begin(), in.end()),
+        names_(layer.inputs()),
+        tensors_(layer.tensors()),
+        kernels_(make_cpu_kernels()) {
+    check(in_.size() == names_.size() || in_.size() == 1, "check_gradients: {} shapes for {} inputs", in_.size(),
+          names_.size());
+    std::vector<Shape> all;
+    for (std::size_t i = 0; i < names_.size(); ++i) all.push_back(in_[source(i)]);
+    out_ = layer.output_of(all);
     for (const TensorSpec& tensor : tensors_) values_.push_back(initial(tensor, options.seed));
-    x_ = options.x.empty() ? noise(in.elements(), options.seed, 1) : options.x;
-    check(x_.size() == in.elements(), "check_gradients: {} inputs for {}x{}", x_.size(), in.rows, in.cols);
+    for (std::size_t i = 0; i < in_.size(); ++i)
+      x_.push_back(i > 0 || options.x.empty()
+                       ? noise(in_[i].elements(), options.seed, static_cast<std::uint32_t>(i == 0 ? 1 : 1000 + i))
+                       : options.x);
+    check(x_[0].size() == in_[0].elements(), "check_gradients: {} inputs for {}x{}", x_[0].size(), in_[0].rows,
+          in_[0].cols);
     weights_ = noise(out_.elements(), options.seed, 0);
     y_.resize(out_.elements());
-    saved_.resize(layer.saved_floats(in));
-    saved_activations_.resize(layer.saved_activations(in));
-    scratch_.resize(layer.scratch_floats(in));
+    saved_.resize(layer.saved_floats(in_[0]));
+    saved_activations_.resize(layer.saved_activations(in_[0]));
+    scratch_.resize(layer.scratch_floats(in_[0]));
   }
 
   std::size_t tensors() const { return tensors_.size(); }
   const std::string& name(std::size_t tensor) const { return tensors_[tensor].name; }
   std::vector<float>& values(std::size_t tensor) { return values_[tensor]; }
-  std::vector<float>& x() { return x_; }
+  std::size_t inputs() const { return x_.size(); }
+  const std::string& input_name(std::size_t i) const { return names_[i]; }
+  std::vector<float>& input(std::size_t i) { return x_[i]; }
 
   const std::vector<float>& forward() {
-    std::vector<std::span<const float>> parameters(values_.begin(), values_.end());
+    const std::vector<std::span<const float>> parameters(values_.begin(), values_.end());
+    const std::vector<ConstMatrix> inputs = matrices();
     layer_.forward({*kernels_,
                     parameters,
-                    {x_.data(), in_.rows, in_.cols},
+                    inputs.front(),
                     {y_.data(), out_.rows, out_.cols},
                     saved_,
                     saved_activations_,
-                    scratch_});
+                    scratch_,
+                    true,
+                    {},
+                    DType::f32,
+                    inputs,
+                    in_[0].rows});
     return y_;
   }
 
-  /// Runs backward `times` times into gradients that start as NaN. The last element of the result is dx, which is empty
-  /// if it is not wanted.
+  /// Runs backward `times` times into gradients that start as NaN. The last elements of the result are the gradients of
+  /// inputs(), which are empty if they are not wanted.
   std::vector<std::vector<float>> backward(int times, Wanted wanted) {
     forward();
-    std::vector<std::span<const float>> parameters(values_.begin(), values_.end());
+    const std::vector<std::span<const float>> parameters(values_.begin(), values_.end());
     std::vector<std::vector<float>> results;
     for (const auto& value : values_) results.emplace_back(value.size(), std::nanf(""));
-    results.emplace_back(wanted.dx ? x_.size() : 0, std::nanf(""));
+    for (const auto& x : x_) results.emplace_back(wanted.dx ? x.size() : 0, std::nanf(""));
     std::deque<bool> fresh(values_.size(), true);
     std::vector<Gradient> gradients(wanted.gradients ? 0 : values_.size());
     for (std::size_t t = 0; wanted.gradients && t < values_.size(); ++t)
       gradients.emplace_back(std::span(results[t]), fresh[t]);
-    const Matrix dx{wanted.dx ? results.back().data() : nullptr, in_.rows, in_.cols};
-    for (int i = 0; i < times; ++i)
+    const std::vector<ConstMatrix> inputs = matrices();
+    for (int i = 0; i < times; ++i) {
+      std::deque<bool> fresh_inputs(x_.size(), true);
+      std::vector<Gradient> d_inputs(names_.size() > 1 ? names_.size() : 0);
+      for (std::size_t j = 0; wanted.dx && j < d_inputs.size(); ++j)
+        d_inputs[j] = {std::span(results[values_.size() + source(j)]), fresh_inputs[source(j)]};
       layer_.backward({*kernels_,
                        parameters,
                        gradients,
-                       {x_.data(), in_.rows, in_.cols},
+                       inputs.front(),
                        {y_.data(), out_.rows, out_.cols},
                        {weights_.data(), out_.rows, out_.cols},
-                       dx,
+                       {wanted.dx ? results[values_.size()].data() : nullptr, in_[0].rows, in_[0].cols},
                        saved_,
                        saved_activations_,
-                       scratch_});
+                       scratch_,
+                       inputs,
+                       d_inputs});
+    }
     return results;
   }
 
@@ -96,6 +125,15 @@ class Probe {
   }
 
  private:
+  /// The element of x_ that is the layer's input i.
+  std::size_t source(std::size_t i) const { return in_.size() == 1 ? 0 : i; }
+  std::vector<ConstMatrix> matrices() const {
+    std::vector<ConstMatrix> list;
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      list.emplace_back(x_[source(i)].data(), in_[source(i)].rows, in_[source(i)].cols);
+    return list;
+  }
+
   static std::vector<float> noise(std::size_t n, std::uint64_t seed, std::uint32_t stream) {
     const CounterRng rng({.seed = seed, .purpose = Purpose::test, .tensor = stream});
     std::vector<float> values(n);
@@ -115,12 +153,14 @@ class Probe {
   }
 
   const Layer& layer_;
-  Shape in_;
+  std::vector<Shape> in_;
+  std::vector<std::string> names_;  ///< of the layer's inputs
   Shape out_;
   std::vector<TensorSpec> tensors_;
   std::unique_ptr<Kernels> kernels_;
   std::vector<std::vector<float>> values_;
-  std::vector<float> x_, weights_, y_, saved_, saved_activations_, scratch_;
+  std::vector<std::vector<float>> x_;  ///< by shape
+  std::vector<float> weights_, y_, saved_, saved_activations_, scratch_;
 };
 
 double root_mean_square(const std::vector<float>& values) {
@@ -183,23 +223,30 @@ void check_accumulation(Probe& probe, const std::vector<std::vector<float>>& onc
   }
 }
 
-/// Checks dx of a layer whose parameters are not trained.
-void check_dx_alone(Probe& probe, const std::vector<float>& dx) {
-  const std::vector<float> alone = probe.backward(1, {.gradients = false}).back();
-  const double scale = root_mean_square(dx);
-  for (std::size_t i = 0; i < dx.size(); ++i)
-    if (relative(dx[i], alone[i], scale) > 1e-5)
-      fail(ErrorKind::check_failed, "x[{}]: backward gives {} with the parameters' gradients, {} without", i, dx[i],
-           alone[i]);
+/// Checks the inputs' gradients of a layer whose parameters are not trained.
+void check_dx_alone(Probe& probe, const std::vector<std::vector<float>>& with) {
+  const auto alone = probe.backward(1, {.gradients = false});
+  for (std::size_t input = 0; input < probe.inputs(); ++input) {
+    const std::vector<float>& dx = with[probe.tensors() + input];
+    const double scale = root_mean_square(dx);
+    for (std::size_t i = 0; i < dx.size(); ++i)
+      if (relative(dx[i], alone[probe.tensors() + input][i], scale) > 1e-5)
+        fail(ErrorKind::check_failed, "{}[{}]: backward gives {} with the parameters' gradients, {} without",
+             probe.input_name(input), i, dx[i], alone[probe.tensors() + input][i]);
+  }
 }
 
 }  // namespace
 
 GradientCheck check_gradients(const Layer& layer, Shape in, const GradientCheckOptions& options) {
+  return check_gradients(layer, std::span(&in, 1), options);
+}
+
+GradientCheck check_gradients(const Layer& layer, std::span<const Shape> in, const GradientCheckOptions& options) {
   Probe probe(layer, in, options);
   const auto gradients = probe.backward(1, {.dx = options.input});
   check_accumulation(probe, gradients, options.input);
-  if (options.input) check_dx_alone(probe, gradients.back());
+  if (options.input) check_dx_alone(probe, gradients);
   GradientCheck worst;
   const auto consider = [&](const GradientCheck& found) {
     if (found.relative_error > options.tolerance)
@@ -210,7 +257,8 @@ GradientCheck check_gradients(const Layer& layer, Shape in, const GradientCheckO
   };
   for (std::size_t t = 0; t < probe.tensors(); ++t)
     consider(worst_of(probe, probe.name(t), probe.values(t), gradients[t], options));
-  if (options.input) consider(worst_of(probe, "x", probe.x(), gradients.back(), options));
+  for (std::size_t i = 0; options.input && i < probe.inputs(); ++i)
+    consider(worst_of(probe, probe.input_name(i), probe.input(i), gradients[probe.tensors() + i], options));
   return worst;
 }
 

@@ -10,6 +10,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/graph.h>
 
 namespace psring::worker {
 namespace {
@@ -93,6 +94,8 @@ std::string common_name(const std::vector<TensorLayout>& tensors) {
 
 FlatModel::FlatModel(const Model& model, const std::vector<std::vector<std::size_t>>& groups)
     : layers_(model.layers.size()) {
+  check_graph(model);
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) sources_.push_back(sources_of(model, layer));
   const std::vector<std::size_t> group_of = group_of_each_layer(model, groups);
   Tensors tensors(model, group_of, groups.size());
 
@@ -148,11 +151,14 @@ Range FlatModel::backward_layers(std::size_t unit) const {
 }
 
 std::vector<Wanted> FlatModel::wanted() const {
-  const std::size_t first = first_trained_layer();
   std::vector<Wanted> wanted;
+  const auto depends = [&](std::size_t activation) {
+    return activation > 0 && (wanted[activation - 1].dx || wanted[activation - 1].gradients);
+  };
   for (std::size_t layer = 0; layer < layers(); ++layer) {
     const std::size_t unit = unit_of(layer);
-    wanted.push_back({.dx = layer > first, .gradients = unit != kNoUnit && trained(unit)});
+    const bool dx = std::any_of(sources_[layer].begin(), sources_[layer].end(), depends);
+    wanted.push_back({.dx = dx, .gradients = unit != kNoUnit && trained(unit)});
   }
   return wanted;
 }

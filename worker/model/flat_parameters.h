@@ -61,7 +61,8 @@ class FlatModel {
   std::size_t first_trained_layer() const;
   /// Returns the range from the unit's first layer that backward runs to its last layer; empty if backward runs none.
   Range backward_layers(std::size_t unit) const;
-  /// Returns the wanted gradients of each layer's backward: dx is wanted while an earlier layer is trained.
+  /// Returns the wanted gradients of each layer's backward: dx is wanted if an input depends on a layer that is
+  /// trained.
   std::vector<Wanted> wanted() const;
   /// Returns ranges of neighbouring layers of one unit, which together cover all layers. A layer without tensors
   /// belongs to the range of the layer after it, so that a range ends with a layer whose unit backward acquires.
@@ -75,7 +76,8 @@ class FlatModel {
     std::size_t unit = kNoUnit;
     std::vector<std::size_t> tensors;  ///< indices in the unit
   };
-  std::vector<UnitSpec> units_;  ///< with offsets, which do not depend on the owners
+  std::vector<std::vector<std::size_t>> sources_;  ///< activations that each layer reads; see sources_of
+  std::vector<UnitSpec> units_;                    ///< with offsets, which do not depend on the owners
   std::vector<std::vector<std::size_t>> unit_layers_;
   std::vector<LayerPlace> layers_;
 };

@@ -1,5 +1,10 @@
+#include <string>
+
+#include <fmt/core.h>
+
 #include <psring/common/base/error.h>
 #include <psring/worker/model/gpt.h>
+#include <psring/worker/model/graph.h>
 #include <psring/worker/model/loss.h>
 
 namespace psring::worker {
@@ -37,13 +42,22 @@ Model make_gpt(const Spec& spec) {
   model.rows_per_sample = shape.context;
   model.classes = shape.vocab;
   model.loss = make_cross_entropy();
-  const auto add_block = [&model](auto... layers) {
-    std::vector<std::size_t>& block = model.blocks.emplace_back();
-    (..., (block.push_back(model.layers.size()), model.layers.push_back(std::move(layers))));
+  Graph graph(model, "tokens");
+  std::string stream = "embedding";  // the residual stream: each half adds to it
+  const auto add_half = [&](const std::string& name, std::unique_ptr<Layer> half) {
+    model.blocks.back().push_back(model.layers.size());
+    graph.add(name, std::move(half), {{"x", stream}, {"residual", stream}});
+    stream = name;
   };
-  add_block(make_embedding(shape));
-  for (std::size_t i = 0; i < shape.layers; ++i) add_block(make_attention_half(shape, i), make_mlp_half(shape, i));
-  add_block(make_head(shape));
+  model.blocks.push_back({0});
+  graph.add(stream, make_embedding(shape), "tokens");
+  for (std::size_t i = 0; i < shape.layers; ++i) {
+    model.blocks.emplace_back();
+    add_half(fmt::format("h.{}.attn", i), make_attention_half(shape, i));
+    add_half(fmt::format("h.{}.mlp", i), make_mlp_half(shape, i));
+  }
+  model.blocks.push_back({model.layers.size()});
+  graph.add("head", make_head(shape), stream);
   return model;
 }
 

@@ -2,6 +2,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <psring/worker/model/layer.h>
 
@@ -29,12 +32,21 @@ struct GptShape {
 /// position, if an id is not a whole number below the vocabulary.
 std::unique_ptr<Layer> make_embedding(const GptShape& shape);
 
-/// y = x + c_proj(attention(c_attn(ln_1(x)))) of block `index`. Saves for backward: ln_1's statistics (2R), queries,
-/// keys and values (3R dim), the heads' output (R dim), and a log-sum per row and head (R heads).
+/// Names of the inputs of both halves of a block, which have the same shape. In a GPT, both are the residual stream.
+std::vector<std::string> half_inputs();
+/// Returns the shape of a half's output. Throws usage if its inputs have different shapes.
+Shape half_output(std::span<const Shape> inputs);
+/// The end of a half's backward, from the gradient of its norm's output, `d_normal`, to the norm's gradients and those
+/// of both inputs. Overwrites d_normal. scratch: layer_norm_scratch(dim).
+void half_backward(const Backward& pass, Matrix d_normal, std::span<const float> statistics, std::size_t norm_weight,
+                   std::size_t norm_bias, std::span<float> scratch);
+
+/// y = residual + c_proj(attention(c_attn(ln_1(x)))) of block `index`. Saves for backward: ln_1's statistics (2R),
+/// queries, keys and values (3R dim), the heads' output (R dim), and a log-sum per row and head (R heads).
 std::unique_ptr<Layer> make_attention_half(const GptShape& shape, std::size_t index);
 
-/// y = x + c_proj(gelu(c_fc(ln_2(x)))) of block `index`. Saves ln_2's statistics (2R) and GELU's input (4R dim). The
-/// pass that needs GELU's derivative recomputes its output.
+/// y = residual + c_proj(gelu(c_fc(ln_2(x)))) of block `index`. Saves ln_2's statistics (2R) and GELU's input (4R dim).
+/// The pass that needs GELU's derivative recomputes its output.
 std::unique_ptr<Layer> make_mlp_half(const GptShape& shape, std::size_t index);
 
 /// logits [R, vocab] = ln_f(x) wte^T. Saves ln_f's statistics (2R).

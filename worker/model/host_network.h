@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -36,31 +37,41 @@ class HostNetwork final : public Network {
   /// The places of all that a network keeps.
   struct Sizes {
     Places places;
-    Place gradients[2];
+    std::vector<Place> gradients;  ///< by slot
     Place scratch;
     Place copies;
+    Place addend;
   };
   Sizes sizes() const;
+  std::size_t copied_floats(std::size_t layer, std::span<const Shape> shapes) const;
+  std::size_t addend_floats(std::span<const Shape> shapes) const;
+  /// Gives each activation's gradient a slot, and returns the number of slots. A gradient lives from the backward of
+  /// the activation's last reader to the backward of its layer.
+  std::size_t assign_slots();
 
   struct Free {
     void operator()(std::byte* memory) const;
   };
   class Loan;
+  class Inputs;
+  class InputGradients;
 
   Elements activation(std::size_t i) const { return activations_[i].subspan(0, shapes_[i].elements()); }
   /// The gradient of activation i.
-  Elements gradient(std::size_t i) const { return gradients_[i % 2].subspan(0, shapes_[i].elements()); }
+  Elements gradient(std::size_t i) const { return gradients_[slot_of_[i]].subspan(0, shapes_[i].elements()); }
+  Shape x_shape(std::size_t layer) const { return shapes_[sources(layer).front()]; }
   std::span<float> scratch(std::size_t layer) const;
   std::span<float> saved(std::size_t layer) const;
   Elements saved_activations(std::size_t layer) const;
   Matrix matrix(std::span<float> values, std::size_t i) const;
   ConstMatrix matrix(std::span<const float> values, std::size_t i) const;
-  std::span<const std::int32_t> wanted() const;
+  Targets targets_of_batch();
 
   /// Knows sizes alone.
   HostNetwork(const Model& model, const Options& options);
 
   const Types types_;
+  const bool backward_;
   Kernels* kernels_ = nullptr;
   MemoryLedger* ledger_ = nullptr;
   std::size_t bytes_ = 0;
@@ -68,8 +79,11 @@ class HostNetwork final : public Network {
   std::vector<Elements> activations_;        ///< input of each layer; the last is the model's output
   std::vector<std::span<float>> saved_;      ///< by layer
   std::vector<Elements> saved_activations_;  ///< by layer
-  Elements gradients_[2];                    ///< used alternately by activations
+  std::vector<Elements> gradients_;          ///< by slot
+  std::vector<std::size_t> slot_of_;         ///< by activation
+  std::deque<bool> unwritten_;               ///< by activation: no reader has written its gradient
   std::span<float> scratch_;
+  std::span<float> addend_;  ///< the gradient of a layer that adds to the gradients of other readers
   std::span<float> copies_;  ///< f32 copies of values that are not stored in f32
   std::vector<std::int32_t> targets_;
   LossResult loss_;

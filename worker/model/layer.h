@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <psring/common/base/elements.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/rng.h>
 
 namespace psring {
 class Kernels;
@@ -82,6 +84,28 @@ struct Wanted {
   bool gradients = true;  ///< gradients of the layer's parameters: all or none
 };
 
+/// Random numbers of a batch. A sample's numbers depend only on the seed, the step, the layer, and the sample's
+/// position in the step's global batch. So a layer draws the same numbers under every strategy, with any number of
+/// workers and micro-batches, after a restart, and when activation checkpointing runs forward again.
+struct Randomness {
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::size_t first = 0;   ///< position of the batch's first sample in the global batch
+  std::size_t stride = 1;  ///< from one sample's position to the next sample's: the number of workers
+  std::uint32_t layer = 0;
+
+  /// Returns the generator of one sample of the batch.
+  CounterRng of_sample(std::size_t sample) const {
+    const std::size_t position = first + sample * stride;
+    return CounterRng({.seed = seed,
+                       .purpose = Purpose::dropout,
+                       .tensor = layer,
+                       .step = static_cast<std::uint32_t>(step),
+                       .micro = static_cast<std::uint16_t>(position >> 16),
+                       .rank = static_cast<std::uint16_t>(position)});
+  }
+};
+
 /// A layer's arguments, lent for one call.
 struct Forward {
   Kernels& kernels;
@@ -96,6 +120,12 @@ struct Forward {
   /// In the order of buffers(); empty if training must not change them.
   std::span<const std::span<float>> buffers = {};
   DType activations = DType::f32;  ///< type in which y and saved_activations are stored after the call
+  /// All inputs, in the order of Layer::inputs(); empty: every input is x.
+  std::span<const ConstMatrix> inputs = {};
+  std::size_t samples = 0;     ///< samples of the batch; x has the same number of rows for each
+  Randomness randomness = {};  ///< for training; evaluation draws nothing
+
+  ConstMatrix input(std::size_t i) const { return inputs.empty() ? x : inputs[i]; }
 
   /// Rounds saved values that are used in this call, too, to the values that backward will read.
   void round(std::span<float> values) const { round_to(activations, values); }
@@ -112,7 +142,20 @@ struct Backward {
   std::span<const float> saved;
   std::span<const float> saved_activations;
   std::span<float> scratch;
+  /// All inputs, in the order of Layer::inputs(); empty: every input is x.
+  std::span<const ConstMatrix> inputs = {};
+  /// A layer with several inputs writes these gradients, as beta() says, in place of dx: another layer may have written
+  /// before, and inputs from one source have the same gradient. Empty if every input is x: dx is then their sum.
+  std::span<const Gradient> d_inputs = {};
 
+  ConstMatrix input(std::size_t i) const { return inputs.empty() ? x : inputs[i]; }
+  /// Returns whether all inputs come from one source, whose gradient nobody has written: dx may be overwritten with the
+  /// sum. The layer then calls d_inputs.front().beta() if there are d_inputs.
+  bool from_one_source() const {
+    for (const Gradient& gradient : d_inputs)
+      if (gradient.written() || gradient.data() != d_inputs.front().data()) return false;
+    return true;
+  }
   /// Returns whether the parameters' gradients are wanted: all or none, because a layer's tensors lie in one unit.
   bool wants_gradients() const { return !gradients.empty() && gradients.front().wanted(); }
 };
@@ -131,9 +174,14 @@ class Layer {
   /// statistics. Training changes it, and evaluation reads it. Training results must not depend on it, because only
   /// worker 0's state is kept.
   virtual std::vector<TensorSpec> buffers() const { return {}; }
+  /// Names of the inputs, in their order; the first is x. Graph::add connects inputs by these names.
+  virtual std::vector<std::string> inputs() const { return {"x"}; }
   /// Returns the shape of y for an x of shape `in`. Throws usage if the layer does not accept the shape.
   virtual Shape output(Shape in) const { return in; }
-  /// Values that backward needs from forward besides x and y: in f32 (statistics), and in the type of activations.
+  /// Returns the shape of y for inputs of these shapes. A layer with several inputs overrides this.
+  virtual Shape output_of(std::span<const Shape> in) const { return output(in.front()); }
+  /// Values that backward needs from forward besides inputs and y: in f32 (statistics), and in the type of activations.
+  /// `in` is the shape of x, here and below.
   virtual std::size_t saved_floats(Shape /*in*/) const { return 0; }
   virtual std::size_t saved_activations(Shape /*in*/) const { return 0; }
   virtual std::size_t scratch_floats(Shape /*in*/) const { return 0; }

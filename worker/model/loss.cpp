@@ -23,7 +23,8 @@ std::size_t first_largest(const float* row, std::size_t n) {
 class CrossEntropy final : public Loss {
  public:
   OnDevice on_device() const override { return OnDevice::cross_entropy; }
-  LossResult evaluate(ConstMatrix y, std::span<const std::int32_t> targets, float scale, Matrix dy) const override {
+  LossResult evaluate(ConstMatrix y, const Targets& given, float scale, Matrix dy) const override {
+    const std::span<const std::int32_t> targets = given.classes;
     check(targets.size() == y.rows, "cross-entropy: {} targets for {} rows", targets.size(), y.rows);
     check_gradient(y, dy);
     LossResult result;
@@ -55,7 +56,7 @@ class CrossEntropy final : public Loss {
 class MeanSquare final : public Loss {
  public:
   OnDevice on_device() const override { return OnDevice::mean_square; }
-  LossResult evaluate(ConstMatrix y, std::span<const std::int32_t> /*targets*/, float scale, Matrix dy) const override {
+  LossResult evaluate(ConstMatrix y, const Targets& /*targets*/, float scale, Matrix dy) const override {
     check_gradient(y, dy);
     LossResult result;
     result.rows = y.rows;
@@ -76,9 +77,30 @@ class MeanSquare final : public Loss {
   }
 };
 
+class SquaredError final : public Loss {
+ public:
+  LossResult evaluate(ConstMatrix y, const Targets& targets, float scale, Matrix dy) const override {
+    const ConstMatrix& wanted = targets.values;
+    check(wanted.rows == y.rows && wanted.cols == y.cols, "squared error: output {}x{}, targets {}x{}", y.rows, y.cols,
+          wanted.rows, wanted.cols);
+    check_gradient(y, dy);
+    LossResult result;
+    result.rows = y.rows;
+    const float factor = 2 * scale / static_cast<float>(y.cols);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const float error = y.data[i] - wanted.data[i];
+      result.loss_sum += static_cast<double>(error) * static_cast<double>(error);
+      if (dy.data != nullptr) dy.data[i] = factor * error;
+    }
+    result.loss_sum /= static_cast<double>(y.cols);
+    return result;
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Loss> make_cross_entropy() { return std::make_unique<CrossEntropy>(); }
 std::unique_ptr<Loss> make_mean_square() { return std::make_unique<MeanSquare>(); }
+std::unique_ptr<Loss> make_squared_error() { return std::make_unique<SquaredError>(); }
 
 }  // namespace psring::worker

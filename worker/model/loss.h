@@ -13,4 +13,8 @@ std::unique_ptr<Loss> make_cross_entropy();
 /// A row's loss is the mean of y^2 over its columns; targets are not read. Gradient: scale * 2 y / columns.
 std::unique_ptr<Loss> make_mean_square();
 
+/// A row's loss is the mean of (y - target)^2 over its columns, as in PyTorch's MSELoss; the targets are real numbers,
+/// Model::target_cols of them a row. Gradient: scale * 2 (y - target) / columns.
+std::unique_ptr<Loss> make_squared_error();
+
 }  // namespace psring::worker

@@ -6,6 +6,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/model/batch_norm.h>
+#include <psring/worker/model/dropout.h>
 #include <psring/worker/model/gelu.h>
 #include <psring/worker/model/linear.h>
 #include <psring/worker/model/loss.h>
@@ -16,25 +17,42 @@ namespace {
 
 constexpr std::size_t kMostLayers = 65536;
 
-std::vector<std::size_t> parse_widths(const Spec& spec) {
+/// The widths of a model's linear layers, and the dropout that follows each width; 0: none.
+struct Widths {
   std::vector<std::size_t> widths;
+  std::vector<double> dropout;
+};
+
+std::size_t parse_width(const Spec& spec, std::string_view text) {
+  std::size_t width = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
+  if (error != std::errc{} || end != text.data() + text.size() || width == 0)
+    fail(ErrorKind::usage, "--model: expected {}:WIDTH-WIDTH-... with whole numbers > 0, got '{}' in '{}'", spec.name(),
+         text, spec.text());
+  return width;
+}
+
+/// `dropout`: whether the model takes words such as d0.2.
+Widths parse_widths(const Spec& spec, bool dropout) {
+  Widths found;
   std::string_view rest = spec.argument();
   for (bool more = true; more;) {
     const std::size_t dash = rest.find('-');
-    const std::string_view digits = rest.substr(0, dash);
-    std::size_t width = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), width);
-    if (error != std::errc{} || end != digits.data() + digits.size() || width == 0)
-      fail(ErrorKind::usage, "--model: expected {}:WIDTH-WIDTH-... with whole numbers > 0, got '{}' in '{}'",
-           spec.name(), digits, spec.text());
-    widths.push_back(width);
+    const std::string_view word = rest.substr(0, dash);
+    if (dropout && word.starts_with('d') && !found.widths.empty() && found.dropout.back() == 0)
+      found.dropout.back() = parse_dropout(std::string(word.substr(1)), spec.text());
+    else {
+      found.widths.push_back(parse_width(spec, word));
+      found.dropout.push_back(0);
+    }
     more = dash != std::string_view::npos;
     if (more) rest.remove_prefix(dash + 1);
   }
-  if (widths.size() < 2)
+  if (found.widths.size() < 2)
     fail(ErrorKind::usage, "--model: expected at least an input and an output width, as in {}:784-512-10, got '{}'",
          spec.name(), spec.text());
-  return widths;
+  if (found.dropout.back() > 0) fail(ErrorKind::usage, "--model {}: dropout after the last layer", spec.text());
+  return found;
 }
 
 /// Makes a classifier without layers.
@@ -47,22 +65,48 @@ Model make_classifier(const Spec& spec, const std::vector<std::size_t>& widths) 
   return model;
 }
 
+/// Adds linear layers with ReLU between them, and dropout. A block is a linear layer and the dropout after it.
+void add_linear_layers(Model& model, const Widths& of) {
+  const auto drop = [&](std::size_t width) {
+    if (of.dropout[width] == 0) return;
+    model.blocks.back().push_back(model.layers.size());
+    model.layers.push_back(std::make_unique<Dropout>(of.dropout[width]));
+  };
+  model.blocks.emplace_back();
+  drop(0);
+  for (std::size_t i = 0; i + 1 < of.widths.size(); ++i) {
+    if (i > 0) model.blocks.emplace_back();
+    const bool last = i + 2 == of.widths.size();
+    const auto activation = last ? Linear::Activation::none : Linear::Activation::relu;
+    model.blocks.back().push_back(model.layers.size());
+    model.layers.push_back(std::make_unique<Linear>(fmt::format("layers.{}", i), of.widths[i], of.widths[i + 1],
+                                                    Linear::Options{.bias = true, .activation = activation}));
+    drop(i + 1);
+  }
+}
+
 }  // namespace
 
 Model make_mlp(const Spec& spec) {
-  const std::vector<std::size_t> widths = parse_widths(spec);
-  Model model = make_classifier(spec, widths);
-  for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
-    const bool last = i + 2 == widths.size();
-    const auto activation = last ? Linear::Activation::none : Linear::Activation::relu;
-    model.layers.push_back(std::make_unique<Linear>(fmt::format("layers.{}", i), widths[i], widths[i + 1],
-                                                    Linear::Options{.bias = true, .activation = activation}));
-  }
+  const Widths widths = parse_widths(spec, true);
+  Model model = make_classifier(spec, widths.widths);
+  add_linear_layers(model, widths);
+  return model;
+}
+
+Model make_mse_mlp(const Spec& spec) {
+  const Widths widths = parse_widths(spec, true);
+  Model model;
+  model.name = spec.text();
+  model.input_cols = widths.widths.front();
+  model.target_cols = widths.widths.back();
+  model.loss = make_squared_error();
+  add_linear_layers(model, widths);
   return model;
 }
 
 Model make_bn_mlp(const Spec& spec) {
-  const std::vector<std::size_t> widths = parse_widths(spec);
+  const std::vector<std::size_t> widths = parse_widths(spec, false).widths;
   Model model = make_classifier(spec, widths);
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
     const bool last = i + 2 == widths.size();

@@ -6,9 +6,14 @@
 namespace psring::worker {
 
 /// `mlp:784-512-512-10`: linear layers with ReLU between them, and cross-entropy. The tensors are `layers.<i>.weight`
-/// [out, in] and `layers.<i>.bias`. Throws usage, naming --model, unless the widths are a list of at least two whole
-/// numbers > 0.
+/// [out, in] and `layers.<i>.bias`. A word such as `d0.2` after a width is dropout with this probability
+/// (`mlp:784-512-d0.2-10`). Throws usage, naming --model, unless the widths are a list of at least two whole numbers
+/// > 0.
 Model make_mlp(const Spec& spec);
+
+/// `mse-mlp:8-64-64-1`: the same layers for real targets, as many as the last width; the loss is the mean square of the
+/// error.
+Model make_mse_mlp(const Spec& spec);
 
 /// `bn-mlp:784-512-512-10`: the same with batch norm before each ReLU. The tensors are `layers.<i>.weight`,
 /// `norms.<i>.weight`, `norms.<i>.bias`, and `layers.<i>.bias` of the last linear layer only, because batch norm would

@@ -31,6 +31,8 @@ class MlpHalf final : public Layer {
             {prefix_ + "mlp.c_proj.bias", {dim}, {}}};
   }
 
+  std::vector<std::string> inputs() const override { return half_inputs(); }
+  Shape output_of(std::span<const Shape> in) const override { return half_output(in); }
   std::size_t saved_floats(Shape in) const override { return layer_norm_saved(in.rows); }
   std::size_t saved_activations(Shape in) const override { return 4 * in.elements(); }
   /// Backward's buffers: ln_2's output (then its gradient), GELU's output and the gradient of its input, sums over
@@ -64,7 +66,7 @@ class MlpHalf final : public Layer {
       pass.round(row.span());
       gelu_forward(row.span(), {active.row(r), 4 * dim});
     }
-    add_bias(pass.x, pass.parameters[kOutBias], pass.y);
+    add_bias(pass.input(1), pass.parameters[kOutBias], pass.y);
     pass.kernels.gemm(product(rows, 4 * dim, dim), 1, active.data, pass.parameters[kOutWeight].data(), 1, pass.y.data);
   }
 
@@ -99,8 +101,7 @@ class MlpHalf final : public Layer {
     const Matrix d_normal = normal;
     pass.kernels.gemm(input_product(rows, dim, 4 * dim), 1, d_hidden.data, pass.parameters[kFcWeight].data(), 0,
                       d_normal.data);
-    layer_norm_backward(pass.x, pass.parameters[kNormWeight], pass.saved, d_normal, pass.dy, pass.dx,
-                        pass.gradients[kNormWeight], pass.gradients[kNormBias], sums);
+    half_backward(pass, d_normal, pass.saved, kNormWeight, kNormBias, sums);
   }
 
   std::unique_ptr<DeviceLayer> on_device() const override { return make_device_mlp_half(shape_); }

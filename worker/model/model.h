@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,35 +12,60 @@
 
 namespace psring::worker {
 
+/// The targets of a batch's rows: classes or real numbers, as the model asks for.
+struct Targets {
+  std::span<const std::int32_t> classes = {};  ///< one per row
+  ConstMatrix values = {};                     ///< [rows, Model::target_cols]
+
+  Targets() = default;
+  Targets(std::span<const std::int32_t> c, ConstMatrix v = {}) : classes(c), values(v) {}
+  Targets(const std::vector<std::int32_t>& c) : classes(c) {}  // a view
+};
+
 /// The result of a loss for one batch.
 struct LossResult {
-  double loss_sum = 0;        ///< over the rows
-  std::uint64_t rows = 0;     ///< samples, or tokens
-  std::uint64_t correct = 0;  ///< rows whose largest output is the target; 0 if the loss has no classes
+  double loss_sum = 0;               ///< over the rows
+  std::uint64_t rows = 0;            ///< samples, or tokens
+  std::uint64_t correct = 0;         ///< rows whose largest output is the target; 0 if the loss has no classes
+  std::vector<double> metrics = {};  ///< sums over the rows of Model::metrics; of evaluations alone
+};
+
+/// A figure of an evaluation besides the loss. `test_<name>` in metrics.jsonl and summary.json is its mean over all
+/// test rows.
+struct Metric {
+  std::string name;
+  /// Returns the sum over the rows of the model's outputs y.
+  std::function<double(ConstMatrix y, const Targets& targets)> sum;
 };
 
 /// A loss over the rows of the last layer's output.
 class Loss {
  public:
   virtual ~Loss() = default;
-  /// Sums the loss over y's rows. If `dy` has data, writes the gradient of scale * (sum of the loss). `targets` has one
-  /// class per row; it may be empty if the loss needs none.
-  virtual LossResult evaluate(ConstMatrix y, std::span<const std::int32_t> targets, float scale, Matrix dy) const = 0;
+  /// Sums the loss over y's rows. If `dy` has data, writes the gradient of scale * (sum of the loss). `targets` has
+  /// what the model asks for: Model::classes, Model::target_cols, or nothing.
+  virtual LossResult evaluate(ConstMatrix y, const Targets& targets, float scale, Matrix dy) const = 0;
 
   /// The loss's implementation on a device (TensorKernels::loss).
   enum class OnDevice : std::uint8_t { none, cross_entropy, mean_square };
   virtual OnDevice on_device() const { return OnDevice::none; }
 };
 
-/// A stack of layers with a loss. `blocks` groups consecutive layers: the units of `--units block`.
+/// Layers with a loss, which reads the last layer's output. `blocks` groups consecutive layers: the units of
+/// `--units block`.
 struct Model {
   std::string name;
-  std::vector<std::unique_ptr<Layer>> layers;
+  std::vector<std::unique_ptr<Layer>> layers;  ///< in the order of forward
+  /// The activations that each layer reads, in the order of its inputs(): 0 is the model's input, i + 1 the output of
+  /// layer i. Written by Graph (graph.h). Empty: a stack, where each layer reads the output of the layer before it.
+  std::vector<std::vector<std::size_t>> sources = {};
   std::unique_ptr<Loss> loss;
-  std::size_t input_cols = 0;       ///< inputs of one sample: pixels, or tokens of a context
-  bool tokens = false;              ///< inputs are token ids
-  std::size_t rows_per_sample = 1;  ///< rows of the loss per sample: 1, or the context
-  std::size_t classes = 0;          ///< number of classes, or the vocabulary; 0 if the loss reads no targets
+  std::size_t input_cols = 0;        ///< inputs of one sample: pixels, or tokens of a context
+  bool tokens = false;               ///< inputs are token ids
+  std::size_t rows_per_sample = 1;   ///< rows of the loss per sample: 1, or the context
+  std::size_t classes = 0;           ///< number of classes, or the vocabulary; 0 if the loss reads no classes
+  std::size_t target_cols = 0;       ///< real numbers that are the target of a row; 0 if the loss reads none
+  std::vector<Metric> metrics = {};  ///< of evaluations, besides the loss and the accuracy
   std::vector<std::vector<std::size_t>> blocks;  ///< layer indices; if empty, each layer is a block
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/model/graph.h>
 #include <psring/worker/model/network.h>
 
 namespace psring::worker {
@@ -13,6 +14,13 @@ Network::Network(const Model& model, const Options& options)
       computed_(options.computed) {
   check(max_batch_ > 0 && !model.layers.empty() && model.loss != nullptr, "model {}: no layers, loss or batch",
         model.name);
+  check_graph(model);
+  last_reader_.resize(model.layers.size() + 1, model.layers.size());
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    sources_.push_back(sources_of(model, i));
+    for (const std::size_t source : sources_.back()) last_reader_[source] = i;
+  }
+  target_values_.resize(max_batch_ * model.rows_per_sample * model.target_cols);
   if (wanted_.empty())
     for (std::size_t i = 0; i < model.layers.size(); ++i) wanted_.push_back({.dx = i > 0});
   Network::begin(max_batch_);
@@ -21,24 +29,29 @@ Network::Network(const Model& model, const Options& options)
          shapes_.back().rows, max_batch_, model.rows_per_sample);
 }
 
-void Network::begin(std::size_t batch) {
+void Network::begin(std::size_t batch, const Randomness& randomness) {
   check(batch > 0 && batch <= max_batch_, "a batch of {} in a network for up to {}", batch, max_batch_);
+  randomness_ = randomness;
   if (batch == batch_) return;
   shapes_ = shapes_for(batch);
   batch_ = batch;
 }
 
-std::vector<Shape> Network::shapes_for(std::size_t batch) const {
-  std::vector<Shape> shapes{{batch, model_->input_cols}};
-  for (const auto& layer : model_->layers) shapes.push_back(layer->output(shapes.back()));
-  return shapes;
+std::vector<Shape> Network::shapes_for(std::size_t batch) const { return activation_shapes(*model_, batch); }
+
+/// A layer with one input has the caller's wish; of several inputs, those are wanted that depend on what is trained.
+bool Network::wants_dx(std::size_t layer, std::size_t source) const {
+  if (!wanted_[layer].dx) return false;
+  if (sources_[layer].size() == 1) return true;
+  return source > 0 && (wanted_[source - 1].dx || wanted_[source - 1].gradients);
 }
 
 void Network::computed(std::size_t layer, Wanted wanted, bool backward) const {
   if (!computed_) return;
   const Layer& of = *model_->layers[layer];
-  const double forward = of.flops(shapes_[layer], {.dx = false, .gradients = false});
-  computed_(backward ? of.flops(shapes_[layer], wanted) - forward : forward);
+  const Shape x = shapes_[sources_[layer].front()];
+  const double forward = of.flops(x, {.dx = false, .gradients = false});
+  computed_(backward ? of.flops(x, wanted) - forward : forward);
 }
 
 Range Network::to_recompute(std::size_t layer) const {
@@ -53,7 +66,7 @@ Range Network::to_recompute(std::size_t layer) const {
 double Network::flops(std::size_t batch) const {
   const std::vector<Shape> shapes = shapes_for(batch);
   double sum = 0;
-  for (std::size_t i = 0; i < layers(); ++i) sum += model_->layers[i]->flops(shapes[i], wanted_[i]);
+  for (std::size_t i = 0; i < layers(); ++i) sum += model_->layers[i]->flops(shapes[sources_[i].front()], wanted_[i]);
   return sum;
 }
 
@@ -84,20 +97,31 @@ Network::Places Network::place_layers(std::span<const Kept> kept, DType activati
     return places;
   }
   // Activations within a range reuse the memory of the range before.
-  for (const Range range : recomputed_) place_activation(range.begin);
-  place_activation(shapes.size() - 1);
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    if (outlives_its_range(i)) place_activation(i);
   const std::size_t begin = places.bytes;
   std::size_t end = begin;
   for (const Range range : recomputed_) {
     places.bytes = begin;
     for (std::size_t i = range.begin; i < range.end; ++i) {
-      if (i > range.begin) place_activation(i);
+      if (!outlives_its_range(i)) place_activation(i);
       place_saved(i);
     }
     end = std::max(end, places.bytes);
   }
   places.bytes = end;
   return places;
+}
+
+std::size_t Network::range_of(std::size_t layer) const {
+  for (std::size_t i = 0; i < recomputed_.size(); ++i)
+    if (recomputed_[i].begin <= layer && layer < recomputed_[i].end) return i;
+  fail(ErrorKind::bug, "layer {} is in no range", layer);
+}
+
+bool Network::outlives_its_range(std::size_t i) const {
+  if (i == 0 || i == layers()) return true;
+  return range_of(last_reader_[i]) != range_of(i - 1);
 }
 
 }  // namespace psring::worker

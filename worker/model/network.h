@@ -18,11 +18,13 @@ namespace psring::worker {
 /// Category::activations. The order for a batch is: begin, fill input() and targets(), forward from layer 0 to the
 /// last, loss; for training, then backward from the last layer to 0. One object serves one thread.
 ///
+/// In a graph, an activation that several layers read gets the sum of their gradients.
+///
 /// `wanted` lists the gradients of each layer's backward. If nothing is wanted of a layer, its backward is not called.
 ///
-/// Activation checkpointing: with `recomputed` ranges of layers, only each range's input is kept for backward. Before
-/// backward of such a range, the caller runs its forward again (see to_recompute), except for the range that ran last
-/// (Chen et al., arXiv:1604.06174).
+/// Activation checkpointing: with `recomputed` ranges of layers, only outputs that other ranges read are kept for
+/// backward. Before backward of such a range, the caller runs its forward again (see to_recompute), except for the
+/// range that ran last (Chen et al., arXiv:1604.06174).
 class Network {
  public:
   /// The types of stored values: f32, f16 or bf16.
@@ -36,6 +38,7 @@ class Network {
     Types types = {};
     std::vector<Range> recomputed = {};  ///< empty, or ranges that cover all layers, ascending
     std::vector<Wanted> wanted = {};     ///< by layer; if empty, everything except layer 0's dx
+    bool backward = true;                ///< false: for evaluation alone, without memory for gradients
     /// Called after each pass of a layer on the host, with its floating-point operations: lets virtual time pass.
     std::function<void(double flops)> computed = {};
   };
@@ -45,11 +48,13 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   /// Starts the next batch, of `batch` samples. REQUIRES: 0 < batch <= max_batch.
-  virtual void begin(std::size_t batch);
+  virtual void begin(std::size_t batch, const Randomness& randomness = {});
   /// [batch, model.input_cols]; always f32, on the host.
   virtual Matrix input() = 0;
   /// [batch * model.rows_per_sample], on the host.
   virtual std::span<std::int32_t> targets() = 0;
+  /// [batch * model.rows_per_sample, model.target_cols], on the host.
+  Matrix target_values() { return {target_values_.data(), batch_ * model_->rows_per_sample, model_->target_cols}; }
   virtual ConstElements output_of(std::size_t layer) const = 0;
 
   std::size_t layers() const { return model_->layers.size(); }
@@ -72,11 +77,20 @@ class Network {
 
   /// Floating-point operations of forward and backward for a batch, according to the layers.
   double flops(std::size_t batch) const;
+  std::size_t max_batch() const { return max_batch_; }
+  /// The shape of the model's output for this batch.
+  Shape output_shape() const { return shapes_.back(); }
 
  protected:
   /// Throws usage if the layers' shapes do not match. REQUIRES: the model outlives the network.
   Network(const Model& model, const Options& options);
 
+  /// The activations that the layer reads.
+  std::span<const std::size_t> sources(std::size_t layer) const { return sources_[layer]; }
+  /// Returns whether the gradient of the layer's input from this source is wanted.
+  bool wants_dx(std::size_t layer, std::size_t source) const;
+  /// The last layer that reads activation i; layers() for the model's output.
+  std::size_t last_reader(std::size_t i) const { return last_reader_[i]; }
   std::vector<Shape> shapes_for(std::size_t batch) const;
   /// Calls Options::computed.
   void computed(std::size_t layer, Wanted wanted, bool backward) const;
@@ -102,6 +116,8 @@ class Network {
   };
   /// `kept`: sizes that each layer saves. `input`: type of the first activation.
   Places place_layers(std::span<const Kept> kept, DType activations, DType input, std::size_t alignment) const;
+  /// Returns whether activation i lives until backward although its layer runs forward again.
+  bool outlives_its_range(std::size_t i) const;
 
   const Model* model_;
   const std::size_t max_batch_;
@@ -111,6 +127,14 @@ class Network {
   std::size_t held_ = 0;  ///< last layer that ran forward: the saved values of its range are valid
   std::size_t batch_ = 0;
   std::vector<Shape> shapes_;  ///< of activations, for this batch
+  Randomness randomness_;      ///< of this batch
+
+ private:
+  std::size_t range_of(std::size_t layer) const;
+
+  std::vector<std::vector<std::size_t>> sources_;  ///< by layer
+  std::vector<std::size_t> last_reader_;           ///< by activation
+  std::vector<float> target_values_;
 };
 
 }  // namespace psring::worker

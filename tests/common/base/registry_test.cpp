@@ -33,9 +33,9 @@ TEST_CASE("unknown names are usage errors with the flag and the known names") {
         "zero1, zero2, "
         "zero3");
   CHECK(refusal([](JobOptions& job) { job.model = "mpl:4-3"; }) ==
-        "--model: unknown name 'mpl'; known: bn-mlp, gelu-mlp, gpt, mlp");
+        "--model: unknown name 'mpl'; known: bn-mlp, conv, gelu-mlp, gpt, mlp, mse-mlp");
   CHECK(refusal([](JobOptions& job) { job.data = "minst"; }) ==
-        "--data: unknown name 'minst'; known: fashion-mnist, idx, synthetic, text, tokens");
+        "--data: unknown name 'minst'; known: csv, fashion-mnist, idx, synthetic, text, tokens");
   CHECK(refusal([](JobOptions& job) { job.optimizer = "adan"; }) ==
         "--optimizer: unknown name 'adan'; known: adagrad, adam, adamw, lamb, momentum, rmsprop, sgd");
   CHECK_THAT(refusal([](JobOptions& job) { job.schedule = "linear"; }),

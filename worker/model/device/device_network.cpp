@@ -5,6 +5,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/model/device/device_network.h>
+#include <psring/worker/model/graph.h>
 
 namespace psring::worker {
 namespace {
@@ -12,6 +13,9 @@ namespace {
 constexpr std::size_t kAlign = 256;  ///< bytes: the alignment that the fastest kernels need
 
 std::vector<std::unique_ptr<DeviceLayer>> forms_of(const Model& model) {
+  if (!is_stack(model))
+    fail(ErrorKind::usage, "--device cuda: --model {}: it has branches, and GPUs compute stacks of layers alone",
+         model.name);
   std::vector<std::unique_ptr<DeviceLayer>> forms;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     forms.push_back(model.layers[i]->on_device());
@@ -21,12 +25,17 @@ std::vector<std::unique_ptr<DeviceLayer>> forms_of(const Model& model) {
            tensors.empty() ? "" : " (" + tensors.front().name + ")");
     }
   }
+  if (!model.metrics.empty())
+    fail(ErrorKind::usage, "--device cuda: --model {}: its metric '{}' has no GPU implementation", model.name,
+         model.metrics.front().name);
   if (model.loss->on_device() == Loss::OnDevice::none)
     fail(ErrorKind::usage, "--device cuda: --model {}: its loss has no GPU implementation", model.name);
   return forms;
 }
 
 }  // namespace
+
+void check_on_device(const Model& model) { forms_of(model); }
 
 DeviceNetwork::DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options,
                              TensorKernels* kernels)
@@ -97,8 +106,8 @@ DeviceTokens DeviceNetwork::tokens() const {
           {on_device(places_.ids), on_device(places_.begin), on_device(places_.rows), on_device(places_.distinct)}};
 }
 
-void DeviceNetwork::begin(std::size_t batch) {
-  Network::begin(batch);
+void DeviceNetwork::begin(std::size_t batch, const Randomness& randomness) {
+  Network::begin(batch, randomness);
   uploaded_ = false;
 }
 

@@ -12,6 +12,10 @@
 
 namespace psring::worker {
 
+/// Throws usage if a layer, the loss or a metric of the model has no implementation for devices, or if the model has
+/// branches.
+void check_on_device(const Model& model);
+
 /// A network on a device. It queues the work of a pass, and waits only for two things: for the copy of the batch before
 /// the last, and for a loss when it is read. The gradient of the model's output overwrites the output.
 class DeviceNetwork final : public Network {
@@ -21,7 +25,7 @@ class DeviceNetwork final : public Network {
   DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options,
                 TensorKernels* kernels = nullptr);
 
-  void begin(std::size_t batch) override;
+  void begin(std::size_t batch, const Randomness& randomness = {}) override;
   Matrix input() override { return {input_.data(), shapes_[0].rows, shapes_[0].cols}; }
   std::span<std::int32_t> targets() override { return {targets_.data(), batch_ * model_->rows_per_sample}; }
   ConstElements output_of(std::size_t layer) const override { return activation(layer + 1); }

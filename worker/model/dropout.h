@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <psring/worker/model/layer.h>
+
+namespace psring::worker {
+
+/// Sets each element to 0 with probability p, and scales the others by 1 / (1 - p); evaluation passes x on (Srivastava
+/// et al., "Dropout", JMLR 2014; as PyTorch's nn.Dropout). The elements that are dropped depend on the seed, the step,
+/// the layer and the sample's position in the global batch alone: see Randomness. Saves one bit per element.
+class Dropout final : public Layer {
+ public:
+  /// REQUIRES: 0 <= p < 1.
+  explicit Dropout(double p);
+
+  std::size_t saved_floats(Shape in) const override;
+  void forward(const Forward& pass) const override;
+  void backward(const Backward& pass) const override;
+
+ private:
+  std::uint32_t below_;  ///< an element is dropped if its random word is below this
+  float scale_;
+};
+
+/// Parses a probability such as the `0.2` of a model's `d0.2`. Throws usage, naming --model and `model`, unless it is a
+/// number in [0, 1).
+double parse_dropout(const std::string& text, const std::string& model);
+
+}  // namespace psring::worker
