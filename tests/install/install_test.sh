@@ -66,6 +66,26 @@ grep -q "unknown name 'sqare'.*square" unknown.txt || { cat unknown.txt; die "an
   >own.txt 2>own.err || { cat own.txt own.err; die "own_strategy compare failed"; }
 grep -E '^local-sgd:k=4 .* inexact ' own.txt >/dev/null || { cat own.txt; die "own_strategy: no row of its own"; }
 
+# Its own data with real targets, and a figure a step: in each worker's lines.
+./build/own_data compare --strategies single,ddp,ps --workers 2 --model mse-mlp:1-32-1 --data wave:samples=200 --steps 60 \
+  --optimizer adam --lr 0.01 --out "$work/wave" >wave.txt 2>wave.err || { cat wave.txt wave.err; die "own_data compare failed"; }
+grep -E '^ddp .* = ' wave.txt >/dev/null || { cat wave.txt; die "own_data: ddp is not equal to single"; }
+[ "$(grep -c '"root_loss"' "$work"/wave/ddp/metrics.jsonl)" = 120 ] || die "own_data: not a figure for each step and worker"
+
+# Its own loss and metric.
+./build/own_loss train --strategy ps --workers 2 --servers 1 --model huber:8-32-1 --data synthetic:samples=500 --steps 200 \
+  --optimizer adam --lr 0.01 --out "$work/huber" >huber.txt 2>&1 || { cat huber.txt; die "own_loss failed"; }
+grep -q '"test_mae"' "$work/huber/summary.json" || { cat "$work/huber/summary.json"; die "own_loss: no metric"; }
+
+# A trained model in a program of its own has the accuracy that the run's evaluation had.
+psring train --strategy ddp --workers 2 --model mlp:20-16-4 --data synthetic --steps 100 --seed 1 --out "$work/trained" \
+  >trained.txt 2>&1 || { cat trained.txt; die "the run to predict from failed"; }
+said=$(./build/predict mlp:20-16-4 "$work/trained/model.safetensors" synthetic) || die "predict failed"
+accuracy=$(sed -nE 's/.*test accuracy ([0-9.]+).*/\1/p' trained.txt)
+[ "$said" = "accuracy $accuracy of 409 samples" ] || die "predict says '$said', the run $accuracy"
+if ./build/predict mlp:20-15-4 "$work/trained/model.safetensors" synthetic 2>misfit.txt; then die "another model was taken"; fi
+grep -q "layers.0.weight" misfit.txt || { cat misfit.txt; die "predict: the tensor that does not fit is not named"; }
+
 # Collectives, by two processes of its own: i * (1 + 2) at each.
 psring keygen ring.key >/dev/null
 exec 3< <(exec psring coordinator --strategy ddp --workers 2 --steps 1 --key ring.key --listen 127.0.0.1:0 \

@@ -8,6 +8,7 @@ from support import ProgramTest
 USAGE, DATA = 2, 3
 GPT = ["--model", "gpt:layers=2,dim=64,heads=4,context=32,vocab=64", "--global-batch", 12, "--optimizer", "adamw"]
 MLP = ["--model", "mlp:784-64-10", "--global-batch", 33, "--momentum", "0.9"]
+CONV = ["--model", "conv:1x8x8-4c3-p2-r3-d0.2-16-5", "--global-batch", 12, "--optimizer", "adam"]
 HALF = ["--precision", "bf16", "--activation-checkpointing", "unit", "--accumulate", 2]
 GB, GIB = 1e9, 2**30
 
@@ -21,7 +22,7 @@ class Memory(ProgramTest):
     def test_runs_book_it(self):
         """To the byte, by category, at every worker and server."""
         number = 0
-        for options in (GPT, [*GPT, *HALF], MLP):
+        for options in (GPT, [*GPT, *HALF], MLP, [*CONV, *HALF]):
             for strategy in ("single", "ddp", "zero1", "zero2", "zero3", "ps", "ps-zero2", "ps-zero3", "ps-colocated"):
                 with self.subTest(strategy, options=options):
                     number += 1
