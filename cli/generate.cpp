@@ -182,8 +182,8 @@ int evaluate(const GenerateFlags& flags, Generator& generator, const App& app) {
                                 .classes = shape.vocab,
                                 .tokens = true,
                                 .model = worker::gpt_text(shape)};
-  const worker::DataSplit split = worker::make_dataset(app.worker_registries().datasets,
-                                                       Spec::parse("--evaluate", flags.evaluate), needs);
+  const worker::DataSplit split =
+      worker::make_dataset(app.worker_registries().datasets, Spec::parse("--evaluate", flags.evaluate), needs);
   const worker::Dataset& data = split.test ? *split.test : *split.train;
   worker::TextLoss all;
   std::vector<float> input(shape.context);
@@ -214,7 +214,8 @@ int evaluate(const GenerateFlags& flags, Generator& generator, const App& app) {
 Command add_generate(const Flags& program) {
   const Flags command = program.add_command("generate", "let a trained GPT continue a text, or evaluate it on one");
   auto flags = std::make_shared<GenerateFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("--init", flags->model.file, "safetensors file of the weights: of a run, quantised, or a GPT-2").require();
+  command.add("--init", flags->model.file, "safetensors file of the weights: of a run, quantised, or a GPT-2")
+      .require();
   command.add("--model", flags->model.model, "the model, if the file's folder and tensors do not tell");
   command.add("--weights", flags->model.weights, "round them on loading: f32, int8 or int4:group=64,scheme=affine");
   command.add("--prompt", flags->prompts, "text to continue; several make a batch");

@@ -17,12 +17,12 @@ using worker::Generated;
 using worker::Generator;
 using worker::GptShape;
 
-double per_step(const Generated& made) {
-  return made.steps == 0 ? 0 : made.decode_s / static_cast<double>(made.steps);
-}
+double per_step(const Generated& made) { return made.steps == 0 ? 0 : made.decode_s / static_cast<double>(made.steps); }
 double total(const Generated& made) { return made.prefill_s + made.decode_s; }
 double per_second(std::size_t count, double time) { return time > 0 ? static_cast<double>(count) / time : 0; }
-std::string ms(double time) { return fmt::format("{:.2f} ms", 1e3 * time); }
+std::string time_text(double time) {
+  return time < 1e-3 ? fmt::format("{:.1f} us", 1e6 * time) : fmt::format("{:.2f} ms", 1e3 * time);
+}
 std::string mib(std::size_t bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20)); }
 
 std::size_t bits_of(const worker::WeightFormat& format) {
@@ -34,7 +34,8 @@ std::size_t bits_of(const worker::WeightFormat& format) {
 std::vector<MemoryTerm> calculated(const GenerationReport& report, const Generator& generator, std::size_t tokens) {
   const GptShape& shape = generator.shape();
   std::size_t longest = 0;
-  for (const std::size_t length : report.cached_tokens(tokens)) longest = std::max(longest, length);
+  for (const std::size_t length : report.cached_tokens(tokens))
+    longest = std::max(longest, round_up(length, worker::KvCache::kGrain));
   return inference_memory({.size = {.parameters = static_cast<double>(worker::parameter_count(shape)),
                                     .layers = shape.layers,
                                     .dim = shape.dim,
@@ -68,21 +69,23 @@ std::string comparison(const GenerationReport& report, const Generator& generato
     }
   TextTable table({"", "first token", "each next", fmt::format("{} tokens", tokens), "GFLOP"});
   const auto row = [&](const char* name, const Generated& made, double flops) {
-    table.add({name, ms(made.prefill_s), ms(per_step(made)), ms(total(made)), fmt::format("{:.2f}", flops / 1e9)});
+    table.add({name, time_text(made.prefill_s), time_text(per_step(made)), time_text(total(made)),
+               fmt::format("{:.2f}", flops / 1e9)});
   };
   row("with a KV cache", fast, cached);
   row("recomputing all", slow, all);
   return fmt::format("\n{}prefill + {} x decode = {} + {} x {} = {}; recomputing all takes {:.1f} times as long\n",
-                     table.plain(), fast.steps, ms(fast.prefill_s), fast.steps, ms(per_step(fast)), ms(total(fast)),
-                     total(slow) / total(fast));
+                     table.plain(), fast.steps, time_text(fast.prefill_s), fast.steps, time_text(per_step(fast)),
+                     time_text(total(fast)), total(slow) / total(fast));
 }
 
 std::string bound_line(const GenerationReport& report, const Generator& generator) {
   const auto bytes = static_cast<double>(worker::decode_bytes(generator.shape(), generator.weights()));
   const double least = bytes / report.bandwidth;
   std::string text = fmt::format("bound      reading {:.2f} MB of weights at {:.1f} GB/s takes {}", bytes / 1e6,
-                                 report.bandwidth / 1e9, ms(least));
-  if (report.made.steps > 0) text += fmt::format("; decode reaches {:.0f} % of it", 100 * least / per_step(report.made));
+                                 report.bandwidth / 1e9, time_text(least));
+  if (report.made.steps > 0)
+    text += fmt::format("; decode reaches {:.0f} % of it", 100 * least / per_step(report.made));
   return text + "\n";
 }
 
@@ -123,10 +126,10 @@ std::string generation_text(const GenerationReport& report, const Generator& gen
   text += fmt::format("memory     weights {}; KV cache 2 x {} layers x {} tokens x {} x 4 B = {}; buffers {}\n",
                       mib(generator.weight_bytes()), shape.layers, held, shape.dim, mib(made.cache_bytes),
                       mib(generator.scratch_bytes()));
-  text += fmt::format("prefill    {} tokens in {}, {:.0f} tokens/s\n", report.prompt_tokens(), ms(made.prefill_s),
-                      per_second(report.prompt_tokens(), made.prefill_s));
+  text += fmt::format("prefill    {} tokens in {}, {:.0f} tokens/s\n", report.prompt_tokens(),
+                      time_text(made.prefill_s), per_second(report.prompt_tokens(), made.prefill_s));
   if (made.steps > 0)
-    text += fmt::format("decode     {} steps of {}, {:.1f} tokens/s\n", made.steps, ms(per_step(made)),
+    text += fmt::format("decode     {} steps of {}, {:.1f} tokens/s\n", made.steps, time_text(per_step(made)),
                         per_second(made.new_tokens - std::min(made.new_tokens, report.prompts.size()), made.decode_s));
   if (report.bandwidth > 0) {
     text += bound_line(report, generator);

@@ -20,6 +20,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
+#include <psring/optim/block_codes.h>
 #include <psring/optim/job_optimizer.h>
 
 namespace psring::cli {
@@ -108,11 +109,14 @@ TrainingMemory training_of(const MemoryFlags& flags, const App& app) {
   const std::string precision = options::text_of(given, "precision");
   if (precision != "f32" && precision != "bf16" && precision != "f16")
     fail(ErrorKind::usage, "--precision: expected f32, bf16 or f16, got '{}'", precision);
+  const auto rule = optim::make_optimizer(app.optimizers(), job);
+  const bool own = rule->state_bits() == 8;  // psring's own blocks; else the paper's
   return {.size = size_of(flags),
           .type = parse_dtype("--precision", precision),
           .master_copy = job.master_copy,
-          .slots = optim::make_optimizer(app.optimizers(), job)->slots(),
-          .state_bits = flags.state_bits,
+          .slots = rule->slots(),
+          .state_bits = own ? 8 : flags.state_bits,
+          .state_block = own ? optim::kCodeBlock : 2048,
           .workers = positive(given, "workers", 1),
           .batch = positive(given, "batch-size", 1),
           .checkpointing = job.activation_checkpointing == "unit"};

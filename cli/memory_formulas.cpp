@@ -12,9 +12,6 @@
 namespace psring::cli {
 namespace {
 
-/// Block-wise quantisation keeps a scale in f32 for each block (Dettmers et al. 2022, arXiv:2110.02861).
-constexpr double kStateBlock = 2048;
-
 /// Bytes of activations that one layer keeps for a sample of `context` tokens: s * h * (34 + 5 * a * s / h) in 16 bits
 /// (Korthikanti et al. 2022, arXiv:2205.05198, equation 1); with checkpointing the layer's input alone.
 double layer_activations(const TransformerSize& size, bool checkpointing) {
@@ -36,7 +33,7 @@ std::vector<MemoryTerm> training_memory(const TrainingMemory& of, std::size_t st
   const auto parameters = static_cast<std::uint64_t>(of.size.parameters);
   const std::size_t width = size_bytes(of.type);
   const bool master = of.type != DType::f32 && of.master_copy;
-  const double slot_bytes = of.state_bits == 8 ? 1 + 4 / kStateBlock : 4;
+  const double slot_bytes = of.state_bits == 8 ? 1 + 4 / static_cast<double>(of.state_block) : 4;
   const double state = static_cast<double>(of.slots) * slot_bytes + (master ? 4 : 0);
   const worker::Shares shares{.parameters = stage >= 3 ? of.workers : 1,
                               .gradients = stage >= 2 ? of.workers : 1,

@@ -39,6 +39,7 @@ struct TrainingMemory {
   bool master_copy = true;   ///< of parameters narrower than f32
   std::size_t slots = 2;     ///< values of optimizer state for each parameter: 2 for Adam
   std::size_t state_bits = 32;
+  std::size_t state_block = 2048;  ///< with 8 bits: values that share a scale in f32
   std::size_t workers = 1;
   std::size_t batch = 1;  ///< samples of a worker at a time
   bool checkpointing = false;

@@ -220,6 +220,8 @@ void check_devices(const JobOptions& job, const worker::StrategyKind& kind) {
       {job.device == "cpu" && job.share_gpu, "--share-gpu: --device cpu has no GPU"},
       {!job.cuda_graphs && job.device == "cpu" && job.server_device == "cpu",
        "--cuda-graphs off: --device cpu uses no CUDA graphs"},
+      {job.optimizer == "adamw-8bit" && job.device == "cuda" && (!kind.servers || job.optimizer_on == "worker"),
+       "--optimizer adamw-8bit: it runs only on the host, not with --device cuda"},
   });
   if (job.device == "cuda" && kind.ring) check_nccl(job);
   if (job.server_device == "cpu") return;
@@ -229,6 +231,7 @@ void check_devices(const JobOptions& job, const worker::StrategyKind& kind) {
   refuse({
       pair(!kind.servers, "--strategy " + job.strategy),
       pair(job.optimizer == "lamb", "--optimizer lamb"),
+      pair(job.optimizer == "adamw-8bit", "--optimizer adamw-8bit"),
       pair(job.optimizer_on == "worker", "--optimizer-on worker"),
       pair(job.remedy.starts_with("dc-asgd"), "--remedy " + job.remedy),
       pair(job.replicas > 0, "--replicas"),

@@ -123,7 +123,8 @@ Command add_tokenize(const Flags& program) {
   command.add("--tokenizer", flags->tokenizer,
               "folder with vocab.json and merges.txt, or tokenizer.json; without, each byte is a token");
   command.add("--out", flags->out, "file of 16-bit tokens to write; with --train, the folder; with --decode, the text");
-  command.add_switch("--train", flags->train, "learn byte-pair merges from the texts, and write vocab.json, merges.txt");
+  command.add_switch("--train", flags->train,
+                     "learn byte-pair merges from the texts, and write vocab.json, merges.txt");
   command.add("--vocab", flags->vocab, "with --train: number of tokens, with 256 bytes and <|endoftext|>");
   command.add_switch("--decode", flags->decode, "turn tokens into text");
   return [flags](const Invocation&) { return tokenize(*flags); };

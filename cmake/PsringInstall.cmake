@@ -46,9 +46,11 @@ set(PSRING_PUBLIC_HEADERS
   optim/norm.h
   optim/operands.h
   optim/loss_scaler.h
+  optim/mixed.h
   optim/optimizer.h
   optim/optimizers.h
   optim/schedule.h
+  optim/state_memory.h
   optim/updater.h
   ring/collective.h
   ring/collectives.h
@@ -69,6 +71,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/data/sampler.h
   worker/data/synthetic.h
   worker/data/text.h
+  worker/data/tokenizer/tokenizer.h
   worker/exchange/averaging.h
   worker/exchange/coded_work.h
   worker/exchange/fetch_schedule.h
@@ -106,6 +109,9 @@ set(PSRING_PUBLIC_HEADERS
   worker/model/convolution.h
   worker/model/dropout.h
   worker/model/gelu.h
+  worker/model/generate/generator.h
+  worker/model/generate/token_sampler.h
+  worker/model/generate/weight_format.h
   worker/model/gpt.h
   worker/model/gpt_layers.h
   worker/model/graph.h

@@ -48,12 +48,32 @@ class Moments final : public Optimizer {
   AdamOptions options_;
 };
 
-template <Rule kRule>
-std::unique_ptr<Optimizer> make(const AdamOptions& options) {
+/// AdamW with moments in 8 bits. No device has a formula for it.
+class AdamW8Bit final : public Optimizer {
+ public:
+  explicit AdamW8Bit(const AdamOptions& options) : rule_(options) {}
+  std::size_t slots() const override { return rule_.slots(); }
+  unsigned state_bits() const override { return 8; }
+  std::map<std::string, double> hyperparameters() const override { return rule_.hyperparameters(); }
+  void apply(const Update& update, std::span<const float> parameters, std::span<const float> gradient, State state,
+             std::span<float> out) const override {
+    rule_.apply(update, parameters, gradient, state, out);
+  }
+
+ private:
+  Moments<Rule::adamw> rule_;
+};
+
+void check_options(const AdamOptions& options) {
   require_fraction("--betas", options.beta1);
   require_fraction("--betas", options.beta2);
   require_at_least_zero("--eps", options.eps);
   require_at_least_zero("--weight-decay", options.weight_decay);
+}
+
+template <Rule kRule>
+std::unique_ptr<Optimizer> make(const AdamOptions& options) {
+  check_options(options);
   return std::make_unique<Moments<kRule>>(options);
 }
 
@@ -61,6 +81,10 @@ std::unique_ptr<Optimizer> make(const AdamOptions& options) {
 
 std::unique_ptr<Optimizer> make_adam(const AdamOptions& options) { return make<Rule::adam>(options); }
 std::unique_ptr<Optimizer> make_adamw(const AdamOptions& options) { return make<Rule::adamw>(options); }
+std::unique_ptr<Optimizer> make_adamw_8bit(const AdamOptions& options) {
+  check_options(options);
+  return std::make_unique<AdamW8Bit>(options);
+}
 std::unique_ptr<Optimizer> make_lamb(const AdamOptions& options) { return make<Rule::lamb>(options); }
 
 }  // namespace psring::optim

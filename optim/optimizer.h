@@ -32,8 +32,10 @@ class Optimizer {
   };
 
   virtual ~Optimizer() = default;
-  /// Number of state vectors: floats of state per parameter, K / 4 in the memory formulas.
+  /// Number of state vectors: values of state per parameter.
   virtual std::size_t slots() const = 0;
+  /// Bits of a stored value of state: 32, or 8 (block_codes.h). `apply` always sees f32.
+  virtual unsigned state_bits() const { return 32; }
   virtual bool layerwise() const { return false; }
   /// Default learning rate: PyTorch's default, except for plain SGD, which has none in PyTorch.
   virtual double default_lr() const { return 1e-3; }

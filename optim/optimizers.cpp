@@ -67,6 +67,8 @@ void register_builtin_optimizers(OptimizerRegistry& registry) {
       [](const OptimizerOptions& o) { return make_adam(adam_options(o, {})); });
   add(registry, "adamw", "Adam with decoupled weight decay; --weight-decay 0.01", adam,
       [](const OptimizerOptions& o) { return make_adamw(adam_options(o, {.weight_decay = 0.01})); });
+  add(registry, "adamw-8bit", "AdamW with moments in 8 bits; --weight-decay 0.01", adam,
+      [](const OptimizerOptions& o) { return make_adamw_8bit(adam_options(o, {.weight_decay = 0.01})); });
   add(registry, "lamb", "LAMB, for large batches; --eps 1e-6; needs bsp", adam,
       [](const OptimizerOptions& o) { return make_lamb(adam_options(o, {.eps = 1e-6})); });
 }

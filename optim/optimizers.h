@@ -27,7 +27,8 @@ struct OptimizerOptions {
 /// Use: `registry.make(Spec::parse("--optimizer", "adam"), options)`. A name takes no arguments after a colon.
 using OptimizerRegistry = Registry<Optimizer, const OptimizerOptions&>;
 
-/// sgd (with --momentum > 0, momentum), momentum (0.9), adagrad, rmsprop, adam, adamw (weight decay 0.01), lamb.
+/// sgd (with --momentum > 0, momentum), momentum (0.9), adagrad, rmsprop, adam, adamw (weight decay 0.01), adamw-8bit,
+/// lamb.
 void register_builtin_optimizers(OptimizerRegistry& registry);
 
 }  // namespace psring::optim

@@ -47,6 +47,9 @@ std::unique_ptr<Optimizer> make_adam(const AdamOptions& options);
 /// Adam with decoupled weight decay, which is applied to the parameters instead of the gradient: first w *= 1 - lr wd.
 /// (Loshchilov and Hutter, ICLR 2019; the default weight_decay is 0.01 in PyTorch.)
 std::unique_ptr<Optimizer> make_adamw(const AdamOptions& options);
+/// AdamW whose moments are kept in 8 bits (block_codes.h). An update computes in f32 with the moments that were read,
+/// and rounds them when they are stored; so the step itself uses the unrounded moments. (Dettmers et al., ICLR 2022.)
+std::unique_ptr<Optimizer> make_adamw_8bit(const AdamOptions& options);
 /// The direction r = m^ / (sqrt(v^) + eps) + wd w, scaled for each tensor by ||w|| / ||r|| (updater.h): a layerwise
 /// rule. Usual eps: 1e-6. (You et al., ICLR 2020, algorithm 2.)
 std::unique_ptr<Optimizer> make_lamb(const AdamOptions& options);

@@ -46,7 +46,7 @@ class Applier {
   virtual void add_square_sums(optim::ExactSum& sum) = 0;
 
   /// The memory of the mean gradient, of the f32 copy of narrower parameters (empty if there is none), and of one of
-  /// the optimizer's slots. They may lie on the device.
+  /// the optimizer's slots (u8 if the rule keeps 8 bits). They may lie on the device.
   virtual Elements mean(Range place) = 0;
   virtual Elements master(Range place) = 0;
   virtual Elements state(std::size_t slot, Range place) = 0;

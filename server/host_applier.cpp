@@ -30,8 +30,8 @@ HostApplier::HostApplier(const ShardOptions& options, const Layout& layout, Para
   if (options.optimizer == nullptr) return;
   const std::size_t elements = layout.trained_elements() / layout.owners;
   if (options.keeps_master(layout)) master_ = Buffer(elements * sizeof(float), Category::optimizer, ledger);
-  for (std::size_t slot = 0; slot < options.optimizer->slots(); ++slot)
-    state_[slot] = Buffer(elements * sizeof(float), Category::optimizer, ledger);
+  state_ = optim::StateMemory(*options.optimizer, elements,
+                              [&](std::size_t bytes) { return Buffer(bytes, Category::optimizer, ledger); });
   if (options.keeps_mean(layout)) mean_ = Buffer(elements * size_bytes(gradient_type_), Category::gradients, ledger);
 }
 
@@ -44,7 +44,7 @@ void HostApplier::begin_with(Range place, std::span<const float> values) {
 }
 
 void HostApplier::begin_with_state(std::size_t slot, Range place, std::span<const float> values) {
-  copy(values, state(slot, place));
+  state_.write(slot, place, values);
 }
 
 void HostApplier::apply_pushed(std::span<const ConstElements> gradients, const PieceUpdate& update) {
@@ -95,15 +95,13 @@ void HostApplier::add_square_sums(optim::ExactSum& sum) { optim::add_square_sum(
 void HostApplier::apply(const PieceUpdate& update, Range block, ConstElements gradient) {
   const Range place{update.place.begin + block.begin, update.place.begin + block.end};
   const Elements kept = master(place);
-  optim::Optimizer::State state;
-  for (std::size_t slot = 0; slot < options_.optimizer->slots(); ++slot)
-    state.slot[slot] = this->state(slot, place).as<float>();
-  optim::apply(*options_.optimizer, update.terms,
+  state_.apply(update.terms,
                {.parameters = update.now.part(block),
                 .gradient = gradient,
                 .master = kept.empty() ? std::span<float>() : kept.as<float>(),
-                .state = state,
-                .out = update.next.part(block)});
+                .state = {},
+                .out = update.next.part(block)},
+               place);
 }
 
 /// Corrects a gradient for the updates since its worker read its values; see StalenessRemedy::Kind::compensate.

@@ -3,6 +3,7 @@
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/device/buffer.h>
+#include <psring/optim/state_memory.h>
 #include <psring/server/applier.h>
 #include <psring/server/shard_options.h>
 
@@ -23,7 +24,7 @@ class HostApplier final : public Applier {
   void add_square_sums(optim::ExactSum& sum) final;
   Elements mean(Range place) final { return mean_.elements(gradient_type_).part(place); }
   Elements master(Range place) final;
-  Elements state(std::size_t slot, Range place) final { return state_[slot].elements(DType::f32).part(place); }
+  Elements state(std::size_t slot, Range place) final { return state_.slot(slot, place); }
 
  private:
   void apply(const PieceUpdate& update, Range block, ConstElements gradient);
@@ -33,7 +34,7 @@ class HostApplier final : public Applier {
   Parallel& parallel_;
   const DType gradient_type_;
   Buffer master_;  ///< of parameters narrower than f32
-  Buffer state_[optim::Optimizer::kMaxSlots];
+  optim::StateMemory state_;
   Buffer mean_;  ///< of the whole step, if it is kept; a layerwise rule's direction takes its place
 };
 

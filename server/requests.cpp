@@ -1,4 +1,5 @@
 #include <psring/common/base/error.h>
+#include <psring/optim/state_memory.h>
 #include <psring/server/requests.h>
 #include <psring/server/rounds.h>
 
@@ -22,11 +23,12 @@ std::size_t needed_bytes(const ShardOptions& options, const Layout& layout) {
   const std::size_t trained = layout.trained_elements() / layout.owners;
   const std::size_t bookkeeping = bookkeeping_bytes(options, layout);
   if (options.optimizer == nullptr) return gradient * trained + bookkeeping;
-  const std::size_t floats = options.optimizer->slots() + (options.keeps_master(layout) ? 1 : 0);
+  const std::size_t state = options.optimizer->slots() * optim::slot_bytes(*options.optimizer, trained);
+  const std::size_t master = options.keeps_master(layout) ? sizeof(float) : 0;
   const std::size_t mean = options.keeps_mean(layout) ? gradient : 0;
   const std::size_t copies = options.consistency.exact() ? 0 : options.workers * parameter;
-  return (parameter + floats * sizeof(float) + mean + copies) * trained +
-         parameter * (layout.elements() / layout.owners) + bookkeeping;
+  return state + (parameter + master + mean + copies) * trained + parameter * (layout.elements() / layout.owners) +
+         bookkeeping;
 }
 
 }  // namespace

@@ -142,8 +142,9 @@ class Shard {
   WaitingPulls pulls_;
   AnswerCopies copies_;
   SaveRequest save_;
-  std::unique_ptr<Applier> applier_;  ///< null: no layout yet
-  std::deque<OnHost> saved_arrays_;   ///< host copies of a device's arrays that `state` returned last
+  std::unique_ptr<Applier> applier_;               ///< null: no layout yet
+  std::deque<std::vector<float>> decoded_states_;  ///< the 8-bit state that `state` returned last
+  std::deque<OnHost> saved_arrays_;                ///< host copies of a device's arrays that `state` returned last
 };
 
 }  // namespace psring::server

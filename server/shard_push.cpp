@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/optim/state_memory.h>
 #include <psring/server/answers.h>
 #include <psring/server/push_payload.h>
 #include <psring/server/requests.h>
@@ -153,11 +154,12 @@ void Shard::tell_update(std::size_t piece, Source source) const {
   if (!options_.working || options_.optimizer == nullptr) return;
   const StoredPiece& stored = store_.piece(piece);
   const Layout& layout = store_.layout();
-  const std::size_t floats = options_.optimizer->slots() + (options_.keeps_master(layout) ? 1 : 0);
-  const std::size_t each =
-      size_bytes(layout.gradient_type) + 2 * size_bytes(layout.parameter_type) + 2 * floats * sizeof(float);
-  options_.working({"update", static_cast<std::uint32_t>(stored.piece.unit), stored.version,
-                    stored.piece.range.size() * each, source});
+  const std::size_t master = options_.keeps_master(layout) ? sizeof(float) : 0;
+  const std::size_t each = size_bytes(layout.gradient_type) + 2 * size_bytes(layout.parameter_type) + 2 * master;
+  const std::size_t elements = stored.piece.range.size();
+  const std::size_t state = options_.optimizer->slots() * optim::slot_bytes(*options_.optimizer, elements);
+  options_.working(
+      {"update", static_cast<std::uint32_t>(stored.piece.unit), stored.version, elements * each + 2 * state, source});
 }
 
 /// Number, learning rate and gradient scale of the piece's next update. Under ssp and asp the schedule counts the

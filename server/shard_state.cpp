@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include <psring/common/base/error.h>
+#include <psring/optim/state_memory.h>
 #include <psring/server/shard.h>
 
 namespace psring::server {
@@ -18,6 +19,7 @@ enum Array : std::uint32_t { kValues = 0, kBefore = 1, kMaster = 2, kEnd = 3, kS
 std::vector<optim::StatePart> Shard::state() {
   std::vector<optim::StatePart> parts;
   saved_arrays_.clear();
+  decoded_states_.clear();
   if (options_.optimizer == nullptr) return parts;
   for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) {
     const StoredPiece& stored = store_.piece(piece);
@@ -26,8 +28,16 @@ std::vector<optim::StatePart> Shard::state() {
     };
     const Elements master = stored.trained ? applier_->master(stored.place()) : Elements();
     add(optim::kValues, master.empty() ? store_.current(piece) : master);
-    for (std::size_t slot = 0; stored.trained && slot < options_.optimizer->slots(); ++slot)
-      add(optim::slot_array(slot), applier_->state(slot, stored.place()));
+    for (std::size_t slot = 0; stored.trained && slot < options_.optimizer->slots(); ++slot) {
+      const Elements state = applier_->state(slot, stored.place());
+      if (state.type() == DType::f32) {
+        add(optim::slot_array(slot), state);
+        continue;
+      }
+      std::vector<float>& values = decoded_states_.emplace_back(stored.piece.range.size());
+      optim::decode_slot(slot, state, values);
+      add(optim::slot_array(slot), std::span<const float>(values));
+    }
   }
   return parts;
 }

@@ -86,6 +86,12 @@ accuracy=$(sed -nE 's/.*test accuracy ([0-9.]+).*/\1/p' trained.txt)
 if ./build/predict mlp:20-15-4 "$work/trained/model.safetensors" synthetic 2>misfit.txt; then die "another model was taken"; fi
 grep -q "layers.0.weight" misfit.txt || { cat misfit.txt; die "predict: the tensor that does not fit is not named"; }
 
+# Generation: a model that was trained here continues a text.
+run psring train --strategy single --model gpt:layers=1,dim=32,heads=2,context=64 --data synthetic --steps 1 --global-batch 2 \
+  --out "$work/gpt"
+./build/generate "$work/gpt/model.safetensors" "And God said" >generate.txt || die "generate failed"
+grep -a -q '^20 tokens, 8192 bytes of cache$' generate.txt || { cat generate.txt; die "generate printed something else"; }
+
 # Collectives, by two processes of its own: i * (1 + 2) at each.
 psring keygen ring.key >/dev/null
 exec 3< <(exec psring coordinator --strategy ddp --workers 2 --steps 1 --key ring.key --listen 127.0.0.1:0 \

@@ -231,7 +231,7 @@ TEST_CASE("spans of different lengths are a bug that is found") {
 TEST_CASE("names resolve to rules with PyTorch's defaults") {
   OptimizerRegistry registry;
   register_builtin_optimizers(registry);
-  CHECK(registry.names() == "adagrad, adam, adamw, lamb, momentum, rmsprop, sgd");
+  CHECK(registry.names() == "adagrad, adam, adamw, adamw-8bit, lamb, momentum, rmsprop, sgd");
   const auto same = [&](const char* name, const OptimizerOptions& options, std::unique_ptr<Optimizer> expected) {
     INFO(name);
     const auto rule = registry.make(Spec::parse("--optimizer", name), options);
@@ -258,6 +258,7 @@ TEST_CASE("names resolve to rules with PyTorch's defaults") {
   same("adam", {}, make_adam({0.9, 0.999, 1e-8, 0}));
   same("adam", {.weight_decay = 0.1, .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3}, make_adam({0.8, 0.9, 1e-3, 0.1}));
   same("adamw", {}, make_adamw({0.9, 0.999, 1e-8, 0.01}));
+  same("adamw-8bit", {}, make_adamw_8bit({0.9, 0.999, 1e-8, 0.01}));
   same("adamw", {.weight_decay = 0}, make_adamw({0.9, 0.999, 1e-8, 0}));
   same("lamb", {}, make_lamb({0.9, 0.999, 1e-6, 0}));
 }
@@ -290,7 +291,7 @@ TEST_CASE("unknown names and options that do nothing are usage errors") {
   const auto error = [&](const char* text, const OptimizerOptions& options = {}) {
     return error_of(ErrorKind::usage, [&] { registry.make(Spec::parse("--optimizer", text), options); });
   };
-  CHECK_THAT(error("adamm"), Contains("--optimizer") && Contains("'adamm'") && Contains("adam, adamw, lamb"));
+  CHECK_THAT(error("adamm"), Contains("--optimizer") && Contains("'adamm'") && Contains("adam, adamw, adamw-8bit, lamb"));
   CHECK_THAT(error("adam:lr=3"), Contains("--optimizer") && Contains("adam:lr=3"));
   CHECK_THAT(error("adam:"), Contains("--optimizer"));
   CHECK_THAT(error("adam", {.nesterov = true}), Contains("--nesterov") && Contains("adam"));

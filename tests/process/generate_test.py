@@ -38,7 +38,7 @@ class Generate(ProgramTest):
         return [sequence["tokens"] for sequence in self.generate(*arguments)["sequences"]]
 
     def test_a_trained_model_continues_a_text(self):
-        model = self.trained()
+        model = self.trained(steps=400)
         prompts = ["the cat ", "s", "when it rains, the river"]
         batch = [option for prompt in prompts for option in ("--prompt", prompt)]
         together = self.tokens("--init", model, *batch, "--tokens", 40)
@@ -114,17 +114,21 @@ class Generate(ProgramTest):
         for name in ("vocab.json", "merges.txt"):
             (self.folder / "words" / name).rename(self.folder / "run" / name)  # found beside the weights
         self.assertEqual(self.tokens("--init", model, "--prompt", "the cat", "--tokens", 20), [sequence["tokens"]])
-        self.assertEqual(len(self.tokens("--init", model, "--prompt", "", "--tokens", 5)), 1)  # begins with <|endoftext|>
+        (self.folder / "blank").write_text("\n")
+        begins = self.generate("--init", model, "--prompt-file", "blank", "--tokens", 5)["sequences"][0]["prompt"]
+        self.assertEqual(begins, [vocabulary["<|endoftext|>"]])
 
     def test_bad_input(self):
         model = self.trained(steps=1)
         run = ["--init", model]
+        (self.folder / "blank").write_text("\n")
         for options, status, words in (
-            ([*run, "--prompt", ""], USAGE, ["empty", "<|endoftext|>"]),
+            ([*run, "--prompt", ""], USAGE, ["--prompt", "''"]),
+            ([*run, "--prompt-file", "blank"], USAGE, ["empty", "<|endoftext|>"]),
             ([*run], USAGE, ["--prompt"]),
             ([*run, "--prompt-tokens", "256"], USAGE, ["token 256", "vocabulary of 256"]),
             ([*run, "--prompt-tokens", "1,x"], USAGE, ["--prompt-tokens"]),
-            ([*run, "--prompt-tokens", ""], USAGE, ["empty"]),
+            ([*run, "--prompt-tokens", ""], USAGE, ["--prompt-tokens", "''"]),
             ([*run, "--prompt", "a" * 65, "--tokens", 1], USAGE, ["65 tokens", "context is 64"]),
             ([*run, "--prompt", "abc", "--tokens", 63], USAGE, ["at most 62"]),
             ([*run, "--prompt", "a", "--tokens", 0], USAGE, ["--tokens"]),

@@ -27,6 +27,7 @@ FEWER = [
     (r"kill:worker:1@step=\d+", "kill:worker:1@step=20"),
     (r"kill:server:0@step=\d+", "kill:server:0@step=30"),
     (r"--epochs 1\b", "--steps 3"),
+    (r"--tokens \d+", "--tokens 5"),
     (r"gpt:layers=\d,dim=128,heads=4,context=\d+", "gpt:layers=4,dim=16,heads=4,context=32"),
     (r"gelu-mlp:dim=1024,layers=4", "gelu-mlp:dim=64,layers=4"),
 ]

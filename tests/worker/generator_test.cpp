@@ -88,15 +88,15 @@ constexpr const char* kModel = "gpt:layers=2,dim=48,heads=3,context=200,vocab=97
 
 TEST_CASE("greedy tokens are the same with and without a cache, alone and batched, on any number of threads") {
   const Folder folder;
-  for (const char* model : {kModel, "gpt:layers=1,dim=20,heads=4,context=64,vocab=7",
-                            "gpt:layers=3,dim=128,heads=2,context=192,vocab=256"})
+  for (const char* model :
+       {kModel, "gpt:layers=1,dim=20,heads=4,context=64,vocab=7", "gpt:layers=3,dim=128,heads=2,context=192,vocab=256"})
     for (const char* weights : {"f32", "int8", "int4:group=32", "int4:group=64,scheme=affine"}) {
       INFO(model << " " << weights);
       const std::string file = write_model(folder, model);
       Generator generator({.file = file, .model = model, .weights = weights});
       Generator threads({.file = file, .model = model, .weights = weights, .threads = 3});
       const std::size_t vocab = generator.shape().vocab;
-      const std::vector<Tokens> prompts{random_tokens(1, vocab, 1), random_tokens(31, vocab, 2),
+      const std::vector<Tokens> prompts{random_tokens(1, vocab, 1), random_tokens(17, vocab, 2),
                                         random_tokens(generator.shape().context - 40, vocab, 3),
                                         random_tokens(2, vocab, 4)};
       const Generated batched = generator.generate(prompts, {.tokens = 40});
@@ -300,13 +300,13 @@ TEST_CASE("draws follow the probabilities, the seed, and the limits") {
     for (std::size_t t = 0; t < logits.size(); ++t) {
       const bool in = std::find(allowed.begin(), allowed.end(), t) != allowed.end();
       const double p = in ? std::exp(static_cast<double>(logits[t]) / sampling.temperature) / total : 0;
-      CHECK(std::abs(drawn[t] - p) <= 5 * std::sqrt(p * (1 - p) / 40000));
+      CHECK(std::abs(drawn[t] - p) <= 5 * std::sqrt(p * (1 - p) / 40000) + 1e-9);
     }
   };
   expect({.temperature = 1}, {0, 1, 2, 3, 4});
   expect({.temperature = 0.5}, {0, 1, 2, 3, 4});
   expect({.temperature = 2, .top_k = 3}, {0, 1, 3});
-  expect({.temperature = 1, .top_p = 0.7}, {1, 3});   // e^2 / 18.9 = 0.39 each
+  expect({.temperature = 1, .top_p = 0.7}, {1, 3});  // e^2 / 18.9 = 0.39 each
   expect({.temperature = 1, .top_p = 0.8}, {0, 1, 3});
   expect({.temperature = 1, .top_k = 2, .top_p = 0.4}, {1});
 

@@ -73,8 +73,13 @@ struct Example {
   std::vector<float> weights;  ///< [out, in]
 };
 
-const char* const kFormats[] = {"f32", "int8", "int4:group=32", "int4:group=64", "int4:group=128",
-                                "int4:group=64,scheme=affine", "int4:group=32,scheme=affine"};
+const char* const kFormats[] = {"f32",
+                                "int8",
+                                "int4:group=32",
+                                "int4:group=64",
+                                "int4:group=128",
+                                "int4:group=64,scheme=affine",
+                                "int4:group=32,scheme=affine"};
 
 }  // namespace
 
@@ -95,8 +100,7 @@ TEST_CASE("products have the bits of a plain loop") {
             bool same = true;
             for (std::size_t r = 0; r < rows; ++r)
               for (std::size_t o = 0; o < out; ++o)
-                same = same && y[r * example.matrix.padded_outputs() + o] ==
-                                   example.product(x.data() + r * stride, o);
+                same = same && y[r * example.matrix.padded_outputs() + o] == example.product(x.data() + r * stride, o);
             CHECK(same);
           }
       }
@@ -184,15 +188,14 @@ TEST_CASE("a matrix books its bytes") {
   MemoryLedger memory;
   CHECK(PackedMatrix(128, 64, WeightFormat::parse("--weights", "f32"), memory).size_bytes() == 4 * 128 * 64);
   CHECK(PackedMatrix(128, 64, WeightFormat::parse("--weights", "int8"), memory).size_bytes() == 128 * 64 + 4 * 64);
-  CHECK(PackedMatrix(128, 64, WeightFormat::parse("--weights", "int4"), memory).size_bytes() ==
-        64 * 64 + 2 * 4 * 64);
+  CHECK(PackedMatrix(128, 64, WeightFormat::parse("--weights", "int4"), memory).size_bytes() == 64 * 64 + 2 * 4 * 64);
   CHECK(PackedMatrix(128, 64, WeightFormat::parse("--weights", "int4:scheme=affine"), memory).size_bytes() ==
         64 * 64 + 2 * 5 * 64);
 }
 
 TEST_CASE("formats that are none are refused in one line") {
-  for (const char* text : {"int2", "int8:group=64", "int4:group=48", "int4:group=0", "int4:group=256",
-                           "int4:scheme=odd", "f32:x=1", ""})
+  for (const char* text :
+       {"int2", "int8:group=64", "int4:group=48", "int4:group=0", "int4:group=256", "int4:scheme=odd", "f32:x=1", ""})
     CHECK_THROWS_AS(WeightFormat::parse("--weights", text), Error);
   for (const char* text : kFormats)
     CHECK(WeightFormat::parse("x", WeightFormat::parse("x", text).text()) == WeightFormat::parse("x", text));

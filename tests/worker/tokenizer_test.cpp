@@ -65,12 +65,64 @@ void append_utf8(std::string& text, std::uint32_t code) {
 /// Text that meets every branch of the pattern: words of a few scripts, digits, marks, runs of all kinds of spaces,
 /// contractions, and code points from everywhere.
 std::string wild_text(std::uint32_t stream, std::size_t parts) {
-  static const char* const kParts[] = {
-      "the",  " the", "ing",   "'s",  "'t",  "'re",  "'ll", "'d",  "'",    "''s", " '",     "'S",  " ",        "  ",
-      "   ",  "\n",   "\n\n",  "\t",  " \n", "\r\n", "1",   "23",  "456",  "½",   "Ⅷ",      "٣",   "é",        "ñandú",
-      "слово", "中文", "漢字。", "日本", "한국", "ไทย",  "नमस्ते", "שלום", "العربية", "🙂",  "👩‍👩‍👧", "…",  "—",        "!!",
-      "?!",   "$",    "+",     "a\u0301", "\u00a0", "\u3000", "\u2003", "\u200b", "\u0085", "\u1680", "\u2028", "\ufeff",
-      "<|endoftext|>", "<|end", "aaaa", "abab"};
+  static const char* const kParts[] = {"the",
+                                       " the",
+                                       "ing",
+                                       "'s",
+                                       "'t",
+                                       "'re",
+                                       "'ll",
+                                       "'d",
+                                       "'",
+                                       "''s",
+                                       " '",
+                                       "'S",
+                                       " ",
+                                       "  ",
+                                       "   ",
+                                       "\n",
+                                       "\n\n",
+                                       "\t",
+                                       " \n",
+                                       "\r\n",
+                                       "1",
+                                       "23",
+                                       "456",
+                                       "½",
+                                       "Ⅷ",
+                                       "٣",
+                                       "é",
+                                       "ñandú",
+                                       "слово",
+                                       "中文",
+                                       "漢字。",
+                                       "日本",
+                                       "한국",
+                                       "ไทย",
+                                       "नमस्ते",
+                                       "שלום",
+                                       "العربية",
+                                       "🙂",
+                                       "👩‍👩‍👧",
+                                       "…",
+                                       "—",
+                                       "!!",
+                                       "?!",
+                                       "$",
+                                       "+",
+                                       "a\u0301",
+                                       "\u00a0",
+                                       "\u3000",
+                                       "\u2003",
+                                       "\u200b",
+                                       "\u0085",
+                                       "\u1680",
+                                       "\u2028",
+                                       "\ufeff",
+                                       "<|endoftext|>",
+                                       "<|end",
+                                       "aaaa",
+                                       "abab"};
   const CounterRng rng({.seed = 21, .tensor = stream});
   std::string text;
   for (std::size_t i = 0; i < parts; ++i) {
@@ -127,7 +179,8 @@ TEST_CASE("words are the matches of GPT-2's pattern") {
   CHECK(words_of("I'll say  it's 42!!\n\n end ") ==
         std::vector<std::string>{"I", "'ll", " say", " ", " it", "'s", " 42", "!!", "\n\n", " end", " "});
   CHECK(words_of("") == std::vector<std::string>{});
-  CHECK(words_of("\xFF\xFE" "a") == std::vector<std::string>{"\xFF\xFE", "a"});  // bytes that are no characters
+  CHECK(words_of("\xFF\xFE"
+                 "a") == std::vector<std::string>{"\xFF\xFE", "a"});  // bytes that are no characters
 
   const Folder folder;
   std::string text = wild_text(1, 20000);
@@ -157,7 +210,8 @@ TEST_CASE("training and encoding agree with the reference, and decoding gives th
   for (std::uint32_t id = 0; id < trained.size(); ++id)
     if (printable(trained.token(id)) != expected[0][id].get<std::string>()) FAIL("token " << id);
   std::string merges = "#version: 0.2\n";
-  for (const Json& merge : expected[1]) merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+  for (const Json& merge : expected[1])
+    merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
   CHECK(folder.read("merges.txt") == merges);
 
   Tokenizer loaded = Tokenizer::load(folder.path.string());

@@ -18,22 +18,22 @@ LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, 
       state_(layout.units.size()) {
   check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
   if (device != nullptr) applier_ = optim::make_device_applier(*device);
-  const auto buffer = [&](UnitId unit) {
-    const std::size_t bytes = owned(unit).size() * sizeof(float);
+  const auto buffer = [&](std::size_t bytes) {
     return device != nullptr ? Buffer(bytes, Category::optimizer, ledger, *device)
                              : Buffer(bytes, Category::optimizer, ledger);
   };
-  for (const UnitId unit : trained_)
-    for (std::size_t slot = 0; slot < plan.rule->slots(); ++slot) {
-      state_[unit][slot] = buffer(unit);
-      if (!plan.initial_state) continue;
-      std::vector<float> start(owned(unit).size());
+  for (const UnitId unit : trained_) {
+    const Range whole{0, owned(unit).size()};
+    state_[unit] = optim::StateMemory(*plan.rule, whole.size(), buffer);
+    for (std::size_t slot = 0; plan.initial_state && slot < plan.rule->slots(); ++slot) {
+      std::vector<float> start(whole.size());
       plan.initial_state(unit, owned(unit), slot, start);
-      copy(start, state_[unit][slot].elements(DType::f32));
+      state_[unit].write(slot, whole, start);
     }
+  }
   if (layout.parameter_type == DType::f32 || !plan.master_copy) return;
   masters_.resize(layout.units.size());
-  for (const UnitId unit : trained_) masters_[unit] = buffer(unit);
+  for (const UnitId unit : trained_) masters_[unit] = buffer(owned(unit).size() * sizeof(float));
 }
 
 void LocalOptimizer::start(const Plan& plan) {
@@ -48,12 +48,6 @@ Range LocalOptimizer::owned(UnitId unit) const {
 
 optim::Update LocalOptimizer::told(Step step, float gradient_scale) const {
   return {step.index + 1 - scaler_.skipped(), plan_.schedule->lr(plan_.lr, step.index), gradient_scale};
-}
-
-optim::Optimizer::State LocalOptimizer::state(UnitId unit) {
-  optim::Optimizer::State state;
-  for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot) state.slot[slot] = state_[unit][slot].as<float>();
-  return state;
 }
 
 void LocalOptimizer::update(UnitId unit, Step step, UnitBuffers owned) {
@@ -72,15 +66,16 @@ void LocalOptimizer::apply(const optim::Update& update, UnitId unit, UnitBuffers
     if (plan_.rule->layerwise())
       range = {.parameters = weights(unit, owned), .gradient = owned.gradients, .master = {}, .out = owned.gradients};
     for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
-      range.slot[slot] = state_[unit][slot].elements(DType::f32);
+      range.slot[slot] = state_[unit].slot(slot, {0, this->owned(unit).size()});
     return applier_->apply(*formula, range);
   }
-  optim::apply(*plan_.rule, update,
-               {.parameters = owned.parameters,
-                .gradient = owned.gradients,
-                .master = master(unit).as<float>(),
-                .state = state(unit),
-                .out = plan_.rule->layerwise() ? owned.gradients : owned.parameters});
+  state_[unit].apply(update,
+                     {.parameters = owned.parameters,
+                      .gradient = owned.gradients,
+                      .master = master(unit).as<float>(),
+                      .state = {},
+                      .out = plan_.rule->layerwise() ? owned.gradients : owned.parameters},
+                     {0, this->owned(unit).size()});
 }
 
 void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
@@ -148,6 +143,7 @@ std::vector<optim::StatePart> LocalOptimizer::save(std::size_t rank, std::size_t
                                                    const std::function<ConstElements(UnitId, Range)>& parameters) {
   std::vector<optim::StatePart> parts;
   saved_.clear();
+  decoded_.clear();
   for (UnitId unit = 0; unit < state_.size(); ++unit) {
     const UnitLayout& layout = layout_.units[unit];
     const Range range = Partition(layout.elements, ranks).range(rank);
@@ -158,9 +154,18 @@ std::vector<optim::StatePart> LocalOptimizer::save(std::size_t rank, std::size_t
     parts.push_back({&layout, range, optim::kValues, copied ? part(master(unit)) : kept(parameters(unit, range))});
     if (!layout.trained) continue;
     for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
-      parts.push_back({&layout, range, optim::slot_array(slot), part(state_[unit][slot].elements(DType::f32))});
+      parts.push_back({&layout, range, optim::slot_array(slot),
+                       kept_state(unit, slot, {range.begin - held.begin, range.end - held.begin})});
   }
   return parts;
+}
+
+/// A slot's values in f32, until the next call of save.
+ConstElements LocalOptimizer::kept_state(UnitId unit, std::size_t slot, Range range) {
+  if (state_[unit].in_f32()) return kept(state_[unit].slot(slot, range));
+  std::vector<float>& values = decoded_.emplace_back(range.size());
+  state_[unit].read(slot, range, values);
+  return ConstElements(std::span<const float>(values));
 }
 
 /// A copy that the host can read, until the next call of save.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -10,6 +9,7 @@
 
 #include <psring/optim/checkpoint/shard.h>
 #include <psring/optim/device_applier.h>
+#include <psring/optim/state_memory.h>
 #include <psring/optim/updater.h>
 #include <psring/worker/exchange/plan.h>
 
@@ -47,9 +47,9 @@ class LocalOptimizer {
   /// The update depends on the sum of all gradients' squares, to clip, or to skip a step that is not finite.
   bool by_sum() const { return plan_.clip_norm > 0 || scaler_.active(); }
   optim::Update told(Step step, float gradient_scale) const;
-  optim::Optimizer::State state(UnitId unit);
   Elements master(UnitId unit) { return masters_.empty() ? Elements() : masters_[unit].elements(DType::f32); }
   ConstElements kept(ConstElements values);
+  ConstElements kept_state(UnitId unit, std::size_t slot, Range range);
   void apply(const optim::Update& update, UnitId unit, UnitBuffers owned);
   void update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned);
   /// The parameters in f32: the copy, if there is one.
@@ -63,10 +63,11 @@ class LocalOptimizer {
   const Layout& layout_;
   const std::vector<UnitId> trained_;
   ring::ProcessGroup* const owners_;
-  std::vector<std::array<Buffer, optim::Optimizer::kMaxSlots>> state_;  ///< by unit
-  std::vector<Buffer> masters_;                                         ///< by unit; see optim::MixedRange
-  std::unique_ptr<optim::DeviceApplier> applier_;                       ///< null: the host updates
-  std::deque<OnHost> saved_;                                            ///< copies of device memory, from the last save
+  std::vector<optim::StateMemory> state_;          ///< by unit
+  std::vector<Buffer> masters_;                    ///< by unit; see optim::MixedRange
+  std::unique_ptr<optim::DeviceApplier> applier_;  ///< null: the host updates
+  std::deque<OnHost> saved_;                       ///< copies of device memory, from the last save
+  std::deque<std::vector<float>> decoded_;         ///< copies of state in 8 bits, from the last save
 };
 
 }  // namespace psring::worker

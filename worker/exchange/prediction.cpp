@@ -1,3 +1,4 @@
+#include <psring/optim/state_memory.h>
 #include <psring/worker/exchange/prediction.h>
 
 namespace psring::worker {
@@ -10,11 +11,13 @@ void add_call(const ring::Cost& moved, Prediction& sum) {
 std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares) {
   const Layout& layout = plan.layout;
   const bool master = layout.parameter_type != DType::f32 && plan.optimizer.master_copy;
-  const std::size_t state = plan.optimizer.rule->slots() + (master ? 1 : 0);
+  const optim::Optimizer& rule = *plan.optimizer.rule;
+  const double slot = static_cast<double>(optim::slot_bytes(rule, kCut)) / kCut;  // a binary fraction: exact
+  const double state = static_cast<double>(rule.slots()) * slot + (master ? sizeof(float) : 0);
   return memory_formula({.parameter_bytes = layout.parameter_bytes(),
                          .gradient_bytes = layout.gradient_bytes(),
                          .trained = layout.trained_elements(),
-                         .state_bytes = static_cast<double>(state * sizeof(float))},
+                         .state_bytes = state},
                         shares);
 }
 

@@ -90,7 +90,7 @@ constexpr Option kTraining[] = {
 constexpr Option kOptimizer[] = {
     {.name = "optimizer",
      .value = "NAME",
-     .help = "sgd, momentum, adagrad, rmsprop, adam, adamw or lamb",
+     .help = "sgd, momentum, adagrad, rmsprop, adam, adamw, adamw-8bit or lamb",
      .field = &JobOptions::optimizer,
      .everyday = true},
     {.name = "lr",
@@ -104,7 +104,7 @@ constexpr Option kOptimizer[] = {
     {.name = "weight-decay", .help = "weight decay", .form = Form::number, .field = &JobOptions::weight_decay},
     {.name = "betas",
      .value = "B1,B2",
-     .help = "decay rates of adam, adamw and lamb (0.9,0.999)",
+     .help = "decay rates of adam, adamw, adamw-8bit and lamb (0.9,0.999)",
      .form = Form::derived,
      .list = false},
     {.name = "eps", .help = "added to the denominator of an update", .form = Form::number, .field = &JobOptions::eps},

@@ -102,7 +102,8 @@ void Tokenizer::encode_word(std::string_view word, std::vector<std::uint32_t>& o
     if (left == kNone || pieces[left].next == kNone) return;
     const std::uint32_t a = pieces[left].token;
     const std::uint32_t b = pieces[pieces[left].next].token;
-    if (const auto found = merges_.find(key(a, b)); found != merges_.end()) queue.emplace(found->second.rank, left, a, b);
+    if (const auto found = merges_.find(key(a, b)); found != merges_.end())
+      queue.emplace(found->second.rank, left, a, b);
   };
   for (std::uint32_t i = 0; i < pieces.size(); ++i)
     pieces[i] = {byte_tokens_[static_cast<unsigned char>(word[i])], i == 0 ? kNone : i - 1,

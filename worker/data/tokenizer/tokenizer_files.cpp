@@ -125,8 +125,7 @@ void check_pipeline(const Json& file, const std::string& source) {
   if (type_of(file, "model") != "BPE" && type_of(file, "model") != "unnamed")
     refuse("its model is " + type_of(file, "model"));
   if (type_of(file, "normalizer") != "none") refuse("it has a normalizer, " + type_of(file, "normalizer"));
-  if (type_of(file, "pre_tokenizer") != "ByteLevel")
-    refuse("its pre_tokenizer is " + type_of(file, "pre_tokenizer"));
+  if (type_of(file, "pre_tokenizer") != "ByteLevel") refuse("its pre_tokenizer is " + type_of(file, "pre_tokenizer"));
   const Json& pre = file.at("pre_tokenizer");
   if (pre.value("add_prefix_space", false)) refuse("it adds a space before the text");
   if (!pre.value("use_regex", true)) refuse("it does not split by GPT-2's pattern");

@@ -30,9 +30,7 @@ struct Word {
 struct Frequent {
   std::uint64_t count;
   Pair pair;
-  bool operator<(const Frequent& other) const {
-    return std::tuple(count, other.pair) < std::tuple(other.count, pair);
-  }
+  bool operator<(const Frequent& other) const { return std::tuple(count, other.pair) < std::tuple(other.count, pair); }
 };
 
 /// Counts the pairs of all words, and keeps the counts up to date while pairs are merged.

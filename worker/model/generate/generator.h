@@ -22,8 +22,8 @@ using Tokens = std::vector<std::uint32_t>;
 struct GenerateOptions {
   std::size_t tokens = 64;  ///< new tokens of each sequence
   Sampling sampling;
-  bool cache = true;                 ///< false: recompute all positions for every token
-  std::uint32_t stop = UINT32_MAX;   ///< a sequence ends with this token; it is not part of the result
+  bool cache = true;                ///< false: recompute all positions for every token
+  std::uint32_t stop = UINT32_MAX;  ///< a sequence ends with this token; it is not part of the result
 };
 
 /// New tokens, times and memory.

@@ -74,7 +74,8 @@ void GptDecoder::reserve(std::size_t capacity, std::size_t logits) {
 std::vector<std::span<const float>> GptDecoder::run(std::span<const DecoderRow> rows, KvCache& cache) {
   std::size_t capacity = 0;
   for (std::size_t s = 0; s < cache.sequences(); ++s) capacity = std::max(capacity, cache.capacity(s));
-  const auto wanted = static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](auto& r) { return r.logits; }));
+  const auto wanted =
+      static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](auto& r) { return r.logits; }));
   reserve(capacity, wanted);
   float* to = logits_.as<float>().data();
   const std::size_t stride = weights_.wte().padded_outputs();

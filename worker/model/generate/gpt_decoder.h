@@ -22,8 +22,8 @@ struct DecoderRow {
 
 /// The forward pass of a GPT over single tokens. Keys and values of earlier positions come from a cache, and those of
 /// the rows are added to it. A row's result has the same bits whichever rows are computed with it, on how many threads
-/// and with which vector instructions: every sum runs in a fixed order. So prefill, decoding with a cache, decoding in a
-/// batch and recomputing everything give the same tokens.
+/// and with which vector instructions: every sum runs in a fixed order. So prefill, decoding with a cache, decoding in
+/// a batch and recomputing everything give the same tokens.
 class GptDecoder {
  public:
   /// The most rows that are computed at a time; a longer prompt is computed in parts of this size.
@@ -59,8 +59,8 @@ class GptDecoder {
   std::size_t head_dim_;
   std::size_t wide_;  ///< row stride of hidden_: 4 dim, in whole panels
 
-  Buffer x_;        ///< [rows, dim]: the residual stream
-  Buffer normal_;   ///< [rows, dim]: a layer norm's output, then the heads' output
+  Buffer x_;       ///< [rows, dim]: the residual stream
+  Buffer normal_;  ///< [rows, dim]: a layer norm's output, then the heads' output
   Buffer statistics_;
   Buffer sums_;     ///< of inputs, for affine weights
   Buffer hidden_;   ///< [rows, wide]: queries, keys and values; GELU

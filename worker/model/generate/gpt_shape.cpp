@@ -45,8 +45,8 @@ GptShape shape_of_tensors(const TensorFile& file) {
   if (tokens == nullptr || places == nullptr || tokens->shape.size() != 2 || places->shape.size() != 2)
     fail(ErrorKind::data, "{}: has no tensors wte.weight and wpe.weight of two dimensions, so it is no GPT",
          file.path());
-  GptShape shape{.layers = 0, .dim = places->shape[1], .heads = 0, .context = places->shape[0],
-                 .vocab = tokens->shape[0]};
+  GptShape shape{
+      .layers = 0, .dim = places->shape[1], .heads = 0, .context = places->shape[0], .vocab = tokens->shape[0]};
   while (find_either(file, fmt::format("h.{}.ln_1.weight", shape.layers)) != nullptr) ++shape.layers;
   if (shape.layers == 0 || shape.dim == 0 || shape.context == 0 || shape.vocab == 0)
     fail(ErrorKind::data, "{}: has no block h.0 of a GPT, or empty tensors", file.path());

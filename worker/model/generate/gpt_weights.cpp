@@ -90,7 +90,8 @@ void pack(Reader& reader, const std::string& name, PackedMatrix& matrix, bool tr
     const std::size_t count = std::min(kPanelColumns, outputs - first);
     for (std::size_t k = 0; k < inputs; ++k)
       for (std::size_t j = 0; j < count; ++j) columns[j * inputs + k] = all[k * outputs + first + j];
-    for (std::size_t j = 0; j < count; ++j) matrix.set_column(first + j, std::span(columns).subspan(j * inputs, inputs));
+    for (std::size_t j = 0; j < count; ++j)
+      matrix.set_column(first + j, std::span(columns).subspan(j * inputs, inputs));
   }
 }
 
@@ -217,8 +218,7 @@ void GptWeights::for_each_vector(Self& self, const Each& each) {
   pair("ln_f", self.ln_f_);
 }
 
-GptWeights::GptWeights(const TensorFile& file, const GptShape& shape, const WeightFormat& format,
-                       MemoryLedger& ledger)
+GptWeights::GptWeights(const TensorFile& file, const GptShape& shape, const WeightFormat& format, MemoryLedger& ledger)
     : shape_(shape), format_(format) {
   const std::size_t dim = shape.dim;
   if (format.kind == Kind::int4 && dim % 2 != 0)

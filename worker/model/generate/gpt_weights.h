@@ -47,8 +47,8 @@ class GptWeights {
   const WeightFormat& format() const { return format_; }
   const std::vector<Block>& blocks() const { return blocks_; }
   const Norm& ln_f() const { return ln_f_; }
-  const PackedMatrix& wte() const { return wte_; }          ///< inputs: dim, outputs: the vocabulary
-  std::span<const float> wpe() const { return wpe_; }       ///< [context, dim]
+  const PackedMatrix& wte() const { return wte_; }     ///< inputs: dim, outputs: the vocabulary
+  std::span<const float> wpe() const { return wpe_; }  ///< [context, dim]
 
   /// Writes the weights in their format: `T` of type I8, or U8 with two values a byte (the lower half first), `T.scale`
   /// [outputs] or [groups, outputs], and `T.zero`; other tensors in f32. REQUIRES: the format is not f32.

@@ -21,8 +21,7 @@ float* KvCache::values(std::size_t sequence, std::size_t layer, std::size_t head
 
 std::size_t KvCache::size_bytes(const GptShape& shape, std::span<const std::size_t> tokens) {
   std::size_t sum = 0;
-  for (const std::size_t count : tokens)
-    sum += 2 * shape.layers * round_up(count, kGrain) * shape.dim * sizeof(float);
+  for (const std::size_t count : tokens) sum += 2 * shape.layers * round_up(count, kGrain) * shape.dim * sizeof(float);
   return sum;
 }
 

@@ -72,8 +72,7 @@ GroupScale affine_scale(std::span<const float> weights) {
   return best_scale(weights, 0, [&](float share) {
     GroupScale made{.scale = share * (high - low) / kMostAffine};
     if (made.scale > 0)
-      made.zero =
-          static_cast<std::uint8_t>(std::clamp(std::nearbyint(-share * low / made.scale), 0.0F, kMostAffine));
+      made.zero = static_cast<std::uint8_t>(std::clamp(std::nearbyint(-share * low / made.scale), 0.0F, kMostAffine));
     return made;
   });
 }
@@ -104,7 +103,8 @@ void PackedMatrix::set_column(std::size_t output, std::span<const float> weights
         weights.size());
   switch (format_.kind) {
     case Kind::f32: {
-      float* to = values_.as<float>().data() + output / kPanelColumns * inputs_ * kPanelColumns + output % kPanelColumns;
+      float* to =
+          values_.as<float>().data() + output / kPanelColumns * inputs_ * kPanelColumns + output % kPanelColumns;
       for (std::size_t k = 0; k < inputs_; ++k) to[k * kPanelColumns] = weights[k];
       return;
     }

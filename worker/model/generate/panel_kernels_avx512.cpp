@@ -18,7 +18,8 @@ struct Avx512 {
   static Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
   static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
   static Vector negate(Vector a) {
-    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32(static_cast<int>(0x80000000U))));
+    return _mm512_castsi512_ps(
+        _mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32(static_cast<int>(0x80000000U))));
   }
   static __m128i sixteen_bytes(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
   static Vector load_int8(const std::int8_t* p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen_bytes(p))); }
@@ -28,9 +29,8 @@ struct Avx512 {
   /// low four bits of each index.
   struct Nibbles {
     explicit Nibbles(int offset)
-        : table(_mm512_cvtepi32_ps(
-              _mm512_add_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                               _mm512_set1_epi32(offset)))) {}
+        : table(_mm512_cvtepi32_ps(_mm512_add_epi32(
+              _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(offset)))) {}
     void load(const std::uint8_t* p, Vector& low, Vector& high) const {
       const __m512i bytes = _mm512_cvtepu8_epi32(sixteen_bytes(p));
       low = _mm512_permutexvar_ps(bytes, table);

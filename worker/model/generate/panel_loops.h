@@ -57,8 +57,7 @@ void f32_block(const PanelRows& rows, std::size_t row, const float* w, std::size
 }
 
 template <class S, std::size_t M, std::size_t N>
-void int8_block(const PanelRows& rows, std::size_t row, const std::int8_t* w, const float* scales,
-                std::size_t column) {
+void int8_block(const PanelRows& rows, std::size_t row, const std::int8_t* w, const float* scales, std::size_t column) {
   const float* x = rows.x + row * rows.x_stride;
   Sums<S, M, N> sums;
   sums.clear();

@@ -18,9 +18,10 @@ std::uint32_t TokenSampler::choose(std::span<const float> logits, std::size_t se
   order_.resize(logits.size());
   std::iota(order_.begin(), order_.end(), 0U);
   const bool sorted = kept < logits.size() || sampling_.top_p < 1;
-  if (sorted) std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(kept), order_.end(), before);
-  const double most = static_cast<double>(
-      sorted ? logits[order_.front()] : *std::max_element(logits.begin(), logits.end()));
+  if (sorted)
+    std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(kept), order_.end(), before);
+  const double most =
+      static_cast<double>(sorted ? logits[order_.front()] : *std::max_element(logits.begin(), logits.end()));
   weights_.resize(kept);
   double total = 0;
   for (std::size_t i = 0; i < kept; ++i) {
