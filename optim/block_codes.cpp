@@ -22,8 +22,8 @@ constexpr std::uint32_t kLastCell = 0x3F800000U >> kCellShift;   // 1
 constexpr std::size_t kCells = kLastCell - kFirstCell + 1;
 
 struct Magnitudes {
-  std::array<float, 256> value{};  ///< ascending; value[0] is 0
-  std::array<float, 256> upper{};  ///< the boundary to the next value
+  std::array<float, 256> value{};            ///< ascending; value[0] is 0
+  std::array<float, 256> upper{};            ///< the boundary to the next value
   std::array<std::uint8_t, kCells> lower{};  ///< by cell: the value of the cell's least magnitude
   std::size_t count = 0;
 };
@@ -64,6 +64,7 @@ constexpr Tables make_tables(CodeMap kind) {
     while (least > magnitudes.upper[at]) ++at;
     magnitudes.lower[cell] = static_cast<std::uint8_t>(at);
   }
+  magnitudes.lower[0] = 0;  // smaller magnitudes count as this cell's
   // Codes ascend with the values: negative ones, 0, positive ones. The signed map's least magnitude has no negative.
   std::size_t code = 0;
   if (kind == CodeMap::signed_values)
@@ -80,22 +81,12 @@ static_assert(kSquares.map[0] == 0 && kSquares.map[255] == 1);
 
 const Tables& tables_of(CodeMap map) { return map == CodeMap::squares ? kSquares : kSigned; }
 
-/// Returns the number of the magnitude nearest to x, from 0 to 1.
-std::size_t nearest(const Magnitudes& magnitudes, float x) {
-  const std::uint32_t cell = std::bit_cast<std::uint32_t>(x) >> kCellShift;
-  if (cell < kFirstCell) return x > magnitudes.upper[0] ? 1 : 0;
-  const std::size_t at = magnitudes.lower[std::min(cell, kLastCell) - kFirstCell];
-  return x > magnitudes.upper[at] ? at + 1 : at;
-}
-
+/// Returns NaN if a value is not finite.
 float largest_magnitude(const float* values) {
-  float most = 0;
-  float sum = 0;  // NaN or infinite if a value is
-  for (std::size_t i = 0; i < kCodeBlock; ++i) {
-    most = std::max(most, std::abs(values[i]));
-    sum += 0.0F * values[i];
-  }
-  return sum == 0 ? most : std::numeric_limits<float>::quiet_NaN();
+  std::uint32_t most = 0;  // the bits of magnitudes have their order, with infinity and NaN at the end
+  for (std::size_t i = 0; i < kCodeBlock; ++i)
+    most = std::max(most, std::bit_cast<std::uint32_t>(values[i]) & 0x7FFFFFFFU);
+  return most < 0x7F800000U ? std::bit_cast<float>(most) : std::numeric_limits<float>::quiet_NaN();
 }
 
 void encode_block(CodeMap map, const float* values, std::byte* block) {
@@ -105,18 +96,29 @@ void encode_block(CodeMap map, const float* values, std::byte* block) {
   if (scale < kLeastScale) scale = 0;
   std::memcpy(block, &scale, sizeof scale);
   auto* const codes = reinterpret_cast<std::uint8_t*>(block + sizeof scale);
-  const bool usable = scale > 0;  // not NaN
+  float x[kCodeBlock];  // magnitudes, from 0 to 1
+  std::uint32_t cell[kCodeBlock];
+  const float divisor = scale > 0 ? scale : 1;  // 1 also for NaN
+  const float usable = scale > 0 ? 1.0F : 0.0F;
   for (std::size_t i = 0; i < kCodeBlock; ++i) {
-    const float x = usable ? values[i] / scale : 0;
-    if (map == CodeMap::squares) {
-      codes[i] = static_cast<std::uint8_t>(nearest(magnitudes, x));
-      continue;
+    const float magnitude = std::abs(values[i] / divisor);
+    x[i] = usable == 0 ? 0 : magnitude;
+    const std::uint32_t whole = std::bit_cast<std::uint32_t>(x[i]) >> kCellShift;
+    cell[i] = std::clamp(whole, kFirstCell, kLastCell) - kFirstCell;
+  }
+  for (std::size_t i = 0; i < kCodeBlock; ++i) {
+    std::size_t at = magnitudes.lower[cell[i]];
+    at += x[i] > magnitudes.upper[at] ? 1 : 0;
+    if (map == CodeMap::signed_values) {
+      // The least magnitude has no negative code: 0 and the next magnitude are the nearest. Without branches, which
+      // would be mispredicted for every second value.
+      const std::size_t negative = std::bit_cast<std::uint32_t>(values[i]) >> 31;
+      const std::size_t positive_code = kSignedZero + at;
+      at += negative & static_cast<std::size_t>(at == 1) & static_cast<std::size_t>(x[i] > 0.5F * magnitudes.value[2]);
+      const std::size_t negative_code = kSignedZero + static_cast<std::size_t>(at > 0) - at;
+      at = positive_code ^ ((positive_code ^ negative_code) & (0 - negative));
     }
-    std::size_t at = nearest(magnitudes, std::abs(x));
-    // The least magnitude has no negative code: 0 and the next magnitude are the nearest.
-    if (x < 0 && at == 1 && -x > 0.5F * magnitudes.value[2]) at = 2;
-    const std::size_t code = x < 0 ? kSignedZero - (at > 0 ? at - 1 : 0) : kSignedZero + at;
-    codes[i] = static_cast<std::uint8_t>(code);
+    codes[i] = static_cast<std::uint8_t>(at);
   }
 }
 

@@ -19,8 +19,8 @@ std::size_t slot_bytes(const Optimizer& rule, std::size_t elements);
 class StateMemory {
  public:
   StateMemory() = default;
-  /// `make` makes a slot's buffer of so many zero bytes. Zero bytes are zeros in both kinds. REQUIRES: the rule outlives
-  /// this.
+  /// `make` makes a slot's buffer of so many zero bytes. Zero bytes are zeros in both kinds. REQUIRES: the rule
+  /// outlives this.
   StateMemory(const Optimizer& rule, std::size_t elements, const std::function<Buffer(std::size_t)>& make);
 
   /// The memory of a slot's range: f32, or u8 with 8 bits.

@@ -291,7 +291,8 @@ TEST_CASE("unknown names and options that do nothing are usage errors") {
   const auto error = [&](const char* text, const OptimizerOptions& options = {}) {
     return error_of(ErrorKind::usage, [&] { registry.make(Spec::parse("--optimizer", text), options); });
   };
-  CHECK_THAT(error("adamm"), Contains("--optimizer") && Contains("'adamm'") && Contains("adam, adamw, adamw-8bit, lamb"));
+  CHECK_THAT(error("adamm"),
+             Contains("--optimizer") && Contains("'adamm'") && Contains("adam, adamw, adamw-8bit, lamb"));
   CHECK_THAT(error("adam:lr=3"), Contains("--optimizer") && Contains("adam:lr=3"));
   CHECK_THAT(error("adam:"), Contains("--optimizer"));
   CHECK_THAT(error("adam", {.nesterov = true}), Contains("--nesterov") && Contains("adam"));
