@@ -14,6 +14,11 @@ MOST_BYTES = 1_500_000
 NASTY = "x<script>alert(1)<!--"
 
 
+def written(size):
+    """Returns bytes as the page writes them."""
+    return f"{size:g} B" if size < 1024 else f"{float(f'{size / 1024:.4g}'):g} KiB"
+
+
 def put(document, page):
     """Replaces the document that a page holds."""
     data = json.dumps(document).replace("<", "\\u003c").replace(">", "\\u003e")
@@ -136,12 +141,23 @@ class StepPage(ProgramTest):
             self.assertEqual(shown["zero3.0.sends"] / shown["ddp.0.sends"], 1.5)
             said = browser.run("[...document.querySelectorAll('#says li')].map((one) => one.textContent)")
             self.assertEqual([line.split(":")[0] for line in said], ["zero1", "zero2", "zero3", "ps"])
-            self.assertIn("keeps less: parameters, gradients, optimizer state; it sends 1.5 × the bytes, because it gathers each unit 2 times", said[2])
-            self.assertIn("keeps less: optimizer state; it sends as many bytes.", said[0])
-            self.click(browser, "zero3.0.gathers")  # leads to the first gather
-            self.assertEqual(browser.run("document.querySelector('.pane').dataset.label"), "zero3")
-            self.assertRegex(browser.run("document.getElementById('what-0').textContent"), "starts all-gather of .*: number 1 of 2 in this step")
+            saved = [shown[f"ddp.0.{one}"] - shown[f"zero3.0.{one}"] for one in ("parameters", "gradients", "optimizer")]
+            self.assertIn("a worker keeps less than in ddp: {} of parameters, {} of gradients and {} of optimizer state;".format(*map(written, saved)), said[2])
+            self.assertIn(f"keeps less than in ddp: {written(saved[2])} of optimizer state;", said[0])
+            self.assertIn(f"it sends as many bytes in a step, {written(shown['ddp.0.sends'])}", said[0])
+            self.assertIn(f"it sends 1.5 × the bytes in a step, {written(shown['zero3.0.sends'])} instead of {written(shown['ddp.0.sends'])}: it gathers each "
+                          "unit before forward, drops it to save memory, and gathers it again before backward;", said[2])
             events = document["scenes"][3]["events"]
+            waited = [e["exposed_ns"] for e in events if e["e"] == "report"]
+            self.assertEqual(shown["zero3.0.waits"], sum(waited) / len(waited))
+            self.assertIn(f"it waits {shown['zero3.0.waits'] / 1e6:.2f} ms in a step instead of {shown['ddp.0.waits'] / 1e6:.2f} ms.", said[2])
+            for which, button, phase in ((1, "zero3.0.gathers", "forward"), (2, "zero3.0.gathers.2", "backward")):
+                self.assertEqual(browser.run(f"document.getElementById('{button}').textContent"), f"{phase} →")
+                self.click(browser, button)  # leads to the gather
+                self.assertEqual(browser.run("document.querySelector('.pane').dataset.label"), "zero3")
+                self.assertRegex(browser.run("document.getElementById('what-0').textContent"), f"starts all-gather of .*: number {which} of 2 in this step")
+                self.assertIn(f"step 0, {phase} ", browser.run("document.querySelector('#pane-0 h2').textContent"))
+            self.assertEqual(browser.run("document.getElementById('zero1.0.gathers').textContent"), "update →")
             for which, at in enumerate([i for i, e in enumerate(events) if e["e"] == "start" and e["name"] == "all_gather" and e["p"] == 0 and e["units"] == [1, 2]][:2], 1):
                 browser.open(page, "lang=en")
                 browser.run("(() => { const one = document.getElementById('right'); one.value = ''; one.dispatchEvent(new Event('change')); })()")
@@ -149,6 +165,60 @@ class StepPage(ProgramTest):
                 browser.run(f"(() => {{ const one = document.getElementById('slider'); one.value = {at + 1}; one.dispatchEvent(new Event('input')); }})()")
                 self.assertIn(f"number {which} of 2", browser.run("document.getElementById('what-0').textContent"))
             self.assertEqual(browser.errors, [])
+
+    def test_compares_scenes_with_the_same_options(self):
+        """A scene is compared with the first one that has its options; scenes that share a label get labels of their own."""
+        document, page = self.make("ddp,zero1", "--steps", 1, "--optimizer", "adamw")
+        scenes = self.make("zero1", "--steps", 2, "--optimizer", "adamw")[0]["scenes"] + self.make("ddp,zero3", "--steps", 1)[0]["scenes"]
+        document["scenes"] += scenes
+        put(document, page)
+        with Browser() as browser:
+            browser.open(page, "lang=en")
+            labels = ["ddp optimizer=adamw", "zero1 steps=1", "zero1 steps=2", "ddp optimizer=sgd", "zero3"]
+            self.assertEqual(browser.run("[...document.getElementById('left').options].map((one) => one.textContent)"), labels)
+            said = browser.run("[...document.querySelectorAll('#says li')].map((one) => one.textContent)")
+            self.assertEqual(len(said), 4)
+            self.assertIn("zero1 steps=2: a worker keeps less than in ddp optimizer=adamw: ", said[1])
+            self.assertEqual(said[2], "ddp optimizer=sgd: it is not compared with ddp optimizer=adamw, because its options differ: optimizer=sgd.")
+            self.assertIn("zero3: a worker keeps less than in ddp optimizer=sgd: ", said[3])
+            self.assertNotIn("optimizer state", said[3])
+            # Without state of the optimizer, no process shows any.
+            browser.run("(() => { const one = document.getElementById('left'); one.value = 4; one.dispatchEvent(new Event('change')); })()")
+            self.assertEqual(set(browser.run("[...document.querySelectorAll('#pane-0 [data-cell] title')].map((one) => /OS ([^;]*)/.exec(one.textContent)[1])")), {"none"})
+            self.assertEqual(browser.errors, [])
+
+    def test_panes_share_their_scales(self):
+        """Memory and bytes of two scenes have one scale, so that the taller curve is the larger; aligned by time, time as well."""
+        _, page = self.make("ddp,zero3", "--steps", 1, "--optimizer", "adamw")
+        ticks = "[...document.querySelectorAll('.pane')].map((one) => [...one.querySelectorAll('.timeline text[text-anchor={}]')].map((tick) => [tick.textContent, tick.getAttribute('{}')]))"
+        with Browser() as browser:
+            browser.open(page, "lang=en")
+            left, right = browser.run(ticks.format("end", "y"))
+            self.assertGreater(len(left), 4)
+            self.assertEqual(left, right)
+            browser.run("(() => { const one = document.getElementById('align'); one.value = 'time'; one.dispatchEvent(new Event('change')); })()")
+            left, right = browser.run(ticks.format("middle", "x"))
+            self.assertGreater(len(left), 2)
+            self.assertEqual(left, right)
+
+    def test_waits_that_take_no_time(self):
+        """The page says how long a wait lasts, and of a wait without length that the result is here."""
+        document, page = self.make("zero3", "--steps", 1)
+        events = document["scenes"][0]["events"]
+        seen = set()
+        with Browser() as browser:
+            browser.open(page, "lang=en")
+            for at, e in enumerate(events):
+                if e["e"] != "begin" or e["name"] != "wait":
+                    continue
+                ended = next(one for one in events[at + 1:] if one["e"] == "end" and one["name"] == "wait" and one["p"] == e["p"])
+                lasts = ended["t"] - e["t"]
+                if (lasts > 0) in seen:
+                    continue
+                seen.add(lasts > 0)
+                browser.run(f"(() => {{ const one = document.getElementById('slider'); one.value = {at + 1}; one.dispatchEvent(new Event('input')); }})()")
+                self.assertIn(f", {lasts / 1e6:.2f} ms." if lasts else "need not wait", browser.run("document.getElementById('what-0').textContent"))
+        self.assertEqual(seen, {True, False})
 
     def test_there_and_back(self):
         document, page = self.make("ddp,zero3", "--steps", 2)

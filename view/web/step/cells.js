@@ -1,15 +1,18 @@
 // A cell: one unit in one process. It says which parameters, gradients and optimizer state the process holds, and how
 // many updates they contain.
 
+const kOptimizer = 2;  // the category's place in an event's bytes
+
 /// Returns the process's states from the scene's ownership, and its share of a unit: {parameters, gradients, optimizer,
-/// parts, place}. A state is whole, range, range+passing, passing or none.
+/// parts, place, isStateless}; `isStateless`: the optimizer, such as sgd, has no state. A state is whole, range, range+passing, passing or none.
 export function baseOf(scene, p) {
   const process = scene.processes[p];
   const own = scene.ownership ?? {};
   const isWorker = process.role === "worker";
   const states = (isWorker ? own.worker : own.server) ?? { parameters: "whole", gradients: "whole", optimizer: "whole" };
   const parts = Math.max(1, (isWorker ? own.parts : own.servers) ?? 1);
-  return { ...states, parts, place: process.rank % parts };
+  const isStateless = scene.events.some((e) => e.e === "memory") && !scene.events.some((e) => e.e === "memory" && e.bytes[kOptimizer] > 0);
+  return { ...states, parts, place: process.rank % parts, isStateless };
 }
 
 const unitsOf = (e, count) => {
@@ -95,6 +98,6 @@ export function barsOf(base, cell, trained) {
   const parameters = cell.parameters === "base" ? { extent: kBar[base.parameters], look: "full" }
     : { extent: "whole", look: cell.parameters === "arriving" ? "arriving" : "full" };
   const gradients = { extent: !trained ? "none" : cell.held ? "whole" : kBar[base.gradients], look: cell.gradient };
-  const optimizer = { extent: trained ? kBar[base.optimizer] : "none", look: "full" };
+  const optimizer = { extent: trained && !base.isStateless ? kBar[base.optimizer] : "none", look: "full" };
   return { parameters: { ...parameters, version: cell.version }, gradients: { ...gradients, version: cell.version }, optimizer: { ...optimizer, version: cell.updates } };
 }

@@ -115,6 +115,22 @@ function firstWait(intervals, scene) {
   return waits.length ? Math.min(...waits.map((one) => one.first)) : null;
 }
 
+/// Returns how long waits last, in nanoseconds, by number of the event that begins the wait.
+function lastsOf(scene) {
+  const opens = scene.processes.map(() => []);
+  const lasts = new Map();
+  scene.events.forEach((e, i) => {
+    if (e.e === "die") opens[e.p] = [];
+    if (e.name !== "wait") return;
+    if (e.e === "begin") opens[e.p].push(i);
+    else if (e.e === "end" && opens[e.p].length) {
+      const first = opens[e.p].pop();
+      lasts.set(first, e.t - scene.events[first].t);
+    }
+  });
+  return lasts;
+}
+
 /// Returns for all-gathers and drops of parameters, by number of the event, {nth, of}: which of the unit's gathers, or drops, of
 /// the process in the step it is.
 function turnsOf(scene) {
@@ -143,6 +159,7 @@ export function makeIndex(scene) {
     firstWait: firstWait(intervals, scene),
     phases: phasesOf(scene),
     turns: turnsOf(scene),
+    lasts: lastsOf(scene),
     collectives: collectivesOf(scene),
   };
 }

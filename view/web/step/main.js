@@ -7,6 +7,7 @@ import { apply, hash, languageNow, onSystemTheme } from "../common/preferences.j
 import { listenToKeys, makeControls } from "./controls.js";
 import { makeIndex, peakOf } from "./index.js";
 import { makeCourse } from "./course.js";
+import { distinguish } from "./figures.js";
 import { move } from "./moves.js";
 import { listenToDrops, openFile } from "./open.js";
 import { makePane } from "./pane.js";
@@ -15,9 +16,11 @@ import { nextQuestion, question } from "./predict.js";
 import { deathOf, runWithDeath, sceneOfRun } from "./runs.js";
 import { statesOf } from "./state.js";
 import { summary } from "./summary.js";
+import { scaleOf } from "./timeline.js";
 import { kTexts } from "./texts.js";
 
 let doc = JSON.parse(document.getElementById("data").textContent);
+distinguish(doc.scenes);
 let views = new Map();
 
 /// A scene, or one of its runs, is looked through when it is first shown.
@@ -158,6 +161,7 @@ function open(file) {
     try {
       if (read.doc) {
         doc = read.doc;
+        distinguish(doc.scenes);
         views = new Map();
         course = null;
         Object.assign(now, beginning());
@@ -239,10 +243,11 @@ function render(focus) {
   const room = page.clientWidth - parseFloat(getComputedStyle(page).paddingLeft) * 2;
   const beside = shown.length > 1 && room >= 900;
   const width = Math.floor(beside ? (room - 28) / 2 : room);
+  const scale = scaleOf(shownViews().map((view) => [view, processShown(view)]), beside && !now.byPhase);
   panes = shown.map((number, k) => {
     const view = viewOf(number, now.runs[k]);
     const seek = (time) => act.go(course.first(k, positionAt(view.scene, time)));
-    return makePane(contextOf(k), view, width, processShown(view), { seek, kill: (p) => kill(k, p), notice: now.notices[k], plan: now.plans[k] });
+    return makePane(contextOf(k), view, width, processShown(view), { seek, kill: (p) => kill(k, p), notice: now.notices[k], plan: now.plans[k], scale });
   });
   page.replaceChildren(header(t), ...(now.problem ? [h("p", { class: "bad", role: "alert", id: "problem" }, now.problem)] : []), chooser(t), h("div", { class: "bar" }, controls.node, h("div", { id: "question" })),
     h("div", { class: beside ? "panes two" : "panes" }, panes.map((one) => one.node)), ...below(t));

@@ -12,6 +12,12 @@ import { kCategories, lookOf, timeline } from "./timeline.js";
 
 const kMostListed = 4;
 
+/// Puts a title before a key: both drawings have a key, and use the same colours.
+function titled(title, node) {
+  node.prepend(h("span", {}, title));
+  return node;
+}
+
 function flying(ctx, view, state) {
   const labels = state.flying.map((number) => messageLabel(ctx, view, view.index.frames[number]));
   const more = labels.length - kMostListed;
@@ -30,7 +36,7 @@ function deathLine(ctx, view, act) {
 }
 
 /// Returns {node, update}. `act` has `seek`, which takes a time of this pane's scene, `kill`, which takes a process, the
-/// `notice` about a death, and the `plan` that is open.
+/// `notice` about a death, the `plan` that is open, and the `scale` that panes side by side share.
 export function makePane(ctx, view, width, process, act) {
   const { t } = ctx;
   const what = h("p", { class: "what", id: `what-${ctx.pane}` });
@@ -41,15 +47,15 @@ export function makePane(ctx, view, width, process, act) {
   const list = h("div", { class: "flying" });
   const plan = makePlan(ctx, view, act.plan);
   const numbers = makeNumbers(ctx, view);
-  const time = timeline(ctx, view, width, process, act.seek);
+  const time = timeline(ctx, view, width, process, act);
   const node = h("section", { class: "pane", id: `pane-${ctx.pane}`, "data-label": view.scene.label },
     h("h2", {}, view.scene.label, " ", where),
     deathLine(ctx, view, act),
     view.scene.error ? h("p", { class: "bad" }, `${t.failed}: ${view.scene.error}`) : null,
     h("div", { class: "now", "aria-live": "polite" }, what, why), line,
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.gridLabel }, grid.node), plan.node, list, time.node,
-    keys([...["forward", "backward", "update", "other", "wait", "transfer"].map((kind) => [lookOf(kind), t.kinds[kind]])]),
-    keys(kCategories.map((name) => [`var(--${name})`, t.categories[name]])),
+    titled(t.timeKeys, keys(["forward", "backward", "update", "other", "wait", "transfer"].map((kind) => [lookOf(kind), t.kinds[kind]]))),
+    titled(t.memoryKeys, keys(kCategories.map((name) => [`var(--${name})`, t.categories[name]]))),
     h("p", { class: "quiet" }, t.predictedLine), numbers.node);
   let listed = null;
   const update = (at, hides) => {

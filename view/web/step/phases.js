@@ -1,7 +1,8 @@
 // Phases of a scene, as the first worker goes through them. A position is a number of events that have happened.
 
-/// Returns {at, t, step, phase, key} in order; `key` names the same phase in another scene. After a step's last backward
-/// comes its update: the rest of the exchange, and the optimizer.
+/// Returns {at, t, step, phase, key} in order; `key` names the same phase in another scene. Forward and backward begin when
+/// the worker asks for the parameters of their first unit: a gather belongs to the pass that needs it. After a step's last
+/// backward comes its update: the rest of the exchange, and the optimizer.
 export function phasesOf(scene) {
   const marker = scene.processes.findIndex((one) => one.role === "worker");
   const lastBackward = new Map();
@@ -16,11 +17,15 @@ export function phasesOf(scene) {
   const phases = [{ at: 0, t: 0, step: 0, phase: "start" }];
   const enter = (at, t, step, phase) => phases.push({ at, t, step, phase });
   let now = "start";
+  let asked = null;  // the acquire since the last pass of a layer
+  const enterPass = (e, i, phase) => enter((asked?.i ?? i) + 1, (asked?.e ?? e).t, e.step, (now = phase));
   for (const { e, i, run: epoch } of own) {
+    if (e.e === "begin" && e.name === "acquire") asked ??= { e, i };
     if (e.e === "begin" && e.name === "step") enter(i + 1, e.t, e.step, (now = "forward"));
-    else if (e.e === "begin" && e.name === "backward" && now === "forward") enter(i + 1, e.t, e.step, (now = "backward"));
-    else if (e.e === "begin" && e.name === "forward" && now === "backward") enter(i + 1, e.t, e.step, (now = "forward"));
+    else if (e.e === "begin" && e.name === "backward" && now === "forward") enterPass(e, i, "backward");
+    else if (e.e === "begin" && e.name === "forward" && now === "backward") enterPass(e, i, "forward");
     else if (e.e === "end" && e.name === "step") enter(i + 1, e.t, e.step, (now = "after"));
+    if (e.e === "end" && (e.name === "forward" || e.name === "backward")) asked = null;
     if (lastBackward.get(`${epoch} ${e.step}`) === i) enter(i + 1, e.t, e.step, (now = "update"));
   }
   return keyed(phases.filter((one, k) => !(one.phase === "after" && phases[k + 1])));

@@ -43,6 +43,7 @@ function facts(ctx, view, state, e, at) {
     size: e.bytes === undefined || Array.isArray(e.bytes) ? "" : bytes(e.bytes),
     parts: base.parts,
     turn: view.index.turns.get(at - 1),
+    lasts: view.index.lasts.get(at - 1),
     isServer: scene.processes[e.p].role !== "worker",
     sizes: Array.isArray(e.bytes) ? bytes(e.bytes.reduce((a, b) => a + b, 0)) : "",
     cell: units ? state.cells[e.p][units[0]] : null,

@@ -1,91 +1,93 @@
-// All scenes of the page in one table: what a process keeps at its peak, what it sends in a step, how often it gathers a
-// unit, and how long it waits. Numbers below or above those of the first scene have a colour.
+// All scenes of the page in one table: what a process keeps at its peak, what it sends in a step, when it gathers a unit, and
+// how long it waits. Numbers below or above those of the first scene with the same options have a colour. Below, a sentence on
+// each scene.
 
 import { h, table } from "../common/dom.js";
 import { bytes } from "../common/format.js";
 import { processName } from "../common/names.js";
+import { figuresOf, otherOptions, sum } from "./figures.js";
 import { kCategories } from "./timeline.js";
 
 const kStates = [0, 1, 2];  // parameters, gradients, optimizer state
 const kCommunication = kCategories.indexOf("communication");
 const kLess = 0.9;  // a category counts as less from here on: padding differs with the strategy
+const kSameWait = 0.02;  // waits that differ by a smaller share count as equal
+const kMostButtons = 4;
 
-const sum = (list) => list.reduce((a, b) => a + b, 0);
-
-/// Returns a process's {peak, sends, gathers, waits}: bytes by category at its peak, bytes of the exchange in a step, all-gathers
-/// of one unit in a step, and nanoseconds of waiting in a step.
-function figuresOf(scene, p) {
-  const found = { peak: [0, 0, 0, 0, 0], gathers: 0, waits: 0 };
-  const gathers = new Map();
-  for (const e of scene.events) {
-    if (e.p !== p) continue;
-    if (e.e === "memory" && sum(e.bytes) > sum(found.peak)) found.peak = e.bytes;
-    else if (e.e === "report") found.waits += e.exposed_ns;
-    else if (e.e === "start" && e.name === "all_gather" && e.units) {
-      const key = `${e.step} ${e.units}`;
-      gathers.set(key, (gathers.get(key) ?? 0) + 1);
-    }
-  }
-  found.gathers = Math.max(0, ...gathers.values());
-  found.gatherAt = scene.events.findIndex((e) => e.p === p && e.e === "start" && e.name === "all_gather" && e.units);
-  found.sends = sum([scene.processes[p].sent].flat()) / scene.steps;
-  found.waits /= scene.steps;
-  return found;
-}
+const timesOf = (a, b) => (b > 0 ? Number((a / b).toPrecision(3)) : 1);
+const milliseconds = (ns) => `${(ns / 1e6).toFixed(2)} ms`;
+const isSameWait = (a, b) => Math.abs(a - b) <= kSameWait * Math.max(a, b);
 
 function cell(name, value, base, text) {
   const look = value === base ? "" : value < base ? " good" : " warn";
   return h("td", { class: `n${look}`, "data-name": name, "data-value": value }, text(value), value === base ? "" : value < base ? " ↓" : " ↑");
 }
 
-/// A number of gathers is a button that leads to the first one.
-function gathersCell(ctx, scene, name, figures, go) {
-  if (figures.gathers === 0) return cell(name, 0, 0, () => "–");
-  const said = ctx.t.goToGather(scene.label);
-  const node = cell(name, figures.gathers, figures.gathers, () => "");
-  node.append(h("button", { type: "button", id: name, title: said, "aria-label": `${figures.gathers}: ${said}`, onclick: () => go(figures.gatherAt + 1) }, `${figures.gathers} →`));
+/// The gathers of a unit are buttons: each says to which phase the gather belongs, and leads there.
+function gathersCell(ctx, scene, name, { gathers }, go) {
+  if (gathers.length === 0) return cell(name, 0, 0, () => "–");
+  const node = cell(name, gathers.length, gathers.length, (n) => `${n}: `);
+  gathers.slice(0, kMostButtons).forEach(({ at, pass }, k) => node.append(h("button", { type: "button", id: k === 0 ? name : `${name}.${k + 1}`,
+    title: ctx.t.goToGather(scene.label, k + 1, gathers.length), onclick: () => go(at + 1) }, `${ctx.t.kinds[pass]} →`), " "));
+  if (gathers.length > kMostButtons) node.append("…");
   return node;
 }
 
-/// Says of a worker what it keeps less than the first scene's, and what it pays for that; null: nothing.
-function sentence(ctx, scene, now, first) {
-  const { t } = ctx;
-  const less = kStates.filter((c) => now.peak[c] < kLess * first.peak[c]).map((c) => t.categories[kCategories[c]]);
-  const onTheWay = now.peak[kCommunication] - first.peak[kCommunication];
-  const factor = first.sends > 0 ? Number((now.sends / first.sends).toPrecision(3)) : 1;
-  if (less.length === 0 && factor === 1) return null;
-  return t.saves(scene.label, less.join(t.listSep), factor, onTheWay > 0 ? bytes(onTheWay) : null, now.gathers > 1 ? now.gathers : null);
+function waitsCell(name, now, first) {
+  if (now.waits === null) return cell(name, 0, 0, () => "–");
+  return cell(name, now.waits, isSameWait(now.waits, first.waits) ? now.waits : first.waits, milliseconds);
 }
 
-function row(ctx, scene, p, base, go) {
-  const now = figuresOf(scene, p);
-  const first = base ?? now;
+/// Says of a worker what it keeps less than that of `base`, and what it pays for that; null: nothing differs.
+function sentence(ctx, scene, now, base) {
+  const first = base.figures;
+  const less = kStates.filter((c) => now.peak[c] < kLess * first.peak[c]).map((c) => [kCategories[c], bytes(first.peak[c] - now.peak[c])]);
+  const onTheWay = now.peak[kCommunication] - first.peak[kCommunication];
+  const lower = sum(first.peak) - sum(now.peak);
+  const factor = timesOf(now.sends, first.sends);
+  const waits = isSameWait(now.waits, first.waits) ? null : { now: milliseconds(now.waits), first: milliseconds(first.waits) };
+  if (less.length === 0 && factor === 1 && !waits) return null;
+  return ctx.t.saves({ label: scene.label, base: base.scene.label, less, factor, waits, sends: bytes(now.sends), sent: bytes(first.sends),
+    passes: now.gathers.map((one) => one.pass), onTheWay: onTheWay > 0 ? bytes(onTheWay) : null, lower: bytes(Math.abs(lower)), isLower: lower >= 0 });
+}
+
+function row(ctx, scene, p, now, first, go) {
   const name = (what) => `${scene.label}.${p}.${what}`;
-  const factor = now.sends !== first.sends && first.sends > 0 ? ` (×${Number((now.sends / first.sends).toPrecision(3))})` : "";
-  const sends = cell(name("sends"), now.sends, first.sends, (one) => bytes(one) + factor);
-  const cells = [scene.label, processName(ctx.t, scene.processes[p].name), ...now.peak.map((one, c) => cell(name(kCategories[c]), one, first.peak[c], bytes)),
-    cell(name("peak"), sum(now.peak), sum(first.peak), bytes), sends,
-    gathersCell(ctx, scene, name("gathers"), now, go),
-    cell(name("waits"), now.waits, now.waits, (ns) => (scene.processes[p].role === "worker" ? `${(ns / 1e6).toFixed(2)} ms` : "–"))];
-  return { cells, figures: now };
+  const factor = now.sends !== first.sends && first.sends > 0 ? ` (×${timesOf(now.sends, first.sends)})` : "";
+  return [scene.label, processName(ctx.t, scene.processes[p].name), ...now.peak.map((one, c) => cell(name(kCategories[c]), one, first.peak[c], bytes)),
+    cell(name("peak"), sum(now.peak), sum(first.peak), bytes), cell(name("sends"), now.sends, first.sends, (one) => bytes(one) + factor),
+    waitsCell(name("waits"), now, first), gathersCell(ctx, scene, name("gathers"), now, go)];
+}
+
+/// Finds the scene with which another is compared: the first of `bases` with the same options. A scene without one joins
+/// `bases`. Returns {base, said}: `said` is the sentence on the scene, or null.
+function compare(ctx, scene, figures, bases) {
+  const base = bases.find((one) => otherOptions(scene, one.scene).length === 0);
+  if (base) return { base, said: sentence(ctx, scene, figures, base) };
+  bases.push({ scene, figures });
+  return { base: bases[bases.length - 1], said: bases.length > 1 ? ctx.t.notCompared(scene.label, bases[0].scene.label, otherOptions(scene, bases[0].scene)) : null };
 }
 
 /// Returns the table of all scenes: the first worker of each, and its first server; and a sentence on each scene. `go` takes
 /// the number of a scene and a position, and shows it.
 export function summary(ctx, scenes, go) {
   const { t } = ctx;
-  let base = null;
+  const bases = [];
   const said = [];
-  const rows = scenes.flatMap((scene, k) => ["worker", "server"].map((role) => scene.processes.findIndex((one) => one.role === role)).filter((p) => p >= 0).map((p) => {
-    const isWorker = scene.processes[p].role === "worker";
-    const made = row(ctx, scene, p, isWorker ? base : null, (at) => go(k, at));
-    if (isWorker && base !== null) said.push(sentence(ctx, scene, made.figures, base));
-    if (base === null) base = made.figures;
-    return made.cells;
-  }));
+  const rows = scenes.flatMap((scene, k) => {
+    const [worker, server] = ["worker", "server"].map((role) => scene.processes.findIndex((one) => one.role === role));
+    return [worker, server].filter((p) => p >= 0).map((p) => {
+      const now = figuresOf(scene, p);
+      if (p !== worker) return row(ctx, scene, p, now, now, (at) => go(k, at));
+      const found = compare(ctx, scene, now, bases);
+      said.push(found.said);
+      return row(ctx, scene, p, now, found.base.figures, (at) => go(k, at));
+    });
+  });
   const number = (title) => ({ title, number: true });
+  const legend = [t.summaryLegend, ...(scenes.length > 1 ? [t.summaryCompared(bases.map((one) => one.scene.label))] : [])];
   return h("details", { open: true, id: "summary" }, h("summary", {}, t.allScenes),
-    table([{ title: t.scene }, { title: t.process }, ...kCategories.map((name) => number(t.categories[name])), number(t.peakSum), number(t.sendsInStep), number(t.gathersInStep), number(t.waitsInStep)], rows),
+    table([{ title: t.scene }, { title: t.process }, ...kCategories.map((name) => number(t.categories[name])), number(t.peakSum), number(t.sendsInStep), number(t.waitsInStep), number(t.gathersInStep)], rows),
     said.some(Boolean) ? h("ul", { id: "says" }, said.filter(Boolean).map((text) => h("li", {}, text))) : null,
-    h("p", { class: "quiet" }, t.summaryLegend(scenes[0].label)));
+    h("p", { class: "quiet" }, legend.join(t.sentenceSep)));
 }

@@ -25,7 +25,9 @@ function begins(f) {
     case "forward": return [`${f.who} computes forward of layer ${f.e.layer} (${f.unit}).`, "Computing takes the layer's operations over --gflops; messages go on meanwhile."];
     case "backward": return [`${f.who} computes backward of layer ${f.e.layer} (${f.unit}).`, "Backward makes the unit's gradient, from the last layer to the first."];
     case "update": return [`${f.who} applies the optimizer${f.unit ? ` to ${f.unit}` : ""}.`, f.parts > 1 ? `Only to the 1/${f.parts} that it owns: the others update the rest at the same time.` : "Every worker makes the same update, since all have the same mean gradient."];
-    case "wait": return [`${f.who} waits${f.other ? ` for ${f.other}` : ""}.`, "Exposed communication: the worker has nothing to compute until the message arrives."];
+    case "wait":
+      if (f.lasts === 0) return [`${f.who} need not wait${f.other ? ` for ${f.other}` : ""}.`, "The result is here already: the communication was hidden behind computing."];
+      return [`${f.who} waits${f.other ? ` for ${f.other}` : ""}${f.lasts ? `, ${(f.lasts / 1e6).toFixed(2)} ms` : ""}.`, "Exposed communication: the worker has nothing to compute until the message arrives."];
     case "evaluate": return [`${f.who} evaluates the model.`, "After the last step, on test data; its bytes do not count as exchange."];
     case "push_pull": case "push": return [`${f.who} adds the gradient of ${f.unit} from ${f.other}.`, "Under bsp the server updates when the last worker's gradient is here; under asp it updates at once."];
     default: return [`${f.who} begins ${f.operation}${f.unit ? ` of ${f.unit}` : ""}${f.other ? ` for ${f.other}` : ""}.`];
@@ -66,12 +68,29 @@ function event(f) {
     case "drop": return f.e.values === "parameters" ? [`${f.who} drops the parameters of ${f.unit}, ${f.size}.`, f.turn?.nth < f.turn?.of ? "Forward is through with the unit; only the owned range stays, which saves memory. The price: backward has to gather the unit again." : "The last pass of this step is through with the unit; only the owned range stays. The next step gathers the updated parameters."] : [`${f.who} drops the whole gradient of ${f.unit}, ${f.size}.`, "The gradient is on its way to its owners, or has arrived there."];
     case "gradient": return f.e.state === "complete" ? [`The gradient of ${f.unit} is complete in ${f.who}.`, "The last layer of the unit is through backward: the exchange of the unit may begin."] : [`The gradient of ${f.unit} in ${f.who} is now the mean over all workers.`, "The optimizer may use it."];
     case "report": return [`${f.who} reports step ${f.e.step}: loss ${f.e.loss.toFixed(4)}, waited ${(f.e.exposed_ns / 1e6).toFixed(2)} ms.`];
-    case "memory": return [`${f.who} now has ${f.sizes} booked.`];
-    case "join": return [`${f.who} joins the job as ${f.e.duty}.`];
+    case "memory": return [`${f.who} now uses ${f.sizes} of memory.`];
+    case "join": return [`${f.who} joins the job${f.e.duty === f.who ? "" : ` as ${f.e.duty}`}.`];
     case "die": return [`${f.who} dies.`, "Everything in its memory is lost. The coordinator tells the others, who continue or begin again."];
     case "return": return [`The process of ${f.who} runs again.`, "It has to receive the state from a survivor, or from a checkpoint."];
     default: return [f.e.e];
   }
+}
+
+/// Joins "a", "b" and "c" to "a, b and c".
+const andList = (list) => (list.length > 1 ? `${list.slice(0, -1).join(", ")} and ${list[list.length - 1]}` : list.join(""));
+const kKept = { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state" };
+
+/// One scene against the first: which memory it saves, in bytes, and what it pays for that.
+function saves(f) {
+  const gathersTwice = f.passes.join() === "forward,backward";
+  const why = gathersTwice ? ": it gathers each unit before forward, drops it to save memory, and gathers it again before backward"
+    : f.passes.length > 1 ? `: it gathers each unit ${f.passes.length} times in a step` : "";
+  const peak = f.lower === "0 B" ? "is as high" : `is ${f.isLower && f.onTheWay ? "only " : ""}${f.lower} ${f.isLower ? "lower" : "higher"}`;
+  return `${f.label}: ${[
+    f.less.length ? `a worker keeps less than in ${f.base}: ${andList(f.less.map(([name, size]) => `${size} of ${kKept[name]}`))}` : "",
+    f.less.length || f.onTheWay ? (f.onTheWay ? `at the peak, whole units in flight take ${f.onTheWay}, so that the peak ${peak}` : `the peak ${peak}`) : "",
+    f.factor === 1 ? `it sends as many bytes in a step, ${f.sends}` : `it sends ${f.factor} × the bytes in a step, ${f.sends} instead of ${f.sent}${f.factor > 1 ? why : ""}`,
+    f.waits ? `it waits ${f.waits.now} in a step instead of ${f.waits.first}` : ""].filter(Boolean).join("; ")}.`;
 }
 
 export const en = {
@@ -81,7 +100,7 @@ export const en = {
   back: { event: "Previous event", message: "Previous message", phase: "Previous phase", step: "Previous step" },
   forward: { event: "Next event", message: "Next message", phase: "Next phase", step: "Next step" },
   units: { event: "event", message: "message", phase: "phase", step: "step" },
-  toStart: "Start", toEnd: "End", peak: "Peak memory", firstWait: "First exposed wait", predict: "Predict",
+  toStart: "Start", toEnd: "End", peak: "Peak memory", firstWait: "First exposed wait", timeKeys: "Time:", memoryKeys: "Memory:", predict: "Predict",
   atStart: "The scene has not begun.", atStartWhy: (n) => `${n} events follow. Press the right arrow key, or Play.`,
   phases: { start: "start", forward: "forward", backward: "backward", update: "update", after: "after" },
   phaseNow: (step, phase) => `step ${step}, ${phase}`,
@@ -131,11 +150,10 @@ export const en = {
     star: "All ranks send to one rank, which answers all.", tree: "Each rank that has the values passes them on to a rank that has not: the number of ranks that have them doubles.",
     chain: "Each rank passes the values on to the next.",
   },
-  allScenes: "All scenes: memory, bytes and waiting", peakSum: "peak", sendsInStep: "sent in a step", gathersInStep: "gathers of a unit in a step", waitsInStep: "waiting in a step",
-  goToGather: (label) => `Show the first gather of ${label}`,
-  saves: (label, less, factor, onTheWay, gathers) => `${label}: ${[
-    less ? `a worker keeps less: ${less}` : "",
-    factor === 1 ? "it sends as many bytes" : `it sends ${factor} × the bytes${gathers ? `, because it gathers each unit ${gathers} times in a step` : ""}`,
-    onTheWay ? `at the peak, units in flight take ${onTheWay} more` : ""].filter(Boolean).join("; ")}.`,
-  summaryLegend: (label) => `Memory is that of the first worker, or server, when it has the most. Compared with ${label}: ↓ and green: less; ↑ and amber: more. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3.`,
+  allScenes: "All scenes: memory, bytes and waiting", peakSum: "peak", sendsInStep: "sent in a step", gathersInStep: "gathers of a unit, by phase", waitsInStep: "waits in a step",
+  sentenceSep: " ", goToGather: (label, nth, of) => `Show gather ${nth} of ${of} in a step of ${label}`,
+  saves,
+  summaryLegend: "Memory and bytes are those of the first worker, or server; memory is taken when the process has the most. Waits are exposed communication, the mean of all workers, and count the wait for a step's new parameters. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3; with more units, each unit is a smaller part of the model.",
+  summaryCompared: (labels) => `Compared with ${labels.length > 1 ? "the first scene with the same options, " : ""}${labels.join(", or ")}: ↓ and green: less; ↑ and amber: more.`,
+  notCompared: (label, base, others) => `${label}: it is not compared with ${base}, because its options differ: ${others.join(", ")}.`,
 };

@@ -25,7 +25,9 @@ function begins(f) {
     case "forward": return [`${f.who} 计算第 ${f.e.layer} 层（${f.unit}）的前向。`, "计算时间等于该层的运算次数除以 --gflops；其间消息继续传输。"];
     case "backward": return [`${f.who} 计算第 ${f.e.layer} 层（${f.unit}）的反向。`, "反向从最后一层到第一层，产生单元的梯度。"];
     case "update": return [`${f.who} 运行优化器${f.unit ? `，更新 ${f.unit}` : ""}。`, f.parts > 1 ? `只更新自己拥有的 1/${f.parts}，其余部分由别的 worker 同时更新。` : "所有 worker 的平均梯度相同，所以更新也相同。"];
-    case "wait": return [`${f.who} 等待${f.other ? ` ${f.other}` : ""}。`, "这是暴露的通信：消息到达之前，worker 没有可计算的内容。"];
+    case "wait":
+      if (f.lasts === 0) return [`${f.who} 不必等待${f.other ? ` ${f.other}` : ""}。`, "结果已经到达：通信被计算隐藏了。"];
+      return [`${f.who} 等待${f.other ? ` ${f.other}` : ""}${f.lasts ? `，${(f.lasts / 1e6).toFixed(2)} 毫秒` : ""}。`, "这是暴露的通信：消息到达之前，worker 没有可计算的内容。"];
     case "evaluate": return [`${f.who} 评估模型。`, "在最后一步之后用测试数据评估；这些字节不算作交换。"];
     case "push_pull": case "push": return [`${f.who} 累加 ${f.other} 的 ${f.unit} 梯度。`, "bsp 下，最后一个 worker 的梯度到达后 server 才更新；asp 下立即更新。"];
     default: return [`${f.who} 开始 ${f.operation}${f.unit ? `（${f.unit}）` : ""}${f.other ? `，对方是 ${f.other}` : ""}。`];
@@ -66,22 +68,40 @@ function event(f) {
     case "drop": return f.e.values === "parameters" ? [`${f.who} 释放 ${f.unit} 的参数，${f.size}。`, f.turn?.nth < f.turn?.of ? "前向已用完这个单元，只留下自己拥有的区间，节省内存。代价是：反向要再收集一次。" : "这一步的最后一遍计算已用完这个单元，只留下自己拥有的区间。下一步会收集更新后的参数。"] : [`${f.who} 释放 ${f.unit} 的完整梯度，${f.size}。`, "梯度正在送往所有者，或者已经送到。"];
     case "gradient": return f.e.state === "complete" ? [`${f.who} 中 ${f.unit} 的梯度已完整。`, "单元的最后一层完成了反向，可以开始交换这个单元。"] : [`${f.who} 中 ${f.unit} 的梯度已是所有 worker 的平均值。`, "优化器可以使用它了。"];
     case "report": return [`${f.who} 报告第 ${f.e.step} 步：损失 ${f.e.loss.toFixed(4)}，等待了 ${(f.e.exposed_ns / 1e6).toFixed(2)} 毫秒。`];
-    case "memory": return [`${f.who} 现在登记了 ${f.sizes} 内存。`];
-    case "join": return [`${f.who} 加入作业，职责是 ${f.e.duty}。`];
+    case "memory": return [`${f.who} 现在占用 ${f.sizes} 内存。`];
+    case "join": return [`${f.who} 加入作业${f.e.duty === f.who ? "" : `，职责是 ${f.e.duty}`}。`];
     case "die": return [`${f.who} 死亡。`, "它内存中的一切都丢失了。协调者通知其他进程，它们继续或重新开始。"];
     case "return": return [`${f.who} 的进程重新运行。`, "它要从幸存者或检查点得到状态。"];
     default: return [f.e.e];
   }
 }
 
+/// Removes the space between two Chinese characters, where a name that is Chinese here stands in a sentence.
+const tidy = (text) => text?.replace(/(?<=[\u4e00-\u9fff）]) (?=[\u4e00-\u9fff])/g, "");
+
+const kKept = { parameters: "参数", gradients: "梯度", optimizer: "优化器状态" };
+
+/// One scene against the first: which memory it saves, in bytes, and what it pays for that.
+function saves(f) {
+  const gathersTwice = f.passes.join() === "forward,backward";
+  const why = gathersTwice ? "，因为每个单元在前向之前收集，用后释放以节省内存，在反向之前再收集一次"
+    : f.passes.length > 1 ? `，因为每个单元在一步中收集 ${f.passes.length} 次` : "";
+  const peak = f.lower === "0 B" ? "峰值相同" : `峰值${f.isLower && f.onTheWay ? "只" : ""}${f.isLower ? "低" : "高"} ${f.lower}`;
+  return `${f.label}：${[
+    f.less.length ? `与 ${f.base} 相比，每个 worker 少保存 ${f.less.map(([name, size]) => `${size} ${kKept[name]}`).join("、")}` : "",
+    f.less.length || f.onTheWay ? (f.onTheWay ? `峰值时传输途中的完整单元多占 ${f.onTheWay}，所以${peak}` : peak) : "",
+    f.factor === 1 ? `一步发送的字节相同，为 ${f.sends}` : `一步发送 ${f.sends}，是 ${f.sent} 的 ${f.factor} 倍${f.factor > 1 ? why : ""}`,
+    f.waits ? `一步等待 ${f.waits.now}，而不是 ${f.waits.first}` : ""].filter(Boolean).join("；")}。`;
+}
+
 export const zh = {
   title: "psring step", language: "English", dark: "深色", light: "浅色", listSep: "，", worker: "worker", server: "server", servers: "server 合计",
-  scene: "场景", beside: "并排", none: "无", align: "对齐方式", byPhase: "阶段", byTime: "时间", showMemory: "内存属于",
+  scene: "场景", beside: "并排显示", none: "无", align: "对齐方式", byPhase: "阶段", byTime: "时间", showMemory: "显示内存",
   eventOf: (at, all) => `事件 ${at} / ${all}`, position: "位置", play: "播放", pause: "暂停", speed: "每秒事件数",
   back: { event: "上一个事件", message: "上一条消息", phase: "上一个阶段", step: "上一步" },
   forward: { event: "下一个事件", message: "下一条消息", phase: "下一个阶段", step: "下一步" },
   units: { event: "事件", message: "消息", phase: "阶段", step: "步" },
-  toStart: "开头", toEnd: "结尾", peak: "内存峰值", firstWait: "第一次暴露的等待", predict: "预测",
+  toStart: "开头", toEnd: "结尾", peak: "内存峰值", firstWait: "首次暴露的等待", timeKeys: "时间：", memoryKeys: "内存：", predict: "预测",
   atStart: "场景尚未开始。", atStartWhy: (n) => `后面有 ${n} 个事件。按右方向键，或点“播放”。`,
   phases: { start: "启动", forward: "前向", backward: "反向", update: "更新", after: "结束后" },
   phaseNow: (step, phase) => `第 ${step} 步，${phase}`,
@@ -92,7 +112,7 @@ export const zh = {
   pushes: (n) => `已收 ${n}`,
   doing: (name, unit, peer, operation) => ({ forward: `前向 ${unit}`, backward: `反向 ${unit}`, update: `更新 ${unit}`, wait: peer ? `等待 ${peer}` : "等待", acquire: `需要 ${unit}`, load: "读取样本", evaluate: "评估" }[name] ?? `${operation} ${peer}`),
   operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", layout_ok: "划分一致", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步" },
-  event, sourceLine: (one) => `${one.file}:${one.line}，函数 ${one.function}`,
+  event: (f) => event(f).map(tidy), sourceLine: (one) => `${one.file}:${one.line}，函数 ${one.function}`,
   inFlight: (n) => (n === 0 ? "没有消息在途。" : `${n} 条消息在途：`), moreMessages: (n) => `…… 另有 ${n} 条`,
   time: "虚拟时间", bytesSoFar: "所有进程至今交换的字节", predictedTotal: "全部步的预测", notPredicted: "无预测", reached: "正好达到", more: (size) => `多 ${size}，来自重做的一步`,
   memoryNow: "现在的内存", peakSoFar: "至今峰值", sentSoFar: "至今发送", memoryOf: (name) => `${name} 的内存`, milliseconds: "虚拟时间（毫秒）",
@@ -101,8 +121,8 @@ export const zh = {
   legendVersion: "颜色和 v：这些值包含的更新次数。", legendArrow: "箭头是在途的消息，圆点表示走到哪里；点线：在等链路。",
   kinds: { forward: "前向", backward: "反向", update: "更新", other: "其他工作", wait: "等待", transfer: "传输" },
   categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信" },
-  keys: "按键：← → 事件，Shift + ← → 阶段，Ctrl + ← → 消息，空格 播放和暂停，Home 和 End，m 内存峰值，w 第一次暴露的等待，k 终止所示内存的进程，c 最近的集合通信的计划，[ 和 ] 它的上一轮和下一轮，Esc 关闭计划或测验。",
-  command: "这个场景的由来", failed: "作业失败", predictedLine: "虚线是预测。",
+  keys: "按键：← → 事件，Shift + ← → 阶段，Ctrl + ← → 消息，空格 播放和暂停，Home 和 End，m 内存峰值，w 首次暴露的等待，k 终止所示内存的进程，c 最近的集合通信的计划，[ 和 ] 它的上一轮和下一轮，Esc 关闭计划或测验。",
+  command: "生成场景的命令", failed: "作业失败", predictedLine: "虚线是预测。",
   ask: "接下来谁向谁发送什么？", sender: "发送方", receiver: "接收方", message: "消息", answer: "回答", show: "显示答案",
   right: "正确。", wrong: "不对。", itIs: (label) => `下一条消息是 ${label}。`, score: (good, all) => `${all} 次中答对 ${good} 次`,
   kill: (name) => `终止 ${name}`, revive: "回到未受干扰的运行", shownDeath: (name, step) => `在这次运行中，${name} 在开始第 ${step} 步时死亡。`,
@@ -114,7 +134,7 @@ export const zh = {
   newerScene: (name, version) => `${name} 的格式版本是 ${version}，本网页读取版本 1。请用更新的 psring 的网页打开。`,
   brokenScene: (name) => `${name} 已损坏：场景缺少进程、单元或事件。请重新录制。`,
   unreadable: (name) => `浏览器无法读取 ${name}。请检查文件是否存在、是否可读。`,
-  openPlan: (what) => `打开 ${what} 的计划`, close: "关闭", closePlan: "关闭计划", planLabel: "rank 与分块", chunk: (c) => `块 ${c}`, colon: "：",
+  openPlan: (what) => tidy(`打开 ${what} 的计划`), close: "关闭", closePlan: "关闭计划", planLabel: "rank 与分块", chunk: (c) => `块 ${c}`, colon: "：",
   planOf: (what, how, n, elements, type) => `${what}，算法 ${how}：${n} 个 rank，${elements} 个元素 ${type}`,
   round: "轮", roundBack: "上一轮", roundNext: "下一轮", roundOf: (at, all) => `第 ${at} 轮之后，共 ${all} 轮：`,
   beforeRounds: (all) => `第一轮之前，共 ${all} 轮。`, division: (n) => `所有 rank 的和除以 ${n}，得到平均值。`,
@@ -131,11 +151,10 @@ export const zh = {
     star: "所有 rank 发给一个 rank，由它回答所有 rank。", tree: "有值的 rank 把值传给没有的 rank：每一轮有值的 rank 数加倍。",
     chain: "每个 rank 把值传给下一个。",
   },
-  allScenes: "所有场景：内存、字节和等待", peakSum: "峰值", sendsInStep: "一步发送", gathersInStep: "一步中收集一个单元的次数", waitsInStep: "一步中的等待",
-  goToGather: (label) => `显示 ${label} 的第一次收集`,
-  saves: (label, less, factor, onTheWay, gathers) => `${label}：${[
-    less ? `worker 保存得更少：${less}` : "",
-    factor === 1 ? "发送的字节相同" : `发送的字节是 ${factor} 倍${gathers ? `，因为每个单元在一步中收集 ${gathers} 次` : ""}`,
-    onTheWay ? `峰值时传输途中的单元多占 ${onTheWay}` : ""].filter(Boolean).join("；")}。`,
-  summaryLegend: (label) => `内存是第一个 worker（或 server）在峰值时的内存。与 ${label} 相比：↓ 绿色：更少；↑ 琥珀色：更多。通信内存存放途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数。`,
+  allScenes: "所有场景：内存、字节和等待", peakSum: "峰值", sendsInStep: "一步发送", gathersInStep: "一个单元的收集（按阶段）", waitsInStep: "一步中的等待",
+  sentenceSep: "", goToGather: (label, nth, of) => `显示 ${label} 一步中 ${of} 次收集的第 ${nth} 次`,
+  saves,
+  summaryLegend: "内存和字节属于第一个 worker（或 server），内存取它的峰值。等待是暴露的通信，取所有 worker 的平均值，包括等待一步的新参数。通信内存存放传输途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数；单元越多，一个单元在模型中占的比例越小。",
+  summaryCompared: (labels) => `与${labels.length > 1 ? "选项相同的第一个场景" : ""} ${labels.join(" 或 ")} 相比：↓ 绿色表示更少，↑ 琥珀色表示更多。`,
+  notCompared: (label, base, others) => `${label}：选项与 ${base} 不同（${others.join("，")}），所以不作比较。`,
 };

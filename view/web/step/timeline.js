@@ -36,40 +36,49 @@ function stairs(points, x, y) {
   return path;
 }
 
-function memoryCurve(view, process, x, top, end) {
+/// Returns the scale of drawings that stand side by side, so that the reader may compare them: the most memory of their
+/// processes, the most bytes, and, if `byTime`, the end of the longest; `shown` are pairs of a view and a process.
+export function scaleOf(shown, byTime) {
+  const memory = shown.flatMap(([view, process]) => view.index.memory[process].map((one) => one.bytes.reduce((a, b) => a + b, 0)));
+  const bytesOf = ({ predicted, bytes: curve }) => Math.max(predicted ?? 0, curve[curve.length - 1].sum);
+  return { memory: Math.max(1, ...memory), bytes: Math.max(1, ...shown.map(([view]) => bytesOf(view.index))),
+    end: byTime ? Math.max(...shown.map(([view]) => view.index.end)) : null };
+}
+
+function memoryCurve(view, process, x, top, most) {
   const points = view.index.memory[process];
-  const most = Math.max(1, ...points.map((one) => one.bytes.reduce((a, b) => a + b, 0)));
+  const { end } = view.index;
   const y = (value) => top + kCurve - (value / most) * kCurve;
   const areas = kCategories.map((name, c) => {
     const upTo = (one, last) => one.bytes.slice(0, last + 1).reduce((a, b) => a + b, 0);
     const upper = stairs(points.map((one) => ({ t: one.t, v: upTo(one, c) })), x, y) + `H${x(end).toFixed(1)}`;
     return s("path", { d: `${upper}V${top + kCurve}H${x(0)}z`, fill: `var(--${name})` });
   }).reverse();
-  return [areas, axis(byteTicks(most, 3), y, x, end)];
+  return [areas, axis(byteTicks(most, 3), y, x)];
 }
 
-function bytesCurve(view, x, top, end) {
-  const { predicted, bytes: curve } = view.index;
-  const most = Math.max(1, predicted ?? 0, curve[curve.length - 1].sum) * 1.04;
+function bytesCurve(view, x, top, total) {
+  const { predicted, bytes: curve, end } = view.index;
+  const most = total * 1.04;
   const y = (value) => top + kCurve - (value / most) * kCurve;
   const line = stairs(curve.map((one) => ({ t: one.t, v: one.sum })), x, y) + `H${x(end).toFixed(1)}`;
-  return [axis(byteTicks(most, 3), y, x, end), s("path", { d: line, fill: "none", stroke: "var(--accent)", "stroke-width": 2 }),
+  return [axis(byteTicks(most, 3), y, x), s("path", { d: line, fill: "none", stroke: "var(--accent)", "stroke-width": 2 }),
     predicted === null ? null : s("line", { x1: x(0), x2: x(end), y1: y(predicted), y2: y(predicted), stroke: "var(--text)", "stroke-dasharray": "5 4" })];
 }
 
-const axis = (values, y, x, end) => values.map((value) => [
-  s("line", { x1: x(0), x2: x(end), y1: y(value), y2: y(value), stroke: "var(--line)", "stroke-opacity": 0.7 }),
+const axis = (values, y, x) => values.map((value) => [
+  s("line", { x1: x(0), x2: x(x.end), y1: y(value), y2: y(value), stroke: "var(--line)", "stroke-opacity": 0.7 }),
   s("text", { x: x(0) - 4, y: y(value) + 4, class: "letter", "text-anchor": "end" }, bytes(value)),
 ]);
 
 /// Returns {node, move}: the drawing, and a function that moves the cursor to time `t`; `hides`: the future is not shown.
-/// `seek` is called with a time that the reader points at.
-export function timeline(ctx, view, width, process, seek) {
+/// `seek` is called with a time that the reader points at; `scale` is that of `scaleOf`.
+export function timeline(ctx, view, width, process, { seek, scale }) {
   const { t } = ctx;
   const { scene, index } = view;
   const left = 72;
-  const end = index.end || 1;
-  const x = (time) => left + (time / end) * (width - left - 10);
+  const end = (scale.end ?? index.end) || 1;
+  const x = Object.assign((time) => left + (time / end) * (width - left - 10), { end });
   const lanesEnd = 16 + scene.processes.length * kLane;
   const memoryTop = lanesEnd + kGap;
   const bytesTop = memoryTop + kCurve + kGap;
@@ -85,15 +94,15 @@ export function timeline(ctx, view, width, process, seek) {
       onpointermove: (event) => event.buttons === 1 && seek(at(event, event.currentTarget)) },
     index.phases.map((one, k) => {
       const x1 = x(one.t);
-      const x2 = x(index.phases[k + 1]?.t ?? end);
-      if (one.phase === "start" || x2 - x1 < 1) return null;
-      return [s("line", { x1, x2: x1, y1: 12, y2: bytesTop + kCurve, stroke: "var(--line)" }),
+      const x2 = x(index.phases[k + 1]?.t ?? index.end);
+      if (x2 - x1 < 1) return null;
+      return [one.phase === "start" ? null : s("line", { x1, x2: x1, y1: 12, y2: bytesTop + kCurve, stroke: "var(--line)" }),
         x2 - x1 > 58 ? s("text", { x: x1 + 3, y: 10, class: "letter" }, t.phases[one.phase]) : null];
     }),
     scene.processes.map((one, p) => s("text", { x: 2, y: 16 + p * kLane + 12, class: "letter" }, processName(t, one.name))),
     lanes(view, x, 16),
-    memoryCurve(view, process, x, memoryTop, end),
-    bytesCurve(view, x, bytesTop, end),
+    memoryCurve(view, process, x, memoryTop, scale.memory),
+    bytesCurve(view, x, bytesTop, scale.bytes),
     ticks(0, end / 1e6, Math.max(2, Math.floor((width - left) / 90))).map((ms) => s("text", { x: x(ms * 1e6), y: bytesTop + kCurve + 15, class: "letter", "text-anchor": "middle" }, `${ms}`)),
     s("text", { x: width - 10, y: bytesTop + kCurve + 28, class: "letter", "text-anchor": "end" }, t.milliseconds),
     veil,
