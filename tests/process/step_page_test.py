@@ -201,6 +201,26 @@ class StepPage(ProgramTest):
             self.assertGreater(len(left), 2)
             self.assertEqual(left, right)
 
+    def test_gradients_that_wait_in_a_server(self):
+        """A server has at most one gradient of each worker under bsp, and none of a unit once it has updated the unit."""
+        _, page = self.make("ps", "--servers", 2, "--steps", 3)
+        with Browser() as browser:
+            browser.open(page, "lang=en")
+            counts = browser.run("""(() => {
+              const found = [], said = [];
+              const step = document.getElementById('next-event');
+              for (let last = -1; last !== document.getElementById('pane-0').dataset.at; step.click()) {
+                last = document.getElementById('pane-0').dataset.at;
+                const inCells = [...document.querySelectorAll('#pane-0 [data-cell] text')].map((one) => /^(\\d+) in/.exec(one.textContent)?.[1] ?? 0);
+                found.push(Math.max(...inCells));
+                const so = /\\((\\d+) so far\\)/.exec(document.getElementById('what-0').textContent);
+                if (so) said.push(Number(so[1]));
+              }
+              return [Math.max(...found), found.at(-1), Math.max(...said)];
+            })()""")
+            self.assertEqual(counts, [4, 0, 3], "of four workers, of whom the last one's gradient brings the update")
+            self.assertEqual(browser.errors, [])
+
     def test_waits_that_take_no_time(self):
         """The page says how long a wait lasts, and of a wait without length that the result is here."""
         document, page = self.make("zero3", "--steps", 1)

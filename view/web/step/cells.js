@@ -22,7 +22,7 @@ const unitsOf = (e, count) => {
 const cellsOf = (state, e) => unitsOf(e, state.cells[e.p].length).map((unit) => state.cells[e.p][unit]).filter(Boolean);
 
 export function onJoin(state, e) {
-  for (const cell of state.cells[e.p]) Object.assign(cell, { parameters: "base", gradient: "empty", held: false, pushes: 0, from: {} });
+  for (const cell of state.cells[e.p]) Object.assign(cell, { parameters: "base", gradient: "empty", held: false, pushes: 0, added: 0, from: {} });
   state.processes[e.p].fresh = true;  // its first step tells how many updates its values contain
 }
 
@@ -43,11 +43,18 @@ export function onGradient(state, e) {
   for (const cell of cellsOf(state, e)) cell.gradient = e.state === "averaged" ? "averaged" : "complete";
 }
 
-/// The optimizer was applied. Parameters that are whole while the owner updates one range follow with the all-gather.
+/// A server adds a worker's gradient up.
+export function onAdd(state, e) {
+  for (const cell of cellsOf(state, e)) ++cell.added;
+}
+
+/// The optimizer was applied to the gradients that a server has added up; others wait for the next update. Parameters that are whole while the owner updates one range follow with the all-gather.
 export function onUpdate(view, state, e) {
   const base = view.bases[e.p];
   for (const cell of cellsOf(state, e)) {
     ++cell.updates;
+    cell.pushes = Math.max(0, cell.pushes - cell.added);
+    cell.added = 0;
     if (base.parts === 1 || base.parameters !== "whole") cell.version = cell.updates;
   }
 }

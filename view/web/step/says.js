@@ -3,6 +3,8 @@
 import { bytes } from "../common/format.js";
 import { processName } from "../common/names.js";
 
+const kShownDelay = 5000;  // nanoseconds: a shorter delay reads 0.00 ms
+
 export const unitsName = (scene, units) => {
   if (!units) return "";
   const names = scene.units.slice(units[0], units[1]).map((one) => one.name);
@@ -47,7 +49,7 @@ function facts(ctx, view, state, e, at) {
     isServer: scene.processes[e.p].role !== "worker",
     sizes: Array.isArray(e.bytes) ? bytes(e.bytes.reduce((a, b) => a + b, 0)) : "",
     cell: units ? state.cells[e.p][units[0]] : null,
-    queued: frame && frame.departs > e.t ? ((frame.departs - e.t) / 1e6).toFixed(2) : null,
+    queued: frame && frame.departs - e.t >= kShownDelay ? ((frame.departs - e.t) / 1e6).toFixed(2) : null,
     operation: operation(ctx.t, frame?.name ?? e.name ?? ""),
     pass: [...state.processes[e.p].doing].reverse().find((one) => one.name === "backward") ? "backward" : null,
     phase: phaseOf(view, state, e),

@@ -1,6 +1,6 @@
 // The state of a scene at a position: a pure function of the scene and the number of events that have happened.
 
-import { baseOf, onBackward, onDrop, onFinish, onGradient, onHold, onJoin, onServerSend, onStep, onUpdate, onValues } from "./cells.js";
+import { baseOf, onAdd, onBackward, onDrop, onFinish, onGradient, onHold, onJoin, onServerSend, onStep, onUpdate, onValues } from "./cells.js";
 
 const kEvery = 256;  // events from one snapshot to the next
 
@@ -10,7 +10,7 @@ function firstState(scene) {
     bytes: 0,
     flying: [],
     processes: scene.processes.map((one) => ({ duty: one.name, life: "absent", step: 0, doing: [], moving: [], memory: [0, 0, 0, 0, 0], peak: 0, sent: 0, loss: null })),
-    cells: scene.processes.map(() => scene.units.map(() => ({ parameters: "base", version: 0, gradient: "empty", held: false, updates: 0, pushes: 0, from: {} }))),
+    cells: scene.processes.map(() => scene.units.map(() => ({ parameters: "base", version: 0, gradient: "empty", held: false, updates: 0, pushes: 0, added: 0, from: {} }))),
   };
 }
 
@@ -33,6 +33,7 @@ function applyActivity(view, state, e) {
       onStep(view, state, e);
     }
     if (e.name === "backward") onBackward(state, e);
+    if (e.name === "push" || e.name === "push_pull") onAdd(state, e);
   } else {
     end(process.doing, e);
     if (e.name === "update") onUpdate(view, state, e);

@@ -17,6 +17,11 @@ function sends(f) {
   return [`${f.who} sends ${f.operation}${f.unit ? ` ${f.unit}` : ""}, ${f.size}, to ${f.other}.`, (why ? `Why: ${why}` : "") + late];
 }
 
+function updates(f) {
+  if (f.parts > 1) return `Only to the 1/${f.parts} that it owns: the other ${f.isServer ? "servers" : "workers"} update the rest at the same time.`;
+  return f.isServer ? "The server owns the whole unit, and returns the new parameters to the workers." : "Every worker makes the same update, since all have the same mean gradient.";
+}
+
 function begins(f) {
   switch (f.e.name) {
     case "step": return [`${f.who} begins step ${f.e.step}.`, "A step: load samples, forward, backward, exchange gradients, update."];
@@ -24,7 +29,7 @@ function begins(f) {
     case "acquire": return [`${f.who} asks for the parameters of ${f.unit}.`, f.base.parameters === "whole" ? "They are here already, unless an update is still arriving." : `Why: ${stage3}, so the unit must be gathered before it is used.`];
     case "forward": return [`${f.who} computes forward of layer ${f.e.layer} (${f.unit}).`, "Computing takes the layer's operations over --gflops; messages go on meanwhile."];
     case "backward": return [`${f.who} computes backward of layer ${f.e.layer} (${f.unit}).`, "Backward makes the unit's gradient, from the last layer to the first."];
-    case "update": return [`${f.who} applies the optimizer${f.unit ? ` to ${f.unit}` : ""}.`, f.parts > 1 ? `Only to the 1/${f.parts} that it owns: the others update the rest at the same time.` : "Every worker makes the same update, since all have the same mean gradient."];
+    case "update": return [`${f.who} applies the optimizer${f.unit ? ` to ${f.unit}` : ""}.`, updates(f)];
     case "wait":
       if (f.lasts === 0) return [`${f.who} need not wait${f.other ? ` for ${f.other}` : ""}.`, "The result is here already: the communication was hidden behind computing."];
       return [`${f.who} waits${f.other ? ` for ${f.other}` : ""}${f.lasts ? `, ${(f.lasts / 1e6).toFixed(2)} ms` : ""}.`, "Exposed communication: the worker has nothing to compute until the message arrives."];
@@ -40,7 +45,7 @@ function ends(f) {
     case "acquire": return [`${f.who} has the parameters of ${f.unit}${f.cell ? `, version ${f.cell.version}` : ""}.`, "The version is the number of updates that they contain."];
     case "wait": return [`${f.who} goes on${f.other ? `: ${f.other} has delivered` : ""}.`];
     case "update": return [`${f.who} has updated ${f.unit || "its ranges"}.`, f.base.parts > 1 && f.base.parameters === "whole" ? "Its other ranges still are the old version: the all-gather brings the new ones." : "The colour of the bars changes with the version."];
-    case "push_pull": case "push": return [`${f.who} has added the gradient of ${f.unit} from ${f.other}${f.cell ? ` (${f.cell.pushes} so far)` : ""}.`];
+    case "push_pull": case "push": return [`${f.who} has added the gradient of ${f.unit} from ${f.other}${f.cell?.added ? ` (${f.cell.added} so far)` : ""}.`];
     default: return [`${f.who} ends ${f.operation}${f.e.layer === undefined ? "" : ` of layer ${f.e.layer}`}${f.unit ? ` (${f.unit})` : ""}.`];
   }
 }

@@ -17,6 +17,11 @@ function sends(f) {
   return [`${f.who} 向 ${f.other} 发送 ${f.operation}${f.unit ? ` ${f.unit}` : ""}，${f.size}。`, (why ? `原因：${why}` : "") + late];
 }
 
+function updates(f) {
+  if (f.parts > 1) return `只更新自己拥有的 1/${f.parts}，其余部分由其他 ${f.isServer ? "server" : "worker"} 同时更新。`;
+  return f.isServer ? "完整的单元归这个 server 所有，新的参数返回给 worker。" : "所有 worker 的平均梯度相同，所以更新也相同。";
+}
+
 function begins(f) {
   switch (f.e.name) {
     case "step": return [`${f.who} 开始第 ${f.e.step} 步。`, "一步包括：读取样本，前向，反向，交换梯度，更新。"];
@@ -24,7 +29,7 @@ function begins(f) {
     case "acquire": return [`${f.who} 需要 ${f.unit} 的参数。`, f.base.parameters === "whole" ? "参数已在本地，除非更新还在路上。" : `原因：${stage3}，所以使用前必须先收集。`];
     case "forward": return [`${f.who} 计算第 ${f.e.layer} 层（${f.unit}）的前向。`, "计算时间等于该层的运算次数除以 --gflops；其间消息继续传输。"];
     case "backward": return [`${f.who} 计算第 ${f.e.layer} 层（${f.unit}）的反向。`, "反向从最后一层到第一层，产生单元的梯度。"];
-    case "update": return [`${f.who} 运行优化器${f.unit ? `，更新 ${f.unit}` : ""}。`, f.parts > 1 ? `只更新自己拥有的 1/${f.parts}，其余部分由别的 worker 同时更新。` : "所有 worker 的平均梯度相同，所以更新也相同。"];
+    case "update": return [`${f.who} 运行优化器${f.unit ? `，更新 ${f.unit}` : ""}。`, updates(f)];
     case "wait":
       if (f.lasts === 0) return [`${f.who} 不必等待${f.other ? ` ${f.other}` : ""}。`, "结果已经到达：通信被计算隐藏了。"];
       return [`${f.who} 等待${f.other ? ` ${f.other}` : ""}${f.lasts ? `，${(f.lasts / 1e6).toFixed(2)} 毫秒` : ""}。`, "这是暴露的通信：消息到达之前，worker 没有可计算的内容。"];
@@ -40,7 +45,7 @@ function ends(f) {
     case "acquire": return [`${f.who} 已有 ${f.unit} 的参数${f.cell ? `，版本 ${f.cell.version}` : ""}。`, "版本就是参数包含的更新次数。"];
     case "wait": return [`${f.who} 继续${f.other ? `：${f.other} 的消息已到` : ""}。`];
     case "update": return [`${f.who} 更新了 ${f.unit || "自己的区间"}。`, f.base.parts > 1 && f.base.parameters === "whole" ? "其余区间仍是旧版本，all-gather 会带来新的值。" : "条的颜色随版本改变。"];
-    case "push_pull": case "push": return [`${f.who} 已累加 ${f.other} 的 ${f.unit} 梯度${f.cell ? `（目前共 ${f.cell.pushes} 份）` : ""}。`];
+    case "push_pull": case "push": return [`${f.who} 已累加 ${f.other} 的 ${f.unit} 梯度${f.cell?.added ? `（目前共 ${f.cell.added} 份）` : ""}。`];
     default: return [`${f.who} 结束 ${f.operation}${f.e.layer === undefined ? "" : `，第 ${f.e.layer} 层`}${f.unit ? `（${f.unit}）` : ""}。`];
   }
 }
@@ -111,7 +116,7 @@ export const zh = {
   looks: { empty: "尚未计算", computing: "正在计算", complete: "自己的梯度已完整", averaged: "所有 worker 的平均值" },
   pushes: (n) => `已收 ${n}`,
   doing: (name, unit, peer, operation) => ({ forward: `前向 ${unit}`, backward: `反向 ${unit}`, update: `更新 ${unit}`, wait: peer ? `等待 ${peer}` : "等待", acquire: `需要 ${unit}`, load: "读取样本", evaluate: "评估" }[name] ?? `${operation} ${peer}`),
-  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", layout_ok: "划分一致", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步" },
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", layout_ok: "划分确认", aggregate: "聚合", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步" },
   event: (f) => event(f).map(tidy), sourceLine: (one) => `${one.file}:${one.line}，函数 ${one.function}`,
   inFlight: (n) => (n === 0 ? "没有消息在途。" : `${n} 条消息在途：`), moreMessages: (n) => `…… 另有 ${n} 条`,
   time: "虚拟时间", bytesSoFar: "所有进程至今交换的字节", predictedTotal: "全部步的预测", notPredicted: "无预测", reached: "正好达到", more: (size) => `多 ${size}，来自重做的一步`,
