@@ -64,7 +64,8 @@ const kNotCompared = new Set(["strategy", "servers", "placement", "consistency",
   "live", "tensorboard", "out", "checkpoint_every", "checkpoint_dir", "checkpoint_keep", "max_restarts", "heartbeat_timeout", "join_timeout", "op_timeout"]);
 
 const written = (value) => (value === true ? "on" : value === false ? "off" : `${value}`);
-const differing = (a, b) => Object.keys({ ...a, ...b }).filter((key) => JSON.stringify(a?.[key] ?? "") !== JSON.stringify(b?.[key] ?? ""));
+// Options that only one of two jobs knows are those of a newer psring.
+const differing = (a = {}, b = {}) => Object.keys(a).filter((key) => key in b && JSON.stringify(a[key]) !== JSON.stringify(b[key]));
 const nameOf = (key) => key.replaceAll("_", "-");
 const option = (job, key) => `${nameOf(key)}=${written(job?.[key] ?? "")}`;
 
