@@ -50,12 +50,13 @@ function waitsAfter(scene, p) {
   return total;
 }
 
-/// Returns a process's {peak, sends, gathers, waits}: bytes by category at its peak, bytes of the exchange in a step, the
-/// gathers of a unit in a step, and, of a worker, nanoseconds of waiting in a step.
+/// Returns a process's {peak, sends, gathers, waits}: bytes by category at its peak, bytes of the exchange in a step as the mean
+/// of all processes of its role, the gathers of a unit in a step, and, of a worker, nanoseconds of waiting in a step.
 export function figuresOf(scene, p) {
   let peak = [0, 0, 0, 0, 0];
   for (const e of scene.events) if (e.p === p && e.e === "memory" && sum(e.bytes) > sum(peak)) peak = e.bytes;
-  return { peak, sends: sum([scene.processes[p].sent].flat()) / scene.steps, gathers: gathersOf(scene, p),
+  const alike = scene.processes.filter((one) => one.role === scene.processes[p].role);
+  return { peak, sends: sum(alike.map((one) => sum([one.sent].flat()))) / alike.length / scene.steps, gathers: gathersOf(scene, p),
     waits: scene.processes[p].role === "worker" ? waitsOf(scene) : null };
 }
 

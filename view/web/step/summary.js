@@ -9,7 +9,7 @@ import { figuresOf, otherOptions, sum } from "./figures.js";
 import { kCategories } from "./timeline.js";
 
 const kStates = [0, 1, 2];  // parameters, gradients, optimizer state
-const kCommunication = kCategories.indexOf("communication");
+const kGrowing = [...kStates, kCategories.indexOf("communication")];
 const kLess = 0.9;  // a category counts as less from here on: padding differs with the strategy
 const kSameWait = 0.02;  // waits that differ by a smaller share count as equal
 const kMostButtons = 4;
@@ -42,13 +42,13 @@ function waitsCell(name, now, first) {
 function sentence(ctx, scene, now, base) {
   const first = base.figures;
   const less = kStates.filter((c) => now.peak[c] < kLess * first.peak[c]).map((c) => [kCategories[c], bytes(first.peak[c] - now.peak[c])]);
-  const onTheWay = now.peak[kCommunication] - first.peak[kCommunication];
+  const more = kGrowing.filter((c) => kLess * now.peak[c] > first.peak[c]).map((c) => [kCategories[c], bytes(now.peak[c] - first.peak[c])]);
   const lower = sum(first.peak) - sum(now.peak);
   const factor = timesOf(now.sends, first.sends);
   const waits = isSameWait(now.waits, first.waits) ? null : { now: milliseconds(now.waits), first: milliseconds(first.waits) };
-  if (less.length === 0 && factor === 1 && !waits) return null;
-  return ctx.t.saves({ label: scene.label, base: base.scene.label, less, factor, waits, sends: bytes(now.sends), sent: bytes(first.sends),
-    passes: now.gathers.map((one) => one.pass), onTheWay: onTheWay > 0 ? bytes(onTheWay) : null, lower: bytes(Math.abs(lower)), isLower: lower >= 0 });
+  if (less.length === 0 && more.length === 0 && factor === 1 && !waits) return null;
+  return ctx.t.saves({ label: scene.label, base: base.scene.label, less, more, factor, waits, sends: bytes(now.sends), sent: bytes(first.sends),
+    passes: now.gathers.map((one) => one.pass), lower: bytes(Math.abs(lower)), isLower: lower >= 0 });
 }
 
 function row(ctx, scene, p, now, first, go) {

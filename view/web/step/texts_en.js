@@ -83,17 +83,18 @@ function event(f) {
 
 /// Joins "a", "b" and "c" to "a, b and c".
 const andList = (list) => (list.length > 1 ? `${list.slice(0, -1).join(", ")} and ${list[list.length - 1]}` : list.join(""));
-const kKept = { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state" };
+const kKept = { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", communication: "communication memory" };
+const keptList = (list) => andList(list.map(([name, size]) => `${size} of ${kKept[name]}`));
 
 /// One scene against the first: which memory it saves, in bytes, and what it pays for that.
 function saves(f) {
   const gathersTwice = f.passes.join() === "forward,backward";
   const why = gathersTwice ? ": it gathers each unit before forward, drops it to save memory, and gathers it again before backward"
     : f.passes.length > 1 ? `: it gathers each unit ${f.passes.length} times in a step` : "";
-  const peak = f.lower === "0 B" ? "is as high" : `is ${f.isLower && f.onTheWay ? "only " : ""}${f.lower} ${f.isLower ? "lower" : "higher"}`;
+  const peak = f.lower === "0 B" ? "is as high" : `is ${f.isLower && f.more.length ? "only " : ""}${f.lower} ${f.isLower ? "lower" : "higher"}`;
   return `${f.label}: ${[
-    f.less.length ? `a worker keeps less than in ${f.base}: ${andList(f.less.map(([name, size]) => `${size} of ${kKept[name]}`))}` : "",
-    f.less.length || f.onTheWay ? (f.onTheWay ? `at the peak, whole units in flight take ${f.onTheWay}, so that the peak ${peak}` : `the peak ${peak}`) : "",
+    f.less.length ? `a worker keeps less than in ${f.base}: ${keptList(f.less)}` : "",
+    f.more.length ? `at the peak it needs ${keptList(f.more)} more, so that the peak ${peak}` : f.less.length ? `the peak ${peak}` : "",
     f.factor === 1 ? `it sends as many bytes in a step, ${f.sends}` : `it sends ${f.factor} × the bytes in a step, ${f.sends} instead of ${f.sent}${f.factor > 1 ? why : ""}`,
     f.waits ? `it waits ${f.waits.now} in a step instead of ${f.waits.first}` : ""].filter(Boolean).join("; ")}.`;
 }
@@ -158,7 +159,7 @@ export const en = {
   allScenes: "All scenes: memory, bytes and waiting", peakSum: "peak", sendsInStep: "sent in a step", gathersInStep: "gathers of a unit, by phase", waitsInStep: "waits in a step",
   sentenceSep: " ", goToGather: (label, nth, of) => `Show gather ${nth} of ${of} in a step of ${label}`,
   saves,
-  summaryLegend: "Memory and bytes are those of the first worker, or server; memory is taken when the process has the most. Waits are exposed communication, the mean of all workers, and count the wait for a step's new parameters. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3; with more units, each unit is a smaller part of the model.",
+  summaryLegend: "Memory is that of the first worker, or server, when it has the most. Bytes are the mean of all workers, or servers. Waits are exposed communication, the mean of all workers, and count the wait for a step's new parameters. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3; with more units, each unit is a smaller part of the model.",
   summaryCompared: (labels) => `Compared with ${labels.length > 1 ? "the first scene with the same options, " : ""}${labels.join(", or ")}: ↓ and green: less; ↑ and amber: more.`,
   notCompared: (label, base, others) => `${label}: it is not compared with ${base}, because its options differ: ${others.join(", ")}.`,
 };

@@ -84,17 +84,18 @@ function event(f) {
 /// Removes the space between two Chinese characters, where a name that is Chinese here stands in a sentence.
 const tidy = (text) => text?.replace(/(?<=[\u4e00-\u9fff）]) (?=[\u4e00-\u9fff])/g, "");
 
-const kKept = { parameters: "参数", gradients: "梯度", optimizer: "优化器状态" };
+const kKept = { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", communication: "通信内存" };
+const keptList = (list) => list.map(([name, size]) => `${size} ${kKept[name]}`).join("、");
 
 /// One scene against the first: which memory it saves, in bytes, and what it pays for that.
 function saves(f) {
   const gathersTwice = f.passes.join() === "forward,backward";
   const why = gathersTwice ? "，因为每个单元在前向之前收集，用后释放以节省内存，在反向之前再收集一次"
     : f.passes.length > 1 ? `，因为每个单元在一步中收集 ${f.passes.length} 次` : "";
-  const peak = f.lower === "0 B" ? "峰值相同" : `峰值${f.isLower && f.onTheWay ? "只" : ""}${f.isLower ? "低" : "高"} ${f.lower}`;
+  const peak = f.lower === "0 B" ? "峰值相同" : `峰值${f.isLower && f.more.length ? "只" : ""}${f.isLower ? "低" : "高"} ${f.lower}`;
   return `${f.label}：${[
-    f.less.length ? `与 ${f.base} 相比，每个 worker 少保存 ${f.less.map(([name, size]) => `${size} ${kKept[name]}`).join("、")}` : "",
-    f.less.length || f.onTheWay ? (f.onTheWay ? `峰值时传输途中的完整单元多占 ${f.onTheWay}，所以${peak}` : peak) : "",
+    f.less.length ? `与 ${f.base} 相比，每个 worker 少保存 ${keptList(f.less)}` : "",
+    f.more.length ? `峰值时多需要 ${keptList(f.more)}，所以${peak}` : f.less.length ? peak : "",
     f.factor === 1 ? `一步发送的字节相同，为 ${f.sends}` : `一步发送 ${f.sends}，是 ${f.sent} 的 ${f.factor} 倍${f.factor > 1 ? why : ""}`,
     f.waits ? `一步等待 ${f.waits.now}，而不是 ${f.waits.first}` : ""].filter(Boolean).join("；")}。`;
 }
@@ -159,7 +160,7 @@ export const zh = {
   allScenes: "所有场景：内存、字节和等待", peakSum: "峰值", sendsInStep: "一步发送", gathersInStep: "一个单元的收集（按阶段）", waitsInStep: "一步中的等待",
   sentenceSep: "", goToGather: (label, nth, of) => `显示 ${label} 一步中 ${of} 次收集的第 ${nth} 次`,
   saves,
-  summaryLegend: "内存和字节属于第一个 worker（或 server），内存取它的峰值。等待是暴露的通信，取所有 worker 的平均值，包括等待一步的新参数。通信内存存放传输途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数；单元越多，一个单元在模型中占的比例越小。",
+  summaryLegend: "内存是第一个 worker（或 server）在峰值时的内存。字节取所有 worker（或 server）的平均值。等待是暴露的通信，取所有 worker 的平均值，包括等待一步的新参数。通信内存存放传输途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数；单元越多，一个单元在模型中占的比例越小。",
   summaryCompared: (labels) => `与${labels.length > 1 ? "选项相同的第一个场景" : ""} ${labels.join(" 或 ")} 相比：↓ 绿色表示更少，↑ 琥珀色表示更多。`,
   notCompared: (label, base, others) => `${label}：选项与 ${base} 不同（${others.join("，")}），所以不作比较。`,
 };
