@@ -65,7 +65,7 @@ void psring::fuzz::run(Input in) {
     std::vector<float> input(split.train->input_cols());
     std::int32_t target = 0;
     for (const worker::Dataset* set : {&*split.train, &*split.test}) {
-      set->read(set->size() - 1, input, {&target, 1});
+      set->read(set->size() - 1, {input, {&target, 1}});
       require(target >= 0 && static_cast<std::size_t>(target) < set->classes(), "a label below the number of classes");
     }
   });
