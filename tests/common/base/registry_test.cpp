@@ -37,7 +37,7 @@ TEST_CASE("unknown names are usage errors with the flag and the known names") {
   CHECK(refusal([](JobOptions& job) { job.data = "minst"; }) ==
         "--data: unknown name 'minst'; known: csv, fashion-mnist, idx, synthetic, text, tokens");
   CHECK(refusal([](JobOptions& job) { job.optimizer = "adan"; }) ==
-        "--optimizer: unknown name 'adan'; known: adagrad, adam, adamw, lamb, momentum, rmsprop, sgd");
+        "--optimizer: unknown name 'adan'; known: adagrad, adam, adamw, adamw-8bit, lamb, momentum, rmsprop, sgd");
   CHECK_THAT(refusal([](JobOptions& job) { job.schedule = "linear"; }),
              Contains("--schedule") && Contains("linear") && Contains("cosine"));
   CHECK_THAT(refusal([](JobOptions& job) { job.units = "tensor"; }), Contains("--units") && Contains("tensor"));
