@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <psring/bench/cost/closed_forms.h>
 
@@ -11,27 +12,50 @@ double segments_of(double bytes, double segment) { return std::max(1.0, std::cei
 /// Bytes on the wire of a message of `bytes` in segments, headers counted.
 double framed(double bytes, double segment) { return bytes + kHeaderBytes * segments_of(bytes, segment); }
 
-/// Rounds of n ranks in which a part leaves once the part of the round before has arrived, segment by segment.
-CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, double part, double segment) {
+/// A part of a vector: what one message each round carries, unless it is longer than a segment.
+struct Part {
+  double bytes = 0;
+  double framed = 0;  ///< bytes on the wire, with headers
+  double first = 0;   ///< bytes of the longest message
+  double messages = 0;
+};
+
+Part part_of(std::span<const double> pieces, double segment) {
+  Part part;
+  for (const double piece : pieces) {
+    part.bytes += piece;
+    part.framed += framed(piece, segment);
+    part.first = std::max(part.first, std::min(piece, segment));
+    part.messages += segments_of(piece, segment);
+  }
+  return part;
+}
+
+/// Rounds of n ranks in which a part leaves once the part of the round before has arrived, message by message.
+CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, const Part& part) {
   const double rate = wire.bytes_per_s();
-  const double whole = framed(part, segment) / rate;
-  const double cut = std::min(part, segment);
-  const double latency = wire.latency_s(cut);
-  const double first = framed(cut, segment) / rate + latency;
-  // A part that takes longer than its first segment's way leaves without a gap; a short one waits for that way.
+  const double whole = part.framed / rate;
+  const double latency = wire.latency_s(part.first);
+  const double first = (part.first + kHeaderBytes) / rate + latency;
+  // A part that takes longer than its longest message's way leaves without a gap; a short one waits for that way.
   const double hides = whole >= first ? latency : 0;
   const double sent = static_cast<double>(n) * rounds;
-  return {rounds * part, rounds * whole, rounds * std::max(whole, first) + hides, sent * segments_of(part, segment),
-          sent * part};
+  return {rounds * part.bytes, rounds * whole, rounds * std::max(whole, first) + hides, sent * part.messages,
+          sent * part.bytes};
+}
+CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, double part, double segment) {
+  return rounds_of(wire, n, rounds, part_of(std::span(&part, 1), segment));
 }
 
 /// One message from each of n ranks to each of the others.
-CollectiveTime direct(const Wire& wire, std::size_t n, double part, double segment) {
+CollectiveTime direct(const Wire& wire, std::size_t n, const Part& part) {
   const auto others = static_cast<double>(n - 1);
-  const double time = others * framed(part, segment) / wire.bytes_per_s();
+  const double time = others * part.framed / wire.bytes_per_s();
   const double sent = static_cast<double>(n) * others;
-  return {others * part, time, time + wire.latency_s(std::min(part, segment)), sent * segments_of(part, segment),
-          sent * part};
+  return {others * part.bytes, time, time + wire.latency_s(part.first), sent * part.messages, sent * part.bytes};
+}
+CollectiveTime direct(const Wire& wire, std::size_t n, double part, double segment) {
+  return direct(wire, n, part_of(std::span(&part, 1), segment));
 }
 
 double log2_rounds(std::size_t n) { return std::ceil(std::log2(static_cast<double>(n)) - 1e-9); }
@@ -84,12 +108,14 @@ CollectiveTime all_reduce_time(const Wire& wire, std::size_t n, double bytes, co
   return rounds_of(wire, n, 2 * static_cast<double>(n - 1), bytes / static_cast<double>(n), segment);
 }
 
-CollectiveTime scatter_time(const Wire& wire, std::size_t n, double bytes, const ring::Tuning::Row& algorithm) {
-  if (n <= 1 || bytes <= 0) return {};
-  const double part = bytes / static_cast<double>(n);
-  const auto segment = static_cast<double>(algorithm.segment_bytes);
-  return algorithm.algorithm.for_small_vectors ? direct(wire, n, part, segment)
-                                               : rounds_of(wire, n, static_cast<double>(n - 1), part, segment);
+CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const double> units,
+                            const ring::Tuning::Row& algorithm) {
+  std::vector<double> pieces(units.begin(), units.end());
+  for (double& piece : pieces) piece /= static_cast<double>(n);
+  const Part part = part_of(pieces, static_cast<double>(algorithm.segment_bytes));
+  if (n <= 1 || part.bytes <= 0) return {};
+  return algorithm.algorithm.for_small_vectors ? direct(wire, n, part)
+                                               : rounds_of(wire, n, static_cast<double>(n - 1), part);
 }
 
 double byteps_optimum_s(double n, double k, double bytes, double bytes_per_s) {

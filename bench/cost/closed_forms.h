@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include <psring/bench/cost/mesh.h>
 #include <psring/ring/plan/tuning.h>
@@ -39,8 +40,9 @@ struct CollectiveTime {
 /// An all-reduce of a vector among n ranks with one card each, by an algorithm of ring/plan in messages of a segment.
 CollectiveTime all_reduce_time(const Wire& wire, std::size_t n, double bytes, const ring::Tuning::Row& algorithm);
 /// A reduce-scatter or an all-gather: half of the ring, or one message to each rank if the algorithm is one for small
-/// vectors.
-CollectiveTime scatter_time(const Wire& wire, std::size_t n, double bytes, const ring::Tuning::Row& algorithm);
+/// vectors. `units`: the bytes of the vector's units. Each is cut among all ranks, and messages hold one unit each.
+CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const double> units,
+                            const ring::Tuning::Row& algorithm);
 
 /// BytePS (Jiang et al., OSDI 2020, section 3.1): n hosts with a GPU worker each and k hosts with processors only,
 /// cards of B bytes a second, a gradient of M bytes. Returns the least time of a push and pull, in which each spare

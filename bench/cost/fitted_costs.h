@@ -11,8 +11,8 @@ namespace psring::bench {
 /// The name of the line of a job's update rule: "update.adam".
 std::string update_line(const JobOptions& job);
 
-/// The costs of a job's processes, from the lines for the transport and the optimizer that the job uses. A line that the
-/// fit does not have costs nothing. `several_hosts`: workers and servers are on different hosts.
+/// The costs of a job's processes, from the lines for the transport and the optimizer that the job uses. A line that
+/// the fit does not have costs nothing. `several_hosts`: workers and servers are on different hosts.
 HostCosts fitted_costs(const Fit& fit, const JobOptions& job, bool several_hosts);
 
 }  // namespace psring::bench

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <psring/bench/cost/closed_forms.h>
@@ -58,16 +59,17 @@ class TimedGroup {
 
   std::size_t size() const { return hosts_ * per_host_; }
   std::vector<Leg> all_reduce(double bytes) const;
-  std::vector<Leg> reduce_scatter(double bytes) const;
-  std::vector<Leg> all_gather(double bytes) const;
+  /// `units`: the bytes of each unit of the vector.
+  std::vector<Leg> reduce_scatter(std::span<const double> units) const;
+  std::vector<Leg> all_gather(std::span<const double> units) const;
 
  private:
   /// `sums`: the messages are added to what the receiver has.
   void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const;
-  void add_within(std::vector<Leg>& legs, double bytes, double sums) const;
+  void add_within(std::vector<Leg>& legs, std::span<const double> units, double sums) const;
   void add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums) const;
   Wire between(double sums) const;
-  std::vector<Leg> scatter(double bytes, double sums) const;
+  std::vector<Leg> scatter(std::span<const double> units, double sums) const;
 
   const TimedJob& job_;
   const std::size_t hosts_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include <psring/bench/cost/timed_exchange.h>
@@ -48,7 +49,8 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
   legs.push_back({.station = job_.station(station),
                   .service_s = time.occupies_s,
                   .alone_s = time.alone_s,
-                  .drain_s = time.occupies_s > 0 ? seconds(link.delay) : 0});
+                  .drain_s = time.occupies_s > 0 ? seconds(link.delay) : 0,
+                  .takes_turns = true});
   if (job_.costs.processors <= 0) return;
   const MessageCosts& costs = job_.costs.collective;
   const double work = time.messages * costs.work_s +
@@ -60,10 +62,10 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
   legs.push_back(job_.processors(every, every / static_cast<double>(job_.mesh.hosts)));
 }
 
-void TimedGroup::add_within(std::vector<Leg>& legs, double bytes, double sums) const {
+void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> units, double sums) const {
   if (per_host_ <= 1) return;
   const ring::Tuning::Row direct{.ranks = per_host_, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
-  add(legs, StepStation::within, scatter_time(job_.mesh.within, per_host_, bytes, direct), sums);
+  add(legs, StepStation::within, scatter_time(job_.mesh.within, per_host_, units, direct), sums);
 }
 
 void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums) const {
@@ -73,29 +75,31 @@ void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time,
 std::vector<Leg> TimedGroup::all_reduce(double bytes) const {
   if (size() <= 1 || bytes <= 0) return {Leg{}};
   std::vector<Leg> legs;
-  add_within(legs, bytes, 1);
+  add_within(legs, std::span(&bytes, 1), 1);
   const double column = bytes / static_cast<double>(per_host_);
   constexpr double kSums = 0.5;  // half of the rounds add, the others copy
   add_between(legs,
               all_reduce_time(between(kSums), hosts_, column, tuning_.pick(hosts_, static_cast<std::size_t>(column))),
               kSums);
-  add_within(legs, bytes, 0);
+  add_within(legs, std::span(&bytes, 1), 0);
   return legs;
 }
 
-std::vector<Leg> TimedGroup::scatter(double bytes, double sums) const {
+std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums) const {
+  const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
   if (size() <= 1 || bytes <= 0) return {Leg{}};
   std::vector<Leg> legs;
-  if (sums > 0) add_within(legs, bytes, sums);
-  const double column = bytes / static_cast<double>(per_host_);
-  add_between(legs, scatter_time(between(sums), hosts_, column, tuning_.pick(hosts_, static_cast<std::size_t>(column))),
-              sums);
-  if (sums <= 0) add_within(legs, bytes, sums);
+  if (sums > 0) add_within(legs, units, sums);
+  std::vector<double> columns(units.begin(), units.end());
+  for (double& column : columns) column /= static_cast<double>(per_host_);
+  const auto column = static_cast<std::size_t>(bytes / static_cast<double>(per_host_));
+  add_between(legs, scatter_time(between(sums), hosts_, columns, tuning_.pick(hosts_, column)), sums);
+  if (sums <= 0) add_within(legs, units, sums);
   return legs;
 }
 
-std::vector<Leg> TimedGroup::reduce_scatter(double bytes) const { return scatter(bytes, 1); }
-std::vector<Leg> TimedGroup::all_gather(double bytes) const { return scatter(bytes, 0); }
+std::vector<Leg> TimedGroup::reduce_scatter(std::span<const double> units) const { return scatter(units, 1); }
+std::vector<Leg> TimedGroup::all_gather(std::span<const double> units) const { return scatter(units, 0); }
 
 namespace {
 
@@ -124,10 +128,14 @@ class Ring : public TimedExchange {
   const Layout& layout() const { return job_.work.layout; }
   double gradient_bytes(std::size_t unit) const { return static_cast<double>(layout().gradient_bytes(unit)); }
   double parameter_bytes(std::size_t unit) const { return static_cast<double>(layout().parameter_bytes(unit)); }
-  double gradient_bytes(Range units) const {
-    double sum = 0;
-    for (std::size_t unit = units.begin; unit < units.end; ++unit) sum += gradient_bytes(unit);
-    return sum;
+  std::vector<double> gradients_of(Range units) const {
+    std::vector<double> bytes;
+    for (std::size_t unit = units.begin; unit < units.end; ++unit) bytes.push_back(gradient_bytes(unit));
+    return bytes;
+  }
+  std::vector<Leg> gather(std::size_t unit) const {
+    const double bytes = parameter_bytes(unit);
+    return groups_.owners.all_gather(std::span(&bytes, 1));
   }
   /// Time of the update of a worker's own part of some units.
   double update_s(Range units) const {
@@ -140,9 +148,10 @@ class Ring : public TimedExchange {
   Range all() const { return {0, layout().units.size()}; }
   /// Reduces the units' gradients, and averages the owned part over the replicas.
   std::vector<Leg> reduction(Range units, bool and_average) const {
-    const double bytes = gradient_bytes(units);
+    const std::vector<double> gradients = gradients_of(units);
+    const double bytes = std::accumulate(gradients.begin(), gradients.end(), 0.0);
     if (job_.kind.stage == 0) return groups_.owners.all_reduce(bytes);
-    std::vector<Leg> legs = groups_.owners.reduce_scatter(bytes);
+    std::vector<Leg> legs = groups_.owners.reduce_scatter(gradients);
     if (and_average && groups_.replicas.size() > 1)
       append(legs, groups_.replicas.all_reduce(bytes / static_cast<double>(layout().owners)));
     return legs;
@@ -181,9 +190,9 @@ class Buckets final : public Ring {
     std::vector<Range> calls = bucketer_.buckets();
     std::sort(calls.begin(), calls.end());
     for (const Range units : calls) {
-      double bytes = 0;
+      std::vector<double> bytes;
       for (std::size_t unit = units.begin; unit < units.end; ++unit)
-        if (layout().units[unit].trained) bytes += parameter_bytes(unit);
+        if (layout().units[unit].trained) bytes.push_back(parameter_bytes(unit));
       gathers_.push_back({units, job_.stations.submit(now, groups_.owners.all_gather(bytes))});
     }
     return now;
@@ -240,8 +249,7 @@ class Sharded final : public Ring {
   double acquire(std::size_t unit, Pass pass, double now) override {
     if (job_.kind.gathers && !job_.job.share_host_parameters)
       for (const std::size_t next : wanted(unit, pass))
-        if (gathers_[next] == Stations::kNone)
-          gathers_[next] = job_.stations.submit(now, groups_.owners.all_gather(parameter_bytes(next)));
+        if (gathers_[next] == Stations::kNone) gathers_[next] = job_.stations.submit(now, gather(next));
     return gathers_[unit] == Stations::kNone ? now : std::max(now, job_.stations.end_of(gathers_[unit]));
   }
   void release(std::size_t unit, Pass pass) override {
@@ -270,8 +278,7 @@ class Sharded final : public Ring {
     for (const Stations::Ticket reduction : reductions_) now = std::max(now, job_.stations.end_of(reduction));
     now += update_s(all());
     if (!job_.kind.gathers)
-      for (const std::size_t unit : layout().trained())
-        gathers_[unit] = job_.stations.submit(now, groups_.owners.all_gather(parameter_bytes(unit)));
+      for (const std::size_t unit : layout().trained()) gathers_[unit] = job_.stations.submit(now, gather(unit));
     return now;
   }
 

@@ -220,6 +220,20 @@ TEST_CASE("transfers queue at stations") {
   CHECK(stations.busy(0) == 6);
 }
 
+TEST_CASE("legs that take turns share a station") {
+  Stations stations(1);
+  const auto leg = [](double service, double alone) {
+    return Leg{.station = 0, .service_s = service, .alone_s = alone, .takes_turns = true};
+  };
+  const auto slow = stations.submit(0, {leg(2, 4)});  // needs half of the station, alone
+  const auto quick = stations.submit(0, {leg(3, 3)});
+  const auto late = stations.submit(8, {leg(1, 1)});
+  CHECK_THAT(stations.end_of(slow), WithinRel(4.0, 1e-9));
+  CHECK_THAT(stations.end_of(quick), WithinRel(5.0, 1e-9));  // the other half until 4, then all
+  CHECK_THAT(stations.end_of(late), WithinRel(9.0, 1e-9));
+  CHECK(stations.busy(0) == 6);
+}
+
 TEST_CASE("the expected slowest worker") {
   CHECK(expected_slowest(1, 0.1) == 1);
   CHECK(expected_slowest(64, 0) == 1);

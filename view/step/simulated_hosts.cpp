@@ -59,8 +59,7 @@ SimulatedGroup make_simulated_hosts(net::Transport& transport, std::size_t rank,
     if (host_of[other] == host_of[rank]) near.push_back(other);
   auto host = std::make_unique<WithinHost>(links->part(near, kWithin, {}));
   SimulatedGroup made{nullptr, links.get()};
-  made.group =
-      make_hierarchical_group(std::move(host), std::move(links), rank, host_of, options.group, options.clock);
+  made.group = make_hierarchical_group(std::move(host), std::move(links), rank, host_of, options.group, options.clock);
   return made;
 }
 

@@ -16,8 +16,8 @@ struct SimulatedGroup {
   ring::InnerGroup* messages = nullptr;  ///< part of the group
 };
 
-/// A hierarchical group as ring::RingLinks makes it over several hosts, except that messages stand for the shared memory
-/// within each host. `host_of`: each rank's host. REQUIRES: the transport outlives the group.
+/// A hierarchical group as ring::RingLinks makes it over several hosts, except that messages stand for the shared
+/// memory within each host. `host_of`: each rank's host. REQUIRES: the transport outlives the group.
 SimulatedGroup make_simulated_hosts(net::Transport& transport, std::size_t rank,
                                     const std::vector<std::size_t>& host_of, const ring::LinkOptions& options);
 
