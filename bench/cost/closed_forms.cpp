@@ -40,8 +40,8 @@ CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, const P
   // A part that takes longer than its longest message's way leaves without a gap; a short one waits for that way.
   const double hides = whole >= first ? latency : 0;
   const double sent = static_cast<double>(n) * rounds;
-  return {rounds * part.bytes, rounds * whole, rounds * std::max(whole, first) + hides, sent * part.messages,
-          sent * part.bytes};
+  return {rounds * part.bytes,  rounds * whole,    rounds * std::max(whole, first) + hides,
+          sent * part.messages, sent * part.bytes, rounds > 1 && whole < first};
 }
 CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, double part, double segment) {
   return rounds_of(wire, n, rounds, part_of(std::span(&part, 1), segment));

@@ -35,6 +35,7 @@ struct CollectiveTime {
   double alone_s = 0;
   double messages = 0;     ///< that all ranks send
   double moved_bytes = 0;  ///< payload that all ranks send
+  bool gaps = false;       ///< alone, it leaves the card idle between its rounds, where messages of others take turns
 };
 
 /// An all-reduce of a vector among n ranks with one card each, by an algorithm of ring/plan in messages of a segment.

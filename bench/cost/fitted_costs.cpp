@@ -36,6 +36,7 @@ HostCosts fitted_costs(const Fit& fit, const JobOptions& job, bool several_hosts
   costs.exchange = message_costs(fit, shaped ? "server.shaped" : shared ? "server.shm" : "server." + tcp);
   costs.aggregate_s_per_byte = per_unit(fit, "server.aggregate") / sizeof(float);
   costs.update_s_per_byte = per_unit(fit, update_line(job)) / update_bytes_per_element(job, DType::f32, DType::f32);
+  costs.within_hop_s = message_costs(fit, "server.shm").hop_s;
   costs.copy_s_per_byte = per_unit(fit, "memory.copy");
   costs.sleep_s = fit.factor("sleep_s", 0);
   costs.slowdown = fit.factor("slowdown", 1);

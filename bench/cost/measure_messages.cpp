@@ -1,10 +1,10 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include <time.h>
@@ -80,9 +80,9 @@ class RingPair final : public Pair {
     auto answers = make(kAnswerer, encrypt);
     auto asks = make(kAsker, encrypt);
     const std::string endpoint = answers->listen("127.0.0.1");
-    std::jthread waits([&] { answers->await_links({kAsker}, deadline); });
+    auto waits = std::async(std::launch::async, [&] { answers->await_links({kAsker}, deadline); });
     asks->connect({{kAnswerer, endpoint}}, deadline);
-    waits.join();
+    waits.get();
     answerer_ = open(kAnswerer, std::move(answers));
     asker_ = open(kAsker, std::move(asks));
   }
@@ -126,9 +126,10 @@ class ServerPair final : public Pair {
     serving_ = &server_.transport();
     buffer_ = Buffer(kLargest, Category::communication, memory_ledger_, &arena_);
     // The server's end takes part in the handshake while it waits for frames; the first frame ends this.
-    std::jthread opens([&] { next(*serving_); });
+    auto opens = std::async(std::launch::async, [this] { next(*serving_); });
     worker_.connect({member}, arena_, SystemClock().now() + kPatience);
     worker_.transport().send(kServer, FrameHeader{.type = FrameType::message}, {});
+    opens.get();
   }
   Transport& asker() override { return worker_.transport(); }
   Transport& answerer() override { return *serving_; }
@@ -165,38 +166,66 @@ void exchange(Pair& pair, std::size_t bytes) {
 
 /// Runs `body` while a thread answers.
 void with_answers(Pair& pair, const std::function<void()>& body) {
-  std::jthread answers([&] { answer(pair.answerer(), pair.answerers_peer(), pair.answered_bytes()); });
+  auto answers =
+      std::async(std::launch::async, [&] { answer(pair.answerer(), pair.answerers_peer(), pair.answered_bytes()); });
   body();
   pair.asker().send(pair.askers_peer(), FrameHeader{.type = FrameType::barrier}, {});
+  answers.get();
 }
 
-void measure_way(const std::string& way, Pair& pair, std::optional<net::LinkSpec> shape, Nanoseconds each,
-                 Measured& into) {
-  with_answers(pair, [&] {
+using MakePair = std::function<std::unique_ptr<Pair>()>;
+
+void measure_hops(const std::string& way, const MakePair& make, std::optional<net::LinkSpec> shape, Nanoseconds each,
+                  Measured& into) {
+  const std::unique_ptr<Pair> pair = make();
+  with_answers(*pair, [&] {
     for (const std::size_t bytes : kSizes) {
       const auto size = static_cast<double>(bytes);
-      for (int i = 0; i < 5; ++i) exchange(pair, bytes);
-      std::size_t messages = 0;
-      const double before = processor_seconds();
-      const double round = median_seconds([&] { exchange(pair, bytes), messages += 2; }, each);
-      const double work = (processor_seconds() - before) / static_cast<double>(messages);
+      for (int i = 0; i < 5; ++i) exchange(*pair, bytes);
+      const double round = median_seconds([&] { exchange(*pair, bytes); }, each);
       const double card = shape ? seconds(shape->delay) + size * 8 / shape->bits_per_second : 0;
       into["hop." + way].push_back({size, std::max(1e-7, round / 2 - card)});
-      into["work." + way].push_back({size, std::max(1e-7, work)});
     }
   });
+}
+
+/// The processor time of a message while many pairs exchange messages, so that all processors are busy: then receivers
+/// hardly spin, and some of them find several messages when they wake up.
+void measure_work(const std::string& way, const MakePair& make, Nanoseconds each, Measured& into) {
+  constexpr std::size_t kPairs = 8;
+  std::vector<std::unique_ptr<Pair>> pairs;
+  for (std::size_t i = 0; i < kPairs; ++i) pairs.push_back(make());
+  for (const std::size_t bytes : kSizes) {
+    const SystemClock clock;
+    std::atomic<std::uint64_t> messages = 0;
+    const double before = processor_seconds();
+    std::vector<std::future<void>> threads;
+    for (const auto& pair : pairs)
+      threads.push_back(std::async(std::launch::async, [&] {
+        with_answers(*pair, [&] {
+          for (const Moment end = clock.now() + each; clock.now() < end; messages += 2) exchange(*pair, bytes);
+        });
+      }));
+    for (std::future<void>& thread : threads) thread.get();
+    const double work = (processor_seconds() - before) / static_cast<double>(std::max<std::uint64_t>(1, messages));
+    into["work." + way].push_back({static_cast<double>(bytes), std::max(1e-7, work)});
+  }
 }
 
 }  // namespace
 
 void measure_messages(Nanoseconds each, Measured& into) {
+  const auto measure = [&](const char* way, const MakePair& make, std::optional<net::LinkSpec> shape) {
+    measure_hops(way, make, shape, each, into);
+    measure_work(way, make, each, into);
+  };
   const auto ring = [&](const char* way, bool encrypt, std::optional<net::LinkSpec> shape) {
-    RingPair pair(encrypt, shape);
-    measure_way(way, pair, shape, each, into);
+    measure(
+        way, [=] { return std::make_unique<RingPair>(encrypt, shape); }, shape);
   };
   const auto server = [&](const char* way, net::Way by, bool encrypt, std::optional<net::LinkSpec> shape) {
-    ServerPair pair(by, encrypt, shape);
-    measure_way(way, pair, shape, each, into);
+    measure(
+        way, [=] { return std::make_unique<ServerPair>(by, encrypt, shape); }, shape);
   };
   ring("ring.tcp", false, std::nullopt);
   ring("ring.tcp-encrypted", true, std::nullopt);
@@ -216,11 +245,12 @@ double measure_slowdown(const worker::Model& model, std::size_t batch) {
   std::atomic<bool> over = false;
   double beside = 0;
   with_answers(pair, [&] {
-    std::jthread traffic([&] {
+    auto traffic = std::async(std::launch::async, [&] {
       while (!over) exchange(pair, std::size_t{256} << 10);
     });
     beside = median_seconds([&] { step.run(); }, kMeasure);
     over = true;
+    traffic.get();
   });
   return std::max(1.0, beside / alone);
 }

@@ -28,7 +28,8 @@ struct HostCosts {
   MessageCosts exchange;            ///< between a worker and a server
   double aggregate_s_per_byte = 0;  ///< at a server
   double update_s_per_byte = 0;     ///< at a server or a worker
-  double copy_s_per_byte = 0;       ///< of memory
+  double within_hop_s = 0;          ///< a message through a host's shared memory
+  double copy_s_per_byte = 0;       ///< of memory: a byte through a host's shared memory
   double sleep_s = 0;               ///< by which a sleep of --compute sleep ends too late
   double slowdown = 1;              ///< of computing while communication runs
   double deviation = 0;             ///< of a worker's time for computing, relative: stragglers

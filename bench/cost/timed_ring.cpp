@@ -50,7 +50,7 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
                   .service_s = time.occupies_s,
                   .alone_s = time.alone_s,
                   .drain_s = time.occupies_s > 0 ? seconds(link.delay) : 0,
-                  .takes_turns = true});
+                  .takes_turns = time.gaps});
   if (job_.costs.processors <= 0) return;
   const MessageCosts& costs = job_.costs.collective;
   const double work = time.messages * costs.work_s +
@@ -65,7 +65,8 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
 void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> units, double sums) const {
   if (per_host_ <= 1) return;
   const ring::Tuning::Row direct{.ranks = per_host_, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
-  add(legs, StepStation::within, scatter_time(job_.mesh.within, per_host_, units, direct), sums);
+  const Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
+  add(legs, StepStation::within, scatter_time(wire, per_host_, units, direct), sums);
 }
 
 void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums) const {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <optional>
+#include <utility>
 
 #include <psring/bench/cost/timed_exchange.h>
 #include <psring/worker/exchange/unit_order.h>
@@ -30,8 +32,9 @@ class Way {
   double latency_s(double bytes) const { return wire().latency_s(bytes); }
 
   /// A wave's way to the servers, and the work of the servers on it. `bytes`: of a piece as it is pushed; `frames`:
-  /// that carry it.
-  std::vector<Leg> push(double bytes, double frames, double server_work_s) const {
+  /// that carry it; `more_bytes`: what a server's card carries of other waves before the last piece of this one, less
+  /// what it has carried of this one before; `lead_s`: time by which the first worker pushes before the last.
+  std::vector<Leg> push(double bytes, double frames, double more_bytes, double lead_s, double server_work_s) const {
     const double frame = bytes + kHeaderBytes;
     const double local = local_share();
     const double sends = static_cast<double>(pushers_per_card()) * static_cast<double>(servers_) * (1 - local);
@@ -39,9 +42,9 @@ class Way {
     std::vector<Leg> legs;
     legs.push_back({.station = job_.station(StepStation::card_out), .service_s = sends * frame / rate()});
     legs.push_back({.station = job_.station(server_in()),
-                    .service_s = takes * frame / rate(),
+                    .service_s = std::max(0.0, takes * frame + more_bytes) / rate(),
                     .streams = true,
-                    .after_s = latency_s(bytes) - stagger(frame),
+                    .after_s = latency_s(bytes) - lead_s,
                     .tail_s = latency_s(bytes)});
     const auto all = static_cast<double>(pushers()) * static_cast<double>(servers_);
     add_processors(legs, all * frames, all * bytes, server_work_s * static_cast<double>(servers_));
@@ -78,6 +81,14 @@ class Way {
     return legs;
   }
   std::size_t pushers() const { return cards_ * pushers_per_card(); }
+  /// Servers answer one worker after the other, so that the first goes on before the last, by this time. `bytes`: of
+  /// the piece that workers wait for.
+  double lead_s(double bytes) const {
+    const double workers = static_cast<double>(cards_) - static_cast<double>(servers_);
+    return std::max(0.0, workers) * (bytes + kHeaderBytes) / rate();
+  }
+  /// Time for which a worker's card is busy with its pieces of a wave.
+  double sends_s(double bytes) const { return static_cast<double>(servers_) * (bytes + kHeaderBytes) / rate(); }
 
  private:
   Wire wire() const { return {link_, job_.costs.exchange.hop_s, job_.costs.exchange.hop_s_per_byte}; }
@@ -99,18 +110,47 @@ class Way {
   double local_share() const { return colocated_ ? servers_per_card() / static_cast<double>(servers_) : 0; }
   StepStation server_in() const { return colocated_ ? StepStation::card_in : StepStation::server_card_in; }
   StepStation server_out() const { return colocated_ ? StepStation::card_out : StepStation::server_card_out; }
-  /// Servers answer one worker after the other, so that the first pushes earlier than the last, by this time.
-  double stagger(double frame) const {
-    const double workers = static_cast<double>(cards_) - static_cast<double>(servers_);
-    return std::max(0.0, workers) * frame / rate();
-  }
-
   const TimedJob& job_;
   const std::size_t per_card_;
   const std::size_t cards_;
   const net::LinkSpec link_;
   const std::size_t servers_;
   const bool colocated_;
+};
+
+/// The pushes of a step, in which the first of n workers is ahead of the last. It pushes later waves before the last
+/// worker pushes the first one, and the servers' cards carry frames as they come: a wave is complete only after the
+/// later waves' frames that are ahead of its last frame.
+class Lead {
+ public:
+  /// `lead_s`: of the first worker before the last; `gap_s`: between two waves of a worker; `waves`: of a step, of
+  /// `wave_bytes` on average.
+  Lead(std::size_t workers, double lead_s, double gap_s, std::size_t waves, double wave_bytes)
+      : workers_(workers), lead_s_(lead_s), gap_s_(gap_s), waves_(waves), wave_bytes_(wave_bytes) {}
+
+  double lead_s() const { return lead_s_; }
+  void begin_step() { wave_ = 0, ahead_ = 0; }
+  /// Returns the bytes of other waves that are carried before the next wave is complete, less those of this wave that
+  /// were carried before.
+  double next() {
+    const std::size_t left = waves_ > wave_ + 1 ? waves_ - wave_ - 1 : 0;
+    ++wave_;
+    double ahead = 0;
+    for (std::size_t m = 1; m < workers_ && gap_s_ > 0; ++m) {
+      const double earlier = lead_s_ * static_cast<double>(m) / static_cast<double>(workers_ - 1);
+      ahead += std::min(static_cast<double>(left), std::floor(earlier / gap_s_ + 1e-9));
+    }
+    return (ahead - std::exchange(ahead_, ahead)) * wave_bytes_;
+  }
+
+ private:
+  const std::size_t workers_;
+  const double lead_s_;
+  const double gap_s_;
+  const std::size_t waves_;
+  const double wave_bytes_;
+  std::size_t wave_ = 0;
+  double ahead_ = 0;  ///< frames of later waves that were carried before the newest wave was complete
 };
 
 /// Workers that push gradients and pull parameters, all stages.
@@ -127,9 +167,11 @@ class Servers final : public TimedExchange {
     for (std::size_t unit = 0; unit < layout().units.size(); ++unit)
       waves += std::ceil(share(unit) / static_cast<double>(layout().piece_elements));
     coarse_ = std::max(1.0, waves / kMostWaves);
+    lead_.emplace(make_lead());
   }
 
   void begin_step() override {
+    lead_->begin_step();
     if (fetches())
       for (auto& tickets : answered_) tickets.clear();
   }
@@ -192,9 +234,24 @@ class Servers final : public TimedExchange {
     for (const Stations::Ticket ticket : tickets) now = std::max(now, job_.stations.end_of(ticket));
     return now;
   }
+  /// The first worker's lead comes from the last piece of the unit that forward needs first.
+  Lead make_lead() const {
+    const auto element = static_cast<double>(size_bytes(layout().gradient_type));
+    std::size_t waves = 0;
+    double bytes = 0;
+    double last = 0;
+    for (const std::size_t unit : layout().trained())
+      for_each_wave(unit, [&](std::size_t, double elements) { ++waves, bytes += elements * element; });
+    if (order_[0].empty() || waves == 0) return {1, 0, 0, 0, 0};
+    for_each_wave(order_[0].front(), [&](std::size_t, double elements) { last = elements * element; });
+    double backward = 0;
+    for (const LayerTime& layer : job_.work.layers) backward += layer.backward_s;
+    const auto count = static_cast<double>(waves);
+    return {way_.pushers(), way_.lead_s(last), std::max(backward, way_.sends_s(bytes)) / count, waves, bytes / count};
+  }
   double frames(double elements) const { return std::ceil(elements / static_cast<double>(layout().piece_elements)); }
   /// Calls `body` with the elements of each wave of a unit.
-  void for_each_wave(std::size_t unit, const auto& body) {
+  void for_each_wave(std::size_t unit, const auto& body) const {
     const double piece = static_cast<double>(layout().piece_elements) * coarse_;
     std::size_t wave = 0;
     for (double left = share(unit); left > 0; left -= piece) body(wave++, std::min(left, piece));
@@ -208,7 +265,8 @@ class Servers final : public TimedExchange {
       if (updates && job_.job.optimizer_on == "server")
         work += elements * update_bytes_per_element(job_.job, layout().parameter_type, layout().gradient_type) *
                 job_.costs.update_s_per_byte;
-      pushed_[unit].push_back(job_.stations.submit(now, way_.push(elements * element, frames(elements), work)));
+      pushed_[unit].push_back(job_.stations.submit(
+          now, way_.push(elements * element, frames(elements), lead_->next(), lead_->lead_s(), work)));
     });
   }
   /// Asks for the values after the last push.
@@ -237,7 +295,8 @@ class Servers final : public TimedExchange {
   std::vector<Tickets> pushed_;    ///< by unit: its newest pushes
   const std::vector<std::size_t> order_[2];
   std::deque<std::size_t> window_;  ///< units whose gradients are in flight
-  double coarse_ = 1;               ///< pieces are as many times as large as the real ones
+  std::optional<Lead> lead_;
+  double coarse_ = 1;  ///< pieces are as many times as large as the real ones
 };
 
 }  // namespace

@@ -138,6 +138,30 @@ TEST_CASE("closed forms agree with the strategies in virtual time") {
   }
 }
 
+TEST_CASE("points", "[.points]") {
+  struct Point {
+    std::size_t n;
+    Way way;
+    const char* link;
+    const char* model;
+  };
+  const char* gelu = "gelu-mlp:dim=128,layers=8";
+  const char* mlp = "mlp:784-512-512-10";
+  for (const Point& p :
+       {Point{8, {"ps", 2}, "100mbit,1ms", gelu}, Point{2, {"zero3", 0}, "400mbit,0.2ms", mlp},
+        Point{4, {"ps", 1}, "100mbit,1ms", gelu}, Point{16, {"ps", 1}, "400mbit,0.2ms", gelu},
+        Point{16, {"zero3", 0}, "100mbit,1ms", gelu}, Point{16, {"zero3", 0, "2"}, "400mbit,0.2ms", mlp},
+        Point{16, {"zero3", 0, "2"}, "400mbit,0.2ms", gelu}, Point{4, {"zero3", 0, "2"}, "400mbit,0.2ms", mlp},
+        Point{8, {"zero1", 0}, "400mbit,0.2ms", mlp}, Point{16, {"ddp", 0}, "400mbit,0.2ms", mlp},
+        Point{8, {"zero3", 0}, "50mbit,1ms", gelu}, Point{16, {"zero3", 0}, "100mbit,1ms", mlp}}) {
+    Case at = make_case(p.way, p.n, 1, p.link, "sleep:60ms");
+    at.job.model = p.model;
+    const double real = simulated_step_s(at, 4e10);
+    fmt::print("sim {:.1f} ms, closed {:.1f}: {} n={} s={} g{} {} {}\n", 1e3 * real, 1e3 * predicted_step_s(at, 4e10),
+               p.way.strategy, p.n, p.way.servers, p.way.shard_group, p.link, p.model);
+  }
+}
+
 TEST_CASE("closed forms agree on hosts with several workers") {
   errors_of({Way{"ps", 1}, Way{"ps", 2}, Way{"ps-zero3", 2}, Way{"ddp", 0}, Way{"zero1", 0}, Way{"zero2", 0},
              Way{"zero3", 0}, Way{"zero3", 0, "2"}},
