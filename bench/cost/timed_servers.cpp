@@ -126,29 +126,39 @@ class Lead {
   /// `lead_s`: of the first worker before the last; `gap_s`: between two waves of a worker; `waves`: of a step, of
   /// `wave_bytes` on average.
   Lead(std::size_t workers, double lead_s, double gap_s, std::size_t waves, double wave_bytes)
-      : workers_(workers), lead_s_(lead_s), gap_s_(gap_s), waves_(waves), wave_bytes_(wave_bytes) {}
+      : lead_s_(lead_s), waves_(waves), wave_bytes_(wave_bytes), sums_(workers, 0) {
+    if (workers < 2 || gap_s <= 0) return;
+    each_ = lead_s / gap_s / static_cast<double>(workers - 1);
+    for (std::size_t m = 1; m < workers; ++m)
+      sums_[m] = sums_[m - 1] + std::floor(static_cast<double>(m) * each_ + kTiny);
+  }
 
   double lead_s() const { return lead_s_; }
   void begin_step() { wave_ = 0, ahead_ = 0; }
   /// Returns the bytes of other waves that are carried before the next wave is complete, less those of this wave that
   /// were carried before.
   double next() {
-    const std::size_t left = waves_ > wave_ + 1 ? waves_ - wave_ - 1 : 0;
+    const double ahead = frames_ahead(waves_ > wave_ + 1 ? static_cast<double>(waves_ - wave_ - 1) : 0);
     ++wave_;
-    double ahead = 0;
-    for (std::size_t m = 1; m < workers_ && gap_s_ > 0; ++m) {
-      const double earlier = lead_s_ * static_cast<double>(m) / static_cast<double>(workers_ - 1);
-      ahead += std::min(static_cast<double>(left), std::floor(earlier / gap_s_ + 1e-9));
-    }
     return (ahead - std::exchange(ahead_, ahead)) * wave_bytes_;
   }
 
  private:
-  const std::size_t workers_;
+  static constexpr double kTiny = 1e-9;
+
+  /// The sum over all workers m of the later waves that each has pushed earlier than the last worker, at most `left`.
+  double frames_ahead(double left) const {
+    if (each_ <= 0 || left <= 0) return 0;
+    const auto last = static_cast<double>(sums_.size() - 1);
+    const double below = std::min(last, std::ceil((left + 1 - kTiny) / each_) - 1);
+    return sums_[static_cast<std::size_t>(below)] + left * (last - below);
+  }
+
   const double lead_s_;
-  const double gap_s_;
   const std::size_t waves_;
   const double wave_bytes_;
+  std::vector<double> sums_;  ///< by workers: the waves that they have pushed earlier, without a limit
+  double each_ = 0;           ///< waves that a worker is ahead of the next worker
   std::size_t wave_ = 0;
   double ahead_ = 0;  ///< frames of later waves that were carried before the newest wave was complete
 };
