@@ -123,44 +123,38 @@ class Way {
 /// later waves' frames that are ahead of its last frame.
 class Lead {
  public:
-  /// `lead_s`: of the first worker before the last; `gap_s`: between two waves of a worker; `waves`: of a step, of
-  /// `wave_bytes` on average.
-  Lead(std::size_t workers, double lead_s, double gap_s, std::size_t waves, double wave_bytes)
-      : lead_s_(lead_s), waves_(waves), wave_bytes_(wave_bytes), sums_(workers, 0) {
-    if (workers < 2 || gap_s <= 0) return;
-    each_ = lead_s / gap_s / static_cast<double>(workers - 1);
-    for (std::size_t m = 1; m < workers; ++m)
-      sums_[m] = sums_[m - 1] + std::floor(static_cast<double>(m) * each_ + kTiny);
+  /// A wave as one worker pushes it: when its card has carried it, in a step without other workers.
+  struct Wave {
+    double bytes = 0;
+    double end_s = 0;
+  };
+  /// `lead_s`: of the first worker before the last; the others are between them at equal distances.
+  Lead(std::size_t workers, double lead_s, const std::vector<Wave>& waves) : lead_s_(lead_s) {
+    const double others = static_cast<double>(workers) - 1;
+    double before = 0;
+    for (std::size_t k = 0; k < waves.size(); ++k) {
+      double ahead = 0;
+      for (std::size_t j = k + 1; j < waves.size() && lead_s > 0; ++j) {
+        const double behind = (waves[j].end_s - waves[k].end_s) / lead_s;  // of the lead that a worker needs
+        if (behind > 1) break;
+        ahead += waves[j].bytes * (others - std::ceil(behind * others - kTiny) + 1);
+      }
+      more_bytes_.push_back(ahead - std::exchange(before, ahead));
+    }
   }
 
   double lead_s() const { return lead_s_; }
-  void begin_step() { wave_ = 0, ahead_ = 0; }
+  void begin_step() { wave_ = 0; }
   /// Returns the bytes of other waves that are carried before the next wave is complete, less those of this wave that
   /// were carried before.
-  double next() {
-    const double ahead = frames_ahead(waves_ > wave_ + 1 ? static_cast<double>(waves_ - wave_ - 1) : 0);
-    ++wave_;
-    return (ahead - std::exchange(ahead_, ahead)) * wave_bytes_;
-  }
+  double next() { return wave_ < more_bytes_.size() ? more_bytes_[wave_++] : 0; }
 
  private:
   static constexpr double kTiny = 1e-9;
 
-  /// The sum over all workers m of the later waves that each has pushed earlier than the last worker, at most `left`.
-  double frames_ahead(double left) const {
-    if (each_ <= 0 || left <= 0) return 0;
-    const auto last = static_cast<double>(sums_.size() - 1);
-    const double below = std::min(last, std::ceil((left + 1 - kTiny) / each_) - 1);
-    return sums_[static_cast<std::size_t>(below)] + left * (last - below);
-  }
-
   const double lead_s_;
-  const std::size_t waves_;
-  const double wave_bytes_;
-  std::vector<double> sums_;  ///< by workers: the waves that they have pushed earlier, without a limit
-  double each_ = 0;           ///< waves that a worker is ahead of the next worker
+  std::vector<double> more_bytes_;  ///< by wave
   std::size_t wave_ = 0;
-  double ahead_ = 0;  ///< frames of later waves that were carried before the newest wave was complete
 };
 
 /// Workers that push gradients and pull parameters, all stages.
@@ -247,17 +241,23 @@ class Servers final : public TimedExchange {
   /// The first worker's lead comes from the last piece of the unit that forward needs first.
   Lead make_lead() const {
     const auto element = static_cast<double>(size_bytes(layout().gradient_type));
-    std::size_t waves = 0;
-    double bytes = 0;
     double last = 0;
-    for (const std::size_t unit : layout().trained())
-      for_each_wave(unit, [&](std::size_t, double elements) { ++waves, bytes += elements * element; });
-    if (order_[0].empty() || waves == 0) return {1, 0, 0, 0, 0};
-    for_each_wave(order_[0].front(), [&](std::size_t, double elements) { last = elements * element; });
-    double backward = 0;
-    for (const LayerTime& layer : job_.work.layers) backward += layer.backward_s;
-    const auto count = static_cast<double>(waves);
-    return {way_.pushers(), way_.lead_s(last), std::max(backward, way_.sends_s(bytes)) / count, waves, bytes / count};
+    if (!order_[0].empty())
+      for_each_wave(order_[0].front(), [&](std::size_t, double elements) { last = elements * element; });
+    std::vector<Lead::Wave> waves;
+    double ready = 0;  // when backward has the unit's gradient
+    double free = 0;   // when the card has carried the waves before
+    for (std::size_t layer = job_.work.layers.size(); layer-- > job_.work.first_trained_layer;) {
+      ready += job_.work.layers[layer].backward_s;
+      const std::size_t unit = job_.work.layers[layer].unit;
+      if (unit == worker::kNoUnit || !layout().units[unit].trained || job_.work.unit_layers[unit].begin != layer)
+        continue;
+      for_each_wave(unit, [&](std::size_t, double elements) {
+        free = std::max(free, ready) + way_.sends_s(elements * element);
+        waves.push_back({elements * element, free});
+      });
+    }
+    return {way_.pushers(), way_.lead_s(last), waves};
   }
   double frames(double elements) const { return std::ceil(elements / static_cast<double>(layout().piece_elements)); }
   /// Calls `body` with the elements of each wave of a unit.

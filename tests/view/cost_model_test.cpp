@@ -119,8 +119,8 @@ std::vector<double> errors_of(const std::vector<Way>& ways, std::size_t hosts, s
         const std::string text =
             fmt::format("{:+.1f} % of {:.3f} ms: {} hosts={}x{} s={} group {} {} {}", 100 * error, 1e3 * real,
                         way.strategy, hosts, per_host, way.servers, way.shard_group, link, compute);
-        fmt::print("{}\n", text);
         INFO(text);
+        fmt::print("{}\n", text);
         CHECK(std::abs(error) <= most);
         errors.push_back(std::abs(error));
       }
