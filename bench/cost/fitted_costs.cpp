@@ -24,7 +24,9 @@ double per_unit(const Fit& fit, const std::string& name) {
 }  // namespace
 
 std::string update_line(const JobOptions& job) {
-  return "update." + job.optimizer + (job.optimizer == "sgd" && job.momentum.value_or(0) != 0 ? "-momentum" : "");
+  if (job.optimizer == "sgd" && job.momentum.value_or(0) != 0) return "update.sgd-momentum";
+  // 8-bit state is decoded and encoded around the same update; that time is not measured by itself.
+  return "update." + (job.optimizer == "adamw-8bit" ? "adamw" : job.optimizer);
 }
 
 HostCosts fitted_costs(const Fit& fit, const JobOptions& job, bool several_hosts) {

@@ -14,7 +14,7 @@ using worker::Pass;
 
 double update_bytes_per_element(const JobOptions& job, DType parameters, DType gradients) {
   const bool master = job.master_copy && parameters != DType::f32;
-  const bool two = job.optimizer == "adam" || job.optimizer == "adamw" || job.optimizer == "lamb";
+  const bool two = job.optimizer == "adam" || job.optimizer.starts_with("adamw") || job.optimizer == "lamb";
   const bool one = job.optimizer == "adagrad" || job.optimizer == "rmsprop" ||
                    (job.optimizer == "sgd" && job.momentum.value_or(0) != 0);
   const std::size_t floats = (two ? 2 : one ? 1 : 0) + (master ? 1 : 0);
