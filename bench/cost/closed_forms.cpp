@@ -32,7 +32,7 @@ Part part_of(std::span<const double> pieces, double segment) {
 }
 
 /// A collective that keeps its card busy for less than this share of its time leaves gaps that others can fill.
-constexpr double kBusy = 0.7;
+constexpr double kBusy = 0.8;
 
 /// Rounds of n ranks in which a part leaves once the part of the round before has arrived, message by message.
 CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, const Part& part) {
@@ -44,7 +44,7 @@ CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, const P
   const double hides = whole >= first ? latency : 0;
   const double sent = static_cast<double>(n) * rounds;
   return {rounds * part.bytes,  rounds * whole,    rounds * std::max(whole, first) + hides,
-          sent * part.messages, sent * part.bytes, rounds > 1 && whole < kBusy * first};
+          sent * part.messages, sent * part.bytes, rounds > 2 && whole < kBusy * first};
 }
 CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, double part, double segment) {
   return rounds_of(wire, n, rounds, part_of(std::span(&part, 1), segment));

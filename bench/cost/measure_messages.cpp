@@ -158,14 +158,10 @@ class ServerPair final : public Pair {
   Transport* serving_ = nullptr;
 };
 
-/// Sends some frames at once, and waits for their answers.
-void exchange(Pair& pair, std::size_t bytes, std::size_t frames = 1) {
-  for (std::size_t i = 0; i < frames; ++i)
-    pair.asker().send(pair.askers_peer(), FrameHeader{.type = FrameType::message}, pair.asked_bytes().first(bytes));
-  for (std::size_t i = 0; i < frames; ++i) {
-    const Message message = next(pair.asker());
-    check(message.payload.size() == bytes, "an answer of {} bytes", message.payload.size());
-  }
+void exchange(Pair& pair, std::size_t bytes) {
+  pair.asker().send(pair.askers_peer(), FrameHeader{.type = FrameType::message}, pair.asked_bytes().first(bytes));
+  const Message message = next(pair.asker());
+  check(message.payload.size() == bytes, "an answer of {} bytes", message.payload.size());
 }
 
 /// Runs `body` while a thread answers.
@@ -195,7 +191,7 @@ void measure_hops(const std::string& way, const MakePair& make, std::optional<ne
 
 /// The processor time of a message while many pairs exchange messages, so that all processors are busy: then receivers
 /// hardly spin, and some of them find several messages when they wake up.
-void measure_work(const std::string& way, const MakePair& make, std::size_t frames, Nanoseconds each, Measured& into) {
+void measure_work(const std::string& way, const MakePair& make, Nanoseconds each, Measured& into) {
   constexpr std::size_t kPairs = 8;
   std::vector<std::unique_ptr<Pair>> pairs;
   for (std::size_t i = 0; i < kPairs; ++i) pairs.push_back(make());
@@ -207,8 +203,7 @@ void measure_work(const std::string& way, const MakePair& make, std::size_t fram
     for (const auto& pair : pairs)
       threads.push_back(std::async(std::launch::async, [&] {
         with_answers(*pair, [&] {
-          for (const Moment end = clock.now() + each; clock.now() < end; messages += 2 * frames)
-            exchange(*pair, bytes, frames);
+          for (const Moment end = clock.now() + each; clock.now() < end; messages += 2) exchange(*pair, bytes);
         });
       }));
     for (std::future<void>& thread : threads) thread.get();
@@ -220,21 +215,17 @@ void measure_work(const std::string& way, const MakePair& make, std::size_t fram
 }  // namespace
 
 void measure_messages(Nanoseconds each, Measured& into) {
-  // A worker pushes to all servers at once, and a server answers all workers at once. Messages of collectives come one
-  // by one.
-  constexpr std::size_t kServerFrames = 4;
-  const auto measure = [&](const char* way, const MakePair& make, std::optional<net::LinkSpec> shape,
-                           std::size_t frames) {
+  const auto measure = [&](const char* way, const MakePair& make, std::optional<net::LinkSpec> shape) {
     measure_hops(way, make, shape, each, into);
-    measure_work(way, make, frames, each, into);
+    measure_work(way, make, each, into);
   };
   const auto ring = [&](const char* way, bool encrypt, std::optional<net::LinkSpec> shape) {
     measure(
-        way, [=] { return std::make_unique<RingPair>(encrypt, shape); }, shape, 1);
+        way, [=] { return std::make_unique<RingPair>(encrypt, shape); }, shape);
   };
   const auto server = [&](const char* way, net::Way by, bool encrypt, std::optional<net::LinkSpec> shape) {
     measure(
-        way, [=] { return std::make_unique<ServerPair>(by, encrypt, shape); }, shape, kServerFrames);
+        way, [=] { return std::make_unique<ServerPair>(by, encrypt, shape); }, shape);
   };
   ring("ring.tcp", false, std::nullopt);
   ring("ring.tcp-encrypted", true, std::nullopt);
