@@ -62,6 +62,8 @@ class TimedGroup {
   /// `units`: the bytes of each unit of the vector.
   std::vector<Leg> reduce_scatter(std::span<const double> units) const;
   std::vector<Leg> all_gather(std::span<const double> units) const;
+  /// A message of `bytes` from each rank to each other rank: encoded ranges cannot be added on the way.
+  std::vector<Leg> direct(double bytes) const;
 
  private:
   /// `sums`: the messages are added to what the receiver has.

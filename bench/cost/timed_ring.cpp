@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include <psring/bench/cost/coded_gradients.h>
 #include <psring/bench/cost/timed_exchange.h>
 #include <psring/ring/bucketer.h>
 #include <psring/ring/plan/algorithm.h>
@@ -102,6 +103,18 @@ std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums)
 std::vector<Leg> TimedGroup::reduce_scatter(std::span<const double> units) const { return scatter(units, 1); }
 std::vector<Leg> TimedGroup::all_gather(std::span<const double> units) const { return scatter(units, 0); }
 
+std::vector<Leg> TimedGroup::direct(double bytes) const {
+  if (size() <= 1 || bytes <= 0) return {Leg{}};
+  std::vector<Leg> legs;
+  const double within = bytes * static_cast<double>(per_host_);
+  add_within(legs, std::span(&within, 1), 1);
+  const std::size_t ranks = size() - per_host_ + 1;
+  const double between_ranks = bytes * static_cast<double>(ranks);
+  const ring::Tuning::Row exchange{.ranks = ranks, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
+  add_between(legs, scatter_time(between(1), ranks, std::span(&between_ranks, 1), exchange), 1);
+  return legs;
+}
+
 namespace {
 
 /// Hosts and workers per host of a group of `size` consecutive workers.
@@ -124,7 +137,7 @@ TimedGroup replicas_of(const TimedJob& job) {
 /// Base of the strategies between workers.
 class Ring : public TimedExchange {
  protected:
-  explicit Ring(const TimedJob& job) : job_(job), groups_(job) {}
+  explicit Ring(const TimedJob& job) : job_(job), groups_(job), coded_(job.job, job.work.layout) {}
 
   const Layout& layout() const { return job_.work.layout; }
   double gradient_bytes(std::size_t unit) const { return static_cast<double>(layout().gradient_bytes(unit)); }
@@ -151,15 +164,35 @@ class Ring : public TimedExchange {
   std::vector<Leg> reduction(Range units, bool and_average) const {
     const std::vector<double> gradients = gradients_of(units);
     const double bytes = std::accumulate(gradients.begin(), gradients.end(), 0.0);
+    if (const auto factors = coded_.factors(units)) {
+      std::vector<Leg> legs = groups_.owners.all_reduce(factors->first);
+      if (factors->second > 0) append(legs, groups_.owners.all_reduce(factors->second));
+      return legs;
+    }
+    if (job_.kind.stage == 0 && coded_.has_codec()) {
+      const double all = static_cast<double>(groups_.owners.size()) * codes(units);
+      return groups_.owners.all_gather(std::span(&all, 1));
+    }
     if (job_.kind.stage == 0) return groups_.owners.all_reduce(bytes);
-    std::vector<Leg> legs = groups_.owners.reduce_scatter(gradients);
+    std::vector<Leg> legs =
+        coded_.has_codec() ? groups_.owners.direct(codes(units)) : groups_.owners.reduce_scatter(gradients);
     if (and_average && groups_.replicas.size() > 1)
       append(legs, groups_.replicas.all_reduce(bytes / static_cast<double>(layout().owners)));
     return legs;
   }
+  /// The encoded bytes of one owner's ranges of the units.
+  double codes(Range units) const {
+    double sum = 0;
+    for (std::size_t unit = units.begin; unit < units.end; ++unit)
+      if (layout().units[unit].trained)
+        sum += coded_.bytes(job_.kind.stage == 0 ? static_cast<double>(layout().units[unit].elements)
+                                                 : static_cast<double>(layout().partition(unit).share()));
+    return sum;
+  }
 
   const TimedJob job_;
   const TimedGroups groups_;
+  const CodedGradients coded_;
 };
 
 /// ddp and zero1: gradients leave in buckets. zero1 gathers the updated ranges, bucket by bucket.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include <psring/bench/cost/coded_gradients.h>
 #include <psring/bench/cost/timed_exchange.h>
 #include <psring/worker/exchange/unit_order.h>
 
@@ -163,6 +164,7 @@ class Servers final : public TimedExchange {
   explicit Servers(const TimedJob& job)
       : job_(job),
         way_(job_),
+        coded_(job.job, job.work.layout),
         answered_(layout().units.size()),
         pushed_(layout().units.size()),
         order_{begins(worker::forward_events(job.work.unit_layers)),
@@ -275,8 +277,9 @@ class Servers final : public TimedExchange {
       if (updates && job_.job.optimizer_on == "server")
         work += elements * update_bytes_per_element(job_.job, layout().parameter_type, layout().gradient_type) *
                 job_.costs.update_s_per_byte;
+      const double bytes = coded_.has_codec() ? coded_.bytes(elements) : elements * element;
       pushed_[unit].push_back(job_.stations.submit(
-          now, way_.push(elements * element, frames(elements), lead_->next(), lead_->lead_s(), work)));
+          now, way_.push(bytes, frames(elements), lead_->next(), lead_->lead_s(), work)));
     });
   }
   /// Asks for the values after the last push.
@@ -301,6 +304,7 @@ class Servers final : public TimedExchange {
 
   const TimedJob job_;
   const Way way_;
+  const CodedGradients coded_;
   std::vector<Tickets> answered_;  ///< by unit: the pulls of its newest values
   std::vector<Tickets> pushed_;    ///< by unit: its newest pushes
   const std::vector<std::size_t> order_[2];

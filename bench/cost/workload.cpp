@@ -63,6 +63,12 @@ void set_sleeps(const JobOptions& job, Workload& work) {
   }
 }
 
+/// With activation checkpointing the layers of every run but the last go forward again (worker/model/network.h).
+void add_recomputing(const worker::FlatModel& flat, Workload& work) {
+  for (std::size_t layer = work.first_trained_layer; layer < flat.runs().back().begin; ++layer)
+    work.layers[layer].backward_s += work.layers[layer].forward_s;
+}
+
 }  // namespace
 
 Workload make_workload(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
@@ -97,6 +103,7 @@ Workload make_workload(const JobOptions& job, const worker::Registries& registri
     if (goes_back) times.backward_s = time(pass);
     work.layers.push_back(times);
   }
+  if (job.activation_checkpointing == "unit") add_recomputing(flat, work);
   set_sleeps(job, work);
   for (std::size_t unit = 0; unit < flat.units(); ++unit) {
     const auto layers = flat.layers_of(unit);
