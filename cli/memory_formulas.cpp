@@ -29,7 +29,7 @@ std::string divided(std::string text, std::size_t among) {
 
 std::size_t TransformerSize::number_of_heads() const { return heads > 0 ? heads : std::max<std::size_t>(1, dim / 128); }
 
-std::vector<MemoryTerm> training_memory(const TrainingMemory& of, std::size_t stage) {
+std::vector<MemoryTerm> training_memory(const TrainingMemory& of, std::size_t stage, Language language) {
   const auto parameters = static_cast<std::uint64_t>(of.size.parameters);
   const std::size_t width = size_bytes(of.type);
   const bool master = of.type != DType::f32 && of.master_copy;
@@ -56,30 +56,36 @@ std::vector<MemoryTerm> training_memory(const TrainingMemory& of, std::size_t st
   const double wider = static_cast<double>(width) / 2;  // the formulas count 16-bit values
   const double kept = layer_activations(size, of.checkpointing) * wider;
   double activations = kept * static_cast<double>(size.layers * of.batch);
-  std::string text = fmt::format("{} x {} layers x {:.4g} MiB", of.batch, size.layers, kept / 1048576);
+  std::string text =
+      say(language, {"{} x {} layers x {:.4g} MiB", "{} x {} 层 x {:.4g} MiB"}, of.batch, size.layers, kept / 1048576);
   if (of.checkpointing) {  // the layer that runs again keeps all of its own
     const double whole = layer_activations(size, false) * wider;
     activations += whole * static_cast<double>(of.batch);
-    text =
-        fmt::format("{} x ({} layers x {:.4g} + {:.4g} MiB)", of.batch, size.layers, kept / 1048576, whole / 1048576);
+    text = say(language, {"{} x ({} layers x {:.4g} + {:.4g} MiB)", "{} x ({} 层 x {:.4g} + {:.4g} MiB)"}, of.batch,
+               size.layers, kept / 1048576, whole / 1048576);
   }
   terms.push_back({"activations", text, activations});
   return terms;
 }
 
-std::vector<MemoryTerm> inference_memory(const InferenceMemory& of) {
+std::vector<MemoryTerm> inference_memory(const InferenceMemory& of, Language language) {
   const double weights = of.size.parameters * static_cast<double>(of.weight_bits) / 8;
   std::vector<MemoryTerm> terms{
-      {"weights", fmt::format("{} bits x {:.4g} / 8", of.weight_bits, of.size.parameters), weights}};
+      {"weights", say(language, {"{} bits x {:.4g} / 8", "{} 位 x {:.4g} / 8"}, of.weight_bits, of.size.parameters),
+       weights}};
   if (of.size.has_shape()) {
+    const std::size_t width =
+        of.size.kv_heads == 0 ? of.size.dim : of.size.dim / of.size.number_of_heads() * of.size.kv_heads;
     const double cache = 2.0 * static_cast<double>(of.size.layers) * static_cast<double>(of.size.context) *
-                         static_cast<double>(of.size.dim) * static_cast<double>(of.cache_bytes * of.batch);
-    terms.push_back({"KV cache",
-                     fmt::format("2 x {} layers x {} tokens x {} x {} B x {}", of.size.layers, of.size.context,
-                                 of.size.dim, of.cache_bytes, of.batch),
-                     cache});
+                         static_cast<double>(width) * static_cast<double>(of.cache_bytes * of.batch);
+    terms.push_back(
+        {"KV cache",
+         say(language, {"2 x {} layers x {} tokens x {} x {} B x {}", "2 x {} 层 x {} token x {} x {} B x {}"},
+             of.size.layers, of.size.context, width, of.cache_bytes, of.batch),
+         cache});
   }
-  terms.push_back({"overhead", fmt::format("{:.4g} x weights", of.overhead), of.overhead * weights});
+  terms.push_back(
+      {"overhead", say(language, {"{:.4g} x weights", "{:.4g} x 权重"}, of.overhead), of.overhead * weights});
   return terms;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/cli/language.h>
 #include <psring/common/base/dtype.h>
 #include <psring/common/base/memory_ledger.h>
 
@@ -19,7 +20,8 @@ struct TransformerSize {
   double parameters = 0;
   std::size_t layers = 0;
   std::size_t dim = 0;
-  std::size_t heads = 0;  ///< 0: dim / 128, at least 1
+  std::size_t heads = 0;     ///< 0: dim / 128, at least 1
+  std::size_t kv_heads = 0;  ///< heads of keys and values; 0: as many as heads
   std::size_t context = 2048;
 
   bool has_shape() const { return layers > 0 && dim > 0; }
@@ -28,7 +30,7 @@ struct TransformerSize {
 
 /// One line of the calculation.
 struct MemoryTerm {
-  std::string name;     ///< "gradients"
+  std::string name;     ///< "gradients", in English
   std::string formula;  ///< with the numbers put in: "2 B x 7e+09 / 8"
   double bytes = 0;
 };
@@ -46,7 +48,7 @@ struct TrainingMemory {
 };
 
 /// Memory of one worker in ZeRO stage 0 to 3. The shares are those of worker::memory_formula.
-std::vector<MemoryTerm> training_memory(const TrainingMemory& of, std::size_t stage);
+std::vector<MemoryTerm> training_memory(const TrainingMemory& of, std::size_t stage, Language language = Language::en);
 
 struct InferenceMemory {
   TransformerSize size;
@@ -56,7 +58,7 @@ struct InferenceMemory {
   double overhead = 0.2;        ///< of the weights: activations, workspace, fragmentation
 };
 
-std::vector<MemoryTerm> inference_memory(const InferenceMemory& of);
+std::vector<MemoryTerm> inference_memory(const InferenceMemory& of, Language language = Language::en);
 
 double total_bytes(const std::vector<MemoryTerm>& terms);
 

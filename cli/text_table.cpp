@@ -9,11 +9,22 @@ namespace {
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }
 
-/// Returns the number of bytes of the text's first `columns` characters.
+/// Returns the columns of the character that begins at this byte. CJK symbols, ideographs and full-width forms are the
+/// characters of three bytes from U+2E80 on, but for some that psring does not print; those of four bytes are emoji.
+std::size_t columns_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  if (byte(at) >= 0xF0U) return 2;
+  return byte(at) > 0xE2U || (byte(at) == 0xE2U && byte(at + 1) >= 0xBAU) ? 2 : 1;
+}
+
+/// Returns the number of bytes of the text's first characters that take at most `columns`.
 std::size_t bytes_of(std::string_view text, std::size_t columns) {
   std::size_t at = 0;
-  for (; at < text.size(); ++at)
-    if (begins_character(text[at]) && columns-- == 0) break;
+  for (; at < text.size(); ++at) {
+    if (!begins_character(text[at])) continue;
+    if (columns_at(text, at) > columns) break;
+    columns -= columns_at(text, at);
+  }
   return at;
 }
 
@@ -29,7 +40,10 @@ void end_line(std::string& text) {
 }  // namespace
 
 std::size_t columns_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+  std::size_t columns = 0;
+  for (std::size_t at = 0; at < text.size(); ++at)
+    if (begins_character(text[at])) columns += columns_at(text, at);
+  return columns;
 }
 
 std::string wrapped(std::string_view text, std::size_t most, std::size_t indent) {
@@ -37,7 +51,7 @@ std::string wrapped(std::string_view text, std::size_t most, std::size_t indent)
   for (std::size_t room = most; !text.empty(); room = most - indent) {
     if (!lines.empty()) lines += std::string(indent, ' ');
     std::size_t end = bytes_of(text, room);
-    if (end < text.size()) {
+    if (end < text.size() && columns_at(text, end) == 1) {  // Chinese may be cut between any two characters
       const std::size_t space = text.rfind(' ', end);
       if (space != std::string_view::npos && space > 0) end = space;
     }

@@ -10,11 +10,12 @@ namespace psring::cli {
 /// The cell of a table without a value.
 inline constexpr const char* kNothing = "—";
 
-/// Returns the columns that a text takes in a terminal: one for each of its characters.
+/// Returns the columns that a text takes in a terminal: two for each Chinese character or other wide character, one for
+/// each other character.
 std::size_t columns_of(std::string_view text);
 
-/// Returns the text in lines of at most `most` columns, cut between words. All lines but the first are indented. A
-/// longer word is cut.
+/// Returns the text in lines of at most `most` columns, cut between words, or before a wide character.
+/// All lines but the first are indented. A longer word is cut.
 std::string wrapped(std::string_view text, std::size_t most, std::size_t indent);
 
 /// A table of text: a name and figures in each row.

@@ -1,9 +1,14 @@
 """psring memory: the memory that runs book, the arithmetic of docs/guide/memory.md, and published figures."""
 
 import json
+import pathlib
+import re
 import unittest
 
 from support import ProgramTest
+
+GUIDES = [pathlib.Path(__file__).resolve().parents[2] / "docs/guide" / name for name in ("memory.md", "memory.zh-CN.md")]
+SHAPES = {"7": ("7B", 7e9, 32, 4096), "13": ("13B", 13e9, 40, 5120), "70": ("70B", 70e9, 80, 8192)}
 
 USAGE, DATA = 2, 3
 GPT = ["--model", "gpt:layers=2,dim=64,heads=4,context=32,vocab=64", "--global-batch", 12, "--optimizer", "adamw"]
@@ -66,6 +71,100 @@ class Memory(ProgramTest):
         totals = self.totals("7B", "--state-bits", 8, "--strategies", "ddp")
         self.assertEqual(totals["ddp"], 7e9 * (2 + 2 + 4) + int(7e9 * 2 * (1 + 4 / 2048)))
 
+    def test_published_table_of_all_sizes(self):
+        """Rajbhandari et al. 2020 (arXiv:1910.02054), table 1: GB per GPU of model states in stages 1, 2 and 3."""
+        published = {
+            "7.5B": {1: (120, 120, 120), 4: (52.5, 41.3, 30), 16: (35.6, 21.6, 7.5), 64: (31.4, 16.6, 1.88), 256: (30.4, 15.4, 0.47),
+                     1024: (30.1, 15.1, 0.12)},
+            "128B": {1: (2048, 2048, 2048), 4: (896, 704, 512), 16: (608, 368, 128), 64: (536, 284, 32), 256: (518, 263, 8),
+                     1024: (513, 257, 2)},
+            "1T": {1: (16000, 16000, 16000), 4: (7000, 5500, 4000), 16: (4750, 2875, 1000), 64: (4187, 2218, 250),
+                   256: (4046, 2054, 62.5), 1024: (4011, 2013, 15.6)}}
+        for parameters, rows in published.items():
+            for workers, row in rows.items():
+                totals = self.totals(parameters, "--workers", workers, "--strategies", "zero1,zero2,zero3")
+                for strategy, gigabytes in zip(("zero1", "zero2", "zero3"), row):
+                    digits = len(str(gigabytes).partition(".")[2])
+                    self.assertAlmostEqual(totals[strategy] / GB, gigabytes, delta=1.001 * 10 ** -digits, msg=(parameters, workers, strategy))
+        # The paper's section 5: 4 times less, 8 times less, and as many times less as there are GPUs, for many of them.
+        whole = self.totals("7.5B", "--strategies", "ddp")["ddp"]
+        totals = self.totals("7.5B", "--workers", 2048, "--strategies", "zero1,zero2,zero3")
+        for strategy, times in {"zero1": 4, "zero2": 8, "zero3": 2048}.items():
+            self.assertAlmostEqual(whole / totals[strategy] / times, 1, delta=0.01)
+
+    def test_tables_of_the_guide(self):
+        """Every figure of the guide's hand arithmetic, in both languages."""
+        number = lambda text: float(text.replace(",", ""))
+        for guide in GUIDES:
+            lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in guide.read_text().splitlines() if line.startswith("|")]
+            seen = 0
+            for cells in lines:
+                training = re.match(r"(7|13|70) · 10⁹$", cells[0])
+                inference = re.match(r"(7|13|70) · 10⁹[,，]", cells[0])
+                activations = re.match(r"(7|13|70)B[:：]", cells[0])
+                if not (training or inference or activations):
+                    continue
+                seen += 1
+                text, parameters, layers, dim = SHAPES[(training or inference or activations)[1]]
+                shape = ["--parameters", text, "--layers", layers, "--dim", dim]
+                with self.subTest(guide.name, row=cells[0]):
+                    if training:
+                        totals = self.totals(text, "--workers", 8, "--strategies", "ddp,zero1,zero2,zero3")
+                        self.assertEqual([round(totals[name] / GB, 2) for name in ("ddp", "zero1", "zero2", "zero3")], [number(cell) for cell in cells[1:]])
+                    elif inference:
+                        for bits, cell in zip((16, 8, 4), cells[1:4]):
+                            found = self.calculate(*shape, "--inference", "--context", 4096, "--weight-bits", bits)
+                            self.assertEqual(found["weights"]["bytes"] / GB, number(cell))
+                        found = self.calculate(*shape, "--inference", "--context", 4096)
+                        product, cache = cells[4].removesuffix(" ").split(" B = ")
+                        factors = [int(one.replace(",", "")) for one in product.split(" · ")]
+                        self.assertEqual(factors, [2, layers, 4096, dim, 2])
+                        self.assertEqual(found["KV cache"]["bytes"], 2 * layers * 4096 * dim * 2)
+                        self.assertEqual(round(found["KV cache"]["bytes"] / GB, 2), number(cache))
+                        self.assertEqual(round(found["total"] / GB, 2), number(cells[5].split(" = ")[1]))
+                    else:
+                        (whole,) = self.calculate(*shape, "--strategies", "ddp")
+                        (less,) = self.calculate(*shape, "--strategies", "ddp", "--activation-checkpointing", "unit")
+                        layer = number(re.search(r"= ([\d,.]+) MiB", cells[1])[1]) * 2**20
+                        self.assertEqual(layer, 2048 * dim * (34 + 80))
+                        self.assertEqual(whole["worker"]["activations"]["bytes"], layers * layer)
+                        self.assertEqual(round(layers * layer / GIB, 2), number(cells[2].removesuffix(" GiB")))
+                        self.assertEqual(less["worker"]["activations"]["bytes"], layers * 2 * 2048 * dim + layer)
+                        self.assertEqual(round(less["worker"]["activations"]["bytes"] / GIB, 3), number(re.search(r"= ([\d.]+) GiB", cells[3])[1]))
+            self.assertEqual(seen, 9, guide)
+
+    def test_shared_heads(self):
+        """Ainslie et al. 2023 (arXiv:2305.13245): the cache shrinks with the heads of keys and values; Llama 2 70B has 8 of 64."""
+        shape = ["--parameters", "70B", "--layers", 80, "--dim", 8192, "--inference", "--context", 4096]
+        whole, shared = self.calculate(*shape), self.calculate(*shape, "--kv-heads", 8)
+        self.assertEqual(shared["KV cache"]["bytes"], whole["KV cache"]["bytes"] / 8)
+        self.assertEqual(round(shared["KV cache"]["bytes"] / GB, 2), 1.34)
+        result = self.run_program("psring", "memory", *shape, "--kv-heads", 8, "--weight-bits", 4, "--limit", "80G")
+        (fits,) = re.findall(r"most sequences at a time that fit: (\d+)", result.out)
+        total = lambda batch: self.calculate(*shape, "--kv-heads", 8, "--weight-bits", 4, "--batch-size", batch)["total"]
+        self.assertLessEqual(total(int(fits)), 80 * GIB)
+        self.assertGreater(total(int(fits) + 1), 80 * GIB)
+
+    def test_in_chinese(self):
+        """The same figures in both languages; JSON and the default do not depend on the locale."""
+        for arguments in (["--parameters", "7B", "--layers", 32, "--dim", 4096, "--workers", 8, "--limit", "24G"],
+                          ["--parameters", "7B", "--layers", 32, "--dim", 4096, "--inference", "--limit", "24G"],
+                          [*GPT, "--workers", 2, "--limit", "8M", "--hosts", 2]):
+            with self.subTest(arguments):
+                english = self.run_program("psring", "memory", *arguments, env={"LANG": "zh_CN.UTF-8"})
+                chinese = self.run_program("psring", "memory", *arguments, "--lang", "zh", env={"LANG": "C"})
+                self.assert_done(english)
+                self.assert_done(chinese)
+                self.assertTrue(english.out.isascii() or "—" in english.out)
+                figures = lambda text: sorted(re.findall(r"\d+\.\d+", text))
+                self.assertEqual(figures(chinese.out), figures(english.out))
+                self.assertRegex(chinese.out, "参数|权重")
+                for word in ("fits", "total", "layers", "each", "optimizer", "largest", "params"):
+                    self.assertNotIn(word, chinese.out)
+                for line in chinese.out.splitlines():
+                    self.assertLessEqual(sum(2 if ord(c) > 0x2e7f else 1 for c in line), 80, line)
+                self.assertEqual(self.calculate(*arguments, "--lang", "zh"), self.calculate(*arguments))
+
     def test_inference(self):
         """Weights, 2 x layers x tokens x dim x 2 bytes of cache for each sequence, and a fifth of the weights."""
         shape = {"7B": (7e9, 32, 4096), "13B": (13e9, 40, 5120), "70B": (70e9, 80, 8192)}
@@ -109,6 +208,10 @@ class Memory(ProgramTest):
                 ("--lr", "means nothing"): ["--parameters", "7B", "--lr", 1],
                 ("--optimizer", "--inference"): ["--parameters", "7B", "--inference", "--optimizer", "adam"],
                 ("--weight-bits 5", "4, 8, 16 or 32"): ["--parameters", "7B", "--inference", "--weight-bits", 5],
+                ("--lang", "en or zh"): ["--parameters", "7B", "--lang", "fr"],
+                ("--kv-heads", "--inference"): ["--parameters", "7B", "--kv-heads", 8],
+                ("--kv-heads 5", "divisor"): ["--parameters", "7B", "--layers", 32, "--dim", 4096, "--inference", "--kv-heads", 5],
+                ("--kv-heads", "needs --parameters"): ["--kv-heads", 8],
                 ("--state-bits 7", "8 or 32"): ["--parameters", "7B", "--state-bits", 7],
                 ("--strategies ps", "give a --model"): ["--parameters", "7B", "--strategies", "ps"],
                 ("--hosts", "at least one"): ["--hosts", 0]}.items():
