@@ -1,39 +1,55 @@
+// psring plan: predicts the step of each strategy on a cluster; nothing is started.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <fmt/ranges.h>
+#include <version.h>
+
 #include <psring/cli/commands.h>
 #include <psring/cli/job_flags.h>
-#include <psring/cli/plan_candidates.h>
-#include <psring/cli/table_cells.h>
+#include <psring/cli/plan_document.h>
+#include <psring/cli/plan_text.h>
 #include <psring/cli/text_table.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
-#include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
+#include <psring/view/page.h>
 
 namespace psring::cli {
 namespace {
 
+constexpr const char* kUsualCard = "10gbit,50us";
+constexpr std::size_t kMostWorkers = 4096;
+constexpr std::size_t kLeastCurve = 64;  ///< hosts at which the page's curves end, or later
+
 struct PlanFlags {
   options::Given job;
   std::vector<std::string> strategies{"ddp", "zero1", "zero2", "zero3", "ps", "ps-colocated", "ps-zero3"};
+  std::vector<std::string> choose;
   std::size_t hosts = 1;
   std::size_t workers_per_host = 1;
   std::string within = "200gbit";
   std::string between;
   std::string fit;
-  double tflops = 0;
+  std::string tflops;
   std::string memory;
   std::size_t top = 12;
   std::string sweep;
   std::string json;
+  std::string html;
   std::string out;
-};
+  std::size_t row = 1;
+  std::string lang = "en";
 
-constexpr const char* kUsualCard = "10gbit,50us";
+  std::optional<double> memory_bytes() const {
+    if (memory.empty()) return std::nullopt;
+    return static_cast<double>(parse_bytes("--memory", memory));
+  }
+};
 
 net::LinkSpec link_of(const char* flag, const std::string& text) {
   try {
@@ -43,10 +59,47 @@ net::LinkSpec link_of(const char* flag, const std::string& text) {
   }
 }
 
-/// The time of a pass: by the line of the layer's kind if it was measured, else by the rate.
-bench::PassTime pass_time(const std::optional<bench::Fit>& fit, double tflops) {
-  if (tflops == 0 && !fit) return [](const bench::LayerPass&) { return 0.0; };  // --compute sleep sets the times
-  if (tflops > 0) return [tflops](const bench::LayerPass& pass) { return pass.flops / (tflops * 1e12); };
+/// A worker's operations per second by type; under "" for all types that are not listed.
+using Rates = std::map<std::string, double>;
+
+/// Parses --tflops: "50", or "f32=20,bf16=150".
+Rates rates_of(const std::string& text) {
+  Rates rates;
+  const auto refuse = [&] {
+    fail(ErrorKind::usage, "--tflops: expected a rate such as 50, or f32=20,bf16=150, got '{}'", text);
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string item = text.substr(at, end - at);
+    const std::size_t equals = item.find('=');
+    const std::string type = equals == std::string::npos ? "" : item.substr(0, equals);
+    const std::string number = equals == std::string::npos ? item : item.substr(equals + 1);
+    std::size_t used = 0;
+    double rate = 0;
+    try {
+      rate = std::stod(number, &used);
+    } catch (const std::logic_error&) {
+      refuse();
+    }
+    if (used != number.size() || !(rate > 0) || (type != "" && type != "f32" && type != "bf16" && type != "f16"))
+      refuse();
+    if (!rates.emplace(type, rate * 1e12).second) refuse();
+    at = end + 1;
+  }
+  return rates;
+}
+
+/// The time of a pass: by the rate if it is given, else by the line of the layer's kind.
+bench::PassTime pass_time(const std::optional<bench::Fit>& fit, const Rates& rates) {
+  if (rates.empty() && !fit) return [](const bench::LayerPass&) { return 0.0; };  // --compute sleep sets the times
+  if (!rates.empty())
+    return [rates](const bench::LayerPass& pass) {
+      const auto named = rates.find(std::string(name_of(pass.type)));
+      const auto found = named == rates.end() ? rates.find("") : named;
+      if (found == rates.end())
+        fail(ErrorKind::usage, "--tflops: has no rate of {}; add {}=RATE", name_of(pass.type), name_of(pass.type));
+      return pass.flops / found->second;
+    };
   return [fit = *fit](const bench::LayerPass& pass) {
     const bench::CostLine* line = fit.find(pass.line());
     if (line == nullptr)
@@ -55,186 +108,203 @@ bench::PassTime pass_time(const std::optional<bench::Fit>& fit, double tflops) {
   };
 }
 
-PlanInput input_of(const PlanFlags& flags) {
+bench::Mesh mesh_of(const PlanFlags& flags) {
   if (flags.job.contains("workers"))
     fail(ErrorKind::usage, "--workers: psring plan has --hosts and --workers-per-host");
-  if (flags.hosts == 0 || flags.workers_per_host == 0 || flags.hosts * flags.workers_per_host > 4096)
-    fail(ErrorKind::usage, "--hosts {} --workers-per-host {}: expected 1 to 4096 workers", flags.hosts,
-         flags.workers_per_host);
-  const bool sleeps = options::text_of(flags.job, "compute").starts_with("sleep");
-  if (flags.fit.empty() && !(flags.tflops > 0) && !sleeps)
-    fail(ErrorKind::usage,
-         "expected --fit FILE (psring fit writes it), or --tflops X, a worker's 10^12 operations a second");
-  PlanInput input{.job = flags.job, .strategies = flags.strategies};
-  input.mesh = {flags.hosts, flags.workers_per_host, link_of("--link-within", flags.within),
-                link_of("--link-between", flags.between.empty() ? kUsualCard : flags.between)};
+  if (flags.hosts == 0 || flags.workers_per_host == 0 || flags.hosts > kMostWorkers ||
+      flags.hosts * flags.workers_per_host > kMostWorkers)
+    fail(ErrorKind::usage, "--hosts {} --workers-per-host {}: expected 1 to {} workers", flags.hosts,
+         flags.workers_per_host, kMostWorkers);
+  bench::Mesh mesh{flags.hosts, flags.workers_per_host, link_of("--link-within", flags.within),
+                   link_of("--link-between", flags.between.empty() ? kUsualCard : flags.between)};
   if (flags.job.contains("link")) {
     if (flags.workers_per_host > 1)
       fail(ErrorKind::usage, "--link: shapes every process as a host of its own; it goes with --workers-per-host 1");
-    input.mesh.within = input.mesh.between = link_of("--link", options::text_of(flags.job, "link"));
+    mesh.within = mesh.between = link_of("--link", options::text_of(flags.job, "link"));
   }
-  if (!flags.memory.empty()) input.memory_bytes = static_cast<double>(parse_bytes("--memory", flags.memory));
-  if (!flags.fit.empty()) {
-    input.fit = bench::load_fit(flags.fit);
-    if (!input.fit->tuning.empty()) input.job.try_emplace("tuning", flags.fit);
-    const bench::CostLine* peer = input.fit->find("link.peer");
-    const bench::CostLine* rate = input.fit->find("rate.peer");
-    if (peer != nullptr && rate != nullptr && flags.between.empty() && !flags.job.contains("link")) {
-      const bench::CostLine* hop = input.fit->find("hop.ring.tcp");  // the programs' part of the latency
-      const double delay = std::max(0.0, peer->fixed_s - (hop == nullptr ? 0 : hop->fixed_s));
-      input.mesh.between = {8 / rate->per_unit_s, from_seconds(delay)};
-    }
+  return mesh;
+}
+
+void add_fit(const PlanFlags& flags, PlanInput& input) {
+  input.fit = bench::load_fit(flags.fit);
+  if (!input.fit->tuning.empty()) input.job.try_emplace("tuning", flags.fit);
+  const bench::CostLine* peer = input.fit->find("link.peer");
+  const bench::CostLine* rate = input.fit->find("rate.peer");
+  if (peer == nullptr || rate == nullptr || !flags.between.empty() || flags.job.contains("link")) return;
+  const bench::CostLine* hop = input.fit->find("hop.ring.tcp");  // the programs' part of the latency
+  const double delay = std::max(0.0, peer->fixed_s - (hop == nullptr ? 0 : hop->fixed_s));
+  input.mesh.between = {8 / rate->per_unit_s, from_seconds(delay)};
+}
+
+PlanInput input_of(const PlanFlags& flags) {
+  const bool sleeps = options::text_of(flags.job, "compute").starts_with("sleep");
+  if (flags.fit.empty() && flags.tflops.empty() && !sleeps)
+    fail(ErrorKind::usage,
+         "expected --fit FILE (psring fit writes it), or --tflops X, a worker's 10^12 operations a second");
+  PlanInput input{.job = flags.job,
+                  .strategies = flags.strategies,
+                  .choose = {flags.choose.begin(), flags.choose.end()},
+                  .mesh = mesh_of(flags),
+                  .memory_bytes = flags.memory_bytes()};
+  for (const std::string& name : input.choose) {
+    if (std::ranges::find(kChoosable, name) == std::end(kChoosable))
+      fail(ErrorKind::usage, "--choose: expected {}, got '{}'", fmt::join(kChoosable, ", "), name);
+    if (flags.job.contains(name))
+      fail(ErrorKind::usage, "--choose {}: --{} is given, so there is nothing to choose", name, name);
   }
-  input.device = flags.tflops > 0;
-  input.pass_time = sleeps ? pass_time(std::nullopt, 0) : pass_time(input.fit, flags.tflops);
+  if (!flags.fit.empty()) add_fit(flags, input);
+  const Rates rates = rates_of(flags.tflops);
+  input.device = !rates.empty();
+  input.pass_time = sleeps ? pass_time(std::nullopt, {}) : pass_time(input.fit, rates);
   return input;
 }
 
-std::string ms(double seconds) { return number(1e3 * seconds, seconds < 0.01 ? 2 : 1); }
-
-double per_host(const PlanRow& row) { return row.samples_per_s / static_cast<double>(row.hosts); }
-
-std::string hosts(std::size_t count) { return fmt::format("{} host{}", count, count == 1 ? "" : "s"); }
-
-void print(const std::vector<PlanRow>& rows, const PlanFlags& flags, const PlanInput& input) {
-  fmt::print("{} workers on {}; {} within a host, {} between hosts\n", input.mesh.workers(), hosts(input.mesh.hosts),
-             net::to_string(input.mesh.within), net::to_string(input.mesh.between));
-  TextTable table({"strategy", "hosts", "step ms", "exposed", rows.front().tokens ? "tokens/s" : "samples/s",
-                   "per host", "sent MB", "GiB", "bound by"});
-  for (std::size_t i = 0; i < std::min(rows.size(), flags.top); ++i) {
-    const PlanRow& row = rows[i];
-    table.add({row.label, std::to_string(row.hosts), ms(row.step.step_s), percent(row.step.exposed_s / row.step.step_s),
-               number(row.samples_per_s, 0), number(per_host(row), 1), number(row.sent_bytes / 1e6, 1),
-               number(row.process_bytes / (1 << 30), 2) + (row.fits ? "" : "!"), row.step.bound});
-  }
-  fmt::print("{}", table.plain(80));
-  if (std::ranges::any_of(rows, [](const PlanRow& row) { return !row.fits; }))
-    fmt::print("!: a process needs more than --memory {}\n", flags.memory);
-}
-
-/// The reason for the order of the first two rows, in figures.
-std::string reason(const PlanRow& first, const PlanRow& second) {
-  const std::string names = fmt::format("{} beats {}", first.label, second.label);
-  if (first.fits != second.fits) return fmt::format("{}, which does not fit into memory", names);
-  if (per_host(first) < 1.005 * per_host(second))
-    return fmt::format("{} and {} are equal within 0.5 %", first.label, second.label);
-  if (first.hosts != second.hosts && first.step.step_s > 0.995 * second.step.step_s)
-    return fmt::format("{}: it needs {}, the second {}, for steps of {} and {} ms", names, hosts(first.hosts),
-                       hosts(second.hosts), ms(first.step.step_s), ms(second.step.step_s));
-  if (second.sent_bytes > 1.02 * first.sent_bytes)
-    return fmt::format("{}: its busiest card carries {:.4g} MB a step, the second's {:.4g} MB", names,
-                       first.sent_bytes / 1e6, second.sent_bytes / 1e6);
-  return fmt::format("{}: {} of its {} ms are exposed, of the second's {} ms {}", names, ms(first.step.exposed_s),
-                     ms(first.step.step_s), ms(second.step.step_s), ms(second.step.exposed_s));
-}
-
-Json json_of(const PlanRow& row) {
-  return {{"label", row.label},
-          {"strategy", row.job.strategy},
-          {"servers", row.job.servers},
-          {"hosts", row.hosts},
-          {"step_s", row.step.step_s},
-          {"compute_s", row.step.compute_s},
-          {"exposed_s", row.step.exposed_s},
-          {row.tokens ? "tokens_per_s" : "samples_per_s", row.samples_per_s},
-          {"sent_bytes", row.sent_bytes},
-          {"process_bytes", row.process_bytes},
-          {"fits", row.fits},
-          {"bound", row.step.bound}};
-}
-
-Json json_of(const std::vector<PlanRow>& rows) {
-  Json list = Json::array();
-  for (const PlanRow& row : rows) list.push_back(json_of(row));
-  return list;
-}
-
-/// The first row's job as a file for --config.
-std::string config_of(const PlanRow& row, const options::Given& given) {
-  options::Given all = given;
-  for (const auto& [name, text] : row.choice) all[name] = text;
-  all["strategy"] = row.job.strategy;
-  all["workers"] = std::to_string(row.job.workers);
-  if (row.kind->servers && !row.kind->one_server) all["servers"] = std::to_string(row.job.servers);
-  std::string text = fmt::format("# psring plan: {}, {:.4g} ms a step\n", row.label, 1e3 * row.step.step_s);
-  for (const auto& [name, value] : all) text += fmt::format("{} = \"{}\"\n", name, value);
-  return text;
-}
-
-/// One of the plan's own numbers at several values: "hosts=1..512" doubles, "hosts=1,3,9" lists.
-struct Sweeping {
-  std::string name;
-  std::vector<std::string> values;
-};
-
-Sweeping parse_sweep(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  const auto refuse = [&] {
-    fail(ErrorKind::usage,
-         "--sweep: expected hosts=1..512, servers=1,4, bucket=1M,25M or link-between=1gbit,10gbit, got '{}'", text);
-  };
-  if (equals == std::string::npos) refuse();
-  Sweeping sweep{text.substr(0, equals), {}};
-  std::string values = text.substr(equals + 1);
-  if (sweep.name != "hosts" && sweep.name != "workers-per-host" && sweep.name != "servers" && sweep.name != "bucket" &&
-      sweep.name != "link-between" && sweep.name != "global-batch")
-    refuse();
-  if (const std::size_t dots = values.find(".."); dots != std::string::npos) {
-    const std::size_t most = parse_positive("--sweep", values.substr(dots + 2));
-    for (std::size_t value = parse_positive("--sweep", values.substr(0, dots)); value <= most; value *= 2)
-      sweep.values.push_back(std::to_string(value));
-  } else {
-    for (std::size_t at = 0; at <= values.size();) {
-      const std::size_t end = std::min(values.find(',', at), values.size());
-      sweep.values.push_back(values.substr(at, end - at));
-      at = end + 1;
-    }
-  }
-  if (sweep.values.empty() || sweep.values.front().empty()) refuse();
-  return sweep;
-}
-
-PlanFlags at_value(PlanFlags flags, const Sweeping& sweep, const std::string& value) {
-  if (sweep.name == "hosts")
-    flags.hosts = parse_positive("--sweep", value);
-  else if (sweep.name == "workers-per-host")
-    flags.workers_per_host = parse_positive("--sweep", value);
-  else if (sweep.name == "link-between")
+PlanFlags at_value(PlanFlags flags, const std::string& name, const std::string& value) {
+  if (name == "hosts")
+    flags.hosts = parse_positive("--sweep hosts", value);
+  else if (name == "workers-per-host")
+    flags.workers_per_host = parse_positive("--sweep workers-per-host", value);
+  else if (name == "link-within")
+    flags.within = value;
+  else if (name == "link-between")
     flags.between = value;
+  else if (name == "tflops")
+    flags.tflops = value;
+  else if (name == "memory")
+    flags.memory = value;
   else
-    flags.job[sweep.name] = value;
+    flags.job[name] = value;
   return flags;
 }
 
-/// Prints the best row at each value.
-int sweep(const PlanFlags& flags, const App& app) {
-  const Sweeping sweep = parse_sweep(flags.sweep);
-  TextTable table({sweep.name, "hosts", "step ms", "exposed", "per s", "per host", "bound by", "best"});
-  Json points = Json::array();
+struct Swept {
+  PlanSweep sweep;
+  std::vector<PlanPoint> points;
+  std::vector<std::string> left_out;  ///< why a value has no point
+};
+
+/// Plans at each value. A value that no strategy can have (a batch that cannot be divided) is left out; throws usage if
+/// none is left.
+Swept sweep_over(const PlanFlags& flags, const PlanSweep& sweep, const App& app) {
+  Swept swept{.sweep = {sweep.name, {}}};
+  std::optional<Error> refused;
   for (const std::string& value : sweep.values) {
-    const std::vector<PlanRow> rows = plan_rows(input_of(at_value(flags, sweep, value)), app);
-    const PlanRow& best = rows.front();
-    table.add({value, std::to_string(best.hosts), ms(best.step.step_s), percent(best.step.exposed_s / best.step.step_s),
-               number(best.samples_per_s, 0), number(per_host(best), 1), best.step.bound, best.label});
-    points.push_back({{sweep.name, value}, {"rows", json_of(rows)}});
+    try {
+      const PlanInput input = input_of(at_value(flags, sweep.name, value));
+      swept.points.push_back({.value = value, .mesh = input.mesh, .plan = plan_rows(input, app)});
+      swept.sweep.values.push_back(value);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      if (!refused) refused = error;
+      swept.left_out.push_back(fmt::format("{}={}: {}", sweep.name, value, error.what()));
+    }
   }
-  fmt::print("{}", table.plain());
-  if (!flags.json.empty()) write_whole(flags.json, Json{{"sweep", sweep.name}, {"points", points}}.dump(2) + "\n");
+  if (swept.points.empty()) throw *refused;
+  const std::vector<double> positions = swept.sweep.positions();
+  for (std::size_t i = 0; i < positions.size(); ++i) swept.points[i].x = positions[i];
+  return swept;
+}
+
+/// The sweep of the page's curves if none is given: 1, 2, 4 ... hosts, to twice the planned number at least.
+PlanSweep default_sweep(const PlanFlags& flags) {
+  PlanSweep sweep{"hosts", {}};
+  const std::size_t most = std::max(2 * flags.hosts, kLeastCurve);
+  for (std::size_t hosts = 1; hosts <= most && hosts * flags.workers_per_host <= kMostWorkers; hosts *= 2)
+    sweep.values.push_back(std::to_string(hosts));
+  return sweep;
+}
+
+Json document_of(const PlanFlags& flags, const std::vector<std::string>& words) {
+  Json document = {{"format", "psring-plan"},
+                   {"version", 1},
+                   {"program", fmt::format("psring {} ({})", kVersion, kCommit)},
+                   {"command", words},
+                   {"model", flags.job.contains("model") ? options::text_of(flags.job, "model") : JobOptions{}.model}};
+  if (const auto bytes = flags.memory_bytes()) document["memory_bytes"] = *bytes;
+  return document;
+}
+
+void add(const Json& members, Json& document) {
+  for (const auto& [key, value] : members.items()) document[key] = value;
+}
+
+void write(const PlanFlags& flags, const Json& document) {
+  if (!flags.json.empty()) write_whole(flags.json, document.dump(2) + "\n");
+  if (flags.html.empty()) return;
+  write_whole(flags.html, view::plan_page(document));
+  fmt::print("{}", say(parse_language(flags.lang), {"page: {}; open it in a browser\n", "页面：{}，请用浏览器打开\n"},
+                       flags.html));
+}
+
+/// Adds the sweep of --sweep, or of the page's curves.
+void add_sweep(const Swept& swept, const PlanFlags& flags, Json& document) {
+  add(to_json(swept.sweep, swept.points, flags.job), document);
+  document["values_left_out"] = swept.left_out;
+}
+
+int plan_sweep(const PlanFlags& flags, const Invocation& invocation) {
+  if (!flags.out.empty()) fail(ErrorKind::usage, "--out with --sweep: a job has one value; plan it without --sweep");
+  const Language language = parse_language(flags.lang);
+  const Swept swept = sweep_over(flags, parse_plan_sweep(flags.sweep), invocation.app);
+  fmt::print("{}", sweep_table(swept.sweep, swept.points, language));
+  for (const std::string& line : swept.left_out)
+    fmt::print("{}", wrapped(say(language, {"left out: {}", "略去：{}"}, line), 80, 2));
+  Json document = document_of(flags, invocation.words);
+  add_sweep(swept, flags, document);
+  write(flags, document);
   return 0;
 }
 
-int plan(const PlanFlags& flags, const App& app) {
-  if (!flags.sweep.empty()) return sweep(flags, app);
+int plan(const PlanFlags& flags, const Invocation& invocation) {
+  const Language language = parse_language(flags.lang);
+  if (!flags.sweep.empty()) return plan_sweep(flags, invocation);
   const PlanInput input = input_of(flags);
-  const std::vector<PlanRow> rows = plan_rows(input, app);
-  print(rows, flags, input);
-  if (rows.size() > 1) fmt::print("{}", wrapped(reason(rows[0], rows[1]), 80, 2));
-  if (!flags.json.empty()) write_whole(flags.json, Json{{"rows", json_of(rows)}}.dump(2) + "\n");
+  const PlanRows rows = plan_rows(input, invocation.app);
+  if (flags.row == 0 || flags.row > rows.rows.size())
+    fail(ErrorKind::usage, "--row {}: the plan has rows 1 to {}", flags.row, rows.rows.size());
+  fmt::print("{}{}", plan_table(rows, input.mesh, input.memory_bytes, flags.top, language),
+             wrapped(plan_reason(rows, language), 80, 2));
+  Json document = document_of(flags, invocation.words);
+  document["mesh"] = to_json(input.mesh);
+  add(to_json(rows, flags.job), document);
+  if (!flags.html.empty()) add_sweep(sweep_over(flags, default_sweep(flags), invocation.app), flags, document);
+  write(flags, document);
   if (!flags.out.empty()) {
-    write_whole(flags.out, config_of(rows.front(), flags.job));
-    fmt::print("job: psring train --config {}\n", flags.out);
+    write_whole(flags.out, config_of(rows.rows[flags.row - 1], input.mesh, flags.job));
+    fmt::print("{}", say(language, {"job: psring train --config {}\n", "作业：psring train --config {}\n"}, flags.out));
   }
   return 0;
+}
+
+void add_cluster_flags(const Flags& command, PlanFlags& flags) {
+  command.add("--hosts", flags.hosts, "hosts with workers").show_default();
+  command.add("--workers-per-host", flags.workers_per_host, "workers of each host").show_default();
+  command.add("--link-within", flags.within, "RATE[,DELAY] of each worker's link to the others of its host")
+      .show_default();
+  command.add("--link-between", flags.between, "RATE[,DELAY] of each host's network card")
+      .show_default("that of --fit, if psring fit --peer measured it, else 10gbit,50us");
+  command.add("--fit", flags.fit, "costs that psring fit has measured");
+  command
+      .add("--tflops", flags.tflops,
+           "10^12 operations that a worker computes in a second, or one rate for each type: f32=20,bf16=150; replaces "
+           "measured times")
+      .show_value("RATE");
+  command.add("--memory", flags.memory, "memory of a process, such as a GPU's 80G: rows that need more come last")
+      .show_value("SIZE");
+}
+
+void add_output_flags(const Flags& command, PlanFlags& flags) {
+  command.add("--top", flags.top, "rows to print").show_default();
+  command.add("--sweep", flags.sweep,
+              "plan for several values, and print the best row of each: hosts=1..512 (doubling), or a list such as "
+              "link-between=1gbit,10gbit; also workers-per-host, servers, bucket, global-batch and others");
+  command.add("--json", flags.json, "also write all rows to this file");
+  command.add("--html", flags.html,
+              "also write a page with curves and all rows to this file; without --sweep the "
+              "curves are over the number of hosts");
+  command.add("--out", flags.out, "write a row's options to this file, for psring train --config");
+  command.add("--row", flags.row, "the row of --out").show_default();
+  command.add("--lang", flags.lang, kLanguageHelp).show_default();
 }
 
 }  // namespace
@@ -245,29 +315,19 @@ Command add_plan(const Flags& program) {
   command.add("--strategies", flags->strategies, "strategies to compare, separated by commas")
       .separate_by(',')
       .show_default();
-  command.add("--hosts", flags->hosts, "hosts with workers").show_default();
-  command.add("--workers-per-host", flags->workers_per_host, "workers of each host").show_default();
-  command.add("--link-within", flags->within, "RATE[,DELAY] of each worker's link to the others of its host")
-      .show_default();
-  command.add("--link-between", flags->between, "RATE[,DELAY] of each host's network card")
-      .show_default("that of --fit, if psring fit --peer measured it, else 10gbit,50us");
-  command.add("--fit", flags->fit, "costs that psring fit has measured");
-  command.add("--tflops", flags->tflops,
-              "10^12 operations that a worker computes in a second; replaces measured times");
-  command.add("--memory", flags->memory, "memory of a process, such as a GPU's 80G: rows that need more come last")
-      .show_value("SIZE");
-  command.add("--top", flags->top, "rows to print").show_default();
-  command.add("--sweep", flags->sweep,
-              "plan for several values, and print the best row of each: hosts=1..512 (doubling), or a list such as "
-              "link-between=1gbit,10gbit; also workers-per-host, servers, bucket, global-batch");
-  command.add("--json", flags->json, "also write all rows to this file");
-  command.add("--out", flags->out, "write the first row's options to this file, for psring train --config");
+  command
+      .add("--choose", flags->choose,
+           "options that the plan may set in addition, separated by commas: compress, precision, accumulate, "
+           "activation-checkpointing. Rows that compress, or compute in another precision, are marked as inexact")
+      .separate_by(',');
+  add_cluster_flags(command, *flags);
+  add_output_flags(command, *flags);
   add_job_flags(command, flags->job);
   command.add_footer(
-      "Nothing is started. Rows are in the order of samples per second and host: a standalone server needs a host, "
-      "too. "
-      "With --link every worker is a host of its own, as in psring train.");
-  return [flags](const Invocation& invocation) { return plan(*flags, invocation.app); };
+      "Nothing is started. Rows are in the order of samples per second and host, and each host has one network card: a "
+      "standalone server needs a host, too. If nothing fits into --memory, the plan tries activation checkpointing and "
+      "more micro-batches. With --link every worker is a host of its own, as in psring train.");
+  return [flags](const Invocation& invocation) { return plan(*flags, invocation); };
 }
 
 }  // namespace psring::cli

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <map>
-#include <set>
+#include <utility>
 
 #include <psring/bench/cost/fitted_costs.h>
-#include <psring/cli/job_memory.h>
 #include <psring/cli/plan_candidates.h>
 #include <psring/cli/resolve.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
 #include <psring/common/proc/options/check.h>
 
 namespace psring::cli {
@@ -14,78 +14,29 @@ namespace {
 
 using options::Given;
 
-/// One choice of the options that the plan varies, on top of those that were given.
-using Choice = std::map<std::string, std::string>;
-
-/// Adds every choice with the option at each of the values, unless the option was given.
-void vary(std::vector<Choice>& choices, const Given& given, const std::string& option,
-          const std::vector<std::string>& values) {
-  if (given.contains(option) || values.empty()) return;
-  std::vector<Choice> all;
-  for (const Choice& choice : choices)
-    for (const std::string& value : values) {
-      Choice next = choice;
-      if (!value.empty()) next[option] = value;
-      all.push_back(std::move(next));
-    }
-  choices = std::move(all);
-}
-
-/// Numbers of servers that are worth a row: 1, and as many as hosts, and some between.
-std::vector<std::string> server_counts(const bench::Mesh& mesh) {
-  std::set<std::size_t> counts;
-  const std::size_t most = std::min<std::size_t>(mesh.hosts > 1 ? mesh.hosts : mesh.workers(), 1024);
-  for (const std::size_t count : {std::size_t{1}, most / 4, most / 2, most})
-    if (count > 0) counts.insert(count);
-  std::vector<std::string> texts;
-  for (const std::size_t count : counts) texts.push_back(std::to_string(count));
-  return texts;
-}
-
-std::vector<Choice> choices_of(const PlanInput& input, const worker::StrategyKind& kind) {
-  std::vector<Choice> choices(1);
-  const bool several = input.mesh.workers_per_host > 1 && input.mesh.hosts > 1;
-  if (kind.servers && !kind.colocated && !kind.one_server)
-    vary(choices, input.job, "servers", server_counts(input.mesh));
-  if (kind.servers && several) vary(choices, input.job, "local-reduce", {"", "true"});
-  if (kind.ring && kind.stage > 0 && several)
-    vary(choices, input.job, "shard-group", {"", std::to_string(input.mesh.workers_per_host)});
-  if (kind.buckets) vary(choices, input.job, "bucket", {"", "5M", "100M"});
-  if (kind.gathers) vary(choices, input.job, "prefetch", {"", "2"});
-  if (kind.gathers) vary(choices, input.job, "reshard-after-forward", {"", "off"});
-  return choices;
-}
-
 /// Resolves the job. Jobs are started with at most options::kMostProcesses workers; plans may have more.
 JobOptions job_of(const PlanInput& input, const std::string& strategy, const worker::StrategyKind& kind,
-                  const Choice& choice) {
+                  const PlanChoice& choice) {
   const std::size_t workers = kind.one_worker ? 1 : input.mesh.workers();
   const std::size_t startable = std::min<std::size_t>(workers, options::kMostProcesses);
   Given given = input.job;
-  for (const auto& [name, text] : choice) given[name] = text;
+  for (const auto& [name, text] : choice.options) given[name] = text;
   given["workers"] = std::to_string(startable);
+  const std::string each = options::text_of(given, "batch-size");
   const std::size_t batch =
       options::whole_number("--global-batch", given.contains("global-batch") ? given["global-batch"] : "128");
-  if (batch % workers != 0)
+  if (each.empty() && batch % workers != 0)
     fail(ErrorKind::usage, "--global-batch {}: cannot be divided evenly among {} workers", batch, workers);
   LeftOut left_out;
   const bool loopback = input.mesh.hosts == 1 || given.contains("link");
   JobOptions job = resolve(given, strategy, kind, &left_out, loopback);
   if (kind.servers && job.servers == job.workers) job.servers = workers;
   job.workers = workers;
+  if (!each.empty()) job.global_batch = options::whole_number("--batch-size", each) * workers;
+  if (job.accumulate > job.batch_per_worker())
+    fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate,
+         job.batch_per_worker());
   return job;
-}
-
-std::string label_of(const JobOptions& job, const worker::StrategyKind& kind, const Choice& choice) {
-  std::string label = job.strategy;
-  if (kind.servers) label += fmt::format(" s={}", job.servers);
-  static const std::map<std::string, std::string> kShort{
-      {"local-reduce", "local-reduce"},     {"shard-group", "group"},    {"bucket", "bucket"}, {"prefetch", "prefetch"},
-      {"reshard-after-forward", "reshard"}, {"accumulate", "accumulate"}};
-  for (const auto& [name, text] : choice)
-    if (name != "servers")
-      label += text == "true" ? " " + kShort.at(name) : fmt::format(" {}={}", kShort.at(name), text);
-  return label;
 }
 
 /// The processes that cut each unit.
@@ -101,72 +52,146 @@ bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const b
   return costs;
 }
 
-PlanRow evaluate(const PlanInput& input, const std::shared_ptr<const worker::StrategyKind>& kind,
-                 const std::string& strategy, const Choice& choice, const App& app) {
-  PlanRow row{.job = job_of(input, strategy, *kind, choice), .kind = kind};
+PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::StrategyKind>& kind,
+                 const std::string& strategy, const PlanChoice& choice) {
+  PlanRow row{.job = job_of(input, strategy, *kind, choice), .kind = kind, .choice = choice};
   row.label = label_of(row.job, *kind, choice);
-  row.choice = choice;
+  row.series = series_of(row.job, *kind, choice);
+  row.inexact = changes_numerics(choice);
+  return row;
+}
+
+void add_step(const PlanInput& input, const App& app, PlanRow& row) {
+  const worker::StrategyKind& kind = *row.kind;
   bench::Mesh mesh = input.mesh;
-  if (kind->one_worker) mesh.hosts = mesh.workers_per_host = 1;
+  if (kind.one_worker) mesh.hosts = mesh.workers_per_host = 1;
   const bench::Workload work =
-      bench::make_workload(row.job, app.worker_registries(), owners_of(row.job, *kind, mesh), input.pass_time);
-  row.step = bench::estimate_step(row.job, *kind, work, mesh, costs_of(input, row.job, mesh));
-  const bool apart = kind->servers && row.job.placement == "standalone" && mesh.hosts > 1;
+      bench::make_workload(row.job, app.worker_registries(), owners_of(row.job, kind, mesh), input.pass_time);
+  row.step = bench::estimate_step(row.job, kind, work, mesh, costs_of(input, row.job, mesh));
+  const bool apart = kind.servers && row.job.placement == "standalone" && mesh.hosts > 1;
   row.hosts = mesh.hosts + (apart ? row.job.servers : 0);
   row.tokens = work.tokens;
   const double rows = work.tokens ? static_cast<double>(work.rows_per_sample) : 1;
   row.samples_per_s = static_cast<double>(row.job.global_batch) * rows / row.step.step_s;
   const net::LinkSpec& card = mesh.hosts > 1 ? mesh.between : mesh.within;
   row.sent_bytes = row.step.link_s * card.bits_per_second / 8;
-  return row;
 }
 
 /// Adds the memory that the strategy predicts, which a run books.
 void add_memory(const PlanInput& input, const App& app, PlanRow& row) {
   JobOptions job = row.job;
   job.data = "synthetic";
-  const JobMemory memory = job_memory(job, std::min(input.mesh.hosts, job.workers), app);
+  row.memory = job_memory(job, std::min(input.mesh.hosts, job.workers), app);
   row.process_bytes =
-      static_cast<double>(std::max(worker::total_bytes(memory.worker), worker::total_bytes(memory.server)));
+      static_cast<double>(std::max(worker::total_bytes(row.memory.worker), worker::total_bytes(row.memory.server)));
   row.fits = !input.memory_bytes || row.process_bytes <= *input.memory_bytes;
 }
 
-double value_of(const PlanRow& row) { return row.samples_per_s / static_cast<double>(row.hosts); }
+/// Finds the rows of one strategy.
+class Candidates {
+ public:
+  Candidates(const PlanInput& input, const App& app, const std::string& strategy)
+      : input_(input),
+        app_(app),
+        strategy_(strategy),
+        kind_(app.worker_registries().strategies.make(Spec::parse("--strategies", strategy))) {}
+
+  std::vector<PlanRow> find() {
+    std::map<std::string, std::vector<PlanRow>> tuned;  // by what makes a row: the rest only tunes
+    for (const PlanChoice& choice : plan_choices(input_.job, input_.choose, input_.mesh, *kind_))
+      if (auto row = try_choice(choice)) {
+        const JobOptions& job = row->job;
+        tuned[fmt::format("{} {} {} {} {}", job.servers, job.shard_group, job.local_reduce, job.compress,
+                          job.precision)]
+            .push_back(std::move(*row));
+      }
+    std::vector<PlanRow> rows;
+    for (auto& [key, all] : tuned) rows.push_back(pick(all));
+    return rows;
+  }
+  /// The first refusal of each option that the plan chose; under "" that of a choice without such an option.
+  const std::map<std::string, std::string>& refused() const { return refused_; }
+
+ private:
+  std::optional<PlanRow> try_choice(const PlanChoice& choice) {
+    try {
+      PlanRow row = make_row(input_, kind_, strategy_, choice);
+      add_step(input_, app_, row);
+      return row;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      refused_.try_emplace("", error.what());
+      for (const char* name : kChoosable)
+        if (choice.options.contains(name)) refused_.try_emplace(name, error.what());
+      return std::nullopt;
+    }
+  }
+
+  /// The fastest row; of equal ones the first. With a limit of memory, the fastest that fits.
+  PlanRow pick(std::vector<PlanRow>& rows) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < rows.size(); ++i)
+      if (rows[i].step.step_s < 0.995 * rows[best].step.step_s) best = i;
+    PlanRow fastest = std::move(rows[best]);
+    rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(best));
+    add_memory(input_, app_, fastest);
+    if (fastest.fits) return fastest;
+    std::optional<PlanRow> fitting;
+    for (const auto& choices : smaller_choices(fastest.choice, input_.job))
+      if (auto row = first_that_fits(choices); row && (!fitting || row->step.step_s < fitting->step.step_s))
+        fitting = std::move(row);
+    return fitting ? std::move(*fitting) : std::move(fastest);
+  }
+  /// Returns the first choice that fits; each needs less memory than the one before. Memory is quicker to predict than
+  /// a step.
+  std::optional<PlanRow> first_that_fits(const std::vector<PlanChoice>& choices) {
+    std::vector<PlanRow> rows;
+    try {
+      for (const PlanChoice& choice : choices) rows.push_back(make_row(input_, kind_, strategy_, choice));
+    } catch (const Error& error) {  // more micro-batches than samples
+      if (error.kind() != ErrorKind::usage) throw;
+    }
+    const auto fits = [&](PlanRow& row) {
+      if (row.memory.worker.empty()) add_memory(input_, app_, row);
+      return row.fits;
+    };
+    if (rows.empty() || !fits(rows.back())) return std::nullopt;
+    const auto first = std::partition_point(rows.begin(), rows.end(), [&](PlanRow& row) { return !fits(row); });
+    add_step(input_, app_, *first);
+    return std::move(*first);
+  }
+
+  const PlanInput& input_;
+  const App& app_;
+  const std::string strategy_;
+  const std::shared_ptr<const worker::StrategyKind> kind_;
+  std::map<std::string, std::string> refused_;
+};
+
+bool comes_first(const PlanRow& a, const PlanRow& b) { return a.fits != b.fits ? a.fits : a.per_host() > b.per_host(); }
 
 }  // namespace
 
-std::vector<PlanRow> plan_rows(const PlanInput& input, const App& app) {
-  std::vector<PlanRow> rows;
-  std::optional<Error> refused;
+PlanRows plan_rows(const PlanInput& input, const App& app) {
+  PlanRows plan;
+  std::map<std::string, std::string> refused;
   for (const std::string& strategy : input.strategies) {
-    const std::shared_ptr<const worker::StrategyKind> kind =
-        app.worker_registries().strategies.make(Spec::parse("--strategies", strategy));
-    // One row is kept for each number of servers, shard group and local sum: the best of the choices that only tune.
-    std::map<std::string, PlanRow> best;
-    for (const Choice& choice : choices_of(input, *kind)) {
-      try {
-        PlanRow row = evaluate(input, kind, strategy, choice, app);
-        const std::string key = fmt::format("{} {} {}", row.job.servers, row.job.shard_group, row.job.local_reduce);
-        const auto found = best.find(key);
-        if (found == best.end())
-          best.emplace(key, std::move(row));
-        else if (row.step.step_s < 0.995 * found->second.step.step_s)
-          found->second = std::move(row);
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::usage) throw;
-        if (!refused) refused = error;
-      }
-    }
-    for (auto& [key, row] : best) {
-      add_memory(input, app, row);
-      rows.push_back(std::move(row));
-    }
+    Candidates candidates(input, app, strategy);
+    std::vector<PlanRow> rows = candidates.find();
+    if (rows.empty() && candidates.refused().contains(""))
+      plan.left_out.push_back(fmt::format("{}: {}", strategy, candidates.refused().at("")));
+    for (const auto& [option, reason] : candidates.refused()) refused.try_emplace(option, reason);
+    std::move(rows.begin(), rows.end(), std::back_inserter(plan.rows));
   }
-  if (rows.empty() && refused) throw *refused;
-  std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
-    return a.fits != b.fits ? a.fits : value_of(a) > value_of(b);
-  });
-  return rows;
+  if (plan.rows.empty()) fail(ErrorKind::usage, "{}", refused.contains("") ? refused.at("") : "--strategies: none");
+  for (const std::string& option : input.choose) {
+    const bool chosen =
+        std::ranges::any_of(plan.rows, [&](const PlanRow& row) { return row.choice.options.contains(option); });
+    if (!chosen && refused.contains(option))
+      plan.left_out.push_back(fmt::format("--choose {}: {}", option, refused.at(option)));
+  }
+  std::stable_sort(plan.rows.begin(), plan.rows.end(), comes_first);
+  return plan;
 }
 
 }  // namespace psring::cli

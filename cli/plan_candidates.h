@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,7 +12,8 @@
 #include <psring/bench/cost/mesh.h>
 #include <psring/bench/cost/step_model.h>
 #include <psring/cli/app.h>
-#include <psring/common/proc/options/values.h>
+#include <psring/cli/job_memory.h>
+#include <psring/cli/plan_choices.h>
 
 namespace psring::cli {
 
@@ -18,6 +21,7 @@ namespace psring::cli {
 struct PlanInput {
   options::Given job;  ///< the options that were given
   std::vector<std::string> strategies;
+  std::set<std::string> choose = {};  ///< of kChoosable: options that the plan may set, too
   bench::Mesh mesh;
   std::optional<bench::Fit> fit = std::nullopt;  ///< none: messages and updates take no time
   bool device = false;                           ///< layers are computed by a device, not by a host's processors
@@ -30,18 +34,30 @@ struct PlanRow {
   std::string label;  ///< "ps s=4", "zero3 shard-group=8"
   JobOptions job;
   std::shared_ptr<const worker::StrategyKind> kind;  ///< shared by all rows of a strategy
-  std::map<std::string, std::string> choice = {};    ///< options that the plan chose, on top of those that were given
-  bool tokens = false;                               ///< samples are tokens
-  std::size_t hosts = 0;                             ///< workers' hosts, and those of standalone servers
+  PlanChoice choice = {};
+  std::vector<std::string> series = {};  ///< the curves of a sweep that this row is a point of
+  bool inexact = false;                  ///< the plan chose compression or a narrow type
+  bool tokens = false;                   ///< samples are tokens
+  std::size_t hosts = 0;                 ///< workers' hosts, and those of standalone servers; each has a card
   bench::StepEstimate step;
   double samples_per_s = 0;  ///< tokens for models that read text
   double sent_bytes = 0;     ///< by the busiest card of a host in a step, one direction
+  JobMemory memory = {};
   double process_bytes = 0;  ///< booked by the fullest process
   bool fits = true;          ///< into PlanInput::memory_bytes
+
+  double per_host() const { return samples_per_s / static_cast<double>(hosts); }
 };
 
-/// Evaluates all strategies with the options that matter to each, and returns the rows, best first. Strategies that the
-/// mesh or the given options exclude are left out. Throws usage if none is left.
-std::vector<PlanRow> plan_rows(const PlanInput& input, const App& app);
+struct PlanRows {
+  std::vector<PlanRow> rows;  ///< best first
+  /// Why a strategy, or an option of --choose, has no row.
+  std::vector<std::string> left_out = {};
+};
+
+/// Evaluates all strategies with the options that matter to each. For each number of servers, shard group, compression
+/// and precision, one row remains: the fastest that fits into memory. If none fits, activation checkpointing and
+/// micro-batches are tried. Throws usage if no row is left.
+PlanRows plan_rows(const PlanInput& input, const App& app);
 
 }  // namespace psring::cli

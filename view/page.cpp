@@ -53,6 +53,8 @@ std::string report_page(const Json& document) {
 
 std::string step_page(const Json& document) { return with_document(bytes_of(kStepPage, kStepPageBytes), document); }
 
+std::string plan_page(const Json& document) { return with_document(bytes_of(kPlanPage, kPlanPageBytes), document); }
+
 std::string live_page() { return std::string(bytes_of(kLivePage, kLivePageBytes)); }
 
 std::string content_policy(const std::string& page) {

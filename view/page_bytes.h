@@ -7,6 +7,8 @@ namespace psring::view {
 // The pages of view/page, embedded by embed.cmake.
 extern const unsigned char kLivePage[];
 extern const std::size_t kLivePageBytes;
+extern const unsigned char kPlanPage[];
+extern const std::size_t kPlanPageBytes;
 extern const unsigned char kReportPage[];
 extern const std::size_t kReportPageBytes;
 extern const unsigned char kStepPage[];

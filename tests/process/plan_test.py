@@ -2,6 +2,7 @@
 writes a file that plan takes; both name what is wrong."""
 
 import json
+import re
 import unittest
 
 from support import ProgramTest
@@ -75,6 +76,198 @@ class Plan(ProgramTest):
         even = self.rows(*job)[0]["step_s"]
         uneven = self.rows(*job, "--fault", "jitter:worker:*=50%")[0]["step_s"]
         self.assertAlmostEqual(uneven / even, 1 + 0.5 * 3 / 5, delta=0.02)
+    def test_every_kind_of_row_can_be_trained(self):
+        """The file of each row is a job that train takes, with the row's options."""
+        command = ["psring", "plan", *MODEL, "--strategies", "single,dp,ddp,ddp-naive,zero1,zero2,zero3,ps,ps-zero2,ps-zero3,ps-colocated",
+                   "--hosts", 2, "--workers-per-host", 2, "--global-batch", 16, "--tflops", 1, "--steps", 1,
+                   "--choose", "compress,precision,accumulate,activation-checkpointing", "--json", "plan.json"]
+        self.assert_done(self.run_program(*command))
+        rows = json.loads((self.folder / "plan.json").read_text())["rows"]
+        kinds = {}
+        for number, row in enumerate(rows, 1):
+            tuned = {"servers", "bucket", "prefetch", "accumulate"}
+            kinds.setdefault((row["strategy"], *sorted(row["options"].keys() - tuned), row["options"].get("compress")), number)
+        self.assertGreater(len(kinds), 40)
+        for kind, number in kinds.items():
+            row = rows[number - 1]
+            with self.subTest(row["label"]):
+                self.assert_done(self.run_program(*command, "--out", "job.toml", "--row", number))
+                self.assertTrue((self.folder / "job.toml").read_text().startswith(f"# psring plan: {row['label']}, "))
+                self.assert_done(self.train("--config", "job.toml", "--out", f"run{number}"))
+                job = json.loads((self.folder / f"run{number}" / "run.json").read_text())["job"]
+                self.assertEqual((job["strategy"], job["workers"]), (row["strategy"], 1 if row["strategy"] == "single" else 4))
+                for name in ("servers", "compress", "precision", "accumulate", "shard_group", "prefetch"):
+                    if name.replace("_", "-") in row["options"]:
+                        self.assertEqual(str(job[name]), row["options"][name.replace("_", "-")])
+
+    def test_choosing_more(self):
+        few = self.rows(*CLUSTER, "--strategies", "ps,ddp,zero3")
+        self.assertFalse(any(row["inexact"] for row in few))
+        rows = self.rows(*CLUSTER, "--strategies", "ps,ddp,zero3", "--choose", "compress,precision")
+        labels = {row["label"].split(" bucket")[0]: row for row in rows}
+        self.assertEqual({row["label"]: row["step_s"] for row in rows if not row["inexact"]}, {row["label"]: row["step_s"] for row in few})
+        plain, int8, bf16 = (labels["ps s=1" + more] for more in ("", " compress=int8", " precision=bf16"))
+        self.assertTrue(int8["inexact"] and bf16["inexact"])
+        self.assertLess(int8["step_s"], 0.7 * plain["step_s"])  # a quarter one way, all of it back
+        self.assertLess(bf16["step_s"], 0.6 * plain["step_s"])
+        self.assertIn("*", self.run_program("psring", "plan", *MODEL, *CLUSTER, "--choose", "compress").out)
+        self.refused(2, "--choose: expected compress, precision", "plan", *MODEL, *CLUSTER, "--choose", "lr")
+        self.refused(2, "--compress is given", "plan", *MODEL, *CLUSTER, "--choose", "compress", "--compress", "int8")
+        self.refused(2, "--tflops: has no rate of f32", "plan", *MODEL, "--tflops", "bf16=1")
+        # No row has an option if no job can have it, and the plan says why.
+        result = self.run_program("psring", "plan", *MODEL, "--tflops", "f32=1", "--choose", "precision")
+        self.assert_done(result)
+        self.assertIn("left out: --choose precision: --tflops: has no rate of bf16", result.out)
+
+    def test_compressed_bytes(self):
+        """The bytes of the busiest card are those that a run with the same options counts, and its messages' heads."""
+        options = [*MODEL, "--global-batch", 8, "--compute", "sleep:2ms", "--link", "1gbit,0.1ms", "--steps", 3]
+        for strategy in ("ps", "ddp", "zero1", "zero3"):
+            for compress in ("none", "int8", "top-k:ratio=0.05", "power-sgd:rank=2"):
+                if compress.startswith("power") and strategy not in ("ddp", "zero1"):
+                    continue
+                with self.subTest(strategy, compress=compress):
+                    more = [*options, "--compress", compress, *(["--reshard-after-forward", "on"] if strategy == "zero3" else [])]
+                    self.assert_done(self.train(*more, "--strategy", strategy, "--workers", 4, "--out", f"{strategy}-{compress[:5]}"))
+                    summary = json.loads((self.folder / f"{strategy}-{compress[:5]}" / "summary.json").read_text())
+                    # A server's card carries every worker's gradients; one server is the busiest.
+                    moved = max(entry["measured"] for entry in summary["bytes"]) / 3
+                    self.assert_done(self.run_program("psring", "plan", *more, "--strategies", strategy, "--hosts", 4, "--json", "plan.json"))
+                    rows = json.loads((self.folder / "plan.json").read_text())["rows"]
+                    (row,) = [row for row in rows if row["servers"] in (0, 1)]
+                    self.assertAlmostEqual(row["sent_bytes"] / moved, 1, delta=0.04)
+
+    def test_ways_to_fit(self):
+        """Where no row fits, the plan computes activations again, and cuts the batch."""
+        gpt = ["--model", "gpt:layers=4,dim=64,heads=4,context=64,vocab=256", "--data", "synthetic", "--hosts", 2, "--tflops", 1,
+               "--global-batch", 64, "--strategies", "ddp"]
+
+        def plan(*arguments):
+            self.assert_done(self.run_program("psring", "plan", *gpt, *arguments, "--json", "plan.json"))
+            (row,) = json.loads((self.folder / "plan.json").read_text())["rows"]
+            return row
+
+        whole = plan()
+        self.assertNotIn("accumulate", whole["options"])
+        fitting = plan("--memory", int(whole["process_bytes"] / 3))
+        self.assertTrue(fitting["fits"])
+        self.assertLessEqual(fitting["process_bytes"], whole["process_bytes"] / 3)
+        self.assertTrue({"accumulate", "activation-checkpointing"} & fitting["options"].keys())
+        self.assertFalse(fitting["inexact"])
+        # An option that was given stays, and so nothing fits.
+        given = plan("--memory", int(whole["process_bytes"] / 3), "--accumulate", 1, "--activation-checkpointing", "off")
+        self.assertFalse(given["fits"])
+        # Computing activations again takes the time of a forward pass, but for the last unit.
+        again = plan("--activation-checkpointing", "unit")
+        self.assertGreater(again["compute_s"], 1.15 * whole["compute_s"])
+        self.assertLess(again["compute_s"], 1.34 * whole["compute_s"])
+
+    def test_published_traffic(self):
+        """Rings, servers and hybrid shards as their papers compute them, on a network that nothing hides."""
+        options = ["--model", "gelu-mlp:dim=1024,layers=8", "--data", "synthetic", "--tflops", 1000, "--bucket", "25M",
+                   "--reshard-after-forward", "on"]
+        parameters = 4 * 8 * 1024 * 1024
+        hosts, rate = 16, 1.25e9
+
+        def plan(*more):
+            self.assert_done(self.run_program("psring", "plan", *options, "--hosts", hosts, "--link-between", "10gbit", "--global-batch",
+                                              hosts * 8, *more, "--json", "plan.json"))
+            return {row["series"][-1]: row for row in json.loads((self.folder / "plan.json").read_text())["rows"]}
+
+        rows = plan("--strategies", "ddp,ps,zero3")
+        size = rows["ddp"]["sent_bytes"] / (2 * (hosts - 1) / hosts)
+        self.assertAlmostEqual(size / parameters, 1, delta=0.01)
+        # Patarasuk, Yuan, JPDC 2009: 2 (n - 1) / n M, for any n.
+        self.assertAlmostEqual(rows["ddp"]["step_s"] / (2 * (hosts - 1) / hosts * size / rate), 1, delta=0.05)
+        # Li et al., OSDI 2014: s servers' cards carry n M / s each way.
+        for servers, row in ((1, rows["ps s=1"]), (hosts // 4, rows["ps s=hosts/4"])):
+            self.assertAlmostEqual(row["sent_bytes"] / (hosts * size / servers), 1, delta=0.02)
+            self.assertGreater(row["step_s"], 0.98 * hosts * size / servers / rate)
+        # Rajbhandari et al., SC 2020, section 7: stage 3 moves 3 M, half as much again as data parallelism.
+        self.assertAlmostEqual(rows["zero3"]["sent_bytes"] / rows["ddp"]["sent_bytes"], 1.5, delta=0.02)
+        # Zhao et al., VLDB 2023, section 3.2.2: per GPU 2 M (W - 1) / W with replicas, 3 M (W - 1) / W with full shards,
+        # 2 M (W - 1) / (G W) with shards in each host of G; the card is that of all G.
+        group, all_ranks = 8, hosts * 8
+        rows = plan("--workers-per-host", group, "--strategies", "zero3")
+        hybrid, full = rows["zero3 group=host"], rows["zero3"]
+        published = 2 * size * (all_ranks - 1) / (group * all_ranks)
+        self.assertAlmostEqual(hybrid["sent_bytes"] / group / published, 1, delta=1 / hosts + 0.01)
+        self.assertLess(hybrid["sent_bytes"], 0.7 * full["sent_bytes"])
+
+    def test_the_reason(self):
+        """The sentence below the table has the figures of the rows that it compares."""
+        for kind, options in {"its busiest card carries": ["ddp,ps", "--servers", 1, "--tflops", 1],
+                              "are exposed communication": ["ddp,ddp-naive", "--tflops", 1],
+                              "it needs 9 hosts, the second 10 hosts": ["ps", "--tflops", 1e-5],
+                              "which does not fit into memory": ["ddp,zero1", "--tflops", 1, "--memory", "800K", "--optimizer", "adam", "--accumulate", 1,
+                                                                 "--activation-checkpointing", "off"],
+                              "it computes": ["ddp", "--choose", "precision", "--tflops", "f32=1e-6,bf16=1e-5"],
+                              "are equal within 0.5 %": ["ddp,zero1,ps", "--tflops", 1e-6],
+                              "": ["zero1", "--tflops", 1]}.items():
+            with self.subTest(options):
+                self.assert_done(self.run_program("psring", "plan", *MODEL, *CLUSTER[:-2], "--bucket", "25M", "--strategies", *options, "--json", "plan.json"))
+                plan = json.loads((self.folder / "plan.json").read_text())
+                reason, rows = plan["reason"]["en"], plan["rows"]
+                if len(rows) == 1:
+                    self.assertEqual(plan["reason"], {"en": "", "zh": ""})
+                    continue
+                self.assertTrue(reason.startswith(rows[0]["label"]), reason)
+                self.assertIn(rows[1]["label"], reason)
+                self.assertIn(kind, reason)
+                figures = re.compile(r"\d+\.?\d*(?!\w)")
+                self.assertEqual(sorted(figures.findall(plan["reason"]["zh"])), sorted(figures.findall(reason)))
+
+    def test_a_sweep_has_all_rows(self):
+        result = self.run_program("psring", "plan", *MODEL, "--strategies", "ddp,ps,ps-colocated", "--sweep", "hosts=1..64", "--global-batch", 32,
+                                  "--tflops", 1, "--json", "sweep.json")
+        self.assert_done(result)
+        sweep = json.loads((self.folder / "sweep.json").read_text())
+        self.assertEqual([(point["value"], point["x"], point["mesh"]["workers"]) for point in sweep["points"]],
+                         [(str(n), n, n) for n in (1, 2, 4, 8, 16, 32)])
+        self.assertIn("hosts=64: --global-batch 32", sweep["values_left_out"][0])
+        self.assertIn("left out: hosts=64", result.out)
+        for point in sweep["points"]:
+            self.assertEqual({row["strategy"] for row in point["rows"]}, {"ddp", "ps", "ps-colocated"})
+            for row in point["rows"]:
+                self.assertAlmostEqual(row["per_host"], 32 / row["step_s"] / row["hosts"], delta=1e-6 * row["per_host"])
+
+        def at(point, series, of):
+            (row,) = [row for row in sweep["points"][point]["rows"] if series in row["series"]]
+            return row[of]
+
+        self.assertGreater(len(sweep["crossings"]), 0)
+        for one in sweep["crossings"]:
+            sign = -1 if one["of"] == "step_s" else 1
+            for point, better, worse in ((one["point"], one["before"], one["after"]), (one["point"] + 1, one["after"], one["before"])):
+                self.assertGreater(sign * at(point, better, one["of"]), sign * at(point, worse, one["of"]))
+            self.assertGreater(one["x"], sweep["points"][one["point"]]["x"])
+            self.assertLess(one["x"], sweep["points"][one["point"] + 1]["x"])
+        # Each host's samples per second stay the same if each worker keeps its batch, and nothing has to be sent.
+        self.assert_done(self.run_program("psring", "plan", *MODEL, "--strategies", "ddp", "--sweep", "hosts=1..8", "--batch-size", 32,
+                                          "--tflops", 1e-6, "--json", "sweep.json"))
+        rates = [point["rows"][0]["per_host"] for point in json.loads((self.folder / "sweep.json").read_text())["points"]]
+        self.assertLess(max(rates) / min(rates), 1.01)
+        for name, values in {"workers-per-host": "1,2", "link-within": "10gbit,1us;100gbit,1us", "tflops": "1,2", "memory": "1G,2G", "servers": "1,2,n",
+                             "bucket": "1M..4M", "accumulate": "1,2", "compress": "none,int8", "precision": "f32,bf16", "units": "layer,root",
+                             "model": "mlp:16-16-10;mlp:256-256-10", "optimizer": "sgd,adam", "prefetch": "1,2", "shard-group": "2,4"}.items():
+            with self.subTest(name):
+                self.assert_done(self.run_program("psring", "plan", "--data", "synthetic", "--hosts", 4, "--tflops", 1, "--strategies", "ps,zero3",
+                                                  "--sweep", f"{name}={values}"))
+
+    def test_in_chinese(self):
+        english = self.run_program("psring", "plan", *MODEL, *CLUSTER)
+        chinese = self.run_program("psring", "plan", *MODEL, *CLUSTER, "--lang", "zh", env={"LANG": "C"})
+        self.assert_done(chinese)
+        self.assertEqual(self.run_program("psring", "plan", *MODEL, *CLUSTER, env={"LANG": "zh_CN.UTF-8"}).out, english.out)
+        self.assertIn("8 个 worker，8 台主机", chinese.out)
+        for word in ("strategy", "hosts", "exposed", "beats", "server link"):
+            self.assertIn(word, english.out.replace("are equal", "beats are equal"))
+            self.assertNotIn(word, chinese.out)
+        for line in chinese.out.splitlines():
+            wide = sum(2 if ord(c) > 0x2e7f else 1 for c in line)
+            self.assertLessEqual(wide, 80, line)
+        self.assert_done(self.run_program("psring", "plan", *MODEL, *CLUSTER, "--lang", "zh", "--sweep", "hosts=1..4"))
+        self.refused(2, "--lang: expected en or zh", "plan", *MODEL, *CLUSTER, "--lang", "de")
 
     def test_a_sweep(self):
         result = self.run_program("psring", "plan", *MODEL, "--strategies", "ddp,ps", "--sweep", "hosts=1..8",
@@ -86,6 +279,10 @@ class Plan(ProgramTest):
         self.refused(2, "--tflops", "plan", *MODEL)
         self.refused(2, "--link-between", "plan", *MODEL, "--tflops", 1, "--link-between", "fast")
         self.refused(2, "--sweep", "plan", *MODEL, "--tflops", 1, "--sweep", "lr=1,2")
+        self.refused(2, "--out with --sweep", "plan", *MODEL, "--tflops", 1, "--sweep", "hosts=1,2", "--out", "job.toml")
+        self.refused(2, "--row 99: the plan has rows 1 to", "plan", *MODEL, "--tflops", 1, "--row", 99)
+        self.refused(2, "--tflops: expected a rate", "plan", *MODEL, "--tflops", "fast")
+        self.refused(2, "--memory", "plan", *MODEL, "--tflops", 1, "--memory", "much")
         self.refused(2, "--global-batch", "plan", *MODEL, "--tflops", 1, "--hosts", 3, "--global-batch", 64)
         self.refused(2, "--hosts", "plan", *MODEL, "--tflops", 1, "--hosts", 5000)
         self.refused(3, "--fit", "plan", *MODEL, "--fit", "missing.json")

@@ -1,4 +1,4 @@
-// Makes ../page/report.html, step.html and live.html: each is one file without references to others.
+// Makes ../page/report.html, step.html, plan.html and live.html: each is one file without references to others.
 // node build.mjs [FOLDER]
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -11,6 +11,7 @@ const kData = '<script type="application/json" id="data">__PSRING_DATA__</script
 const kPages = [
   { name: "report", title: "psring report", styles: ["style.css"], data: kData },
   { name: "step", title: "psring step", styles: ["style.css", "step/style.css"], data: kData },
+  { name: "plan", title: "psring plan", styles: ["style.css", "plan/style.css"], data: kData },
   { name: "live", title: "psring live", styles: ["style.css", "live/style.css"], connect: "; connect-src 'self'" },
 ];
 

@@ -44,11 +44,35 @@ function path(xs, ys, x, y) {
   return d;
 }
 
+/// Returns the powers of ten within a range, and their doubles and fives if there are few.
+export function logTicks(least, most, count) {
+  const list = [];
+  const steps = Math.log10(most / least) > count ? [1] : Math.log10(most / least) > count / 3 ? [1, 3] : [1, 2, 5];
+  for (let power = Math.floor(Math.log10(least)); power <= Math.log10(most); ++power)
+    for (const step of steps) {
+      const mark = Number((step * 10 ** power).toPrecision(3));
+      if (mark >= least * 0.999 && mark <= most * 1.001) list.push(mark);
+    }
+  return list.length > 1 ? list : [least, most];
+}
+
+/// Returns the marks whose texts, as wide as they are, have room on an axis; the first stays.
+function fitting(marks, x, xText) {
+  let end = -Infinity;
+  return marks.filter((v) => {
+    const half = widthOf(xText(v)) / 2;
+    if (x(v) - half < end + 6) return false;
+    end = x(v) + half;
+    return true;
+  });
+}
+
 /// Draws lines. `series` are {name, colour, x, y, width, dash, shift, marks, low, high}: low and high are the ends of
 /// whiskers. `bands` are {from, to, colour, name} behind the lines; `xMarks` are the places of the labels on the x axis, which
-/// is logarithmic if `xLog`. `say(text)` gets what lies under the cursor, which the mouse, or the arrow keys, move; `held`
+/// is logarithmic if `xLog`; the y axis is, from above 0, if `yLog`. `dots` are {x, y, name}, rings on top of the lines.
+/// `say(text)` gets what lies under the cursor, which the mouse, or the arrow keys, move; `held`
 /// keeps the cursor's place from one drawing to the next.
-export function lines({ series, width, height = 260, xTitle, yTitle, xText, yText, yTicks = ticks, zero = false, xMarks, xLog = false, bands = [], say, held = { x: null } }) {
+export function lines({ series, width, height = 260, xTitle, yTitle, xText, yText, yTicks = ticks, zero = false, xMarks, xLog = false, yLog = false, bands = [], dots = [], say, held = { x: null } }) {
   const shown = series.filter((one) => one.x.length > 0);
   const of = (axis) => shown.flatMap((one) => one[axis].filter((v) => v != null));
   const xs = of("x");
@@ -60,14 +84,16 @@ export function lines({ series, width, height = 260, xTitle, yTitle, xText, yTex
   if (x0 === x1) x1 = x0 + 1;
   if (zero) y0 = 0;
   if (y0 === y1) y1 = y0 + (Math.abs(y0) || 1);
-  if (!zero) [y0, y1] = [y0 - (y1 - y0) * 0.04, y1 + (y1 - y0) * 0.04];
-  const yMarks = yTicks(y0, y1, 5);
+  if (yLog) [y0, y1] = [y0 / 1.1, y1 * 1.1];
+  else if (!zero) [y0, y1] = [y0 - (y1 - y0) * 0.04, y1 + (y1 - y0) * 0.04];
+  const yMarks = (yLog ? logTicks : yTicks)(y0, y1, 5);
   const left = Math.max(...yMarks.map((v) => widthOf(yText(v)))) + 10;
   const [right, top, bottom] = [14, 22, 40];
   const along = xLog ? Math.log : (v) => v;
   const x = (v) => left + ((along(v) - along(x0)) / (along(x1) - along(x0))) * (width - left - right);
   const isEnd = (v) => x(v) + widthOf(xText(v)) / 2 > width;
-  const y = (v) => height - bottom - ((v - y0) / (y1 - y0)) * (height - bottom - top);
+  const up = yLog ? Math.log : (v) => v;
+  const y = (v) => height - bottom - ((up(v) - up(y0)) / (up(y1) - up(y0))) * (height - bottom - top);
   const cursor = s("line", { y1: top, y2: height - bottom, stroke: "var(--quiet)", "stroke-dasharray": "3 3", visibility: "hidden" });
   const node = svg(width, height,
     label(0, 12, yTitle), label(width - right, height - 6, xTitle, { "text-anchor": "end" }),
@@ -75,7 +101,7 @@ export function lines({ series, width, height = 260, xTitle, yTitle, xText, yTex
     yMarks.map((v) => [
       s("line", { x1: left, x2: width - right, y1: y(v), y2: y(v), stroke: "var(--line)" }),
       label(left - 6, y(v) + 4, yText(v), { "text-anchor": "end" })]),
-    (xMarks ?? someTicks(ticks, x0, x1, Math.floor(width / 110))).map((v) => [
+    fitting(xMarks ?? someTicks(ticks, x0, x1, Math.floor(width / 110)), x, xText).map((v) => [
       s("line", { x1: x(v), x2: x(v), y1: height - bottom, y2: height - bottom + 4, stroke: "var(--quiet)" }),
       label(x(v), height - bottom + 17, xText(v), isEnd(v) ? { x: width, "text-anchor": "end" } : { "text-anchor": "middle" })]),
     shown.map((one) => [
@@ -85,6 +111,7 @@ export function lines({ series, width, height = 260, xTitle, yTitle, xText, yTex
       one.marks || one.x.length === 1
         ? one.x.map((v, i) => one.y[i] == null ? null : s("circle", { cx: x(v), cy: y(one.y[i]), r: 3.2, fill: one.colour }))
         : null]),
+    dots.map((dot) => s("circle", { cx: x(dot.x), cy: y(dot.y), r: 5, fill: "none", stroke: "var(--text)", "stroke-width": 1.6 }, s("title", {}, dot.name))),
     cursor);
   if (say) listen(node, cursor, shown, { x, xText, yText, xTitle, say, held });
   return node;
@@ -181,7 +208,7 @@ export function bars({ groups, width, scale, text, axisTicks = ticks }) {
     for (const bar of group.bars) {
       const [rowHeight, thick] = bar.thin ? [9, 6] : [22, 14];
       const middle = y + (bar.thin ? 2 : rowHeight / 2);
-      if (bar.name) nodes.push(label(left - 8, middle + 4, cut(bar.name, left - 8), { "text-anchor": "end" }));
+      if (bar.name) nodes.push(label(left - 8, middle + 4, cut(bar.name, (left - 8) * 0.93), { "text-anchor": "end" }));
       let from = 0;
       for (const part of bar.parts) {
         if (!part.value) continue;

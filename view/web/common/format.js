@@ -16,6 +16,9 @@ export function short(value) {
   return String(Number(value.toPrecision(size >= 1000 ? 5 : 4)));
 }
 
+/// Returns all digits of a large number, and three or four of a small one.
+export const plain = (value) => (value != null && Math.abs(value) >= 1000 ? whole(value) : short(value));
+
 export const milliseconds = (seconds) => fixed(seconds == null ? null : seconds * 1000, 2);
 milliseconds.unit = "ms";
 

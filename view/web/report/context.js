@@ -1,5 +1,6 @@
 // What all sections share: the document, the texts, colours of rows, and cells whose number comes from the document.
 
+import { numberCell } from "../common/cells.js";
 import { h } from "../common/dom.js";
 import { kTexts } from "./texts.js";
 
@@ -8,12 +9,8 @@ export function makeContext(doc, language, picks, again) {
   return { doc, rows, t: kTexts[language], language, picks, again };
 }
 
-/// Returns a cell with the number at a path of the document, such as rows.0.runs.0.summary.steps. The path stays on the
-/// cell, so that a test can compare both.
-export function number(ctx, path, format) {
-  const value = path.split(".").reduce((at, name) => at?.[name], ctx.doc);
-  return h("td", { class: "n", "data-path": path, "data-unit": format.unit ?? "" }, format(value));
-}
+/// Returns a cell with the number at a path of the document, such as rows.0.runs.0.summary.steps.
+export const number = (ctx, path, format) => numberCell(ctx.doc, path, format);
 
 /// Returns a menu of all rows, and "all" if `all` is given; its choice lasts over languages.
 export function choice(ctx, id, all, rows = ctx.rows) {

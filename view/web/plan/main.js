@@ -1,0 +1,48 @@
+// The page of psring plan: reads the document that psring put into the page, and draws its sections.
+
+import { preferenceButtons } from "../common/buttons.js";
+import { h } from "../common/dom.js";
+import { forget, redraw } from "../common/figure.js";
+import { apply, languageNow, onSystemTheme } from "../common/preferences.js";
+import { cluster } from "./cluster.js";
+import { makeContext, makeState } from "./context.js";
+import { curves } from "./curves.js";
+import { memory } from "./memory.js";
+import { rows } from "./rows.js";
+import { start } from "./start.js";
+
+const kSections = [cluster, curves, rows, memory, start];
+
+const doc = JSON.parse(document.getElementById("data").textContent);
+const state = makeState(doc);
+
+/// Draws the page; the element with the id `focus` has the focus afterwards, at the place where it was.
+function render(focus) {
+  apply();
+  forget();
+  const before = document.getElementById(focus)?.getBoundingClientRect().top;
+  const ctx = makeContext(doc, state, languageNow(), (act, id) => {
+    act();
+    render(id);
+  });
+  const { t } = ctx;
+  const sections = kSections.map((make) => make(ctx)).filter(Boolean);
+  document.title = `${t.title}${t.colon}${doc.model}`;
+  const place = scrollY;
+  document.getElementById("page").replaceChildren(
+    h("header", {}, h("h1", {}, `${t.title}${t.colon}${doc.model}`), preferenceButtons(t, render)),
+    h("nav", { "aria-label": t.title }, sections.map((one) => h("a", { href: `#${one.id}` }, t.nav[one.id]))),
+    ...sections, h("p", { class: "quiet" }, `${t.madeBy} ${doc.program}`));
+  redraw();
+  const element = focus && document.getElementById(focus);
+  scrollTo(0, element && before !== undefined ? scrollY + element.getBoundingClientRect().top - before : place);
+  element?.focus({ preventScroll: true });
+}
+
+render();
+onSystemTheme(() => render());
+let waiting = 0;
+addEventListener("resize", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(redraw, 80);
+});
