@@ -91,7 +91,7 @@ std::string legend(const std::vector<Row>& rows) {
   text += inexact_legend(rows);
   if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !not_comparable(row.step()).empty(); }))
     text += "*: not comparable, as processes had to share processors; the lines below say with what.\n";
-  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.entry.job.placement == "colocated"; }))
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.entry.job.colocated_servers() > 0; }))
     text += "Where servers live in workers' processes, a worker's row counts both.\n";
   if (several_runs(rows)) text += "Medians over runs; spread: of ms/step, (most − least) / median.\n";
   return text;

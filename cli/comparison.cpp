@@ -73,7 +73,7 @@ StepFigures Row::step() const {
   const JobOptions& job = entry.job;
   const auto steps = static_cast<double>(run.steps);
   const bool sleeps = worker::parse_compute(job.compute).has_value();
-  const std::size_t server_threads = job.placement == "colocated" ? 0 : job.servers * job.server_threads;
+  const std::size_t server_threads = job.standalone_servers() * job.server_threads;
   StepFigures step{.step_s = spread(&Summary::step_seconds).median,
                    .exposed_s = spread(&Summary::exposed_seconds).median,
                    .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
@@ -91,11 +91,13 @@ StepFigures Row::step() const {
   for (const ByteCheck& check : run.bytes) {
     const double bytes = static_cast<double>(check.measured) / steps;
     const bool servers = check.role.starts_with(kServers);
-    // A worker's row includes the server in its process.
-    if (check.direction == "sent" && !(servers && job.placement == "colocated")) sent += bytes;
+    const double of_server = bytes / static_cast<double>(std::max<std::size_t>(1, job.servers));
+    // A worker's row includes the server in its process. Standalone servers move at least the mean.
+    if (check.direction == "sent") sent += servers ? of_server * static_cast<double>(job.standalone_servers()) : bytes;
     double& busiest = servers ? step.server_bytes : step.worker_bytes;
-    busiest = std::max(busiest, servers ? bytes / static_cast<double>(job.servers) : bytes);
+    busiest = std::max(busiest, servers ? of_server : bytes);
   }
+  step.server_bytes = std::max(step.server_bytes, static_cast<double>(run.busiest_server_bytes) / steps);
   double booked = 0;
   for (const MemoryCheck& check : run.memory) booked += static_cast<double>(check.peak);
   step.memory_bytes = 2 * (booked + sent);

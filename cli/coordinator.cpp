@@ -141,7 +141,7 @@ net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher,
           .replicas = job.replicas > 0,
           .agents = static_cast<std::uint32_t>(nodes),
           .reserve_agent_0 = by_launcher,
-          .colocated = job.placement == "colocated",
+          .colocated = static_cast<std::uint32_t>(job.colocated_servers()),
           .own_steps = parse_consistency(job.consistency).each_push_updates,
           .job = to_json(job),
           .join_timeout = from_seconds(job.join_timeout),
@@ -228,9 +228,9 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     begin_run(job.out, job, invocation);
     const std::string awaited =
         flags.nodes > 0 ? "the agents of " + count_of(flags.nodes, "host")
-        : job.placement == "colocated"
+        : job.standalone_servers() == 0
             ? count_of(job.workers, "worker")
-            : fmt::format("{} and {}", count_of(job.workers, "worker"), count_of(job.servers, "server"));
+            : fmt::format("{} and {}", count_of(job.workers, "worker"), count_of(job.standalone_servers(), "server"));
     fmt::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
     std::fflush(stdout);
   }

@@ -31,6 +31,21 @@ struct Resolved {
   JobOptions job;
 };
 
+std::set<std::string> names_of(const LeftOut& left_out) {
+  std::set<std::string> names;
+  for (const auto& [flag, line] : left_out) names.insert(flag);
+  return names;
+}
+
+/// Do different jobs have the same label without the idle options?
+bool any_clash(const std::string& strategy, const std::vector<Resolved>& points, const std::set<std::string>& idle) {
+  std::map<std::string, std::string> jobs;
+  return std::any_of(points.begin(), points.end(), [&](const Resolved& each) {
+    const std::string job = to_json(each.job);
+    return jobs.emplace(label_of(strategy, each.point, idle), job).first->second != job;
+  });
+}
+
 }  // namespace
 
 std::vector<Entry> make_entries(const options::Given& given, const std::vector<std::string>& strategies, Sweep& sweep,
@@ -52,8 +67,10 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
       for (const auto& [flag, line] : resolved.left_out) idle.insert(flag);
       points.push_back(std::move(resolved));
     });
+    // An option that only some points leave out tells the others apart.
+    const bool clash = any_clash(strategy, points, idle);
     for (Resolved& each : points) {
-      Entry entry{label_of(strategy, each.point, idle), std::move(each.job), kind};
+      Entry entry{label_of(strategy, each.point, clash ? names_of(each.left_out) : idle), std::move(each.job), kind};
       // Points that differ only in options which the strategy leaves out are one point.
       const auto same = [&](const Entry& other) {
         return other.label == entry.label || to_json(other.job) == to_json(entry.job);

@@ -28,13 +28,16 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t 
     if (worker::total_bytes(last) > worker::total_bytes(memory.worker)) memory.worker = last;
   }
   if (setup.strategy().servers) memory.servers = job.servers * (1 + job.replicas);
+  if (job.colocated_servers() > 0)
+    memory.guest = first.each_server_memory.empty() ? first.server_memory : first.each_server_memory.back();
   // The first host has the largest shares.
   const auto share = [&](std::size_t count) {
     return net::share_begin(static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(agents),
                             static_cast<std::uint32_t>(std::min(on_host, agents)));
   };
   memory.host_bytes = share(job.workers) * worker::total_bytes(memory.worker) +
-                      share(memory.servers) * worker::total_bytes(memory.server);
+                      share(job.colocated_servers()) * worker::total_bytes(memory.guest) +
+                      share(job.server_processes()) * worker::total_bytes(memory.server);
   return memory;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,9 +15,15 @@ namespace psring::cli {
 /// The memory that the processes of a job book, as its strategy predicts.
 struct JobMemory {
   std::map<Category, std::uint64_t> worker;  ///< of the worker that needs the most
-  std::map<Category, std::uint64_t> server;  ///< of each server; a colocated one is part of a worker's process
+  std::map<Category, std::uint64_t> server;  ///< of each server, or of the largest; see `guest`
   std::size_t servers = 0;                   ///< with replicas
+  std::map<Category, std::uint64_t> guest;   ///< of a colocated server, which is part of a worker's process
   std::uint64_t host_bytes = 0;              ///< of all processes on the host that needs the most
+
+  /// Bytes of the process that needs the most.
+  std::uint64_t process_bytes() const {
+    return std::max(worker::total_bytes(worker) + worker::total_bytes(guest), worker::total_bytes(server));
+  }
 };
 
 /// Predicts for a job whose workers and servers are shared by `hosts` hosts as agents share them. Throws usage or data

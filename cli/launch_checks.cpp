@@ -12,8 +12,7 @@ namespace {
 
 /// Returns the number of the job's processes on this host, with the coordinator.
 std::size_t processes_here(const JobOptions& job, std::size_t agents, std::size_t here) {
-  const std::size_t servers = job.placement == "colocated" ? 0 : job.servers * (1 + job.replicas);
-  return 1 + (here * (job.workers + servers) + agents - 1) / agents;
+  return 1 + (here * (job.workers + job.server_processes()) + agents - 1) / agents;
 }
 
 /// Returns nothing if the strategy cannot be made here, such as one that exchanges messages as it is made: the workers

@@ -111,7 +111,7 @@ int write_manifests(ManifestsFlags flags, const Invocation& invocation) {
   const std::vector<std::string> words = words_of(flags.job);
   cluster.job_args.insert(cluster.job_args.end(), words.begin(), words.end());
   cluster.workers = job.workers;
-  cluster.servers = job.placement == "colocated" ? 0 : job.servers * (1 + job.replicas);
+  cluster.servers = job.server_processes();
   cluster.max_restarts = job.max_restarts;
   cluster.join_timeout = job.join_timeout;
   cluster.worker.gpus = flags.gpus.value_or(job.device == "cuda" ? 1 : 0);

@@ -54,12 +54,17 @@ Json json_of(const std::map<Category, std::uint64_t>& memory) {
 /// cannot run.
 double bytes_with(const Entry& entry, std::size_t workers, std::size_t batch, const App& app) {
   JobOptions job = entry.job;
-  if (job.servers == job.workers || job.placement == "colocated") job.servers = std::min(workers, job.servers);
+  if (job.placement == "mixed") {
+    job.servers = workers + job.standalone_servers();
+    if (workers <= entry.job.standalone_servers()) return std::numeric_limits<double>::infinity();
+  } else if (job.servers == job.workers || job.placement == "colocated") {
+    job.servers = std::min(workers, job.servers);
+  }
   job.workers = workers;
   job.global_batch = batch * workers * job.virtual_workers;
   try {
     const JobMemory memory = job_memory(job, 1, app);
-    return static_cast<double>(std::max(worker::total_bytes(memory.worker), worker::total_bytes(memory.server)));
+    return static_cast<double>(memory.process_bytes());
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage && error.kind() != ErrorKind::data) throw;
     return std::numeric_limits<double>::infinity();
@@ -69,7 +74,7 @@ double bytes_with(const Entry& entry, std::size_t workers, std::size_t batch, co
 std::string answers(const Entry& entry, const JobMemory& memory, double limit, const App& app, Language language) {
   const std::size_t workers = entry.job.workers;
   const std::size_t batch = entry.job.batch_per_worker();
-  const auto bytes = std::max(worker::total_bytes(memory.worker), worker::total_bytes(memory.server));
+  const std::uint64_t bytes = memory.process_bytes();
   std::string text = say(
       language, static_cast<double>(bytes) <= limit ? Text{"; fits", "；放得下"} : Text{"; does not fit", "；放不下"});
   const std::size_t most =
@@ -121,9 +126,12 @@ int job_table(MemoryFlags& flags, const Invocation& invocation) {
                         {"servers", memory.servers},
                         {"worker", json_of(memory.worker)},
                         {"server", json_of(memory.server)},
+                        {"colocated_server", memory.guest.empty() ? Json() : json_of(memory.guest)},
                         {"host", memory.host_bytes}});
     table.add(row_of(memory.servers > 0 ? entry.label + " worker" : entry.label, memory.worker));
-    if (memory.servers > 0) table.add(row_of(entry.label + " server", memory.server));
+    const bool differ = memory.servers > 0 && !memory.guest.empty() && memory.guest != memory.server;
+    if (differ) table.add(row_of(entry.label + " colocated server", memory.guest));
+    if (memory.servers > 0) table.add(row_of(entry.label + (differ ? " standalone server" : " server"), memory.server));
     const std::string more = limit && !flags.json ? answers(entry, memory, *limit, app, language) : "";
     lines += wrapped(host_line(entry, memory, flags) + more, 80, 2);
   }

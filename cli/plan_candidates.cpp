@@ -30,7 +30,10 @@ JobOptions job_of(const PlanInput& input, const std::string& strategy, const wor
   LeftOut left_out;
   const bool loopback = input.mesh.hosts == 1 || given.contains("link");
   JobOptions job = resolve(given, strategy, kind, &left_out, loopback);
-  if (kind.servers && job.servers == job.workers) job.servers = workers;
+  if (job.placement == "mixed")
+    job.servers = workers + job.standalone_servers();
+  else if (kind.servers && job.servers == job.workers)
+    job.servers = workers;
   job.workers = workers;
   if (!each.empty()) job.global_batch = options::whole_number("--batch-size", each) * workers;
   if (job.accumulate > job.batch_per_worker())
@@ -68,8 +71,7 @@ void add_step(const PlanInput& input, const App& app, PlanRow& row) {
   const bench::Workload work =
       bench::make_workload(row.job, app.worker_registries(), owners_of(row.job, kind, mesh), input.pass_time);
   row.step = bench::estimate_step(row.job, kind, work, mesh, costs_of(input, row.job, mesh));
-  const bool apart = kind.servers && row.job.placement == "standalone" && mesh.hosts > 1;
-  row.hosts = mesh.hosts + (apart ? row.job.servers : 0);
+  row.hosts = mesh.hosts + (mesh.hosts > 1 ? row.job.standalone_servers() : 0);
   row.tokens = work.tokens;
   const double rows = work.tokens ? static_cast<double>(work.rows_per_sample) : 1;
   row.samples_per_s = static_cast<double>(row.job.global_batch) * rows / row.step.step_s;
@@ -82,8 +84,7 @@ void add_memory(const PlanInput& input, const App& app, PlanRow& row) {
   JobOptions job = row.job;
   job.data = "synthetic";
   row.memory = job_memory(job, std::min(input.mesh.hosts, job.workers), app);
-  row.process_bytes =
-      static_cast<double>(std::max(worker::total_bytes(row.memory.worker), worker::total_bytes(row.memory.server)));
+  row.process_bytes = static_cast<double>(row.memory.process_bytes());
   row.fits = !input.memory_bytes || row.process_bytes <= *input.memory_bytes;
 }
 
@@ -101,7 +102,7 @@ class Candidates {
     for (const PlanChoice& choice : plan_choices(input_.job, input_.choose, input_.mesh, *kind_))
       if (auto row = try_choice(choice)) {
         const JobOptions& job = row->job;
-        tuned[fmt::format("{} {} {} {} {}", job.servers, job.shard_group, job.local_reduce, job.compress,
+        tuned[fmt::format("{} {} {} {} {}", servers_text(job), job.shard_group, job.local_reduce, job.compress,
                           job.precision)]
             .push_back(std::move(*row));
       }

@@ -44,7 +44,8 @@ void vary(std::vector<PlanChoice>& choices, const Given& given, const std::strin
   choices = std::move(all);
 }
 
-/// Numbers of servers that are worth a row: 1, as many as hosts, a half and a quarter.
+/// Numbers of servers that are worth a row: 1, as many as hosts, a half and a quarter. If each worker has a host, also
+/// such numbers of standalone servers beside a colocated server in each worker.
 void vary_servers(std::vector<PlanChoice>& choices, const Given& given, const bench::Mesh& mesh) {
   if (given.contains("servers")) return;
   const std::size_t most = std::min<std::size_t>(mesh.hosts > 1 ? mesh.hosts : mesh.workers(), 1024);
@@ -55,12 +56,15 @@ void vary_servers(std::vector<PlanChoice>& choices, const Given& given, const be
     if (count > 0) rules[count].push_back(rule);
   std::vector<PlanChoice> with;
   for (const PlanChoice& choice : choices)
-    for (const auto& [count, names] : rules) {
-      PlanChoice next = choice;
-      next.options["servers"] = std::to_string(count);
-      next.server_rules = names;
-      with.push_back(std::move(next));
-    }
+    for (const auto& [count, names] : rules)
+      for (const std::string kind : {"", "mixed:"}) {
+        const bool mixed = !kind.empty();
+        if (mixed && (mesh.hosts == 1 || mesh.workers_per_host > 1 || count >= mesh.hosts)) continue;
+        PlanChoice next = choice;
+        next.options["servers"] = kind + std::to_string(count);
+        for (const std::string& name : names) next.server_rules.push_back(kind + name);
+        with.push_back(std::move(next));
+      }
   choices = std::move(with);
 }
 
@@ -119,8 +123,13 @@ bool changes_numerics(const PlanChoice& choice) {
   return choice.options.contains("compress") || choice.options.contains("precision");
 }
 
+std::string servers_text(const JobOptions& job) {
+  return job.placement == "mixed" ? fmt::format("mixed:{}", job.standalone_servers()) : std::to_string(job.servers);
+}
+
 std::string label_of(const JobOptions& job, const worker::StrategyKind& kind, const PlanChoice& choice) {
-  return (kind.servers ? fmt::format("{} s={}", job.strategy, job.servers) : job.strategy) + suffix(choice, false);
+  return (kind.servers ? fmt::format("{} s={}", job.strategy, servers_text(job)) : job.strategy) +
+         suffix(choice, false);
 }
 
 std::vector<std::string> series_of(const JobOptions& job, const worker::StrategyKind& kind, const PlanChoice& choice) {

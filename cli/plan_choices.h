@@ -32,6 +32,9 @@ std::vector<std::vector<PlanChoice>> smaller_choices(const PlanChoice& choice, c
 /// Does the plan change the numbers that training computes, beyond rounding in another order?
 bool changes_numerics(const PlanChoice& choice);
 
+/// Returns the value of --servers: a number, or mixed:K.
+std::string servers_text(const JobOptions& job);
+
 /// "ps s=4 local-reduce bucket=5M"
 std::string label_of(const JobOptions& job, const worker::StrategyKind& kind, const PlanChoice& choice);
 /// The curves of a sweep that the row is a point of: "ps s=1", and "ps s=hosts" if there is one host. Options that

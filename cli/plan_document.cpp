@@ -48,6 +48,7 @@ Json to_json(const PlanRow& row, const options::Given& given) {
           {"series", row.series},
           {"strategy", row.job.strategy},
           {"servers", row.job.servers},
+          {"placement", row.job.placement},
           {"options", to_json(job_options(row, given))},
           {"inexact", row.inexact},
           {"hosts", row.hosts},
@@ -106,7 +107,7 @@ options::Given job_options(const PlanRow& row, const options::Given& given) {
   for (const auto& [name, text] : row.choice.options) all[name] = text;
   all["strategy"] = row.job.strategy;
   all["workers"] = std::to_string(row.job.workers);
-  if (row.kind->servers && !row.kind->one_server) all["servers"] = std::to_string(row.job.servers);
+  if (row.kind->servers && !row.kind->one_server) all["servers"] = servers_text(row.job);
   return all;
 }
 

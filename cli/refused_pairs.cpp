@@ -34,6 +34,12 @@ std::string flag_of_scaling(const JobOptions& job) {
   return job.precision == "f16" ? "--precision f16" : "--comm-dtype " + job.comm_dtype;
 }
 
+/// The option that places servers elsewhere than in processes of their own.
+std::string flag_of_placement(const JobOptions& job) {
+  return job.placement == "mixed" ? fmt::format("--servers mixed:{}", job.standalone_servers())
+                                  : "--placement " + job.placement;
+}
+
 bool has_frame_faults(const JobOptions& job) { return frame_faults(job.fault, 0, {}).has_value(); }
 
 void check_length_and_batch(const JobOptions& job, const options::Given& given) {
@@ -126,8 +132,8 @@ void check_faults(const JobOptions& job, const worker::StrategyKind& kind) {
         {fault.hits_frames() && kind.one_worker, fmt::format("{}: strategy {} sends no frames", flag, job.strategy)},
         {fault.hits_frames() && job.transport == "shm",
          fmt::format("{}: frame faults need TCP; --transport shm sends no frames", flag)},
-        {fault.hits_frames() && job.placement == "colocated",
-         fmt::format("{}: within a process no frames are sent; use --placement standalone", flag)},
+        {fault.hits_frames() && job.placement != "standalone",
+         fmt::format("{}: within a process no frames are sent; use standalone servers", flag)},
     });
 }
 
@@ -249,7 +255,7 @@ void check_elastic(const JobOptions& job, const std::string& range) {
            "the job begins with MAX workers"),
       pair(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
            "each worker counts its own steps"),
-      pair(job.placement != "standalone", "--placement " + job.placement, "a colocated server is lost with its worker"),
+      pair(job.placement != "standalone", flag_of_placement(job), "a colocated server is lost with its worker"),
       pair(job.backup_workers > 0, "--backup-workers", "this option allows workers to be late, not lost"),
       pair(job.local_reduce, "--local-reduce", "a host's workers push as one source"),
       pair(!job.shard_group.empty(), "--shard-group", "all shard groups must have the same size"),
@@ -266,7 +272,7 @@ void check_replicas(const JobOptions& job) {
   refuse({
       pair(parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
            "the servers' state never belongs to a single step"),
-      pair(job.placement != "standalone", "--placement " + job.placement, "only standalone servers can have followers"),
+      pair(job.placement != "standalone", flag_of_placement(job), "only standalone servers can have followers"),
       pair(job.optimizer_on == "worker", "--optimizer-on worker", "the servers then keep no state between steps"),
       pair(job.optimizer == "lamb", "--optimizer lamb",
            "its update takes two rounds, and could be interrupted between them"),

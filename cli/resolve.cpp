@@ -45,6 +45,49 @@ std::optional<ElasticRange> parse_elastic(const std::string& text) {
   return range;
 }
 
+constexpr std::string_view kMixed = "mixed:";
+
+/// The K of --servers mixed:K; nothing if servers are not mixed.
+std::optional<std::size_t> parse_mixed(const std::string& text) {
+  if (!text.starts_with(kMixed)) return std::nullopt;
+  return parse_count("--servers", text.substr(kMixed.size()));
+}
+
+/// --servers N sets the number alone.
+void set_given_servers(JobOptions& job, const Given& given) {
+  const auto found = given.find("servers");
+  if (found == given.end() || parse_mixed(found->second)) return;
+  if (const std::string mistake = options::mistake_in({.form = options::Form::whole}, found->second); !mistake.empty())
+    fail(ErrorKind::usage, "--servers: expected a whole number or mixed:K, got '{}'", found->second);
+  job.servers = options::whole_number("--servers", found->second);
+}
+
+/// Adds K standalone servers to a colocated server in each worker. Returns false if servers are not mixed.
+bool set_mixed_servers(JobOptions& job, const Given& given, const worker::StrategyKind& kind, const Fitting& fit) {
+  const std::string text = text_of(given, "servers");
+  const std::optional<std::size_t> extra = parse_mixed(text);
+  if (!extra) return false;
+  const auto refuse = [&](const char* reason) {
+    fit.refuse("--servers", fmt::format("--servers {}: strategy {} {}", text, job.strategy, reason));
+    return false;
+  };
+  if (!kind.servers) return refuse("has none");
+  if (kind.one_server) return refuse("has one");
+  if (kind.colocated) return refuse("has no standalone servers; use ps");
+  if (given.contains("placement"))
+    fail(ErrorKind::usage, "--servers {} with --placement {}: mixed servers are placed by --servers alone", text,
+         job.placement);
+  if (*extra == 0) fail(ErrorKind::usage, "--servers {}: without standalone servers, use --placement colocated", text);
+  if (*extra >= job.workers)
+    fail(ErrorKind::usage,
+         "--servers {}: as many standalone servers as the {} workers, or more, leave nothing to "
+         "colocated servers; use --servers {}",
+         text, job.workers, *extra);
+  job.placement = "mixed";
+  job.servers = job.workers + *extra;
+  return true;
+}
+
 void set_placement(JobOptions& job, const Given& given, const worker::StrategyKind& kind, const Fitting& fit) {
   const std::string own = kind.colocated ? "colocated" : "standalone";
   if (!given.contains("placement")) job.placement = own;
@@ -65,7 +108,7 @@ void set_servers(JobOptions& job, const Given& given, const worker::StrategyKind
   } else if (kind.one_server) {
     if (is_given && job.servers != 1) refuse("has one");
     job.servers = 1;
-  } else if (!is_given && job.placement == "colocated") {
+  } else if (job.placement == "colocated" && (!is_given || parse_mixed(text_of(given, "servers")))) {
     job.servers = job.workers;
   }
 }
@@ -78,8 +121,11 @@ void set_processes(JobOptions& job, const Given& given, const worker::StrategyKi
   if (!is_given && elastic) job.workers = elastic->most;
   const std::size_t wanted = job.workers;
   if (kind.one_worker) job.workers = 1;
-  set_placement(job, given, kind, fit);
-  set_servers(job, given, kind, fit);
+  set_given_servers(job, given);
+  if (!set_mixed_servers(job, given, kind, fit)) {
+    set_placement(job, given, kind, fit);
+    set_servers(job, given, kind, fit);
+  }
   if (kind.one_worker && is_given && wanted != 1)
     fit.refuse("--workers",
                fmt::format("--workers {}: strategy {} is one process; --virtual-workers repeats the arithmetic of "

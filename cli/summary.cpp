@@ -79,11 +79,15 @@ std::optional<std::uint64_t> predicted(const Json& report, const char* figure, s
          predicted.value(fmt::format("{}_of_run", figure), std::uint64_t{0});
 }
 
-/// Adds the checks of a role's memory. `prediction` is a worker's report, whose field of the name `field` predicts this
-/// memory.
-void add_memory(Summary& summary, const std::string& role, const Json& report, const Json& prediction,
-                const char* field) {
-  const Json predicted = prediction.value("predicted", Json::object()).value(field, Json::object());
+/// A worker's prediction of the memory of a server.
+Json server_memory(const Json& worker, std::size_t rank) {
+  const Json predicted = worker.value("predicted", Json::object());
+  if (predicted.contains("each_server_memory")) return predicted["each_server_memory"][rank];
+  return predicted.value("server_memory", Json::object());
+}
+
+/// Adds the checks of a role's memory. `predicted`: bytes by category.
+void add_memory(Summary& summary, const std::string& role, const Json& report, const Json& predicted) {
   for (const auto& [category, entry] : report.at("memory").items()) {
     if (!entry.is_object()) continue;
     MemoryCheck check{role, category, entry.at("peak").get<std::uint64_t>(), std::nullopt};
@@ -124,7 +128,8 @@ void add_worker(Summary& summary, const std::string& role, const Json& report) {
   summary.bytes.push_back({role, "sent", payload(report, "sent"), predicted(report, "worker_sends", steps)});
   summary.bytes.push_back({role, "received", payload(report, "received"), predicted(report, "worker_receives", steps)});
   // The prediction is of a step: a worker that came too late for every update has made none.
-  add_memory(summary, role, report, steps > 0 ? report : Json::object(), "worker_memory");
+  const Json predicted_memory = report.value("predicted", Json::object()).value("worker_memory", Json::object());
+  add_memory(summary, role, report, steps > 0 ? predicted_memory : Json::object());
 }
 
 /// Adds a server that lives in a worker's process: the row of that worker counts both roles. The server's bytes come
@@ -305,15 +310,19 @@ void add_servers(Summary& summary, const fs::path& folder, const JobOptions& job
     if (summary.losses > 0 && !fs::exists(folder / "reports" / fmt::format("server-{}.json", rank)))
       continue;  // the server was lost after the workers were done
     const Json report = read_report(folder, fmt::format("server-{}", rank));
-    received.measured += payload(report, "received");
-    sent.measured += payload(report, "sent");
+    const std::uint64_t in = payload(report, "received");
+    const std::uint64_t out = payload(report, "sent");
+    received.measured += in;
+    sent.measured += out;
+    summary.busiest_server_bytes = std::max({summary.busiest_server_bytes, in, out});
     replicated.measured += payload(report, "sent", kReplication);
     summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
-    add_memory(summary, fmt::format("server {}", rank), report, last, "server_memory");
+    add_memory(summary, fmt::format("server {}", rank), report, server_memory(last, rank));
     add_staleness(summary, report);
     summary.server_busy_seconds =
         std::max(summary.server_busy_seconds, report.value("busy_s", 0.0) / static_cast<double>(summary.steps));
-    if (job.placement == "colocated") add_guest(summary, fmt::format("worker {}", rank), roles, report);
+    if (rank >= job.standalone_servers())
+      add_guest(summary, fmt::format("worker {}", rank - job.standalone_servers()), roles, report);
     roles[fmt::format("server {}", rank)] = report;
   }
   if (job.servers > 0) summary.bytes.insert(summary.bytes.end(), {received, sent});
@@ -339,6 +348,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     // A report covers its own process's life, which includes steps that were repeated.
     summary.steps = *job.steps - first;
     summary.bytes.clear();
+    summary.busiest_server_bytes = 0;
     for (MemoryCheck& check : summary.memory) check.predicted.reset();
   }
   add_results(summary, sums);

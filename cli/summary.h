@@ -75,6 +75,7 @@ struct Summary {
   std::uint64_t worker_peak_bytes = 0;     ///< booked memory of the largest worker, with the server in its process
   std::uint64_t server_peak_bytes = 0;     ///< booked memory of the largest server
   std::vector<ByteCheck> bytes;
+  std::uint64_t busiest_server_bytes = 0;  ///< of the whole run, by the server that moves most, the busier way
   std::vector<MemoryCheck> memory;
   SystemMemory system_memory;
   std::size_t losses = 0;                         ///< processes that were lost, and the job continued

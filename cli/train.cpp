@@ -81,10 +81,19 @@ void print_plan(const worker::TrainSetup& setup) {
   if (job.share_gpu && setup.strategy().ring)
     fmt::print("workers may share a GPU: what they exchange goes through NCCL's sockets\n");
   if (!setup.strategy().servers) return;
-  fmt::print("{}, {}{}; each server holds {} of {} elements ({:.1f} %), padding counted\n",
-             count_of(job.workers, "worker"), count_of(job.servers, "server"),
-             job.placement == "colocated" ? " in their processes" : "", layout.elements() / job.servers,
-             layout.elements(), 100.0 / static_cast<double>(job.servers));
+  const auto part = [&](std::size_t server) {
+    const std::size_t owned = layout.owned_elements(server);
+    return fmt::format("{} of {} elements ({:.1f} %)", owned, layout.elements(),
+                       100.0 * static_cast<double>(owned) / static_cast<double>(layout.elements()));
+  };
+  if (layout.weights.even())
+    return fmt::print("{}, {}{}; each server holds {}, padding counted\n", count_of(job.workers, "worker"),
+                      count_of(job.servers, "server"), job.colocated_servers() > 0 ? " in their processes" : "",
+                      part(0));
+  fmt::print("{} with a server in each process, which holds {}, and {}, which {} {}, padding counted\n",
+             count_of(job.workers, "worker"), part(job.servers - 1),
+             count_of(job.standalone_servers(), "standalone server"),
+             job.standalone_servers() == 1 ? "holds" : "hold each", part(0));
 }
 
 /// Throws usage if --nodes or the number of workers does not fit the tasks. Returns the options that were given, with

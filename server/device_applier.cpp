@@ -19,7 +19,7 @@ DeviceApplier::DeviceApplier(const ShardOptions& options, const Layout& layout, 
   const auto buffer = [&](std::size_t elements, DType type, Category category) {
     return Buffer(elements * size_bytes(type), category, ledger, *options.device);
   };
-  const std::size_t elements = layout.trained_elements() / layout.owners;
+  const std::size_t elements = layout.owned_trained_elements(options.rank);
   values_ = buffer(elements, value_type_, master_copy_ ? Category::optimizer : Category::parameters);
   for (std::size_t slot = 0; slot < options.optimizer->slots(); ++slot)
     state_[slot] = buffer(elements, DType::f32, Category::optimizer);

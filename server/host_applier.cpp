@@ -28,7 +28,7 @@ void copy_block(const PieceUpdate& update, Range block) {
 HostApplier::HostApplier(const ShardOptions& options, const Layout& layout, Parallel& parallel, MemoryLedger& ledger)
     : options_(options), parallel_(parallel), gradient_type_(layout.gradient_type) {
   if (options.optimizer == nullptr) return;
-  const std::size_t elements = layout.trained_elements() / layout.owners;
+  const std::size_t elements = layout.owned_trained_elements(options.rank);
   if (options.keeps_master(layout)) master_ = Buffer(elements * sizeof(float), Category::optimizer, ledger);
   state_ = optim::StateMemory(*options.optimizer, elements,
                               [&](std::size_t bytes) { return Buffer(bytes, Category::optimizer, ledger); });

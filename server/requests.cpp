@@ -6,12 +6,14 @@
 namespace psring::server {
 namespace {
 
-/// The bookkeeping of all pieces of one owner, in bytes.
+/// The bookkeeping of all pieces of the shard, in bytes.
 std::size_t bookkeeping_bytes(const ShardOptions& options, const Layout& layout) {
   std::size_t bytes = 0;
-  for (const UnitLayout& unit : layout.units) {
-    const std::size_t pieces = round_up(unit.elements / layout.owners, layout.piece_elements) / layout.piece_elements;
-    bytes += pieces * (sizeof(StoredPiece) + Rounds::bytes(unit.trained ? layout.pushes : 0, options.workers));
+  for (std::size_t unit = 0; unit < layout.units.size(); ++unit) {
+    const std::size_t owned = layout.owned(unit, options.rank);
+    const std::size_t pieces = round_up(owned, layout.piece_elements) / layout.piece_elements;
+    const std::size_t pushes = layout.units[unit].trained ? layout.pushes : 0;
+    bytes += pieces * (sizeof(StoredPiece) + Rounds::bytes(pushes, options.workers));
   }
   return bytes;
 }
@@ -20,14 +22,14 @@ std::size_t bookkeeping_bytes(const ShardOptions& options, const Layout& layout)
 std::size_t needed_bytes(const ShardOptions& options, const Layout& layout) {
   const std::size_t parameter = size_bytes(layout.parameter_type);
   const std::size_t gradient = size_bytes(layout.gradient_type);
-  const std::size_t trained = layout.trained_elements() / layout.owners;
+  const std::size_t trained = layout.owned_trained_elements(options.rank);
   const std::size_t bookkeeping = bookkeeping_bytes(options, layout);
   if (options.optimizer == nullptr) return gradient * trained + bookkeeping;
   const std::size_t state = options.optimizer->slots() * optim::slot_bytes(*options.optimizer, trained);
   const std::size_t master = options.keeps_master(layout) ? sizeof(float) : 0;
   const std::size_t mean = options.keeps_mean(layout) ? gradient : 0;
   const std::size_t copies = options.consistency.exact() ? 0 : options.workers * parameter;
-  return state + (parameter + master + mean + copies) * trained + parameter * (layout.elements() / layout.owners) +
+  return state + (parameter + master + mean + copies) * trained + parameter * layout.owned_elements(options.rank) +
          bookkeeping;
 }
 

@@ -21,8 +21,8 @@ void Store::open(net::LayoutMessage layout) {
     last = pieces_.size();
     if (pieces_.back().trained) ++trained_pieces_;
   }
-  elements_ = this->layout().elements() / this->layout().owners;
-  trained_elements_ = this->layout().trained_elements() / this->layout().owners;
+  elements_ = this->layout().owned_elements(options_.rank);
+  trained_elements_ = this->layout().owned_trained_elements(options_.rank);
   const std::size_t bytes = size_bytes(answer_type());
   if (options_.optimizer == nullptr) {
     versions_[0] = Buffer(trained_elements_ * bytes, Category::gradients, ledger_);

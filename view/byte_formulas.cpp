@@ -78,7 +78,7 @@ class Formulas {
 
 bool has_row(const worker::StrategyKind& kind, const JobOptions& job) {
   if (job.compress != "none" || job.local_reduce || job.share_host_parameters || !job.shard_group.empty()) return false;
-  if (kind.scatters || job.replicas > 0) return false;
+  if (kind.scatters || job.replicas > 0 || job.placement == "mixed") return false;
   const bool colocated = kind.colocated || job.placement == "colocated";
   return kind.ring || kind.one_worker || (kind.servers && (!colocated || job.servers == job.workers));
 }

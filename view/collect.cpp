@@ -159,7 +159,9 @@ Json formulas_of_job(const Json& job, const worker::Registries& registries) {
 
 Json ownership_of(const Json& job, const worker::Registries& registries) {
   const auto kind = kind_of(job, registries);
-  return kind != nullptr ? ownership(*kind, job, layout_of(job, registries)) : Json();
+  if (kind == nullptr) return {};
+  const std::optional<Layout> layout = layout_of(job, registries);
+  return ownership(*kind, job, layout, layout ? layout->weights : CutWeights());
 }
 
 class Collection {

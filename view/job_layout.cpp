@@ -2,6 +2,7 @@
 #include <psring/common/base/json.h>
 #include <psring/view/job_layout.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/server_weights.h>
 
 namespace psring::view {
 
@@ -28,6 +29,7 @@ std::optional<Layout> job_layout(const JobOptions& job, const worker::Registries
     Layout layout = flat.layout(kind->servers ? job.servers : kind->ring ? among_workers : 1);
     layout.parameter_type = parse_dtype("--precision", job.precision);
     layout.gradient_type = job.comm_dtype.empty() ? layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
+    layout.weights = worker::server_weights(job, *kind, layout);
     return layout;
   } catch (const Error&) {
     return std::nullopt;  // a model file that is gone, or options that this version refuses

@@ -21,7 +21,8 @@ Json worker_of_servers(int stage, bool updates) {
 
 }  // namespace
 
-Json ownership(const worker::StrategyKind& kind, const Json& job, const std::optional<Layout>& layout) {
+Json ownership(const worker::StrategyKind& kind, const Json& job, const std::optional<Layout>& layout,
+               const CutWeights& weights) {
   const auto workers = kind.one_worker ? std::uint64_t{1} : job.value("workers", std::uint64_t{1});
   const auto servers = kind.servers ? job.value("servers", std::uint64_t{0}) : 0;
   const std::string group = job.value("shard_group", "");
@@ -33,6 +34,12 @@ Json ownership(const worker::StrategyKind& kind, const Json& job, const std::opt
                {"parts", !cuts           ? 1
                          : group.empty() ? workers
                                          : std::stoull(group)}};
+  if (!weights.even()) {
+    constexpr std::size_t kMany = std::size_t{1} << 32;  // of these parts, a share is as precise as the weights
+    for (std::size_t server = 0; server < weights.owners(); ++server)
+      json["shares"].push_back(
+          static_cast<double>(weights.part_before(kMany, server + 1) - weights.part_before(kMany, server)) / kMany);
+  }
   if (layout)
     for (const UnitLayout& unit : layout->units)
       json["units"].push_back({{"name", unit.name}, {"elements", unit.elements}});

@@ -10,12 +10,15 @@ namespace psring::view {
 
 /// Returns who holds which range of every unit, from the axes of a strategy and the options of a job (run.json's
 /// `job`):
-///   {workers, servers, colocated, parts, worker: STATES, server: STATES or absent, units: [{name, elements}]}
+///   {workers, servers, colocated, parts, shares or absent, worker: STATES, server: STATES or absent,
+///    units: [{name, elements}]}
 ///   STATES: {parameters, gradients, optimizer}, each "whole", "range", "none", or "passing": whole units for a while,
 ///   and nothing in between; "range+passing": a range, and whole units for a while.
 /// `parts` is the number of ranges that workers cut a unit into; servers cut a unit into `servers` ranges. Null if the
 /// job's --shard-group is a host, so that the number of parts is not recorded.
-/// `units` is absent without a layout.
-Json ownership(const worker::StrategyKind& kind, const Json& job, const std::optional<Layout>& layout = std::nullopt);
+/// `units` is absent without a layout. If servers have different `weights`, `shares` lists the part of every unit that
+/// each server has, from 0 to 1.
+Json ownership(const worker::StrategyKind& kind, const Json& job, const std::optional<Layout>& layout = std::nullopt,
+               const CutWeights& weights = {});
 
 }  // namespace psring::view

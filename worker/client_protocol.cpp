@@ -31,9 +31,9 @@ ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner
   }
   const auto turn = [&](std::size_t s) {
     const Piece& piece = exchanges_[s].piece;
-    const std::size_t begin = layout_.partition(piece.unit).range(piece.owner).begin;
-    return std::pair(piece.range.begin - begin,
-                     (piece.owner + layout_.owners - first_owner % layout_.owners) % layout_.owners);
+    const Range owned = layout_.partition(piece.unit).range(piece.owner);
+    const double part = static_cast<double>(piece.range.begin - owned.begin) / static_cast<double>(owned.size());
+    return std::pair(part, (piece.owner + layout_.owners - first_owner % layout_.owners) % layout_.owners);
   };
   order_.resize(exchanges_.size());
   std::iota(order_.begin(), order_.end(), std::size_t{0});

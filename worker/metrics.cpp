@@ -165,6 +165,11 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
     predicted["worker_memory"][std::string(to_string(category))] = bytes;
   for (const auto& [category, bytes] : prediction.server_memory)
     predicted["server_memory"][std::string(to_string(category))] = bytes;
+  for (const auto& memory : prediction.each_server_memory) {
+    Json booked = Json::object();
+    for (const auto& [category, bytes] : memory) booked[std::string(to_string(category))] = bytes;
+    predicted["each_server_memory"].push_back(std::move(booked));
+  }
   Json test{{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}};
   if (run_.classes) test["correct"] = evaluation_.correct;
   for (const OwnFigure& sum : evaluation_.own) test["own"][sum.name] = sum.value;

@@ -18,6 +18,7 @@
 #include <psring/ring/shm/world.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/role.h>
+#include <psring/worker/server_weights.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
@@ -26,11 +27,11 @@ namespace {
 /// A server in this process: a role of its own, with its own place in the job, in a thread of its own.
 class OwnServer {
  public:
-  /// Joins the job. REQUIRES: the worker has, and its data links are not in use.
-  void start(Membership& worker, RoleOptions options, const std::function<void(Membership&)>& run) {
-    options.rank = worker.rank();
-    options.host = std::make_shared<net::LocalLink>(worker.self(), net::Peer{net::Role::server, worker.rank()},
-                                                    worker.link_options().card);
+  /// Joins the job as the server of this rank. REQUIRES: the worker has joined, and its data links are not in use.
+  void start(Membership& worker, std::uint32_t rank, RoleOptions options, const std::function<void(Membership&)>& run) {
+    options.rank = rank;
+    options.host =
+        std::make_shared<net::LocalLink>(worker.self(), net::Peer{net::Role::server, rank}, worker.link_options().card);
     worker.links().share_process(options.host);
     member_.emplace(options, net::Role::server);
     thread_ = std::jthread([this, run] {
@@ -86,8 +87,8 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
   net::Transport* transport = memory.transport.get();
   member.link().on_change([transport] { transport->wake(); });
   if (member.rank() == 0)
-    fmt::print("each of {} servers holds {} of {} elements, padding counted\n", count,
-               setup.layout().elements() / count, setup.layout().elements());
+    fmt::print("{} of {} elements, padding counted\n", describe_shares(member.job(), setup.layout()),
+               setup.layout().elements());
   for (const net::Member& server : first(servers, count))
     fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), transport->describe(server.peer));
   return transport;
@@ -271,8 +272,8 @@ net::control::Interruption run_worker(const RoleOptions& options, const Registri
   std::shared_ptr<Arena> arena;
   OwnServer server;
   const auto interruption = run_role(options, net::Role::worker, [&](Membership& member) -> Life {
-    const JobOptions& job = member.job();
-    if (job.placement == "colocated" && member.rank() < job.servers) server.start(member, options, run_server);
+    if (const std::optional<std::size_t> own = member.job().server_in(member.rank()))
+      server.start(member, static_cast<std::uint32_t>(*own), options, run_server);
     // Shared because a std::function copies what it holds.
     return [&, life = std::make_shared<WorkerLife>(member, registries, optimizers)] { train(member, *life, arena); };
   });

@@ -10,6 +10,7 @@
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/safetensors.h>
+#include <psring/worker/server_weights.h>
 #include <psring/worker/train_setup.h>
 
 namespace psring::worker {
@@ -111,6 +112,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   layout_.parameter_type = parse_precision("--precision", job.precision);
   layout_.gradient_type =
       job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
+  layout_.weights = server_weights(job, *strategy_, layout_);
   buffers_ = buffer_layout(*model_);
   if (job.device == "cuda") check_device(job, *strategy_, *model_);
   check_size(job, layout_);

@@ -16,19 +16,23 @@ namespace {
 
 constexpr double kMostWaves = 2000;  // of a step; larger pieces than the real ones change the time of the last piece
 
-/// The way of bytes between workers and servers. A wave is a piece of each server. Hosts with one worker, or one host
-/// with several, are workers with a card each; else the workers of a host share its card.
+/// The way of bytes between workers and servers of one kind, standalone or colocated, which all have the same share. A
+/// wave is a piece of each server. Hosts with one worker, or one host with several, are workers with a card each; else
+/// the workers of a host share its card.
 class Way {
  public:
-  explicit Way(const TimedJob& job)
+  /// `first`: the rank of the first of the servers.
+  Way(const TimedJob& job, std::size_t first, std::size_t servers, bool colocated)
       : job_(job),
         per_card_(job.mesh.hosts > 1 ? job.mesh.workers_per_host : 1),
         cards_(job.mesh.workers() / per_card_),
         link_(job.mesh.hosts > 1 ? job.mesh.between : job.mesh.within),
-        servers_(job.work.layout.owners),
-        colocated_(job.job.placement == "colocated" && cards_ > 1) {}
+        first_(first),
+        servers_(servers),
+        colocated_(colocated && cards_ > 1) {}
 
-  std::size_t servers() const { return servers_; }
+  /// Elements of a unit that each of the servers has.
+  double share(std::size_t unit) const { return static_cast<double>(job_.work.layout.owned(unit, first_)); }
   /// From the moment at which a frame could leave until it can be used, without the time on the cards.
   double latency_s(double bytes) const { return wire().latency_s(bytes); }
 
@@ -49,7 +53,11 @@ class Way {
                     .tail_s = latency_s(bytes)});
     const auto all = static_cast<double>(pushers()) * static_cast<double>(servers_);
     add_processors(legs, all * frames, all * bytes, server_work_s * static_cast<double>(servers_));
-    legs.push_back({.station = job_.station(StepStation::server), .service_s = server_work_s});
+    // The station is the processor of the busiest server; those of smaller shares work beside it.
+    const bool busiest = first_ == 0;
+    legs.push_back({.station = job_.station(StepStation::server),
+                    .service_s = busiest ? server_work_s : 0,
+                    .alone_s = server_work_s});
     return legs;
   }
   /// A worker's requests for a wave, which wait behind what its card and the servers' cards have to carry.
@@ -81,6 +89,8 @@ class Way {
     add_processors(legs, all * frames, all * bytes, 0);
     return legs;
   }
+  /// The time for which a server's card carries `bytes` to or from each worker.
+  double serving_s(double bytes) const { return static_cast<double>(job_.mesh.workers()) * bytes / rate(); }
   std::size_t pushers() const { return cards_ * pushers_per_card(); }
   /// Servers answer one worker after the other, so that the first goes on before the last, by this time. `bytes`: of
   /// the piece that workers wait for.
@@ -115,6 +125,7 @@ class Way {
   const std::size_t per_card_;
   const std::size_t cards_;
   const net::LinkSpec link_;
+  const std::size_t first_;
   const std::size_t servers_;
   const bool colocated_;
 };
@@ -158,12 +169,21 @@ class Lead {
   std::size_t wave_ = 0;
 };
 
+/// Standalone servers come first, as their ranks do.
+std::vector<Way> ways_of(const TimedJob& job) {
+  std::vector<Way> ways;
+  const std::size_t standalone = job.job.standalone_servers();
+  if (standalone > 0) ways.emplace_back(job, 0, standalone, false);
+  if (standalone < job.job.servers) ways.emplace_back(job, standalone, job.job.servers - standalone, true);
+  return ways;
+}
+
 /// Workers that push gradients and pull parameters, all stages.
 class Servers final : public TimedExchange {
  public:
   explicit Servers(const TimedJob& job)
       : job_(job),
-        way_(job_),
+        ways_(ways_of(job_)),
         coded_(job.job, job.work.layout),
         answered_(layout().units.size()),
         pushed_(layout().units.size()),
@@ -171,7 +191,7 @@ class Servers final : public TimedExchange {
                begins(worker::backward_events(job.work.backward_layers))} {
     double waves = 0;
     for (std::size_t unit = 0; unit < layout().units.size(); ++unit)
-      waves += std::ceil(share(unit) / static_cast<double>(layout().piece_elements));
+      for (const Way& way : ways_) waves += std::ceil(way.share(unit) / static_cast<double>(layout().piece_elements));
     coarse_ = std::max(1.0, waves / kMostWaves);
     lead_.emplace(make_lead());
   }
@@ -200,7 +220,7 @@ class Servers final : public TimedExchange {
   double open(std::size_t unit, double now) override {
     if (!job_.kind.at_owner) return now;
     while (window_.size() > 1 || std::find(window_.begin(), window_.end(), unit) != window_.end()) {
-      now = std::max(now, wait(pushed_[window_.front()], now) + way_.latency_s(0));
+      now = std::max(now, wait(pushed_[window_.front()], now) + latency_s());
       window_.pop_front();
     }
     return now;
@@ -213,11 +233,11 @@ class Servers final : public TimedExchange {
   }
   double finish(double now) override {
     for (; !window_.empty(); window_.pop_front())
-      now = std::max(now, wait(pushed_[window_.front()], now) + way_.latency_s(0));
+      now = std::max(now, wait(pushed_[window_.front()], now) + latency_s());
     if (!whole_step() || fetches()) return now;
     double known = now;  // norms, or sums: updates begin when all gradients are there
     for (const std::size_t unit : layout().trained()) known = wait(pushed_[unit], known);
-    for (const std::size_t unit : layout().trained()) pull(unit, known + 2 * way_.latency_s(0));
+    for (const std::size_t unit : layout().trained()) pull(unit, known + 2 * latency_s());
     return now;
   }
 
@@ -233,19 +253,19 @@ class Servers final : public TimedExchange {
   const Layout& layout() const { return job_.work.layout; }
   bool fetches() const { return job_.kind.gathers; }
   bool whole_step() const { return job_.job.clip_norm > 0 || job_.job.optimizer == "lamb"; }
-  double share(std::size_t unit) const {
-    return static_cast<double>(layout().units[unit].elements) / static_cast<double>(way_.servers());
-  }
+  double latency_s() const { return ways_.front().latency_s(0); }
   double wait(const Tickets& tickets, double now) {
     for (const Stations::Ticket ticket : tickets) now = std::max(now, job_.stations.end_of(ticket));
     return now;
   }
-  /// The first worker's lead comes from the last piece of the unit that forward needs first.
+  /// The first worker's lead comes from the last piece of the unit that forward needs first. With mixed servers, whose
+  /// pushes are paced, the workers have no lead.
   Lead make_lead() const {
+    const Way& way = ways_.front();
     const auto element = static_cast<double>(size_bytes(layout().gradient_type));
     double last = 0;
     if (!order_[0].empty())
-      for_each_wave(order_[0].front(), [&](std::size_t, double elements) { last = elements * element; });
+      for (const Wave& wave : waves_of(order_[0].front())) last = wave.elements * element;
     std::vector<Lead::Wave> waves;
     double ready = 0;  // when backward has the unit's gradient
     double free = 0;   // when the card has carried the waves before
@@ -254,46 +274,74 @@ class Servers final : public TimedExchange {
       const std::size_t unit = job_.work.layers[layer].unit;
       if (unit == worker::kNoUnit || !layout().units[unit].trained || job_.work.unit_layers[unit].begin != layer)
         continue;
-      for_each_wave(unit, [&](std::size_t, double elements) {
-        free = std::max(free, ready) + way_.sends_s(elements * element);
-        waves.push_back({elements * element, free});
-      });
+      for (const Wave& wave : waves_of(unit)) {
+        free = std::max(free, ready) + wave.way.sends_s(wave.elements * element);
+        waves.push_back({wave.elements * element, free});
+      }
     }
-    return {way_.pushers(), way_.lead_s(last), waves};
+    return {way.pushers(), ways_.size() > 1 ? 0 : way.lead_s(last), waves};
   }
   double frames(double elements) const { return std::ceil(elements / static_cast<double>(layout().piece_elements)); }
-  /// Calls `body` with the elements of each wave of a unit.
-  void for_each_wave(std::size_t unit, const auto& body) const {
+  struct Wave {
+    const Way& way;
+    double elements = 0;
+  };
+  /// The waves of a unit, in the order in which pieces leave (ClientProtocol): by their position in the servers'
+  /// shares.
+  std::vector<Wave> waves_of(std::size_t unit) const {
     const double piece = static_cast<double>(layout().piece_elements) * coarse_;
-    std::size_t wave = 0;
-    for (double left = share(unit); left > 0; left -= piece) body(wave++, std::min(left, piece));
+    std::vector<Wave> waves;
+    std::vector<double> done(ways_.size(), 0);
+    for (;;) {
+      std::size_t next = 0;
+      for (std::size_t i = 1; i < ways_.size(); ++i)
+        if (done[i] / ways_[i].share(unit) < done[next] / ways_[next].share(unit)) next = i;
+      const double left = ways_[next].share(unit) - done[next];
+      if (!(left > 0)) return waves;
+      waves.push_back({ways_[next], std::min(left, piece)});
+      done[next] = left > piece ? done[next] + piece : ways_[next].share(unit);
+    }
+  }
+  /// The time for which the card of the largest server is busy with a unit, in the busier direction.
+  double busy_s(std::size_t unit) const {
+    const std::size_t element = std::max(size_bytes(layout().gradient_type), size_bytes(layout().parameter_type));
+    return ways_.front().serving_s(ways_.front().share(unit) * static_cast<double>(element));
   }
   void push(std::size_t unit, double now, bool updates) {
     pushed_[unit].clear();
     const auto element = static_cast<double>(size_bytes(layout().gradient_type));
-    for_each_wave(unit, [&](std::size_t, double elements) {
-      const auto pushers = static_cast<double>(way_.pushers());
-      double work = elements * element * pushers * job_.costs.aggregate_s_per_byte;
+    const std::vector<Wave> waves = waves_of(unit);
+    // Mixed servers: pushes share the worker's card with answers by the weights of their peers (PsClient), so that they
+    // leave over the whole time for which the cards are busy.
+    const double begin = std::max(now, paced_until_);
+    const double pace = ways_.size() > 1 ? busy_s(unit) / static_cast<double>(waves.size()) : 0;
+    if (pace > 0) paced_until_ = begin + busy_s(unit);
+    std::size_t place = 0;
+    for (const Wave& wave : waves) {
+      const double bytes = coded_.has_codec() ? coded_.bytes(wave.elements) : wave.elements * element;
+      double work = wave.elements * element * static_cast<double>(wave.way.pushers()) * job_.costs.aggregate_s_per_byte;
       if (updates && job_.job.optimizer_on == "server")
-        work += elements * update_bytes_per_element(job_.job, layout().parameter_type, layout().gradient_type) *
+        work += wave.elements * update_bytes_per_element(job_.job, layout().parameter_type, layout().gradient_type) *
                 job_.costs.update_s_per_byte;
-      const double bytes = coded_.has_codec() ? coded_.bytes(elements) : elements * element;
+      const double ready = pace > 0 ? begin + pace * static_cast<double>(place++) : now;
       pushed_[unit].push_back(job_.stations.submit(
-          now, way_.push(bytes, frames(elements), lead_->next(), lead_->lead_s(), work)));
-    });
+          ready, wave.way.push(bytes, frames(wave.elements), lead_->next(), lead_->lead_s(), work)));
+    }
   }
   /// Asks for the values after the last push.
   void pull(std::size_t unit, double now) {
     answered_[unit].clear();
     const auto element = static_cast<double>(
         size_bytes(job_.job.optimizer_on == "server" ? layout().parameter_type : layout().gradient_type));
-    for_each_wave(unit, [&](std::size_t wave, double elements) {
-      std::vector<Leg> legs = fetches() ? way_.request() : std::vector<Leg>();
-      const std::vector<Leg> answer = way_.answer(elements * element, frames(elements));
+    std::size_t place = 0;
+    for (const Wave& wave : waves_of(unit)) {
+      std::vector<Leg> legs = fetches() ? wave.way.request() : std::vector<Leg>();
+      const std::vector<Leg> answer = wave.way.answer(wave.elements * element, frames(wave.elements));
       legs.insert(legs.end(), answer.begin(), answer.end());
-      const auto after = wave < pushed_[unit].size() ? pushed_[unit][wave] : Stations::kNone;
+      const auto after = place < pushed_[unit].size() ? pushed_[unit][place] : Stations::kNone;
       answered_[unit].push_back(job_.stations.submit(now, std::move(legs), after));
-    });
+      ++place;
+    }
   }
   std::vector<std::size_t> wanted(std::size_t unit, Pass pass) const {
     const std::vector<std::size_t>& order = order_[pass == Pass::forward ? 0 : 1];
@@ -303,11 +351,12 @@ class Servers final : public TimedExchange {
   }
 
   const TimedJob job_;
-  const Way way_;
+  const std::vector<Way> ways_;
   const CodedGradients coded_;
   std::vector<Tickets> answered_;  ///< by unit: the pulls of its newest values
   std::vector<Tickets> pushed_;    ///< by unit: its newest pushes
   const std::vector<std::size_t> order_[2];
+  double paced_until_ = 0;          ///< mixed servers: when the pushes so far have left
   std::deque<std::size_t> window_;  ///< units whose gradients are in flight
   std::optional<Lead> lead_;
   double coarse_ = 1;  ///< pieces are as many times as large as the real ones

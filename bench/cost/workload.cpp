@@ -11,6 +11,7 @@
 #include <psring/common/base/spec.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/pace.h>
+#include <psring/worker/server_weights.h>
 #include <psring/worker/train_setup.h>
 
 namespace psring::bench {
@@ -85,6 +86,8 @@ Workload make_workload(const JobOptions& job, const worker::Registries& registri
   work.layout.gradient_type =
       job.comm_dtype.empty() ? work.layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
   work.layout.piece_elements = worker::piece_elements(job);
+  const auto kind = registries.strategies.make(Spec::parse("--strategy", job.strategy));
+  if (kind->servers) work.layout.weights = worker::server_weights(job, *kind, work.layout);
   work.first_trained_layer = flat.first_trained_layer();
   work.micro_batches = job.accumulate;
   const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);

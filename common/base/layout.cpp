@@ -24,6 +24,19 @@ std::size_t Layout::trained_elements() const {
   return sum;
 }
 
+std::size_t Layout::owned_elements(std::size_t owner) const {
+  std::size_t sum = 0;
+  for (std::size_t unit = 0; unit < units.size(); ++unit) sum += owned(unit, owner);
+  return sum;
+}
+
+std::size_t Layout::owned_trained_elements(std::size_t owner) const {
+  std::size_t sum = 0;
+  for (std::size_t unit = 0; unit < units.size(); ++unit)
+    if (units[unit].trained) sum += owned(unit, owner);
+  return sum;
+}
+
 std::vector<std::size_t> Layout::trained() const {
   std::vector<std::size_t> list;
   for (std::size_t unit = 0; unit < units.size(); ++unit)

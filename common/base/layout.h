@@ -50,10 +50,11 @@ struct UnitLayout {
 inline constexpr std::size_t kPieceElements = std::size_t{256} << 10;
 inline constexpr std::size_t kLeastPieceElements = std::size_t{16} << 10;
 
-/// All units of a model, each padded so that it can be cut evenly among `owners`.
+/// All units of a model, each padded to a multiple of kCut * owners, so that every owner has a range of it.
 struct Layout {
   std::vector<UnitLayout> units;
   std::size_t owners = 1;
+  CutWeights weights;                           ///< of the owners; even, or for as many owners
   std::size_t piece_elements = kPieceElements;  ///< a multiple of kCut, from kLeastPieceElements to kPieceElements
 
   /// Types that workers compute with and exchange: f32, f16 or bf16. Gradients are sent in the type that they are
@@ -71,7 +72,12 @@ struct Layout {
   std::size_t gradient_bytes() const { return trained_elements() * size_bytes(gradient_type); }
   std::size_t parameter_bytes(std::size_t unit) const { return units[unit].elements * size_bytes(parameter_type); }
   std::size_t gradient_bytes(std::size_t unit) const { return trained_elements(unit) * size_bytes(gradient_type); }
-  Partition partition(std::size_t unit) const { return {units[unit].elements, owners}; }
+  /// REQUIRES: the layout outlives the partition.
+  Partition partition(std::size_t unit) const { return {units[unit].elements, owners, &weights}; }
+  /// The elements of an owner's ranges: of one unit, of all units, and of the trained units.
+  std::size_t owned(std::size_t unit, std::size_t owner) const { return partition(unit).range(owner).size(); }
+  std::size_t owned_elements(std::size_t owner) const;
+  std::size_t owned_trained_elements(std::size_t owner) const;
   /// The offset of each unit in one vector of all units. Trained units come first, in order, so that a vector of only
   /// the trained units has the same offsets, and neighbouring trained units are contiguous.
   std::vector<std::size_t> offsets() const;

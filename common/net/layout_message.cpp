@@ -1,4 +1,5 @@
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include <psring/common/base/error.h>
@@ -51,6 +52,7 @@ class Reader {
     raw(value.data(), value.size());
     return value;
   }
+  std::size_t left() const { return bytes_.size(); }
   void end() const {
     if (!bytes_.empty()) fail(ErrorKind::protocol, "layout: {} bytes too many", bytes_.size());
   }
@@ -78,6 +80,21 @@ TensorLayout read_tensor(Reader& in) {
   tensor.spec.init.a = in.real();
   tensor.id = static_cast<std::uint32_t>(in.number(kMaxTensors));
   return tensor;
+}
+
+/// A message without weights has owners of the same size.
+CutWeights read_weights(Reader& in, std::size_t owners) {
+  if (in.left() != owners * sizeof(std::uint64_t)) return {};
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  std::vector<std::uint32_t> weights;
+  std::uint64_t sum = 0;
+  for (std::size_t owner = 0; owner < owners; ++owner) {
+    weights.push_back(static_cast<std::uint32_t>(in.number(kMost)));
+    sum += weights.back();
+    if (weights.back() == 0 || sum > kMost)
+      fail(ErrorKind::protocol, "layout: a weight of {}, {} in all", weights.back(), sum);
+  }
+  return CutWeights(weights);
 }
 
 DType read_type(Reader& in) {
@@ -112,6 +129,8 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
       out.number(tensor.id);
     }
   }
+  const CutWeights& weights = message.layout.weights;
+  for (std::size_t owner = 0; owner < weights.owners(); ++owner) out.number(weights.weight(owner));
   return out.take();
 }
 
@@ -146,8 +165,10 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
     }
     units.push_back(std::move(unit));
   }
+  CutWeights weights = read_weights(in, owners);
   in.end();
   message.layout = make_layout(std::move(units), owners);
+  message.layout.weights = std::move(weights);
   message.layout.piece_elements = piece_elements;
   message.layout.parameter_type = parameter_type;
   message.layout.gradient_type = gradient_type;

@@ -14,10 +14,17 @@ void Outbox::add(const Outgoing& frame) {
   waiting_[frame.to].emplace(key, frame);
 }
 
+std::size_t Outbox::window_of(const Transport& transport, Peer peer) const {
+  const std::size_t window_bytes = std::min(window_bytes_, transport.window_bytes(peer));
+  const auto weight = weights_.find(peer);
+  return weight == weights_.end() ? window_bytes
+                                  : static_cast<std::size_t>(weight->second * static_cast<double>(window_bytes));
+}
+
 /// Sends to the only peer for which frames wait: no turns to take.
 void Outbox::flush_one(Transport& transport) {
   auto& [peer, frames] = *waiting_.begin();
-  const std::size_t window_bytes = std::min(window_bytes_, transport.window_bytes(peer));
+  const std::size_t window_bytes = window_of(transport, peer);
   while (!frames.empty() && transport.in_flight_bytes(peer) < window_bytes) {
     const Outgoing frame = frames.begin()->second;
     frames.erase(frames.begin());
@@ -32,8 +39,7 @@ void Outbox::flush(Transport& transport) {
   using Turn = std::pair<Urgency, Peer>;
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
   const auto take_turn = [&](Peer peer, const std::map<Key, Outgoing>& frames) {
-    const std::size_t window_bytes = std::min(window_bytes_, transport.window_bytes(peer));
-    if (frames.empty() || transport.in_flight_bytes(peer) >= window_bytes) return;
+    if (frames.empty() || transport.in_flight_bytes(peer) >= window_of(transport, peer)) return;
     const auto& [has_payload, unit, begin, arrival] = frames.begin()->first;
     turns.push({{has_payload, unit, arrival}, peer});
   };

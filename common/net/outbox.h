@@ -25,13 +25,16 @@ struct Outgoing {
 /// A priority queue of frames: the data that the next forward pass needs first leaves first. The order is: frames
 /// without payload, then units in forward order, then the order of arrival. At most `window_bytes` per peer, or the
 /// transport's smaller window, are given to the transport at a time, so that an urgent frame waits only briefly. Frames
-/// of one unit leave to all peers in turn, in the order of arrival. The frames to one peer can be exempt and keep their
+/// of one unit leave to all peers in turn, in the order of arrival. A peer's window bounds its part of a busy card: a
+/// peer of weight 2 gets twice the bytes of a peer of weight 1. The frames to one peer can be exempt and keep their
 /// order.
 class Outbox {
  public:
   explicit Outbox(std::size_t window_bytes = kWindowBytes, std::optional<Peer> in_order = {})
       : window_bytes_(window_bytes), in_order_(in_order) {}
 
+  /// Multiplies the peer's window. REQUIRES: weight >= 1. Peers that are not named have weight 1.
+  void set_weight(Peer peer, double weight) { weights_[peer] = weight; }
   void add(const Outgoing& frame);
   /// Gives frames to the transport while its windows have room.
   void flush(Transport& transport);
@@ -39,12 +42,14 @@ class Outbox {
 
  private:
   void flush_one(Transport& transport);
+  std::size_t window_of(const Transport& transport, Peer peer) const;
 
   using Key = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;  // has payload, unit, begin, arrival
   using Urgency = std::tuple<bool, std::uint32_t, std::uint64_t>;             // has payload, unit, arrival
 
   std::size_t window_bytes_;
   std::optional<Peer> in_order_;  ///< peer whose frames keep their order
+  std::map<Peer, double> weights_;
   std::uint64_t arrivals_ = 0;
   std::map<Peer, std::map<Key, Outgoing>> waiting_;
 };

@@ -102,8 +102,8 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
       break;
   }
   if (found != members_.end()) found->second.exited = true;
-  if (const auto server = members_.find({Role::server, message.role.rank}); plan_.colocated && server != members_.end())
-    server->second.exited = true;
+  if (const std::optional<Peer> guest = plan_.guest_of(message.role))
+    if (const auto server = members_.find(*guest); server != members_.end()) server->second.exited = true;
   if (found != members_.end() && found->second.failed) return;  // the role itself has told the cause
   const std::string who = found != members_.end() ? to_string(found->second.member) : to_string(message.role);
   if (message.signal != 0 || message.status != 0)

@@ -72,9 +72,15 @@ std::optional<control::Refused> Coordinator::objection(const control::Hello& mes
   if (message.rank && given_up_.contains({message.role, *message.rank}))
     return control::Refused{ErrorKind::peer_lost, "the job continues without this process"};
   if (free_rank(message)) return std::nullopt;
-  if (!message.rank)
+  if (!message.rank) {
+    const std::uint32_t ranks = message.role == Role::server ? plan_.standalone() : most;
+    if (ranks == 0) return control::Refused{ErrorKind::usage, "the job's servers run in its workers' processes"};
     return control::Refused{ErrorKind::usage,
-                            fmt::format("all {} of the job have joined already", count_of(most, message.role))};
+                            ranks == most
+                                ? fmt::format("all {} of the job have joined already", count_of(most, message.role))
+                            : ranks == 1 ? "the only standalone server has joined already"
+                                         : fmt::format("all {} standalone servers have joined already", ranks)};
+  }
   const Member& holder = members_.at({message.role, *message.rank}).member;
   return control::Refused{ErrorKind::usage, fmt::format("{} has joined already", to_string(holder))};
 }
@@ -98,14 +104,15 @@ std::optional<std::uint32_t> Coordinator::free_rank(const control::Hello& messag
   };
   if (message.rank) return is_free(*message.rank) ? message.rank : std::nullopt;
   const std::uint32_t first = message.role == Role::agent && plan_.reserve_agent_0 ? 1 : 0;
-  for (std::uint32_t rank = first; rank < plan_.count(message.role); ++rank)
+  const std::uint32_t last = message.role == Role::server ? plan_.standalone() : plan_.count(message.role);
+  for (std::uint32_t rank = first; rank < last; ++rank)
     if (is_free(rank)) return rank;
   return std::nullopt;
 }
 
 /// Is the place's previous process still being ended? A colocated server ends with the process of its worker.
 bool Coordinator::still_ends(Peer place) const {
-  return is_role(place.role) && processes_.ending(plan_.colocated ? Peer{Role::worker, place.rank} : place);
+  return is_role(place.role) && processes_.ending(plan_.process_of(place));
 }
 
 void Coordinator::on(State& from, control::Ready&& message) {

@@ -29,10 +29,8 @@ bool Coordinator::continue_without(Peer place, ErrorKind kind, std::string& text
   const bool again = restarts_ < plan.max_restarts;
   if (again) ++restarts_;
   note_loss(text);
-  if (plan_.colocated && is_role(place.role)) {
-    remove({Role::server, place.rank});
-    place.role = Role::worker;  // both roles run in the worker's process
-  }
+  place = plan_.process_of(place);
+  if (const std::optional<Peer> guest = plan_.guest_of(place)) remove(*guest);
   if (!again) {
     give_up({place});
   } else if (is_role(place.role)) {
@@ -140,7 +138,7 @@ void Coordinator::remove(Peer place) {
 
 /// Colocated servers begin each epoch anew, within their workers' processes.
 void Coordinator::remove_colocated_servers() {
-  for (std::uint32_t rank = 0; plan_.colocated && rank < plan_.servers; ++rank) remove({Role::server, rank});
+  for (std::uint32_t rank = plan_.standalone(); rank < plan_.servers; ++rank) remove({Role::server, rank});
 }
 
 /// Removes the place from the members. Its process may run on.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -54,8 +55,10 @@ struct JobOptions {
   bool error_feedback = true;           ///< the loss of compression is added to the next gradient
   std::string optimizer_on = "server";  ///< or worker
   std::string aggregate = "mean";
-  std::string placement = "standalone";  ///< standalone, or colocated: server r runs in worker r
-  bool local_reduce = false;             ///< workers of a host sum gradients, one of them pushes
+  /// Where servers run. standalone: each is a process; colocated: server r runs in worker r; mixed: one server runs in
+  /// each worker, and the others, which have the first ranks, are processes.
+  std::string placement = "standalone";
+  bool local_reduce = false;  ///< workers of a host sum gradients, one of them pushes
   std::size_t server_threads = 1;
   std::string device = "cpu";         ///< of the workers: cpu or cuda
   std::string server_device = "cpu";  ///< of the servers: cpu or cuda
@@ -113,6 +116,16 @@ struct JobOptions {
     if (checkpoint_every == 0) return "";
     return checkpoint_dir.empty() ? out + "/checkpoints" : checkpoint_dir;
   }
+  /// Servers that run in workers' processes. These have the last ranks.
+  std::size_t colocated_servers() const { return placement == "standalone" ? 0 : std::min(workers, servers); }
+  /// Servers that are processes of their own, without their followers.
+  std::size_t standalone_servers() const { return servers - colocated_servers(); }
+  /// The rank of the server in a worker's process; nothing if the worker has none.
+  std::optional<std::size_t> server_in(std::size_t worker) const {
+    return worker < colocated_servers() ? std::optional(standalone_servers() + worker) : std::nullopt;
+  }
+  /// Server processes that are started: standalone servers and their followers.
+  std::size_t server_processes() const { return standalone_servers() * (1 + replicas); }
   /// Does the job continue after the loss of a process?
   bool goes_on() const { return max_restarts > 0 || min_workers > 0; }
   /// The workers that cut units among themselves; nullopt for --shard-group host. Throws usage if it is no number.

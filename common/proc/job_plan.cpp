@@ -15,6 +15,8 @@ void check_plan(const JobPlan& plan) {
        {std::pair("--workers", plan.workers), std::pair("--servers", plan.servers), std::pair("--nodes", plan.agents)})
     if (count > kMaxListItems / 2)
       fail(ErrorKind::usage, "{} {}: at most {} are supported", flag, count, kMaxListItems / 2);
+  check(plan.colocated <= std::min(plan.workers, plan.servers), "{} colocated servers, of {}, in {} workers",
+        plan.colocated, plan.servers, plan.workers);
   if (plan.heartbeat_interval <= Nanoseconds::zero() || plan.heartbeat_timeout < 2 * plan.heartbeat_interval)
     fail(ErrorKind::usage, "--heartbeat-timeout: {:g} s, expected at least twice the interval of {:g} s",
          seconds(plan.heartbeat_timeout), seconds(plan.heartbeat_interval));
@@ -22,8 +24,8 @@ void check_plan(const JobPlan& plan) {
 
 std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent) {
   std::vector<Peer> roles;
-  const std::uint32_t servers = plan.colocated ? 0 : plan.servers;
-  for (const auto& [role, count] : {std::pair(Role::server, servers), std::pair(Role::worker, plan.workers)}) {
+  for (const auto& [role, count] :
+       {std::pair(Role::server, plan.standalone()), std::pair(Role::worker, plan.workers)}) {
     const std::uint32_t end = share_begin(count, plan.agents, agent + 1);
     for (std::uint32_t rank = share_begin(count, plan.agents, agent); rank < end; ++rank) roles.push_back({role, rank});
   }

@@ -55,7 +55,7 @@ struct JobPlan {
   bool replicas = false;
   std::uint32_t agents = 0;      ///< hosts whose agents start the roles; 0: roles are started by hand
   bool reserve_agent_0 = false;  ///< for the launcher, which asks for rank 0: agents of other hosts get ranks from 1
-  bool colocated = false;        ///< server r runs in worker r's process, which starts it: agents start only workers
+  std::uint32_t colocated = 0;   ///< servers that run in workers' processes, which start them; the last ranks
   bool own_steps = false;        ///< workers do not wait for each other (ssp, asp)
   std::string job;               ///< JSON, handed to every member
   Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all members to join and be ready
@@ -65,9 +65,21 @@ struct JobPlan {
   Nanoseconds cause_grace = std::chrono::milliseconds(500);  ///< for the cause of a loss to arrive; see Coordinator
   RecoveryPlan recovery = {};
 
-  /// The number of processes of a role.
+  /// The number of members of a role.
   std::uint32_t count(Role role) const {
     return role == Role::worker ? workers : role == Role::server ? servers : agents;
+  }
+  /// Servers that are processes of their own, with their replicas.
+  std::uint32_t standalone() const { return servers - colocated; }
+  /// The place whose process a role runs in: its worker's for a colocated server, else its own.
+  Peer process_of(Peer place) const {
+    const bool is_guest = place.role == Role::server && place.rank >= standalone();
+    return is_guest ? Peer{Role::worker, place.rank - standalone()} : place;
+  }
+  /// The colocated server in the process of a place; nothing if there is none.
+  std::optional<Peer> guest_of(Peer place) const {
+    if (place.role != Role::worker || place.rank >= colocated) return std::nullopt;
+    return Peer{Role::server, standalone() + place.rank};
   }
 };
 
@@ -89,8 +101,8 @@ void check_plan(const JobPlan& plan);
 /// divide, the first agents have one more.
 std::uint32_t share_begin(std::uint32_t count, std::uint32_t agents, std::uint32_t agent);
 
-/// The roles that agent `agent` of `agents` starts. Servers and workers are each cut evenly, in order, so the first
-/// agent has server 0 and worker 0. If a number does not divide, the first agents have one more.
+/// The roles that agent `agent` of `agents` starts. Standalone servers and workers are each cut evenly, in order, so
+/// the first agent has server 0 and worker 0. If a number does not divide, the first agents have one more.
 std::vector<Peer> roles_of_agent(const JobPlan& plan, std::uint32_t agent);
 
 }  // namespace psring::net

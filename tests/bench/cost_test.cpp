@@ -15,6 +15,7 @@
 #include <psring/ring/link/plans.h>
 #include <psring/ring/request.h>
 #include <psring/tests/support/temporary_folder.h>
+#include <psring/worker/server_weights.h>
 
 namespace psring::bench {
 namespace {
@@ -38,6 +39,51 @@ TEST_CASE("BytePS: the optimum lies between all-reduce and one server for each w
       if (k > 0 && n > 2) CHECK(time < byteps_optimum_s(n, k - 1, kBytes, kRate));
     }
   }
+}
+
+JobOptions mixed_job(std::size_t workers, std::size_t standalone) {
+  JobOptions job;
+  job.placement = "mixed";
+  job.workers = workers;
+  job.servers = workers + standalone;
+  return job;
+}
+
+TEST_CASE("units are cut among mixed servers in the shares of BytePS' optimum") {
+  for (const std::size_t n : {2, 4, 7, 64, 4096})
+    for (const std::size_t k : {std::size_t{1}, n / 2, n - 1}) {
+      const CutWeights weights = worker::server_weights(mixed_job(n, k), 12, 12);
+      REQUIRE(weights.owners() == n + k);
+      const BytePsShares shares = byteps_shares(static_cast<double>(n), static_cast<double>(k));
+      const double all = static_cast<double>(k) * weights.weight(0) + static_cast<double>(n) * weights.weight(k);
+      CHECK_THAT(weights.weight(0) / all, WithinRel(shares.spare_host, 1e-12));
+      CHECK_THAT(weights.weight(n + k - 1) / all, WithinRel(shares.worker_host, 1e-12));
+    }
+  CHECK(worker::server_weights(JobOptions(), 4, 4).even());
+}
+
+TEST_CASE("no other share of mixed servers makes a step's bytes faster, whatever is pushed and pulled") {
+  for (const double n : {2.0, 4.0, 16.0})
+    for (double k = 1; k < n; ++k)
+      for (const auto& [pushed, pulled] : {std::pair(4.0, 4.0), {4.0, 8.0}, {2.0, 4.0}, {8.0, 4.0}}) {
+        if ((n - 1) * std::min(pushed, pulled) < std::max(pushed, pulled)) continue;  // standalone servers cannot help
+        // The busiest card, if each worker's host has the share `own`: a worker pushes and answers, a standalone server
+        // takes and answers, each way by itself.
+        const auto busiest = [&, push = pushed, pull = pulled](double own) {
+          const double other = (1 - n * own) / k;
+          return std::max({(1 - own) * push + (n - 1) * own * pull, (1 - own) * pull + (n - 1) * own * push,
+                           n * other * std::max(push, pull)});
+        };
+        const CutWeights weights =
+            worker::server_weights(mixed_job(static_cast<std::size_t>(n), static_cast<std::size_t>(k)),
+                                   static_cast<std::uint64_t>(pushed), static_cast<std::uint64_t>(pulled));
+        const double all = k * weights.weight(0) + n * weights.weight(weights.owners() - 1);
+        const double chosen = busiest(weights.weight(weights.owners() - 1) / all);
+        double least = chosen;
+        for (double own = 0; own <= 1 / n; own += 1e-4) least = std::min(least, busiest(own));
+        INFO(n << " workers, " << k << " standalone, pushed " << pushed << ", pulled " << pulled);
+        CHECK(chosen <= least * (1 + 1e-9));
+      }
 }
 
 TEST_CASE("few servers are the bottleneck, where a ring is not") {

@@ -1,5 +1,6 @@
 // A job's coordinator: whatever connections say, in whatever order, and however time goes on, it throws nothing, and
 // answers those alone who are there.
+#include <algorithm>
 #include <string>
 
 #include <psring/common/proc/coordinator.h>
@@ -64,7 +65,7 @@ void psring::fuzz::run(Input in) {
   plan.agents = static_cast<std::uint32_t>(in.below(3));
   plan.reserve_agent_0 = in.below(2) == 0;
   plan.replicas = plan.servers % 2 == 0 && in.below(2) == 0;
-  plan.colocated = in.below(4) == 0;
+  plan.colocated = in.below(4) == 0 && !plan.replicas ? std::min(plan.workers, plan.servers) : 0;
   plan.recovery.max_restarts = static_cast<std::uint32_t>(in.below(5));
   plan.recovery.min_workers = static_cast<std::uint32_t>(in.below(3));
   plan.recovery.keepers = static_cast<RecoveryPlan::Keepers>(in.below(3));

@@ -284,6 +284,15 @@ class Step(ProgramTest):
             self.assertEqual(result.status, 3, result.err)
             self.assertIn("wrong.json", result.err)
 
+    def test_mixed_servers(self):
+        """Two standalone servers own more than the three in the workers' processes; the model is that of train."""
+        mixed = ["--servers", "mixed:2"]
+        scene = self.scene("ps", *mixed)
+        self.assert_bytes_hold(scene)
+        self.assertEqual(scene["model_sha256"], self.model_of_train("ps", *mixed))
+        shares = scene["ownership"]["shares"]
+        self.assertEqual([round(share, 6) for share in shares], [round(4 / 11, 6)] * 2 + [round(1 / 11, 6)] * 3)
+
     def test_refused(self):
         for more, word in ((["--strategies", "ps", "--local-reduce"], "--local-reduce"), (["--strategies", "ddp", "--transport", "shm"], "shm"),
                            (["--strategies", "ps", "--fault", "drop:worker:1=1%"], "--fault"),
@@ -291,6 +300,7 @@ class Step(ProgramTest):
                            (["--strategies", "ps", "--server-gbytes", 0], "--server-gbytes"),
                            (["--strategies", "ddp", "--workers", 2, "--kills", 9], "--kills"),
                            (["--strategies", "ps-colocated", "--workers", 2, "--kills", 1], "--kills"),
+                           (["--strategies", "ps", "--workers", 2, "--servers", "mixed:1", "--kills", 1], "--kills"),
                            (["--strategies", "ddp", "--out", "/nowhere/scene.json"], "/nowhere")):
             with self.subTest(more):
                 result = self.run_program("psring", "step", *JOB, *more)

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <latch>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -38,12 +39,16 @@ constexpr std::size_t kLent = std::size_t{64} << 10;  // a server's: sums are sm
 /// Brings every role to its transport. All of them must join, each from its own thread.
 class Network {
  public:
-  Network(Links kind, std::size_t workers, std::size_t servers, std::size_t followers, bool colocated)
+  /// The last `colocated` servers share the processes of the first workers.
+  Network(Links kind, std::size_t workers, std::size_t servers, std::size_t followers, std::size_t colocated)
       : kind_(kind), servers_(servers), met_(std::ptrdiff_t(workers + servers + followers)) {
     members_.resize(servers + followers);
-    check(!colocated || kind != Links::in_process, "colocated servers take the links that processes use");
-    for (std::uint32_t rank = 0; colocated && rank < servers; ++rank)
-      processes_.push_back(std::make_shared<net::LocalLink>(Peer{Role::worker, rank}, Peer{Role::server, rank}));
+    check(colocated == 0 || kind != Links::in_process, "colocated servers take the links that processes use");
+    for (std::uint32_t rank = 0; rank < colocated; ++rank) {
+      const Peer worker{Role::worker, rank};
+      const Peer server{Role::server, static_cast<std::uint32_t>(servers - colocated + rank)};
+      processes_[worker] = processes_[server] = std::make_shared<net::LocalLink>(worker, server);
+    }
   }
 
   /// Linked to all whom the role sends to. The arena outlives what is returned.
@@ -62,7 +67,7 @@ class Network {
             .host_id = "here",
             .link = kind_ == Links::shaped ? std::optional(net::parse_link("10gbit")) : std::nullopt},
         ledger);
-    if (self.rank < processes_.size()) links->share_process(processes_[self.rank]);
+    if (const auto process = processes_.find(self); process != processes_.end()) links->share_process(process->second);
     if (self.role == Role::server)
       members_[self.rank] = {.peer = self, .host_id = "here", .addresses = links->listen()};
     met_.arrive_and_wait();
@@ -81,8 +86,8 @@ class Network {
   const std::size_t servers_;
   net::InProcessNetwork local_{1};
   const net::JobKey key_ = net::JobKey::generate();
-  std::vector<std::shared_ptr<net::LocalLink>> processes_;  ///< of colocated roles
-  std::vector<net::Member> members_;                        ///< each written by its own server, read once all have met
+  std::map<Peer, std::shared_ptr<net::LocalLink>> processes_;  ///< of colocated roles
+  std::vector<net::Member> members_;  ///< each written by its own server, read once all have met
   std::latch met_;
 };
 
@@ -195,7 +200,7 @@ class Job {
     const JobOptions& job = setup_.job();
     const std::size_t servers = setup_.strategy().servers ? job.servers : 0;
     const std::size_t followers = followers_ ? servers : 0;
-    Network network(links, job.workers, servers, followers, job.placement == "colocated");
+    Network network(links, job.workers, servers, followers, job.colocated_servers());
     JobRun result{.workers = std::vector<WorkerRun>(job.workers),
                   .steps = setup_.steps(),
                   .parameters = setup_.layout().elements(),

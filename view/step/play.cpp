@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -96,14 +97,17 @@ Json prediction_of(const worker::Prediction& prediction) {
   add("exposed_s", prediction.exposed_s);
   json["worker_memory"] = memory_of(prediction.worker_memory);
   json["server_memory"] = memory_of(prediction.server_memory);
+  for (const auto& memory : prediction.each_server_memory) json["each_server_memory"].push_back(memory_of(memory));
   return json;
 }
 
-/// Returns the process that each role lives in: its own, or with colocated servers that of the worker of its rank.
-std::vector<std::size_t> hosts_of(const std::vector<net::Peer>& places, bool colocated) {
-  std::vector<std::size_t> hosts;
-  for (std::size_t place = 0; place < places.size(); ++place)
-    hosts.push_back(colocated && places[place].role == net::Role::server ? places[place].rank : place);
+/// Returns the process that each role lives in: its own, or for a colocated server its worker's.
+std::vector<std::size_t> hosts_of(const JobOptions& job) {
+  const std::vector<net::Peer> places = peers_of(job);
+  std::vector<std::size_t> hosts(places.size());
+  std::iota(hosts.begin(), hosts.end(), std::size_t{0});
+  for (std::size_t worker = 0; worker < job.workers; ++worker)
+    if (const auto server = job.server_in(worker)) hosts[job.workers + *server] = worker;
   return hosts;
 }
 
@@ -123,7 +127,7 @@ Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& rec
 /// A job that was played.
 struct Recording {
   Recording(const JobOptions& job, const PlayOptions& options, const JobNames& names, SceneTables& tables)
-      : hosts(hosts_of(peers_of(job), job.placement == "colocated")), recorder(hosts, tables) {
+      : hosts(hosts_of(job)), recorder(hosts, tables) {
     const TemporaryFolder folder;
     SimulatedJobOptions simulated;
     simulated.job = job;
@@ -217,12 +221,12 @@ void check_playable(const JobOptions& job, const PlayOptions& options) {
   refuse(job.trace, "--trace");
   refuse(!job.live.empty(), "--live");
   refuse(job.tensorboard, "--tensorboard");
-  refuse(options.kills && job.placement == "colocated", "--kills with two roles in a process");
+  refuse(options.kills && job.colocated_servers() > 0, "--kills with two roles in a process");
   for (const Fault& fault : parse_faults(job.fault)) {
     const bool paces = fault.kind == Fault::Kind::slow || fault.kind == Fault::Kind::jitter;
     const bool kills = fault.kind == Fault::Kind::kill && fault.role != net::Role::coordinator;
     refuse(!paces && !kills, "--fault other than slow, jitter and kill");
-    refuse(kills && job.placement == "colocated", "--fault kill of a process with two roles");
+    refuse(kills && job.colocated_servers() > 0, "--fault kill of a process with two roles");
   }
 }
 
@@ -241,7 +245,7 @@ Json play(const std::string& label, const JobOptions& job, const worker::Strateg
   scene["server_bytes_per_second"] = options.server_bytes_per_second;
   scene["steps"] = setup.steps();
   scene["model_sha256"] = undisturbed.model_sha256;
-  scene["ownership"] = ownership(kind, scene["job"]);
+  scene["ownership"] = ownership(kind, scene["job"], std::nullopt, setup.layout().weights);
   scene["units"] = units_of(setup);
   scene["processes"] = processes_of(peers_of(job), undisturbed.recorder);
   scene["events"] = undisturbed.recorder.events();

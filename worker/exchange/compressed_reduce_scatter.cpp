@@ -59,9 +59,8 @@ class CompressedReduceScatter final : public Averaging {
   /// Bytes of the codes for one owner: all owners' ranges of a unit have the same size.
   std::size_t bytes_of(Range units) const {
     std::size_t bytes = 0;
-    for_each_trained(units, [&](UnitId unit, std::size_t /*begin*/) {
-      bytes += compressor_.codec().bytes(layout_.partition(unit).share());
-    });
+    for_each_trained(
+        units, [&](UnitId unit, std::size_t /*begin*/) { bytes += compressor_.codec().bytes(layout_.owned(unit, 0)); });
     return bytes;
   }
   /// Room for the codes that `rank` sends of these units.

@@ -35,7 +35,12 @@ std::vector<optim::StatePart> LateUpdates::state() {
 
 void LateUpdates::predict(Prediction& sum) const {
   add_optimizer_state(plan_, 1, sum);
-  sum.server_memory = memory_formula(plan_, {.parameters = 0, .gradients = plan_.layout.owners, .optimizer = 0});
+  set_server_memory(
+      plan_.layout,
+      [this](OwnedElements owned) {
+        return memory_formula(plan_, owned, {.parameters = 0, .optimizer = 0});
+      },
+      sum);
 }
 
 }  // namespace psring::worker

@@ -9,16 +9,33 @@ void add_call(const ring::Cost& moved, Prediction& sum) {
 }
 
 std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares) {
+  return memory_formula(plan, {plan.layout.elements(), plan.layout.trained_elements()}, shares);
+}
+
+std::map<Category, std::uint64_t> memory_formula(const Plan& plan, OwnedElements owned, Shares shares) {
   const Layout& layout = plan.layout;
   const bool master = layout.parameter_type != DType::f32 && plan.optimizer.master_copy;
   const optim::Optimizer& rule = *plan.optimizer.rule;
   const double slot = static_cast<double>(optim::slot_bytes(rule, kCut)) / kCut;  // a binary fraction: exact
   const double state = static_cast<double>(rule.slots()) * slot + (master ? sizeof(float) : 0);
-  return memory_formula({.parameter_bytes = layout.parameter_bytes(),
-                         .gradient_bytes = layout.gradient_bytes(),
-                         .trained = layout.trained_elements(),
+  return memory_formula({.parameter_bytes = owned.all * size_bytes(layout.parameter_type),
+                         .gradient_bytes = owned.trained * size_bytes(layout.gradient_type),
+                         .trained = owned.trained,
                          .state_bytes = state},
                         shares);
+}
+
+void set_server_memory(const Layout& layout,
+                       const std::function<std::map<Category, std::uint64_t>(OwnedElements)>& booked, Prediction& sum) {
+  sum.each_server_memory.clear();
+  OwnedElements most;
+  const std::size_t different = layout.weights.even() ? 1 : layout.owners;
+  for (std::size_t server = 0; server < different; ++server) {
+    const OwnedElements owned{layout.owned_elements(server), layout.owned_trained_elements(server)};
+    if (different > 1) sum.each_server_memory.push_back(booked(owned));
+    if (owned.all >= most.all) most = owned;
+  }
+  sum.server_memory = booked(most);
 }
 
 std::map<Category, std::uint64_t> memory_formula(const ModelStates& states, Shares shares) {

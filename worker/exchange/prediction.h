@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include <psring/common/base/memory_ledger.h>
 #include <psring/worker/exchange/plan.h>
@@ -19,9 +21,11 @@ struct Prediction {
   std::optional<std::uint64_t> own_server_receives = std::nullopt;  ///< by the server in this worker's process
   std::optional<std::uint64_t> own_server_sends = std::nullopt;
   std::optional<std::uint64_t> server_replicates = std::nullopt;  ///< passed on to followers, by all servers together
-  /// The most bytes that a worker, and each server, books at once. A follower books as much as its server.
+  /// The most bytes that a worker, and each server, books at once. A follower books as much as its server. If the
+  /// servers have different shares, `server_memory` is that of the largest, and `each_server_memory` has all by rank.
   std::map<Category, std::uint64_t> worker_memory = {};
   std::map<Category, std::uint64_t> server_memory = {};
+  std::vector<std::map<Category, std::uint64_t>> each_server_memory = {};
   /// Bytes of the whole run, on top of the steps': those that differ from step to step.
   std::uint64_t run_sends = 0;
   std::uint64_t run_receives = 0;
@@ -58,6 +62,14 @@ struct Shares {
 /// those of trained units.
 std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares);
 
+/// A part of the layout's elements, padding counted.
+struct OwnedElements {
+  std::uint64_t all = 0;
+  std::uint64_t trained = 0;
+};
+/// The same for a part of the elements.
+std::map<Category, std::uint64_t> memory_formula(const Plan& plan, OwnedElements owned, Shares shares);
+
 /// The numbers that the formula takes.
 struct ModelStates {
   std::uint64_t parameter_bytes = 0;
@@ -66,6 +78,10 @@ struct ModelStates {
   double state_bytes = 0;     ///< of the optimizer, for each trained element, with its f32 copy of the parameters
 };
 std::map<Category, std::uint64_t> memory_formula(const ModelStates& states, Shares shares);
+
+/// Sets the memory of all servers: that of a server is `booked` of what it owns.
+void set_server_memory(const Layout& layout,
+                       const std::function<std::map<Category, std::uint64_t>(OwnedElements)>& booked, Prediction& sum);
 
 /// Adds the optimizer state that a worker books, if `owners` workers divide it.
 void add_optimizer_state(const Plan& plan, std::size_t owners, Prediction& sum);

@@ -24,8 +24,7 @@ void PulledParameters::quiesce() {
 }
 
 void PulledParameters::predict(Prediction& sum) const {
-  const std::size_t element_bytes = size_bytes(plan_.layout.parameter_type);
-  servers_.predict_pulls(plan_.layout.trained_elements() * element_bytes, sum);  // an update changes no frozen unit
+  servers_.predict_pulls(plan_.layout.trained(), plan_.layout.parameter_type, sum);  // updates change no frozen unit
   sum.worker_memory[Category::parameters] += parameters_.all().size_bytes();
   if (world_.stages()) sum.worker_memory[Category::staging] += parameters_.all().size_bytes();
 }

@@ -55,7 +55,7 @@ void PushedGradients::predict(Prediction& sum) const {
   servers_.predict_pushes(sum);
   const std::uint64_t bytes = gradients_.all().size_bytes();
   sum.worker_memory[Category::gradients] += bytes;
-  if (answer_ == Answer::mean) servers_.predict_pulls(bytes, sum);
+  if (answer_ == Answer::mean) servers_.predict_pulls(plan_.layout.trained(), plan_.layout.gradient_type, sum);
   if (world_.stages() && (answer_ == Answer::mean || world_.compressor == nullptr))
     sum.worker_memory[Category::staging] += bytes;
 }

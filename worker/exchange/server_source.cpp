@@ -19,9 +19,7 @@ class ServerSource final : public UnitSource {
   }
   Elements owned(UnitId /*unit*/) override { return {}; }
   void predict(std::span<const UnitId> fetched, Prediction& sum) const override {
-    std::uint64_t pulled = 0;
-    for (const UnitId unit : fetched) pulled += plan_.layout.parameter_bytes(unit);
-    servers_.predict_pulls(pulled, sum);
+    servers_.predict_pulls(fetched, plan_.layout.parameter_type, sum);
   }
   bool outcome_needs_fetch() const override {
     return world_.feedback != nullptr && plan_.optimizer.loss_scaler.active();

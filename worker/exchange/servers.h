@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <psring/worker/exchange/host_sum.h>
@@ -49,12 +50,19 @@ class Servers final : public Peers {
   /// Adds a step's pushes. Only the pushers of each host push, and a server in the worker's own process is not reached
   /// over a wire.
   void predict_pushes(Prediction& sum) const;
-  /// Adds a step's pulls: `pulled` bytes by every worker.
-  void predict_pulls(std::uint64_t pulled, Prediction& sum) const;
+  /// Adds a step's pulls of these units, in elements of the type, by every worker.
+  void predict_pulls(std::span<const UnitId> units, DType type, Prediction& sum) const;
 
  private:
-  std::uint64_t over_the_wire(std::uint64_t bytes, std::size_t worker) const;
-  bool has_own_server() const;
+  /// Bytes between a worker and each server.
+  struct Way {
+    std::vector<std::uint64_t> by_server;
+    std::uint64_t all = 0;
+  };
+  Way pushed_way() const;
+  Way pulled_way(std::span<const UnitId> units, DType type) const;
+  /// The part of the way that leaves the worker's process.
+  std::uint64_t over_the_wire(const Way& way, std::size_t worker) const;
 
   const Plan& plan_;
   const World& world_;

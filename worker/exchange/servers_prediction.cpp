@@ -1,23 +1,44 @@
+#include <psring/common/base/pieces.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/compressor.h>
 #include <psring/worker/exchange/servers.h>
 
 namespace psring::worker {
 
-bool Servers::has_own_server() const {
-  return plan_.job.placement == "colocated" && plan_.data_rank.value < plan_.layout.owners;
+Servers::Way Servers::pushed_way() const {
+  const Layout& layout = plan_.layout;
+  Way way{.by_server = std::vector<std::uint64_t>(layout.owners, 0)};
+  if (world_.compressor == nullptr) {
+    for (std::size_t server = 0; server < layout.owners; ++server)
+      way.by_server[server] = layout.owned_trained_elements(server) * size_bytes(layout.gradient_type);
+  } else {
+    for (const Piece& piece : make_pieces(layout))
+      if (layout.units[piece.unit].trained)
+        way.by_server[piece.owner] += world_.compressor->codec().bytes(piece.range.size());
+  }
+  for (std::uint64_t& bytes : way.by_server) {
+    bytes *= layout.pushes;
+    way.all += bytes;
+  }
+  return way;
 }
 
-std::uint64_t Servers::over_the_wire(std::uint64_t bytes, std::size_t worker) const {
-  const std::uint64_t servers = plan_.layout.owners;
-  const bool one_here = plan_.job.placement == "colocated" && worker < servers;
-  return one_here ? bytes / servers * (servers - 1) : bytes;
+Servers::Way Servers::pulled_way(std::span<const UnitId> units, DType type) const {
+  Way way{.by_server = std::vector<std::uint64_t>(plan_.layout.owners, 0)};
+  for (std::size_t server = 0; server < plan_.layout.owners; ++server) {
+    for (const UnitId unit : units) way.by_server[server] += plan_.layout.owned(unit, server) * size_bytes(type);
+    way.all += way.by_server[server];
+  }
+  return way;
+}
+
+std::uint64_t Servers::over_the_wire(const Way& way, std::size_t worker) const {
+  const std::optional<std::size_t> own = plan_.job.server_in(worker);
+  return own ? way.all - way.by_server[*own] : way.all;
 }
 
 void Servers::predict_pushes(Prediction& sum) const {
-  const std::uint64_t gradient =
-      world_.compressor != nullptr ? world_.compressor->encoded_bytes() : plan_.layout.gradient_bytes();
-  const std::uint64_t pushed = plan_.layout.pushes * gradient;
+  const Way pushed = pushed_way();
   sum.worker_sends = sum.server_receives = 0;
   const auto push = [&](std::size_t worker) {
     if (worker == plan_.data_rank.value) *sum.worker_sends += over_the_wire(pushed, worker);
@@ -27,16 +48,18 @@ void Servers::predict_pushes(Prediction& sum) const {
     for (std::size_t worker = 0; worker < plan_.workers; ++worker) push(worker);
   for (const std::size_t worker : plan_.place.pushers) push(worker);
   const std::size_t all_push = plan_.place.pushers.empty() ? plan_.workers : plan_.place.pushers.size();
-  if (plan_.place.replicas > 0) sum.server_replicates = plan_.place.replicas * all_push * pushed;
-  if (has_own_server())
-    sum.own_server_receives = (all_push - (host_sum_.this_worker_pushes() ? 1 : 0)) * (pushed / plan_.layout.owners);
+  if (plan_.place.replicas > 0) sum.server_replicates = plan_.place.replicas * all_push * pushed.all;
+  if (const auto own = plan_.job.server_in(plan_.data_rank.value))
+    sum.own_server_receives = (all_push - (host_sum_.this_worker_pushes() ? 1 : 0)) * pushed.by_server[*own];
 }
 
-void Servers::predict_pulls(std::uint64_t pulled, Prediction& sum) const {
+void Servers::predict_pulls(std::span<const UnitId> units, DType type, Prediction& sum) const {
+  const Way pulled = pulled_way(units, type);
   sum.worker_receives = over_the_wire(pulled, plan_.data_rank.value);
   sum.server_sends = 0;
   for (std::size_t worker = 0; worker < plan_.workers; ++worker) *sum.server_sends += over_the_wire(pulled, worker);
-  if (has_own_server()) sum.own_server_sends = (plan_.workers - 1) * (pulled / plan_.layout.owners);
+  if (const auto own = plan_.job.server_in(plan_.data_rank.value))
+    sum.own_server_sends = (plan_.workers - 1) * pulled.by_server[*own];
   host_sum_.predict(sum);
 }
 

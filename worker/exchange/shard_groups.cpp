@@ -39,8 +39,7 @@ void ShardGroups::drain(const std::function<void(ring::Work&)>& wait) {
 void ShardGroups::predict_averages(const Layout& layout, Prediction& sum) const {
   if (replicas_ == nullptr) return;
   for (const UnitId unit : layout.trained())
-    add_call(replicas_->predict(ring::Collective::all_reduce, layout.partition(unit).share(), {layout.gradient_type}),
-             sum);
+    add_call(replicas_->predict(ring::Collective::all_reduce, layout.owned(unit, 0), {layout.gradient_type}), sum);
 }
 
 void ShardGroups::account() const {

@@ -23,9 +23,11 @@ constexpr Option kProcesses[] = {
      .check = CountUpTo{kMostProcesses},
      .everyday = true},
     {.name = "servers",
-     .help = "server processes (1; colocated: as many as workers)",
-     .form = Form::whole,
-     .field = &JobOptions::servers,  // checked by cli/resolve.cpp: a strategy without servers takes 0
+     .value = "N|mixed:K",
+     .help = "servers (1; colocated: as many as workers); mixed:K: a server in each worker's process and K standalone "
+             "servers, which own more of each unit",
+     .form = Form::derived,
+     .field = &JobOptions::servers,  // set by cli/resolve.cpp: a strategy without servers takes 0
      .everyday = true,
      .standard = ""},
     {.name = "placement",

@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <new>
+#include <numeric>
 #include <stdexcept>
 #include <system_error>
 #include <vector>
@@ -9,6 +12,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/extension.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/pieces.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/spec.h>
 
@@ -48,10 +52,73 @@ TEST_CASE("a partition covers the buffer, on cuts") {
     for (std::size_t i = 0; i < owners; ++i) {
       CHECK(p.range(i).begin == at);
       CHECK(at % kCut == 0);
-      CHECK(p.owner(at) == i);
       at = p.range(i).end;
     }
     CHECK(at == n);
+  }
+}
+
+TEST_CASE("weights cut a buffer in proportion, on cuts, and leave nobody without a range") {
+  const std::vector<std::vector<std::uint32_t>> lists{
+      {1, 1, 1}, {6, 6, 1, 1, 1, 1}, {1, 4000000000U}, {5}, {63, 2, 2, 2, 2, 2}};
+  for (const std::vector<std::uint32_t>& list : lists)
+    for (const std::size_t blocks : {1, 2, 3, 10, 1000, 1 << 20}) {
+      const std::size_t owners = list.size();
+      const CutWeights weights(list);
+      const std::size_t n = blocks * kCut * owners;
+      const Partition p(n, owners, &weights);
+      const double all = std::accumulate(list.begin(), list.end(), 0.0);
+      std::size_t at = 0;
+      for (std::size_t i = 0; i < owners; ++i) {
+        CAPTURE(blocks, owners, i);
+        const Range range = p.range(i);
+        CHECK(range.begin == at);
+        CHECK(range.begin % kCut == 0);
+        CHECK(range.size() >= kCut);
+        const double share = 1 + static_cast<double>((blocks - 1) * owners) * list[i] / all;
+        CHECK(std::abs(static_cast<double>(range.size()) / kCut - share) < 1);
+        at = range.end;
+      }
+      CHECK(at == n);
+    }
+}
+
+TEST_CASE("equal weights cut as no weights do, and a buffer may be as large as a layout allows") {
+  const CutWeights equal(std::vector<std::uint32_t>{7, 7, 7, 7});
+  for (const std::size_t n : {4 * kCut, 40 * kCut, std::size_t{1} << 48})
+    for (std::size_t owner = 0; owner < 4; ++owner)
+      CHECK(Partition(n, 4, &equal).range(owner) == Partition(n, 4).range(owner));
+  const CutWeights lopsided(std::vector<std::uint32_t>{1, 4294967294U});
+  CHECK(Partition(std::size_t{1} << 48, 2, &lopsided).range(0).size() == 257 * kCut);
+  CHECK(Partition(0, 2, &lopsided).range(1).empty());
+  CHECK_THROWS_AS(CutWeights(std::vector<std::uint32_t>{3, 0}), Error);
+  CHECK_THROWS_AS(CutWeights(std::vector<std::uint32_t>{4294967295U, 1}), Error);
+  CHECK_THROWS_AS(Partition(6 * kCut, 3, &equal), Error);
+}
+
+TEST_CASE("pieces lie one after the other in an owner's storage, trained units first, whatever the weights") {
+  std::vector<UnitSpec> units{
+      {"a", {{{"a", {70000}, {}}, 0}}, false}, {"b", {{{"b", {5000}, {}}, 1}}}, {"c", {{{"c", {90000}, {}}, 2}}}};
+  Layout layout = make_layout(units, 3);
+  layout.piece_elements = kLeastPieceElements;
+  layout.weights = CutWeights(std::vector<std::uint32_t>{5, 1, 1});
+  for (std::size_t owner = 0; owner < 3; ++owner) {
+    std::vector<Range> places;
+    std::size_t trained = 0;
+    for (const Piece& piece : make_pieces(layout)) {
+      if (piece.owner != owner) continue;
+      CHECK(layout.partition(piece.unit).range(owner).contains(piece.range));
+      places.push_back({piece.offset, piece.offset + piece.range.size()});
+      if (piece.unit != 0) trained = std::max(trained, places.back().end);
+    }
+    CHECK(trained == layout.owned_trained_elements(owner));
+    std::sort(places.begin(), places.end());
+    std::size_t at = 0;
+    for (const Range& place : places) {
+      CHECK(place.begin == at);
+      at = place.end;
+    }
+    CHECK(at == layout.owned_elements(owner));
   }
 }
 

@@ -84,6 +84,22 @@ TEST_CASE("a layout comes out as it went in") {
   CHECK(encode(read) == encode(message));
 }
 
+TEST_CASE("weights of the owners come out as they went in") {
+  LayoutMessage message = sample();
+  const std::size_t even_bytes = encode(message).size();
+  message.layout.weights = CutWeights(std::vector<std::uint32_t>{1, UINT32_MAX - 3, 2});
+  const std::vector<std::byte> bytes = encode(message);
+  CHECK(bytes.size() == even_bytes + 3 * sizeof(std::uint64_t));
+  const LayoutMessage read = decode_layout(bytes);
+  CHECK((read.layout.weights == message.layout.weights));
+  CHECK(encode(read) == bytes);
+  CHECK_THAT(refusal(Raw().head(2, 0).number(1)), Catch::Contains("8 bytes too many"));
+  CHECK_THAT(refusal(Raw().head(2, 0).number(1).number(0)), Catch::Contains("a weight of 0"));
+  CHECK_THAT(refusal(Raw().head(2, 0).number(1).number(UINT32_MAX)), Catch::Contains("4294967296 in all"));
+  CHECK_THAT(refusal(Raw().head(2, 0).number(1).number(std::uint64_t{1} << 32)), Catch::Contains("at most"));
+  CHECK_THAT(refusal(Raw().head(2, 0).number(1).number(1).number(1)), Catch::Contains("24 bytes too many"));
+}
+
 TEST_CASE("a layout that is cut short or goes on is refused") {
   const std::vector<std::byte> bytes = encode(sample());
   for (std::size_t size = 0; size < bytes.size(); ++size)

@@ -68,6 +68,25 @@ TEST_CASE("what the next forward pass needs first leaves first") {
   CHECK(outbox.empty());
 }
 
+TEST_CASE("a peer of more weight has more in flight, also when frames wait for it alone") {
+  Outbox outbox(100);
+  outbox.set_weight(kA, 2.5);
+  Recorder transport;
+  for (std::uint32_t unit = 0; unit < 9; ++unit)
+    for (const Peer peer : {kA, kB}) outbox.add(frame(peer, FrameType::push, unit, 0, 50));
+  outbox.flush(transport);
+  CHECK(transport.in_flight == std::map<Peer, std::size_t>{{kA, 250}, {kB, 100}});
+  transport.in_flight.clear();
+  outbox.flush(transport);
+  CHECK(transport.in_flight == std::map<Peer, std::size_t>{{kA, 200}, {kB, 100}});  // no more frames for A
+  Outbox alone(100);
+  alone.set_weight(kA, 2.5);
+  for (std::uint32_t unit = 0; unit < 9; ++unit) alone.add(frame(kA, FrameType::push, unit, 0, 50));
+  transport.in_flight.clear();
+  alone.flush(transport);
+  CHECK(transport.in_flight.at(kA) == 250);
+}
+
 TEST_CASE("a window bounds what is in flight to each peer, so that what is urgent overtakes") {
   Outbox outbox(100);
   Recorder transport;

@@ -800,7 +800,7 @@ TEST_CASE("without agents, a process that comes before the job decides to begin 
 
 TEST_CASE("a silent process with a worker and a colocated server is one loss") {
   JobPlan plan = JobWithoutAgents::plan_for(Keepers::nobody);
-  plan.colocated = true;
+  plan.colocated = 1;
   plan.recovery.max_restarts = 1;
   JobWithoutAgents job(plan);
   job.start();

@@ -92,15 +92,15 @@ TEST_CASE("roles are cut evenly over agents, in order") {
 
 TEST_CASE("colocated: agents start workers alone, and a server has exited with its worker") {
   JobPlan p = plan(3, 2, 2);
-  p.colocated = true;
+  p.colocated = 2;
   CHECK(roles_of_agent(p, 0) == std::vector<Peer>{{Role::worker, 0}, {Role::worker, 1}});
   CHECK(roles_of_agent(p, 1) == std::vector<Peer>{{Role::worker, 2}});
   p = plan(1, 1, 1);
-  p.colocated = true;
+  p.colocated = 1;
   Scene scene(p);
   scene.hello("agent", Role::agent);
   scene.hello("w", Role::worker);
-  scene.hello("s", Role::server);
+  scene.hello("s", Role::server, 0);
   for (const char* name : {"w", "s"}) scene.say(name, control::Ready{});
   scene.say("w", control::Report{"{}"});
   scene.say("w", control::Done{});
@@ -112,6 +112,26 @@ TEST_CASE("colocated: agents start workers alone, and a server has exited with i
   scene.say("agent", control::RoleExited{{Role::worker, 0}, 0, 0, ""});
   CHECK(scene.has<control::Finish>("agent"));
   CHECK_FALSE(scene.coordinator.result().failure);
+}
+
+TEST_CASE("mixed: standalone servers have the first ranks, and a process without a rank gets one of these") {
+  JobPlan p = plan(2, 3, 2);
+  p.colocated = 2;
+  CHECK(roles_of_agent(p, 0) == std::vector<Peer>{{Role::server, 0}, {Role::worker, 0}});
+  CHECK(roles_of_agent(p, 1) == std::vector<Peer>{{Role::worker, 1}});
+  CHECK(p.process_of({Role::server, 0}) == Peer{Role::server, 0});
+  CHECK(p.process_of({Role::server, 2}) == Peer{Role::worker, 1});
+  CHECK(p.process_of({Role::worker, 1}) == Peer{Role::worker, 1});
+  CHECK(p.guest_of({Role::worker, 1}) == Peer{Role::server, 2});
+  CHECK_FALSE(p.guest_of({Role::server, 1}));
+  p.agents = 0;
+  Scene scene(p);
+  scene.hello("s", Role::server);
+  CHECK(scene.got<control::Welcome>("s").rank == 0);
+  scene.hello("more", Role::server);
+  CHECK_THAT(scene.got<control::Refused>("more").text, Contains("the only standalone server has joined already"));
+  scene.hello("guest", Role::server, 2);
+  CHECK(scene.got<control::Welcome>("guest").rank == 2);
 }
 
 TEST_CASE("nothing is published before all are ready, then all get the same list") {

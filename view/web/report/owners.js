@@ -15,13 +15,19 @@ const [kBar, kGap, kRow] = [5, 1, 24];
 /// Returns the processes that are drawn, and {role, more} where some are left out.
 function processes(own) {
   const list = [];
-  const add = (role, count, parts) => {
+  const add = (role, count, parts, shares) => {
     const shown = Math.min(count, kMostProcesses);
-    for (let rank = 0; rank < shown; ++rank) list.push({ role, rank, states: own[role], part: rank % parts, parts });
+    let begin = 0;
+    for (let rank = 0; rank < shown; ++rank) {
+      const share = shares ? shares[rank] : 1 / parts;
+      const of = shares ? `${(100 * share).toFixed(1)} %` : `${(rank % parts) + 1}/${parts}`;
+      list.push({ role, rank, states: own[role], part: rank % parts, parts, begin: shares ? begin : (rank % parts) * share, share, of });
+      begin += share;
+    }
     if (count > shown) list.push({ role, more: count - shown });
   };
   add("worker", own.workers, own.parts);
-  if (own.server) add("server", own.servers, own.servers);
+  if (own.server) add("server", own.servers, own.servers, own.shares);
   return list;
 }
 
@@ -46,11 +52,11 @@ function cell(t, place, process, y) {
     const top = y + i * (kBar + kGap);
     const bar = (x, width, fill, text) =>
       s("rect", { x, y: top, width, height: kBar, fill, stroke: fill === "none" ? "var(--line)" : null, "stroke-width": 0.7 }, s("title", {}, `${short} · ${about}: ${text}`));
-    const part = place.width / process.parts;
+    const part = place.width * process.share;
     return [bar(place.x, place.width, "none", t.nothingKept),
       state.includes("passing") ? s("rect", { x: place.x, y: top, width: place.width, height: kBar, fill: `var(--${category})`, "fill-opacity": "var(--faint)" }, s("title", {}, `${short} · ${about}: ${t.passing}`)) : null,
       state === "whole" ? bar(place.x, place.width, `var(--${category})`, t.kept) : null,
-      state.startsWith("range") ? bar(place.x + process.part * part, Math.max(1, part), `var(--${category})`, `${t.kept} ${process.part + 1}/${process.parts}`) : null];
+      state.startsWith("range") ? bar(place.x + process.begin * place.width, Math.max(1, part), `var(--${category})`, `${t.kept} ${process.of}`) : null];
   });
 }
 

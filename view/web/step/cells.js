@@ -10,6 +10,11 @@ export function baseOf(scene, p) {
   const own = scene.ownership ?? {};
   const isWorker = process.role === "worker";
   const states = (isWorker ? own.worker : own.server) ?? { parameters: "whole", gradients: "whole", optimizer: "whole" };
+  if (!isWorker && own.shares) {  // of different sizes: as if all were as large as this one
+    const parts = Math.round(100 / own.shares[process.rank]) / 100;
+    const before = own.shares.slice(0, process.rank).reduce((sum, each) => sum + each, 0);
+    return { ...states, parts, place: before * parts };
+  }
   const parts = Math.max(1, (isWorker ? own.parts : own.servers) ?? 1);
   const isStateless = scene.events.some((e) => e.e === "memory") && !scene.events.some((e) => e.e === "memory" && e.bytes[kOptimizer] > 0);
   return { ...states, parts, place: process.rank % parts, isStateless };
