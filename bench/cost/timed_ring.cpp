@@ -186,7 +186,7 @@ class Ring : public TimedExchange {
     for (std::size_t unit = units.begin; unit < units.end; ++unit)
       if (layout().units[unit].trained)
         sum += coded_.bytes(job_.kind.stage == 0 ? static_cast<double>(layout().units[unit].elements)
-                                                 : static_cast<double>(layout().partition(unit).share()));
+                                                 : static_cast<double>(layout().owned(unit, 0)));
     return sum;
   }
 
