@@ -32,6 +32,8 @@ class InnerGroup : public ProcessGroup {
   virtual std::uint32_t watch() { return 0; }
   /// Waits until something happened since `watch` returned `seen`, at most until the given moment.
   virtual void rest(std::uint32_t seen, Moment until) = 0;
+  /// Ends a `rest` in another thread, or the next one, if that sleeps in a transport.
+  virtual void wake() {}
   /// Ends a `watch` without `rest`.
   virtual void leave() {}
   /// Tells the rank that the oldest operation waits for which operation this rank waits in, if the backend does not

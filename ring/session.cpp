@@ -37,6 +37,13 @@ std::unique_ptr<ProcessGroup> make_host_group(Membership& member, RingLinks& lin
 std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
                                              const std::vector<net::Member>& workers, std::size_t arena_bytes,
                                              bool background, Events* events) {
+  return make_job_group(member, links, workers, std::make_shared<Arena>(arena_bytes + kShmArenaBytes), background,
+                        events);
+}
+
+std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
+                                             const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
+                                             bool background, Events* events) {
   const JobOptions& job = member.job();
   LinkOptions options;
   options.group = group_options(member);
@@ -45,8 +52,7 @@ std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& link
   options.tuning = job.tuning.empty() ? Tuning::built_in() : Tuning::from_json(job.tuning);
   if (job.algorithm != "auto" && job.algorithm != "direct")
     options.algorithm = parse_algorithm("--algorithm", job.algorithm);
-  return links.connect(workers, std::make_shared<Arena>(arena_bytes + kShmArenaBytes), std::move(options),
-                       member.deadline());
+  return links.connect(workers, std::move(arena), std::move(options), member.deadline());
 }
 
 struct Session::State {

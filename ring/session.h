@@ -30,6 +30,11 @@ std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& link
                                              const std::vector<net::Member>& workers, std::size_t arena_bytes,
                                              bool background, Events* events = nullptr);
 
+/// The same with an arena of the caller's. REQUIRES: `arena` has kShmArenaBytes to spare.
+std::unique_ptr<ProcessGroup> make_job_group(Membership& member, RingLinks& links,
+                                             const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena,
+                                             bool background, Events* events = nullptr);
+
 /// Makes the group of this host's workers, through shared memory. REQUIRES: `arena` has kShmArenaBytes to spare.
 std::unique_ptr<ProcessGroup> make_host_group(Membership& member, RingLinks& links,
                                               const std::vector<net::Member>& workers, std::shared_ptr<Arena> arena);

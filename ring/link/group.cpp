@@ -51,6 +51,7 @@ class LinkGroup final : public InnerGroup {
   void rest(std::uint32_t /*seen*/, Moment until) override {
     engine().locked([&] { engine().take_next(until); });
   }
+  void wake() override { engine().transport().wake(); }
   void probe() override {
     engine().locked([&] { at_.probe_oldest(); });
   }

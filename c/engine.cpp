@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <psring/c/engine.h>
+#include <psring/ring/inner_group.h>
+#include <psring/ring/shm/bells.h>
+
+namespace psring::c {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kCheck = 20ms;     ///< of waiting, then the leader checks whether the peers live
+constexpr Nanoseconds kSpin = 30us;      ///< of polling before a thread yields
+constexpr Nanoseconds kYield = 300us;    ///< of yielding before a thread sleeps
+constexpr Nanoseconds kUnwatched = 1ms;  ///< the sleep where no group can tell when there is news
+/// Nobody waits for an operation for so long: then the engine's thread looks after it.
+constexpr Nanoseconds kUnattended = 1ms;
+constexpr unsigned kLinger = 100;  ///< times of kUnattended without a flight, then the engine's thread sleeps
+
+}  // namespace
+
+Engine::Enter::Enter(Engine& engine) : engine_(engine), lock_(engine.mutex_, std::defer_lock) {
+  ++engine_.entering_;
+  if (engine_.sleeps_locked_.load()) engine_.inner_->wake();
+  lock_.lock();
+  --engine_.entering_;
+}
+
+/// A leader that made way goes on once nobody wants the lock.
+Engine::Enter::~Enter() {
+  if (engine_.leading_) engine_.changed_.notify_all();
+}
+
+Engine::Engine(ring::ProcessGroup& world, std::function<void()> check)
+    : world_(world),
+      inner_(dynamic_cast<ring::InnerGroup*>(&world)),
+      check_(std::move(check)),
+      crowded_(world.size() > ring::usable_processors()),
+      thread_([this] { run_background(); }) {}
+
+Engine::~Engine() {
+  {
+    Enter enter(*this);
+    stop_ = true;
+    background_.notify_all();
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+std::shared_ptr<Flight> Engine::start(const std::function<void(std::vector<ring::Work>&)>& start) {
+  auto flight = std::make_shared<Flight>();
+  Enter enter(*this);
+  if (error_) throw Error(*error_);
+  try {
+    start(flight->works);
+    while (flight->done < flight->works.size() && flight->works[flight->done].done()) ++flight->done;
+  } catch (const Error& error) {
+    // A wrong argument is told before anything starts, and harms nobody. Everything else has broken the group.
+    if (error.kind() != ErrorKind::usage || !flight->works.empty()) latch(error);
+    throw;
+  }
+  if (flight->done == flight->works.size()) return nullptr;
+  flights_.push_back(flight);  // shared with the caller's handle, which may be freed first
+  if (background_idle_) background_.notify_one();
+  return flight;
+}
+
+bool Engine::test(Flight& flight) {
+  if (!flight.ended.load(std::memory_order_acquire)) {
+    Enter enter(*this);
+    advance_all();
+    if (clock_.now() - checked_ > kCheck) check_job();
+  }
+  if (!flight.ended.load(std::memory_order_acquire)) return false;
+  if (flight.error) throw Error(*flight.error);
+  return true;
+}
+
+bool Engine::spin(Flight& flight) {
+  const Moment begin = clock_.now();
+  for (;;) {
+    if (test(flight)) return true;
+    const Nanoseconds waited = clock_.now() - begin;
+    if (waited > kYield) return false;
+    if (waited > kSpin || crowded_) {
+      ::sched_yield();
+    } else {
+      for (int i = 0; i < 16; ++i) _mm_pause();
+    }
+  }
+}
+
+bool Engine::wait(Flight& flight, Moment until) {
+  if (test(flight)) return true;
+  if (until > clock_.now() + kYield && spin(flight)) return true;
+  Enter enter(*this);
+  struct Waiting {
+    unsigned& count;
+    ~Waiting() { --count; }
+  } const waiting{++waiting_};
+  while (!flight.ended.load(std::memory_order_relaxed)) {
+    if (clock_.now() >= until) return false;
+    if (leading_) {
+      changed_.wait_until(enter.lock(), std::min(until, clock_.now() + kCheck));
+      continue;
+    }
+    lead(enter.lock(), until);
+  }
+  if (flight.error) throw Error(*flight.error);
+  return true;
+}
+
+/// Sleeps once until there is news, at most until the moment, and advances all flights.
+void Engine::lead(std::unique_lock<std::mutex>& lock, Moment until) {
+  leading_ = true;
+  try {
+    rest(lock, std::min(until, clock_.now() + kCheck));
+  } catch (const Error& error) {
+    latch(error);
+  }
+  advance_all();
+  if (clock_.now() - checked_ > kCheck) check_job();
+  leading_ = false;
+  if (waiting_ > 0) changed_.notify_all();
+}
+
+/// In shared memory the leader sleeps without the lock; on links it sleeps in the transport, under the lock, and others
+/// wake it.
+void Engine::rest(std::unique_lock<std::mutex>& lock, Moment until) {
+  if (inner_ == nullptr) {
+    changed_.wait_until(lock, std::min(until, clock_.now() + kUnwatched));
+    return;
+  }
+  const std::uint32_t seen = inner_->watch();
+  const std::size_t flights = flights_.size();
+  advance_all();
+  if (flights_.size() != flights || flights_.empty()) return inner_->leave();
+  if (inner_->arena() != nullptr) {
+    lock.unlock();
+    inner_->rest(seen, until);
+    lock.lock();
+    return;
+  }
+  sleeps_locked_.store(true);
+  if (entering_.load() == 0) inner_->rest(seen, until);
+  sleeps_locked_.store(false);
+  if (entering_.load() > 0) changed_.wait_for(lock, kUnwatched, [&] { return entering_.load() == 0; });
+}
+
+void Engine::advance_all() {
+  if (flights_.empty()) return;
+  bool ended = false;
+  for (auto at = flights_.begin(); at != flights_.end() && !error_;) {
+    Flight& flight = **at;
+    try {
+      while (flight.done < flight.works.size() && flight.works[flight.done].done()) ++flight.done;
+    } catch (const Error& error) {
+      return latch(error);
+    }
+    if (flight.done < flight.works.size()) {
+      ++at;
+      continue;
+    }
+    flight.works.clear();
+    flight.ended.store(true, std::memory_order_release);
+    at = flights_.erase(at);
+    ended = true;
+  }
+  if (ended && waiting_ > 0) changed_.notify_all();
+}
+
+void Engine::check_job() {
+  checked_ = clock_.now();
+  if (error_) return;
+  try {
+    check_();
+  } catch (const Error& error) {
+    latch(error);
+  }
+}
+
+void Engine::latch(const Error& error) noexcept {
+  if (!error_) error_ = error;
+  if (inner_ != nullptr) inner_->break_off(*error_);
+  for (const auto& flight : flights_) {
+    flight->error = error_;
+    flight->ended.store(true, std::memory_order_release);
+  }
+  flights_.clear();
+  changed_.notify_all();
+}
+
+void Engine::end(const Error& error) noexcept {
+  Enter enter(*this);
+  if (!error_) latch(error);
+}
+
+void Engine::check() {
+  Enter enter(*this);
+  check_job();
+  if (error_) throw Error(*error_);
+}
+
+void Engine::run_background() {
+  std::unique_lock lock(mutex_);
+  unsigned quiet = 0;
+  while (!stop_) {
+    background_idle_ = quiet >= kLinger;
+    if (background_idle_) background_.wait(lock, [&] { return stop_ || !flights_.empty(); });
+    background_idle_ = false;
+    if (flights_.empty()) {
+      ++quiet;
+    } else {
+      quiet = 0;
+    }
+    background_.wait_for(lock, kUnattended, [&] { return stop_; });
+    while (!stop_ && !flights_.empty() && !leading_ && waiting_ == 0) lead(lock, kNever);
+  }
+}
+
+}  // namespace psring::c

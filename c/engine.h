@@ -1,0 +1,107 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/error.h>
+#include <psring/ring/process_group.h>
+#include <psring/ring/work.h>
+
+namespace psring::ring {
+class InnerGroup;
+}
+
+namespace psring::c {
+
+/// An operation of the C interface in flight: the works that it consists of. Guarded by the engine, except `complete`.
+struct Flight {
+  std::vector<ring::Work> works;
+  std::size_t done = 0;  ///< the first works are complete
+  std::optional<Error> error;
+  std::atomic<bool> ended{false};  ///< complete, or failed; written last
+};
+
+/// Lets any thread start operations on the groups of one job and wait for them, although a group belongs to one thread.
+/// Groups are used under one lock. One of the waiting threads, the leader, sleeps until a peer makes news, and advances
+/// all operations; the others sleep until the leader tells them. If operations are in flight and nobody waits, a thread
+/// of the engine leads.
+///
+/// The first error that ends the job is latched: all flights fail with it, and all later calls throw it.
+class Engine {
+ public:
+  /// `check` throws if the job has failed; called every 20 ms of a wait. `world` outlives the engine.
+  Engine(ring::ProcessGroup& world, std::function<void()> check);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Calls `start`, which starts works on the job's groups, and returns them as one operation; null if it is complete.
+  std::shared_ptr<Flight> start(const std::function<void(std::vector<ring::Work>&)>& start);
+  /// Waits until the flight has ended, or until the moment; returns true if it is complete. Throws the flight's error.
+  bool wait(Flight& flight, Moment until);
+  /// Advances all flights without waiting; returns true if this one is complete. Throws the flight's error.
+  bool test(Flight& flight);
+  /// Ends the job here, and at ranks that share this one's memory, with this error. Ignored if it has ended already.
+  void end(const Error& error) noexcept;
+  /// Throws the latched error.
+  void check();
+  /// Calls `body` under the lock that guards all groups.
+  template <class Body>
+  auto locked(Body body) {
+    Enter enter(*this);
+    return body();
+  }
+
+ private:
+  /// Takes the lock; a leader that sleeps under the lock makes way.
+  class Enter {
+   public:
+    explicit Enter(Engine& engine);
+    ~Enter();
+    std::unique_lock<std::mutex>& lock() { return lock_; }
+
+   private:
+    Engine& engine_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  bool spin(Flight& flight);
+  void advance_all();
+  void lead(std::unique_lock<std::mutex>& lock, Moment until);
+  void rest(std::unique_lock<std::mutex>& lock, Moment until);
+  void check_job();
+  void latch(const Error& error) noexcept;
+  void run_background();
+
+  ring::ProcessGroup& world_;
+  ring::InnerGroup* const inner_;  ///< the world, if it can tell when there is news; otherwise null
+  const std::function<void()> check_;
+  const SystemClock clock_;
+  const bool crowded_;  ///< more ranks than processors: a spinning thread may keep the awaited one from running
+
+  std::atomic<unsigned> entering_{0};      ///< threads that want the lock
+  std::atomic<bool> sleeps_locked_{false};  ///< the leader sleeps under the lock, until wake
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::condition_variable changed_;     ///< a flight has ended, or there is no leader
+  std::condition_variable background_;  ///< there are flights, or the engine stops
+  std::list<std::shared_ptr<Flight>> flights_;
+  std::optional<Error> error_;
+  Moment checked_{};
+  unsigned waiting_ = 0;       ///< threads in `wait`, the leader among them
+  bool leading_ = false;
+  bool background_idle_ = true;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace psring::c

@@ -1,0 +1,53 @@
+#include <algorithm>
+#include <string>
+
+#include <psring/c/guard.h>
+
+namespace psring::c {
+namespace {
+
+psring_status status_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::usage:
+      return PSRING_USAGE;
+    case ErrorKind::data:
+      return PSRING_DATA;
+    case ErrorKind::peer_lost:
+      return PSRING_PEER_LOST;
+    case ErrorKind::timeout:
+      return PSRING_TIMEOUT;
+    case ErrorKind::protocol:
+      return PSRING_PROTOCOL;
+    case ErrorKind::unauthorised:
+      return PSRING_UNAUTHORISED;
+    default:
+      return PSRING_BUG;
+  }
+}
+
+/// The C interface's contract asks for one line a thread, as errno is one number a thread.
+std::string& line() {
+  thread_local std::string text;
+  return text;
+}
+
+}  // namespace
+
+psring_status keep(const Error& error) noexcept {
+  try {
+    line() = error.what();
+  } catch (...) {
+    line().clear();
+  }
+  return status_of(error.kind());
+}
+
+Moment moment_in(double timeout) {
+  constexpr double kMost = 1e9;  // 30 years; more nanoseconds than 2^63 would overflow
+  if (!(timeout >= 0)) fail(ErrorKind::usage, "a timeout of {} seconds", timeout);
+  return SystemClock().now() + from_seconds(std::min(timeout, kMost));
+}
+
+const char* kept_line() noexcept { return line().c_str(); }
+
+}  // namespace psring::c

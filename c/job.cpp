@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <psring/c/job.h>
+#include <psring/common/base/error.h>
+#include <psring/ring/ring_links.h>
+#include <psring/ring/session.h>
+#include <psring/ring/shm/world.h>
+#include <psring/ring/split.h>
+
+namespace psring::c {
+
+struct Job::Memory {
+  explicit Memory(std::size_t bytes) : arena(std::make_shared<Arena>(bytes + ring::kShmArenaBytes)) {}
+
+  std::shared_ptr<Arena> arena;  ///< shared with the group
+  std::optional<ring::RingLinks> links;
+  std::unique_ptr<ring::ProcessGroup> world;
+};
+
+Job::Job(const RoleOptions& options, std::size_t memory_bytes)
+    : pid_(::getpid()), member_(options, net::Role::worker), memory_(std::make_shared<Memory>(memory_bytes)) {
+  member_.keep(memory_);
+  memory_->links.emplace(member_.key(), member_.link_options(), member_.bytes());
+  const auto workers = of_role(member_.meet(memory_->links->listen()), net::Role::worker);
+  memory_->links->become(member_.link_options().self);
+  memory_->world = ring::make_job_group(member_, *memory_->links, workers, memory_->arena, false);
+  engine_ = std::make_unique<Engine>(*memory_->world, [this] { member_.link().check(); });
+}
+
+Job::~Job() {
+  engine_.reset();
+  const std::scoped_lock lock(mutex_);
+  buffers_.clear();
+}
+
+ring::ProcessGroup& Job::world() { return *memory_->world; }
+
+bool Job::is_own_process() const { return ::getpid() == pid_; }
+
+void Job::require_own_process() const {
+  if (!is_own_process())
+    fail(ErrorKind::usage, "process {} was forked from process {}, which joined the job: only that one is a member",
+         ::getpid(), pid_);
+}
+
+std::span<std::byte> Job::allocate(std::size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  Buffer buffer(std::max<std::size_t>(bytes, 1), Category::gradients, member_.memory(), memory_->arena.get());
+  const std::span<std::byte> memory = buffer.bytes();
+  buffers_.emplace(memory.data(), std::move(buffer));
+  return memory;
+}
+
+void Job::release(void* memory) {
+  const std::scoped_lock lock(mutex_);
+  if (buffers_.erase(memory) == 0) fail(ErrorKind::usage, "psring_release: not memory of psring_allocate");
+}
+
+std::unique_ptr<ring::ProcessGroup> Job::split(ring::ProcessGroup& parent, std::span<const std::uint32_t> ranks,
+                                               std::uint32_t id) {
+  if (id == 0) fail(ErrorKind::usage, "psring_split: id 0 is the world's");
+  ring::Split split{.id = id, .ranks = {ranks.begin(), ranks.end()}, .next_group = id + 1};
+  for (std::size_t place = 0; place < ranks.size(); ++place) {
+    if (ranks[place] >= parent.size())
+      fail(ErrorKind::usage, "psring_split: rank {} of a group of {}", ranks[place], parent.size());
+    if (std::count(ranks.begin(), ranks.end(), ranks[place]) != 1)
+      fail(ErrorKind::usage, "psring_split: rank {} is named twice", ranks[place]);
+  }
+  const auto own = std::find(split.ranks.begin(), split.ranks.end(), parent.rank());
+  if (own == split.ranks.end())
+    fail(ErrorKind::usage, "psring_split: rank {} is not among the group's ranks", parent.rank());
+  split.rank = static_cast<std::size_t>(own - split.ranks.begin());
+  return engine_->locked([&] { return parent.subgroup(split); });
+}
+
+bool Job::leave(Moment until) {
+  const std::scoped_lock lock(mutex_);
+  if (!std::exchange(leaving_, true))
+    last_barrier_ = engine_->start([this](std::vector<ring::Work>& works) { works.push_back(world().barrier()); });
+  if (last_barrier_ != nullptr && !engine_->wait(*last_barrier_, until)) return false;
+  last_barrier_.reset();
+  engine_->locked([this] { world().account(); });
+  net::ControlLink& link = member_.link();
+  link.report(member_.report_json(""));
+  link.done();
+  link.flush(std::max(until, member_.clock().now() + std::chrono::seconds(1)));
+  return true;
+}
+
+void Job::abort(const std::string& reason) {
+  const Error error(ErrorKind::peer_lost, reason);
+  member_.link().fail(error);
+  engine_->end(error);
+  member_.link().flush(member_.clock().now() + std::chrono::seconds(1));
+}
+
+void Job::check() { engine_->check(); }
+
+}  // namespace psring::c

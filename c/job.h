@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include <sys/types.h>
+
+#include <psring/c/engine.h>
+#include <psring/common/device/arena.h>
+#include <psring/common/device/buffer.h>
+#include <psring/common/proc/role.h>
+#include <psring/common/proc/role_options.h>
+#include <psring/ring/process_group.h>
+
+namespace psring::c {
+
+/// A worker of a user's own program, as the C interface sees it: its membership, the group of all workers, memory that
+/// other ranks reach, and the engine through which all threads use them. Safe for several threads.
+class Job {
+ public:
+  /// Joins, and waits until all workers of the job have joined. `memory_bytes`: the capacity of `allocate`.
+  Job(const RoleOptions& options, std::size_t memory_bytes);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  /// Throws usage in a process that was forked from the one that joined: it has the memory, but none of the threads.
+  void require_own_process() const;
+  bool is_own_process() const;
+
+  ring::ProcessGroup& world();
+  Engine& engine() { return *engine_; }
+
+  /// Zeroed memory in the arena.
+  std::span<std::byte> allocate(std::size_t bytes);
+  /// Throws usage if `memory` is not as `allocate` returned it.
+  void release(void* memory);
+
+  /// The ranks of `parent`, this one among them, that form a group with this number.
+  std::unique_ptr<ring::ProcessGroup> split(ring::ProcessGroup& parent, std::span<const std::uint32_t> ranks,
+                                            std::uint32_t id);
+
+  /// A collective: waits until all ranks have called it, then tells the coordinator that this worker is done. Returns
+  /// false if they have not at the moment; the call may be repeated.
+  bool leave(Moment until);
+  /// Ends the job with this reason, here and at all ranks.
+  void abort(const std::string& reason);
+  /// Throws the error that ended the job.
+  void check();
+
+ private:
+  struct Memory;
+
+  const pid_t pid_;
+  Membership member_;
+  const std::shared_ptr<Memory> memory_;  ///< shared with the membership, whose links close first
+  std::unique_ptr<Engine> engine_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<void*, Buffer> buffers_;
+  bool leaving_ = false;
+  std::shared_ptr<Flight> last_barrier_;  ///< of `leave`; null once it is complete
+};
+
+}  // namespace psring::c

@@ -1,0 +1,143 @@
+// The C interface: the job, its memory and its groups.
+#include <cstring>
+#include <utility>
+
+#include <psring/c.h>
+#include <psring/c/guard.h>
+#include <psring/c/handles.h>
+
+using psring::ErrorKind;
+using psring::fail;
+using psring::c::guarded;
+using psring::c::moment_in;
+using psring::c::require;
+
+namespace {
+
+psring::RoleOptions role_options(const psring_join_options& options) {
+  require(options.endpoint, "psring_join: endpoint");
+  require(options.key_file, "psring_join: key_file");
+  psring::RoleOptions role{.endpoint = options.endpoint, .key_file = options.key_file};
+  if (options.rank >= 0) role.rank = static_cast<std::uint32_t>(options.rank);
+  if (options.bind != nullptr) role.bind = options.bind;
+  if (options.join_timeout > 0) role.join_timeout = options.join_timeout;
+  return role;
+}
+
+/// The options of a program that was built with an older header end earlier: the rest has its standard values.
+psring_join_options whole(const psring_join_options* options) {
+  require(options, "psring_join: options");
+  psring_join_options copy{};
+  copy.rank = -1;
+  if (options->size < sizeof(std::size_t) || options->size > sizeof copy)
+    fail(ErrorKind::usage, "psring_join: options of {} bytes; this library knows {}", options->size, sizeof copy);
+  std::memcpy(&copy, options, options->size);
+  return copy;
+}
+
+}  // namespace
+
+uint32_t psring_abi_version(void) { return PSRING_ABI_VERSION; }
+
+const char* psring_last_error(void) { return psring::c::kept_line(); }
+
+psring_status psring_join(const psring_join_options* options, psring_job** job) {
+  return guarded([&] {
+    require(job, "psring_join: job");
+    *job = nullptr;
+    const psring_join_options all = whole(options);
+    constexpr std::size_t kMemory = std::size_t{1} << 30;
+    auto joined = std::make_unique<psring_job>();
+    joined->job = std::make_shared<psring::c::Job>(role_options(all), all.memory_bytes == 0 ? kMemory : all.memory_bytes);
+    joined->world = {joined->job, nullptr, &joined->job->world()};
+    *job = joined.release();
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_leave(psring_job* job, double timeout) {
+  return guarded([&] {
+    require(job, "psring_leave: job");
+    job->job->require_own_process();
+    return job->job->leave(moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
+  });
+}
+
+psring_status psring_abort(psring_job* job, const char* reason) {
+  return guarded([&] {
+    require(job, "psring_abort: job");
+    require(reason, "psring_abort: reason");
+    job->job->require_own_process();
+    job->job->abort(reason);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_check(psring_job* job) {
+  return guarded([&] {
+    require(job, "psring_check: job");
+    job->job->require_own_process();
+    job->job->check();
+    return PSRING_OK;
+  });
+}
+
+void psring_free(psring_job* job) {
+  if (job == nullptr || !job->job->is_own_process()) return;
+  guarded([&] {
+    delete job;
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_allocate(psring_job* job, size_t bytes, void** memory) {
+  return guarded([&] {
+    require(memory, "psring_allocate: memory");
+    *memory = nullptr;
+    require(job, "psring_allocate: job");
+    job->job->require_own_process();
+    *memory = job->job->allocate(bytes).data();
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_release(psring_job* job, void* memory) {
+  return guarded([&] {
+    require(job, "psring_release: job");
+    job->job->require_own_process();
+    job->job->release(memory);
+    return PSRING_OK;
+  });
+}
+
+psring_group* psring_world(psring_job* job) { return job == nullptr ? nullptr : &job->world; }
+
+psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t count, uint32_t id,
+                           psring_group** group) {
+  return guarded([&] {
+    require(group, "psring_split: group");
+    *group = nullptr;
+    require(parent, "psring_split: parent");
+    require(ranks, "psring_split: ranks");
+    parent->job->require_own_process();
+    auto made = std::make_unique<psring_group>();
+    made->job = parent->job;
+    made->own = parent->job->split(*parent->group, {ranks, count}, id);
+    made->group = made->own.get();
+    *group = made.release();
+    return PSRING_OK;
+  });
+}
+
+void psring_group_free(psring_group* group) {
+  if (group == nullptr || group->own == nullptr || !group->job->is_own_process()) return;
+  guarded([&] {
+    group->job->engine().locked([&] { group->own.reset(); });
+    delete group;
+    return PSRING_OK;
+  });
+}
+
+size_t psring_rank(const psring_group* group) { return group == nullptr ? 0 : group->group->rank(); }
+
+size_t psring_size(const psring_group* group) { return group == nullptr ? 0 : group->group->size(); }

@@ -1,0 +1,167 @@
+/* psring's C interface: jobs, memory, collectives and messages, for programs in any language.
+ *
+ * Every function but psring_abi_version, psring_last_error and those that return a rank, a size or a pointer returns a
+ * psring_status. If it is not PSRING_OK, psring_last_error() of the same thread is one line that says what happened; it
+ * names the peer, the operation and its number.
+ *
+ * Threads: any thread may call any function at any time, except that a handle must not be freed while another thread
+ * uses it. No exception leaves the library. All waits have a deadline. A process that was forked from a member of a job
+ * is not a member: its calls return PSRING_USAGE, and freeing handles there does nothing.
+ *
+ * Collectives: all ranks of a group start the same operations with the same counts and types, in the same order. A
+ * function that starts an operation returns at once, with a work handle; a thread of the library continues the operation
+ * while the caller computes. `*work` is null if the operation is complete already; null is a valid handle. The memory of
+ * an operation must not be touched or freed until it is complete. If a rank is 32 operations ahead of another rank, its
+ * next call waits for that rank, at most for the job's --op-timeout.
+ *
+ * Errors of an operation (PSRING_PEER_LOST, PSRING_USAGE for ranks that called different operations, ...) end the job:
+ * every later call returns the same error, at all ranks. */
+#ifndef PSRING_C_H
+#define PSRING_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PSRING_API __attribute__((visibility("default")))
+#else
+#define PSRING_API
+#endif
+
+/* Grows by one when a function, type or meaning changes so that older programs break. New functions, and new members at
+ * the end of structs that begin with their size, leave it as it is. */
+#define PSRING_ABI_VERSION 1
+
+typedef enum psring_status {
+  PSRING_OK = 0,
+  PSRING_BUG = 1,          /* a defect of psring */
+  PSRING_USAGE = 2,        /* an argument is wrong, or ranks called different operations */
+  PSRING_DATA = 3,         /* a bad file, or not enough memory or threads */
+  PSRING_PEER_LOST = 4,    /* a peer died or fell silent, or aborted the job */
+  PSRING_TIMEOUT = 5,      /* the job's own deadline passed */
+  PSRING_PROTOCOL = 6,     /* a peer sent what the protocol does not allow */
+  PSRING_UNAUTHORISED = 7, /* this process or a peer does not hold the job's key */
+  PSRING_PENDING = 8       /* the caller's deadline passed; the operation is still in flight */
+} psring_status;
+
+typedef enum psring_type {
+  PSRING_F32 = 0,
+  PSRING_F64 = 1,
+  PSRING_F16 = 2,
+  PSRING_BF16 = 3,
+  PSRING_I8 = 4,
+  PSRING_U8 = 5,
+  PSRING_I32 = 6,
+  PSRING_I64 = 7
+} psring_type;
+
+/* PSRING_MEAN takes floats, the bitwise operations take integers, the others take all types. 16-bit floats are added in
+ * f32, and rounded once. */
+typedef enum psring_op {
+  PSRING_SUM = 0,
+  PSRING_MEAN = 1,
+  PSRING_PRODUCT = 2,
+  PSRING_MIN = 3,
+  PSRING_MAX = 4,
+  PSRING_BIT_AND = 5,
+  PSRING_BIT_OR = 6,
+  PSRING_BIT_XOR = 7
+} psring_op;
+
+typedef struct psring_job psring_job;     /* this process's membership in a job */
+typedef struct psring_group psring_group; /* ranks that exchange vectors */
+typedef struct psring_work psring_work;   /* an operation in flight */
+
+PSRING_API uint32_t psring_abi_version(void);
+/* The line of the calling thread's last error; "" if there was none. Valid until the thread's next call. */
+PSRING_API const char* psring_last_error(void);
+
+/* --- the job --- */
+
+typedef struct psring_join_options {
+  size_t size;          /* sizeof(psring_join_options) */
+  const char* endpoint; /* HOST:PORT of the coordinator */
+  const char* key_file;
+  int64_t rank;        /* the rank to ask for; -1: any */
+  const char* bind;    /* the address to listen at; null: the address that routes to the coordinator */
+  double join_timeout; /* seconds for the coordinator to answer; 0: 30 */
+  size_t memory_bytes; /* the capacity of psring_allocate; 0: 1 GiB. Memory that is not allocated costs nothing. */
+} psring_join_options;
+
+/* Joins a job as a worker, and waits until all its workers have joined. */
+PSRING_API psring_status psring_join(const psring_join_options* options, psring_job** job);
+/* A collective, the last one: waits until all ranks have called it, then tells the coordinator that this worker is done.
+ * PSRING_PENDING if not all ranks have called it after `timeout` seconds; then it may be repeated. */
+PSRING_API psring_status psring_leave(psring_job* job, double timeout);
+/* Ends the job at all ranks with this reason, from any thread. All calls that wait return PSRING_PEER_LOST. */
+PSRING_API psring_status psring_abort(psring_job* job, const char* reason);
+/* Returns the error that ended the job, or PSRING_OK. Never waits. */
+PSRING_API psring_status psring_check(psring_job* job);
+/* Frees the job, its memory, and what is left of its groups and works: no handle of the job may be used afterwards. If
+ * the job was neither left nor aborted, the other ranks see a lost worker. */
+PSRING_API void psring_free(psring_job* job);
+
+/* --- memory --- */
+
+/* Returns zeroed memory, aligned to 64 bytes, that the other ranks of this host reach without a copy. */
+PSRING_API psring_status psring_allocate(psring_job* job, size_t bytes, void** memory);
+/* REQUIRES: no operation uses the memory. */
+PSRING_API psring_status psring_release(psring_job* job, void* memory);
+
+/* --- groups --- */
+
+/* The group of all workers of the job. It belongs to the job. */
+PSRING_API psring_group* psring_world(psring_job* job);
+/* Makes a group of the given ranks of `parent`, in this order. The ranks of the new group call it, and no other rank.
+ * They agree on `id`, which no other group that shares a rank with it has, now or later: 1 to 255. */
+PSRING_API psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t count, uint32_t id,
+                                      psring_group** group);
+/* Frees a group of psring_split. Its operations have to be complete. */
+PSRING_API void psring_group_free(psring_group* group);
+PSRING_API size_t psring_rank(const psring_group* group);
+PSRING_API size_t psring_size(const psring_group* group);
+
+/* --- operations --- */
+
+/* `data` becomes the reduction of all ranks' data. */
+PSRING_API psring_status psring_all_reduce(psring_group* group, void* data, size_t count, psring_type type, psring_op op,
+                                           psring_work** work);
+/* The rank-th of size() consecutive parts of `data` becomes the reduction of all ranks' parts; the other parts are
+ * undefined afterwards. `counts` has each part's elements; null: equal parts of `count` elements in all. */
+PSRING_API psring_status psring_reduce_scatter(psring_group* group, void* data, size_t count, const size_t* counts,
+                                               psring_type type, psring_op op, psring_work** work);
+/* The r-th of size() consecutive parts of `data` becomes rank r's r-th part, for all r. `counts`: as above. */
+PSRING_API psring_status psring_all_gather(psring_group* group, void* data, size_t count, const size_t* counts,
+                                           psring_type type, psring_work** work);
+/* `data` becomes the root's data. */
+PSRING_API psring_status psring_broadcast(psring_group* group, void* data, size_t count, psring_type type, size_t root,
+                                          psring_work** work);
+/* Complete once all ranks have called it. */
+PSRING_API psring_status psring_barrier(psring_group* group, psring_work** work);
+/* Part r of `in`, of in_counts[r] elements, goes to rank r, and becomes part `rank` of its `out`. Counts of 0 are sent
+ * to nobody, so that a gather and a scatter are calls of this function, too. `in` and `out` do not overlap. */
+PSRING_API psring_status psring_all_to_all(psring_group* group, const void* in, const size_t* in_counts, void* out,
+                                           const size_t* out_counts, psring_type type, psring_work** work);
+/* Messages between one pair of ranks keep their order; counts and types have to agree. The parts of psring_all_to_all are
+ * such messages, too. */
+PSRING_API psring_status psring_send(psring_group* group, const void* data, size_t count, psring_type type, size_t to,
+                                     psring_work** work);
+PSRING_API psring_status psring_recv(psring_group* group, void* data, size_t count, psring_type type, size_t from,
+                                     psring_work** work);
+
+/* Waits until the operation is complete, at most `timeout` seconds; then PSRING_PENDING, and the operation goes on. */
+PSRING_API psring_status psring_wait(psring_work* work, double timeout);
+/* PSRING_OK if the operation is complete, PSRING_PENDING if not. Never waits for a peer. */
+PSRING_API psring_status psring_test(psring_work* work);
+/* Frees the handle. The operation, if it is in flight, still runs to its end. */
+PSRING_API void psring_work_free(psring_work* work);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,89 @@
+"""Starts the coordinator of a job, the program psring, on this host."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Sequence
+
+from ._library import DataError, Error, TimeoutError, folder_of_programs
+
+_KINDS: dict[int, type[Error]] = {3: DataError}
+
+
+class Coordinator:
+    """A coordinator for `workers` workers: a process of its own, so that it outlives each worker and can name the one that
+    was lost. It ends with the job. Its run folder is temporary unless `out` names one."""
+
+    def __init__(
+        self,
+        workers: int,
+        *,
+        key_file: str | None = None,
+        listen: str = "127.0.0.1:0",
+        options: Sequence[str] = (),
+        out: str | None = None,
+    ) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="psring-"))
+        self._own_key = key_file is None
+        self.key_file = key_file or str(self._folder / "job.key")
+        if key_file is None:
+            descriptor = os.open(self.key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w") as file:
+                file.write(secrets.token_hex(32) + "\n")
+        command = [
+            str(folder_of_programs() / "psring"),
+            "coordinator",
+            *("--strategy", "ddp", "--steps", "1"),
+            *("--workers", str(workers)),
+            *("--key", self.key_file),
+            *("--listen", listen),
+            *("--out", out or str(self._folder / "run")),
+            *options,
+            *shlex.split(os.environ.get("PSRING_OPTIONS", "")),
+        ]
+        log = self._folder / "errors"
+        try:
+            with open(log, "wb") as errors:
+                # A group of its own: Ctrl-C reaches the workers, and the job ends with them.
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise DataError(f"cannot start {command[0]}: {error.strerror}; PSRING_BIN can name its folder") from error
+        assert self._process.stdout is not None
+        first = self._process.stdout.readline().decode()
+        if not first.startswith("coordinator at "):
+            status = self._process.wait()
+            line = log.read_text(errors="replace").strip() or f"the coordinator ended with status {status}"
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise _KINDS.get(status, Error)(line.splitlines()[-1].removeprefix("psring: "))
+        self.endpoint = first.split()[2].rstrip(":")
+        threading.Thread(target=self._process.stdout.read, name="psring coordinator", daemon=True).start()
+
+    def joined(self) -> None:
+        """All workers have joined: nobody needs the key's file any more, if it is the coordinator's own."""
+        if self._own_key:
+            Path(self.key_file).unlink(missing_ok=True)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Waits for the end of the coordinator, after the job's end, and removes its temporary folder."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            self._process.kill()
+            self._process.wait()
+            raise TimeoutError(f"the coordinator has not ended after {timeout:g} s") from error
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)

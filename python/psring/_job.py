@@ -1,0 +1,348 @@
+"""Jobs, groups, and operations in flight."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from ctypes import byref, c_size_t, c_uint32, c_void_p
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, Sequence
+
+from ._library import LIBRARY, PENDING, JoinOptions, TimeoutError, UsageError, call, raise_error
+
+# A signal's handler runs between two calls of the library: a longer wait is made of slices.
+_SLICE = 0.1
+
+
+class Type(IntEnum):
+    """The type of a vector's elements."""
+
+    F32 = 0
+    F64 = 1
+    F16 = 2
+    BF16 = 3
+    I8 = 4
+    U8 = 5
+    I32 = 6
+    I64 = 7
+
+
+class Op(IntEnum):
+    """A reduction."""
+
+    SUM = 0
+    MEAN = 1
+    PRODUCT = 2
+    MIN = 3
+    MAX = 4
+    BIT_AND = 5
+    BIT_OR = 6
+    BIT_XOR = 7
+
+
+class Work:
+    """An operation in flight. It keeps what it is given in `keeps` (the memory) until it is complete."""
+
+    __slots__ = ("_handle", "_keeps", "_error", "__weakref__")
+
+    def __init__(self, handle: int | None, keeps: Any = None) -> None:
+        self._handle = handle
+        self._keeps = keeps if handle else None
+        self._error: Exception | None = None
+
+    def done(self) -> bool:
+        """Is the operation complete? Raises its error."""
+        if self._handle is None:
+            if self._error is not None:
+                raise self._error
+            return True
+        return self._took(LIBRARY.psring_test(self._handle))
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until the operation is complete; raises TimeoutError after so many seconds, and its error."""
+        if self._handle is None:
+            if self._error is not None:
+                raise self._error
+            return
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
+            if self._took(LIBRARY.psring_wait(self._handle, left)):
+                return
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"the operation is not complete after {timeout:g} s")
+
+    def _took(self, status: int) -> bool:
+        if status == PENDING:
+            return False
+        if status:
+            try:
+                raise_error(status)
+            except Exception as error:
+                self._error = error
+        handle, self._handle, self._keeps = self._handle, None, None
+        LIBRARY.psring_work_free(handle)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            LIBRARY.psring_work_free(self._handle)
+
+
+def _counts(values: Sequence[int] | None) -> Any:
+    return None if values is None else (c_size_t * len(values))(*values)
+
+
+class Group:
+    """Ranks that exchange vectors. Methods that end in _at take addresses; the others take objects with a buffer, such as
+    NumPy arrays, and wait."""
+
+    def __init__(self, job: Job, handle: int, owned: bool) -> None:
+        self.job = job
+        self._handle = handle
+        self.rank: int = LIBRARY.psring_rank(handle)
+        self.size: int = LIBRARY.psring_size(handle)
+        self._free = weakref.finalize(self, LIBRARY.psring_group_free, handle) if owned else None
+        if self._free is not None:
+            self._free.atexit = False
+
+    def _start(self, function: Any, keeps: Any, *arguments: Any) -> Work:
+        work = c_void_p()
+        status = function(self._handle, *arguments, byref(work))
+        if status:
+            raise_error(status)
+        return Work(work.value, keeps)
+
+    def all_reduce_at(self, at: int, count: int, kind: int, op: int, keeps: Any = None) -> Work:
+        return self._start(LIBRARY.psring_all_reduce, keeps, at, count, kind, op)
+
+    def reduce_scatter_at(
+        self, at: int, count: int, counts: Sequence[int] | None, kind: int, op: int, keeps: Any = None
+    ) -> Work:
+        return self._start(LIBRARY.psring_reduce_scatter, keeps, at, count, _counts(counts), kind, op)
+
+    def all_gather_at(self, at: int, count: int, counts: Sequence[int] | None, kind: int, keeps: Any = None) -> Work:
+        return self._start(LIBRARY.psring_all_gather, keeps, at, count, _counts(counts), kind)
+
+    def broadcast_at(self, at: int, count: int, kind: int, root: int, keeps: Any = None) -> Work:
+        return self._start(LIBRARY.psring_broadcast, keeps, at, count, kind, root)
+
+    def barrier_start(self) -> Work:
+        return self._start(LIBRARY.psring_barrier, None)
+
+    def all_to_all_at(
+        self,
+        in_at: int | None,
+        in_counts: Sequence[int],
+        out_at: int | None,
+        out_counts: Sequence[int],
+        kind: int,
+        keeps: Any = None,
+    ) -> Work:
+        return self._start(
+            LIBRARY.psring_all_to_all, keeps, in_at, _counts(in_counts), out_at, _counts(out_counts), kind
+        )
+
+    def send_at(self, at: int, count: int, kind: int, to: int, keeps: Any = None) -> Work:
+        return self._start(LIBRARY.psring_send, keeps, at, count, kind, to)
+
+    def recv_at(self, at: int, count: int, kind: int, source: int, keeps: Any = None) -> Work:
+        return self._start(LIBRARY.psring_recv, keeps, at, count, kind, source)
+
+    def all_reduce(self, array: Any, op: Op = Op.SUM, timeout: float | None = None) -> None:
+        """`array` becomes the reduction of all ranks' arrays."""
+        at, count, kind, view = _vector(array)
+        self.all_reduce_at(at, count, kind, op, view).wait(timeout)
+
+    def broadcast(self, array: Any, root: int = 0, timeout: float | None = None) -> None:
+        """`array` becomes the root's array."""
+        at, count, kind, view = _vector(array)
+        self.broadcast_at(at, count, kind, root, view).wait(timeout)
+
+    def all_gather(self, array: Any, timeout: float | None = None) -> None:
+        """The r-th of `size` equal parts of `array` becomes rank r's r-th part."""
+        at, count, kind, view = _vector(array)
+        self.all_gather_at(at, count, None, kind, view).wait(timeout)
+
+    def reduce_scatter(self, array: Any, op: Op = Op.SUM, timeout: float | None = None) -> None:
+        """This rank's of `size` equal parts of `array` becomes the reduction of all ranks' parts; the others are
+        undefined afterwards."""
+        at, count, kind, view = _vector(array)
+        self.reduce_scatter_at(at, count, None, kind, op, view).wait(timeout)
+
+    def send(self, array: Any, to: int, timeout: float | None = None) -> None:
+        at, count, kind, view = _vector(array)
+        self.send_at(at, count, kind, to, view).wait(timeout)
+
+    def recv(self, array: Any, source: int, timeout: float | None = None) -> None:
+        at, count, kind, view = _vector(array)
+        self.recv_at(at, count, kind, source, view).wait(timeout)
+
+    def barrier(self, timeout: float | None = None) -> None:
+        self.barrier_start().wait(timeout)
+
+    def split(self, ranks: Sequence[int], number: int) -> Group:
+        """The group of these ranks, which call this with the same `number`, from 1; no other group that shares a rank
+        with it has the number."""
+        group = c_void_p()
+        call("split", self._handle, (c_uint32 * len(ranks))(*ranks), len(ranks), number, byref(group))
+        assert group.value is not None
+        return Group(self.job, group.value, owned=True)
+
+
+_FORMATS = {"f": Type.F32, "d": Type.F64, "e": Type.F16, "b": Type.I8, "B": Type.U8, "?": Type.U8}
+
+
+def _type_of(view: memoryview) -> Type:
+    known = _FORMATS.get(view.format)
+    if known is not None:
+        return known
+    if view.format in ("i", "l", "q") and view.itemsize in (4, 8):
+        return Type.I32 if view.itemsize == 4 else Type.I64
+    raise UsageError(f"elements of the format {view.format!r}: expected f32, f64, f16, i8, u8, i32 or i64")
+
+
+def _vector(array: Any) -> tuple[int, int, Type, Any]:
+    view = memoryview(array)
+    if not view.c_contiguous:
+        raise UsageError("an array that is not contiguous")
+    if view.readonly:
+        raise UsageError("an array that is read-only")
+    kind = _type_of(view)
+    if view.nbytes == 0:
+        return 0, 0, kind, view
+    held = (ctypes.c_char * view.nbytes).from_buffer(view)
+    return ctypes.addressof(held), view.nbytes // view.itemsize, kind, held
+
+
+class Memory:
+    """Memory that the other ranks of this host reach without a copy; freed with the object."""
+
+    def __init__(self, job: Job, size: int) -> None:
+        at = c_void_p()
+        call("allocate", job.handle, size, byref(at))
+        assert at.value is not None
+        self.job = job
+        self.address: int = at.value
+        self.bytes = size
+        self._free = weakref.finalize(self, LIBRARY.psring_release, job.handle, at.value)
+        self._free.atexit = False
+
+    def array(self) -> Any:
+        """The memory as a ctypes array of bytes, which keeps it."""
+        held = (ctypes.c_ubyte * self.bytes).from_address(self.address)
+        held._psring_memory = self
+        return held
+
+
+class Job:
+    """This process's membership in a job; made by `join`. Used with `with`, it leaves the job at the end of the block, and
+    aborts it if the block raises."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        key_file: str | os.PathLike[str],
+        rank: int | None = None,
+        *,
+        bind: str | None = None,
+        join_timeout: float = 30.0,
+        memory_bytes: int = 0,
+    ) -> None:
+        options = JoinOptions(
+            size=ctypes.sizeof(JoinOptions),
+            endpoint=endpoint.encode(),
+            key_file=os.fsencode(key_file),
+            rank=-1 if rank is None else rank,
+            bind=None if bind is None else bind.encode(),
+            join_timeout=join_timeout,
+            memory_bytes=memory_bytes,
+        )
+        handle = c_void_p()
+        call("join", byref(options), byref(handle))
+        assert handle.value is not None
+        self.handle: int = handle.value
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._ended = False
+        self._free = weakref.finalize(self, LIBRARY.psring_free, self.handle)
+        self._free.atexit = False
+        self.world = Group(self, LIBRARY.psring_world(handle), owned=False)
+        self.rank = self.world.rank
+        self.size = self.world.size
+        self.all_reduce = self.world.all_reduce
+        self.broadcast = self.world.broadcast
+        self.all_gather = self.world.all_gather
+        self.reduce_scatter = self.world.reduce_scatter
+        self.barrier = self.world.barrier
+
+    def allocate(self, size: int) -> Memory:
+        """`size` bytes of zeroed memory that the other ranks of this host reach without a copy."""
+        return Memory(self, size)
+
+    def check(self) -> None:
+        """Raises the error that ended the job."""
+        call("check", self.handle)
+
+    def leave(self, timeout: float | None = None) -> None:
+        """Waits until all ranks call this, and tells the job that this process is done. Nothing happens if it has left
+        or aborted. Raises TimeoutError after so many seconds."""
+        if not self._begin_end():
+            return
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
+            status = LIBRARY.psring_leave(self.handle, left)
+            if status != PENDING:
+                break
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"not all ranks have left the job after {timeout:g} s")
+        if status:
+            raise_error(status)
+
+    def abort(self, reason: str) -> None:
+        """Ends the job at all ranks."""
+        if self._begin_end():
+            call("abort", self.handle, reason.encode())
+
+    def _begin_end(self) -> bool:
+        """True for the first call in the process that joined."""
+        if os.getpid() != self._pid:
+            return False
+        with self._lock:
+            first, self._ended = not self._ended, True
+        return first
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.leave()
+        else:
+            self.abort(" ".join(f"{type(error).__name__}: {error}".split())[:400])
+
+
+def join(
+    endpoint: str,
+    key_file: str | os.PathLike[str],
+    rank: int | None = None,
+    *,
+    bind: str | None = None,
+    join_timeout: float = 30.0,
+    memory_bytes: int = 0,
+) -> Job:
+    """Joins the job of the coordinator at `endpoint` (HOST:PORT) as a worker, and waits until all workers have joined.
+    `key_file`: the job's key (psring keygen). `rank`: the rank to ask for. `memory_bytes`: the capacity of
+    `Job.allocate`; 0: 1 GiB."""
+    return Job(
+        endpoint, key_file, rank, bind=bind, join_timeout=join_timeout, memory_bytes=memory_bytes
+    )

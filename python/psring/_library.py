@@ -1,0 +1,151 @@
+"""Loads libpsring_c and declares its functions (psring/c.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from pathlib import Path
+from typing import Any
+
+ABI_VERSION = 1
+
+PENDING = 8
+
+
+class Error(RuntimeError):
+    """An error of psring; its text is one line that names the peer, the operation or the argument."""
+
+
+class UsageError(Error, ValueError):
+    """An argument is wrong, or ranks called different operations."""
+
+
+class DataError(Error):
+    """A bad file, or not enough memory or threads."""
+
+
+class PeerLostError(Error, ConnectionError):
+    """A peer died or fell silent, or aborted the job."""
+
+
+class TimeoutError(Error, TimeoutError):  # noqa: A001 - it is the built-in one, too
+    """A deadline passed."""
+
+
+class ProtocolError(Error):
+    """A peer sent what the protocol does not allow."""
+
+
+class UnauthorisedError(Error, PermissionError):
+    """This process or a peer does not hold the job's key."""
+
+
+_ERRORS: dict[int, type[Error]] = {
+    2: UsageError,
+    3: DataError,
+    4: PeerLostError,
+    5: TimeoutError,
+    6: ProtocolError,
+    7: UnauthorisedError,
+}
+
+
+class JoinOptions(Structure):
+    """psring_join_options"""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("endpoint", c_char_p),
+        ("key_file", c_char_p),
+        ("rank", c_int64),
+        ("bind", c_char_p),
+        ("join_timeout", c_double),
+        ("memory_bytes", c_size_t),
+    ]
+
+
+_WORK = POINTER(c_void_p)
+_COUNTS = POINTER(c_size_t)
+
+# The arguments of each function that returns a status.
+_CALLS: dict[str, list[Any]] = {
+    "join": [POINTER(JoinOptions), POINTER(c_void_p)],
+    "leave": [c_void_p, c_double],
+    "abort": [c_void_p, c_char_p],
+    "check": [c_void_p],
+    "allocate": [c_void_p, c_size_t, POINTER(c_void_p)],
+    "release": [c_void_p, c_void_p],
+    "split": [c_void_p, POINTER(c_uint32), c_size_t, c_uint32, POINTER(c_void_p)],
+    "all_reduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, _WORK],
+    "reduce_scatter": [c_void_p, c_void_p, c_size_t, _COUNTS, c_int, c_int, _WORK],
+    "all_gather": [c_void_p, c_void_p, c_size_t, _COUNTS, c_int, _WORK],
+    "broadcast": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
+    "barrier": [c_void_p, _WORK],
+    "all_to_all": [c_void_p, c_void_p, _COUNTS, c_void_p, _COUNTS, c_int, _WORK],
+    "send": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
+    "recv": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
+    "wait": [c_void_p, c_double],
+    "test": [c_void_p],
+}
+
+
+def _candidates() -> list[Path]:
+    here = Path(__file__).resolve().parent
+    return [here / "lib" / "libpsring_c.so.1"]
+
+
+def folder_of_programs() -> Path:
+    """The folder of the program psring: the wheel's, or that of PSRING_BIN."""
+    given = os.environ.get("PSRING_BIN")
+    return Path(given) if given else Path(__file__).resolve().parent / "bin"
+
+
+def load() -> ctypes.CDLL:
+    """The library of PSRING_LIBRARY, or the wheel's own."""
+    given = os.environ.get("PSRING_LIBRARY")
+    found = [Path(given)] if given else [path for path in _candidates() if path.exists()]
+    if not found:
+        raise ImportError(f"psring: no {_candidates()[0]}; PSRING_LIBRARY can name another libpsring_c.so.1")
+    try:
+        library = ctypes.CDLL(str(found[0]))
+    except OSError as error:
+        raise ImportError(f"psring: cannot load {found[0]}: {error}") from error
+    library.psring_abi_version.restype = c_uint32
+    if library.psring_abi_version() != ABI_VERSION:
+        raise ImportError(
+            f"psring: {found[0]} has version {library.psring_abi_version()} of the C interface; expected {ABI_VERSION}"
+        )
+    for name, arguments in _CALLS.items():
+        function = getattr(library, "psring_" + name)
+        function.argtypes = arguments
+        function.restype = c_int
+    for name in ("free", "group_free", "work_free"):
+        function = getattr(library, "psring_" + name)
+        function.argtypes = [c_void_p]
+        function.restype = None
+    library.psring_world.argtypes = [c_void_p]
+    library.psring_world.restype = c_void_p
+    for name in ("rank", "size"):
+        function = getattr(library, "psring_" + name)
+        function.argtypes = [c_void_p]
+        function.restype = c_size_t
+    library.psring_last_error.argtypes = []
+    library.psring_last_error.restype = c_char_p
+    return library
+
+
+LIBRARY = load()
+
+
+def raise_error(status: int) -> None:
+    """Raises the exception of a status that is not OK."""
+    line = LIBRARY.psring_last_error().decode(errors="replace")
+    raise _ERRORS.get(status, Error)(line)
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls psring_NAME; raises if it fails."""
+    status = getattr(LIBRARY, "psring_" + name)(*arguments)
+    if status:
+        raise_error(status)

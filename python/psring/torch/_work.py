@@ -1,0 +1,140 @@
+"""Operations in flight, as torch.distributed sees them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from datetime import timedelta
+from typing import Any, Callable
+
+import torch
+from torch import distributed as dist
+
+from .._job import Work
+from .._library import TimeoutError
+
+_BaseWork: Any = getattr(dist, "_Work", None) or torch._C._distributed_c10d.Work  # type: ignore[attr-defined]
+
+
+class Completer:
+    """A thread that completes futures, in the order in which they were asked for. It runs from the first one on."""
+
+    def __init__(self) -> None:
+        self._works: queue.SimpleQueue[GroupWork] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, work: GroupWork) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="psring futures", daemon=True)
+                self._thread.start()
+        self._works.put(work)
+
+    def _run(self) -> None:
+        while True:
+            self._works.get().complete_future()
+
+
+class GroupWork(_BaseWork):
+    """A torch.distributed Work: waits for psring's works, and then calls `after`, once."""
+
+    def __init__(
+        self,
+        works: list[Work],
+        result: list[torch.Tensor],
+        completer: Completer,
+        timeout: float,
+        after: Callable[[], None] | None = None,
+        source: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__()
+        self._works = works
+        self._result = result
+        self._completer = completer
+        self._timeout = timeout
+        self._after = after
+        self._source = source
+        self._error: BaseException | None = None
+        self._future: Any = None
+        self._lock = threading.Lock()
+        self._complete = False
+
+    def _finish(self) -> None:
+        with self._lock:
+            if self._complete:
+                return
+            if self._after is not None:
+                self._after()
+            self._works = []
+            self._after = None
+            self._complete = True
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._error is not None:
+            raise self._error
+        try:
+            for work in list(self._works):
+                work.wait(timeout)
+        except TimeoutError:
+            raise
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._error = error
+            raise
+        self._finish()
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Waits for the operation; without a timeout, for as long as the group's. Raises the operation's error."""
+        if not self._complete:
+            self._wait(timeout.total_seconds() or self._timeout)
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        if self._complete or self._error is not None:
+            return True
+        try:
+            done = all(work.done() for work in list(self._works))
+        except Exception as error:
+            self._error = error
+            return True
+        if done:
+            self._finish()
+        return done
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        return self._result
+
+    def source_rank(self) -> int:
+        if self._source is None:
+            raise RuntimeError("source_rank() is for recv from any rank")
+        return self._source()
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """A torch.futures.Future of the operation's tensors."""
+        if self._future is None:
+            self._future = torch.futures.Future()
+            if self.is_completed():
+                self.complete_future()
+            else:
+                self._completer.add(self)
+        return self._future
+
+    def complete_future(self) -> None:
+        try:
+            self.wait()
+        except Exception as error:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(self._result)

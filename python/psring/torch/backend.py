@@ -1,0 +1,131 @@
+"""The backend "psring" of torch.distributed: registration, rendezvous, and the memory of tensors."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from .._coordinator import Coordinator
+from .._job import Group, Job
+from .._library import Error, UsageError
+from ._group import ProcessGroup
+
+# Tells the ranks of a group how rank 0's rendezvous went, through torch's Store.
+_KEY = "psring"
+
+
+class _Members:
+    """The job of the default group, of which other groups are parts, and the numbers of these."""
+
+    def __init__(self) -> None:
+        self.world: ProcessGroup | None = None
+
+
+_members = _Members()
+
+
+def empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A tensor of zeros in memory that the other ranks of this host reach: collectives on it copy nothing."""
+    if _members.world is None:
+        raise UsageError("psring.torch.empty: the default process group is not psring's")
+    kind = dtype or torch.get_default_dtype()
+    count = 1
+    for length in size:
+        count *= length
+    width = torch.empty((), dtype=kind).element_size()
+    memory = _members.world.job.allocate(max(1, count) * width)
+    return torch.frombuffer(memory.array(), dtype=kind, count=max(1, count))[:count].view(size)
+
+
+def _join(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Job, Coordinator | None]:
+    """Joins a new job of `size` workers. Rank 0 starts its coordinator, and names it in the store."""
+    seconds = timeout.total_seconds()
+    key = os.environ.get("PSRING_KEY")
+    coordinator = None
+    if rank == 0:
+        try:
+            coordinator = Coordinator(
+                size,
+                key_file=key,
+                listen=os.environ.get("PSRING_LISTEN", "127.0.0.1:0"),
+                options=["--op-timeout", f"{seconds:g}", "--join-timeout", f"{seconds:g}"],
+                out=os.environ.get("PSRING_OUT"),
+            )
+        except Error as error:
+            store.set(_KEY, f"error\n{error}")
+            raise
+        store.set(_KEY, f"at\n{coordinator.endpoint}\n{coordinator.key_file}\n{socket.gethostname()}")
+    words = store.get(_KEY).decode().split("\n")
+    if words[0] == "error":
+        raise UsageError(f"psring: rank 0 cannot start the job: {words[1]}")
+    _, endpoint, key_file, host = words
+    if key is None and host != socket.gethostname():
+        raise UsageError(
+            f"psring: rank {rank} is on {socket.gethostname()}, rank 0 on {host}: between hosts the job needs a key; set "
+            "PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to ADDRESS:0"
+        )
+    job = Job(endpoint, key or key_file, rank, join_timeout=seconds)
+    if coordinator is not None:
+        coordinator.joined()
+    return job, coordinator
+
+
+def _at_exit(job: Job, coordinator: Coordinator | None) -> None:
+    """Leaves the job when the interpreter ends: all ranks do. After an uncaught exception the job is aborted."""
+    failed = getattr(sys, "last_value", None)
+    try:
+        if failed is not None:
+            job.abort(" ".join(f"{type(failed).__name__}: {failed}".split())[:400])
+        else:
+            job.leave()
+    except KeyboardInterrupt:
+        pass
+    except Error as error:
+        print(f"psring: {error}", file=sys.stderr)
+    if coordinator is not None:
+        try:
+            coordinator.close()
+        except (Error, KeyboardInterrupt):
+            pass
+
+
+def _create(options: Any, _backend_options: Any) -> ProcessGroup:
+    """Makes a group: a part of the default group's job, or a new job."""
+    store, rank, size = options.store, options.group_rank, options.group_size
+    timeout: timedelta = options.timeout
+    world = _members.world
+    ranks = list(options.global_ranks_in_group)
+    if ranks and world is not None and world is dist.distributed_c10d._get_default_group():
+        number = _group_number(store, world, rank)
+        return ProcessGroup(world.job, world.group.split(ranks, number), timeout, world.completer)
+    job, coordinator = _join(store, rank, size, timeout)
+    atexit.register(_at_exit, job, coordinator)
+    group = ProcessGroup(job, job.world, timeout)
+    if not ranks:
+        _members.world = group
+        group.numbers = store
+    return group
+
+
+def _group_number(store: Any, world: ProcessGroup, rank: int) -> int:
+    """Rank 0 of the new group takes a number from the default group's store; the others read it."""
+    if rank == 0:
+        store.set(_KEY, str(world.numbers.add("psring/groups", 1)))
+    return int(store.get(_KEY).decode())
+
+
+def register() -> None:
+    """Registers the backend. Importing psring.torch does it."""
+    if hasattr(dist.Backend, "PSRING"):
+        return
+    try:
+        dist.Backend.register_backend("psring", _create, extended_api=True, devices=["cpu", "cuda"])
+    except TypeError:  # before devices were named
+        dist.Backend.register_backend("psring", _create, extended_api=True)
