@@ -53,19 +53,28 @@ Engine::~Engine() {
   thread_.join();
 }
 
-std::shared_ptr<Flight> Engine::start(const std::function<void(std::vector<ring::Work>&)>& start) {
-  auto flight = std::make_shared<Flight>();
+bool Works::advance() {
+  while (done_ < works_.size() && works_[done_].done()) ++done_;
+  if (done_ < works_.size()) return false;
+  works_.clear();
+  done_ = 0;
+  return true;
+}
+
+std::shared_ptr<Flight> Engine::start(const std::function<std::shared_ptr<Flight>()>& begin) {
   Enter enter(*this);
   if (error_) throw Error(*error_);
+  // What begins nothing, a wrong argument or a group that has failed, changes nothing here.
+  std::shared_ptr<Flight> flight = begin();
   try {
-    start(flight->works);
-    while (flight->done < flight->works.size() && flight->works[flight->done].done()) ++flight->done;
+    if (flight->advance()) {
+      flight->ended.store(true, std::memory_order_release);
+      return flight;
+    }
   } catch (const Error& error) {
-    // A wrong argument is told before anything starts, and harms nobody. Everything else has broken the group.
-    if (error.kind() != ErrorKind::usage || !flight->works.empty()) latch(error);
+    latch(error);
     throw;
   }
-  if (flight->done == flight->works.size()) return nullptr;
   flights_.push_back(flight);  // shared with the caller's handle, which may be freed first
   if (background_idle_) background_.notify_one();
   return flight;
@@ -156,19 +165,18 @@ void Engine::rest(std::unique_lock<std::mutex>& lock, Moment until) {
 void Engine::advance_all() {
   if (flights_.empty()) return;
   bool ended = false;
-  for (auto at = flights_.begin(); at != flights_.end() && !error_;) {
-    Flight& flight = **at;
+  for (auto at = flights_.begin(); at != flights_.end();) {
+    bool complete = false;
     try {
-      while (flight.done < flight.works.size() && flight.works[flight.done].done()) ++flight.done;
+      complete = (*at)->advance();
     } catch (const Error& error) {
       return latch(error);
     }
-    if (flight.done < flight.works.size()) {
+    if (!complete) {
       ++at;
       continue;
     }
-    flight.works.clear();
-    flight.ended.store(true, std::memory_order_release);
+    (*at)->ended.store(true, std::memory_order_release);
     at = flights_.erase(at);
     ended = true;
   }
@@ -181,6 +189,8 @@ void Engine::check_job() {
   try {
     check_();
   } catch (const Error& error) {
+    // A rank that has ended after its last operation is lost, too: what it has done completes ours first.
+    advance_all();
     latch(error);
   }
 }

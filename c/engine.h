@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/clock.h>
@@ -22,12 +23,26 @@ class InnerGroup;
 
 namespace psring::c {
 
-/// An operation of the C interface in flight: the works that it consists of. Guarded by the engine, except `complete`.
-struct Flight {
-  std::vector<ring::Work> works;
-  std::size_t done = 0;  ///< the first works are complete
+/// An operation of the C interface in flight. Guarded by the engine's lock, except `ended`.
+class Flight {
+ public:
+  virtual ~Flight() = default;
+  /// Makes all progress that is possible without waiting; returns true once complete. Throws what ends the job.
+  virtual bool advance() = 0;
+
   std::optional<Error> error;
   std::atomic<bool> ended{false};  ///< complete, or failed; written last
+};
+
+/// An operation that is complete once all of its works are.
+class Works : public Flight {
+ public:
+  void add(ring::Work work) { works_.push_back(std::move(work)); }
+  bool advance() override;
+
+ private:
+  std::vector<ring::Work> works_;  ///< emptied once complete: a handle may outlive its group
+  std::size_t done_ = 0;           ///< the first works are complete
 };
 
 /// Lets any thread start operations on the groups of one job and wait for them, although a group belongs to one thread.
@@ -44,8 +59,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Calls `start`, which starts works on the job's groups, and returns them as one operation; null if it is complete.
-  std::shared_ptr<Flight> start(const std::function<void(std::vector<ring::Work>&)>& start);
+  /// Calls `begin`, which starts an operation on the job's groups, and returns it. It may be complete already.
+  std::shared_ptr<Flight> start(const std::function<std::shared_ptr<Flight>()>& begin);
   /// Waits until the flight has ended, or until the moment; returns true if it is complete. Throws the flight's error.
   bool wait(Flight& flight, Moment until);
   /// Advances all flights without waiting; returns true if this one is complete. Throws the flight's error.

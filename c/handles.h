@@ -1,17 +1,24 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
 #include <psring/c.h>
 #include <psring/c/job.h>
+#include <psring/c/messages.h>
 
 // The handles of the C interface. Each keeps the job alive, so that they may be freed in any order.
+
+/// Ids of groups that users name: 1 to kMostGroups. Each group, the world (0) too, has a second one for messages with tags.
+inline constexpr std::uint32_t kMostGroups = 126;
 
 struct psring_group {
   std::shared_ptr<psring::c::Job> job;
   std::unique_ptr<psring::ring::ProcessGroup> own;  ///< null for the world
   psring::ring::ProcessGroup* group = nullptr;
+  std::uint32_t id = 0;
+  std::shared_ptr<psring::c::Messages> messages = nullptr;  ///< made by the first send or receive; shared with receives
 };
 
 struct psring_job {

@@ -64,7 +64,6 @@ void Job::release(void* memory) {
 
 std::unique_ptr<ring::ProcessGroup> Job::split(ring::ProcessGroup& parent, std::span<const std::uint32_t> ranks,
                                                std::uint32_t id) {
-  if (id == 0) fail(ErrorKind::usage, "psring_split: id 0 is the world's");
   ring::Split split{.id = id, .ranks = {ranks.begin(), ranks.end()}, .next_group = id + 1};
   for (std::size_t place = 0; place < ranks.size(); ++place) {
     if (ranks[place] >= parent.size())
@@ -82,8 +81,13 @@ std::unique_ptr<ring::ProcessGroup> Job::split(ring::ProcessGroup& parent, std::
 bool Job::leave(Moment until) {
   const std::scoped_lock lock(mutex_);
   if (!std::exchange(leaving_, true))
-    last_barrier_ = engine_->start([this](std::vector<ring::Work>& works) { works.push_back(world().barrier()); });
-  if (last_barrier_ != nullptr && !engine_->wait(*last_barrier_, until)) return false;
+    last_barrier_ = engine_->start([this] {
+      auto works = std::make_shared<Works>();
+      works->add(world().barrier());
+      return works;
+    });
+  if (last_barrier_ == nullptr) fail(ErrorKind::usage, "psring_leave: this worker has left the job");
+  if (!engine_->wait(*last_barrier_, until)) return false;
   last_barrier_.reset();
   engine_->locked([this] { world().account(); });
   net::ControlLink& link = member_.link();
@@ -97,7 +101,10 @@ void Job::abort(const std::string& reason) {
   const Error error(ErrorKind::peer_lost, reason);
   member_.link().fail(error);
   engine_->end(error);
-  member_.link().flush(member_.clock().now() + std::chrono::seconds(1));
+  try {
+    member_.link().flush(member_.clock().now() + std::chrono::seconds(1));
+  } catch (const Error&) {  // the coordinator has gone, or is slow: the job ends all the same
+  }
 }
 
 void Job::check() { engine_->check(); }

@@ -64,7 +64,7 @@ class Job {
   // Guarded by mutex_.
   std::map<void*, Buffer> buffers_;
   bool leaving_ = false;
-  std::shared_ptr<Flight> last_barrier_;  ///< of `leave`; null once it is complete
+  std::shared_ptr<Flight> last_barrier_;  ///< of `leave`; null once this worker has left
 };
 
 }  // namespace psring::c

@@ -49,7 +49,8 @@ psring_status psring_join(const psring_join_options* options, psring_job** job) 
     constexpr std::size_t kMemory = std::size_t{1} << 30;
     auto joined = std::make_unique<psring_job>();
     joined->job = std::make_shared<psring::c::Job>(role_options(all), all.memory_bytes == 0 ? kMemory : all.memory_bytes);
-    joined->world = {joined->job, nullptr, &joined->job->world()};
+    joined->world.job = joined->job;
+    joined->world.group = &joined->job->world();
     *job = joined.release();
     return PSRING_OK;
   });
@@ -122,6 +123,8 @@ psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t c
     parent->job->require_own_process();
     auto made = std::make_unique<psring_group>();
     made->job = parent->job;
+    if (id < 1 || id > kMostGroups) fail(ErrorKind::usage, "psring_split: the id {}; it is 1 to {}", id, kMostGroups);
+    made->id = id;
     made->own = parent->job->split(*parent->group, {ranks, count}, id);
     made->group = made->own.get();
     *group = made.release();
@@ -132,8 +135,11 @@ psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t c
 void psring_group_free(psring_group* group) {
   if (group == nullptr || group->own == nullptr || !group->job->is_own_process()) return;
   guarded([&] {
-    group->job->engine().locked([&] { group->own.reset(); });
-    delete group;
+    const std::unique_ptr<psring_group> freed(group);
+    freed->job->engine().locked([&] {
+      freed->messages.reset();
+      freed->own.reset();
+    });
     return PSRING_OK;
   });
 }

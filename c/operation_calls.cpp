@@ -2,24 +2,27 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <numeric>
-#include <utility>
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include <psring/c.h>
 #include <psring/c/guard.h>
 #include <psring/c/handles.h>
+#include <psring/ring/split.h>
 
 using psring::ErrorKind;
 using psring::fail;
 using psring::c::guarded;
+using psring::c::Messages;
 using psring::c::moment_in;
 using psring::c::require;
+using psring::c::Works;
 using psring::ring::ElementType;
 using psring::ring::Parts;
 using psring::ring::ReduceOp;
 using psring::ring::Vector;
-using psring::ring::Work;
 
 namespace {
 
@@ -77,9 +80,10 @@ Parts parts_of(const size_t* counts, size_t count, size_t ranks) {
   return psring::ring::parts_of_sizes(sizes);
 }
 
-/// Starts an operation: `start` is called with the group and the list of its works.
-template <class Start>
-psring_status start(psring_group* group, psring_work** work, Start start) {
+/// Begins an operation: `begin` returns it, called under the engine's lock. `keeps`: the handle is also wanted for an
+/// operation that is complete.
+template <class Begin>
+psring_status begin(psring_group* group, psring_work** work, Begin begin, bool keeps = false) {
   return guarded([&] {
     require(work, "work");
     *work = nullptr;
@@ -87,10 +91,32 @@ psring_status start(psring_group* group, psring_work** work, Start start) {
     group->job->require_own_process();
     auto handle = std::make_unique<psring_work>();
     handle->job = group->job;
-    handle->flight = group->job->engine().start([&](std::vector<Work>& works) { start(*group->group, works); });
-    if (handle->flight != nullptr) *work = handle.release();
+    handle->flight = group->job->engine().start(begin);
+    if (keeps || !handle->flight->ended.load()) *work = handle.release();
     return PSRING_OK;
   });
+}
+
+/// The same for an operation that is one work of the group.
+template <class Start>
+psring_status start(psring_group* group, psring_work** work, Start start) {
+  return begin(group, work, [&] {
+    auto works = std::make_shared<Works>();
+    works->add(start(*group->group));
+    return works;
+  });
+}
+
+/// The group's messages, in a group of their own, so that they never meet the parts of an all-to-all. Called under the
+/// engine's lock.
+Messages& messages_of(psring_group& group) {
+  if (group.messages == nullptr) {
+    psring::ring::Split split{.id = group.id + kMostGroups + 1, .rank = group.group->rank()};
+    for (std::size_t r = 0; r < group.group->size(); ++r) split.ranks.push_back(r);
+    split.next_group = split.id + 1;
+    group.messages = std::make_shared<Messages>(group.group->subgroup(split));
+  }
+  return *group.messages;
 }
 
 /// The parts of an all-to-all at one rank.
@@ -103,7 +129,7 @@ struct Exchange {
   ElementType type;
 
   /// REQUIRES: the part that stays here has one size.
-  void start(std::vector<Work>& works) const {
+  void start(Works& works) const {
     const std::size_t n = group.size();
     const std::size_t rank = group.rank();
     std::vector<Vector> sends;
@@ -118,11 +144,11 @@ struct Exchange {
     }
     for (std::size_t step = 1; step < n; ++step) {
       const std::size_t from = (rank + n - step) % n;
-      if (receives[from].count > 0) works.push_back(group.recv(receives[from], from));
+      if (receives[from].count > 0) works.add(group.recv(receives[from], from));
     }
     for (std::size_t step = 1; step < n; ++step) {
       const std::size_t to = (rank + step) % n;
-      if (sends[to].count > 0) works.push_back(group.send(sends[to], to));
+      if (sends[to].count > 0) works.add(group.send(sends[to], to));
     }
     if (sends[rank].count > 0) std::memcpy(receives[rank].data, sends[rank].data, sends[rank].bytes());
   }
@@ -132,66 +158,78 @@ struct Exchange {
 
 psring_status psring_all_reduce(psring_group* group, void* data, size_t count, psring_type type, psring_op op,
                                 psring_work** work) {
-  return start(group, work, [&](auto& ranks, std::vector<Work>& works) {
-    works.push_back(ranks.all_reduce(vector_of(data, count, type), op_of(op)));
-  });
+  return start(group, work, [&](auto& ranks) { return ranks.all_reduce(vector_of(data, count, type), op_of(op)); });
 }
 
 psring_status psring_reduce_scatter(psring_group* group, void* data, size_t count, const size_t* counts,
                                     psring_type type, psring_op op, psring_work** work) {
-  return start(group, work, [&](auto& ranks, std::vector<Work>& works) {
-    works.push_back(
-        ranks.reduce_scatter(vector_of(data, count, type), parts_of(counts, count, ranks.size()), op_of(op)));
+  return start(group, work, [&](auto& ranks) {
+    return ranks.reduce_scatter(vector_of(data, count, type), parts_of(counts, count, ranks.size()), op_of(op));
   });
 }
 
 psring_status psring_all_gather(psring_group* group, void* data, size_t count, const size_t* counts, psring_type type,
                                 psring_work** work) {
-  return start(group, work, [&](auto& ranks, std::vector<Work>& works) {
-    works.push_back(ranks.all_gather(vector_of(data, count, type), parts_of(counts, count, ranks.size())));
+  return start(group, work, [&](auto& ranks) {
+    return ranks.all_gather(vector_of(data, count, type), parts_of(counts, count, ranks.size()));
   });
 }
 
 psring_status psring_broadcast(psring_group* group, void* data, size_t count, psring_type type, size_t root,
                                psring_work** work) {
-  return start(group, work, [&](auto& ranks, std::vector<Work>& works) {
-    works.push_back(ranks.broadcast(vector_of(data, count, type), root));
-  });
+  return start(group, work, [&](auto& ranks) { return ranks.broadcast(vector_of(data, count, type), root); });
 }
 
 psring_status psring_barrier(psring_group* group, psring_work** work) {
-  return start(group, work, [&](auto& ranks, std::vector<Work>& works) { works.push_back(ranks.barrier()); });
+  return start(group, work, [&](auto& ranks) { return ranks.barrier(); });
 }
 
 psring_status psring_all_to_all(psring_group* group, const void* in, const size_t* in_counts, void* out,
                                 const size_t* out_counts, psring_type type, psring_work** work) {
-  return start(group, work, [&](auto& ranks, std::vector<Work>& works) {
+  return begin(group, work, [&] {
     require(in_counts, "in_counts");
     require(out_counts, "out_counts");
-    const std::size_t n = ranks.size();
-    const Exchange exchange{ranks, const_cast<std::byte*>(static_cast<const std::byte*>(in)),
-                            {in_counts, n}, static_cast<std::byte*>(out),
-                            {out_counts, n}, type_of(type)};
-    vector_of(exchange.in, sum_of(exchange.in_counts), type);
-    vector_of(exchange.out, sum_of(exchange.out_counts), type);
-    if (in_counts[ranks.rank()] != out_counts[ranks.rank()])
-      fail(ErrorKind::usage, "psring_all_to_all: rank {} sends {} elements to itself, and receives {}", ranks.rank(),
-           in_counts[ranks.rank()], out_counts[ranks.rank()]);
-    exchange.start(works);
+    const std::size_t n = group->group->size();
+    const std::size_t rank = group->group->rank();
+    auto* const from = const_cast<std::byte*>(static_cast<const std::byte*>(in));
+    auto* const to = static_cast<std::byte*>(out);
+    const Exchange exchange{*group->group, from, {in_counts, n}, to, {out_counts, n}, type_of(type)};
+    vector_of(from, sum_of(exchange.in_counts), type);
+    vector_of(to, sum_of(exchange.out_counts), type);
+    if (in_counts[rank] != out_counts[rank])
+      fail(ErrorKind::usage, "psring_all_to_all: rank {} sends {} elements to itself, and receives {}", rank,
+           in_counts[rank], out_counts[rank]);
+    auto works = std::make_shared<Works>();
+    exchange.start(*works);
+    return works;
   });
 }
 
-psring_status psring_send(psring_group* group, const void* data, size_t count, psring_type type, size_t to,
+psring_status psring_send(psring_group* group, const void* data, size_t count, psring_type type, size_t to, int64_t tag,
                           psring_work** work) {
-  return start(group, work, [&](auto& ranks, std::vector<Work>& works) {
-    works.push_back(ranks.send(vector_of(const_cast<void*>(data), count, type), to));
+  return begin(group, work, [&] {
+    return messages_of(*group).send(vector_of(const_cast<void*>(data), count, type), to, tag);
   });
 }
 
-psring_status psring_recv(psring_group* group, void* data, size_t count, psring_type type, size_t from,
+psring_status psring_recv(psring_group* group, void* data, size_t count, psring_type type, size_t from, int64_t tag,
                           psring_work** work) {
-  return start(group, work, [&](auto& ranks, std::vector<Work>& works) {
-    works.push_back(ranks.recv(vector_of(data, count, type), from));
+  const auto receive = [&] {
+    const std::optional<std::size_t> source = from == PSRING_ANY_RANK ? std::nullopt : std::optional(from);
+    return messages_of(*group).receive(vector_of(data, count, type), source, tag);
+  };
+  return begin(group, work, receive, from == PSRING_ANY_RANK);
+}
+
+psring_status psring_source(psring_work* work, size_t* rank) {
+  return guarded([&] {
+    require(work, "work");
+    require(rank, "rank");
+    const auto* const receive = dynamic_cast<const psring::c::Receive*>(work->flight.get());
+    if (receive == nullptr || !receive->ended.load(std::memory_order_acquire) || receive->error)
+      fail(ErrorKind::usage, "psring_source: not a receive that is complete");
+    *rank = receive->source;
+    return PSRING_OK;
   });
 }
 

@@ -10,7 +10,7 @@
  *
  * Collectives: all ranks of a group start the same operations with the same counts and types, in the same order. A
  * function that starts an operation returns at once, with a work handle; a thread of the library continues the operation
- * while the caller computes. `*work` is null if the operation is complete already; null is a valid handle. The memory of
+ * while the caller computes. `*work` is null if the operation is complete already; null is a valid handle of a complete operation. The memory of
  * an operation must not be touched or freed until it is complete. If a rank is 32 operations ahead of another rank, its
  * next call waits for that rank, at most for the job's --op-timeout.
  *
@@ -117,7 +117,7 @@ PSRING_API psring_status psring_release(psring_job* job, void* memory);
 /* The group of all workers of the job. It belongs to the job. */
 PSRING_API psring_group* psring_world(psring_job* job);
 /* Makes a group of the given ranks of `parent`, in this order. The ranks of the new group call it, and no other rank.
- * They agree on `id`, which no other group that shares a rank with it has, now or later: 1 to 255. */
+ * They agree on `id`, which no other group that shares a rank with it has, now or later: 1 to 126. */
 PSRING_API psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t count, uint32_t id,
                                       psring_group** group);
 /* Frees a group of psring_split. Its operations have to be complete. */
@@ -146,12 +146,15 @@ PSRING_API psring_status psring_barrier(psring_group* group, psring_work** work)
  * to nobody, so that a gather and a scatter are calls of this function, too. `in` and `out` do not overlap. */
 PSRING_API psring_status psring_all_to_all(psring_group* group, const void* in, const size_t* in_counts, void* out,
                                            const size_t* out_counts, psring_type type, psring_work** work);
-/* Messages between one pair of ranks keep their order; counts and types have to agree. The parts of psring_all_to_all are
- * such messages, too. */
+/* A receive takes the first message with its tag from its rank, or from any rank. Messages of one rank with one tag keep
+ * their order. Counts and types have to agree. */
+#define PSRING_ANY_RANK SIZE_MAX
 PSRING_API psring_status psring_send(psring_group* group, const void* data, size_t count, psring_type type, size_t to,
-                                     psring_work** work);
+                                     int64_t tag, psring_work** work);
 PSRING_API psring_status psring_recv(psring_group* group, void* data, size_t count, psring_type type, size_t from,
-                                     psring_work** work);
+                                     int64_t tag, psring_work** work);
+/* The rank whose message a complete receive from PSRING_ANY_RANK has taken: the work of such a receive is never null. */
+PSRING_API psring_status psring_source(psring_work* work, size_t* rank);
 
 /* Waits until the operation is complete, at most `timeout` seconds; then PSRING_PENDING, and the operation goes on. */
 PSRING_API psring_status psring_wait(psring_work* work, double timeout);

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Sequence
 
-from ._library import DataError, Error, TimeoutError, folder_of_programs
+from ._library import DataError, Error, TimeoutError, environment_of_programs, folder_of_programs
 
 _KINDS: dict[int, type[Error]] = {3: DataError}
 
@@ -41,7 +41,7 @@ class Coordinator:
             str(folder_of_programs() / "psring"),
             "coordinator",
             *("--strategy", "ddp", "--steps", "1"),
-            *("--workers", str(workers)),
+            *("--workers", str(workers), "--global-batch", str(workers)),
             *("--key", self.key_file),
             *("--listen", listen),
             *("--out", out or str(self._folder / "run")),
@@ -57,6 +57,7 @@ class Coordinator:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=errors,
+                    env=environment_of_programs(),
                     start_new_session=True,
                 )
         except OSError as error:

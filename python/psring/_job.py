@@ -12,7 +12,7 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Sequence
 
-from ._library import LIBRARY, PENDING, JoinOptions, TimeoutError, UsageError, call, raise_error
+from ._library import ANY_RANK, LIBRARY, PENDING, JoinOptions, TimeoutError, UsageError, call, raise_error
 
 # A signal's handler runs between two calls of the library: a longer wait is made of slices.
 _SLICE = 0.1
@@ -44,15 +44,43 @@ class Op(IntEnum):
     BIT_XOR = 7
 
 
+class _Forgotten:
+    """Operations whose Work was dropped: what they keep lives until they are complete."""
+
+    def __init__(self) -> None:
+        self._works: list[tuple[int, Any]] = []
+
+    def add(self, handle: int, keeps: Any) -> None:
+        self._works = [work for work in self._works if not self._ended(work[0])]
+        if not self._ended(handle):
+            self._works.append((handle, keeps))
+
+    @staticmethod
+    def _ended(handle: int) -> bool:
+        if LIBRARY.psring_test(handle) == PENDING:
+            return False
+        LIBRARY.psring_work_free(handle)
+        return True
+
+
 class Work:
     """An operation in flight. It keeps what it is given in `keeps` (the memory) until it is complete."""
 
-    __slots__ = ("_handle", "_keeps", "_error", "__weakref__")
+    __slots__ = ("_handle", "_keeps", "_error", "_source", "_forgotten", "__weakref__")
 
-    def __init__(self, handle: int | None, keeps: Any = None) -> None:
+    def __init__(self, handle: int | None, keeps: Any, forgotten: _Forgotten) -> None:
         self._handle = handle
+        self._forgotten = forgotten
         self._keeps = keeps if handle else None
         self._error: Exception | None = None
+        self._source: int | None = None
+
+    @property
+    def source(self) -> int:
+        """The rank that a complete receive from any rank has received from."""
+        if self._source is None:
+            raise UsageError("not a receive from any rank that is complete")
+        return self._source
 
     def done(self) -> bool:
         """Is the operation complete? Raises its error."""
@@ -84,6 +112,10 @@ class Work:
                 raise_error(status)
             except Exception as error:
                 self._error = error
+        else:
+            rank = c_size_t()
+            if LIBRARY.psring_source(self._handle, byref(rank)) == 0:
+                self._source = rank.value
         handle, self._handle, self._keeps = self._handle, None, None
         LIBRARY.psring_work_free(handle)
         if self._error is not None:
@@ -92,7 +124,7 @@ class Work:
 
     def __del__(self) -> None:
         if self._handle is not None:
-            LIBRARY.psring_work_free(self._handle)
+            self._forgotten.add(self._handle, self._keeps)
 
 
 def _counts(values: Sequence[int] | None) -> Any:
@@ -117,7 +149,7 @@ class Group:
         status = function(self._handle, *arguments, byref(work))
         if status:
             raise_error(status)
-        return Work(work.value, keeps)
+        return Work(work.value, keeps, self.job.forgotten)
 
     def all_reduce_at(self, at: int, count: int, kind: int, op: int, keeps: Any = None) -> Work:
         return self._start(LIBRARY.psring_all_reduce, keeps, at, count, kind, op)
@@ -149,11 +181,13 @@ class Group:
             LIBRARY.psring_all_to_all, keeps, in_at, _counts(in_counts), out_at, _counts(out_counts), kind
         )
 
-    def send_at(self, at: int, count: int, kind: int, to: int, keeps: Any = None) -> Work:
-        return self._start(LIBRARY.psring_send, keeps, at, count, kind, to)
+    def send_at(self, at: int, count: int, kind: int, to: int, tag: int = 0, keeps: Any = None) -> Work:
+        return self._start(LIBRARY.psring_send, keeps, at, count, kind, to, tag)
 
-    def recv_at(self, at: int, count: int, kind: int, source: int, keeps: Any = None) -> Work:
-        return self._start(LIBRARY.psring_recv, keeps, at, count, kind, source)
+    def recv_at(self, at: int, count: int, kind: int, source: int | None, tag: int = 0, keeps: Any = None) -> Work:
+        """`source`: the rank to receive from; None: any, and the work's `source` says which."""
+        rank = ANY_RANK if source is None else source
+        return self._start(LIBRARY.psring_recv, keeps, at, count, kind, rank, tag)
 
     def all_reduce(self, array: Any, op: Op = Op.SUM, timeout: float | None = None) -> None:
         """`array` becomes the reduction of all ranks' arrays."""
@@ -176,13 +210,16 @@ class Group:
         at, count, kind, view = _vector(array)
         self.reduce_scatter_at(at, count, None, kind, op, view).wait(timeout)
 
-    def send(self, array: Any, to: int, timeout: float | None = None) -> None:
+    def send(self, array: Any, to: int, tag: int = 0, timeout: float | None = None) -> None:
         at, count, kind, view = _vector(array)
-        self.send_at(at, count, kind, to, view).wait(timeout)
+        self.send_at(at, count, kind, to, tag, view).wait(timeout)
 
-    def recv(self, array: Any, source: int, timeout: float | None = None) -> None:
+    def recv(self, array: Any, source: int | None = None, tag: int = 0, timeout: float | None = None) -> int:
+        """Receives the first message with this tag, from `source` or from any rank; returns the rank."""
         at, count, kind, view = _vector(array)
-        self.recv_at(at, count, kind, source, view).wait(timeout)
+        work = self.recv_at(at, count, kind, source, tag, view)
+        work.wait(timeout)
+        return work.source if source is None else source
 
     def barrier(self, timeout: float | None = None) -> None:
         self.barrier_start().wait(timeout)
@@ -271,6 +308,7 @@ class Job:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._ended = False
+        self.forgotten = _Forgotten()
         self._free = weakref.finalize(self, LIBRARY.psring_free, self.handle)
         self._free.atexit = False
         self.world = Group(self, LIBRARY.psring_world(handle), owned=False)

@@ -11,6 +11,7 @@ from typing import Any
 ABI_VERSION = 1
 
 PENDING = 8
+ANY_RANK = c_size_t(-1).value
 
 
 class Error(RuntimeError):
@@ -83,8 +84,9 @@ _CALLS: dict[str, list[Any]] = {
     "broadcast": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
     "barrier": [c_void_p, _WORK],
     "all_to_all": [c_void_p, c_void_p, _COUNTS, c_void_p, _COUNTS, c_int, _WORK],
-    "send": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
-    "recv": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
+    "send": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, c_int64, _WORK],
+    "recv": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, c_int64, _WORK],
+    "source": [c_void_p, POINTER(c_size_t)],
     "wait": [c_void_p, c_double],
     "test": [c_void_p],
 }
@@ -99,6 +101,15 @@ def folder_of_programs() -> Path:
     """The folder of the program psring: the wheel's, or that of PSRING_BIN."""
     given = os.environ.get("PSRING_BIN")
     return Path(given) if given else Path(__file__).resolve().parent / "bin"
+
+
+def environment_of_programs() -> dict[str, str]:
+    """The environment that a program of the wheel needs to find its libraries."""
+    environment = dict(os.environ)
+    own = Path(__file__).resolve().parent / "lib"
+    if own.is_dir():
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(own), environment.get("LD_LIBRARY_PATH")]))
+    return environment
 
 
 def load() -> ctypes.CDLL:

@@ -25,7 +25,7 @@ namespace psring::ring {
 inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest rank
 inline constexpr std::size_t kShmEagerBytes = 4096;    ///< of an eager buffer, which holds a copy of a vector
 inline constexpr std::size_t kShmCopiedBytes = 512;    ///< vectors up to this size are always sent eagerly
-inline constexpr std::size_t kShmGroups = 64;          ///< world and subgroups
+inline constexpr std::size_t kShmGroups = 512;         ///< world and subgroups; unused ones cost only addresses
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a slice of a vector that passes through staging memory
 inline constexpr std::size_t kShmShareBytes = 65536;   ///< of a slice that a rank claims, at least
 inline constexpr std::size_t kShmTextBytes = 512;

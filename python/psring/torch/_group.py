@@ -9,123 +9,31 @@ from typing import Any, Callable, Sequence
 import torch
 from torch import distributed as dist
 
-from .._job import Group, Job, Op, Type, Work
+from .._job import Group, Job, Work
 from .._library import UsageError
+from ._vector import Tensors, Vector, check, inner, lists, one, option, stores
 from ._work import Completer, GroupWork
-
-_TYPES: dict[torch.dtype, Type] = {
-    torch.float32: Type.F32,
-    torch.float64: Type.F64,
-    torch.float16: Type.F16,
-    torch.bfloat16: Type.BF16,
-    torch.int8: Type.I8,
-    torch.uint8: Type.U8,
-    torch.bool: Type.U8,
-    torch.int32: Type.I32,
-    torch.int64: Type.I64,
-}
-
-_OPS = {
-    "SUM": Op.SUM,
-    "AVG": Op.MEAN,
-    "PRODUCT": Op.PRODUCT,
-    "MIN": Op.MIN,
-    "MAX": Op.MAX,
-    "BAND": Op.BIT_AND,
-    "BOR": Op.BIT_OR,
-    "BXOR": Op.BIT_XOR,
-}
-
-# Truth values are bytes of 0 and 1: a sum is "or", a product is "and".
-_BOOL_OPS = {Op.SUM: Op.MAX, Op.PRODUCT: Op.MIN, Op.BIT_AND: Op.MIN, Op.BIT_OR: Op.MAX}
-
-Tensors = Sequence[torch.Tensor]
-
-
-def _op_of(op: Any) -> Op:
-    """The reduction of a torch ReduceOp."""
-    for name, known in _OPS.items():
-        if op == getattr(dist.ReduceOp, name, None):
-            return known
-    raise NotImplementedError(f"psring: no reduction {op}; it has {', '.join(_OPS)}")
-
-
-def _one(tensors: Tensors) -> torch.Tensor:
-    if len(tensors) != 1:
-        raise UsageError(f"psring: {len(tensors)} tensors; a rank takes part with one tensor")
-    return tensors[0]
-
-
-def _check(tensor: torch.Tensor) -> None:
-    if tensor.layout != torch.strided:
-        raise NotImplementedError(f"psring: a tensor with the layout {tensor.layout}; it moves strided tensors only")
-    if tensor.is_quantized:
-        raise NotImplementedError("psring: a quantized tensor")
-
-
-class _Vector:
-    """A tensor as a vector in the host's memory: the tensor's own memory, or a copy that `store` copies back. `kind` is for
-    reductions; for moving only, any type of elements will do."""
-
-    __slots__ = ("tensor", "host", "kind", "count")
-
-    def __init__(self, tensor: torch.Tensor, moves_only: bool = False, reads: bool = True) -> None:
-        _check(tensor)
-        self.tensor = tensor
-        host = tensor.detach()
-        if host.device.type != "cpu" or not host.is_contiguous():
-            host = (
-                host.to("cpu").contiguous()
-                if reads
-                else torch.empty(host.shape, dtype=host.dtype)
-            )
-            if host.data_ptr() == tensor.data_ptr():
-                host = host.clone(memory_format=torch.contiguous_format)
-        self.host = host
-        kind = _TYPES.get(tensor.dtype)
-        self.count = host.numel()
-        if kind is None and tensor.is_complex():
-            kind = Type.F32 if tensor.dtype == torch.complex64 else Type.F64
-            self.count *= 2
-        if kind is None:
-            if not moves_only:
-                raise NotImplementedError(f"psring: reductions of {tensor.dtype}")
-            kind = Type.U8
-            self.count *= host.element_size()
-        self.kind = kind
-
-    @property
-    def at(self) -> int:
-        return self.host.data_ptr()
-
-    @property
-    def is_copy(self) -> bool:
-        return self.host.data_ptr() != self.tensor.data_ptr()
-
-    def store(self) -> None:
-        if self.is_copy:
-            with torch.no_grad():
-                self.tensor.copy_(self.host)
-
-    def op(self, op: Any) -> Op:
-        known = _op_of(op)
-        if self.tensor.dtype == torch.bool:
-            return _BOOL_OPS.get(known, known)
-        if self.tensor.is_complex() and known not in (Op.SUM, Op.MEAN):
-            raise NotImplementedError(f"psring: the reduction {op} of complex numbers")
-        return known
 
 
 class ProcessGroup(dist.ProcessGroup):
     """A group of torch.distributed over a group of psring."""
 
-    def __init__(self, job: Job, group: Group, timeout: timedelta, completer: Completer | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        group: Group,
+        timeout: timedelta,
+        completer: Completer | None = None,
+        end: Callable[[], Any] | None = None,
+    ) -> None:
+        """`end`: leaves the job, if the group is the job's world."""
         super().__init__(group.rank, group.size)
         self.job = job
         self.group = group
         self.numbers: Any = None  # of the default group: the store that numbers other groups
         self.completer = completer or Completer()
         self._timeout = timeout.total_seconds()
+        self._end = end
         # C++ holds the C++ half of a work alone: the Python half lives until the work is complete.
         self._alive: deque[GroupWork] = deque()
 
@@ -138,6 +46,15 @@ class ProcessGroup(dist.ProcessGroup):
 
     def name(self) -> str:
         return "psring"
+
+    def shutdown(self) -> None:
+        """Leaves the job, with all ranks."""
+        if self._end is not None:
+            self._end()
+
+    def abort(self) -> None:
+        """Ends the job at all ranks."""
+        self.job.abort("a rank aborted the process group")
 
     def _work(
         self,
@@ -153,44 +70,274 @@ class ProcessGroup(dist.ProcessGroup):
         alive.append(work)
         return work
 
+    def _vector_work(self, work: Work, vector: Vector) -> GroupWork:
+        return self._work([work], [vector.tensor], vector.store if vector.is_copy else None)
+
     def allreduce(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
-        tensor = tensors if isinstance(tensors, torch.Tensor) else _one(tensors)
-        vector = _Vector(tensor)
-        op = vector.op(getattr(opts, "reduceOp", dist.ReduceOp.SUM if opts is None else opts))
+        vector = Vector(one(tensors))
+        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM))
         work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, op, vector)
-        return self._work([work], [tensor], vector.store if vector.is_copy else None)
+        return self._vector_work(work, vector)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
+        vectors = [Vector(tensor) for tensor in tensors]
+        op = option(opts, "reduceOp", dist.ReduceOp.SUM)
+        works = [self.group.all_reduce_at(v.at, v.count, v.kind, v.op(op), v) for v in vectors]
+        return self._work(works, list(tensors), stores(vectors))
 
     def broadcast(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
-        tensor = tensors if isinstance(tensors, torch.Tensor) else _one(tensors)
-        root = opts if isinstance(opts, int) else opts.rootRank
-        vector = _Vector(tensor, moves_only=True)
+        vector = Vector(one(tensors), moves_only=True)
+        root = option(opts, "rootRank", 0)
         work = self.group.broadcast_at(vector.at, vector.count, vector.kind, root, vector)
-        return self._work([work], [tensor], vector.store if vector.is_copy else None)
+        return self._vector_work(work, vector)
+
+    def reduce(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
+        """Only the root's tensor changes."""
+        tensor = one(tensors)
+        is_root = self.group.rank == option(opts, "rootRank", 0)
+        vector = Vector(tensor if is_root else tensor.detach().clone())
+        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM))
+        work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, op, vector)
+        return self._work([work], [tensor], vector.store if is_root and vector.is_copy else None)
 
     def barrier(self, opts: Any = None) -> GroupWork:
         return self._work([self.group.barrier_start()], [])
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
-        if isinstance(inputs, torch.Tensor):
-            outputs, inputs = [outputs], [inputs]
-        out, tensor = outputs[0], _one(inputs)
-        if len(outputs) != 1 or len(out) != self.group.size:
-            raise UsageError(f"psring: all_gather into {len(out)} tensors at {self.group.size} ranks")
-        source = _Vector(tensor, moves_only=True)
-        for each in out:
-            _check(each)
-            if each.numel() != tensor.numel() or each.dtype != tensor.dtype:
-                raise UsageError(
-                    f"psring: all_gather of {tuple(tensor.shape)} {tensor.dtype} into {tuple(each.shape)} {each.dtype}"
-                )
-        gathered = torch.empty((self.group.size, tensor.numel()), dtype=tensor.dtype)
-        gathered[self.group.rank].copy_(source.host.reshape(-1))
-        whole = _Vector(gathered, moves_only=True)
+        out, tensor = lists(outputs, inputs)
+        return self._all_gather([(out, tensor)])
+
+    def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> GroupWork:
+        """outputs[r][i] becomes rank r's inputs[i]."""
+        return self._all_gather([([out[i] for out in outputs], tensor) for i, tensor in enumerate(inputs)])
+
+    def _all_gather(self, calls: list[tuple[Tensors, torch.Tensor]]) -> GroupWork:
+        for out, tensor in calls:
+            self._check_parts("all_gather", out, tensor)
+        buffers = [torch.empty((self.group.size, tensor.numel()), dtype=tensor.dtype) for _, tensor in calls]
+        works = [self._gather_into(buffer, tensor) for buffer, (_, tensor) in zip(buffers, calls)]
+
+        def unpack() -> None:
+            with torch.no_grad():
+                for buffer, (out, _) in zip(buffers, calls):
+                    for r, each in enumerate(out):
+                        each.copy_(buffer[r].view(each.shape))
+
+        return self._work(works, [each for out, _ in calls for each in out], unpack)
+
+    def _gather_into(self, buffer: torch.Tensor, tensor: torch.Tensor, keeps: Any = None) -> Work:
+        """Gathers all ranks' tensors in `buffer`, which is contiguous, in the host's memory, and has a row for each."""
+        buffer.view(self.group.size, -1)[self.group.rank].copy_(tensor.detach().reshape(-1))
+        vector = Vector(buffer, moves_only=True)
+        return self.group.all_gather_at(vector.at, vector.count, None, vector.kind, keeps or vector)
+
+    def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> GroupWork:
+        if output.numel() != tensor.numel() * self.group.size or output.dtype != tensor.dtype:
+            raise UsageError(
+                f"psring: all_gather of {tensor.numel()} {tensor.dtype} at each of {self.group.size} ranks into "
+                f"{output.numel()} {output.dtype}"
+            )
+        vector = Vector(output, moves_only=True, reads=False)
+        check(tensor)
+        if vector.host.numel() > 0:
+            vector.host.view(self.group.size, -1)[self.group.rank].copy_(tensor.detach().reshape(-1))
+        work = self.group.all_gather_at(vector.at, vector.count, None, vector.kind, vector)
+        return self._vector_work(work, vector)
+
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        return self._joined([self._allgather_base(out, tensor) for out, tensor in zip(outputs, inputs)])
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
+        """`outputs`: one tensor; `inputs`: a list with a tensor of its shape for each rank, or such a list in a list."""
+        parts, tensor = lists(inputs, outputs)
+        self._check_parts("reduce_scatter", parts, tensor)
+        flat = torch.cat([part.detach().reshape(-1).to("cpu") for part in parts])
+        return self._reduce_scatter(tensor, flat, opts)
+
+    def _reduce_scatter_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> GroupWork:
+        if tensor.numel() != output.numel() * self.group.size or output.dtype != tensor.dtype:
+            raise UsageError(
+                f"psring: reduce_scatter of {tensor.numel()} {tensor.dtype} at {self.group.size} ranks into "
+                f"{output.numel()} {output.dtype}"
+            )
+        return self._reduce_scatter(output, tensor.detach().reshape(-1).to("cpu", copy=True), opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        return self._joined([self._reduce_scatter_base(out, tensor, opts) for out, tensor in zip(outputs, inputs)])
+
+    def _reduce_scatter(self, output: torch.Tensor, flat: torch.Tensor, opts: Any) -> GroupWork:
+        """`flat`: a copy of all parts, which is overwritten."""
+        check(output)
+        vector = Vector(flat)
+        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM))
+
+        def take() -> None:
+            with torch.no_grad():
+                part = flat[self.group.rank * output.numel() : (self.group.rank + 1) * output.numel()]
+                output.copy_(part.view(output.shape))
+
+        work = self.group.reduce_scatter_at(vector.at, vector.count, None, vector.kind, op, vector)
+        return self._work([work], [output], take)
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
+        root = option(opts, "rootRank", 0)
+        tensor = one(inputs)
+        size, rank = self.group.size, self.group.rank
+        out = inner(outputs) if rank == root else []
+        if rank == root:
+            self._check_parts("gather", out, tensor)
+        elif len(inner(outputs)) > 0:
+            raise UsageError(f"psring: gather into tensors at rank {rank}; the root is rank {root}")
+        sent = Vector(tensor, moves_only=True)
+        received = torch.empty((len(out), tensor.numel()), dtype=tensor.dtype)
+        into = Vector(received, moves_only=True)
+        work = self.group.all_to_all_at(
+            sent.at,
+            [sent.count if r == root else 0 for r in range(size)],
+            into.at,
+            [sent.count if rank == root else 0] * size,
+            sent.kind,
+            (sent, into),
+        )
 
         def unpack() -> None:
             with torch.no_grad():
                 for r, each in enumerate(out):
-                    each.copy_(gathered[r].view(each.shape))
+                    each.copy_(received[r].view(each.shape))
 
-        work = self.group.all_gather_at(whole.at, whole.count, None, whole.kind, whole)
         return self._work([work], list(out), unpack)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
+        root = option(opts, "rootRank", 0)
+        tensor = one(outputs)
+        size, rank = self.group.size, self.group.rank
+        parts = inner(inputs) if rank == root else []
+        if rank == root:
+            self._check_parts("scatter", parts, tensor)
+        elif len(inner(inputs)) > 0:
+            raise UsageError(f"psring: scatter of tensors at rank {rank}; the root is rank {root}")
+        into = Vector(tensor, moves_only=True, reads=False)
+        flat = torch.cat([part.detach().reshape(-1).to("cpu") for part in parts]) if parts else tensor.new_empty(0)
+        sent = Vector(flat, moves_only=True)
+        work = self.group.all_to_all_at(
+            sent.at,
+            [into.count if rank == root else 0] * size,
+            into.at,
+            [into.count if r == root else 0 for r in range(size)],
+            into.kind,
+            (sent, into),
+        )
+        return self._work([work], [tensor], into.store if into.is_copy else None)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        size = self.group.size
+        if len(outputs) != size or len(inputs) != size:
+            raise UsageError(f"psring: all_to_all of {len(inputs)} into {len(outputs)} tensors at {size} ranks")
+        if len({tensor.dtype for tensor in (*inputs, *outputs)}) != 1:
+            raise UsageError("psring: all_to_all of tensors of different types")
+        for tensor in (*inputs, *outputs):
+            check(tensor)
+        flat = torch.cat([tensor.detach().reshape(-1).to("cpu") for tensor in inputs])
+        received = torch.empty(sum(tensor.numel() for tensor in outputs), dtype=flat.dtype)
+
+        def unpack() -> None:
+            with torch.no_grad():
+                for part, each in zip(received.split([tensor.numel() for tensor in outputs]), outputs):
+                    each.copy_(part.view(each.shape))
+
+        work = self._exchange(flat, [t.numel() for t in inputs], received, [t.numel() for t in outputs])
+        return self._work([work], list(outputs), unpack)
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int] = (),
+        input_splits: Sequence[int] = (),
+        opts: Any = None,
+    ) -> GroupWork:
+        """Splits are rows of the first dimension; none: equal parts."""
+        check(tensor)
+        check(output)
+        if output.dtype != tensor.dtype:
+            raise UsageError(f"psring: all_to_all of {tensor.dtype} into {output.dtype}")
+        flat = tensor.detach().reshape(-1).to("cpu")
+        received = torch.empty(output.numel(), dtype=output.dtype)
+        work = self._exchange(flat, self._counts(tensor, input_splits), received, self._counts(output, output_splits))
+
+        def unpack() -> None:
+            with torch.no_grad():
+                output.copy_(received.view(output.shape))
+
+        return self._work([work], [output], unpack)
+
+    def _counts(self, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
+        """The elements of each rank's part."""
+        rows = tensor.size(0) if tensor.dim() > 0 else 1
+        size = self.group.size
+        if not splits:
+            if rows % size != 0:
+                raise UsageError(f"psring: {rows} rows are not {size} equal parts")
+            return [tensor.numel() // size] * size
+        if len(splits) != size or sum(splits) != rows:
+            raise UsageError(f"psring: splits {list(splits)} of {rows} rows at {size} ranks")
+        return [split * (tensor.numel() // rows if rows else 0) for split in splits]
+
+    def _exchange(self, flat: torch.Tensor, sends: list[int], received: torch.Tensor, receives: list[int]) -> Work:
+        sent, into = Vector(flat, moves_only=True), Vector(received, moves_only=True)
+        scale = 1 if flat.numel() == 0 else sent.count // flat.numel()
+        if received.numel() > 0:
+            scale = into.count // received.numel()
+        return self.group.all_to_all_at(
+            sent.at, [n * scale for n in sends], into.at, [n * scale for n in receives], sent.kind, (flat, sent, into)
+        )
+
+    def send(self, tensors: Tensors | torch.Tensor, to: int, tag: int = 0) -> GroupWork:
+        vector = Vector(one(tensors), moves_only=True)
+        work = self.group.send_at(vector.at, vector.count, vector.kind, to, tag, vector)
+        return self._work([work], [vector.tensor])
+
+    def recv(self, tensors: Tensors | torch.Tensor, source: int, tag: int = 0) -> GroupWork:
+        return self._recv(tensors, source, tag)
+
+    def recv_anysource(self, tensors: Tensors | torch.Tensor, tag: int = 0) -> GroupWork:
+        return self._recv(tensors, None, tag)
+
+    def _recv(self, tensors: Tensors | torch.Tensor, source: int | None, tag: int) -> GroupWork:
+        vector = Vector(one(tensors), moves_only=True, reads=False)
+        work = self.group.recv_at(vector.at, vector.count, vector.kind, source, tag, vector)
+
+        def rank() -> int:
+            return work.source if source is None else source
+
+        return self._work([work], [vector.tensor], vector.store if vector.is_copy else None, rank)
+
+    def _joined(self, parts: list[GroupWork]) -> GroupWork:
+        """One work of several."""
+
+        def finish() -> None:
+            for part in parts:
+                part.wait()
+
+        works = [work for part in parts for work in part.works()]
+        return self._work(works, [tensor for part in parts for tensor in part.result()], finish)
+
+    def _check_parts(self, call: str, parts: Tensors, tensor: torch.Tensor) -> None:
+        """One part for each rank, with the tensor's elements and type."""
+        if len(parts) != self.group.size:
+            raise UsageError(f"psring: {call} with {len(parts)} tensors at {self.group.size} ranks")
+        check(tensor)
+        for part in parts:
+            check(part)
+            if part.numel() != tensor.numel() or part.dtype != tensor.dtype:
+                raise UsageError(
+                    f"psring: {call} of a tensor {tuple(tensor.shape)} {tensor.dtype} with a tensor "
+                    f"{tuple(part.shape)} {part.dtype}"
+                )
+
+    # Sequence numbers are gloo's and NCCL's way to find ranks that call different operations; psring compares the calls.
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _get_sequence_number_for_group(self) -> int:
+        return 0

@@ -90,6 +90,10 @@ class GroupWork(_BaseWork):
             self._wait(timeout.total_seconds() or self._timeout)
         return True
 
+    def works(self) -> list[Work]:
+        """What it waits for."""
+        return self._works
+
     def synchronize(self) -> None:
         self.wait()
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import sys
 from datetime import timedelta
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
 from torch import distributed as dist
 
 from .._coordinator import Coordinator
-from .._job import Group, Job
+from .._job import Job
 from .._library import Error, UsageError
 from ._group import ProcessGroup
 
@@ -77,16 +77,24 @@ def _join(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Job, Co
     return job, coordinator
 
 
-def _at_exit(job: Job, coordinator: Coordinator | None) -> None:
-    """Leaves the job when the interpreter ends: all ranks do. After an uncaught exception the job is aborted."""
-    failed = getattr(sys, "last_value", None)
+def _failure() -> str | None:
+    """Why the interpreter, or a process of multiprocessing, ends before its program's end; None: it does not."""
+    failed: BaseException | None = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if failed is None or (isinstance(failed, SystemExit) and not failed.code):
+        return None
+    return " ".join(f"{type(failed).__name__}: {failed}".split())[:400]
+
+
+def _end(job: Job, coordinator: Coordinator | None) -> None:
+    """Leaves the job when the process ends: all ranks do. After an uncaught exception the job is aborted."""
+    reason = _failure()
     try:
-        if failed is not None:
-            job.abort(" ".join(f"{type(failed).__name__}: {failed}".split())[:400])
+        if reason is not None:
+            job.abort(reason)
         else:
             job.leave()
     except KeyboardInterrupt:
-        pass
+        job.abort("interrupted")
     except Error as error:
         print(f"psring: {error}", file=sys.stderr)
     if coordinator is not None:
@@ -106,9 +114,12 @@ def _create(options: Any, _backend_options: Any) -> ProcessGroup:
         number = _group_number(store, world, rank)
         return ProcessGroup(world.job, world.group.split(ranks, number), timeout, world.completer)
     job, coordinator = _join(store, rank, size, timeout)
-    atexit.register(_at_exit, job, coordinator)
-    group = ProcessGroup(job, job.world, timeout)
+    # Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
+    end = Finalize(None, _end, (job, coordinator), exitpriority=100)
+    group = ProcessGroup(job, job.world, timeout, end=end)
     if not ranks:
+        if world is not None:  # torch's process groups were destroyed, and are made anew
+            world.shutdown()
         _members.world = group
         group.numbers = store
     return group

@@ -1,0 +1,154 @@
+"""Starts the processes of a PyTorch program on this host, with torchrun's flags and environment:
+
+python -m psring.run --nproc 4 train.py --epochs 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Sequence
+
+# After a process has failed, the others have so long to end by themselves, with errors that name it.
+_GRACE = 15.0
+_AFTER_SIGNAL = 5.0
+_PR_SET_PDEATHSIG = 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m psring.run", description="Starts the processes of a PyTorch program, as torchrun does."
+    )
+    add = parser.add_argument
+    add("--nproc", "--nproc-per-node", "--nproc_per_node", type=int, default=1, help="processes on this host (1)")
+    add("--nnodes", "--nodes", type=int, default=1, help="hosts (1); start this program on each of them")
+    add("--node-rank", "--node_rank", type=int, help="number of this host, from 0; SLURM_NODEID under Slurm")
+    add("--master-addr", "--master_addr", help="address of host 0 (127.0.0.1)")
+    add("--master-port", "--master_port", type=int, help="port of torch's store at host 0 (any free port on one host)")
+    add("--standalone", action="store_true", help="as without it: one host, and any free port")
+    add("-m", "--module", action="store_true", help="the program is a module")
+    add("--no-python", "--no_python", action="store_true", help="the program is not for Python")
+    add("program", help="the script, module or program")
+    add("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    return parser
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    if options.no_python:
+        return [options.program, *options.arguments]
+    return [sys.executable, "-u", *(["-m"] if options.module else []), options.program, *options.arguments]
+
+
+def _environment(options: argparse.Namespace, local_rank: int) -> dict[str, str]:
+    node = options.node_rank
+    environment = dict(os.environ)
+    environment.update(
+        RANK=str(node * options.nproc + local_rank),
+        LOCAL_RANK=str(local_rank),
+        GROUP_RANK=str(node),
+        WORLD_SIZE=str(options.nnodes * options.nproc),
+        LOCAL_WORLD_SIZE=str(options.nproc),
+        MASTER_ADDR=options.master_addr,
+        MASTER_PORT=str(options.master_port),
+    )
+    if options.nproc > 1:
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+def _die_with_parent() -> Callable[[], None]:
+    """What a child calls before it begins: it gets a signal when this process ends, however that is."""
+    libc: Any = ctypes.CDLL(None)
+    return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]], how: int, patience: float) -> None:
+    """Sends a signal to the processes that still run, waits, and kills those that remain."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(how)
+    until = time.monotonic() + patience
+    for process in processes:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class _Stopped(Exception):
+    def __init__(self, how: int) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+def _stop(how: int, _frame: Any) -> None:
+    raise _Stopped(how)
+
+
+def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int]) -> int:
+    """Waits for all; returns the status of the first that failed, or 0."""
+    failed = 0
+    until: float | None = None
+    while any(process.poll() is None for process in processes):
+        for rank, process in zip(ranks, processes):
+            status = process.poll()
+            if status and not failed:
+                failed = status
+                until = time.monotonic() + _GRACE
+                how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+                print(f"psring.run: rank {rank} ended with {how}", file=sys.stderr)
+        if until is not None and time.monotonic() > until:
+            _end(processes, signal.SIGTERM, _AFTER_SIGNAL)
+        time.sleep(0.05)
+    if not failed:
+        failed = next((process.returncode for process in processes if process.returncode), 0)
+    return 128 - failed if failed < 0 else failed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.nproc < 1 or options.nnodes < 1:
+        parser.error("--nproc and --nnodes are at least 1")
+    if options.node_rank is None:
+        options.node_rank = int(os.environ.get("SLURM_NODEID", 0)) if options.nnodes > 1 else 0
+    if not 0 <= options.node_rank < options.nnodes:
+        parser.error(f"--node-rank {options.node_rank} of {options.nnodes} hosts")
+    if options.nnodes > 1 and (options.master_addr is None or options.master_port is None):
+        parser.error("with several hosts, give --master-addr and --master-port")
+    options.master_addr = options.master_addr or "127.0.0.1"
+    options.master_port = options.master_port or _free_port()
+    processes: list[subprocess.Popen[bytes]] = []
+    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(how, _stop)
+    try:
+        for local_rank in range(options.nproc):
+            environment = _environment(options, local_rank)
+            processes.append(subprocess.Popen(_command(options), env=environment, preexec_fn=_die_with_parent()))
+        return _watch(processes, [options.node_rank * options.nproc + r for r in range(options.nproc)])
+    except _Stopped as stopped:
+        for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(how, signal.SIG_IGN)
+        _end(processes, stopped.how, _AFTER_SIGNAL)
+        return 128 + stopped.how
+    except OSError as error:
+        _end(processes, signal.SIGTERM, _AFTER_SIGNAL)
+        print(f"psring.run: cannot start {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

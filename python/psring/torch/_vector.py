@@ -1,0 +1,147 @@
+"""Tensors as vectors, and the arguments of torch.distributed's calls."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import torch
+from torch import distributed as dist
+
+from .._job import Op, Type
+from .._library import UsageError
+
+_TYPES: dict[torch.dtype, Type] = {
+    torch.float32: Type.F32,
+    torch.float64: Type.F64,
+    torch.float16: Type.F16,
+    torch.bfloat16: Type.BF16,
+    torch.int8: Type.I8,
+    torch.uint8: Type.U8,
+    torch.bool: Type.U8,
+    torch.int32: Type.I32,
+    torch.int64: Type.I64,
+}
+
+_OPS = {
+    "SUM": Op.SUM,
+    "AVG": Op.MEAN,
+    "PRODUCT": Op.PRODUCT,
+    "MIN": Op.MIN,
+    "MAX": Op.MAX,
+    "BAND": Op.BIT_AND,
+    "BOR": Op.BIT_OR,
+    "BXOR": Op.BIT_XOR,
+}
+
+# Truth values are bytes of 0 and 1: a sum is "or", a product is "and".
+_BOOL_OPS = {Op.SUM: Op.MAX, Op.PRODUCT: Op.MIN, Op.BIT_AND: Op.MIN, Op.BIT_OR: Op.MAX}
+
+Tensors = Sequence[torch.Tensor]
+
+
+def _op_of(op: Any) -> Op:
+    """The reduction of a torch ReduceOp."""
+    for name, known in _OPS.items():
+        if op == getattr(dist.ReduceOp, name, None):
+            return known
+    raise NotImplementedError(f"psring: no reduction {op}; it has {', '.join(_OPS)}")
+
+
+def one(tensors: Tensors | torch.Tensor) -> torch.Tensor:
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise UsageError(f"psring: {len(tensors)} tensors; a rank takes part with one tensor")
+    return tensors[0]
+
+
+def check(tensor: torch.Tensor) -> None:
+    if tensor.layout != torch.strided:
+        raise NotImplementedError(f"psring: a tensor with the layout {tensor.layout}; it moves strided tensors only")
+    if tensor.is_quantized:
+        raise NotImplementedError("psring: a quantized tensor")
+
+
+class Vector:
+    """A tensor as a vector in the host's memory: the tensor's own memory, or a copy that `store` copies back. `kind` is for
+    reductions; for moving only, any type of elements will do."""
+
+    __slots__ = ("tensor", "host", "kind", "count")
+
+    def __init__(self, tensor: torch.Tensor, moves_only: bool = False, reads: bool = True) -> None:
+        check(tensor)
+        self.tensor = tensor
+        host = tensor.detach()
+        if host.device.type != "cpu" or not host.is_contiguous():
+            host = (
+                host.to("cpu").contiguous()
+                if reads
+                else torch.empty(host.shape, dtype=host.dtype)
+            )
+            if host.data_ptr() == tensor.data_ptr():
+                host = host.clone(memory_format=torch.contiguous_format)
+        self.host = host
+        kind = _TYPES.get(tensor.dtype)
+        self.count = host.numel()
+        if kind is None and tensor.is_complex():
+            kind = Type.F32 if tensor.dtype == torch.complex64 else Type.F64
+            self.count *= 2
+        if kind is None:
+            if not moves_only:
+                raise NotImplementedError(f"psring: reductions of {tensor.dtype}")
+            kind = Type.U8
+            self.count *= host.element_size()
+        self.kind = kind
+
+    @property
+    def at(self) -> int:
+        return self.host.data_ptr()
+
+    @property
+    def is_copy(self) -> bool:
+        return self.host.data_ptr() != self.tensor.data_ptr()
+
+    def store(self) -> None:
+        if self.is_copy:
+            with torch.no_grad():
+                self.tensor.copy_(self.host)
+
+    def op(self, op: Any) -> Op:
+        known = _op_of(op)
+        if self.tensor.dtype == torch.bool:
+            return _BOOL_OPS.get(known, known)
+        if self.tensor.is_complex() and known not in (Op.SUM, Op.MEAN):
+            raise NotImplementedError(f"psring: the reduction {op} of complex numbers")
+        return known
+
+
+def option(opts: Any, name: str, standard: Any) -> Any:
+    """An option of a call: a member of torch's options, or the option itself, as the short forms of calls pass it."""
+    if opts is None:
+        return standard
+    return getattr(opts, name, opts)
+
+
+def inner(lists: Any) -> Tensors:
+    """The list of tensors, which torch passes in a list."""
+    if len(lists) == 0 or isinstance(lists[0], torch.Tensor):
+        return lists
+    return lists[0]
+
+
+def lists(many: Any, one: Any) -> tuple[Tensors, torch.Tensor]:
+    if not isinstance(many, torch.Tensor) and len(many) > 1 and not isinstance(many[0], torch.Tensor):
+        raise UsageError(f"psring: {len(many)} lists of tensors; a rank takes part with one")
+    return inner(many), one(one)
+
+
+def stores(vectors: list[Vector]) -> Callable[[], None] | None:
+    copies = [vector for vector in vectors if vector.is_copy]
+    if not copies:
+        return None
+
+    def store() -> None:
+        for vector in copies:
+            vector.store()
+
+    return store
