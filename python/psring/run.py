@@ -102,19 +102,20 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int]) -
     """Waits for all; returns the status of the first that failed, or 0."""
     failed = 0
     until: float | None = None
-    while any(process.poll() is None for process in processes):
-        for rank, process in zip(ranks, processes):
-            status = process.poll()
+    running = True
+    while running:
+        statuses = [process.poll() for process in processes]
+        running = None in statuses
+        for rank, status in zip(ranks, statuses):
             if status and not failed:
                 failed = status
                 until = time.monotonic() + _GRACE
                 how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
                 print(f"psring.run: rank {rank} ended with {how}", file=sys.stderr)
-        if until is not None and time.monotonic() > until:
+        if running and until is not None and time.monotonic() > until:
             _end(processes, signal.SIGTERM, _AFTER_SIGNAL)
-        time.sleep(0.05)
-    if not failed:
-        failed = next((process.returncode for process in processes if process.returncode), 0)
+        elif running:
+            time.sleep(0.05)
     return 128 - failed if failed < 0 else failed
 
 

@@ -184,7 +184,8 @@ class Faults(unittest.TestCase):
     def lose(self, how, culprit, options):
         """The errors of ranks 0 to 2 after `how` has hit one of them, and the seconds until the first."""
         ranks = Ranks(self.reduce, 3, environment={**FAULTY, **options})
-        os.read(Faults.pipe[0], 1)
+        for _ in range(3):
+            os.read(Faults.pipe[0], 1)
         begin = time.monotonic()
         ranks.signal(culprit, how)
         results = {rank: ranks.result(rank) for rank in range(3) if rank != culprit}
@@ -203,8 +204,8 @@ class Faults(unittest.TestCase):
 
     @staticmethod
     def reduce(rank, size):
-        if rank == 0:
-            os.write(Faults.pipe[1], b"x")
+        dist.all_reduce(torch.zeros(1))
+        os.write(Faults.pipe[1], b"x")
         while True:
             dist.all_reduce(torch.zeros(1000))
 

@@ -129,10 +129,10 @@ def inner(lists: Any) -> Tensors:
     return lists[0]
 
 
-def lists(many: Any, one: Any) -> tuple[Tensors, torch.Tensor]:
+def lists(many: Any, single: Any) -> tuple[Tensors, torch.Tensor]:
     if not isinstance(many, torch.Tensor) and len(many) > 1 and not isinstance(many[0], torch.Tensor):
         raise UsageError(f"psring: {len(many)} lists of tensors; a rank takes part with one")
-    return inner(many), one(one)
+    return inner(many), one(single)
 
 
 def stores(vectors: list[Vector]) -> Callable[[], None] | None:

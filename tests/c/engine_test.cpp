@@ -1,0 +1,174 @@
+// The engine of the C interface: several threads use the groups of one job, over every implementation of groups.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/c/engine.h>
+#include <psring/c/messages.h>
+#include <psring/ring/process_group.h>
+#include <psring/tests/support/ring_worlds.h>
+
+using namespace psring;
+using namespace psring::c;
+using ring::ProcessGroup;
+using ring::ReduceOp;
+
+namespace {
+
+Moment in(double seconds) { return SystemClock().now() + from_seconds(seconds); }
+
+std::shared_ptr<Flight> start(Engine& engine, const std::function<ring::Work()>& call) {
+  return engine.start([&] {
+    auto works = std::make_shared<Works>();
+    works->add(call());
+    return works;
+  });
+}
+
+std::shared_ptr<Flight> sum(Engine& engine, ProcessGroup& group, std::vector<float>& values) {
+  return start(engine, [&] { return group.all_reduce(std::span(values), ReduceOp::Kind::sum); });
+}
+
+void barrier(Engine& engine, ProcessGroup& group) {
+  REQUIRE(engine.wait(*start(engine, [&] { return group.barrier(); }), in(60)));
+}
+
+}  // namespace
+
+TEST_CASE("threads reduce over groups of their own at the same time") {
+  for (const std::string& world : test::ring_worlds()) {
+    INFO(world);
+    test::run_ranks(world, 3, [&](ProcessGroup& group) {
+      std::vector<std::unique_ptr<ProcessGroup>> groups;
+      for (std::size_t t = 0; t < 3; ++t) groups.push_back(group.split(0, static_cast<std::uint32_t>(group.rank())));
+      Engine engine(group, [] {});
+      std::atomic<std::size_t> right = 0;
+      {
+        std::vector<std::jthread> threads;
+        for (std::size_t t = 0; t < groups.size(); ++t)
+          threads.emplace_back([&, t] {
+            for (std::size_t step = 0; step < 50; ++step) {
+              std::vector<float> values(1 + step * (1 + 40 * t), static_cast<float>(step + group.rank()));
+              const auto flight = sum(engine, *groups[t], values);
+              if (engine.wait(*flight, in(60)) && values.back() == static_cast<float>(3 * step + 3)) ++right;
+            }
+          });
+      }
+      if (right != 150) throw std::runtime_error(std::to_string(right) + " of 150 reductions are right");
+      barrier(engine, group);
+      engine.locked([&] { groups.clear(); });
+    });
+  }
+}
+
+TEST_CASE("an operation goes on while its caller does something else") {
+  for (const std::string& world : test::ring_worlds()) {
+    INFO(world);
+    std::atomic<bool> told = false;
+    test::run_ranks(world, 2, [&](ProcessGroup& group) {
+      Engine engine(group, [] {});
+      std::vector<float> values(100'000, 1);
+      const auto flight = sum(engine, group, values);
+      if (group.rank() == 0) told.wait(false);  // calls nothing until rank 1 says that it has the sum
+      const bool complete = engine.wait(*flight, in(60));
+      told = true;
+      told.notify_all();
+      if (!complete || values.back() != 2) throw std::runtime_error("no sum");
+      barrier(engine, group);
+    });
+  }
+}
+
+TEST_CASE("a wait ends at its moment, and the operation goes on") {
+  for (const std::string& world : test::ring_worlds()) {
+    INFO(world);
+    std::atomic<bool> waited = false;
+    test::run_ranks(world, 2, [&](ProcessGroup& group) {
+      Engine engine(group, [] {});
+      std::vector<float> values(10, 1);
+      if (group.rank() == 1) waited.wait(false);
+      const auto flight = sum(engine, group, values);
+      if (group.rank() == 0) {
+        const bool early = engine.test(*flight) || engine.wait(*flight, in(0.02)) || engine.wait(*flight, Moment{});
+        waited = true;
+        waited.notify_all();
+        if (early) throw std::runtime_error("complete without the other rank");
+      }
+      if (!engine.wait(*flight, in(60)) || values[9] != 2) throw std::runtime_error("no sum");
+      barrier(engine, group);
+    });
+  }
+}
+
+TEST_CASE("the error that ends the job reaches all operations, and later calls") {
+  for (const std::string& world : test::ring_worlds()) {
+    INFO(world);
+    test::run_ranks(world, 2, [&](ProcessGroup& group) {
+      std::atomic<bool> lost = false;
+      Engine engine(group, [&] {
+        if (lost) fail(ErrorKind::peer_lost, "worker 1 is lost");
+      });
+      std::vector<float> values(10, 1);
+      if (group.rank() == 1) return;
+      const auto flight = sum(engine, group, values);
+      const std::jthread later([&] { lost = true; });
+      std::size_t errors = 0;
+      for (int call = 0; call < 3; ++call) {
+        try {
+          if (call < 2)
+            engine.wait(*flight, in(60));
+          else
+            sum(engine, group, values);
+        } catch (const Error& error) {
+          if (error.kind() == ErrorKind::peer_lost) ++errors;
+        }
+      }
+      if (errors != 3) throw std::runtime_error("an error is missing");
+    });
+  }
+}
+
+TEST_CASE("messages are matched by their tags") {
+  for (const std::string& world : test::ring_worlds()) {
+    INFO(world);
+    test::run_ranks(world, 3, [&](ProcessGroup& group) {
+      const auto messages = std::make_shared<Messages>(group.split(0, static_cast<std::uint32_t>(group.rank())));
+      Engine engine(group, [] {});
+      const auto wait = [&](const std::shared_ptr<Flight>& flight) {
+        if (!engine.wait(*flight, in(60))) throw std::runtime_error("no message");
+      };
+      std::vector<std::vector<float>> vectors;
+      for (const std::size_t count : {3, 0, 5000}) vectors.emplace_back(count, static_cast<float>(group.rank()));
+      std::vector<std::shared_ptr<Flight>> flights;
+      if (group.rank() > 0) {
+        for (std::int64_t tag = 0; tag < 3; ++tag)
+          flights.push_back(engine.start([&] {
+            return messages->send(std::span<const float>(vectors[static_cast<std::size_t>(tag)]), 0, tag);
+          }));
+        for (const auto& flight : flights) wait(flight);
+      } else {
+        const auto receive = [&](std::size_t tag, std::optional<std::size_t> from) {
+          return engine.start([&, from] {
+            return messages->receive(std::span(vectors[tag]), from, static_cast<std::int64_t>(tag));
+          });
+        };
+        for (const std::size_t tag : {2, 0, 1}) {  // not in the order of the sends
+          const auto any = receive(tag, std::nullopt);
+          wait(any);
+          const std::size_t source = static_cast<const Receive&>(*any).source;
+          if (!vectors[tag].empty() && vectors[tag].back() != static_cast<float>(source))
+            throw std::runtime_error("another message");
+          wait(receive(tag, 3 - source));
+          if (!vectors[tag].empty() && vectors[tag].back() != static_cast<float>(3 - source))
+            throw std::runtime_error("another message");
+        }
+      }
+      barrier(engine, group);
+    });
+  }
+}

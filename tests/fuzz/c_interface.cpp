@@ -1,0 +1,158 @@
+// The C interface at a rank of a job, which is alone: whatever it is called with, it returns a status and a line, and
+// neither throws nor waits.
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <psring/c.h>
+#include <psring/common/net/key.h>
+#include <psring/common/proc/coordinator_service.h>
+#include <psring/common/proc/job.h>
+#include <psring/tests/fuzz/files.h>
+#include <psring/tests/fuzz/input.h>
+
+namespace psring::fuzz {
+namespace {
+
+/// A job of one worker. A message whose receive has another type ends it; the next run joins a new one.
+class Job {
+ public:
+  Job() {
+    const net::JobKey key = net::JobKey::generate();
+    const std::string key_file = folder_.path() + "/key";
+    key.save(key_file);
+    JobOptions job;
+    job.strategy = "ddp";
+    job.servers = 0;
+    job.workers = 1;
+    net::CoordinatorService::Options options;
+    options.plan.workers = 1;
+    options.plan.job = to_json(job);
+    options.run_folder = folder_.path() + "/run";
+    service_ = std::make_unique<net::CoordinatorService>(std::move(options), key, clock_);
+    thread_ = std::jthread([this] { service_->run(); });
+    psring_join_options join{};
+    join.size = sizeof join;
+    join.endpoint = service_->endpoint().c_str();
+    join.key_file = key_file.c_str();
+    join.rank = -1;
+    join.memory_bytes = 1 << 20;
+    require(psring_join(&join, &job_) == PSRING_OK, psring_last_error());
+  }
+  ~Job() { psring_free(job_); }
+
+  psring_job* handle() const { return job_; }
+
+ private:
+  const SystemClock clock_;
+  const Folder folder_;
+  std::unique_ptr<net::CoordinatorService> service_;
+  std::jthread thread_;
+  psring_job* job_ = nullptr;
+};
+
+/// The arguments of the calls of one run. Counts are such that what they name lies in the memory, or are refused.
+class Calls {
+ public:
+  Calls(Input in, psring_job* job) : in_(in), job_(job), group_(psring_world(job)) {}
+  ~Calls() {
+    for (psring_work* work : works_) psring_work_free(work);
+    for (void* memory : memory_) psring_release(job_, memory);
+  }
+
+  void run() {
+    while (!in_.empty()) {
+      psring_work* work = nullptr;
+      const psring_status status = call(work);
+      require(status >= PSRING_OK && status <= PSRING_PENDING, "a status");
+      if (status != PSRING_OK && status != PSRING_PENDING)
+        require(psring_last_error()[0] != '\0', "a line for an error");
+      if (work != nullptr) works_.push_back(work);
+    }
+  }
+
+ private:
+  std::size_t count() {
+    const std::uint64_t any = in_.odd_number();
+    return any <= values_.size() || any > (std::uint64_t{1} << 60) ? any : any % values_.size();
+  }
+  void* data() { return in_.below(8) == 0 ? nullptr : values_.data(); }
+  psring_type type() { return static_cast<psring_type>(in_.below(10)); }
+  psring_op op() { return static_cast<psring_op>(in_.below(10)); }
+  const std::size_t* counts() {
+    counts_[0] = count();
+    return in_.below(3) == 0 ? nullptr : counts_.data();
+  }
+  psring_group* group() { return in_.below(16) == 0 ? nullptr : group_; }
+
+  psring_status call(psring_work*& work) {
+    switch (in_.below(14)) {
+      case 0:
+        return psring_all_reduce(group(), data(), count(), type(), op(), &work);
+      case 1:
+        return psring_reduce_scatter(group(), data(), count(), counts(), type(), op(), &work);
+      case 2:
+        return psring_all_gather(group(), data(), count(), counts(), type(), &work);
+      case 3:
+        return psring_broadcast(group(), data(), count(), type(), in_.odd_number(), &work);
+      case 4:
+        return psring_barrier(group(), &work);
+      case 5:
+        return psring_all_to_all(group(), data(), counts(), other_.data(), counts(), type(), &work);
+      case 6:
+        return psring_send(group(), data(), count(), type(), in_.odd_number(), in_.number<std::int64_t>(), &work);
+      case 7:
+        return psring_recv(group(), data(), count(), type(), in_.odd_number(), in_.number<std::int64_t>(), &work);
+      case 8:
+        return psring_test(works_.empty() ? nullptr : works_[in_.below(works_.size())]);
+      case 9:
+        return psring_wait(works_.empty() ? nullptr : works_[in_.below(works_.size())], in_.below(2) == 0 ? 0 : -1);
+      case 10: {
+        std::size_t source = 0;
+        return psring_source(works_.empty() ? nullptr : works_[in_.below(works_.size())], &source);
+      }
+      case 11: {
+        void* memory = nullptr;
+        const psring_status status = psring_allocate(job_, in_.odd_number(), &memory);
+        if (memory != nullptr) memory_.push_back(memory);
+        return status;
+      }
+      case 12: {
+        if (memory_.empty()) return psring_release(job_, values_.data());
+        void* const memory = memory_.back();
+        memory_.pop_back();
+        return psring_release(job_, memory);
+      }
+      default: {
+        const std::array<std::uint32_t, 2> ranks{in_.byte(), in_.byte()};
+        psring_group* made = nullptr;
+        const psring_status status =
+            psring_split(group(), ranks.data(), in_.below(3), static_cast<std::uint32_t>(in_.odd_number()), &made);
+        psring_group_free(made);
+        return status;
+      }
+    }
+  }
+
+  Input in_;
+  psring_job* const job_;
+  psring_group* const group_;
+  std::vector<double> values_ = std::vector<double>(512);
+  std::vector<double> other_ = std::vector<double>(512);
+  std::array<std::size_t, 1> counts_{};
+  std::deque<psring_work*> works_;
+  std::vector<void*> memory_;
+};
+
+}  // namespace
+
+void run(Input in) {
+  static std::unique_ptr<Job> job;  // joining takes longer than a thousand calls
+  if (job == nullptr || psring_check(job->handle()) != PSRING_OK) job = std::make_unique<Job>();
+  Calls(in, job->handle()).run();
+}
+
+}  // namespace psring::fuzz

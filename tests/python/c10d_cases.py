@@ -1,0 +1,66 @@
+"""Runs PyTorch's own tests of process groups, as the installed PyTorch ships them, over a backend; prints a line for each.
+
+c10d_cases.py BACKEND [PART OF A NAME...]      BACKEND: gloo or psring; WORLD_SIZE: 3 unless the environment says else
+
+The tests believe that they run over gloo, so that they expect of psring all that they expect of gloo.
+"""
+
+import os
+import sys
+import tempfile
+import time
+import types
+import unittest
+
+os.environ.update(BACKEND="gloo", INIT_METHOD="env://", TEMP_DIR=tempfile.mkdtemp(prefix="c10d-"))
+os.environ.setdefault("WORLD_SIZE", "3")
+try:
+    import expecttest  # noqa: F401
+except ImportError:  # PyTorch's tests inherit from its class, which adds what these cases do not use
+    sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase)
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed import distributed_test
+
+import psring.torch
+
+BACKEND = sys.argv[1]
+torch.set_num_threads(1)
+_init = dist.init_process_group
+
+
+def init_process_group(*arguments, backend=None, **options):
+    return _init(*arguments, backend=BACKEND if backend == "gloo" else backend, **options)
+
+
+distributed_test.dist.init_process_group = init_process_group
+
+
+class Cases(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    def setUp(self):
+        super().setUp()
+        self._fork_processes()
+
+
+def outcome(name):
+    result = unittest.TestResult()
+    begin = time.monotonic()
+    Cases(name).run(result)
+    seconds = time.monotonic() - begin
+    if result.skipped:
+        return "skipped", result.skipped[0][1], seconds
+    bad = result.errors + result.failures
+    return ("failed", bad[0][1].strip().splitlines()[-1], seconds) if bad else ("passed", "", seconds)
+
+
+def main():
+    names = [name for name in unittest.TestLoader().getTestCaseNames(Cases) if name != "runTest"]
+    if sys.argv[2:]:
+        names = [name for name in names if any(part in name for part in sys.argv[2:])]
+    for name in names:
+        how, why, seconds = outcome(name)
+        print(f"{how}\t{name}\t{seconds:.1f} s\t{why}", flush=True)
+
+
+main()
