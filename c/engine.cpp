@@ -64,7 +64,7 @@ bool Works::advance() {
 std::shared_ptr<Flight> Engine::start(const std::function<std::shared_ptr<Flight>()>& begin) {
   Enter enter(*this);
   if (error_) throw Error(*error_);
-  // What begins nothing, a wrong argument or a group that has failed, changes nothing here.
+  // If this throws, nothing has begun: an argument is wrong, or the group has failed before.
   std::shared_ptr<Flight> flight = begin();
   try {
     if (flight->advance()) {

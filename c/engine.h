@@ -103,7 +103,7 @@ class Engine {
   const SystemClock clock_;
   const bool crowded_;  ///< more ranks than processors: a spinning thread may keep the awaited one from running
 
-  std::atomic<unsigned> entering_{0};      ///< threads that want the lock
+  std::atomic<unsigned> entering_{0};       ///< threads that want the lock
   std::atomic<bool> sleeps_locked_{false};  ///< the leader sleeps under the lock, until wake
   std::mutex mutex_;
   // Guarded by mutex_.
@@ -112,7 +112,7 @@ class Engine {
   std::list<std::shared_ptr<Flight>> flights_;
   std::optional<Error> error_;
   Moment checked_{};
-  unsigned waiting_ = 0;       ///< threads in `wait`, the leader among them
+  unsigned waiting_ = 0;  ///< threads in `wait`, the leader among them
   bool leading_ = false;
   bool background_idle_ = true;
   bool stop_ = false;

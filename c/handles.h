@@ -10,7 +10,8 @@
 
 // The handles of the C interface. Each keeps the job alive, so that they may be freed in any order.
 
-/// Ids of groups that users name: 1 to kMostGroups. Each group, the world (0) too, has a second one for messages with tags.
+/// Ids of groups that users name: 1 to kMostGroups. Each group, the world (0) too, has a second one for messages with
+/// tags.
 inline constexpr std::uint32_t kMostGroups = 126;
 
 struct psring_group {

@@ -78,6 +78,11 @@ std::unique_ptr<ring::ProcessGroup> Job::split(ring::ProcessGroup& parent, std::
   return engine_->locked([&] { return parent.subgroup(split); });
 }
 
+void Job::require_member() const {
+  require_own_process();
+  if (left_) fail(ErrorKind::usage, "this worker has left the job");
+}
+
 bool Job::leave(Moment until) {
   const std::scoped_lock lock(mutex_);
   if (!std::exchange(leaving_, true))
@@ -86,7 +91,6 @@ bool Job::leave(Moment until) {
       works->add(world().barrier());
       return works;
     });
-  if (last_barrier_ == nullptr) fail(ErrorKind::usage, "psring_leave: this worker has left the job");
   if (!engine_->wait(*last_barrier_, until)) return false;
   last_barrier_.reset();
   engine_->locked([this] { world().account(); });
@@ -94,6 +98,8 @@ bool Job::leave(Moment until) {
   link.report(member_.report_json(""));
   link.done();
   link.flush(std::max(until, member_.clock().now() + std::chrono::seconds(1)));
+  link.leave();
+  left_ = true;
   return true;
 }
 
@@ -105,6 +111,8 @@ void Job::abort(const std::string& reason) {
     member_.link().flush(member_.clock().now() + std::chrono::seconds(1));
   } catch (const Error&) {  // the coordinator has gone, or is slow: the job ends all the same
   }
+  const std::scoped_lock lock(mutex_);
+  member_.link().leave();
 }
 
 void Job::check() { engine_->check(); }

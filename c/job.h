@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -32,6 +33,8 @@ class Job {
   /// Throws usage in a process that was forked from the one that joined: it has the memory, but none of the threads.
   void require_own_process() const;
   bool is_own_process() const;
+  /// The same, and throws usage after `leave`.
+  void require_member() const;
 
   ring::ProcessGroup& world();
   Engine& engine() { return *engine_; }
@@ -61,10 +64,11 @@ class Job {
   const std::shared_ptr<Memory> memory_;  ///< shared with the membership, whose links close first
   std::unique_ptr<Engine> engine_;
   std::mutex mutex_;
+  std::atomic<bool> left_{false};
   // Guarded by mutex_.
   std::map<void*, Buffer> buffers_;
   bool leaving_ = false;
-  std::shared_ptr<Flight> last_barrier_;  ///< of `leave`; null once this worker has left
+  std::shared_ptr<Flight> last_barrier_;  ///< of `leave`
 };
 
 }  // namespace psring::c

@@ -48,7 +48,8 @@ psring_status psring_join(const psring_join_options* options, psring_job** job) 
     const psring_join_options all = whole(options);
     constexpr std::size_t kMemory = std::size_t{1} << 30;
     auto joined = std::make_unique<psring_job>();
-    joined->job = std::make_shared<psring::c::Job>(role_options(all), all.memory_bytes == 0 ? kMemory : all.memory_bytes);
+    joined->job =
+        std::make_shared<psring::c::Job>(role_options(all), all.memory_bytes == 0 ? kMemory : all.memory_bytes);
     joined->world.job = joined->job;
     joined->world.group = &joined->job->world();
     *job = joined.release();
@@ -59,7 +60,7 @@ psring_status psring_join(const psring_join_options* options, psring_job** job) 
 psring_status psring_leave(psring_job* job, double timeout) {
   return guarded([&] {
     require(job, "psring_leave: job");
-    job->job->require_own_process();
+    job->job->require_member();
     return job->job->leave(moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
   });
 }
@@ -120,7 +121,7 @@ psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t c
     *group = nullptr;
     require(parent, "psring_split: parent");
     require(ranks, "psring_split: ranks");
-    parent->job->require_own_process();
+    parent->job->require_member();
     auto made = std::make_unique<psring_group>();
     made->job = parent->job;
     if (id < 1 || id > kMostGroups) fail(ErrorKind::usage, "psring_split: the id {}; it is 1 to {}", id, kMostGroups);

@@ -38,8 +38,8 @@ bool Receive::advance() {
 Messages::Messages(std::unique_ptr<ring::ProcessGroup> group) : group_(std::move(group)), sources_(group_->size()) {}
 
 std::shared_ptr<Flight> Messages::send(ring::ConstVector data, std::size_t to, std::int64_t tag) {
-  auto flight = std::make_shared<Send>(Envelope{tag, static_cast<std::int64_t>(data.count),
-                                                static_cast<std::int64_t>(data.type.dtype)});
+  auto flight = std::make_shared<Send>(
+      Envelope{tag, static_cast<std::int64_t>(data.count), static_cast<std::int64_t>(data.type.dtype)});
   flight->add(group_->send(flight->envelope(), to));
   if (data.count > 0) flight->add(group_->send(as_bytes(const_cast<std::byte*>(data.data), data.bytes()), to));
   return flight;
@@ -96,12 +96,16 @@ bool Messages::advance(std::size_t from) {
   return true;
 }
 
+std::deque<std::shared_ptr<Receive>>::iterator Messages::find_wanted(std::int64_t tag, std::size_t from) {
+  return std::find_if(receives_.begin(), receives_.end(), [&](const auto& receive) {
+    return receive->wanted.tag == tag && receive->wanted.from.value_or(from) == from;
+  });
+}
+
 void Messages::take_envelope(std::size_t from) {
   Source& source = sources_[from];
   const Envelope& envelope = source.envelope;
-  const auto wanted = std::find_if(receives_.begin(), receives_.end(), [&](const auto& receive) {
-    return receive->wanted.tag == envelope.tag && receive->wanted.from.value_or(from) == from;
-  });
+  const auto wanted = find_wanted(envelope.tag, from);
   source.has_envelope = true;
   source.work = {};
   if (wanted != receives_.end()) {
@@ -134,6 +138,12 @@ void Messages::take_payload(std::size_t from) {
     return;
   }
   source.stored.push_back(std::exchange(source.storing, {}));
+  // A receive may have been called while the payload was on its way.
+  const auto wanted = find_wanted(source.stored.back().envelope.tag, from);
+  if (wanted == receives_.end()) return;
+  const std::shared_ptr<Receive> receive = *wanted;
+  receives_.erase(wanted);
+  take_stored(*receive);
 }
 
 void Messages::require_match(const Envelope& envelope, const Receive& receive, std::size_t from) const {
@@ -141,8 +151,8 @@ void Messages::require_match(const Envelope& envelope, const Receive& receive, s
   if (envelope.type == type && envelope.count == static_cast<std::int64_t>(receive.wanted.data.count)) return;
   const bool known = envelope.type >= 0 && envelope.type < kDTypes;
   fail(ErrorKind::usage, "rank {} sent {} {} with tag {}; rank {} receives {} {}", from, envelope.count,
-       known ? to_string(ring::ElementType{static_cast<DType>(envelope.type)}) : "?", envelope.tag, group_->rank(), receive.wanted.data.count,
-       to_string(receive.wanted.data.type));
+       known ? to_string(ring::ElementType{static_cast<DType>(envelope.type)}) : "?", envelope.tag, group_->rank(),
+       receive.wanted.data.count, to_string(receive.wanted.data.type));
 }
 
 }  // namespace psring::c

@@ -42,8 +42,9 @@ class Receive final : public Flight {
   const std::weak_ptr<Messages> messages_;
 };
 
-/// Messages with tags over a group whose messages keep their order: a receive takes the first message with its tag, from
-/// its rank or from any. A message of another tag that comes first is stored meanwhile. Guarded by the engine's lock.
+/// Messages with tags over a group whose messages keep their order: a receive takes the first message with its tag,
+/// from its rank or from any. A message of another tag that comes first is stored meanwhile. Guarded by the engine's
+/// lock.
 class Messages : public std::enable_shared_from_this<Messages> {
  public:
   /// REQUIRES: nobody else sends or receives messages on the group.
@@ -71,6 +72,7 @@ class Messages : public std::enable_shared_from_this<Messages> {
   };
 
   bool is_wanted(std::size_t from) const;
+  std::deque<std::shared_ptr<Receive>>::iterator find_wanted(std::int64_t tag, std::size_t from);
   bool advance(std::size_t from);
   void take_envelope(std::size_t from);
   void take_payload(std::size_t from);

@@ -27,7 +27,7 @@ using psring::ring::Vector;
 namespace {
 
 ElementType type_of(psring_type type) {
-  if (type < PSRING_F32 || type > PSRING_I64) fail(ErrorKind::usage, "an unknown type: {}", static_cast<int>(type));
+  if (type < PSRING_F32 || type > PSRING_I64) fail(ErrorKind::usage, "an unknown type: {}", type);
   return {static_cast<psring::DType>(type)};
 }
 
@@ -50,8 +50,9 @@ ReduceOp op_of(psring_op op) {
       return Kind::bit_or;
     case PSRING_BIT_XOR:
       return Kind::bit_xor;
+    default:
+      fail(ErrorKind::usage, "an unknown reduction: {}", op);
   }
-  fail(ErrorKind::usage, "an unknown reduction: {}", static_cast<int>(op));
 }
 
 Vector vector_of(void* data, size_t count, psring_type type) {
@@ -88,7 +89,7 @@ psring_status begin(psring_group* group, psring_work** work, Begin begin, bool k
     require(work, "work");
     *work = nullptr;
     require(group, "group");
-    group->job->require_own_process();
+    group->job->require_member();
     auto handle = std::make_unique<psring_work>();
     handle->job = group->job;
     handle->flight = group->job->engine().start(begin);
@@ -207,9 +208,8 @@ psring_status psring_all_to_all(psring_group* group, const void* in, const size_
 
 psring_status psring_send(psring_group* group, const void* data, size_t count, psring_type type, size_t to, int64_t tag,
                           psring_work** work) {
-  return begin(group, work, [&] {
-    return messages_of(*group).send(vector_of(const_cast<void*>(data), count, type), to, tag);
-  });
+  return begin(group, work,
+               [&] { return messages_of(*group).send(vector_of(const_cast<void*>(data), count, type), to, tag); });
 }
 
 psring_status psring_recv(psring_group* group, void* data, size_t count, psring_type type, size_t from, int64_t tag,

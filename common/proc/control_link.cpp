@@ -142,6 +142,11 @@ class ControlLink::Impl {
                    seconds(clock_.now() - start), purpose);
   }
 
+  void leave() {
+    thread_.request_stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
   // The link's thread.
 
   void run(const std::stop_token& stop) {
@@ -252,6 +257,8 @@ class ControlLink::Impl {
 ControlLink::ControlLink(Options options, const JobKey& key, const Clock& clock)
     : impl_(std::make_unique<Impl>(std::move(options), key, clock)) {}
 ControlLink::~ControlLink() = default;
+
+void ControlLink::leave() { impl_->leave(); }
 
 const std::string& ControlLink::job() const { return impl_->welcome().job; }
 Nanoseconds ControlLink::heartbeat_timeout() const { return impl_->welcome().heartbeat_timeout; }

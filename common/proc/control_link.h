@@ -42,6 +42,9 @@ class ControlLink {
   /// answers, usage if the endpoint has another form, and the coordinator's own error if it refuses. All of them name
   /// the endpoint.
   ControlLink(Options options, const JobKey& key, const Clock& clock);
+  /// Ends the link as the destructor does. Afterwards only `check` and the other questions that do not wait may be
+  /// asked.
+  void leave();
   /// Sends all messages and a goodbye, waiting at most a second for the socket to take them.
   ~ControlLink();
 

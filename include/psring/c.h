@@ -9,10 +9,10 @@
  * is not a member: its calls return PSRING_USAGE, and freeing handles there does nothing.
  *
  * Collectives: all ranks of a group start the same operations with the same counts and types, in the same order. A
- * function that starts an operation returns at once, with a work handle; a thread of the library continues the operation
- * while the caller computes. `*work` is null if the operation is complete already; null is a valid handle of a complete operation. The memory of
- * an operation must not be touched or freed until it is complete. If a rank is 32 operations ahead of another rank, its
- * next call waits for that rank, at most for the job's --op-timeout.
+ * function that starts an operation returns at once, with a work handle; a thread of the library continues the
+ * operation while the caller computes. `*work` is null if the operation is complete already; null is a valid handle of
+ * a complete operation. The memory of an operation must not be touched or freed until it is complete. If a rank is 32
+ * operations ahead of another rank, its next call waits for that rank, at most for the job's --op-timeout.
  *
  * Errors of an operation (PSRING_PEER_LOST, PSRING_USAGE for ranks that called different operations, ...) end the job:
  * every later call returns the same error, at all ranks. */
@@ -48,7 +48,9 @@ typedef enum psring_status {
   PSRING_PENDING = 8       /* the caller's deadline passed; the operation is still in flight */
 } psring_status;
 
-typedef enum psring_type {
+/* The type of a vector's elements. A number, so that any number may be passed: an unknown one is refused. */
+typedef int32_t psring_type;
+enum {
   PSRING_F32 = 0,
   PSRING_F64 = 1,
   PSRING_F16 = 2,
@@ -57,11 +59,12 @@ typedef enum psring_type {
   PSRING_U8 = 5,
   PSRING_I32 = 6,
   PSRING_I64 = 7
-} psring_type;
+};
 
-/* PSRING_MEAN takes floats, the bitwise operations take integers, the others take all types. 16-bit floats are added in
- * f32, and rounded once. */
-typedef enum psring_op {
+/* A reduction. PSRING_MEAN takes floats, the bitwise operations take integers, the others take all types. 16-bit floats
+ * are added in f32, and rounded once. */
+typedef int32_t psring_op;
+enum {
   PSRING_SUM = 0,
   PSRING_MEAN = 1,
   PSRING_PRODUCT = 2,
@@ -70,7 +73,7 @@ typedef enum psring_op {
   PSRING_BIT_AND = 5,
   PSRING_BIT_OR = 6,
   PSRING_BIT_XOR = 7
-} psring_op;
+};
 
 typedef struct psring_job psring_job;     /* this process's membership in a job */
 typedef struct psring_group psring_group; /* ranks that exchange vectors */
@@ -94,8 +97,8 @@ typedef struct psring_join_options {
 
 /* Joins a job as a worker, and waits until all its workers have joined. */
 PSRING_API psring_status psring_join(const psring_join_options* options, psring_job** job);
-/* A collective, the last one: waits until all ranks have called it, then tells the coordinator that this worker is done.
- * PSRING_PENDING if not all ranks have called it after `timeout` seconds; then it may be repeated. */
+/* A collective, the last one: waits until all ranks have called it, then tells the coordinator that this worker is
+ * done. PSRING_PENDING if not all ranks have called it after `timeout` seconds; then it may be repeated. */
 PSRING_API psring_status psring_leave(psring_job* job, double timeout);
 /* Ends the job at all ranks with this reason, from any thread. All calls that wait return PSRING_PEER_LOST. */
 PSRING_API psring_status psring_abort(psring_job* job, const char* reason);
@@ -128,8 +131,8 @@ PSRING_API size_t psring_size(const psring_group* group);
 /* --- operations --- */
 
 /* `data` becomes the reduction of all ranks' data. */
-PSRING_API psring_status psring_all_reduce(psring_group* group, void* data, size_t count, psring_type type, psring_op op,
-                                           psring_work** work);
+PSRING_API psring_status psring_all_reduce(psring_group* group, void* data, size_t count, psring_type type,
+                                           psring_op op, psring_work** work);
 /* The rank-th of size() consecutive parts of `data` becomes the reduction of all ranks' parts; the other parts are
  * undefined afterwards. `counts` has each part's elements; null: equal parts of `count` elements in all. */
 PSRING_API psring_status psring_reduce_scatter(psring_group* group, void* data, size_t count, const size_t* counts,
@@ -146,14 +149,15 @@ PSRING_API psring_status psring_barrier(psring_group* group, psring_work** work)
  * to nobody, so that a gather and a scatter are calls of this function, too. `in` and `out` do not overlap. */
 PSRING_API psring_status psring_all_to_all(psring_group* group, const void* in, const size_t* in_counts, void* out,
                                            const size_t* out_counts, psring_type type, psring_work** work);
-/* A receive takes the first message with its tag from its rank, or from any rank. Messages of one rank with one tag keep
- * their order. Counts and types have to agree. */
+/* A receive takes the first message with its tag from its rank, or from any rank. Messages of one rank with one tag
+ * keep their order. Counts and types have to agree. */
 #define PSRING_ANY_RANK SIZE_MAX
 PSRING_API psring_status psring_send(psring_group* group, const void* data, size_t count, psring_type type, size_t to,
                                      int64_t tag, psring_work** work);
 PSRING_API psring_status psring_recv(psring_group* group, void* data, size_t count, psring_type type, size_t from,
                                      int64_t tag, psring_work** work);
-/* The rank whose message a complete receive from PSRING_ANY_RANK has taken: the work of such a receive is never null. */
+/* The rank whose message a complete receive from PSRING_ANY_RANK has taken: the work of such a receive is never null.
+ */
 PSRING_API psring_status psring_source(psring_work* work, size_t* rank);
 
 /* Waits until the operation is complete, at most `timeout` seconds; then PSRING_PENDING, and the operation goes on. */

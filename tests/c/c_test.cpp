@@ -8,10 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include <catch2/catch.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <catch2/catch.hpp>
 
 #include <psring/c.h>
 #include <psring/tests/support/c_jobs.h>
@@ -30,6 +29,8 @@ std::string run(const std::string& transport, const std::function<void(psring_jo
           psring_job* const job = jobs.join(static_cast<std::int64_t>(rank));
           body(job);
           if (psring_leave(job, 60) != PSRING_OK) errors[rank] = psring_last_error();
+          psring_work* work = nullptr;
+          if (psring_barrier(psring_world(job), &work) != PSRING_USAGE) errors[rank] += "a call after psring_leave";
           psring_free(job);
         } catch (const std::exception& error) {
           errors[rank] = error.what();
@@ -76,7 +77,8 @@ void call_all(psring_job* job) {
     finish(status, work);
     need(at[0] == 6, "broadcast");
     const std::array<float, 3> in{rank, rank + 10, rank + 20};
-    const std::array<std::size_t, 2> counts = own == 0 ? std::array<std::size_t, 2>{1, 2} : std::array<std::size_t, 2>{2, 1};
+    const std::array<std::size_t, 2> counts =
+        own == 0 ? std::array<std::size_t, 2>{1, 2} : std::array<std::size_t, 2>{2, 1};
     std::array<float, 3> out{};
     status = psring_all_to_all(world, in.data(), counts.data(), out.data(), counts.data(), PSRING_F32, &work);
     finish(status, work);
@@ -209,7 +211,8 @@ TEST_CASE("a forked process is not a member") {
     const pid_t child = ::fork();
     if (child == 0) {
       psring_work* work = nullptr;
-      const bool refused = psring_barrier(psring_world(job), &work) == PSRING_USAGE && psring_leave(job, 0) == PSRING_USAGE;
+      const bool refused =
+          psring_barrier(psring_world(job), &work) == PSRING_USAGE && psring_leave(job, 0) == PSRING_USAGE;
       psring_free(job);
       ::_exit(refused ? 0 : 1);
     }

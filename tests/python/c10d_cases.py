@@ -12,12 +12,13 @@ import time
 import types
 import unittest
 
-os.environ.update(BACKEND="gloo", INIT_METHOD="env://", TEMP_DIR=tempfile.mkdtemp(prefix="c10d-"))
+FOLDER = tempfile.mkdtemp(prefix="c10d-")
+os.environ.update(BACKEND="gloo", INIT_METHOD=f"file://{FOLDER}/init", TEMP_DIR=FOLDER)
 os.environ.setdefault("WORLD_SIZE", "3")
 try:
     import expecttest  # noqa: F401
 except ImportError:  # PyTorch's tests inherit from its class, which adds what these cases do not use
-    sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase)
+    sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=True)
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,7 @@ distributed_test.dist.init_process_group = init_process_group
 class Cases(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
     def setUp(self):
         super().setUp()
-        self._fork_processes()
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 
 def outcome(name):
