@@ -132,6 +132,11 @@ class ControlLink::Impl {
     if (changed_) changed_();
   }
 
+  void leave() {
+    thread_.request_stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
  private:
   void wait(std::unique_lock<std::mutex>& lock, Moment deadline, std::string_view purpose, auto&& holds) const {
     const Moment start = clock_.now();
@@ -140,11 +145,6 @@ class ControlLink::Impl {
     if (!news_.wait_until(lock, until, holds))
       psring::fail(ErrorKind::timeout, "{}timed out after {:.1f} s waiting for {}", member_.prefix(),
                    seconds(clock_.now() - start), purpose);
-  }
-
-  void leave() {
-    thread_.request_stop();
-    if (thread_.joinable()) thread_.join();
   }
 
   // The link's thread.

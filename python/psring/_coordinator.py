@@ -10,11 +10,18 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
-from typing import Sequence
+from typing import IO, Sequence
 
 from ._library import DataError, Error, TimeoutError, environment_of_programs, folder_of_programs
 
 _KINDS: dict[int, type[Error]] = {3: DataError}
+
+
+def _drain(stream: IO[bytes]) -> None:
+    """Reads what the coordinator prints, so that it never waits for a full pipe."""
+    with stream:
+        while stream.read(1 << 16):
+            pass
 
 
 class Coordinator:
@@ -71,7 +78,7 @@ class Coordinator:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise _KINDS.get(status, Error)(line.splitlines()[-1].removeprefix("psring: "))
         self.endpoint = first.split()[2].rstrip(":")
-        threading.Thread(target=self._process.stdout.read, name="psring coordinator", daemon=True).start()
+        threading.Thread(target=_drain, args=(self._process.stdout,), name="psring coordinator", daemon=True).start()
 
     def joined(self) -> None:
         """All workers have joined: nobody needs the key's file any more, if it is the coordinator's own."""
