@@ -12,6 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
+import guide
 import psring
 from psring._coordinator import Coordinator
 
@@ -241,6 +242,17 @@ class Jobs(unittest.TestCase):
                 psring.join("here", coordinator.key_file)
             finally:
                 coordinator.close(60)
+
+
+class Guide(unittest.TestCase):
+    def test_program(self):
+        coordinator = Coordinator(2)
+        text = guide.programs()[1].replace("127.0.0.1:7000", coordinator.endpoint).replace("job.key", coordinator.key_file)
+        command = [sys.executable, "-B", "-c", text]
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        lines = sorted(process.communicate(timeout=60 * SCALE)[0] for process in processes)
+        coordinator.close(60 * SCALE)
+        self.assertEqual(lines, [f"{rank} [3.0, 3.0, 3.0, 3.0]\n" for rank in range(2)])
 
 
 class Launcher(unittest.TestCase):

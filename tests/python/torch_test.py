@@ -2,10 +2,13 @@
 
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import unittest
 from datetime import timedelta
+from pathlib import Path
 
 try:
     import torch
@@ -18,6 +21,7 @@ import torch.distributed as dist
 import torch.nn as nn
 
 import collectives
+import guide
 import models
 import psring
 import psring.torch
@@ -102,6 +106,18 @@ class Collectives(unittest.TestCase):
             return t.sum().item()
 
         self.assertEqual(run(call, 2), [9000.0, 9000.0])
+
+
+class Guide(unittest.TestCase):
+    def test_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "train.py").write_text(guide.programs()[0])
+            command = [sys.executable, "-B", "-m", "psring.run", "--nproc", "2", "train.py"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120 * SCALE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        words = done.stdout.split()
+        self.assertEqual(sorted(words[0::2]), ["0", "1"])
+        self.assertEqual(words[1], words[3])
 
 
 class Training(unittest.TestCase):
