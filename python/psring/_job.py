@@ -90,6 +90,10 @@ class Work:
             return True
         return self._took(LIBRARY.psring_test(self._handle))
 
+    def done_within(self, seconds: float) -> bool:
+        """Waits at most so long; is the operation complete? Raises its error."""
+        return self.done() if self._handle is None else self._took(LIBRARY.psring_wait(self._handle, seconds))
+
     def wait(self, timeout: float | None = None) -> None:
         """Waits until the operation is complete; raises TimeoutError after so many seconds, and its error."""
         if self._handle is None:

@@ -13,6 +13,9 @@ from torch import distributed as dist
 from .._job import Work
 from .._library import TimeoutError
 
+# Seconds that a call of get_future may wait before it hands the operation to the thread that completes futures.
+_SOON = 0.0005
+
 _BaseWork: Any = getattr(dist, "_Work", None) or torch._C._distributed_c10d.Work  # type: ignore[attr-defined]
 
 
@@ -129,11 +132,23 @@ class GroupWork(_BaseWork):
         """A torch.futures.Future of the operation's tensors."""
         if self._future is None:
             self._future = torch.futures.Future()
-            if self.is_completed():
+            if self.is_completed() or self._completes_soon():
                 self.complete_future()
             else:
                 self._completer.add(self)
         return self._future
+
+    def _completes_soon(self) -> bool:
+        """Waits for as long as two hops between threads may take: most reductions of small vectors are complete then."""
+        try:
+            for work in list(self._works):
+                if not work.done_within(_SOON):
+                    return False
+        except Exception as error:
+            self._error = error
+            return True
+        self._finish()
+        return True
 
     def complete_future(self) -> None:
         try:
