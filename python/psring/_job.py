@@ -106,7 +106,7 @@ class Work:
             if self._took(LIBRARY.psring_wait(self._handle, left)):
                 return
             if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"the operation is not complete after {timeout:g} s")
+                raise TimeoutError(f"the timeout of {timeout:g} s has passed, and the operation is not complete")
 
     def _took(self, status: int) -> bool:
         if status == PENDING:
