@@ -135,6 +135,7 @@ class ControlLink::Impl {
   void leave() {
     thread_.request_stop();
     if (thread_.joinable()) thread_.join();
+    context_.reset();  // waits until the goodbye has left: the process may end now
   }
 
  private:
@@ -154,7 +155,7 @@ class ControlLink::Impl {
     const auto goes_on = [&] { return !stop.stop_requested() && !is_gone(); };
     try {
       for (int number = 0; goes_on(); ++number) {
-        ControlSocket socket(context_, key_, number);
+        ControlSocket socket(*context_, key_, number);
         if (const auto error = socket.connect(address_))
           psring::fail(ErrorKind::usage, "--rdzv-endpoint {}: {}", options_.endpoint, *error);
         if (std::exchange(cut_off_, false)) tell([](ControlMember& member) { member.reconnect(); });
@@ -237,10 +238,10 @@ class ControlLink::Impl {
   const std::string address_;  ///< of the coordinator, in digits
   const JobKey key_;
   const Clock& clock_;
-  const ZmqContext context_;
   const Fd wake_;
 
-  // Used by the link's thread alone.
+  // Used by the link's thread alone, and after its end.
+  std::optional<ZmqContext> context_{std::in_place};
   bool cut_off_ = false;  ///< the connection is lost, and a new one begins
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);
 
