@@ -7,6 +7,7 @@
 #include <psring/c.h>
 #include <psring/c/job.h>
 #include <psring/c/messages.h>
+#include <psring/c/vector.h>
 
 // The handles of the C interface. Each keeps the job alive, so that they may be freed in any order.
 
@@ -22,9 +23,15 @@ struct psring_group {
   std::shared_ptr<psring::c::Messages> messages = nullptr;  ///< made by the first send or receive; shared with receives
 };
 
+struct psring_vector {
+  std::shared_ptr<psring::c::Job> job;
+  psring::c::Vector* vector = nullptr;  ///< the job's
+};
+
 struct psring_job {
   std::shared_ptr<psring::c::Job> job;
   psring_group world;
+  psring_vector vector;
 };
 
 struct psring_work {

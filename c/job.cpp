@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <psring/c/job.h>
+#include <psring/c/vector.h>
 #include <psring/common/base/error.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
@@ -21,22 +22,40 @@ struct Job::Memory {
   std::shared_ptr<Arena> arena;  ///< shared with the group
   std::optional<ring::RingLinks> links;
   std::unique_ptr<ring::ProcessGroup> world;
+  std::unique_ptr<Vector> vector;  ///< null until it is opened
 };
 
 Job::Job(const RoleOptions& options, std::size_t memory_bytes)
     : pid_(::getpid()), member_(options, net::Role::worker), memory_(std::make_shared<Memory>(memory_bytes)) {
   member_.keep(memory_);
   memory_->links.emplace(member_.key(), member_.link_options(), member_.bytes());
-  const auto workers = of_role(member_.meet(memory_->links->listen()), net::Role::worker);
+  const std::vector<net::Member> members = member_.meet(memory_->links->listen());
+  const auto workers = of_role(members, net::Role::worker);
   memory_->links->become(member_.link_options().self);
   memory_->world = ring::make_job_group(member_, *memory_->links, workers, memory_->arena, false);
+  link_to_servers(of_role(members, net::Role::server));
   engine_ = std::make_unique<Engine>(*memory_->world, [this] { member_.link().check(); });
 }
 
 Job::~Job() {
+  member_.link().on_change({});
   engine_.reset();
   const std::scoped_lock lock(mutex_);
   buffers_.clear();
+}
+
+void Job::link_to_servers(const std::vector<net::Member>& servers) {
+  if (servers.empty()) return;
+  member_.links().connect(servers, *memory_->arena, member_.deadline());
+  net::Transport& transport = member_.links().transport();
+  member_.link().on_change([&transport] { transport.wake(); });
+}
+
+Vector& Job::open_vector(std::vector<UnitSpec> units) {
+  const std::scoped_lock lock(mutex_);
+  if (memory_->vector != nullptr) fail(ErrorKind::usage, "psring_vector_open: the job has a vector already");
+  memory_->vector = std::make_unique<Vector>(member_, *memory_->arena, std::move(units));
+  return *memory_->vector;
 }
 
 ring::ProcessGroup& Job::world() { return *memory_->world; }
@@ -95,6 +114,7 @@ bool Job::leave(Moment until) {
   last_barrier_.reset();
   engine_->locked([this] { world().account(); });
   net::ControlLink& link = member_.link();
+  link.on_change({});
   link.report(member_.report_json(""));
   link.done();
   link.flush(std::max(until, member_.clock().now() + std::chrono::seconds(1)));

@@ -8,10 +8,12 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <sys/types.h>
 
 #include <psring/c/engine.h>
+#include <psring/common/base/layout.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
@@ -19,6 +21,8 @@
 #include <psring/ring/process_group.h>
 
 namespace psring::c {
+
+class Vector;
 
 /// A worker of a user's own program, as the C interface sees it: its membership, the group of all workers, memory that
 /// other ranks reach, and the engine through which all threads use them. Safe for several threads.
@@ -44,6 +48,9 @@ class Job {
   /// Throws usage if `memory` is not as `allocate` returned it.
   void release(void* memory);
 
+  /// Makes the vector that the job's servers own. Throws usage if there is one, or the job has no servers.
+  Vector& open_vector(std::vector<UnitSpec> units);
+
   /// The ranks of `parent`, this one among them, that form a group with this number.
   std::unique_ptr<ring::ProcessGroup> split(ring::ProcessGroup& parent, std::span<const std::uint32_t> ranks,
                                             std::uint32_t id);
@@ -58,6 +65,7 @@ class Job {
 
  private:
   struct Memory;
+  void link_to_servers(const std::vector<net::Member>& servers);
 
   const pid_t pid_;
   Membership member_;

@@ -150,6 +150,16 @@ void PsClient::progress() {
   send([&] { return fmt::format("what is left of step {}", step_); });
 }
 
+bool PsClient::wait_message(Moment until) {
+  const Busy busy(*this);
+  return telling([&] { return fmt::format("waiting for the servers in step {}", step_); },
+                 [&] {
+                   const auto message = transport_.receive(until);
+                   if (message) take(*message);
+                   return message.has_value();
+                 });
+}
+
 void PsClient::wait(std::size_t unit, std::uint64_t version) {
   const Busy busy(*this);
   wait_until([&] { return protocol_.has(unit, version); }, [&] { return name_of(unit, version); });

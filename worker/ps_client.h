@@ -58,6 +58,10 @@ class PsClient {
   bool skipped(std::uint64_t version) const { return protocol_.skipped(version); }
   /// Waits until the servers have confirmed the last `push` of the unit.
   void wait_acknowledged(std::size_t unit);
+  bool acknowledged(std::size_t unit) const { return protocol_.acknowledged(unit); }
+  /// Waits for one message, at most until the moment, and takes it; returns whether one came. For callers that have a
+  /// deadline of their own, in place of `wait`.
+  bool wait_message(Moment until);
   /// Tells every server that this worker pushes nothing more.
   void leave();
   std::uint64_t heard(std::size_t unit) const { return protocol_.heard(unit); }

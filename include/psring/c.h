@@ -77,6 +77,7 @@ enum {
 
 typedef struct psring_job psring_job;     /* this process's membership in a job */
 typedef struct psring_group psring_group; /* ranks that exchange vectors */
+typedef struct psring_vector psring_vector; /* values that the job's servers own */
 typedef struct psring_work psring_work;   /* an operation in flight */
 
 PSRING_API uint32_t psring_abi_version(void);
@@ -166,6 +167,60 @@ PSRING_API psring_status psring_wait(psring_work* work, double timeout);
 PSRING_API psring_status psring_test(psring_work* work);
 /* Frees the handle. The operation, if it is in flight, still runs to its end. */
 PSRING_API void psring_work_free(psring_work* work);
+
+/* --- parameter servers ---
+ *
+ * A job with servers (coordinator --strategy ps --servers N) has one vector of f32 values. The vector is cut into units,
+ * which move by themselves, and a unit into tensors. A worker has memory for each unit's values and gradients; servers of
+ * the same host read and write it in place. The job's options say which optimizer the servers apply (--optimizer, --lr,
+ * ...), and how far workers may run ahead (--consistency).
+ *
+ * Step k (0, 1, ...) leads from version k to version k + 1. In each step every worker pushes every unit once. Under bsp
+ * version k + 1 has the gradients of all workers in step k. Under ssp and asp each push is an update, and a pull brings
+ * the newest values. If the servers only average (--optimizer-on worker), a pull of version k + 1 brings the mean
+ * gradient of step k into the unit's gradients. */
+
+/* The version of a pull after psring_vector_finish under ssp and asp: the values once all workers have finished. */
+#define PSRING_FINAL UINT64_MAX
+
+typedef struct psring_tensor {
+  const char* name;
+  const size_t* shape;
+  size_t dimensions;
+} psring_tensor;
+
+typedef struct psring_unit {
+  const char* name;
+  const psring_tensor* tensors;
+  size_t count; /* of tensors */
+} psring_unit;
+
+/* Makes the job's vector; there is one. All workers name the same units. The vector belongs to the job. */
+PSRING_API psring_status psring_vector_open(psring_job* job, const psring_unit* units, size_t count,
+                                            psring_vector** vector);
+/* Returns a tensor's values and gradients, zeros at first. Tensors begin at multiples of 256 elements of their unit. */
+PSRING_API psring_status psring_vector_tensor(psring_vector* vector, size_t unit, size_t tensor, float** values,
+                                              float** gradients, size_t* count);
+/* Waits until the servers have taken the layout. A new job begins with the values that rank 0 has in its memory. Sets the
+ * version that the job begins with, and pulls it for all units. If the servers only average, no values move. */
+PSRING_API psring_status psring_vector_start(psring_vector* vector, uint64_t* version);
+/* Begin to send a unit's gradients, to ask for a version of its values, or both. They never wait. The unit's gradients
+ * must not change until the push is complete, nor its values while a pull is in flight. */
+PSRING_API psring_status psring_push(psring_vector* vector, size_t unit, uint64_t step);
+PSRING_API psring_status psring_pull(psring_vector* vector, size_t unit, uint64_t version);
+PSRING_API psring_status psring_push_pull(psring_vector* vector, size_t unit, uint64_t step);
+/* Wait for the unit's last pull, in at least this version, or for its last push, at most `timeout` seconds; then
+ * PSRING_PENDING. With a timeout of 0 they are tests. */
+PSRING_API psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout);
+PSRING_API psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeout);
+/* This worker pushes nothing more. Under ssp and asp it has to be called before PSRING_FINAL is pulled. */
+PSRING_API psring_status psring_vector_finish(psring_vector* vector);
+/* Saves the servers' state of this version, which all workers have pulled, in the job's checkpoint folder
+ * (--checkpoint-every, --checkpoint-dir); a job with --resume begins with it. Called by all workers before their next
+ * push; the checkpoint is complete when rank 0's call returns. bsp only. */
+PSRING_API psring_status psring_vector_save(psring_vector* vector, uint64_t version);
+/* Sets the mean number of others' updates between a pull and this worker's next update, since the last call. */
+PSRING_API psring_status psring_vector_staleness(psring_vector* vector, double* mean);
 
 #ifdef __cplusplus
 }

@@ -34,6 +34,8 @@ class Coordinator:
         *,
         key_file: str | None = None,
         listen: str = "127.0.0.1:0",
+        strategy: str = "ddp",
+        steps: int = 1,
         options: Sequence[str] = (),
         out: str | None = None,
     ) -> None:
@@ -47,7 +49,7 @@ class Coordinator:
         command = [
             str(folder_of_programs() / "psring"),
             "coordinator",
-            *("--strategy", "ddp", "--steps", "1"),
+            *("--strategy", strategy, "--steps", str(steps)),
             *("--workers", str(workers), "--global-batch", str(workers)),
             *("--key", self.key_file),
             *("--listen", listen),

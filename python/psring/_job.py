@@ -353,6 +353,10 @@ class Job:
         if self._begin_end():
             call("abort", self.handle, reason.encode())
 
+    def is_member(self) -> bool:
+        """Is this the process that joined? A process that was forked from it is not."""
+        return os.getpid() == self._pid
+
     def _begin_end(self) -> bool:
         """True for the first call in the process that joined."""
         if os.getpid() != self._pid:

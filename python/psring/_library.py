@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,18 @@ class JoinOptions(Structure):
     ]
 
 
+class Tensor(Structure):
+    """psring_tensor"""
+
+    _fields_ = [("name", c_char_p), ("shape", POINTER(c_size_t)), ("dimensions", c_size_t)]
+
+
+class Unit(Structure):
+    """psring_unit"""
+
+    _fields_ = [("name", c_char_p), ("tensors", POINTER(Tensor)), ("count", c_size_t)]
+
+
 _WORK = POINTER(c_void_p)
 _COUNTS = POINTER(c_size_t)
 
@@ -84,9 +96,25 @@ _CALLS: dict[str, list[Any]] = {
     "broadcast": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
     "barrier": [c_void_p, _WORK],
     "all_to_all": [c_void_p, c_void_p, _COUNTS, c_void_p, _COUNTS, c_int, _WORK],
+<<<<<<< HEAD
     "send": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, c_int64, _WORK],
     "recv": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, c_int64, _WORK],
     "source": [c_void_p, POINTER(c_size_t)],
+=======
+    "send": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
+    "recv": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
+    "vector_open": [c_void_p, POINTER(Unit), c_size_t, POINTER(c_void_p)],
+    "vector_tensor": [c_void_p, c_size_t, c_size_t, POINTER(c_void_p), POINTER(c_void_p), POINTER(c_size_t)],
+    "vector_start": [c_void_p, POINTER(c_uint64)],
+    "push": [c_void_p, c_size_t, c_uint64],
+    "pull": [c_void_p, c_size_t, c_uint64],
+    "push_pull": [c_void_p, c_size_t, c_uint64],
+    "wait_pull": [c_void_p, c_size_t, c_uint64, c_double],
+    "wait_push": [c_void_p, c_size_t, c_double],
+    "vector_finish": [c_void_p],
+    "vector_save": [c_void_p, c_uint64],
+    "vector_staleness": [c_void_p, POINTER(c_double)],
+>>>>>>> d958e3d (c, python: push and pull, and a ParameterServer for PyTorch modules)
     "wait": [c_void_p, c_double],
     "test": [c_void_p],
 }

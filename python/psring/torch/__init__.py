@@ -4,8 +4,9 @@ import psring.torch
 torch.distributed.init_process_group("psring")
 """
 
+from ._server import ParameterServer
 from .backend import ProcessGroup, empty, register
 
-__all__ = ["ProcessGroup", "empty", "register"]
+__all__ = ["ParameterServer", "ProcessGroup", "empty", "register"]
 
 register()

@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include <psring/c/vector.h>
+#include <psring/common/base/consistency.h>
+#include <psring/common/base/pieces.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/folder.h>
+#include <psring/optim/job_optimizer.h>
+#include <psring/optim/optimizers.h>
+
+namespace psring::c {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kSlice = 20ms;  ///< of waiting, then the waiting thread checks whether the job lives
+
+/// A vector is f32, and each worker pushes a unit once in a step.
+void require_plain(const JobOptions& job) {
+  const auto refuse = [](bool refused, const char* option) {
+    if (refused) fail(ErrorKind::usage, "psring_vector_open: the job has {}, which a vector does not support", option);
+  };
+  if (job.servers == 0) fail(ErrorKind::usage, "psring_vector_open: the job has no servers");
+  refuse(job.placement != "standalone", "servers in the workers' processes (--placement)");
+  refuse(job.precision != "f32" || (!job.comm_dtype.empty() && job.comm_dtype != "f32"), "values that are not f32");
+  refuse(job.accumulate > 1, "--accumulate");
+  refuse(job.local_reduce, "--local-reduce");
+  refuse(job.backup_workers > 0, "--backup-workers");
+  refuse(job.goes_on(), "--max-restarts or --elastic");
+  refuse(job.replicas > 0, "--replicas");
+  refuse(!job.freeze.empty(), "--freeze");
+  refuse(!job.init.empty(), "--init");
+  refuse(job.clip_norm > 0 && parse_consistency(job.consistency).each_push_updates,
+         "--clip-norm without bsp, where each worker clips its own gradients");
+}
+
+}  // namespace
+
+Vector::Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units)
+    : member_(member),
+      layout_((require_plain(member.job()), make_layout(std::move(units), member.job().servers))),
+      servers_update_(member.job().optimizer_on == "server") {
+  for (const UnitLayout& unit : layout_.units) {
+    const std::size_t bytes = unit.elements * sizeof(float);
+    values_.emplace_back(bytes, Category::parameters, member.memory(), &arena);
+    gradients_.emplace_back(bytes, Category::gradients, member.memory(), &arena);
+  }
+  make_compression();
+  const JobOptions& job = member.job();
+  worker::PsClient::Options options;
+  options.mark = [&arena](const void* at) { return arena.mark(at); };
+  options.check = [&member] { member.link().check(); };
+  options.first_owner = member.rank();
+  options.codec = codec_.get();
+  if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
+  client_.emplace(member.links().transport(), member.clock(), layout_, std::move(options));
+}
+
+void Vector::make_compression() {
+  const JobOptions& job = member_.job();
+  if (!optim::compresses(job.compress)) return;
+  codec_ = optim::make_codec(job.compress, job.error_feedback);
+  if (codec_ == nullptr) fail(ErrorKind::usage, "psring_vector_open: --compress {} is not for servers", job.compress);
+  if (job.error_feedback) feedback_.emplace(layout_, member_.memory());
+  std::vector<worker::Compressor::Part> parts;
+  for (const Piece& piece : make_pieces(layout_)) parts.push_back({piece.unit, piece.range});
+  compressor_.emplace(*codec_, feedback_ ? &*feedback_ : nullptr, layout_, parts, job.seed, member_.rank(),
+                      member_.memory());
+}
+
+std::span<float> Vector::values(std::size_t unit) {
+  check_unit(unit);
+  return values_[unit].as<float>();
+}
+
+std::span<float> Vector::gradients(std::size_t unit) {
+  check_unit(unit);
+  return gradients_[unit].as<float>();
+}
+
+void Vector::check_unit(std::size_t unit) const {
+  if (unit >= layout_.units.size())
+    fail(ErrorKind::usage, "unit {} of a vector of {} units", unit, layout_.units.size());
+}
+
+Elements Vector::target(std::size_t unit) {
+  return servers_update_ ? Elements(values_[unit].as<float>()) : Elements(gradients_[unit].as<float>());
+}
+
+ConstElements Vector::pushed(std::size_t unit, std::uint64_t step) {
+  const ConstElements gradient = std::span<const float>(gradients_[unit].as<float>());
+  return compressor_ ? compressor_->encode(unit, step, 0, gradient) : gradient;
+}
+
+template <class Body>
+auto Vector::locked(Body body) {
+  if (++entering_ == 1) member_.links().transport().wake();
+  const std::unique_lock lock(mutex_);
+  --entering_;
+  entered_.notify_one();
+  if (error_) throw Error(*error_);
+  try {
+    return body();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::usage) throw;
+    latch(error);
+  }
+}
+
+/// The coordinator knows best why a link broke: it is given a moment to say so.
+void Vector::latch(const Error& error) {
+  error_ = error;
+  if (error.kind() == ErrorKind::peer_lost) {
+    try {
+      member_.link().fail(error);
+      member_.link().flush(member_.clock().now() + 1s);
+    } catch (const Error&) {
+    }
+  }
+  throw Error(*error_);
+}
+
+std::uint64_t Vector::start() {
+  return locked([&]() -> std::uint64_t {
+    const JobOptions& job = member_.job();
+    const bool begins = job.resume.empty();  // otherwise the servers read their values from the checkpoint
+    if (!servers_update_) {
+      client_->open(job.seed);
+      return client_->version();
+    }
+    if (member_.rank() == 0 && begins)
+      client_->open(job.seed, true, [this](std::size_t unit) { return std::span<const float>(values_[unit].as<float>()); });
+    else
+      client_->open(job.seed, begins);
+    // The answers to worker 0 overwrite values that may still be leaving: they are the same.
+    for (std::size_t unit = 0; unit < layout_.units.size(); ++unit)
+      client_->pull(unit, client_->version(), target(unit), true);
+    return client_->version();
+  });
+}
+
+void Vector::push(std::size_t unit, std::uint64_t step) {
+  check_unit(unit);
+  locked([&] { client_->push(unit, step, pushed(unit, step)); });
+}
+
+void Vector::pull(std::size_t unit, std::uint64_t version) {
+  check_unit(unit);
+  locked([&] { client_->pull(unit, version, target(unit)); });
+}
+
+void Vector::push_pull(std::size_t unit, std::uint64_t step) {
+  check_unit(unit);
+  locked([&] { client_->push_pull(unit, step, pushed(unit, step), target(unit)); });
+}
+
+bool Vector::wait_until(const std::function<bool()>& done, Moment until) {
+  const JobOptions& job = member_.job();
+  const Moment start = member_.clock().now();
+  const Moment limit = job.op_timeout > 0 ? start + from_seconds(job.op_timeout) : kNever;
+  while (true) {
+    const Moment now = member_.clock().now();
+    const bool is_done = locked([&] {
+      client_->progress();
+      if (done()) return true;
+      if (now >= limit) fail(ErrorKind::timeout, "waited {:.1f} s (--op-timeout) for the servers", seconds(now - start));
+      member_.link().check();
+      if (now >= until || entering_.load() > 0) return false;
+      return client_->wait_message(std::min(until, now + kSlice)) && done();
+    });
+    if (is_done) return true;
+    if (now >= until) return false;
+    if (entering_.load() == 0) continue;
+    std::unique_lock lock(mutex_);
+    entered_.wait_for(lock, 1ms, [&] { return entering_.load() == 0; });
+  }
+}
+
+bool Vector::wait(std::size_t unit, std::uint64_t version, Moment until) {
+  check_unit(unit);
+  return wait_until([&] { return client_->has(unit, version); }, until);
+}
+
+bool Vector::wait_pushed(std::size_t unit, Moment until) {
+  check_unit(unit);
+  return wait_until([&] { return client_->acknowledged(unit); }, until);
+}
+
+void Vector::finish() {
+  locked([&] {
+    if (parse_consistency(member_.job().consistency).each_push_updates) client_->leave();
+  });
+}
+
+double Vector::take_staleness() {
+  return locked([&] { return client_->take_staleness(); });
+}
+
+void Vector::save(std::uint64_t version) {
+  const JobOptions& job = member_.job();
+  if (job.checkpoint_folder().empty()) fail(ErrorKind::usage, "psring_vector_save: the job has no --checkpoint-every");
+  if (!servers_update_) fail(ErrorKind::usage, "psring_vector_save: the servers have no state: they only average");
+  if (parse_consistency(job.consistency).each_push_updates)
+    fail(ErrorKind::usage, "psring_vector_save: without bsp workers are at different steps");
+  if (feedback_) fail(ErrorKind::usage, "psring_vector_save: compression with error feedback is not saved");
+  if (member_.rank() != 0) return;
+  locked([&] {
+    const optim::CheckpointFolder folder(job.checkpoint_folder(), job.run_id);
+    folder.create();
+    client_->save(version, 0);
+    optim::OptimizerRegistry registry;
+    optim::register_builtin_optimizers(registry);
+    std::vector<std::string> arrays{optim::kValues};
+    for (std::size_t slot = 0; slot < optim::make_optimizer(registry, job)->slots(); ++slot)
+      arrays.push_back(optim::slot_array(slot));
+    std::vector<optim::SavedTensor> tensors;
+    for (const UnitLayout& unit : layout_.units)
+      for (const TensorLayout& tensor : unit.tensors) tensors.push_back({tensor.spec.name, tensor.spec.shape, arrays});
+    optim::write_manifest(folder.aside(version), {.run = job.run_id,
+                                                  .step = version,
+                                                  .facts = {{"optimizer", job.optimizer}},
+                                                  .tensors = std::move(tensors)});
+    folder.commit(version);
+  });
+}
+
+}  // namespace psring::c

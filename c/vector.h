@@ -1,0 +1,91 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/layout.h>
+#include <psring/common/device/arena.h>
+#include <psring/common/device/buffer.h>
+#include <psring/common/proc/role.h>
+#include <psring/optim/codec/compression.h>
+#include <psring/worker/compressor.h>
+#include <psring/worker/error_feedback.h>
+#include <psring/worker/ps_client.h>
+
+namespace psring::c {
+
+/// The vector of f32 values that a job's servers own, as one worker sees it: for each unit a buffer of values, into which
+/// pulls arrive, and a buffer of gradients, from which pushes leave. Servers of this host read and write both in place.
+/// Safe for several threads. The first error is latched: later calls throw it.
+///
+/// If servers only average (--optimizer-on worker), a pull brings the mean gradient into the buffer of gradients.
+class Vector {
+ public:
+  /// Throws usage if the job's options ask for something that a vector does not have. `arena` and `member` outlive it,
+  /// and the links to all servers are open.
+  Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units);
+  Vector(const Vector&) = delete;
+  Vector& operator=(const Vector&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  std::span<float> values(std::size_t unit);
+  std::span<float> gradients(std::size_t unit);
+  bool servers_update() const { return servers_update_; }
+
+  /// Agrees with the servers on the layout, and begins the pull of all units in the version that the job begins with,
+  /// which it returns. In a new job the vector begins with worker 0's values. If servers only average, nothing moves.
+  std::uint64_t start();
+  void push(std::size_t unit, std::uint64_t step);
+  void pull(std::size_t unit, std::uint64_t version);
+  void push_pull(std::size_t unit, std::uint64_t step);
+  /// Waits for the last pull of the unit, in at least this version, until the moment; returns whether it is there.
+  bool wait(std::size_t unit, std::uint64_t version, Moment until);
+  /// Waits until the servers have the last push of the unit.
+  bool wait_pushed(std::size_t unit, Moment until);
+  /// Tells the servers that this worker pushes nothing more.
+  void finish();
+  /// Saves the servers' state after `version` updates. The call of worker 0 returns once the checkpoint is complete; the
+  /// others have nothing to save.
+  void save(std::uint64_t version);
+  /// The mean staleness of this worker's gradients since the last call.
+  double take_staleness();
+
+ private:
+  /// Takes the lock; a thread that waits for the servers under the lock makes way.
+  template <class Body>
+  auto locked(Body body);
+  bool wait_until(const std::function<bool()>& done, Moment until);
+  void check_unit(std::size_t unit) const;
+  Elements target(std::size_t unit);
+  ConstElements pushed(std::size_t unit, std::uint64_t step);
+  void make_compression();
+  [[noreturn]] void latch(const Error& error);
+
+  Membership& member_;
+  const Layout layout_;
+  const bool servers_update_;
+  std::vector<Buffer> values_;
+  std::vector<Buffer> gradients_;
+  std::unique_ptr<optim::Codec> codec_;  ///< null: gradients are not compressed
+  std::optional<worker::ErrorFeedback> feedback_;
+  std::optional<worker::Compressor> compressor_;
+
+  std::atomic<unsigned> entering_{0};  ///< threads that want the lock
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::condition_variable entered_;
+  std::optional<Error> error_;
+  std::optional<worker::PsClient> client_;
+};
+
+}  // namespace psring::c

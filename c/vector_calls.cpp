@@ -1,0 +1,143 @@
+// The C interface: the vector that the job's servers own.
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <psring/c.h>
+#include <psring/c/guard.h>
+#include <psring/c/handles.h>
+
+using psring::ErrorKind;
+using psring::fail;
+using psring::TensorLayout;
+using psring::UnitSpec;
+using psring::c::guarded;
+using psring::c::moment_in;
+using psring::c::require;
+using psring::c::Vector;
+
+namespace {
+
+std::vector<UnitSpec> units_of(const psring_unit* units, size_t count) {
+  require(units, "psring_vector_open: units");
+  std::vector<UnitSpec> specs;
+  for (const psring_unit& unit : std::span(units, count)) {
+    require(unit.name, "psring_vector_open: a unit's name");
+    require(unit.tensors, "psring_vector_open: a unit's tensors");
+    UnitSpec& spec = specs.emplace_back(UnitSpec{unit.name, {}});
+    for (const psring_tensor& tensor : std::span(unit.tensors, unit.count)) {
+      require(tensor.name, "psring_vector_open: a tensor's name");
+      if (tensor.dimensions > 0) require(tensor.shape, "psring_vector_open: a tensor's shape");
+      TensorLayout& layout = spec.tensors.emplace_back();
+      layout.spec = {tensor.name, {tensor.shape, tensor.shape + tensor.dimensions}, {}};
+    }
+  }
+  return specs;
+}
+
+/// Calls `body` with the vector.
+template <class Body>
+psring_status on(psring_vector* vector, const char* function, Body body) {
+  return guarded([&] {
+    if (vector == nullptr || vector->vector == nullptr) fail(ErrorKind::usage, "{}: vector is null", function);
+    vector->job->require_own_process();
+    return body(*vector->vector);
+  });
+}
+
+}  // namespace
+
+psring_status psring_vector_open(psring_job* job, const psring_unit* units, size_t count, psring_vector** vector) {
+  return guarded([&] {
+    require(vector, "psring_vector_open: vector");
+    *vector = nullptr;
+    require(job, "psring_vector_open: job");
+    job->job->require_own_process();
+    job->vector.vector = &job->job->open_vector(units_of(units, count));
+    job->vector.job = job->job;
+    *vector = &job->vector;
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_vector_tensor(psring_vector* vector, size_t unit, size_t tensor, float** values,
+                                   float** gradients, size_t* count) {
+  return on(vector, "psring_vector_tensor", [&](Vector& open) {
+    require(values, "psring_vector_tensor: values");
+    require(gradients, "psring_vector_tensor: gradients");
+    require(count, "psring_vector_tensor: count");
+    const std::span<float> all = open.values(unit);
+    const auto& tensors = open.layout().units[unit].tensors;
+    if (tensor >= tensors.size())
+      fail(ErrorKind::usage, "psring_vector_tensor: tensor {} of a unit of {}", tensor, tensors.size());
+    const TensorLayout& layout = tensors[tensor];
+    *count = layout.spec.elements();
+    *values = all.subspan(layout.offset, *count).data();
+    *gradients = open.gradients(unit).subspan(layout.offset, *count).data();
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_vector_start(psring_vector* vector, uint64_t* version) {
+  return on(vector, "psring_vector_start", [&](Vector& open) {
+    require(version, "psring_vector_start: version");
+    *version = open.start();
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_push(psring_vector* vector, size_t unit, uint64_t step) {
+  return on(vector, "psring_push", [&](Vector& open) {
+    open.push(unit, step);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_pull(psring_vector* vector, size_t unit, uint64_t version) {
+  return on(vector, "psring_pull", [&](Vector& open) {
+    open.pull(unit, version);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_push_pull(psring_vector* vector, size_t unit, uint64_t step) {
+  return on(vector, "psring_push_pull", [&](Vector& open) {
+    open.push_pull(unit, step);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout) {
+  return on(vector, "psring_wait_pull", [&](Vector& open) {
+    return open.wait(unit, version, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
+  });
+}
+
+psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeout) {
+  return on(vector, "psring_wait_push", [&](Vector& open) {
+    return open.wait_pushed(unit, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
+  });
+}
+
+psring_status psring_vector_finish(psring_vector* vector) {
+  return on(vector, "psring_vector_finish", [&](Vector& open) {
+    open.finish();
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_vector_save(psring_vector* vector, uint64_t version) {
+  return on(vector, "psring_vector_save", [&](Vector& open) {
+    open.save(version);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_vector_staleness(psring_vector* vector, double* mean) {
+  return on(vector, "psring_vector_staleness", [&](Vector& open) {
+    require(mean, "psring_vector_staleness: mean");
+    *mean = open.take_staleness();
+    return PSRING_OK;
+  });
+}

@@ -1,0 +1,157 @@
+"""Push and pull: the vector of f32 values that a job's servers own."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from ctypes import byref, c_double, c_size_t, c_uint64, c_void_p
+from typing import Any, Mapping, Sequence
+
+from . import _library
+from ._job import Job
+from ._library import LIBRARY, PENDING, TimeoutError, call, raise_error
+
+# A signal's handler runs between two calls of the library: a longer wait is made of slices.
+_SLICE = 0.1
+
+FINAL = 2**64 - 1
+"""The version of the values once all workers have finished; see `Vector.finish`."""
+
+
+class Place:
+    """A tensor of the vector: the addresses of its values and gradients in this process."""
+
+    __slots__ = ("values", "gradients", "count", "shape")
+
+    def __init__(self, values: int, gradients: int, count: int, shape: tuple[int, ...]) -> None:
+        self.values = values
+        self.gradients = gradients
+        self.count = count
+        self.shape = shape
+
+
+class Vector:
+    """The vector that the servers of a job own, cut into units, which move by themselves. `units` maps the name of a unit
+    to the names and shapes of its tensors; all workers name the same. A job has one vector.
+
+    values = Vector(job, {"all": {"w": (1000,)}})
+    values.start()                       # the vector begins with rank 0's values
+    values.gradient("w")[:] = ...
+    values.push_pull(0, step=0); values.wait(0, version=1)
+    """
+
+    def __init__(self, job: Job, units: Mapping[str, Mapping[str, Sequence[int]]]) -> None:
+        self.job = job
+        self.names = list(units)
+        self.version = 0
+        self._places: dict[str, Place] = {}
+        described = (_library.Unit * len(units))()
+        keeps: list[Any] = []
+        for unit, (name, tensors) in zip(described, units.items()):
+            array = (_library.Tensor * len(tensors))()
+            for tensor, (tensor_name, shape) in zip(array, tensors.items()):
+                sizes = (c_size_t * len(shape))(*shape)
+                keeps.append(sizes)
+                tensor.name, tensor.shape, tensor.dimensions = tensor_name.encode(), sizes, len(shape)
+            keeps.append(array)
+            unit.name, unit.tensors, unit.count = name.encode(), array, len(tensors)
+        handle = c_void_p()
+        call("vector_open", job.handle, described, len(units), byref(handle))
+        assert handle.value is not None
+        self._handle = handle.value
+        for index, tensors in enumerate(units.values()):
+            for number, (name, shape) in enumerate(tensors.items()):
+                values, gradients, count = c_void_p(), c_void_p(), c_size_t()
+                call("vector_tensor", handle, index, number, byref(values), byref(gradients), byref(count))
+                self._places[name] = Place(values.value or 0, gradients.value or 0, count.value, tuple(shape))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def place(self, tensor: str) -> Place:
+        return self._places[tensor]
+
+    def value(self, tensor: str) -> Any:
+        """The tensor's values, a NumPy array in the memory that pulls arrive in."""
+        return self._array(tensor, self._places[tensor].values)
+
+    def gradient(self, tensor: str) -> Any:
+        """The tensor's gradient, a NumPy array in the memory that pushes leave from."""
+        return self._array(tensor, self._places[tensor].gradients)
+
+    def _array(self, tensor: str, at: int) -> Any:
+        import numpy
+
+        place = self._places[tensor]
+        memory = (ctypes.c_float * place.count).from_address(at)
+        memory._psring_job = self.job  # type: ignore[attr-defined]
+        return numpy.frombuffer(memory, dtype=numpy.float32).reshape(place.shape)
+
+    def start(self) -> int:
+        """Waits until the servers have taken the layout. A new job begins with the values that rank 0 has in its memory.
+        Returns the version that the job begins with, which is pulled for all units."""
+        version = c_uint64()
+        call("vector_start", self._handle, byref(version))
+        self.version = version.value
+        return self.version
+
+    def push(self, unit: int, step: int) -> None:
+        """Begins to send the unit's gradient of a step (0, 1, ...)."""
+        call("push", self._handle, unit, step)
+
+    def pull(self, unit: int, version: int) -> None:
+        """Asks for a version of the unit's values (n: after n updates)."""
+        call("pull", self._handle, unit, version)
+
+    def push_pull(self, unit: int, step: int) -> None:
+        """Pushes the step's gradient, and asks for the values that it leads to, version step + 1."""
+        call("push_pull", self._handle, unit, step)
+
+    def wait(self, unit: int, version: int, timeout: float | None = None) -> None:
+        """Waits for the unit's last pull, in at least this version."""
+        self._wait(
+            lambda left: LIBRARY.psring_wait_pull(self._handle, unit, version, left),
+            timeout,
+            lambda: f"version {version} of unit '{self.names[unit]}'",
+        )
+
+    def has(self, unit: int, version: int) -> bool:
+        """Has the unit's last pull arrived, in at least this version?"""
+        status = LIBRARY.psring_wait_pull(self._handle, unit, version, 0.0)
+        if status not in (0, PENDING):
+            raise_error(status)
+        return bool(status == 0)
+
+    def wait_pushed(self, unit: int, timeout: float | None = None) -> None:
+        """Waits until the servers have the unit's last push."""
+        self._wait(
+            lambda left: LIBRARY.psring_wait_push(self._handle, unit, left),
+            timeout,
+            lambda: f"the servers to take unit '{self.names[unit]}'",
+        )
+
+    def _wait(self, function: Any, timeout: float | None, awaited: Any) -> None:
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
+            status = function(left)
+            if status == 0:
+                return
+            if status != PENDING:
+                raise_error(status)
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"waited {timeout:g} s for {awaited()}")
+
+    def finish(self) -> None:
+        """This worker pushes nothing more. Under ssp and asp it comes before a pull of FINAL."""
+        call("vector_finish", self._handle)
+
+    def save(self, version: int) -> None:
+        """Saves the servers' state of this version, which all workers have pulled, in the job's checkpoint folder."""
+        call("vector_save", self._handle, version)
+
+    def staleness(self) -> float:
+        """The mean number of others' updates between a pull and this worker's next update, since the last call."""
+        mean = c_double()
+        call("vector_staleness", self._handle, byref(mean))
+        return mean.value

@@ -1,0 +1,76 @@
+"""torch.optim optimizers as options of a job, whose servers then apply the same rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._library import UsageError
+
+# Options that must have the value with which the servers' rule is the same. Those that only choose an implementation
+# are free.
+_PLAIN: dict[str, Any] = {"maximize": False, "amsgrad": False, "centered": False, "dampening": 0, "lr_decay": 0}
+_FREE = {"foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay"}
+_RULES: dict[type, tuple[str, dict[str, str]]] = {
+    torch.optim.Adam: ("adam", {"eps": "eps", "weight_decay": "weight-decay"}),
+    torch.optim.AdamW: ("adamw", {"eps": "eps", "weight_decay": "weight-decay"}),
+    torch.optim.Adagrad: ("adagrad", {"eps": "eps", "weight_decay": "weight-decay"}),
+    torch.optim.RMSprop: (
+        "rmsprop",
+        {"eps": "eps", "weight_decay": "weight-decay", "alpha": "alpha", "momentum": "momentum"},
+    ),
+}
+
+
+def the_group(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The one group of parameters. Refuses groups that differ."""
+    first, *others = optimizer.param_groups
+    for other in others:
+        differing = [key for key in first if key != "params" and other.get(key) != first[key]]
+        if differing:
+            raise UsageError(
+                f"psring: the optimizer's groups of parameters differ in {', '.join(differing)}; the servers have one set "
+                "of hyperparameters: use updates='mean', which keeps the optimizer on the workers"
+            )
+    return first
+
+
+def job_options(optimizer: torch.optim.Optimizer) -> list[str]:
+    """The job options with which servers do what `optimizer.step` does."""
+    kind = type(optimizer)
+    group = dict(the_group(optimizer))
+    group.pop("params")
+    group.pop("initial_lr", None)
+    options = ["--lr", repr(float(group.pop("lr")))]
+    if kind is torch.optim.SGD:
+        momentum = float(group.pop("momentum"))
+        rule, names = ("momentum" if momentum else "sgd"), {"weight_decay": "weight-decay"}
+        if momentum:
+            options += ["--momentum", repr(momentum)]
+        if group.pop("nesterov"):
+            options.append("--nesterov")
+    elif kind in _RULES:
+        rule, names = _RULES[kind]
+        if "betas" in group:
+            first, second = group.pop("betas")
+            options += ["--betas", f"{first!r},{second!r}"]
+    else:
+        raise UsageError(
+            f"psring: servers have no {kind.__name__}: they have SGD, Adam, AdamW, Adagrad and RMSprop; updates='mean' "
+            "keeps any optimizer on the workers"
+        )
+    for name, value in group.items():
+        if name in names:
+            if value or rule == "adamw":  # whose own default is not 0
+                options += [f"--{names[name]}", repr(float(value))]
+        elif name in _FREE:
+            continue
+        elif name == "initial_accumulator_value" and value == 0:
+            continue
+        elif _PLAIN.get(name, value) != value or name not in _PLAIN:
+            raise UsageError(
+                f"psring: {kind.__name__}({name}={value!r}) has no counterpart at the servers; updates='mean' keeps the "
+                "optimizer on the workers"
+            )
+    return ["--optimizer", rule, *options]

@@ -1,0 +1,106 @@
+"""The job of a ParameterServer: its coordinator, its servers, and this process as a worker."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+from datetime import timedelta
+from typing import Any, Sequence
+
+from torch import distributed as dist
+
+from .._coordinator import Coordinator
+from .._job import Job
+from .._library import Error, UsageError
+from .._servers import Servers
+
+_KEY = "psring/servers"
+
+
+def _store(seconds: float) -> tuple[Any, int, int]:
+    """torch's Store that all workers reach, and this process's rank and their number: the default group's, or that of the
+    environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); without both the process is the only worker."""
+    if dist.is_initialized():
+        store = dist.distributed_c10d._get_default_store()
+        return store, dist.get_rank(), dist.get_world_size()
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1 and "MASTER_PORT" not in os.environ:
+        return dist.HashStore(), 0, 1
+    store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
+    return store, rank, size
+
+
+class ServedJob:
+    """Joins a new job with servers as a worker. Rank 0 starts coordinator and servers on its host, and names the
+    coordinator in the store."""
+
+    _made = 0  # jobs that this process has joined: all workers join them in the same order
+
+    def __init__(
+        self, servers: int, options: Sequence[str], *, steps: int, out: str | None, memory_bytes: int, timeout: float
+    ) -> None:
+        store, rank, size = _store(timeout)
+        key = os.environ.get("PSRING_KEY")
+        entry = f"{_KEY}/{ServedJob._made}"
+        ServedJob._made += 1
+        self.coordinator: Coordinator | None = None
+        self.servers: Servers | None = None
+        if rank == 0:
+            try:
+                self.coordinator = Coordinator(
+                    size,
+                    key_file=key,
+                    listen=os.environ.get("PSRING_LISTEN", "127.0.0.1:0"),
+                    strategy="ps",
+                    steps=steps,
+                    options=["--servers", str(servers), "--join-timeout", f"{timeout:g}", *options],
+                    out=out or os.environ.get("PSRING_OUT"),
+                )
+                self.servers = Servers(servers, self.coordinator.endpoint, self.coordinator.key_file)
+            except Error as error:
+                store.set(entry, f"error\n{error}")
+                raise
+            store.set(entry, f"at\n{self.coordinator.endpoint}\n{self.coordinator.key_file}\n{socket.gethostname()}")
+        words = store.get(entry).decode().split("\n")
+        if words[0] == "error":
+            raise UsageError(f"psring: rank 0 cannot start the job: {words[1]}")
+        _, endpoint, key_file, host = words
+        if key is None and host != socket.gethostname():
+            raise UsageError(
+                f"psring: rank {rank} is on {socket.gethostname()}, rank 0 on {host}: between hosts the job needs a key; "
+                "set PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to "
+                "ADDRESS:0"
+            )
+        self.job = Job(endpoint, key or key_file, rank, join_timeout=timeout, memory_bytes=memory_bytes)
+        if self.coordinator is not None:
+            self.coordinator.joined()
+        self._ended = False
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Leaves the job, at the end of the interpreter at the latest; all workers do. After an uncaught exception the
+        job is aborted."""
+        if self._ended:
+            return
+        self._ended = True
+        failed = getattr(sys, "last_value", None)
+        try:
+            if failed is not None:
+                self.job.abort(" ".join(f"{type(failed).__name__}: {failed}".split())[:400])
+            else:
+                self.job.leave()
+        except KeyboardInterrupt:
+            pass
+        except Error as error:
+            print(f"psring: {error}", file=sys.stderr)
+        if not self.job.is_member():
+            return
+        try:
+            if self.coordinator is not None:
+                self.coordinator.close()
+            if self.servers is not None:
+                self.servers.close()
+        except (Error, KeyboardInterrupt):
+            pass
