@@ -133,7 +133,8 @@ std::uint64_t Vector::start() {
       return client_->version();
     }
     if (member_.rank() == 0 && begins)
-      client_->open(job.seed, true, [this](std::size_t unit) { return std::span<const float>(values_[unit].as<float>()); });
+      client_->open(job.seed, true,
+                    [this](std::size_t unit) { return std::span<const float>(values_[unit].as<float>()); });
     else
       client_->open(job.seed, begins);
     // The answers to worker 0 overwrite values that may still be leaving: they are the same.
@@ -167,7 +168,8 @@ bool Vector::wait_until(const std::function<bool()>& done, Moment until) {
     const bool is_done = locked([&] {
       client_->progress();
       if (done()) return true;
-      if (now >= limit) fail(ErrorKind::timeout, "waited {:.1f} s (--op-timeout) for the servers", seconds(now - start));
+      if (now >= limit)
+        fail(ErrorKind::timeout, "waited {:.1f} s (--op-timeout) for the servers", seconds(now - start));
       member_.link().check();
       if (now >= until || entering_.load() > 0) return false;
       return client_->wait_message(std::min(until, now + kSlice)) && done();
@@ -220,10 +222,9 @@ void Vector::save(std::uint64_t version) {
     std::vector<optim::SavedTensor> tensors;
     for (const UnitLayout& unit : layout_.units)
       for (const TensorLayout& tensor : unit.tensors) tensors.push_back({tensor.spec.name, tensor.spec.shape, arrays});
-    optim::write_manifest(folder.aside(version), {.run = job.run_id,
-                                                  .step = version,
-                                                  .facts = {{"optimizer", job.optimizer}},
-                                                  .tensors = std::move(tensors)});
+    optim::write_manifest(
+        folder.aside(version),
+        {.run = job.run_id, .step = version, .facts = {{"optimizer", job.optimizer}}, .tensors = std::move(tensors)});
     folder.commit(version);
   });
 }

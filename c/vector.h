@@ -24,9 +24,9 @@
 
 namespace psring::c {
 
-/// The vector of f32 values that a job's servers own, as one worker sees it: for each unit a buffer of values, into which
-/// pulls arrive, and a buffer of gradients, from which pushes leave. Servers of this host read and write both in place.
-/// Safe for several threads. The first error is latched: later calls throw it.
+/// The vector of f32 values that a job's servers own, as one worker sees it: for each unit a buffer of values, into
+/// which pulls arrive, and a buffer of gradients, from which pushes leave. Servers of this host read and write both in
+/// place. Safe for several threads. The first error is latched: later calls throw it.
 ///
 /// If servers only average (--optimizer-on worker), a pull brings the mean gradient into the buffer of gradients.
 class Vector {
@@ -54,8 +54,8 @@ class Vector {
   bool wait_pushed(std::size_t unit, Moment until);
   /// Tells the servers that this worker pushes nothing more.
   void finish();
-  /// Saves the servers' state after `version` updates. The call of worker 0 returns once the checkpoint is complete; the
-  /// others have nothing to save.
+  /// Saves the servers' state after `version` updates. The call of worker 0 returns once the checkpoint is complete;
+  /// the others have nothing to save.
   void save(std::uint64_t version);
   /// The mean staleness of this worker's gradients since the last call.
   double take_staleness();

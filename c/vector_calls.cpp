@@ -61,8 +61,8 @@ psring_status psring_vector_open(psring_job* job, const psring_unit* units, size
   });
 }
 
-psring_status psring_vector_tensor(psring_vector* vector, size_t unit, size_t tensor, float** values,
-                                   float** gradients, size_t* count) {
+psring_status psring_vector_tensor(psring_vector* vector, size_t unit, size_t tensor, float** values, float** gradients,
+                                   size_t* count) {
   return on(vector, "psring_vector_tensor", [&](Vector& open) {
     require(values, "psring_vector_tensor: values");
     require(gradients, "psring_vector_tensor: gradients");
@@ -109,15 +109,13 @@ psring_status psring_push_pull(psring_vector* vector, size_t unit, uint64_t step
 }
 
 psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout) {
-  return on(vector, "psring_wait_pull", [&](Vector& open) {
-    return open.wait(unit, version, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
-  });
+  return on(vector, "psring_wait_pull",
+            [&](Vector& open) { return open.wait(unit, version, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING; });
 }
 
 psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeout) {
-  return on(vector, "psring_wait_push", [&](Vector& open) {
-    return open.wait_pushed(unit, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
-  });
+  return on(vector, "psring_wait_push",
+            [&](Vector& open) { return open.wait_pushed(unit, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING; });
 }
 
 psring_status psring_vector_finish(psring_vector* vector) {

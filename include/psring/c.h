@@ -75,10 +75,10 @@ enum {
   PSRING_BIT_XOR = 7
 };
 
-typedef struct psring_job psring_job;     /* this process's membership in a job */
-typedef struct psring_group psring_group; /* ranks that exchange vectors */
+typedef struct psring_job psring_job;       /* this process's membership in a job */
+typedef struct psring_group psring_group;   /* ranks that exchange vectors */
 typedef struct psring_vector psring_vector; /* values that the job's servers own */
-typedef struct psring_work psring_work;   /* an operation in flight */
+typedef struct psring_work psring_work;     /* an operation in flight */
 
 PSRING_API uint32_t psring_abi_version(void);
 /* The line of the calling thread's last error; "" if there was none. Valid until the thread's next call. */
@@ -170,9 +170,10 @@ PSRING_API void psring_work_free(psring_work* work);
 
 /* --- parameter servers ---
  *
- * A job with servers (coordinator --strategy ps --servers N) has one vector of f32 values. The vector is cut into units,
- * which move by themselves, and a unit into tensors. A worker has memory for each unit's values and gradients; servers of
- * the same host read and write it in place. The job's options say which optimizer the servers apply (--optimizer, --lr,
+ * A job with servers (coordinator --strategy ps --servers N) has one vector of f32 values. The vector is cut into
+ * units, which move by themselves, and a unit into tensors. A worker has memory for each unit's values and gradients;
+ * servers of the same host read and write it in place. The job's options say which optimizer the servers apply
+ * (--optimizer, --lr,
  * ...), and how far workers may run ahead (--consistency).
  *
  * Step k (0, 1, ...) leads from version k to version k + 1. In each step every worker pushes every unit once. Under bsp
@@ -201,8 +202,8 @@ PSRING_API psring_status psring_vector_open(psring_job* job, const psring_unit* 
 /* Returns a tensor's values and gradients, zeros at first. Tensors begin at multiples of 256 elements of their unit. */
 PSRING_API psring_status psring_vector_tensor(psring_vector* vector, size_t unit, size_t tensor, float** values,
                                               float** gradients, size_t* count);
-/* Waits until the servers have taken the layout. A new job begins with the values that rank 0 has in its memory. Sets the
- * version that the job begins with, and pulls it for all units. If the servers only average, no values move. */
+/* Waits until the servers have taken the layout. A new job begins with the values that rank 0 has in its memory. Sets
+ * the version that the job begins with, and pulls it for all units. If the servers only average, no values move. */
 PSRING_API psring_status psring_vector_start(psring_vector* vector, uint64_t* version);
 /* Begin to send a unit's gradients, to ask for a version of its values, or both. They never wait. The unit's gradients
  * must not change until the push is complete, nor its values while a pull is in flight. */

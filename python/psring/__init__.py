@@ -14,10 +14,12 @@ from ._library import (
     UnauthorisedError,
     UsageError,
 )
+from ._vector import FINAL, Vector
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "FINAL",
     "DataError",
     "Error",
     "Group",
@@ -30,6 +32,7 @@ __all__ = [
     "Type",
     "UnauthorisedError",
     "UsageError",
+    "Vector",
     "Work",
     "join",
 ]

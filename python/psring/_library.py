@@ -96,13 +96,9 @@ _CALLS: dict[str, list[Any]] = {
     "broadcast": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
     "barrier": [c_void_p, _WORK],
     "all_to_all": [c_void_p, c_void_p, _COUNTS, c_void_p, _COUNTS, c_int, _WORK],
-<<<<<<< HEAD
     "send": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, c_int64, _WORK],
     "recv": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, c_int64, _WORK],
     "source": [c_void_p, POINTER(c_size_t)],
-=======
-    "send": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
-    "recv": [c_void_p, c_void_p, c_size_t, c_int, c_size_t, _WORK],
     "vector_open": [c_void_p, POINTER(Unit), c_size_t, POINTER(c_void_p)],
     "vector_tensor": [c_void_p, c_size_t, c_size_t, POINTER(c_void_p), POINTER(c_void_p), POINTER(c_size_t)],
     "vector_start": [c_void_p, POINTER(c_uint64)],
@@ -114,7 +110,6 @@ _CALLS: dict[str, list[Any]] = {
     "vector_finish": [c_void_p],
     "vector_save": [c_void_p, c_uint64],
     "vector_staleness": [c_void_p, POINTER(c_double)],
->>>>>>> d958e3d (c, python: push and pull, and a ParameterServer for PyTorch modules)
     "wait": [c_void_p, c_double],
     "test": [c_void_p],
 }

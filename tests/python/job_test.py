@@ -247,7 +247,7 @@ class Jobs(unittest.TestCase):
 class Guide(unittest.TestCase):
     def test_program(self):
         coordinator = Coordinator(2)
-        text = guide.programs()[1].replace("127.0.0.1:7000", coordinator.endpoint).replace("job.key", coordinator.key_file)
+        text = guide.programs()[-1].replace("127.0.0.1:7000", coordinator.endpoint).replace("job.key", coordinator.key_file)
         command = [sys.executable, "-B", "-c", text]
         processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         lines = sorted(process.communicate(timeout=60 * SCALE)[0] for process in processes)

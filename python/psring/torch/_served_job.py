@@ -85,7 +85,9 @@ class ServedJob:
         if self._ended:
             return
         self._ended = True
-        failed = getattr(sys, "last_value", None)
+        failed = getattr(sys, "last_value", None) or sys.exc_info()[1]
+        if isinstance(failed, SystemExit) and not failed.code:
+            failed = None
         try:
             if failed is not None:
                 self.job.abort(" ".join(f"{type(failed).__name__}: {failed}".split())[:400])

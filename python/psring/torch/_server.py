@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import types
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator
@@ -13,49 +12,10 @@ from torch import nn
 from .._job import Type
 from .._library import UsageError
 from .._vector import FINAL, Vector
+from ._held import Held, Slot, view_at
 from ._optimizer import job_options, the_group
 from ._served_job import ServedJob
 from ._units import Policy, Unit, check_parameters, make_units
-
-
-def _view(at: int, shape: torch.Size, keeps: Any) -> torch.Tensor:
-    """The tensor at an address, in memory of the job."""
-    count = 1
-    for length in shape:
-        count *= length
-    memory = (ctypes.c_float * max(1, count)).from_address(at)
-    memory._psring_job = keeps  # type: ignore[attr-defined]
-    return torch.frombuffer(memory, dtype=torch.float32, count=max(1, count))[:count].view(shape)
-
-
-class _Slot:
-    """A parameter, and the place of its gradient in the memory that pushes leave from."""
-
-    __slots__ = ("name", "parameter", "unit", "gradient", "ready", "version", "gradient_version", "node", "handle")
-
-    def __init__(self, name: str, parameter: nn.Parameter, unit: _Held, gradient: torch.Tensor) -> None:
-        self.name = name
-        self.parameter = parameter
-        self.unit = unit
-        self.gradient = gradient
-        self.ready = False  # its gradient of this step is complete
-        self.version = parameter._version
-        self.gradient_version = 0
-        # The node that accumulates the gradient. Its hook runs after it; it lives as long as somebody holds it.
-        self.node: Any = parameter.expand_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
-        self.handle: Any = None
-
-
-class _Held:
-    """A unit, as this worker holds it."""
-
-    def __init__(self, index: int, unit: Unit) -> None:
-        self.index = index
-        self.name = unit.name
-        self.slots: list[_Slot] = []
-        self.missing = 0  # parameters whose gradients of this step are not complete
-        self.pushed = False
-        self.here = True  # its last pull has arrived
 
 
 class ParameterServer(nn.Module):
@@ -154,17 +114,17 @@ class ParameterServer(nn.Module):
             unit.name: {name: tuple(p.shape) or (1,) for name, p in unit.parameters.items()} for unit in units
         }
         self._vector = Vector(self.job, described)
-        self._units: list[_Held] = []
-        self._slots: list[_Slot] = []
+        self._units: list[Held] = []
+        self._slots: list[Slot] = []
         for index, unit in enumerate(units):
-            held = _Held(index, unit)
+            held = Held(index, unit)
             for name, parameter in unit.parameters.items():
                 place = self._vector.place(name)
-                values = _view(place.values, parameter.shape, self.job)
+                values = view_at(place.values, parameter.shape, self.job)
                 values.copy_(parameter.data)
                 parameter.data = values
                 parameter.grad = None
-                slot = _Slot(name, parameter, held, _view(place.gradients, parameter.shape, self.job))
+                slot = Slot(name, parameter, held, view_at(place.gradients, parameter.shape, self.job))
                 held.slots.append(slot)
                 self._slots.append(slot)
             held.missing = len(held.slots)
@@ -222,13 +182,13 @@ class ParameterServer(nn.Module):
                 self._broadcast(self._buffers)
         return self.module(*inputs, **keywords)
 
-    def _await(self, held: _Held) -> None:
+    def _await(self, held: Held) -> None:
         """Before a forward pass: the unit's values of this step."""
         if not held.here:
             self._vector.wait(held.index, FINAL if self._finished else self._step)
             held.here = True
 
-    def _accumulated(self, slot: _Slot) -> None:
+    def _accumulated(self, slot: Slot) -> None:
         """After backward has accumulated the parameter's gradient."""
         if not self._syncs:
             return
@@ -249,7 +209,7 @@ class ParameterServer(nn.Module):
         if held.missing == 0:
             self._push(held)
 
-    def _place(self, slot: _Slot) -> None:
+    def _place(self, slot: Slot) -> None:
         gradient = slot.parameter.grad
         if gradient is None:
             slot.gradient.zero_()
@@ -258,7 +218,7 @@ class ParameterServer(nn.Module):
         slot.parameter.grad = slot.gradient
         slot.gradient_version = slot.gradient._version
 
-    def _push(self, held: _Held) -> None:
+    def _push(self, held: Held) -> None:
         for slot in held.slots:
             if slot.parameter._version != slot.version:
                 raise UsageError(
