@@ -354,7 +354,8 @@ def _check_optimizer(module: nn.Module, optimizer: Any) -> None:
         has.discard(id(parameter))
     if has:
         raise UsageError(f"psring: the optimizer has {len(has)} parameters that are not in the module")
-    if optimizer.state:
+    # Adagrad has its state from the beginning, at step 0.
+    if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise UsageError("psring: the optimizer has made steps already: make the ParameterServer before the first")
     optimizer._psring = True  # type: ignore[attr-defined]
 
