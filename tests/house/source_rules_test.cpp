@@ -49,8 +49,8 @@ std::string text_of(const fs::path& path) {
 /// Reads all sources, but for build folders, run folders, packages of npm and the inputs of fuzz targets.
 Files read_files(const fs::path& root) {
   Files files;
-  for (const char* const top : {".ci", "bench", "c", "cli", "cmake", "common", "docs", "include", "optim", "python",
-                                "ring", "scripts", "server", "tests", "view", "worker"}) {
+  for (const char* const top : {".ci", "bench", "cli", "cmake", "common", "docs", "optim", "python", "ring", "scripts",
+                                "server", "tests", "view", "worker"}) {
     if (!fs::exists(root / top)) continue;
     for (auto entry = fs::recursive_directory_iterator(root / top); entry != fs::end(entry); ++entry) {
       const std::string name = entry->path().filename().string();

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include <psring/c.h>
-#include <psring/c/guard.h>
-#include <psring/c/handles.h>
+#include <psring/worker/c/guard.h>
+#include <psring/worker/c/handles.h>
 
 using psring::ErrorKind;
 using psring::fail;

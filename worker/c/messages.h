@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include <psring/c/engine.h>
 #include <psring/ring/process_group.h>
+#include <psring/worker/c/engine.h>
 
 namespace psring::c {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <psring/c.h>
-#include <psring/c/job.h>
-#include <psring/c/messages.h>
-#include <psring/c/vector.h>
+#include <psring/worker/c/job.h>
+#include <psring/worker/c/messages.h>
+#include <psring/worker/c/vector.h>
 
 // The handles of the C interface. Each keeps the job alive, so that they may be freed in any order.
 

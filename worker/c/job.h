@@ -12,13 +12,13 @@
 
 #include <sys/types.h>
 
-#include <psring/c/engine.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
 #include <psring/common/proc/role_options.h>
 #include <psring/ring/process_group.h>
+#include <psring/worker/c/engine.h>
 
 namespace psring::c {
 

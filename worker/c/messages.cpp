@@ -3,9 +3,9 @@
 #include <span>
 #include <utility>
 
-#include <psring/c/messages.h>
 #include <psring/common/base/dtype.h>
 #include <psring/common/base/error.h>
+#include <psring/worker/c/messages.h>
 
 namespace psring::c {
 namespace {

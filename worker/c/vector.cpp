@@ -4,13 +4,13 @@
 #include <string>
 #include <utility>
 
-#include <psring/c/vector.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/pieces.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/optimizers.h>
+#include <psring/worker/c/vector.h>
 
 namespace psring::c {
 namespace {

@@ -6,13 +6,13 @@
 
 #include <unistd.h>
 
-#include <psring/c/job.h>
-#include <psring/c/vector.h>
 #include <psring/common/base/error.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
 #include <psring/ring/shm/world.h>
 #include <psring/ring/split.h>
+#include <psring/worker/c/job.h>
+#include <psring/worker/c/vector.h>
 
 namespace psring::c {
 

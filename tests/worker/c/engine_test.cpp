@@ -9,10 +9,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/c/engine.h>
-#include <psring/c/messages.h>
 #include <psring/ring/process_group.h>
 #include <psring/tests/support/ring_worlds.h>
+#include <psring/worker/c/engine.h>
+#include <psring/worker/c/messages.h>
 
 using namespace psring;
 using namespace psring::c;

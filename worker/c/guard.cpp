@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string>
 
-#include <psring/c/guard.h>
+#include <psring/worker/c/guard.h>
 
 namespace psring::c {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <psring/c.h>
-#include <psring/c/guard.h>
-#include <psring/c/handles.h>
+#include <psring/worker/c/guard.h>
+#include <psring/worker/c/handles.h>
 
 using psring::ErrorKind;
 using psring::fail;

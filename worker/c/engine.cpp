@@ -5,9 +5,9 @@
 #include <immintrin.h>
 #include <sched.h>
 
-#include <psring/c/engine.h>
 #include <psring/ring/inner_group.h>
 #include <psring/ring/shm/bells.h>
+#include <psring/worker/c/engine.h>
 
 namespace psring::c {
 namespace {
