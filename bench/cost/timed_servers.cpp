@@ -258,8 +258,8 @@ class Servers final : public TimedExchange {
     for (const Stations::Ticket ticket : tickets) now = std::max(now, job_.stations.end_of(ticket));
     return now;
   }
-  /// The first worker's lead comes from the last piece of the unit that forward needs first. With mixed servers, whose
-  /// pushes are paced, the workers have no lead.
+  /// The first worker's lead comes from the last piece of the unit that forward needs first. With mixed servers pushes
+  /// are paced: a worker that also fetches each unit then has no lead.
   Lead make_lead() const {
     const Way& way = ways_.front();
     const auto element = static_cast<double>(size_bytes(layout().gradient_type));
@@ -279,7 +279,7 @@ class Servers final : public TimedExchange {
         waves.push_back({wave.elements * element, free});
       }
     }
-    return {way.pushers(), ways_.size() > 1 ? 0 : way.lead_s(last), waves};
+    return {way.pushers(), ways_.size() > 1 && fetches() ? 0 : way.lead_s(last), waves};
   }
   double frames(double elements) const { return std::ceil(elements / static_cast<double>(layout().piece_elements)); }
   struct Wave {

@@ -109,8 +109,11 @@ Case make_case(const Way& way, std::size_t hosts, std::size_t per_host, const st
   return at;
 }
 
-/// The errors of closed forms over all ways, links and computing times.
-std::vector<double> errors_of(const std::vector<Way>& ways, std::size_t hosts, std::size_t per_host, double most) {
+/// The errors of closed forms over all ways, links and computing times, at most `most`, and `most_served` with servers:
+/// the frames of equal units from several workers come at the same moments, and chance orders them, so that an exchange
+/// with servers varies by a frame or two from seed to seed.
+std::vector<double> errors_of(const std::vector<Way>& ways, std::size_t hosts, std::size_t per_host, double most,
+                              double most_served = 0.10) {
   constexpr double kServer = 1e10;
   std::vector<double> errors;
   for (const std::string link : {"100mbit,0.2ms", "1gbit,0.2ms"})
@@ -123,9 +126,7 @@ std::vector<double> errors_of(const std::vector<Way>& ways, std::size_t hosts, s
             fmt::format("{:+.1f} % of {:.3f} ms: {} hosts={}x{} s={} group {} {} {}", 100 * error, 1e3 * real,
                         way.strategy, hosts, per_host, way.servers, way.shard_group, link, compute);
         INFO(text);
-        // The frames of equal units from several workers come at the same moments, and chance orders them: an exchange
-        // with servers varies by a frame or two from seed to seed.
-        CHECK(std::abs(error) <= (way.servers > 0 ? 0.10 : most));
+        CHECK(std::abs(error) <= (way.servers > 0 ? most_served : most));
         errors.push_back(std::abs(error));
       }
   std::sort(errors.begin(), errors.end());
@@ -158,8 +159,8 @@ TEST_CASE("closed forms agree with more workers") {
 /// The closed form lets pushes leave evenly over a step; the end of a real step depends on the order of single pieces.
 TEST_CASE("closed forms agree with mixed servers in virtual time") {
   for (const std::size_t n : {2, 4}) {
-    errors_of({Way{"ps", n + 1, "", "mixed"}, Way{"ps", 2 * n - 1, "", "mixed"}}, n, 1, 0.10);
-    errors_of({Way{"ps-zero3", n + 1, "", "mixed"}}, n, 1, 0.20);
+    errors_of({Way{"ps", n + 1, "", "mixed"}, Way{"ps", 2 * n - 1, "", "mixed"}}, n, 1, 0, 0.10);
+    errors_of({Way{"ps-zero3", n + 1, "", "mixed"}}, n, 1, 0, 0.20);
   }
 }
 
