@@ -14,7 +14,7 @@ namespace psring::c {
 
 class Messages;
 
-/// What is sent before each message: the receiver matches it with a call.
+/// Leaves before each message: the receiver matches it with a call.
 struct Envelope {
   std::int64_t tag = 0;
   std::int64_t count = 0;
