@@ -275,8 +275,9 @@ class Servers final : public TimedExchange {
       if (unit == worker::kNoUnit || !layout().units[unit].trained || job_.work.unit_layers[unit].begin != layer)
         continue;
       for (const Wave& wave : waves_of(unit)) {
-        free = std::max(free, ready) + wave.way.sends_s(wave.elements * element);
-        waves.push_back({wave.elements * element, free});
+        const double bytes = pushed_bytes(wave);
+        free = std::max(free, ready) + wave.way.sends_s(bytes);
+        waves.push_back({bytes, free});
       }
     }
     return {way.pushers(), ways_.size() > 1 && fetches() ? 0 : way.lead_s(last), waves};
@@ -286,6 +287,11 @@ class Servers final : public TimedExchange {
     const Way& way;
     double elements = 0;
   };
+  /// The bytes of a wave's gradients on the wire, for each server.
+  double pushed_bytes(const Wave& wave) const {
+    if (coded_.has_codec()) return coded_.bytes(wave.elements);
+    return wave.elements * static_cast<double>(size_bytes(layout().gradient_type));
+  }
   /// The waves of a unit, in the order in which pieces leave (ClientProtocol): by their position in the servers'
   /// shares.
   std::vector<Wave> waves_of(std::size_t unit) const {
@@ -318,7 +324,7 @@ class Servers final : public TimedExchange {
     if (pace > 0) paced_until_ = begin + busy_s(unit);
     std::size_t place = 0;
     for (const Wave& wave : waves) {
-      const double bytes = coded_.has_codec() ? coded_.bytes(wave.elements) : wave.elements * element;
+      const double bytes = pushed_bytes(wave);
       double work = wave.elements * element * static_cast<double>(wave.way.pushers()) * job_.costs.aggregate_s_per_byte;
       if (updates && job_.job.optimizer_on == "server")
         work += wave.elements * update_bytes_per_element(job_.job, layout().parameter_type, layout().gradient_type) *

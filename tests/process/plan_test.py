@@ -108,7 +108,9 @@ class Plan(ProgramTest):
         self.assertEqual({row["label"]: row["step_s"] for row in rows if not row["inexact"]}, {row["label"]: row["step_s"] for row in few})
         plain, int8, bf16 = (labels["ps s=1" + more] for more in ("", " compress=int8", " precision=bf16"))
         self.assertTrue(int8["inexact"] and bf16["inexact"])
-        self.assertLess(int8["step_s"], 0.7 * plain["step_s"])  # a quarter one way, all of it back
+        # Pushes have a quarter of the bytes, answers all of them: the server's card at 1 Gbit/s is busy with these alone.
+        self.assertLess(int8["step_s"], 0.95 * plain["step_s"])
+        self.assertAlmostEqual(int8["step_s"] / (int8["sent_bytes"] / 125e6), 1, delta=0.05)
         self.assertLess(bf16["step_s"], 0.6 * plain["step_s"])
         self.assertIn("*", self.run_program("psring", "plan", *MODEL, *CLUSTER, "--choose", "compress").out)
         self.refused(2, "--choose: expected compress, precision", "plan", *MODEL, *CLUSTER, "--choose", "lr")
@@ -198,7 +200,7 @@ class Plan(ProgramTest):
         """The sentence below the table has the figures of the rows that it compares."""
         for kind, options in {"its busiest card carries": ["ddp,ps", "--servers", 1, "--tflops", 1],
                               "are exposed communication": ["ddp,ddp-naive", "--tflops", 1],
-                              "it needs 9 hosts, the second 10 hosts": ["ps", "--tflops", 1e-5],
+                              "it needs 8 hosts, the second 9 hosts": ["ddp,ps", "--servers", 1, "--tflops", 1e-7],
                               "which does not fit into memory": ["ddp,zero1", "--tflops", 1, "--memory", "800K", "--optimizer", "adam", "--accumulate", 1,
                                                                  "--activation-checkpointing", "off"],
                               "it computes": ["ddp", "--choose", "precision", "--tflops", "f32=1e-6,bf16=1e-5"],
@@ -260,7 +262,7 @@ class Plan(ProgramTest):
         self.assert_done(chinese)
         self.assertEqual(self.run_program("psring", "plan", *MODEL, *CLUSTER, env={"LANG": "zh_CN.UTF-8"}).out, english.out)
         self.assertIn("8 个 worker，8 台主机", chinese.out)
-        for word in ("strategy", "hosts", "exposed", "beats", "server link"):
+        for word in ("strategy", "hosts", "exposed", "beats", "worker link"):
             self.assertIn(word, english.out.replace("are equal", "beats are equal"))
             self.assertNotIn(word, chinese.out)
         for line in chinese.out.splitlines():
