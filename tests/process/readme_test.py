@@ -77,7 +77,8 @@ class Readme(ProgramTest):
 
     def begin(self, command):
         process = subprocess.Popen(shlex.split(command), cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   errors="replace")  # a model of bytes that has learned little prints any bytes
         self.started.append(process)
         return process
 
