@@ -133,7 +133,8 @@ void check_faults(const JobOptions& job, const worker::StrategyKind& kind) {
         {fault.hits_frames() && job.transport == "shm",
          fmt::format("{}: frame faults need TCP; --transport shm sends no frames", flag)},
         {fault.hits_frames() && job.placement != "standalone",
-         fmt::format("{}: within a process no frames are sent; use standalone servers", flag)},
+         fmt::format("{} with {}: within a process no frames are sent; use standalone servers", flag,
+                     job.placement == "mixed" ? "--servers mixed" : "--placement colocated")},
     });
 }
 

@@ -115,9 +115,7 @@ class Guide(unittest.TestCase):
             command = [sys.executable, "-B", "-m", "psring.run", "--nproc", "2", "train.py"]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120 * SCALE)
         self.assertEqual(done.returncode, 0, done.stderr)
-        words = done.stdout.split()
-        self.assertEqual(sorted(words[0::2]), ["0", "1"])
-        self.assertEqual(words[1], words[3])
+        self.assertLess(abs(float(done.stdout)), 1)
 
 
 class Training(unittest.TestCase):
