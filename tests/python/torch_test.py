@@ -33,9 +33,20 @@ FAULTY = {"PSRING_OPTIONS": f"--heartbeat-timeout {HEARTBEAT}"}
 torch.set_num_threads(1)
 
 
+def gloo(function, size):
+    """The results over gloo. Its threads may take one operation's message for another's, and end the process
+    (pair.cc, "op.preamble.length <= op.nbytes"): then the reference runs again."""
+    for _ in range(4):
+        try:
+            return run(function, size, "gloo")
+        except Failed as failure:
+            print(f"gloo failed: {failure}", flush=True)
+    return run(function, size, "gloo")
+
+
 class Collectives(unittest.TestCase):
     def check(self, size, environment):
-        expected = run(collectives.run, size, "gloo")
+        expected = gloo(collectives.run, size)
         left = run(collectives.run, size, "psring", environment)
         for rank in range(size):
             self.assertEqual(expected[rank].keys(), left[rank].keys())
@@ -123,7 +134,7 @@ class Training(unittest.TestCase):
         def call(rank, n):
             return models.train(rank, n, model, optimizer, **options)
 
-        expected = run(call, size, "gloo")[0]
+        expected = gloo(call, size)[0]
         left = run(call, size, "psring", environment)
         for each in left:
             self.assertEqual(each.tobytes(), left[0].tobytes())

@@ -21,7 +21,7 @@ using Tokens = std::vector<std::uint32_t>;
 /// How to continue the prompts.
 struct GenerateOptions {
   std::size_t tokens = 64;  ///< new tokens of each sequence
-  Sampling sampling;
+  Sampling sampling = {};
   bool cache = true;                ///< false: recompute all positions for every token
   std::uint32_t stop = UINT32_MAX;  ///< a sequence ends with this token; it is not part of the result
 };
@@ -53,10 +53,10 @@ struct TextLoss {
 class Generator {
  public:
   struct Options {
-    std::string file;         ///< of f32, f16 or bf16 weights, or one that `save` wrote
-    std::string model;        ///< as --model takes it; "": see find_gpt_shape
-    std::string weights;      ///< f32, int8, int4:group=64,...; "": as the file has them, f32 if it is not quantised
-    std::size_t threads = 1;  ///< the results do not depend on it
+    std::string file = {};     ///< of f32, f16 or bf16 weights, or one that `save` wrote
+    std::string model = {};    ///< as --model takes it; "": see find_gpt_shape
+    std::string weights = {};  ///< f32, int8, int4:group=64,...; "": as the file has them, f32 if it is not quantised
+    std::size_t threads = 1;   ///< the results do not depend on it
   };
   /// Throws usage or data, naming the file, if it cannot be read as a GPT's weights.
   explicit Generator(const Options& options);
