@@ -275,7 +275,7 @@ class Plan(ProgramTest):
         result = self.run_program("psring", "plan", *MODEL, "--strategies", "ddp,ps", "--sweep", "hosts=1..8",
                                   "--global-batch", 64, "--tflops", 1)
         self.assert_done(result)
-        self.assertEqual([line.split()[0] for line in result.out.splitlines()[2:]], ["1", "2", "4", "8"])
+        self.assertEqual([line.split()[0] for line in result.out.splitlines()[2:6]], ["1", "2", "4", "8"])
 
     def test_mistakes(self):
         self.refused(2, "--tflops", "plan", *MODEL)
