@@ -20,6 +20,7 @@
 #include <psring/common/base/layout.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/spec.h>
+#include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/model/generate/generator.h>
 #include <psring/worker/model/generate/gpt_decoder.h>
 #include <psring/worker/model/generate/gpt_weights.h>
@@ -32,17 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder that goes with its scope.
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "psring-generator-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string file(const std::string& name) const { return (path / name).string(); }
-  fs::path path;
-};
+using Folder = test::TemporaryFolder;
 
 /// Writes a GPT whose weights are larger than initial ones, so that its logits differ clearly.
 std::string write_model(const Folder& folder, const std::string& text, const std::string& name = "model.safetensors") {

@@ -15,6 +15,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/rng.h>
+#include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/data/tokenizer/pretokenize.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>
 
@@ -25,22 +26,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "psring-tokenizer-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string file(const std::string& name) const { return (path / name).string(); }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path / name, std::ios::binary) << text;
-  }
-  std::string read(const std::string& name) const {
-    std::ifstream in(path / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  fs::path path;
+struct Folder : test::TemporaryFolder {
+  void write(const std::string& name, const std::string& text) const { test::write_file(file(name), text); }
+  std::string read(const std::string& name) const { return test::read_file(file(name)); }
 };
 
 void append_utf8(std::string& text, std::uint32_t code) {
@@ -203,7 +191,7 @@ TEST_CASE("training and encoding agree with the reference, and decoding gives th
   const std::string text = wild_text(2, 6000);
   folder.write("text", text);
   Tokenizer trained = train_tokenizer(text, 700);
-  trained.save(folder.path.string());
+  trained.save(fs::path(folder.path()).string());
   if (!run_reference(fmt::format("train '{}' 700 '{}'", folder.file("text"), folder.file("trained")))) return;
   const Json expected = Json::parse(folder.read("trained"));
   CHECK(trained.size() == expected[0].size());
@@ -214,7 +202,7 @@ TEST_CASE("training and encoding agree with the reference, and decoding gives th
     merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
   CHECK(folder.read("merges.txt") == merges);
 
-  Tokenizer loaded = Tokenizer::load(folder.path.string());
+  Tokenizer loaded = Tokenizer::load(fs::path(folder.path()).string());
   for (std::uint32_t stream = 3; stream < 8; ++stream) {
     const std::string other = wild_text(stream, 4000);
     folder.write("other", other);
@@ -257,7 +245,7 @@ TEST_CASE("merges run in rounds: all places of a pair, before pairs that it make
 TEST_CASE("tokenizer.json is read, in both spellings of merges") {
   const Folder folder;
   Tokenizer trained = train_tokenizer("the cat and the hat and the bat", 264);
-  trained.save(folder.path.string());
+  trained.save(fs::path(folder.path()).string());
   const std::string vocab = folder.read("vocab.json");
   const std::string merges = folder.read("merges.txt");
   std::string plain;
@@ -291,9 +279,9 @@ TEST_CASE("tokenizer.json is read, in both spellings of merges") {
 
 TEST_CASE("files that are no tokenizer are refused in one line") {
   const Folder folder;
-  const auto error = [&] { return message_of([&] { Tokenizer::load(folder.path.string()); }); };
+  const auto error = [&] { return message_of([&] { Tokenizer::load(fs::path(folder.path()).string()); }); };
   CHECK(error().find("has neither vocab.json") != std::string::npos);
-  train_tokenizer("the cat and the hat", 260).save(folder.path.string());
+  train_tokenizer("the cat and the hat", 260).save(fs::path(folder.path()).string());
   const std::string vocab = folder.read("vocab.json");
   const std::string merges = folder.read("merges.txt");
   folder.write("merges.txt", merges + "x\n");

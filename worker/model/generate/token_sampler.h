@@ -16,7 +16,8 @@ struct Sampling {
 };
 
 /// Chooses token `step` of a sequence. A draw depends only on the logits, the seed, the sequence's number and the step.
-/// The lower of two equally probable tokens counts as the more probable one. REQUIRES: temperature >= 0, 0 < top_p <= 1.
+/// The lower of two equally probable tokens counts as the more probable one. REQUIRES: temperature >= 0, 0 < top_p
+/// <= 1.
 class TokenSampler {
  public:
   explicit TokenSampler(const Sampling& sampling) : sampling_(sampling) {}
