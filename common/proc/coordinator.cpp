@@ -90,6 +90,14 @@ void Coordinator::on(State& from, const control::RoleExited& message) {
   if (std::find(own.begin(), own.end(), message.role) == own.end())
     return fail_job(ErrorKind::protocol, fmt::format("{} told of {}, which another agent starts",
                                                      to_string(from.member), to_string(message.role)));
+  const bool failed = message.signal != 0 || message.status != 0;
+  if (returning_ && failed && !message.gone && !members_.contains(message.role))
+    early_exits_.insert_or_assign(message.role, message);
+  else
+    take_exit(message);
+}
+
+void Coordinator::take_exit(const control::RoleExited& message) {
   const auto found = members_.find(message.role);
   if (message.pid != 0 && found != members_.end() && found->second.member.pid != message.pid)
     return;  // the exit of a previous process

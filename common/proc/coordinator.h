@@ -136,6 +136,7 @@ class Coordinator {
   void on(State& from, const control::Paused& message);
   void on(State& from, const auto& message);  ///< messages that only the coordinator may send
 
+  void take_exit(const control::RoleExited& message);
   void lose(Peer place, ErrorKind kind, std::string text);
   void fail_job(ErrorKind kind, std::string text, Peer culprit = {Role::coordinator, 0});
   void suspect(const State& from, std::string_view text);
@@ -241,6 +242,9 @@ class Coordinator {
   bool settled_ = true;                       ///< it is known which state this epoch continues from
   bool anew_ = false;                         ///< this epoch continues from a checkpoint, with new roles
   bool returning_ = false;                    ///< the members of the previous coordinator are coming back
+  /// Exits that agents told while members come back, by role: of the role's process, or of an earlier one, whose exit
+  /// the previous coordinator has answered with another start.
+  std::map<Peer, control::RoleExited> early_exits_;
   std::optional<Moment> lost_at_;             ///< the first loss from which the job has not recovered yet
   std::set<Peer> given_up_;                   ///< places of workers, and agents, without which the job continues
   std::set<Peer> resumed_;                    ///< workers that have resumed in this epoch

@@ -22,6 +22,10 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
                   fmt::format("the job has no place for {} as {}", to_string(place), to_string(message.duty)));
   if (result_.failure || (!known && !(returning_ && found == members_.end())))
     return refuse(from, ErrorKind::peer_lost, "the job continues without this process");
+  if (const auto exit = early_exits_.find(plan_.process_of(place)); exit != early_exits_.end()) {
+    if (exit->second.pid == message.pid) return;  // the process has ended since it said hello
+    early_exits_.erase(exit);
+  }
   if (known) connections_.erase(found->second.connection);
   State& state = members_[place];
   state.repeats = true;
@@ -67,6 +71,7 @@ void Coordinator::await_returns() {
 
 /// All members that will come back have come: the job continues where it was, or regroups without the others.
 void Coordinator::end_returns() {
+  for (const auto& [role, exit] : std::exchange(early_exits_, {})) take_exit(exit);
   returning_ = false;
   const bool over = std::any_of(members_.begin(), members_.end(),
                                 [](const auto& m) { return is_role(m.first.role) && m.second.exited; });

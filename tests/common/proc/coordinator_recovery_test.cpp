@@ -429,6 +429,34 @@ TEST_CASE("a process's end is told of again after the next has come") {
   CHECK_FALSE(job.has<control::StartRoles>("agent"));
 }
 
+TEST_CASE("a second coordinator hears again of ends that the first has answered with another start") {
+  Second job(recoverable(2, 1, Keepers::servers));
+  job.back({Role::agent, 0}, "g", 4, true);
+  for (const Peer place : {kWorker0, kWorker1, kServer0}) job.say("g", control::RoleExited{place, 0, 9, "", 77});
+  for (const Peer place : {kWorker0, kWorker1, kServer0}) job.back(place, Job::name_of(place), 4, true);
+  CHECK(job.notices().empty());
+  CHECK(job.started().empty());
+  CHECK_FALSE(job.has<control::Regroup>("w0"));
+  for (const std::string name : {"w0", "w1"}) {
+    job.say(name, control::Report{"{}"});
+    job.say(name, control::Done{});
+  }
+  job.say("s0", control::Report{"{}"});
+  CHECK(job.has<control::Finish>("w0"));
+  for (const Peer place : {kWorker0, kWorker1, kServer0})
+    job.say("g", control::RoleExited{.role = place, .pid = job.pids[Job::name_of(place)]});
+  CHECK(job.has<control::Finish>("g"));
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
+TEST_CASE("a second coordinator ignores a process that said hello before it ended") {
+  Second job(recoverable(2, 1, Keepers::servers));
+  job.back({Role::agent, 0}, "g", 4, true);
+  job.say("g", control::RoleExited{kWorker1, 0, 9, "", 102});
+  job.back(kWorker1, "w1", 4, true);  // process 102
+  CHECK_FALSE(job.has<control::Welcome>("w1"));
+}
+
 TEST_CASE("a link that breaks while restarts are used up by others does not use them up") {
   Second job(recoverable(2, 1, Keepers::servers));
   job.back({Role::agent, 0}, "agent", 4, true);
