@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -137,21 +138,23 @@ class Lead {
  public:
   /// A wave as one worker pushes it: when its card has carried it, in a step without other workers.
   struct Wave {
+    const Way* way = nullptr;
     double bytes = 0;
     double end_s = 0;
   };
   /// `lead_s`: of the first worker before the last; the others are between them at equal distances.
   Lead(std::size_t workers, double lead_s, const std::vector<Wave>& waves) : lead_s_(lead_s) {
     const double others = static_cast<double>(workers) - 1;
-    double before = 0;
+    std::map<const Way*, double> before;
     for (std::size_t k = 0; k < waves.size(); ++k) {
       double ahead = 0;
       for (std::size_t j = k + 1; j < waves.size() && lead_s > 0; ++j) {
         const double behind = (waves[j].end_s - waves[k].end_s) / lead_s;  // of the lead that a worker needs
         if (behind > 1) break;
+        if (waves[j].way != waves[k].way) continue;  // other servers' cards carry it
         ahead += waves[j].bytes * (others - std::ceil(behind * others - kTiny) + 1);
       }
-      more_bytes_.push_back(ahead - std::exchange(before, ahead));
+      more_bytes_.push_back(ahead - std::exchange(before[waves[k].way], ahead));
     }
   }
 
@@ -277,7 +280,7 @@ class Servers final : public TimedExchange {
       for (const Wave& wave : waves_of(unit)) {
         const double bytes = pushed_bytes(wave);
         free = std::max(free, ready) + wave.way.sends_s(bytes);
-        waves.push_back({bytes, free});
+        waves.push_back({&wave.way, bytes, free});
       }
     }
     return {way.pushers(), ways_.size() > 1 && fetches() ? 0 : way.lead_s(last), waves};
