@@ -40,6 +40,8 @@ class Channel {
   virtual void place_payloads([[maybe_unused]] const Place& place) {}
 
   virtual std::size_t in_flight_bytes(Peer peer) const = 0;
+  /// See Transport::leaves_in_order.
+  virtual bool leaves_in_order([[maybe_unused]] Peer peer) const { return true; }
   virtual std::size_t window_bytes() const { return kWindowBytes; }  ///< as Transport::window_bytes
   /// Bytes that a message with this payload adds on the wire.
   virtual std::size_t framing_bytes(std::size_t payload_bytes) const = 0;

@@ -81,6 +81,10 @@ class ShapedChannel final : public Channel {
   bool arm() override;
   int wait_fd() const override { return bell_.get(); }
   std::size_t in_flight_bytes(Peer peer) const override;
+  bool leaves_in_order(Peer peer) const override {
+    const std::scoped_lock lock(mutex_);
+    return inner_->leaves_in_order(peer);
+  }
   std::size_t window_bytes() const override;
   std::size_t framing_bytes(std::size_t payload_bytes) const override { return inner_->framing_bytes(payload_bytes); }
   std::string describe(Peer peer) const override {

@@ -65,6 +65,10 @@ class PollTransport final : public Transport {
     const Channel* channel = find(peer);
     return channel == nullptr ? 0 : channel->in_flight_bytes(peer);
   }
+  bool leaves_in_order(Peer peer) const override {
+    const Channel* channel = find(peer);
+    return channel == nullptr || channel->leaves_in_order(peer);
+  }
   std::size_t window_bytes(Peer peer) const override {
     const Channel* channel = find(peer);
     return channel == nullptr ? kWindowBytes : channel->window_bytes();

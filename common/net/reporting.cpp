@@ -22,6 +22,7 @@ class Reporting final : public Transport {
     return message;
   }
   std::size_t in_flight_bytes(Peer peer) const override { return inner_.in_flight_bytes(peer); }
+  bool leaves_in_order(Peer peer) const override { return inner_.leaves_in_order(peer); }
   std::size_t window_bytes(Peer peer) const override { return inner_.window_bytes(peer); }
   void place_payloads(const Place& place) override { inner_.place_payloads(place); }
   std::string describe(Peer peer) const override { return inner_.describe(peer); }

@@ -68,12 +68,12 @@ net::FrameHeader LinkEndpoint::header_of(const LinkOperation& operation) const {
   return header;
 }
 
-void LinkEndpoint::send_frame(const LinkOperation& operation, std::size_t to, Range range,
-                              std::span<const std::byte> payload) {
+std::uint64_t LinkEndpoint::send_frame(const LinkOperation& operation, std::size_t to, Range range,
+                                       std::span<const std::byte> payload) {
   net::FrameHeader header = header_of(operation);
   header.set_range(range);
-  engine_->transport().send(peer(to), header, payload);
   moved_.sent += payload.size();
+  return engine_->send(peer(to), header, payload);
 }
 
 void LinkEndpoint::probe(const LinkOperation& operation) {

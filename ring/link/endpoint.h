@@ -36,8 +36,9 @@ class LinkEndpoint {
   Work start(const Request& request, Plan plan);
   Moved moved() const;
 
-  void send_frame(const LinkOperation& operation, std::size_t to, Range range, std::span<const std::byte> payload);
-  std::size_t in_flight_bytes(std::size_t rank) const { return engine_->transport().in_flight_bytes(peer(rank)); }
+  /// Returns what LinkEngine::send returns.
+  std::uint64_t send_frame(const LinkOperation& operation, std::size_t to, Range range,
+                           std::span<const std::byte> payload);
   /// Tells the rank that an operation waits for which operation this rank waits in. Two ranks that wait for each other
   /// in different operations would never find out otherwise.
   void probe(const LinkOperation& operation);

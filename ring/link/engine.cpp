@@ -41,6 +41,16 @@ LinkEngine::LinkEngine(net::Transport& transport, std::size_t rank, std::size_t 
 
 LinkEngine::~LinkEngine() { transport_.place_payloads({}); }
 
+std::uint64_t LinkEngine::send(net::Peer to, const net::FrameHeader& header, std::span<const std::byte> payload) {
+  transport_.send(to, header, payload);
+  return sent_bytes_[to.rank] += payload.size();
+}
+
+bool LinkEngine::left(net::Peer to, std::uint64_t sent) const {
+  const std::size_t in_flight = transport_.in_flight_bytes(to);
+  return in_flight == 0 || (transport_.leaves_in_order(to) && in_flight <= sent_bytes_.at(to.rank) - sent);
+}
+
 void LinkEngine::add(std::uint32_t group_id, LinkEndpoint& group) {
   groups_[group_id] = &group;
   for (net::Message& message : std::exchange(homeless_, {})) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ class LinkEngine {
   LinkEngine& operator=(const LinkEngine&) = delete;
 
   net::Transport& transport() { return transport_; }
+  /// Sends a frame of an operation. Returns the bytes that were sent to the peer so far, this frame's included: `left`
+  /// takes this number.
+  std::uint64_t send(net::Peer to, const net::FrameHeader& header, std::span<const std::byte> payload);
+  /// Have the first `sent` bytes to the peer left? Bytes that were sent later do not matter.
+  bool left(net::Peer to, std::uint64_t sent) const;
   const LinkOptions& options() const { return options_; }
   LinkFailure& failure() { return failure_; }
   /// Calls `body` while the background thread, if any, stands still.
@@ -56,6 +62,7 @@ class LinkEngine {
   const Clock& clock_;
   LinkFailure failure_;
   std::map<std::uint32_t, LinkEndpoint*> groups_;
+  std::map<std::uint32_t, std::uint64_t> sent_bytes_;  ///< payloads of operations, by the worker that they went to
   std::vector<net::Message> homeless_;  ///< for subgroups that this rank has not made yet
   LinkThread thread_;
 };

@@ -44,8 +44,8 @@ const Action* LinkOperation::next() const {
 
 std::size_t LinkOperation::missing() const {
   if (const Action* action = next(); action != nullptr && action->kind != Action::Kind::combine) return action->peer;
-  for (const Action& action : plan_.actions)
-    if (action.kind == Action::Kind::send && group_.in_flight_bytes(action.peer) > 0) return action.peer;
+  for (const auto& [to, sent] : sent_to_)
+    if (!has_left(to)) return to;
   return group_.rank();
 }
 
@@ -69,17 +69,18 @@ bool LinkOperation::send_ready() {
     const Action& action = plan_.actions[sent_];
     if (action.kind != Action::Kind::send) continue;
     if (action.after != Action::kAtOnce && action.after >= taken_) break;
-    group_.send_frame(*this, action.peer, action.range,
-                      {at(action.range.begin), action.range.size() * data_.type.bytes()});
+    sent_to_[action.peer] = group_.send_frame(
+        *this, action.peer, action.range, {at(action.range.begin), action.range.size() * data_.type.bytes()});
   }
   return sent_ != before;
 }
 
-/// Have the bytes of this operation's sends left the process? Until then the vector must not change.
+bool LinkOperation::has_left(std::size_t to) const { return group_.engine().left(group_.peer(to), sent_to_.at(to)); }
+
+/// Have the bytes of this operation's sends left the process? Until then the vector must not change. Bytes of later
+/// operations to the same rank may still wait.
 bool LinkOperation::all_left() const {
-  return std::all_of(plan_.actions.begin(), plan_.actions.end(), [&](const Action& action) {
-    return action.kind != Action::Kind::send || group_.in_flight_bytes(action.peer) == 0;
-  });
+  return std::all_of(sent_to_.begin(), sent_to_.end(), [&](const auto& sent) { return has_left(sent.first); });
 }
 
 bool LinkOperation::do_next() {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,7 @@ class LinkOperation final : public Operation {
 
   bool send_ready();
   bool do_next();
+  bool has_left(std::size_t to) const;
   bool all_left() const;
   std::optional<net::Message> take_from_inbox(const Action& action);
   void reduce_in(const Action& action, std::span<const std::byte> payload);
@@ -66,8 +68,9 @@ class LinkOperation final : public Operation {
   const Vector data_;
   const ReduceOp op_;
   const Plan plan_;
-  std::size_t sent_ = 0;   ///< all sends before this action have left
+  std::size_t sent_ = 0;   ///< all sends before this action were handed to the transport
   std::size_t taken_ = 0;  ///< all other actions before this action are done
+  std::map<std::size_t, std::uint64_t> sent_to_;  ///< by rank: LinkEngine::send of the last frame
   bool finished_ = false;
   std::vector<Arrived> inbox_;
   std::vector<Arrived> collected_;

@@ -62,6 +62,9 @@ class Reliable final : public ReliableTransport {
       return inner_->in_flight_bytes(peer) + (found == peers_.end() ? 0 : found->second.link.waiting_bytes());
     });
   }
+  bool leaves_in_order(Peer peer) const override {
+    return locked([&] { return inner_->leaves_in_order(peer); });
+  }
   std::size_t window_bytes(Peer peer) const override {
     return locked([&] { return inner_->window_bytes(peer); });
   }

@@ -58,6 +58,7 @@ class TcpChannelImpl final : public TcpChannel {
   void place_payloads(const Place& place) override { place_ = place; }
 
   std::size_t in_flight_bytes(Peer peer) const override;
+  bool leaves_in_order(Peer peer) const override;
   /// Encryption adds a seal to the header and to each chunk of the payload.
   std::size_t framing_bytes(std::size_t payload_bytes) const override {
     const std::size_t chunks = round_up(payload_bytes, TcpStream::kChunkBytes) / TcpStream::kChunkBytes;
@@ -247,6 +248,12 @@ bool TcpChannelImpl::arm() {
 std::size_t TcpChannelImpl::in_flight_bytes(Peer peer) const {
   const TcpLink* const link = find(peer);
   return link == nullptr ? 0 : link->unsent_bytes();
+}
+
+/// Frames take turns on the streams, and a stream may be behind the others.
+bool TcpChannelImpl::leaves_in_order(Peer peer) const {
+  const TcpLink* const link = find(peer);
+  return link == nullptr || link->streams() == 1;
 }
 
 std::string TcpChannelImpl::describe(Peer peer) const {
