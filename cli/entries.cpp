@@ -91,7 +91,7 @@ std::optional<JobOptions> reference_of(const Entry& entry) {
   for (const options::Group& group : options::groups())
     for (const options::Option& option : group.options)
       if (option.exchange_only) options::reset(job, option);
-  job.virtual_workers = job.workers;
+  job.virtual_workers = entry.job.data_workers();
   job.workers = 1;
   job.servers = 0;
   job.strategy = "single";

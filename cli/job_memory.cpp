@@ -23,9 +23,11 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t 
   // it.
   const worker::Prediction first = worker::predict_worker(setup, placed, 0);
   JobMemory memory{.worker = first.worker_memory, .server = first.server_memory};
-  if (job.workers > 1) {
-    const auto last = worker::predict_worker(setup, placed, job.workers - 1).worker_memory;
-    if (worker::total_bytes(last) > worker::total_bytes(memory.worker)) memory.worker = last;
+  // Every part of the model differs from the others.
+  const std::size_t parts = job.mesh().model_workers();
+  for (std::size_t rank = job.workers - std::min(job.workers - 1, parts); rank < job.workers; ++rank) {
+    const auto other = worker::predict_worker(setup, placed, rank).worker_memory;
+    if (worker::total_bytes(other) > worker::total_bytes(memory.worker)) memory.worker = other;
   }
   if (setup.strategy().servers) memory.servers = job.servers * (1 + job.replicas);
   if (job.colocated_servers() > 0)

@@ -282,7 +282,40 @@ void check_replicas(const JobOptions& job) {
   });
 }
 
+/// A mesh divides the model between workers that exchange by collectives on the host.
+void check_model_parallel(const JobOptions& job) {
+  const Mesh mesh = job.mesh();
+  refuse({
+      {!job.stages.empty() && mesh.pipeline == 1, fmt::format("--stages {}: give --pipeline, too", job.stages)},
+      {job.pipeline_schedule != JobOptions().pipeline_schedule && mesh.pipeline == 1,
+       fmt::format("--pipeline-schedule {}: give --pipeline, too", job.pipeline_schedule)},
+  });
+  if (!mesh.divides_model()) return;
+  const std::string flag =
+      mesh.pipeline > 1 ? fmt::format("--pipeline {}", mesh.pipeline) : fmt::format("--tensor {}", mesh.tensor);
+  const auto pair = [&](bool refused, const std::string& other, const char* reason) {
+    return Row{refused, fmt::format("{} with {}: {}", flag, other, reason)};
+  };
+  refuse({
+      {mesh.tensor > 1, fmt::format("--tensor {}: no layer can be divided yet", mesh.tensor)},
+      pair(job.device == "cuda", "--device cuda", "stages compute on the host alone"),
+      pair(job.min_workers > 0, "--elastic", "the remaining workers would lack a part of the model"),
+      pair(!job.shard_group.empty(), "--shard-group " + job.shard_group,
+           "units are cut among all data-parallel workers"),
+      pair(job.share_host_parameters, "--share-host-parameters", "workers of a host have different parts of the model"),
+      pair(optim::compresses(job.compress), "--compress " + job.compress, "its state is saved by worker, not by stage"),
+      pair(job.optimizer == "lamb" && mesh.tensor > 1, "--optimizer lamb", "its norms are of whole tensors"),
+  });
+}
+
 }  // namespace
+
+void check_mesh(const JobOptions& job) {
+  const std::size_t parts = job.tensor * job.pipeline;
+  if (job.workers % parts != 0)
+    fail(ErrorKind::usage, "--workers {}: cannot be divided by --tensor {} times --pipeline {}", job.workers,
+         job.tensor, job.pipeline);
+}
 
 void refuse_pairs(const JobOptions& job, const options::Given& given, const worker::StrategyKind& kind) {
   check_servers(job);
@@ -300,6 +333,7 @@ void refuse_pairs(const JobOptions& job, const options::Given& given, const work
   check_checkpoints(job);
   check_elastic(job, options::text_of(given, "elastic"));
   check_replicas(job);
+  check_model_parallel(job);
 }
 
 bool hits_somebody(const Fault& fault, const JobOptions& job) {

@@ -136,7 +136,7 @@ void set_processes(JobOptions& job, const Given& given, const worker::StrategyKi
 }
 
 void set_global_batch(JobOptions& job, const Given& given) {
-  const std::size_t parts = job.workers * job.virtual_workers;
+  const std::size_t parts = job.data_workers() * job.virtual_workers;
   if (given.contains("batch-size")) {
     if (given.contains("global-batch"))
       fail(ErrorKind::usage, "--batch-size is per worker and --global-batch for all: give one of them");
@@ -214,6 +214,7 @@ void set_checkpoints(JobOptions& job) {
 /// gradients of a late worker are dropped with backup workers, LAMB changes its state before a step is complete, and a
 /// host's workers push one sum together.
 void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
+  if (job.mesh().divides_model()) job.recovery = "checkpoint";  // each worker has a part of the model alone
   if (job.recovery == "checkpoint") return;
   const bool feedback = job.error_feedback && optim::compresses(job.compress);
   const bool start = optim::power_sgd_rank(job.compress).has_value();
@@ -243,6 +244,7 @@ JobOptions resolve(const Given& given, const std::string& strategy, const worker
   fit.apply_to(job);
   if (!job.tuning.empty()) job.tuning = ring::Tuning::load(job.tuning).to_json();
   if (!job.link.empty() && job.shard_group == "host") job.shard_group = "1";  // each process is a host of its own
+  check_mesh(job);
   set_global_batch(job, given);
   set_betas(job, text_of(given, "betas"));
   set_encryption(job, given, loopback);

@@ -17,7 +17,7 @@ class Formulas {
  public:
   Formulas(const worker::StrategyKind& kind, const JobOptions& job, const Layout& layout)
       : kind_(kind),
-        n_(kind.one_worker ? 1 : job.workers),
+        n_(kind.one_worker ? 1 : job.data_workers()),
         micro_batches_(job.accumulate),
         gradients_{"Mg", layout.gradient_bytes()},
         parameters_{"Mp", layout.parameter_bytes()},

@@ -20,12 +20,13 @@ std::optional<Layout> job_layout(const JobOptions& job, const worker::Registries
   if (!registries.strategies.contains(strategy.name()) || !registries.models.contains(model.name()))
     return std::nullopt;
   if (job.shard_group == "host") return std::nullopt;
+  if (job.mesh().divides_model()) return std::nullopt;  // every part of the model has a layout of its own
   try {
     const auto kind = registries.strategies.make(strategy);
     const auto made = registries.models.make(model);
     worker::FlatModel flat(*made, worker::group_layers(*made, job.units));
     if (!job.freeze.empty()) flat.freeze(worker::listed_units(flat, job.freeze));
-    const std::size_t among_workers = job.shard_owners().value_or(job.workers);
+    const std::size_t among_workers = job.shard_owners().value_or(job.data_workers());
     Layout layout = flat.layout(kind->servers ? job.servers : kind->ring ? among_workers : 1);
     layout.parameter_type = parse_dtype("--precision", job.precision);
     layout.gradient_type = job.comm_dtype.empty() ? layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);

@@ -8,6 +8,7 @@
 #include <psring/common/base/error.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/error_feedback.h>
+#include <psring/worker/exchange/mesh_groups.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
@@ -35,12 +36,10 @@ std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup, std::span<co
   std::vector<std::string> trained{optim::kValues};
   for (std::size_t slot = 0; slot < setup.optimizer().rule->slots(); ++slot) trained.push_back(optim::slot_array(slot));
   for (const std::size_t keeper : keepers) trained.push_back(optim::residual_array(keeper));
-  for (const UnitLayout& unit : setup.layout().units)
-    for (const TensorLayout& tensor : unit.tensors)
-      tensors.push_back(
-          {tensor.spec.name, tensor.spec.shape, unit.trained ? trained : std::vector<std::string>{optim::kValues}});
-  for (const TensorLayout& tensor : setup.buffers().tensors)
-    tensors.push_back({tensor.spec.name, tensor.spec.shape, {optim::kValues}});
+  const TrainSetup::Whole& whole = setup.whole();
+  for (std::size_t i = 0; i < whole.tensors.size(); ++i)
+    tensors.push_back({whole.tensors[i].name, whole.tensors[i].shape,
+                       whole.trained[i] ? trained : std::vector<std::string>{optim::kValues}});
   return tensors;
 }
 
@@ -85,7 +84,7 @@ void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, s
   if (workers == scalars.end() || !(workers->second >= static_cast<double>(kept.size())))
     fail(ErrorKind::data, "{}: has residuals of {} workers, and does not say of how many", saved.folder().string(),
          kept.size());
-  const auto now = static_cast<double>(setup.job().workers);
+  const auto now = static_cast<double>(setup.job().data_workers());
   const bool own = std::ranges::equal(kept, keepers) && workers->second == now;
   const auto part = static_cast<float>(now / (workers->second * static_cast<double>(keepers.size())));
   if (const auto scale = scalars.find(kResidualScale); scale != scalars.end()) {
@@ -113,10 +112,12 @@ void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, s
   }
 }
 
-Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers,
-                         std::span<const std::size_t> keepers, ErrorFeedback* feedback)
+Checkpoints::Checkpoints(const TrainSetup& setup, const Plan& plan, const MeshGroups* mesh, Strategy& strategy,
+                         std::span<const float> buffers, std::span<const std::size_t> keepers, ErrorFeedback* feedback)
     : setup_(setup),
-      rank_(rank),
+      rank_(plan.place.rank.value),
+      data_rank_(plan.data_rank.value),
+      mesh_(mesh),
       able_(strategy),
       buffers_(buffers),
       keepers_(keepers),
@@ -125,7 +126,7 @@ Checkpoints::Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& st
   if (able_.saving == nullptr)
     fail(ErrorKind::usage, "--checkpoint-every {}: --strategy {} does not say what it has to save",
          setup.job().checkpoint_every, setup.job().strategy);
-  if (rank == 0) take_folder();
+  if (rank_ == 0) take_folder();
 }
 
 /// After this no other run saves there, as far as its file system knows.
@@ -159,7 +160,7 @@ optim::Manifest Checkpoints::manifest(std::uint64_t step, std::span<const optim:
   }
   std::map<std::string, double> scalars = able_.loss_scaler().state();
   if (!keepers_.empty()) {
-    scalars[kWorkers] = static_cast<double>(setup_.job().workers);
+    scalars[kWorkers] = static_cast<double>(setup_.job().data_workers());
     scalars[kResidualScale] = able_.loss_scaler().scale();
   }
   return {.run = setup_.job().run_id,
@@ -171,18 +172,19 @@ optim::Manifest Checkpoints::manifest(std::uint64_t step, std::span<const optim:
 
 void Checkpoints::save(std::uint64_t step) {
   std::vector<optim::StatePart> parts = able_.saving->state();
-  if (rank_ == 0 && !buffers_.empty())
+  if (data_rank_ == 0 && !buffers_.empty())
     parts.push_back({&setup_.buffers(), {0, buffers_.size()}, optim::kValues, buffers_});
-  if (std::ranges::count(keepers_, rank_) > 0) {
+  if (std::ranges::count(keepers_, data_rank_) > 0) {
     feedback_->settle();
     for (const UnitId unit : setup_.layout().trained()) {
       const Elements values = feedback_->residual(unit);
-      parts.push_back({&setup_.layout().units[unit], {0, values.size()}, optim::residual_array(rank_), values});
+      parts.push_back({&setup_.layout().units[unit], {0, values.size()}, optim::residual_array(data_rank_), values});
     }
   }
   if (!parts.empty())
     optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts);
   able_.saving->wait_saved(step);
+  if (mesh_ != nullptr) mesh_->job->barrier().wait();  // the strategy waits for the workers of the same part alone
   if (rank_ != 0) return;
   optim::write_manifest(folder_.aside(step), manifest(step, parts));
   folder_.commit(step);

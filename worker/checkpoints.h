@@ -34,12 +34,14 @@ void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, s
                       std::size_t rank, ErrorFeedback& feedback);
 
 /// A worker's part in saving checkpoints. Its strategy says what it has; a keeper (Plan) adds what error feedback
-/// keeps; worker 0 the layers' buffers, and the manifest once all others have written theirs.
+/// keeps; data rank 0 the layers' buffers; and worker 0 the manifest once all others have written theirs.
 class Checkpoints {
  public:
-  /// Throws usage where the strategy cannot be saved. REQUIRES: all outlive it.
-  Checkpoints(const TrainSetup& setup, std::size_t rank, Strategy& strategy, std::span<const float> buffers,
-              std::span<const std::size_t> keepers = {}, ErrorFeedback* feedback = nullptr);
+  /// `mesh`: the groups of the job's mesh; null: every worker has the whole model. Throws usage where the strategy
+  /// cannot be saved. REQUIRES: all outlive it.
+  Checkpoints(const TrainSetup& setup, const Plan& plan, const MeshGroups* mesh, Strategy& strategy,
+              std::span<const float> buffers, std::span<const std::size_t> keepers = {},
+              ErrorFeedback* feedback = nullptr);
 
   /// The state after `step` updates; a collective of all workers, after quiesce. On return of worker 0's it is
   /// complete.
@@ -53,6 +55,8 @@ class Checkpoints {
 
   const TrainSetup& setup_;
   const std::size_t rank_;
+  const std::size_t data_rank_;
+  const MeshGroups* const mesh_;
   const Abilities able_;
   const std::span<const float> buffers_;
   const std::span<const std::size_t> keepers_;

@@ -92,6 +92,8 @@ void MetricsWriter::on_step(const StepReport& report) {
   exposed_ += report.exposed;
   step_seconds_.add(seconds(report.duration));
   exposed_seconds_.add(seconds(report.exposed));
+  if (member_.job().pipeline > 1 && report.duration.count() > 0)
+    bubbles_.add(seconds(report.bubble) / seconds(report.duration));
   busy_seconds_.add(seconds(report.duration - report.exposed));
   line(text_of(std::move(json), member_));
   if (const std::size_t every = member_.job().checkpoint_every; every != 0 && (report.step + 1) % every == 0) store();
@@ -127,7 +129,7 @@ void MetricsWriter::line(std::string text) {
   lines_ += std::move(text) + "\n";
   if (member_.clock().now() - flushed_ < std::chrono::milliseconds(500)) return;
   flush();
-  if (member_.rank() == 0)
+  if (run_.tells_progress)
     member_.link().progress(Json{{"step", first_step_ + steps_},
                                  {"made", steps_},
                                  {"steps", run_.steps},
@@ -186,6 +188,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
             {"final_loss", last_loss_},
             {"final_samples", last_samples_},
             {"test", test}};
+  if (!bubbles_.values().empty()) json["bubble"] = quantiles(bubbles_.values());
   if (run_.tokens_per_sample > 0) json["tokens_per_sample"] = run_.tokens_per_sample;
   if (const std::optional<double> delay = run_delay()) json["run_delay"] = *delay;
   if (gpu) {

@@ -47,6 +47,7 @@ class MetricsWriter final : public ReportListener {
     bool classes = true;                ///< does the model tell classes apart, so that it has an accuracy?
     std::size_t tokens_per_sample = 0;  ///< the context of a text model; 0 for all other models
     std::size_t threads = 1;            ///< that compute
+    bool tells_progress = true;         ///< this worker tells the coordinator how far the run is
   };
   MetricsWriter(const Run& run, Membership& member);
 
@@ -91,6 +92,7 @@ class MetricsWriter final : public ReportListener {
   std::uint64_t first_step_ = 0;  ///< not 0 after --resume
   Nanoseconds training_time_{0};  ///< of all steps
   Nanoseconds exposed_{0};
+  Thinned bubbles_;  ///< of each step: the share of it that a stage waited for other stages
   Thinned step_seconds_;
   Thinned exposed_seconds_;
   Thinned busy_seconds_;  ///< of each step, not waiting for communication

@@ -55,6 +55,18 @@ class CutAmong {
   const std::size_t before_;
 };
 
+/// Gives the setup a worker's part of the model, until it goes.
+class TakePart {
+ public:
+  TakePart(TrainSetup& setup, JobRank rank) : setup_(setup) { setup_.become(rank); }
+  ~TakePart() { setup_.become(std::nullopt); }
+  TakePart(const TakePart&) = delete;
+  TakePart& operator=(const TakePart&) = delete;
+
+ private:
+  TrainSetup& setup_;
+};
+
 }  // namespace
 
 Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank) {
@@ -64,6 +76,7 @@ Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hos
     fail(ErrorKind::usage, "--share-host-parameters: is not predicted before the job runs");
   const std::vector<net::Member> members = members_on(hosts);
   const std::vector<std::size_t> groups = shard_groups(job, members);
+  const TakePart part(setup, JobRank{rank});
   std::optional<CutAmong> cut;
   if (!groups.empty()) cut.emplace(setup, static_cast<std::size_t>(std::ranges::count(groups, groups[0])));
 
@@ -74,6 +87,8 @@ Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hos
   std::unique_ptr<ring::ProcessGroup> group;
   if (setup.strategy().ring || setup.strategy().scatters)
     group = ring::make_planned_group(planned_ranks(job, hosts), rank);
+  std::optional<MeshGroups> mesh;
+  if (job.mesh().divides_model()) mesh.emplace(make_mesh_groups(*group, job.mesh(), setup.whole().sharing));
   std::unique_ptr<ring::ProcessGroup> host;
   if (job.local_reduce) {
     const auto before = hosts.begin() + static_cast<std::ptrdiff_t>(rank);
@@ -85,8 +100,9 @@ Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hos
                     .clock = clock,
                     .events = events,
                     .transport = setup.strategy().servers ? &transport : nullptr,
-                    .group = group.get(),
-                    .host = host.get()};
+                    .group = mesh ? mesh->data.get() : group.get(),
+                    .host = host.get(),
+                    .mesh = mesh ? &*mesh : nullptr};
   Place place{.rank = {rank},
               .pushers = job.local_reduce ? first_of_each_host(members) : std::vector<std::size_t>(),
               .shard_groups = groups,

@@ -68,6 +68,7 @@ struct Memory {
   std::optional<ring::RingLinks> links;
   std::unique_ptr<ring::ProcessGroup> host;  ///< --local-reduce
   std::unique_ptr<ring::ProcessGroup> group;
+  std::optional<MeshGroups> mesh;  ///< parts of `group`; empty if every worker has the whole model
   std::optional<Training> training;
 };
 
@@ -97,7 +98,9 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
 void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory,
                      const std::vector<net::Member>& workers) {
   const bool on_host = memory.device == nullptr || !setup.strategy().ring;  // samples that are scattered lie there
-  memory.group = ring::make_job_group(member, *memory.links, workers, on_host ? lent_bytes(setup.layout()) : 0,
+  const Mesh mesh = member.job().mesh();
+  const std::size_t lent = lent_bytes(setup.layout()) + (mesh.divides_model() ? pipeline_bytes(setup) : 0);
+  memory.group = ring::make_job_group(member, *memory.links, workers, on_host ? lent : 0,
                                       on_host && member.job().overlap, &*memory.events);
   if (!on_host)
     memory.group = ring::make_nccl_group(std::move(memory.group), *memory.device,
@@ -106,10 +109,11 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
                                           .interface = net::interface_of(member.link_options().bind),
                                           .patience = from_seconds(member.job().join_timeout)});
   if (memory.events->detailed()) memory.group->report_to(*memory.events);
+  if (mesh.divides_model()) memory.mesh.emplace(make_mesh_groups(*memory.group, mesh, setup.whole().sharing));
   if (member.rank() == 0 && setup.strategy().ring)
     fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
   const std::size_t owners = setup.layout().owners;
-  if (member.rank() == 0 && setup.strategy().stage > 0 && owners < workers.size())
+  if (member.rank() == 0 && setup.strategy().stage > 0 && owners < mesh.data)
     fmt::print("{} shard groups: each cuts units among {} workers\n", workers.size() / owners, owners);
 }
 
@@ -144,16 +148,26 @@ std::optional<GpuMemory> gpu_memory(Membership& member, const Device* device) {
   return gpu;
 }
 
+/// The worker that tells how far the run is: the first that has the losses.
+std::size_t teller(const JobOptions& job) { return job.tensor * (job.pipeline - 1); }
+
+TrainSetup part_of(const Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers) {
+  TrainSetup setup(member.job(), registries, optimizers);
+  setup.become(JobRank{member.rank()});
+  return setup;
+}
+
 /// The state of a worker over all membership epochs.
 struct WorkerLife {
   WorkerLife(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers)
-      : setup(member.job(), registries, optimizers),
+      : setup(part_of(member, registries, optimizers)),
         metrics({.steps = setup.steps(),
                  .lr = setup.optimizer().lr,
                  .schedule = setup.optimizer().schedule,
                  .classes = setup.model().classes > 0,
-                 .tokens_per_sample = setup.model().tokens ? setup.model().input_cols : 0,
-                 .threads = member.job().threads},
+                 .tokens_per_sample = setup.model().tokens ? setup.whole().input_cols : 0,
+                 .threads = member.job().threads,
+                 .tells_progress = member.rank() == teller(member.job())},
                 member),
         fault(member.job().fault, member.self()) {}
 
@@ -223,8 +237,9 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
                                              : nullptr,
                     .device = memory->device.get(),
                     .transport = transport,
-                    .group = memory->group.get(),
-                    .host = memory->host.get()};
+                    .group = memory->mesh ? memory->mesh->data.get() : memory->group.get(),
+                    .host = memory->host.get(),
+                    .mesh = memory->mesh ? &*memory->mesh : nullptr};
   TrainHooks hooks{.check = [&] { member.link().check(); },
                    .kept = member.epoch() > 0 && job.recovery == "workers" ? &life.kept : nullptr,
                    .begins =

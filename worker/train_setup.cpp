@@ -9,6 +9,7 @@
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/layer_buffers.h>
+#include <psring/worker/model/parallel/cut.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/server_weights.h>
 #include <psring/worker/train_setup.h>
@@ -88,25 +89,91 @@ std::size_t piece_elements(const JobOptions& job) {
   return std::clamp(whole, kLeastPieceElements, kPieceElements);
 }
 
-std::vector<TensorSpec> TrainSetup::tensor_specs() const {
-  std::vector<TensorSpec> specs = specs_of(layout_);
-  for (const TensorLayout& buffer : buffers_.tensors) specs.push_back(buffer.spec);
-  return specs;
+/// The number of owners of each unit.
+std::size_t TrainSetup::owners() const {
+  if (strategy_->servers) return job_.servers;
+  return strategy_->ring ? job_.shard_owners().value_or(job_.data_workers()) : 1;
+}
+
+/// REQUIRES: model, flat model, layout and buffers are whole.
+void TrainSetup::describe_whole() {
+  const auto add = [&](const UnitLayout& unit, bool trained) {
+    for (const TensorLayout& tensor : unit.tensors) {
+      whole_.tensors.push_back(tensor.spec);
+      whole_.trained.push_back(trained);
+      whole_.ids.push_back(tensor.id);
+    }
+  };
+  for (const UnitLayout& unit : layout_.units) add(unit, unit.trained);
+  whole_.parameters = whole_.tensors.size();
+  add(buffers_, false);
+  whole_.stage_of.assign(whole_.tensors.size(), 0);
+  whole_.units = layout_.units.size();
+  whole_.layers = flat_->layers();
+  whole_.first_trained_layer = flat_->first_trained_layer();
+  whole_.input_cols = model_->input_cols;
+  whole_.stages = {{0, flat_->layers()}};
+  if (job_.pipeline == 1) return;
+  whole_.stages =
+      job_.stages.empty() ? cut_by_cost(*model_, job_.pipeline) : cut_as_listed(*model_, job_.pipeline, job_.stages);
+  std::map<std::string, SharingStages> stages_of;
+  for (std::size_t stage = 0; stage < whole_.stages.size(); ++stage)
+    for (std::size_t layer = whole_.stages[stage].begin; layer < whole_.stages[stage].end; ++layer)
+      for (const auto& list : {model_->layers[layer]->tensors(), model_->layers[layer]->buffers()})
+        for (const TensorSpec& tensor : list)
+          if (SharingStages& of = stages_of[tensor.name]; of.empty() || of.back() != stage) of.push_back(stage);
+  for (std::size_t i = 0; i < whole_.tensors.size(); ++i)
+    whole_.stage_of[i] = stages_of.at(whole_.tensors[i].name).front();
+  for (const auto& [name, stages] : stages_of) {
+    if (stages.size() == 1) continue;
+    const auto known = std::ranges::find(whole_.sharing, stages);
+    whole_.shared[name] = static_cast<std::size_t>(known - whole_.sharing.begin());
+    if (known == whole_.sharing.end()) whole_.sharing.push_back(stages);
+  }
+}
+
+/// Makes the whole model, as the job's options group and freeze its layers.
+void TrainSetup::make_model() {
+  model_ = registries_->models.make(Spec::parse("--model", job_.model));
+  flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job_.units));
+  if (!job_.freeze.empty()) flat_->freeze(listed_units(*flat_, job_.freeze));
+}
+
+void TrainSetup::become(std::optional<JobRank> rank) {
+  const Mesh mesh = job_.mesh();
+  if (!mesh.divides_model()) return;
+  make_model();
+  const UnitLayout buffers = buffer_layout(*model_);
+  stage_ = rank ? mesh.stage(*rank) : 0;
+  if (rank) {
+    const Range layers = whole_.stages[stage_];
+    flat_ = std::make_unique<FlatModel>(flat_->part(layers));
+    model_ = std::make_unique<Model>(take_stage(std::move(*model_), layers));
+  }
+  cut_among(layout_.owners);
+  buffers_ = rank ? buffer_layout(*model_, buffers) : buffers;
+}
+
+std::vector<SharedTensor> TrainSetup::shared_tensors() const {
+  std::vector<SharedTensor> shared;
+  for (UnitId unit = 0; unit < layout_.units.size(); ++unit)
+    for (const TensorLayout& tensor : layout_.units[unit].tensors)
+      if (const auto found = whole_.shared.find(tensor.spec.name);
+          found != whole_.shared.end() && layout_.units[unit].trained)
+        shared.push_back({unit, {tensor.offset, tensor.offset + tensor.spec.elements()}, found->second});
+  return shared;
 }
 
 TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers,
                        Samples samples)
-    : job_(job), step_callbacks_(registries.step_callbacks) {
+    : job_(job), registries_(&registries), step_callbacks_(registries.step_callbacks) {
   strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
   if (strategy_->servers && strategy_->at_owner) {
     if (job.optimizer_on == "worker")
       fail(ErrorKind::usage, "--optimizer-on worker: --strategy {}: its workers keep no gradient", job.strategy);
   }
-  model_ = registries.models.make(Spec::parse("--model", job.model));
-  flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job.units));
-  if (!job.freeze.empty()) flat_->freeze(listed_units(*flat_, job.freeze));
-  const std::size_t among_workers = job.shard_owners().value_or(job.workers);
-  layout_ = flat_->layout(strategy_->servers ? job.servers : strategy_->ring ? among_workers : 1);
+  make_model();
+  layout_ = flat_->layout(owners());
   layout_.piece_elements = piece_elements(job);
   if (strategy_->servers && strategy_->at_owner) layout_.pushes = job.accumulate;
   layout_.parameter_type = parse_precision("--precision", job.precision);
@@ -114,6 +181,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
       job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
   layout_.weights = server_weights(job, *strategy_, layout_);
   buffers_ = buffer_layout(*model_);
+  describe_whole();
   if (job.device == "cuda") check_device(job, *strategy_, *model_);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
@@ -129,7 +197,8 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
     fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
          data_.train->size());
   steps_per_epoch_ =
-      Sampler(data_.train->size(), job.global_batch, job.workers * job.virtual_workers, job.seed, false).batches();
+      Sampler(data_.train->size(), job.global_batch, job.data_workers() * job.virtual_workers, job.seed, false)
+          .batches();
   if (!job.steps && job.epochs > kMostSteps / steps_per_epoch_)
     fail(ErrorKind::usage, "--epochs {}: of {} steps each, more than {} steps", job.epochs, steps_per_epoch_,
          kMostSteps);
@@ -143,7 +212,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
 void TrainSetup::share_among(std::size_t workers) {
   if (workers == job_.workers) return;
   job_.workers = workers;
-  if (strategy_->ring) cut_among(job_.shard_owners().value_or(workers));
+  if (strategy_->ring) cut_among(owners());
 }
 
 void TrainSetup::cut_among(std::size_t owners) {

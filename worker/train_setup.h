@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/data/make_dataset.h>
+#include <psring/worker/exchange/shared_tensors.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/model.h>
 #include <psring/worker/registries.h>
@@ -27,9 +30,34 @@ class TrainSetup {
     real,
     planned  ///< data of the right shape that cannot be read, for predictions
   };
+  /// Of the whole model, whichever part of it a worker has.
+  struct Whole {
+    std::vector<TensorSpec> tensors;    ///< of parameters, unit by unit, and of the layers' buffers
+    std::vector<bool> trained;          ///< by tensor; false for buffers, too
+    std::vector<std::uint32_t> ids;     ///< by tensor: TensorLayout::id
+    std::vector<std::size_t> stage_of;  ///< by tensor: the stage that holds it, of several the first
+    std::size_t parameters = 0;         ///< the first of `tensors` are parameters, the others buffers
+    std::size_t units = 0;
+    std::size_t layers = 0;
+    std::size_t first_trained_layer = 0;
+    std::size_t input_cols = 0;                 ///< of the data set's samples
+    std::vector<Range> stages;                  ///< layers of each stage of the pipeline; one if there is none
+    std::vector<SharingStages> sharing;         ///< the stages that hold a tensor, where there are several
+    std::map<std::string, std::size_t> shared;  ///< tensors of several stages: index in `sharing`
+  };
+
   /// Throws usage or data, naming the flag or the file.
   TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers,
              Samples samples = Samples::real);
+
+  /// Takes the part of the model that the worker of this rank has in the job's mesh: model(), flat(), layout() and
+  /// buffers() are those of the part from here on. Before, they are of the whole model, and without a rank again.
+  /// REQUIRES: no Training refers to the setup.
+  void become(std::optional<JobRank> rank);
+  const Whole& whole() const { return whole_; }
+  std::size_t stage() const { return stage_; }
+  /// The tensors of this part that other stages hold, too.
+  std::vector<SharedTensor> shared_tensors() const;
 
   const JobOptions& job() const { return job_; }
   const StrategyKind& strategy() const { return *strategy_; }
@@ -44,8 +72,8 @@ class TrainSetup {
   const Layout& layout() const { return layout_; }
   /// The layout of all layers' buffers.
   const UnitLayout& buffers() const { return buffers_; }
-  /// The tensors that a file of initial values has to hold.
-  std::vector<TensorSpec> tensor_specs() const;
+  /// The tensors of the whole model, which a file of initial values has to hold.
+  const std::vector<TensorSpec>& tensor_specs() const { return whole_.tensors; }
   /// --steps, or the number of steps in --epochs.
   std::uint64_t steps() const { return steps_; }
   std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -56,7 +84,12 @@ class TrainSetup {
   }
 
  private:
+  void make_model();
+  void describe_whole();
+  std::size_t owners() const;
+
   JobOptions job_;
+  const Registries* registries_;  ///< makes the model again for each part
   std::unique_ptr<StrategyKind> strategy_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<FlatModel> flat_;
@@ -64,6 +97,8 @@ class TrainSetup {
   std::vector<StepCallback> step_callbacks_;
   Layout layout_;
   UnitLayout buffers_;
+  Whole whole_;
+  std::size_t stage_ = 0;
   std::uint64_t steps_ = 0;
   std::uint64_t steps_per_epoch_ = 0;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -19,7 +19,9 @@ Trainer::Trainer(const Plan& plan, const World& world, Parts parts)
       batch_(plan.job.batch_per_worker()),
       save_every_(plan.job.checkpoint_every),
       eval_every_(plan.job.eval_every),
-      walk_(plan, world, parts_.flat, parts_.network, parts_.strategy) {}
+      walk_(plan, world, parts_.flat, parts_.network, parts_.strategy, parts_.shared) {
+  if (!has_first_layer()) unused_input_.resize(parts_.input_cols);
+}
 
 std::uint64_t Trainer::run() {
   parts_.strategy.start();
@@ -31,6 +33,7 @@ std::uint64_t Trainer::run() {
   for (std::uint64_t index = first; index < plan_.steps && parts_.may_begin(index); index = next) {
     const Moment start = world_.clock.now();
     const Nanoseconds waited_before = waited();
+    const Nanoseconds bubble_before = parts_.links != nullptr ? parts_.links->waited() : Nanoseconds{0};
     world_.events.begin_step(index);
     const Events::Span span(world_.events, {.name = "step"});
     if (index / batches != epoch || index == first) {
@@ -55,9 +58,17 @@ std::uint64_t Trainer::run() {
     next = able_.pacing != nullptr ? std::min(able_.pacing->after(step).index, plan_.steps) : index + 1;
     const double loss = total.rows == 0 ? 0 : total.loss_sum / static_cast<double>(total.rows);
     const Nanoseconds duration = world_.clock.now() - start;
-    world_.events.report(StepReport{index, epoch, loss, samples, duration, waited() - waited_before,
-                                    able_.pacing != nullptr ? able_.pacing->staleness() : 0,
-                                    call_back(index, epoch, loss, samples)});
+    if (!reports_loss()) samples = 0;
+    world_.events.report(
+        StepReport{.step = index,
+                   .epoch = epoch,
+                   .loss = loss,
+                   .samples = samples,
+                   .duration = duration,
+                   .exposed = waited() - waited_before,
+                   .staleness = able_.pacing != nullptr ? able_.pacing->staleness() : 0,
+                   .own = reports_loss() ? call_back(index, epoch, loss, samples) : std::vector<OwnFigure>(),
+                   .bubble = parts_.links != nullptr ? parts_.links->waited() - bubble_before : Nanoseconds{0}});
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
     if (passes(eval_every_)) evaluate(multiples_of(eval_every_, index, std::min(next, plan_.steps - 1)));
     if (passes(save_every_) || (save_every_ != 0 && next == plan_.steps)) save(next);
@@ -65,6 +76,7 @@ std::uint64_t Trainer::run() {
   if (able_.pacing != nullptr) able_.pacing->leave();
   parts_.strategy.quiesce();
   if (parts_.scatter != nullptr) parts_.scatter->finish();
+  if (parts_.links != nullptr) parts_.links->finish();
   if (next >= plan_.steps) {
     evaluate({plan_.steps});
   } else if (save_every_ != 0 && next > plan_.run_first_step && next % save_every_ != 0) {
@@ -81,24 +93,60 @@ std::vector<OwnFigure> Trainer::call_back(std::uint64_t step, std::uint64_t epoc
   return context.take_figures();
 }
 
-LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
-  // The scale is the same at all workers: each hands over as many gradients, and their mean over n workers is the mean
-  // over all samples, even if some workers have fewer. If all have as many, it is that of the worker's own mean.
-  const std::size_t index = step.index % parts_.sampler.batches();
+std::vector<Trainer::MicroBatch> Trainer::micro_batches(std::span<const std::uint32_t> samples, Step step,
+                                                        std::size_t virtual_worker) const {
   const std::size_t micros = plan_.job.accumulate;  // some are empty if the batch is short
-  const double mean_rows = parts_.sampler.mean_batch_size(index) * static_cast<double>(parts_.rows_per_sample);
-  const float scale = 1.0F / static_cast<float>(mean_rows);
-  walk_.begin_gradients();
-  LossResult total;
+  std::vector<MicroBatch> batches;
   for (std::size_t m = 0; m < micros; ++m) {
     const std::size_t begin = m * samples.size() / micros;
     const std::size_t end = (m + 1) * samples.size() / micros;
     const Micro micro{m, m + 1 == micros, virtual_worker, virtual_worker + 1 == plan_.job.virtual_workers};
-    const LossResult loss = micro_batch(samples.subspan(begin, end - begin), begin, scale, step, micro);
-    total.loss_sum += loss.loss_sum;
-    total.rows += loss.rows;
+    batches.push_back({samples.subspan(begin, end - begin), randomness(step, micro, begin), micro});
   }
+  return batches;
+}
+
+LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
+  // The scale is the same at all workers: each hands over as many gradients, and their mean over n workers is the mean
+  // over all samples, even if some workers have fewer. If all have as many, it is that of the worker's own mean.
+  const std::size_t index = step.index % parts_.sampler.batches();
+  const double mean_rows = parts_.sampler.mean_batch_size(index) * static_cast<double>(parts_.rows_per_sample);
+  const float scale = 1.0F / static_cast<float>(mean_rows);
+  const std::vector<MicroBatch> batches = micro_batches(samples, step, virtual_worker);
+  walk_.begin_gradients();
+  if (parts_.links != nullptr) {
+    std::vector<std::size_t> sizes;
+    for (const MicroBatch& batch : batches) sizes.push_back(batch.samples.size());
+    parts_.links->begin_step(std::move(sizes));
+  }
+  LossResult total;
+  for (const StageAction& action : parts_.actions) act(action, batches[action.micro], scale, step, total);
+  if (parts_.links == nullptr) return total;
+  parts_.links->end_step();
+  parts_.shared->sum();
+  walk_.hand_over_shared(batches.back().micro);
   return total;
+}
+
+void Trainer::act(const StageAction& action, const MicroBatch& batch, float scale, Step step, LossResult& total) {
+  using Kind = StageAction::Kind;
+  switch (action.kind) {
+    case Kind::receive_input:
+      return parts_.links->receive_input(action.micro);
+    case Kind::forward:
+      return forward_pass(batch);
+    case Kind::send_output:
+      return parts_.links->send_output(action.micro);
+    case Kind::receive_gradient:
+      return parts_.links->receive_gradient(action.micro);
+    case Kind::send_gradient:
+      return parts_.links->send_gradient(action.micro);
+    case Kind::backward:
+      break;
+  }
+  const LossResult loss = backward_pass(batch, scale, step);
+  total.loss_sum += loss.loss_sum;
+  total.rows += loss.rows;
 }
 
 /// The sampler gives worker r of n the positions r, r + n, ... of the global batch.
@@ -110,25 +158,31 @@ Randomness Trainer::randomness(Step step, const Micro& micro, std::size_t first)
           .stride = workers};
 }
 
-LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, std::size_t first, float scale, Step step,
-                                Micro micro) {
-  if (samples.empty()) {
-    pass_without_samples(step, micro, [] {});
-    return {};
-  }
-  if (parts_.pace.stands_in()) {
-    pass_without_samples(step, micro, [this] { parts_.pace.pass([] {}); });
-    return {.loss_sum = std::numeric_limits<double>::quiet_NaN(), .rows = samples.size(), .correct = 0};
-  }
-  load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, samples, randomness(step, micro, first));
-  forward(micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
+void Trainer::forward_pass(const MicroBatch& batch) {
+  if (parts_.links != nullptr && !batch.samples.empty()) parts_.links->select(batch.micro.index, batch.randomness);
+  if (batch.samples.empty() || parts_.pace.stands_in()) return pass_without_computing(Pass::forward, batch);
+  load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, batch.samples, batch.randomness);
+  forward(batch.micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
+}
+
+LossResult Trainer::backward_pass(const MicroBatch& batch, float scale, Step step) {
   const optim::LossScaler scaler = able_.loss_scaler();
   skips_.look(step.index, scaler);
+  if (parts_.links != nullptr && !batch.samples.empty()) parts_.links->select(batch.micro.index, batch.randomness);
+  if (batch.samples.empty() || parts_.pace.stands_in()) {
+    pass_without_computing(Pass::backward, batch);
+    if (batch.samples.empty()) return {};
+    return {.loss_sum = std::numeric_limits<double>::quiet_NaN(), .rows = batch.samples.size(), .correct = 0};
+  }
+  if (!has_loss()) {
+    backward(batch.micro);
+    return {};
+  }
   // A loss that is known at once is checked before gradients leave; a device's is not waited for.
   const std::optional<LossResult> known =
       call_extension([] { return "the model's loss"; }, [&] { return parts_.network.loss(scale * scaler.scale()); });
   if (known && !std::isfinite(known->loss_sum)) fail_not_finite(step, plan_, world_, parts_.flat, parts_.network);
-  backward(micro);
+  backward(batch.micro);
   if (known) return *known;
   const LossResult loss = parts_.network.loss_after();
   if (!std::isfinite(loss.loss_sum)) fail_not_finite(step, plan_, world_, parts_.flat, parts_.network);
@@ -136,13 +190,21 @@ LossResult Trainer::micro_batch(std::span<const std::uint32_t> samples, std::siz
 }
 
 Nanoseconds Trainer::waited() const {
-  return able_.waited() + (parts_.scatter != nullptr ? parts_.scatter->waited() : Nanoseconds{0});
+  Nanoseconds waited = able_.waited();
+  if (parts_.scatter != nullptr) waited += parts_.scatter->waited();
+  if (parts_.links != nullptr) waited += parts_.links->waited() + parts_.shared->waited();
+  return waited;
 }
 
 void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples, const Randomness& randomness) {
   const Events::Span span(world_.events, {.name = "load"});
   parts_.network.begin(samples.size(), randomness);
-  const Matrix input = parts_.network.input();
+  if (!has_first_layer() && !has_loss()) return;
+  const auto input_of = [&](std::size_t i) -> std::span<float> {
+    if (!has_first_layer()) return unused_input_;
+    const Matrix input = parts_.network.input();
+    return {input.row(i), input.cols};
+  };
   const std::span<std::int32_t> targets = parts_.network.targets();
   const std::size_t each = data.targets_per_sample();
   const std::span<float> values = parts_.network.target_values().span();
@@ -151,8 +213,7 @@ void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples, 
   call_extension([&] { return fmt::format("the data set, reading sample {},", samples[i]); },
                  [&] {
                    for (; i < samples.size(); ++i)
-                     data.read(samples[i], {{input.row(i), input.cols},
-                                            targets.subspan(i * each, each),
+                     data.read(samples[i], {input_of(i), targets.subspan(i * each, each),
                                             values.subspan(i * values_each, values_each)});
                  });
 }
@@ -175,12 +236,11 @@ void Trainer::backward(Micro micro) {
   });
 }
 
-/// Both passes without computing: the other workers wait for the hooks, and get gradients of zero.
-void Trainer::pass_without_samples(Step step, Micro micro, const std::function<void()>& instead_of_layer) {
-  const auto visit = [&](std::size_t /*layer*/) { instead_of_layer(); };
-  walk_.go(Pass::forward, micro, visit);
-  skips_.look(step.index, able_.loss_scaler());
-  walk_.go(Pass::backward, micro, visit);
+/// The other workers wait for the hooks, and get gradients of zero. With samples, the pass takes the time of --compute.
+void Trainer::pass_without_computing(Pass pass, const MicroBatch& batch) {
+  walk_.go(pass, batch.micro, [&](std::size_t /*layer*/) {
+    if (!batch.samples.empty()) parts_.pace.pass([] {});
+  });
 }
 
 /// A job that goes on after a loss may come again to a step that was saved.

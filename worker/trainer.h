@@ -8,8 +8,11 @@
 #include <psring/common/base/events.h>
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/data/sampler.h>
+#include <psring/worker/exchange/shared_tensors.h>
+#include <psring/worker/exchange/stage_links.h>
 #include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/network.h>
+#include <psring/worker/model/parallel/schedule.h>
 #include <psring/worker/pace.h>
 #include <psring/worker/scatter.h>
 #include <psring/worker/skip_watch.h>
@@ -20,7 +23,8 @@
 namespace psring::worker {
 
 /// The loop, the same for every strategy: begin_step; a forward walk through the layers (Walk); the loss; a backward
-/// walk, which hands over each unit's gradient; finish_step.
+/// walk, which hands over each unit's gradient; finish_step. A stage of a pipeline makes the walks of several
+/// micro-batches in the order of its plan (StagePlan), and passes activations and their gradients on (StageLinks).
 class Trainer {
  public:
   /// The objects that the loop works with; all of them outlive the Trainer.
@@ -36,6 +40,10 @@ class Trainer {
     Scatter* scatter = nullptr;  ///< gives the samples to train on; null: each worker reads its own
     Strategy& strategy;
     Pace& pace;
+    StagePlan actions;            ///< of a step; of a worker that has the whole model, one micro-batch after another
+    StageLinks* links = nullptr;  ///< to other stages of a pipeline; null: this worker has the whole model
+    SharedTensors* shared = nullptr;  ///< that other stages hold, too; null: this worker has the whole model
+    std::size_t input_cols = 0;       ///< of the data set's samples
     std::function<void(std::uint64_t step)> begins;     ///< told of each step before it begins
     std::function<bool(std::uint64_t step)> may_begin;  ///< see TrainHooks
     std::function<void(std::uint64_t step)> save;  ///< saves a checkpoint after `step` updates; parameters are current
@@ -56,16 +64,30 @@ class Trainer {
 
   void between_steps(std::uint64_t step);
   std::vector<OwnFigure> call_back(std::uint64_t step, std::uint64_t epoch, double loss, std::size_t samples) const;
+  /// A micro-batch of a step.
+  struct MicroBatch {
+    std::span<const std::uint32_t> samples;  ///< may be empty
+    Randomness randomness;
+    Micro micro;
+  };
+
   LossResult step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker);
-  LossResult micro_batch(std::span<const std::uint32_t> samples, std::size_t first, float scale, Step step,
-                         Micro micro);
+  std::vector<MicroBatch> micro_batches(std::span<const std::uint32_t> samples, Step step,
+                                        std::size_t virtual_worker) const;
+  /// Makes the stage's next action. Adds the loss to `total` where it is computed.
+  void act(const StageAction& action, const MicroBatch& batch, float scale, Step step, LossResult& total);
+  void forward_pass(const MicroBatch& batch);
+  LossResult backward_pass(const MicroBatch& batch, float scale, Step step);
+  bool has_first_layer() const { return parts_.links == nullptr || world_.mesh->is_first(); }
+  bool has_loss() const { return parts_.links == nullptr || world_.mesh->is_last(); }
+  bool reports_loss() const { return parts_.links == nullptr || plan_.mesh.reports_loss(plan_.place.rank); }
   Nanoseconds waited() const;
   /// `first`: position of the first sample in the worker's batch of the step, which random numbers depend on.
   Randomness randomness(Step step, const Micro& micro, std::size_t first) const;
   void load(const Dataset& data, std::span<const std::uint32_t> samples, const Randomness& randomness);
   void forward(BufferUse use);
   void backward(Micro micro);
-  void pass_without_samples(Step step, Micro micro, const std::function<void()>& instead_of_layer);
+  void pass_without_computing(Pass pass, const MicroBatch& batch);
   /// Returns the multiples of `every` above `after`, up to `last`.
   static std::vector<std::uint64_t> multiples_of(std::uint64_t every, std::uint64_t after, std::uint64_t last);
   void evaluate(const std::vector<std::uint64_t>& steps);
@@ -80,6 +102,7 @@ class Trainer {
   const std::uint64_t eval_every_;
   Walk walk_;
   SkipWatch skips_;
+  std::vector<float> unused_input_;  ///< of a sample whose targets alone are needed here
 };
 
 }  // namespace psring::worker

@@ -44,8 +44,11 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
     samples.resize(std::min(chunk, count - begin));
     for (std::size_t i = 0; i < samples.size(); ++i)
       samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.data_rank.value, workers));
+    if (parts_.links != nullptr) parts_.links->receive_evaluated(samples.size());
     load(*parts_.data.test, samples, {});
     forward(BufferUse::read);
+    if (parts_.links != nullptr) parts_.links->send_evaluated();
+    if (!has_loss()) continue;
     const LossResult loss =
         call_extension([] { return "the model's loss"; }, [&] { return parts_.network.evaluate(); });
     result.loss_sum += loss.loss_sum;
@@ -53,6 +56,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
     result.correct += loss.correct;
     for (std::size_t i = 0; i < loss.metrics.size(); ++i) result.own[i].value += loss.metrics[i];
   }
+  if (!reports_loss()) return;
   for (const std::uint64_t step : steps) {
     result.step = step;
     world_.events.report(result);

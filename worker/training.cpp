@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include <psring/common/base/error.h>
@@ -6,6 +8,7 @@
 #include <psring/common/base/pieces.h>
 #include <psring/optim/norm.h>
 #include <psring/worker/checkpoints.h>
+#include <psring/worker/exchange/whole_tensor.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/host_network.h>
 #include <psring/worker/model/safetensors.h>
@@ -33,6 +36,43 @@ std::vector<Compressor::Part> pushed_parts(const TrainSetup& setup) {
   return parts;
 }
 
+StagePlan plan_of_stage(const TrainSetup& setup) {
+  const JobOptions& job = setup.job();
+  return plan_stage(parse_pipeline_schedule(job.pipeline_schedule), setup.stage(), job.pipeline, job.accumulate);
+}
+
+std::vector<Pass> passes_of(const StagePlan& plan) {
+  std::vector<Pass> passes;
+  for (const StageAction& action : plan) {
+    if (action.kind == StageAction::Kind::forward) passes.push_back(Pass::forward);
+    if (action.kind == StageAction::Kind::backward) passes.push_back(Pass::backward);
+  }
+  return passes;
+}
+
+std::vector<bool> held_back(const TrainSetup& setup) {
+  std::vector<bool> units(setup.layout().units.size(), false);
+  for (const SharedTensor& tensor : setup.shared_tensors()) units[tensor.unit] = true;
+  return units;
+}
+
+Network::Options options_of_network(const TrainSetup& setup) {
+  const JobOptions& job = setup.job();
+  const Layout& layout = setup.layout();
+  return {.max_batch = (job.batch_per_worker() + job.accumulate - 1) / job.accumulate,
+          .types = {layout.parameter_type, layout.parameter_type, layout.gradient_type},
+          .recomputed = job.activation_checkpointing == "unit" ? setup.flat().runs() : std::vector<Range>(),
+          .wanted = setup.flat().wanted(),
+          .in_flight = most_in_flight(plan_of_stage(setup)),
+          .input_gradient = setup.flat().input_is_trained(),
+          .first_layer = setup.whole().stages[setup.stage()].begin};
+}
+
+StageLinks::Sizes sizes_of_stage(const TrainSetup& setup) {
+  return StageLinks::sizes_of(setup.model(), setup.flat(), setup.stage() + 1 == setup.job().pipeline,
+                              options_of_network(setup));
+}
+
 }  // namespace
 
 Training::Training(const TrainSetup& setup, Place place, const World& world, TrainHooks hooks)
@@ -50,6 +90,7 @@ Training::Training(const TrainSetup& setup, Place place, const World& world, Tra
   }
   plan_.unit_layers = unit_layers_;
   plan_.backward_layers = backward_layers_;
+  if (world_.mesh != nullptr) plan_.optimizer.model_group = world_.mesh->model.get();
   world_.units = units_;
   world_.buffers = buffers_.values();
   name_units();
@@ -58,24 +99,28 @@ Training::Training(const TrainSetup& setup, Place place, const World& world, Tra
   begin_with_initial_values();
   begin_with_checkpoint();
   begin_with_kept_state();
+  if (world_.mesh != nullptr) shared_.emplace(plan_, world_, setup.shared_tensors(), setup.strategy().at_owner);
   strategy_ = call_extension([&] { return strategy_name(job); }, [&] { return setup.strategy().make(plan_, world_); });
-  if (setup.strategy().scatters && job.workers > 1)
+  if (setup.strategy().scatters && job.data_workers() > 1)
     scatter_.emplace(*setup.data().train, *world.group, job.batch_per_worker(), world.memory, world.clock);
   kernels_ = make_cpu_kernels(job.threads, setup.layout().parameter_type);
 }
 
 Plan Training::make_plan(Place place) const {
   const JobOptions& job = setup_.job();
-  const Mesh mesh{.data = job.workers};
+  const Mesh mesh = job.mesh();
   return {.job = job,
           .layout = setup_.layout(),
           .place = place,
+          .mesh = mesh,
           .data_rank = mesh.data_rank(place.rank),
           .workers = mesh.data,
           .steps = setup_.steps(),
           .optimizer = setup_.optimizer(),
           .consistency = parse_consistency(job.consistency, job.backup_workers),
           .remedy = parse_remedy(job.remedy),
+          .passes = passes_of(plan_of_stage(setup_)),
+          .held_back = held_back(setup_),
           .survives_losses = job.goes_on()};
 }
 
@@ -167,7 +212,7 @@ Sampler Training::sampler() const {
   const JobOptions& job = setup_.job();
   return {setup_.data().train->size(),
           job.global_batch,
-          job.workers * job.virtual_workers,
+          job.data_workers() * job.virtual_workers,
           job.seed,
           job.shuffle == "epoch",
           job.pad == "none" ? Sampler::Padding::none : Sampler::Padding::wrap};
@@ -178,22 +223,21 @@ Prediction Training::predict() const {
   if (scatter_) scatter_->predict(sampler(), setup_.saved() ? setup_.saved()->step() : 0, setup_.steps(), sum);
   // A strategy that predicts no memory leaves the whole process's unpredicted. A GPU's activations are not predicted.
   if (!sum.worker_memory.empty() && world_.device == nullptr)
-    sum.worker_memory[Category::activations] += HostNetwork::booked_bytes(setup_.model(), network_options());
+    sum.worker_memory[Category::activations] += HostNetwork::booked_bytes(setup_.model(), options_of_network(setup_));
+  if (world_.mesh != nullptr) {
+    StageLinks::predict(sizes_of_stage(setup_), sampler(), plan_.data_rank.value,
+                        setup_.saved() ? setup_.saved()->step() : 0, setup_.steps(), sum);
+    shared_->predict(sum);
+    sum.exposed_s.reset();  // of the strategy alone: a stage waits for other stages, too
+  }
   return sum;
 }
 
-Network::Options Training::network_options() const {
-  const JobOptions& job = setup_.job();
-  const Layout& layout = setup_.layout();
-  return {.max_batch = (job.batch_per_worker() + job.accumulate - 1) / job.accumulate,
-          .types = {layout.parameter_type, layout.parameter_type, layout.gradient_type},
-          .recomputed = job.activation_checkpointing == "unit" ? setup_.flat().runs() : std::vector<Range>(),
-          .wanted = setup_.flat().wanted(),
-          .computed = hooks_.computed};
-}
+std::size_t pipeline_bytes(const TrainSetup& setup) { return StageLinks::buffer_bytes(sizes_of_stage(setup)); }
 
 std::unique_ptr<Network> Training::make_network() const {
-  const Network::Options options = network_options();
+  Network::Options options = options_of_network(setup_);
+  options.computed = hooks_.computed;
   if (world_.device == nullptr) return std::make_unique<HostNetwork>(setup_.model(), *kernels_, world_.memory, options);
   return std::make_unique<DeviceNetwork>(setup_.model(), *world_.device, world_.memory, options, hooks_.kernels);
 }
@@ -202,13 +246,15 @@ std::uint64_t Training::run() {
   const JobOptions& job = setup_.job();
   const std::unique_ptr<Network> network = make_network();
   Sampler samples = sampler();
-  const std::size_t layers = setup_.flat().layers();
-  Pace pace(job, plan_.data_rank.value, world_.clock,
-            job.accumulate * (layers + layers - setup_.flat().first_trained_layer()));
+  const TrainSetup::Whole& whole = setup_.whole();
+  Pace pace(job, plan_.place.rank.value, world_.clock,
+            job.accumulate * (whole.layers + whole.layers - whole.first_trained_layer));
   std::optional<std::uint64_t> reached;
   std::optional<Checkpoints> checkpoints;
   if (job.checkpoint_every > 0)
-    checkpoints.emplace(setup_, plan_.data_rank.value, *strategy_, buffers_.values(), keepers_, world_.feedback);
+    checkpoints.emplace(setup_, plan_, world_.mesh, *strategy_, buffers_.values(), keepers_, world_.feedback);
+  std::optional<StageLinks> links;
+  if (world_.mesh != nullptr) links.emplace(sizes_of_stage(setup_), world_, dynamic_cast<HostNetwork&>(*network));
   Trainer trainer(plan_, world_,
                   {.flat = setup_.flat(),
                    .network = *network,
@@ -221,6 +267,10 @@ std::uint64_t Training::run() {
                    .scatter = scatter_ ? &*scatter_ : nullptr,
                    .strategy = *strategy_,
                    .pace = pace,
+                   .actions = plan_of_stage(setup_),
+                   .links = links ? &*links : nullptr,
+                   .shared = shared_ ? &*shared_ : nullptr,
+                   .input_cols = whole.input_cols,
                    .begins =
                        [&](std::uint64_t step) {
                          hooks_.begins(step);
@@ -236,12 +286,22 @@ std::uint64_t Training::run() {
 
 /// In the model's own order, whatever the units are.
 std::vector<Training::Tensor> Training::tensors() const {
-  std::vector<Tensor> tensors;
+  std::map<std::string, Tensor> here;
   for (UnitId unit = 0; unit < units_.size(); ++unit)
-    for (const TensorLayout& tensor : setup_.layout().units[unit].tensors) tensors.push_back({&tensor, unit});
-  for (const TensorLayout& tensor : setup_.buffers().tensors) tensors.push_back({&tensor, kNoUnit});
-  std::sort(tensors.begin(), tensors.end(),
-            [](const Tensor& a, const Tensor& b) { return a.layout->id < b.layout->id; });
+    for (const TensorLayout& tensor : setup_.layout().units[unit].tensors) here[tensor.spec.name] = {&tensor, unit};
+  for (const TensorLayout& tensor : setup_.buffers().tensors) here[tensor.spec.name] = {&tensor, kNoUnit};
+  const TrainSetup::Whole& whole = setup_.whole();
+  std::vector<std::size_t> order(whole.tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t i) { return whole.ids[i]; });
+  std::vector<Tensor> tensors;
+  for (const std::size_t i : order) {
+    const auto found = here.find(whole.tensors[i].name);
+    tensors.push_back(found == here.end() ? Tensor() : found->second);
+    tensors.back().spec = &whole.tensors[i];
+    tensors.back().stage = whole.stage_of[i];
+    tensors.back().type = i < whole.parameters ? setup_.layout().parameter_type : DType::f32;
+  }
   return tensors;
 }
 
@@ -250,7 +310,7 @@ void Training::save(const std::filesystem::path& file) {
   std::optional<TensorWriter> writer;
   if (!file.empty()) {
     std::vector<TensorSpec> specs;
-    for (const Tensor& tensor : all) specs.push_back(tensor.layout->spec);
+    for (const Tensor& tensor : all) specs.push_back(*tensor.spec);
     writer.emplace(file.string(), specs);
   }
   std::optional<std::string> wrong;
@@ -261,7 +321,7 @@ void Training::save(const std::filesystem::path& file) {
       finite = finite && optim::all_finite(part);
       if (writer) writer->append(part);
     });
-    if (!finite && !wrong) wrong = next->layout->spec.name;
+    if (!finite && !wrong) wrong = next->spec->name;
     ++next;
   });
   if (wrong)
@@ -276,7 +336,11 @@ void Training::read(const std::function<void(ConstElements)>& take) {
   // A unit is there from its first tensor to its last, as in a forward pass.
   std::vector<std::size_t> left(units_.size(), 0);
   for (UnitId unit = 0; unit < units_.size(); ++unit) left[unit] = setup_.layout().units[unit].tensors.size();
-  for (const auto& [layout, unit] : tensors()) {
+  for (const auto& [layout, unit, spec, stage, type] : tensors()) {
+    if (layout == nullptr) {  // another stage has the tensor
+      take(WholeTensor(*world_.mesh, *spec, stage, nullptr, {}, type).values());
+      continue;
+    }
     ConstElements values = std::span<const float>(buffers_.values());
     if (unit != kNoUnit) {
       if (left[unit] == setup_.layout().units[unit].tensors.size()) strategy_->acquire(unit, Pass::forward);
@@ -284,7 +348,10 @@ void Training::read(const std::function<void(ConstElements)>& take) {
     }
     const OnHost host(values.subspan(layout->offset, layout->spec.elements()));
     if (world_.device != nullptr) world_.device->wait(world_.device->mark());  // all of it came
-    take(host.values());
+    if (world_.mesh == nullptr)
+      take(host.values());
+    else
+      take(WholeTensor(*world_.mesh, *spec, stage, layout, host.values(), type).values());
     if (unit != kNoUnit && --left[unit] == 0) strategy_->release(unit, Pass::forward);
   }
 }

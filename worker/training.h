@@ -14,8 +14,11 @@
 #include <psring/optim/optimizers.h>
 #include <psring/worker/compressor.h>
 #include <psring/worker/error_feedback.h>
+#include <psring/worker/exchange/shared_tensors.h>
+#include <psring/worker/exchange/stage_links.h>
 #include <psring/worker/kept_state.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/parallel/schedule.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/scatter.h>
@@ -41,6 +44,9 @@ struct TrainHooks {
   TensorKernels* kernels = nullptr;  ///< of layers on a device; null: make_tensor_kernels'
 };
 
+/// The room that the buffers of a pipeline's stage take in the memory that its neighbours read.
+std::size_t pipeline_bytes(const TrainSetup& setup);
+
 /// One worker's training, wherever its transport leads.
 class Training {
  public:
@@ -51,8 +57,9 @@ class Training {
   std::uint64_t run();
   /// The state that this worker can continue with after an error in `run`; nothing if others have parts of it.
   std::optional<KeptState> keep() { return KeptState::of(*strategy_, setup_.layout()); }
-  /// Writes the parameters and the layers' buffers. A collective of all workers, each of which may name a file, or ""
-  /// for none. Throws data, in all workers, if any value is not finite. REQUIRES: run() has returned.
+  /// Writes the parameters and the layers' buffers of the whole model. A collective of all workers, each of which may
+  /// name a file, or "" for none. Throws data, in all workers, if any value is not finite. REQUIRES: run() has
+  /// returned.
   void save(const std::filesystem::path& file);
   /// Hands out the same values, tensor after tensor in the model's own order; a collective, too. REQUIRES: run() has
   /// returned.
@@ -64,8 +71,11 @@ class Training {
 
  private:
   struct Tensor {
-    const TensorLayout* layout;
-    UnitId unit;  ///< kNoUnit: one of the layers' buffers
+    const TensorLayout* layout = nullptr;  ///< of the part that this worker has; null: another stage has the tensor
+    UnitId unit = kNoUnit;                 ///< kNoUnit: one of the layers' buffers
+    const TensorSpec* spec = nullptr;      ///< of the whole tensor
+    std::size_t stage = 0;                 ///< that holds the tensor
+    DType type = DType::f32;
   };
   std::vector<Tensor> tensors() const;
   Plan make_plan(Place place) const;
@@ -75,7 +85,6 @@ class Training {
   void begin_with_initial_values();
   void begin_with_checkpoint();
   void begin_with_kept_state();
-  Network::Options network_options() const;
   std::unique_ptr<Network> make_network() const;
   Sampler sampler() const;
 
@@ -94,6 +103,7 @@ class Training {
   std::optional<PsClient> client_;
   std::unique_ptr<Strategy> strategy_;
   std::optional<Scatter> scatter_;
+  std::optional<SharedTensors> shared_;  ///< of a mesh alone
   std::unique_ptr<Kernels> kernels_;
 };
 

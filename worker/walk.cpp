@@ -4,8 +4,15 @@
 
 namespace psring::worker {
 
-Walk::Walk(const Plan& plan, const World& world, const FlatModel& flat, Network& network, Strategy& strategy)
-    : plan_(plan), world_(world), flat_(flat), network_(network), strategy_(strategy), binding_(flat) {}
+Walk::Walk(const Plan& plan, const World& world, const FlatModel& flat, Network& network, Strategy& strategy,
+           SharedTensors* shared)
+    : plan_(plan),
+      world_(world),
+      flat_(flat),
+      network_(network),
+      strategy_(strategy),
+      shared_(shared),
+      binding_(flat) {}
 
 void Walk::go(Pass pass, Micro micro, const std::function<void(std::size_t layer)>& visit) {
   const bool forward = pass == Pass::forward;
@@ -51,8 +58,20 @@ void Walk::hand_over(std::size_t layer, Micro micro) {
   const UnitId unit = flat_.unit_of(layer);
   if (unit == kNoUnit || !flat_.trained(unit) || layer != flat_.layers_of(unit).front()) return;
   binding_.clear_unwritten(unit);
+  if (shared_ != nullptr && shared_->in_unit(unit)) {
+    shared_->add_up(unit, micro);
+    if (micro.last) return;
+  }
   world_.events.detail(GradientReady{{unit, unit + 1}});
   strategy_.grad_ready(unit, micro);
+}
+
+void Walk::hand_over_shared(Micro micro) {
+  for (UnitId unit = flat_.units(); shared_ != nullptr && unit-- > 0;) {
+    if (!shared_->in_unit(unit)) continue;
+    world_.events.detail(GradientReady{{unit, unit + 1}});
+    strategy_.grad_ready(unit, micro);
+  }
 }
 
 Activity Walk::activity(const char* name, std::size_t layer) const {

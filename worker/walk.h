@@ -6,6 +6,7 @@
 #include <string>
 
 #include <psring/worker/exchange/plan.h>
+#include <psring/worker/exchange/shared_tensors.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/strategy/strategy.h>
@@ -18,7 +19,8 @@ namespace psring::worker {
 class Walk {
  public:
   /// REQUIRES: all of it outlives the walk.
-  Walk(const Plan& plan, const World& world, const FlatModel& flat, Network& network, Strategy& strategy);
+  Walk(const Plan& plan, const World& world, const FlatModel& flat, Network& network, Strategy& strategy,
+       SharedTensors* shared = nullptr);
 
   /// Calls `visit` with each layer of the pass, in its order, while the layer's unit is readable.
   void go(Pass pass, Micro micro, const std::function<void(std::size_t layer)>& visit);
@@ -27,6 +29,10 @@ class Walk {
   /// `name`: in the trace.
   void forward_layer(std::size_t layer, const char* name, bool training, std::span<const std::span<float>> buffers);
   void backward_layer(std::size_t layer);
+
+  /// Hands over the gradients of units with tensors that several stages hold, after a step's last backward pass: these
+  /// are complete once the stages have summed them.
+  void hand_over_shared(Micro micro);
 
   /// The next backward pass overwrites all gradients; later ones add to them.
   void begin_gradients() { binding_.reset_fresh(); }
@@ -44,6 +50,7 @@ class Walk {
   const FlatModel& flat_;
   Network& network_;
   Strategy& strategy_;
+  SharedTensors* const shared_;  ///< null: there are none
   Binding binding_;
 };
 

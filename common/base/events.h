@@ -93,6 +93,7 @@ struct StepReport {
   Nanoseconds exposed{0};           ///< the part of `duration` that was spent waiting for communication
   double staleness = 0;             ///< of the gradients whose updates the worker was told of; see Pacing::staleness
   std::vector<OwnFigure> own = {};  ///< recorded by the program's step callbacks; not kept in event files
+  Nanoseconds bubble{0};            ///< the part of `exposed` that a pipeline's stage waited for other stages
 };
 
 /// A worker's share of an evaluation: integer counts, which are added up over the workers.

@@ -12,6 +12,41 @@ std::size_t TensorSpec::elements() const {
   return product;
 }
 
+std::size_t TensorSpec::whole_elements() const {
+  std::size_t product = 1;
+  for (const std::size_t extent : whole_shape()) product *= extent;
+  return product;
+}
+
+std::vector<Run> runs_of(const TensorSpec& tensor, Range range) {
+  if (range.empty()) return {};
+  if (!tensor.slice) return {{range.begin, range.begin, range.size()}};
+  const TensorSlice& slice = *tensor.slice;
+  std::size_t inner = 1;  // elements of one index of the axis
+  for (std::size_t axis = slice.axis + 1; axis < slice.whole_shape.size(); ++axis) inner *= slice.whole_shape[axis];
+  std::size_t extent = 0;  // of the slice, along the axis
+  for (const Range& part : slice.ranges) extent += part.size();
+  check(extent == tensor.shape.at(slice.axis), "the slice of {} has {} indices of axis {}, its shape {}", tensor.name,
+        extent, slice.axis, tensor.shape[slice.axis]);
+  const std::size_t whole_extent = slice.whole_shape[slice.axis];
+  std::vector<Run> runs;
+  for (std::size_t outer = range.begin / (extent * inner); outer * extent * inner < range.end; ++outer) {
+    std::size_t begin = outer * extent * inner;
+    for (const Range& part : slice.ranges) {
+      const Range run{begin, begin + part.size() * inner};
+      const Range wanted = run.intersect(range);
+      begin = run.end;
+      if (wanted.empty()) continue;
+      const std::size_t whole = (outer * whole_extent + part.begin) * inner + wanted.begin - run.begin;
+      if (!runs.empty() && runs.back().whole_begin + runs.back().size == whole)
+        runs.back().size += wanted.size();
+      else
+        runs.push_back({wanted.begin, whole, wanted.size()});
+    }
+  }
+  return runs;
+}
+
 std::size_t Layout::elements() const {
   std::size_t sum = 0;
   for (const UnitLayout& unit : units) sum += unit.elements;
@@ -71,29 +106,38 @@ Layout make_layout(std::vector<UnitSpec> units, std::size_t owners) {
   return layout;
 }
 
+namespace {
+
+/// Writes the initial values of a tensor's elements from `first` on.
+void initialise(const Init& init, const CounterRng& rng, std::size_t first, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t index = first + i;
+    switch (init.kind) {
+      case Init::Kind::constant:
+        out[i] = init.a;
+        break;
+      case Init::Kind::uniform:
+        out[i] = init.a * (2.0F * rng.uniform(index) - 1.0F);
+        break;
+      case Init::Kind::normal:
+        out[i] = init.a * rng.normal(index);
+        break;
+    }
+  }
+}
+
+}  // namespace
+
 void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::span<float> out) {
   check(out.size() == range.size(), "initialise: {} elements for a range of {}", out.size(), range.size());
   std::fill(out.begin(), out.end(), 0.0F);
   for (const TensorLayout& tensor : unit.tensors) {
     const Range whole{tensor.offset, tensor.offset + tensor.spec.elements()};
     const Range part = whole.intersect(range);
-    const Init init = tensor.spec.init;
+    if (part.empty()) continue;
     const CounterRng rng({.seed = seed, .purpose = Purpose::initialise, .tensor = tensor.id});
-    for (std::size_t i = part.begin; i < part.end; ++i) {
-      const std::size_t index = i - whole.begin;
-      float& value = out[i - range.begin];
-      switch (init.kind) {
-        case Init::Kind::constant:
-          value = init.a;
-          break;
-        case Init::Kind::uniform:
-          value = init.a * (2.0F * rng.uniform(index) - 1.0F);
-          break;
-        case Init::Kind::normal:
-          value = init.a * rng.normal(index);
-          break;
-      }
-    }
+    for (const Run& run : runs_of(tensor.spec, {part.begin - whole.begin, part.end - whole.begin}))
+      initialise(tensor.spec.init, rng, run.whole_begin, out.subspan(whole.begin + run.begin - range.begin, run.size));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,21 +21,47 @@ struct Init {
   float a = 0;
 };
 
+/// The part of a tensor that one worker of a tensor-parallel group holds: ranges of the whole tensor along one axis,
+/// one after the other. Columns [a, b) of a matrix are the range [a, b) along axis 1; some heads of an attention
+/// layer's joint projection are three ranges of columns.
+struct TensorSlice {
+  std::vector<std::size_t> whole_shape;  ///< row-major
+  std::size_t axis = 0;
+  std::vector<Range> ranges;
+};
+
 /// A trainable tensor as its layer declares it. Names are unique in a model: two layers that name the same tensor share
 /// it.
 struct TensorSpec {
   std::string name;
-  std::vector<std::size_t> shape;  ///< row-major
+  std::vector<std::size_t> shape;  ///< row-major; of the slice, if this is one
   Init init;
+  std::optional<TensorSlice> slice = std::nullopt;  ///< the part of the whole tensor that this is; nothing: all of it
 
   std::size_t elements() const;
+  /// Of the whole tensor.
+  const std::vector<std::size_t>& whole_shape() const { return slice ? slice->whole_shape : shape; }
+  std::size_t whole_elements() const;
 };
+
+/// Consecutive elements of a slice that are consecutive in the whole tensor, too.
+struct Run {
+  std::size_t begin = 0;        ///< in the slice
+  std::size_t whole_begin = 0;  ///< in the whole tensor
+  std::size_t size = 0;
+};
+
+/// Returns the runs that the elements `range` of a tensor consist of, ascending: one run if the tensor is no slice.
+std::vector<Run> runs_of(const TensorSpec& tensor, Range range);
 
 /// A tensor's place in its unit's flat buffer. `offset` is a multiple of kCut.
 struct TensorLayout {
   TensorSpec spec;
   std::uint32_t id = 0;  ///< position in the model, independent of the units: the key of the tensor's random numbers
   std::size_t offset = 0;
+  /// Of the workers that hold a copy of the same elements within one copy of the model (a tied embedding at two stages,
+  /// a layer norm at all ranks of a tensor group), exactly one counts them in norms, and saves them.
+  bool counted = true;
 };
 
 /// A unit: tensors that move together, in one flat buffer of `elements` elements, including padding.

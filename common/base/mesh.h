@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace psring {
@@ -21,22 +22,63 @@ struct DataRank {
 
 /// The mesh of a job's workers: data x tensor x pipeline. Tensor and pipeline parallelism decide which layers, and
 /// which part of a layer, a worker computes. Data parallelism decides which samples a worker sees, and who owns which
-/// range. Ranks count the tensor axis fastest, then data, then pipeline, so that the workers of a tensor group, which
-/// communicate most, are neighbours.
+/// range. Ranks count the tensor axis fastest, then pipeline, then data: the workers of a tensor group, which
+/// communicate most, are neighbours, and so are the workers that hold one copy of the model.
+///
+///   rank = tensor rank + tensor * (stage + pipeline * data rank)
 struct Mesh {
   std::size_t data = 1;
   std::size_t tensor = 1;
   std::size_t pipeline = 1;
 
   std::size_t workers() const { return data * tensor * pipeline; }
-  DataRank data_rank(JobRank rank) const { return {rank.value / tensor % data}; }
-  /// Returns the ranks of the workers that compute the same layers as `rank`, ascending. The member at position i has
-  /// DataRank i.
+  /// Workers that hold one copy of the model together.
+  std::size_t model_workers() const { return tensor * pipeline; }
+  bool divides_model() const { return model_workers() > 1; }
+
+  DataRank data_rank(JobRank rank) const { return {rank.value / model_workers()}; }
+  /// The worker's stage of the pipeline, from 0.
+  std::size_t stage(JobRank rank) const { return rank.value / tensor % pipeline; }
+  std::size_t tensor_rank(JobRank rank) const { return rank.value % tensor; }
+  /// The worker that reports the losses of its copy of the model: the last stage, where the loss is computed.
+  bool reports_loss(JobRank rank) const { return tensor_rank(rank) == 0 && stage(rank) + 1 == pipeline; }
+
+  /// Returns the ranks of the workers that compute the same part of the model as `rank`, ascending. The member at
+  /// position i has DataRank i.
   std::vector<JobRank> data_group(JobRank rank) const {
-    const std::size_t first = rank.value - data_rank(rank).value * tensor;
     std::vector<JobRank> group;
-    for (std::size_t i = 0; i < data; ++i) group.push_back({first + i * tensor});
+    for (std::size_t i = 0; i < data; ++i) group.push_back({rank.value % model_workers() + i * model_workers()});
     return group;
+  }
+
+  /// The axes along which workers form groups. The members of a group have equal places on all other axes.
+  enum class Axis : std::uint8_t {
+    data,
+    tensor,
+    pipeline,
+    model,  ///< tensor and pipeline together: the workers of one copy of the model
+  };
+  /// Returns the number of each worker's group on an axis, by rank, for ProcessGroup::split. The rank within a group is
+  /// the place on the axis; on Axis::model it is tensor rank + tensor * stage.
+  std::vector<std::size_t> group_numbers(Axis axis) const {
+    std::vector<std::size_t> numbers;
+    for (std::size_t rank = 0; rank < workers(); ++rank) numbers.push_back(group_number({rank}, axis));
+    return numbers;
+  }
+
+ private:
+  std::size_t group_number(JobRank rank, Axis axis) const {
+    switch (axis) {
+      case Axis::data:
+        return rank.value % model_workers();
+      case Axis::tensor:
+        return rank.value / tensor;
+      case Axis::pipeline:
+        return tensor_rank(rank) + tensor * data_rank(rank).value;
+      case Axis::model:
+        break;
+    }
+    return data_rank(rank).value;
   }
 };
 

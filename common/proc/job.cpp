@@ -50,7 +50,7 @@ void read(const Json& json, const std::string& name, std::optional<T>& value) {
 
 std::optional<std::size_t> JobOptions::shard_owners() const {
   if (shard_group == "host") return std::nullopt;
-  if (shard_group.empty()) return workers;
+  if (shard_group.empty()) return data_workers();
   std::size_t count = 0;
   const char* const end = shard_group.data() + shard_group.size();
   const auto [at, error] = std::from_chars(shard_group.data(), end, count);

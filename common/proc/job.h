@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include <psring/common/base/mesh.h>
+
 namespace psring {
 
 /// The options of a job, on which all its processes agree. The process that starts the job checks them once, and the
@@ -16,7 +18,11 @@ struct JobOptions {
   std::string data = "fashion-mnist";
   std::size_t workers = 2;
   std::size_t servers = 1;
-  std::size_t virtual_workers = 1;  ///< strategy single only
+  std::size_t tensor = 1;                   ///< workers that divide each layer among themselves
+  std::size_t pipeline = 1;                 ///< stages that the layers are cut into, each of them in workers of its own
+  std::string stages;                       ///< layers of each stage: 0-2,3-5; "": cut by their cost
+  std::string pipeline_schedule = "gpipe";  ///< or 1f1b
+  std::size_t virtual_workers = 1;          ///< strategy single only
 
   std::size_t global_batch = 128;       ///< over all workers
   std::size_t accumulate = 1;           ///< micro-batches of a step
@@ -130,9 +136,13 @@ struct JobOptions {
   bool goes_on() const { return max_restarts > 0 || min_workers > 0; }
   /// The workers that cut units among themselves; nullopt for --shard-group host. Throws usage if it is no number.
   std::optional<std::size_t> shard_owners() const;
+  /// The mesh of all workers. REQUIRES: --tensor times --pipeline divides the workers.
+  Mesh mesh() const { return {.data = data_workers(), .tensor = tensor, .pipeline = pipeline}; }
+  /// The size of the data-parallel group: n in every formula.
+  std::size_t data_workers() const { return workers / (tensor * pipeline); }
   /// The most samples of one worker in a step. After a loss, some of the remaining workers may have one sample less.
   std::size_t batch_per_worker() const {
-    const std::size_t parts = workers * virtual_workers;
+    const std::size_t parts = data_workers() * virtual_workers;
     return (global_batch + parts - 1) / parts;
   }
 };

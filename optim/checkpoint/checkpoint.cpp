@@ -185,14 +185,15 @@ void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& ar
     const auto found = places_.find({tensor.spec.name, array});
     if (found == places_.end())
       fail(ErrorKind::data, "{}: has no {} of '{}'", folder_.string(), array, tensor.spec.name);
-    const Range tensor_range{wanted.begin - tensor.offset, wanted.end - tensor.offset};
     std::size_t got = 0;
-    for (const auto& [shard, segment] : found->second) {
-      const Range part = segment->range.intersect(tensor_range);
-      if (part.empty()) continue;
-      shard->read(*segment, part, out.subspan(tensor.offset + part.begin - range.begin, part.size()));
-      got += part.size();
-    }
+    for (const Run& run : runs_of(tensor.spec, {wanted.begin - tensor.offset, wanted.end - tensor.offset}))
+      for (const auto& [shard, segment] : found->second) {
+        const Range part = segment->range.intersect({run.whole_begin, run.whole_begin + run.size});
+        if (part.empty()) continue;
+        const std::size_t begin = tensor.offset + run.begin + (part.begin - run.whole_begin);
+        shard->read(*segment, part, out.subspan(begin - range.begin, part.size()));
+        got += part.size();
+      }
     if (got != wanted.size())
       fail(ErrorKind::data, "{}: '{}' is shorter than the model's", folder_.string(), tensor.spec.name);
   }

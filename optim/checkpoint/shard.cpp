@@ -39,45 +39,70 @@ std::string slot_array(std::size_t slot) { return fmt::format("optimizer.{}", sl
 
 std::string residual_array(std::size_t worker) { return fmt::format("residual.{}", worker); }
 
+namespace {
+
+/// Writes segments to a shard, one after the other, and their index at the end.
+class ShardWriter {
+ public:
+  explicit ShardWriter(const std::string& file) : out_(file) {}
+
+  /// Writes consecutive elements of a tensor. `values`: of the run.
+  void add(const TensorLayout& tensor, const std::string& array, const Run& run, ConstElements values) {
+    Json checksums = Json::array();
+    bool finite = true;
+    const Range whole{run.whole_begin, run.whole_begin + run.size};
+    for_each_block(whole, [&](Range block) {
+      const OnHost host(values.subspan(block.begin - whole.begin, block.size()));
+      const ConstElements elements = host.values();
+      widened_.resize(elements.type() == DType::f32 ? 0 : elements.size());
+      if (!widened_.empty()) widen(elements, widened_);
+      const std::span<const std::byte> bytes = widened_.empty() ? elements.bytes() : std::as_bytes(std::span(widened_));
+      checksums.push_back(crc32c(bytes));
+      finite = finite && all_finite(widened_.empty() ? elements.as<float>() : std::span<const float>(widened_));
+      out_.write(bytes);
+    });
+    segments_.push_back({{"tensor", tensor.spec.name},
+                         {"array", array},
+                         {"dtype", kF32},
+                         {"begin", whole.begin},
+                         {"end", whole.end},
+                         {"offset", offset_},
+                         {"crc32c", std::move(checksums)}});
+    if (!finite) segments_.back()["finite"] = false;
+    offset_ += run.size * sizeof(float);
+  }
+
+  void finish(std::uint64_t step) {
+    const std::string index = Json{{"format", kFormat}, {"step", step}, {"segments", std::move(segments_)}}.dump();
+    const Footer footer{index.size(), crc32c(bytes_of(index))};
+    out_.write(bytes_of(index));
+    out_.write(std::as_bytes(std::span(&footer, 1)));
+    out_.commit();
+  }
+
+ private:
+  OutputFile out_;
+  Json segments_ = Json::array();
+  std::uint64_t offset_ = 0;
+  std::vector<float> widened_;
+};
+
+}  // namespace
+
 void write_shard(const std::string& file, std::uint64_t step, std::span<const StatePart> parts) {
-  OutputFile out(file);
-  Json segments = Json::array();
-  std::uint64_t offset = 0;
-  std::vector<float> widened;
+  ShardWriter writer(file);
   for (const StatePart& part : parts) {
     check(part.values.size() == part.range.size(), "{} values for a range of {}", part.values.size(),
           part.range.size());
     for (const TensorLayout& tensor : part.unit->tensors) {
       const Range held = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(part.range);
-      if (held.empty()) continue;
-      Json checksums = Json::array();
-      bool finite = true;
-      for_each_block(held, [&](Range block) {
-        const OnHost host(part.values.subspan(block.begin - part.range.begin, block.size()));
-        const ConstElements values = host.values();
-        widened.resize(values.type() == DType::f32 ? 0 : values.size());
-        if (!widened.empty()) widen(values, widened);
-        const std::span<const std::byte> bytes = widened.empty() ? values.bytes() : std::as_bytes(std::span(widened));
-        checksums.push_back(crc32c(bytes));
-        finite = finite && all_finite(widened.empty() ? values.as<float>() : std::span<const float>(widened));
-        out.write(bytes);
-      });
-      segments.push_back({{"tensor", tensor.spec.name},
-                          {"array", part.array},
-                          {"dtype", kF32},
-                          {"begin", held.begin - tensor.offset},
-                          {"end", held.end - tensor.offset},
-                          {"offset", offset},
-                          {"crc32c", std::move(checksums)}});
-      if (!finite) segments.back()["finite"] = false;
-      offset += held.size() * sizeof(float);
+      if (!tensor.counted) continue;
+      for (const Run& run : runs_of(tensor.spec, {held.begin - tensor.offset, held.end - tensor.offset}))
+        writer.add(tensor, part.array, run,
+                   part.values.subspan(tensor.offset + run.begin - part.range.begin, run.size));
     }
   }
-  const std::string index = Json{{"format", kFormat}, {"step", step}, {"segments", std::move(segments)}}.dump();
-  const Footer footer{index.size(), crc32c(bytes_of(index))};
-  out.write(bytes_of(index));
-  out.write(std::as_bytes(std::span(&footer, 1)));
-  out.commit();
+  writer.finish(step);
 }
 
 ShardFile::ShardFile(const std::string& path) : file_(path) { read_index(); }

@@ -55,10 +55,19 @@ bool FetchSchedule::drops(UnitId unit, Pass released) const {
 
 std::vector<UnitId> FetchSchedule::fetches_of_step() const {
   std::vector<UnitId> units;
-  for (std::size_t micro = 0; micro < plan_.job.accumulate; ++micro) {
-    units.insert(units.end(), order_[0].begin(), order_[0].end());
-    if (plan_.job.reshard_after_forward) units.insert(units.end(), order_[1].begin(), order_[1].end());
-  }
+  std::vector<bool> here(plan_.layout.units.size(), false);
+  for (const Pass pass : plan_.passes)
+    for (const auto& [unit, begins] :
+         pass == Pass::forward ? forward_events(plan_.unit_layers) : backward_events(plan_.backward_layers)) {
+      if (!begins) {
+        if (drops(unit, pass)) here[unit] = false;
+        continue;
+      }
+      for (const UnitId next : wanted(unit, pass)) {
+        if (!here[next]) units.push_back(next);
+        here[next] = true;
+      }
+    }
   return units;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include <psring/common/base/error.h>
@@ -83,9 +84,10 @@ void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   if (by_sum()) {
     ExactSum sum;
     std::vector<ConstElements> gradients;
-    for (const UnitId unit : trained_) gradients.push_back(units[unit].gradients);
+    for (const UnitId unit : trained_) add_counted(unit, units[unit].gradients, gradients);
     optim::add_square_sums(gradients, sum, applier_.get());
-    merge(std::span(&sum, 1));
+    merge(std::span(&sum, 1), owners_);
+    merge(std::span(&sum, 1), plan_.model_group);
     const bool finite = std::isfinite(sum.value());
     if (scaler_.active() && !finite) return scaler_.finished(false);
     scale = plan_.clip_norm > 0 ? optim::clip_scale(sum, plan_.clip_norm, scaler_.scale()) : 1 / scaler_.scale();
@@ -108,7 +110,7 @@ void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, 
     for (const optim::TensorSums& sums : layerwise_sums(unit, of(unit)))
       flat.insert(flat.end(), {sums.parameters, sums.direction});
   }
-  merge(flat);
+  merge(flat, owners_);
   std::size_t next = 0;
   for (const UnitId unit : trained) {
     const auto& tensors = layout_.units[unit].tensors;
@@ -173,22 +175,34 @@ ConstElements LocalOptimizer::kept(ConstElements values) {
   return values.processor() == nullptr ? values : saved_.emplace_back(values).values();
 }
 
-/// Every owner gets the sum over all owners. Each broadcasts its own: a few bytes, which count as control.
-void LocalOptimizer::merge(std::span<ExactSum> sums) const {
-  if (owners_ == nullptr || owners_->size() == 1) return;
+/// Adds the gradients of the tensors that this worker counts (TensorLayout::counted).
+void LocalOptimizer::add_counted(UnitId unit, ConstElements gradients, std::vector<ConstElements>& all) const {
+  const std::vector<TensorLayout>& tensors = layout_.units[unit].tensors;
+  if (std::ranges::all_of(tensors, &TensorLayout::counted)) return all.push_back(gradients);
+  const Range held = owned(unit);
+  for (const TensorLayout& tensor : tensors) {
+    const Range here = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(held);
+    if (tensor.counted && !here.empty()) all.push_back(gradients.subspan(here.begin - held.begin, here.size()));
+  }
+}
+
+/// Every member of the group gets the sum over all members. Each broadcasts its own: a few bytes, which count as
+/// control.
+void LocalOptimizer::merge(std::span<ExactSum> sums, ring::ProcessGroup* group) const {
+  if (group == nullptr || group->size() == 1) return;
   const std::size_t bytes = sums.size() * ExactSum::kBytes;
-  std::vector<std::byte> wire(bytes * owners_->size());
+  std::vector<std::byte> wire(bytes * group->size());
   const auto of = [&](std::size_t rank, std::size_t i) {
     return std::span(wire).subspan(rank * bytes + i * ExactSum::kBytes).first<ExactSum::kBytes>();
   };
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i].store(of(owners_->rank(), i));
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i].store(of(group->rank(), i));
   std::vector<ring::Work> works;
-  for (std::size_t rank = 0; rank < owners_->size(); ++rank)
-    works.push_back(owners_->broadcast({wire.data() + rank * bytes, bytes, {DType::u8}}, rank));
+  for (std::size_t rank = 0; rank < group->size(); ++rank)
+    works.push_back(group->broadcast({wire.data() + rank * bytes, bytes, {DType::u8}}, rank));
   for (ring::Work& work : works) work.wait();
-  for (std::size_t rank = 0; rank < owners_->size(); ++rank)
+  for (std::size_t rank = 0; rank < group->size(); ++rank)
     for (std::size_t i = 0; i < sums.size(); ++i)
-      if (rank != owners_->rank()) sums[i].merge(ExactSum::load(of(rank, i)));
+      if (rank != group->rank()) sums[i].merge(ExactSum::load(of(rank, i)));
 }
 
 }  // namespace psring::worker

@@ -56,7 +56,8 @@ class LocalOptimizer {
   Elements weights(UnitId unit, UnitBuffers owned) { return masters_.empty() ? owned.parameters : master(unit); }
   std::vector<optim::TensorSums> layerwise_sums(UnitId unit, UnitBuffers owned);
   void scale_layerwise(float lr, UnitId unit, std::span<const float> ratios, UnitBuffers owned);
-  void merge(std::span<optim::ExactSum> sums) const;
+  void add_counted(UnitId unit, ConstElements gradients, std::vector<ConstElements>& all) const;
+  void merge(std::span<optim::ExactSum> sums, ring::ProcessGroup* group) const;
 
   const OptimizerPlan plan_;
   optim::LossScaler scaler_;

@@ -34,6 +34,7 @@ namespace psring::worker {
 class Compressor;
 class ErrorFeedback;
 class PsClient;
+struct MeshGroups;
 
 using UnitId = std::size_t;
 
@@ -72,6 +73,9 @@ struct OptimizerPlan {
   double clip_norm = 0;     ///< 0: no clipping
   bool master_copy = true;  ///< of parameters narrower than f32; see optim::MixedRange
   optim::LossScaler loss_scaler;
+  /// The workers that hold one copy of the model together: norms are sums over all of them. Null: this worker has the
+  /// whole model.
+  ring::ProcessGroup* model_group = nullptr;
   /// Optimizer state that the run starts from (--resume): a slot of a unit's range. Empty: the state is zero.
   std::function<void(UnitId, Range, std::size_t slot, std::span<float>)> initial_state = {};
 };
@@ -92,6 +96,7 @@ struct Plan {
   const JobOptions& job;
   const Layout& layout;
   Place place;
+  Mesh mesh = {};           ///< of all workers
   DataRank data_rank;       ///< in the data-parallel group
   std::size_t workers = 1;  ///< size of the data-parallel group: n in every formula
   std::uint64_t steps = 0;  ///< the run ends after as many
@@ -100,6 +105,12 @@ struct Plan {
   StalenessRemedy remedy = {};
   /// Data ranks of the workers that keep residuals of error feedback, and save them.
   std::span<const std::size_t> keepers = {};
+  /// The passes of a step, in their order: forward and backward of each micro-batch, or as a pipeline's stage makes
+  /// them.
+  std::vector<Pass> passes = {};
+  /// By unit: its last gradient of a step is handed over after the step's last pass, because other stages of a pipeline
+  /// hold some of its tensors, too. Empty: no unit.
+  std::vector<bool> held_back = {};
   /// Layers [begin, end) of each unit, from its first to its last, as forward acquires and releases the unit.
   std::span<const Range> unit_layers = {};
   /// The same for backward; empty if backward does not need the unit.
@@ -132,6 +143,7 @@ struct World {
   net::Transport* transport = nullptr;  ///< to the servers; null: the strategy has none
   ring::ProcessGroup* group = nullptr;  ///< the data-parallel group; null: the strategy asks for none
   ring::ProcessGroup* host = nullptr;   ///< --local-reduce: the workers of this host; null: every worker pushes
+  const MeshGroups* mesh = nullptr;     ///< the groups of a mesh; null: every worker has the whole model
 
   // Made by Training from the handles above.
   std::span<UnitBuffers> units = {};  ///< filled in by the strategy; the trainer computes in them

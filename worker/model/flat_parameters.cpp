@@ -137,7 +137,50 @@ void FlatModel::freeze(std::span<const std::size_t> units) {
   for (const std::size_t unit : units) units_.at(unit).trained = false;
 }
 
+FlatModel FlatModel::part(Range layers) const {
+  FlatModel part;
+  std::vector<std::size_t> unit_of(units(), kNoUnit);                 // in the part
+  std::vector<std::map<std::size_t, std::size_t>> index_of(units());  // by whole unit: tensors' places in the part
+  for (std::size_t layer = layers.begin; layer < layers.end; ++layer)
+    for (const std::size_t index : layers_[layer].tensors) index_of[layers_[layer].unit].emplace(index, 0);
+  for (std::size_t layer = layers.begin; layer < layers.end; ++layer) {
+    std::vector<std::size_t>& sources = part.sources_.emplace_back(sources_[layer]);
+    for (std::size_t& source : sources) {
+      check(source >= layers.begin, "layer {} reads an activation from before its stage", layer);
+      source -= layers.begin;
+    }
+    LayerPlace& place = part.layers_.emplace_back();
+    const std::size_t whole = layers_[layer].unit;
+    if (whole == kNoUnit) continue;
+    if (unit_of[whole] == kNoUnit) {
+      unit_of[whole] = part.units_.size();
+      UnitSpec& unit = part.units_.emplace_back(UnitSpec{units_[whole].name, {}, units_[whole].trained});
+      part.unit_layers_.emplace_back();
+      for (auto& [index, here] : index_of[whole]) {
+        here = unit.tensors.size();
+        unit.tensors.push_back(units_[whole].tensors[index]);
+        unit.tensors.back().counted =
+            units_[whole].tensors[index].counted && first_layer_of(whole, index) >= layers.begin;
+      }
+    }
+    place.unit = unit_of[whole];
+    part.unit_layers_[place.unit].push_back(layer - layers.begin);
+    for (const std::size_t index : layers_[layer].tensors) place.tensors.push_back(index_of[whole].at(index));
+  }
+  const Layout placed = make_layout(part.units_, 1);
+  for (std::size_t unit = 0; unit < part.units_.size(); ++unit) part.units_[unit].tensors = placed.units[unit].tensors;
+  part.input_is_trained_ = first_trained_layer() < layers.begin;
+  return part;
+}
+
+std::size_t FlatModel::first_layer_of(std::size_t unit, std::size_t tensor) const {
+  for (const std::size_t layer : unit_layers_[unit])
+    if (std::ranges::count(layers_[layer].tensors, tensor) > 0) return layer;
+  fail(ErrorKind::bug, "tensor {} of unit {} is of no layer", tensor, unit);
+}
+
 std::size_t FlatModel::first_trained_layer() const {
+  if (input_is_trained_) return 0;
   std::size_t first = layers();
   for (std::size_t unit = 0; unit < units(); ++unit)
     if (trained(unit)) first = std::min(first, unit_layers_[unit].front());
@@ -153,7 +196,8 @@ Range FlatModel::backward_layers(std::size_t unit) const {
 std::vector<Wanted> FlatModel::wanted() const {
   std::vector<Wanted> wanted;
   const auto depends = [&](std::size_t activation) {
-    return activation > 0 && (wanted[activation - 1].dx || wanted[activation - 1].gradients);
+    if (activation == 0) return input_is_trained_;
+    return wanted[activation - 1].dx || wanted[activation - 1].gradients;
   };
   for (std::size_t layer = 0; layer < layers(); ++layer) {
     const std::size_t unit = unit_of(layer);

@@ -47,6 +47,13 @@ class FlatModel {
   /// Marks units as not trained. Initially all units are trained.
   void freeze(std::span<const std::size_t> units);
 
+  /// Returns the part of these layers: their units and tensors, with the same names and ids. A unit with layers outside
+  /// of the range keeps its tensors of the layers within. Tensors that earlier layers name, too, are not counted
+  /// (TensorLayout::counted). REQUIRES: a layer reads no activation from before the range but the last one.
+  FlatModel part(Range layers) const;
+  /// The output of the layers before this part depends on a layer that is trained: its gradient is wanted.
+  bool input_is_trained() const { return input_is_trained_; }
+
   Layout layout(std::size_t owners) const { return make_layout(units_, owners); }
   std::size_t units() const { return units_.size(); }
   std::size_t layers() const { return layers_.size(); }
@@ -72,14 +79,19 @@ class FlatModel {
   std::span<const TensorLayout> tensors(std::size_t unit) const { return units_[unit].tensors; }
 
  private:
+  FlatModel() = default;
   struct LayerPlace {
     std::size_t unit = kNoUnit;
     std::vector<std::size_t> tensors;  ///< indices in the unit
   };
+  /// The first layer that names a unit's tensor.
+  std::size_t first_layer_of(std::size_t unit, std::size_t tensor) const;
+
   std::vector<std::vector<std::size_t>> sources_;  ///< activations that each layer reads; see sources_of
   std::vector<UnitSpec> units_;                    ///< with offsets, which do not depend on the owners
   std::vector<std::vector<std::size_t>> unit_layers_;
   std::vector<LayerPlace> layers_;
+  bool input_is_trained_ = false;
 };
 
 /// A tensor's gradient in its unit's buffer, in the buffer's type. `fresh`: no layer has written the gradient yet; see

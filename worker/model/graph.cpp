@@ -81,6 +81,7 @@ void check_graph(const Model& model) {
 
 std::vector<Shape> activation_shapes(const Model& model, std::size_t batch) {
   std::vector<Shape> shapes{{batch, model.input_cols}};
+  if (model.stage_input) shapes.front() = {batch * model.stage_input->rows, model.stage_input->cols};
   std::vector<Shape> in;
   for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
     in.clear();

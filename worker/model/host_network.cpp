@@ -146,7 +146,8 @@ std::size_t HostNetwork::copied_floats(std::size_t layer, std::span<const Shape>
   std::size_t copies = 2 * copied(shapes[layer + 1].elements(), types_.activations) +
                        copied(of.saved_activations(shapes[list.front()]), types_.activations);
   for (std::size_t i = 0; i < list.size(); ++i)
-    if (list[i] > 0 && is_first(list, i)) copies += 2 * copied(shapes[list[i]].elements(), types_.activations);
+    if (is_first(list, i))
+      copies += 2 * copied(shapes[list[i]].elements(), list[i] == 0 ? input_type() : types_.activations);
   for (const TensorSpec& tensor : of.tensors())
     copies += copied(tensor.elements(), types_.parameters) +
               (wanted_[layer].gradients ? copied(tensor.elements(), types_.gradients) : 0);
@@ -183,7 +184,8 @@ HostNetwork::Sizes HostNetwork::sizes() const {
   std::size_t most_gradient = 0;
   std::size_t most_scratch = 0;
   std::size_t most_copies = 0;
-  for (std::size_t i = 1; i < shapes.size(); ++i) most_gradient = std::max(most_gradient, shapes[i].elements());
+  for (std::size_t i = input_gradient_ ? 0 : 1; i < shapes.size(); ++i)
+    most_gradient = std::max(most_gradient, shapes[i].elements());
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = *model.layers[i];
     const Shape x = shapes[sources(i).front()];
@@ -191,7 +193,7 @@ HostNetwork::Sizes HostNetwork::sizes() const {
     most_scratch = std::max(most_scratch, layer.scratch_floats(x));
     most_copies = std::max(most_copies, copied_floats(i, shapes));
   }
-  Sizes sizes{.places = place_layers(kept, types_.activations, DType::f32, kAlign)};
+  Sizes sizes{.places = place_layers(kept, types_.activations, input_type(), kAlign)};
   for (std::size_t slot = 0; slot < gradients_.size(); ++slot)
     sizes.gradients.push_back(sizes.places.add(most_gradient, types_.activations));
   sizes.scratch = sizes.places.add(most_scratch, DType::f32);
@@ -201,11 +203,12 @@ HostNetwork::Sizes HostNetwork::sizes() const {
 }
 
 std::size_t HostNetwork::booked_bytes(const Model& model, const Options& options) {
-  return HostNetwork(model, options).sizes().places.bytes;
+  const Places places = HostNetwork(model, options).sizes().places;
+  return places.bytes + (options.in_flight - 1) * places.own_bytes;
 }
 
 HostNetwork::HostNetwork(const Model& model, const Options& options)
-    : Network(model, options), types_(options.types), backward_(options.backward) {
+    : Network(model, options), types_(options.types), backward_(options.backward), in_flight_(options.in_flight) {
   gradients_.resize(backward_ ? assign_slots() : 0);
   unwritten_.assign(layers() + 1, true);
 }
@@ -215,22 +218,70 @@ HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& led
   kernels_ = &kernels;
   ledger_ = &ledger;
   const Sizes sizes = this->sizes();
-  arena_.reset(static_cast<std::byte*>(::operator new (sizes.places.bytes, std::align_val_t{kAlign})));
-  bytes_ = sizes.places.bytes;
+  const std::size_t others = (in_flight_ - 1) * sizes.places.own_bytes;
+  bytes_ = sizes.places.bytes + others;
+  arena_.reset(static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{kAlign})));
   ledger_->book(Category::activations, bytes_);
-  const auto at = [&](const Place& p) { return Elements(arena_.get() + p.offset, p.count, p.type); };
-  for (const Place& p : sizes.places.activations) activations_.push_back(at(p));
-  for (const Place& p : sizes.places.saved) saved_.push_back(at(p).as<float>());
-  for (const Place& p : sizes.places.saved_activations) saved_activations_.push_back(at(p));
+  // Each micro-batch in flight has its own first bytes; the rest follows them.
+  const auto at = [&](const Place& p, std::size_t slot = 0) {
+    const std::size_t shift = p.offset < sizes.places.own_bytes ? slot * sizes.places.own_bytes : others;
+    return Elements(arena_.get() + p.offset + shift, p.count, p.type);
+  };
+  slots_.resize(in_flight_);
+  for (std::size_t slot = 0; slot < in_flight_; ++slot) {
+    Slot& own = slots_[slot];
+    for (const Place& p : sizes.places.activations) own.activations.push_back(at(p, slot));
+    for (const Place& p : sizes.places.saved) own.saved.push_back(at(p, slot).as<float>());
+    for (const Place& p : sizes.places.saved_activations) own.saved_activations.push_back(at(p, slot));
+    own.targets.resize(max_batch_ * model.rows_per_sample);
+    own.target_values.resize(target_values_.size());
+    own.batch = batch_;
+    own.shapes = shapes_;
+  }
+  exchange_with(slots_.front());
   for (std::size_t i = 0; i < gradients_.size(); ++i) gradients_[i] = at(sizes.gradients[i]);
   addend_ = at(sizes.addend).as<float>();
   scratch_ = at(sizes.scratch).as<float>();
   copies_ = at(sizes.copies).as<float>();
-  targets_.resize(max_batch_ * model.rows_per_sample);
 }
 
 HostNetwork::~HostNetwork() {
   if (ledger_ != nullptr) ledger_->release(Category::activations, bytes_);
+}
+
+void HostNetwork::exchange_with(Slot& slot) {
+  activations_.swap(slot.activations);
+  saved_.swap(slot.saved);
+  saved_activations_.swap(slot.saved_activations);
+  targets_.swap(slot.targets);
+  target_values_.swap(slot.target_values);
+  std::swap(batch_, slot.batch);
+  shapes_.swap(slot.shapes);
+  std::swap(randomness_, slot.randomness);
+}
+
+void HostNetwork::select(std::size_t slot) {
+  check(slot < in_flight_, "slot {} of {} micro-batches in flight", slot, in_flight_);
+  if (slot == selected_) return;
+  exchange_with(slots_[selected_]);
+  exchange_with(slots_[slot]);
+  selected_ = slot;
+  held_ = layers();  // activations that run forward again lie in memory that all slots share
+}
+
+Elements HostNetwork::stage_input_of(std::size_t slot) const {
+  return slot == selected_ ? activations_[0] : slots_[slot].activations[0];
+}
+
+Elements HostNetwork::begin_backward() {
+  std::fill(unwritten_.begin(), unwritten_.end(), true);
+  return gradient(layers());
+}
+
+ConstElements HostNetwork::stage_input_gradient() {
+  const Elements gradient = this->gradient(0);
+  if (unwritten_[0]) clear(gradient);
+  return gradient;
 }
 
 std::span<float> HostNetwork::scratch(std::size_t layer) const {
@@ -262,7 +313,7 @@ void HostNetwork::forward_layer(std::size_t layer, std::span<const ConstElements
   const std::span<float> kept = loan.write(saved_activations(layer));
   const Inputs inputs(*this, layer, loan);
   Randomness randomness = randomness_;
-  randomness.layer = static_cast<std::uint32_t>(layer);
+  randomness.layer = static_cast<std::uint32_t>(first_layer_ + layer);
   model_->layers[layer]->forward({*kernels_, lent, inputs.x(), matrix(y, layer + 1), saved(layer), kept, scratch(layer),
                                   training, buffers, activation(layer + 1).type(), inputs.all(), batch_, randomness});
   Loan::give_back(y, activation(layer + 1));
@@ -284,7 +335,7 @@ LossResult HostNetwork::evaluate() {
 }
 
 std::optional<LossResult> HostNetwork::loss(float scale) {
-  check(backward_, "a network for evaluation alone computes a gradient");
+  check(backward_ && model_->loss != nullptr, "a network without a loss, or for evaluation alone, computes a gradient");
   Loan loan(copies_);
   const std::span<float> dy = loan.write(gradient(layers()));
   loss_ = model_->loss->evaluate(matrix(loan.read(activation(layers())), layers()), targets_of_batch(), scale,

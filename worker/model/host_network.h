@@ -33,7 +33,35 @@ class HostNetwork final : public Network {
   void backward_layer(std::size_t layer, std::span<const ConstElements> parameters,
                       std::span<const BoundGradient> gradients) override;
 
+  // A stage of a pipeline, see Options::in_flight.
+
+  /// Makes slot `slot` < in_flight the one of the micro-batch that all further calls concern: its activations, saved
+  /// values and targets. What backward needs only for itself is shared by all slots.
+  void select(std::size_t slot);
+  /// The output of the stage before, which the caller writes in place of input(), if Model::stage_input is set.
+  Elements stage_input() const { return activation(0); }
+  /// The same of any slot, for a batch of max_batch samples.
+  Elements stage_input_of(std::size_t slot) const;
+  ConstElements stage_output() const { return activation(layers()); }
+  /// Returns the gradient of stage_output, which the caller writes: takes the place of `loss`, and begins backward.
+  Elements begin_backward();
+  /// Returns the gradient of stage_input. REQUIRES: Options::input_gradient, and backward is through.
+  ConstElements stage_input_gradient();
+
  private:
+  /// The memory and the batch of one micro-batch in flight.
+  struct Slot {
+    std::vector<Elements> activations;
+    std::vector<std::span<float>> saved;
+    std::vector<Elements> saved_activations;
+    std::vector<std::int32_t> targets;
+    std::vector<float> target_values;
+    std::size_t batch = 0;
+    std::vector<Shape> shapes;
+    Randomness randomness;
+  };
+  void exchange_with(Slot& slot);
+
   /// The places of all that a network keeps.
   struct Sizes {
     Places places;
@@ -70,8 +98,14 @@ class HostNetwork final : public Network {
   /// Knows sizes alone.
   HostNetwork(const Model& model, const Options& options);
 
+  /// Of the first activation.
+  DType input_type() const { return model_->stage_input ? types_.activations : DType::f32; }
+
   const Types types_;
   const bool backward_;
+  const std::size_t in_flight_;
+  std::vector<Slot> slots_;   ///< of the micro-batches that are not selected; one is empty
+  std::size_t selected_ = 0;  ///< the slot whose memory the members are
   Kernels* kernels_ = nullptr;
   MemoryLedger* ledger_ = nullptr;
   std::size_t bytes_ = 0;

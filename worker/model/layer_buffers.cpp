@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +20,18 @@ UnitLayout buffer_layout(const Model& model) {
         fail(ErrorKind::usage, "model {}: the name {} stands twice, and one of the two is a buffer", model.name,
              buffer.name);
       unit.tensors.push_back({.spec = std::move(buffer), .id = id++});
+    }
+  return std::move(make_layout({std::move(unit)}, 1).units.front());
+}
+
+UnitLayout buffer_layout(const Model& stage, const UnitLayout& whole) {
+  UnitSpec unit{.name = whole.name, .tensors = {}};
+  for (const auto& layer : stage.layers)
+    for (TensorSpec& buffer : layer->buffers()) {
+      const auto found = std::ranges::find_if(
+          whole.tensors, [&](const TensorLayout& tensor) { return tensor.spec.name == buffer.name; });
+      check(found != whole.tensors.end(), "the whole model has no buffer {}", buffer.name);
+      unit.tensors.push_back({.spec = std::move(buffer), .id = found->id});
     }
   return std::move(make_layout({std::move(unit)}, 1).units.front());
 }

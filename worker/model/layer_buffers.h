@@ -13,6 +13,8 @@ namespace psring::worker {
 /// Lays out all layers' buffers in one flat vector, like a unit. Their ids follow the ids of the model's parameters.
 /// Throws usage if two buffers, or a buffer and a parameter, have the same name.
 UnitLayout buffer_layout(const Model& model);
+/// The buffers of one stage of a model (take_stage), with the ids that they have in the layout of the whole model.
+UnitLayout buffer_layout(const Model& stage, const UnitLayout& whole);
 
 /// A process's copy of the model's layer buffers (Layer::buffers), booked as Category::parameters. They start with
 /// their specs' initial values. REQUIRES: the ledger outlives it.

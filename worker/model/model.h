@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,7 +61,10 @@ struct Model {
   /// layer i. Written by Graph (graph.h). Empty: a stack, where each layer reads the output of the layer before it.
   std::vector<std::vector<std::size_t>> sources = {};
   std::unique_ptr<Loss> loss;
-  std::size_t input_cols = 0;        ///< inputs of one sample: pixels, or tokens of a context
+  std::size_t input_cols = 0;  ///< inputs of one sample: pixels, or tokens of a context
+  /// In a later stage of a pipeline, whose first layer reads the output of another stage: the rows and columns of that
+  /// output for one sample. Nothing: the first layer reads the data set's input.
+  std::optional<Shape> stage_input = std::nullopt;
   bool tokens = false;               ///< inputs are token ids
   std::size_t rows_per_sample = 1;   ///< rows of the loss per sample: 1, or the context
   std::size_t classes = 0;           ///< number of classes, or the vocabulary; 0 if the loss reads no classes

@@ -11,9 +11,10 @@ Network::Network(const Model& model, const Options& options)
       max_batch_(options.max_batch),
       recomputed_(options.recomputed),
       wanted_(options.wanted),
+      input_gradient_(options.input_gradient),
+      first_layer_(options.first_layer),
       computed_(options.computed) {
-  check(max_batch_ > 0 && !model.layers.empty() && model.loss != nullptr, "model {}: no layers, loss or batch",
-        model.name);
+  check(max_batch_ > 0 && !model.layers.empty(), "model {}: no layers or batch", model.name);
   check_graph(model);
   last_reader_.resize(model.layers.size() + 1, model.layers.size());
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
@@ -24,7 +25,7 @@ Network::Network(const Model& model, const Options& options)
   if (wanted_.empty())
     for (std::size_t i = 0; i < model.layers.size(); ++i) wanted_.push_back({.dx = i > 0});
   Network::begin(max_batch_);
-  if (shapes_.back().rows != max_batch_ * model.rows_per_sample)
+  if (model.loss != nullptr && shapes_.back().rows != max_batch_ * model.rows_per_sample)
     fail(ErrorKind::usage, "model {}: its output has {} rows for {} samples, its loss expects {} a sample", model.name,
          shapes_.back().rows, max_batch_, model.rows_per_sample);
 }
@@ -43,7 +44,8 @@ std::vector<Shape> Network::shapes_for(std::size_t batch) const { return activat
 bool Network::wants_dx(std::size_t layer, std::size_t source) const {
   if (!wanted_[layer].dx) return false;
   if (sources_[layer].size() == 1) return true;
-  return source > 0 && (wanted_[source - 1].dx || wanted_[source - 1].gradients);
+  if (source == 0) return input_gradient_;
+  return wanted_[source - 1].dx || wanted_[source - 1].gradients;
 }
 
 void Network::computed(std::size_t layer, Wanted wanted, bool backward) const {
@@ -94,6 +96,7 @@ Network::Places Network::place_layers(std::span<const Kept> kept, DType activati
   if (recomputed_.empty()) {
     for (std::size_t i = 0; i < shapes.size(); ++i) place_activation(i);
     for (std::size_t i = 0; i < layers; ++i) place_saved(i);
+    places.own_bytes = places.bytes;
     return places;
   }
   // Activations within a range reuse the memory of the range before.
@@ -110,6 +113,7 @@ Network::Places Network::place_layers(std::span<const Kept> kept, DType activati
     end = std::max(end, places.bytes);
   }
   places.bytes = end;
+  places.own_bytes = begin;
   return places;
 }
 

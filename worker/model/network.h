@@ -39,6 +39,11 @@ class Network {
     std::vector<Range> recomputed = {};  ///< empty, or ranges that cover all layers, ascending
     std::vector<Wanted> wanted = {};     ///< by layer; if empty, everything except layer 0's dx
     bool backward = true;                ///< false: for evaluation alone, without memory for gradients
+    /// Micro-batches whose activations live at once: a pipeline's stage runs several forward passes before their
+    /// backward passes. See HostNetwork::select.
+    std::size_t in_flight = 1;
+    bool input_gradient = false;  ///< the gradient of the first layer's input is wanted: another stage computes it on
+    std::size_t first_layer = 0;  ///< the first layer's number in the whole model, which random numbers depend on
     /// Called after each pass of a layer on the host, with its floating-point operations: lets virtual time pass.
     std::function<void(double flops)> computed = {};
   };
@@ -106,6 +111,7 @@ class Network {
     std::vector<Place> saved;        ///< by layer
     std::vector<Place> saved_activations;
     std::size_t bytes = 0;
+    std::size_t own_bytes = 0;  ///< the first of `bytes`, which each micro-batch in flight has for itself
     std::size_t alignment = 0;
 
     Place add(std::size_t count, DType type);
@@ -123,18 +129,20 @@ class Network {
   const std::size_t max_batch_;
   const std::vector<Range> recomputed_;
   std::vector<Wanted> wanted_;  ///< by layer
+  const bool input_gradient_;
+  const std::size_t first_layer_;
   const std::function<void(double flops)> computed_;
   std::size_t held_ = 0;  ///< last layer that ran forward: the saved values of its range are valid
   std::size_t batch_ = 0;
   std::vector<Shape> shapes_;  ///< of activations, for this batch
   Randomness randomness_;      ///< of this batch
+  std::vector<float> target_values_;
 
  private:
   std::size_t range_of(std::size_t layer) const;
 
   std::vector<std::vector<std::size_t>> sources_;  ///< by layer
   std::vector<std::size_t> last_reader_;           ///< by activation
-  std::vector<float> target_values_;
 };
 
 }  // namespace psring::worker

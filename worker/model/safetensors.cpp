@@ -233,13 +233,13 @@ constexpr std::string_view kPrefix = "transformer.";
 const TensorEntry& tensor_for(const TensorFile& file, const TensorSpec& spec) {
   const TensorEntry* plain = file.find(spec.name);
   const TensorEntry* prefixed = file.find(std::string(kPrefix) + spec.name);
-  const std::string wanted = fmt::format("{} [{}]", spec.name, fmt::join(spec.shape, ", "));
+  const std::string wanted = fmt::format("{} [{}]", spec.name, fmt::join(spec.whole_shape(), ", "));
   if (plain != nullptr && prefixed != nullptr)
     fail(ErrorKind::data, "{}: has both {} and {}, the model wants {}", file.path(), plain->name, prefixed->name,
          wanted);
   const TensorEntry* entry = plain != nullptr ? plain : prefixed;
   if (entry == nullptr) fail(ErrorKind::data, "{}: has no tensor {}, which the model needs", file.path(), wanted);
-  if (entry->shape != spec.shape)
+  if (entry->shape != spec.whole_shape())
     fail(ErrorKind::data, "{}: tensor {} has shape [{}], the model wants {}", file.path(), entry->name,
          fmt::join(entry->shape, ", "), wanted);
   return *entry;
@@ -276,7 +276,7 @@ std::string make_header(std::span<const StoredTensor> tensors, const std::map<st
 
 std::vector<StoredTensor> stored(std::span<const TensorSpec> specs) {
   std::vector<StoredTensor> tensors;
-  for (const TensorSpec& spec : specs) tensors.push_back({.name = spec.name, .shape = spec.shape});
+  for (const TensorSpec& spec : specs) tensors.push_back({.name = spec.name, .shape = spec.whole_shape()});
   return tensors;
 }
 
@@ -335,14 +335,15 @@ void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std
   std::fill(out.begin(), out.end(), 0.0F);
   for (const TensorLayout& tensor : unit.tensors) {
     const TensorEntry& entry = tensor_for(file, tensor.spec);
-    const Range part = Range{tensor.offset, tensor.offset + entry.elements}.intersect(range);
-    if (part.empty()) continue;
-    const std::span<float> values = out.subspan(part.begin - range.begin, part.size());
-    file.read(entry, part.begin - tensor.offset, values);
-    const auto odd = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
-    if (odd != values.end())
-      fail(ErrorKind::data, "{}: tensor {}: element {} is {}", file.path(), entry.name,
-           part.begin - tensor.offset + static_cast<std::size_t>(odd - values.begin()), *odd);
+    const Range part = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(range);
+    for (const Run& run : runs_of(tensor.spec, {part.begin - tensor.offset, part.end - tensor.offset})) {
+      const std::span<float> values = out.subspan(tensor.offset + run.begin - range.begin, run.size);
+      file.read(entry, run.whole_begin, values);
+      const auto odd = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+      if (odd != values.end())
+        fail(ErrorKind::data, "{}: tensor {}: element {} is {}", file.path(), entry.name,
+             run.whole_begin + static_cast<std::size_t>(odd - values.begin()), *odd);
+    }
   }
 }
 

@@ -62,6 +62,7 @@ enum class Feature : std::uint8_t {
   buckets,                ///< gradients travel in buckets
   gathered_parameters,    ///< a pass gathers the parameters that it needs
   gathered_from_workers,  ///< the same, from other workers
+  mesh,                   ///< several workers may hold one copy of the model together
   shards_at_workers,      ///< each worker owns a range of every unit
   compressed_gradients,
 };

@@ -99,6 +99,8 @@ std::string_view name_of(Feature feature) {
       return "gathered parameters";
     case Feature::gathered_from_workers:
       return "parameters gathered from workers";
+    case Feature::mesh:
+      return "copies of the model in several workers";
     case Feature::shards_at_workers:
       return "shards at workers";
     case Feature::compressed_gradients:
