@@ -15,6 +15,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::cli {
 namespace {
@@ -277,6 +278,26 @@ WorkerSums add_workers(Summary& summary, const fs::path& folder, Json& roles) {
   return sums;
 }
 
+void add_pipeline(Summary& summary, const JobOptions& job, const Json& roles) {
+  if (job.pipeline == 1) return;
+  const worker::PipelineSchedule schedule = worker::parse_pipeline_schedule(job.pipeline_schedule);
+  PipelineSummary pipeline{
+      .stages = job.pipeline,
+      .micros = job.accumulate,
+      .schedule = job.pipeline_schedule,
+      .most_in_flight = worker::most_in_flight(worker::plan_stage(schedule, 0, job.pipeline, job.accumulate)),
+      .predicted = worker::predicted_bubble(job.pipeline, job.accumulate)};
+  std::size_t workers = 0;
+  for (const Json& report : roles) {
+    if (!report.contains("bubble")) continue;
+    pipeline.bubble += report["bubble"].at("median").get<double>();
+    ++workers;
+  }
+  if (workers == 0) return;
+  pipeline.bubble /= static_cast<double>(workers);
+  summary.pipeline = pipeline;
+}
+
 void add_results(Summary& summary, const WorkerSums& sums) {
   summary.tokens_per_second = summary.samples_per_second * static_cast<double>(summary.tokens_per_sample);
   summary.final_loss = sums.loss / sums.samples;
@@ -342,6 +363,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   if (roles.back().contains("predicted")) summary.same_bits = roles.back()["predicted"].value("same_bits", true);
   if (summary.workers < job.workers) summary.same_bits = false;  // the sums have other parts
   if (summary.mixed_processors()) summary.same_bits = false;
+  add_pipeline(summary, job, roles);
   add_servers(summary, folder, job, roles);
   summary.system_memory = read_system_memory(folder / "memory.jsonl");
   if (summary.losses > 0) {

@@ -52,10 +52,19 @@ std::string bytes_text(const Summary& summary) {
   return text;
 }
 
+std::string pipeline_text(const PipelineSummary& pipeline) {
+  return fmt::format(
+      "  {} stages ({}): idle {:.1f} % of a step; the bubble of {} is {:.1f} % if stages take equally long; activations of "
+      "at most {} at once\n",
+      pipeline.stages, pipeline.schedule, 100 * pipeline.bubble, count_of(pipeline.micros, "micro-batch"),
+      100 * pipeline.predicted, count_of(pipeline.most_in_flight, "micro-batch"));
+}
+
 }  // namespace
 
 std::string count_of(std::size_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+  const std::string_view ending = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, noun, ending);
 }
 
 std::string losses_line(const Summary& summary) {
@@ -79,6 +88,7 @@ std::string describe(const Summary& summary, const std::filesystem::path& folder
   std::string text = result_text(summary);
   if (summary.skipped_steps > 0) text += "  " + skipped_line(summary) + "\n";
   if (summary.losses > 0) text += "  " + losses_line(summary) + "\n";
+  if (summary.pipeline) text += pipeline_text(*summary.pipeline);
   text += staleness_text(summary) + bytes_text(summary);
   for (const MemoryCheck& check : summary.memory)
     if (!check.ok())
