@@ -55,11 +55,11 @@ struct StalenessSummary {
 /// The time in which the stages of a pipeline had nothing to compute, as a share of a step.
 struct PipelineSummary {
   std::size_t stages = 0;
-  std::size_t micros = 0;       ///< micro-batches of a step
-  std::string schedule;         ///< gpipe or 1f1b
+  std::size_t micros = 0;          ///< micro-batches of a step
+  std::string schedule;            ///< gpipe or 1f1b
   std::size_t most_in_flight = 0;  ///< micro-batches whose activations a stage keeps at once, at most
-  double bubble = 0;            ///< mean over the workers; of each, the median of its steps
-  double predicted = 0;         ///< (p - 1) / (m + p - 1): all stages take equally long, and messages no time
+  double bubble = 0;               ///< mean over the workers; of each, the median of its steps
+  double predicted = 0;            ///< (p - 1) / (m + p - 1): all stages take equally long, and messages no time
 };
 
 /// The figures of a run, from the reports of its roles.
@@ -76,10 +76,10 @@ struct Summary {
   double exposed_seconds = 0;         ///< exposed communication of a step: median, of the worker that waits most
   double mean_exposed_seconds = 0;    ///< the same as a mean over steps, which the prediction speaks of
   std::optional<double> predicted_exposed_seconds;
-  std::vector<WorkerTimes> worker_times;  ///< by rank
+  std::vector<WorkerTimes> worker_times;    ///< by rank
   std::optional<PipelineSummary> pipeline;  ///< nothing if the layers are not cut into stages
-  double server_busy_seconds = 0;         ///< a step's work of the busiest server, mean over steps
-  double final_loss = 0;                  ///< loss of the last step, mean over its samples
+  double server_busy_seconds = 0;           ///< a step's work of the busiest server, mean over steps
+  double final_loss = 0;                    ///< loss of the last step, mean over its samples
   std::optional<double> test_accuracy;
   std::map<std::string, double> test_own;  ///< means over rows of the model's own metrics
   std::optional<double> test_loss;         ///< mean over rows: samples, or tokens

@@ -62,12 +62,9 @@ Json to_json(const Summary& summary) {
   if (!summary.recovery_seconds.empty()) json["recovery_s"] = summary.recovery_seconds;
   for (const StalenessSummary& worker : summary.staleness) json["staleness"].push_back(to_json(worker));
   if (const auto& pipeline = summary.pipeline)
-    json["pipeline"] = {{"stages", pipeline->stages},
-                        {"micro_batches", pipeline->micros},
-                        {"schedule", pipeline->schedule},
-                        {"most_in_flight", pipeline->most_in_flight},
-                        {"bubble", pipeline->bubble},
-                        {"predicted_bubble", pipeline->predicted}};
+    json["pipeline"] = {{"stages", pipeline->stages},     {"micro_batches", pipeline->micros},
+                        {"schedule", pipeline->schedule}, {"most_in_flight", pipeline->most_in_flight},
+                        {"bubble", pipeline->bubble},     {"predicted_bubble", pipeline->predicted}};
   if (summary.predicted_exposed_seconds) json["predicted_exposed_comm_s"] = *summary.predicted_exposed_seconds;
   add_checks(json, summary);
   add_system_memory(json, summary);

@@ -54,7 +54,8 @@ std::string bytes_text(const Summary& summary) {
 
 std::string pipeline_text(const PipelineSummary& pipeline) {
   return fmt::format(
-      "  {} stages ({}): idle {:.1f} % of a step; the bubble of {} is {:.1f} % if stages take equally long; activations of "
+      "  {} stages ({}): idle {:.1f} % of a step; the bubble of {} is {:.1f} % if stages take equally long; "
+      "activations of "
       "at most {} at once\n",
       pipeline.stages, pipeline.schedule, 100 * pipeline.bubble, count_of(pipeline.micros, "micro-batch"),
       100 * pipeline.predicted, count_of(pipeline.most_in_flight, "micro-batch"));

@@ -237,11 +237,11 @@ class Coordinator {
   JobResult result_;
 
   // Recovery.
-  std::uint32_t epoch_ = 0;                   ///< the membership epoch
-  std::uint32_t restarts_ = 0;                ///< restarts that were used
-  bool settled_ = true;                       ///< it is known which state this epoch continues from
-  bool anew_ = false;                         ///< this epoch continues from a checkpoint, with new roles
-  bool returning_ = false;                    ///< the members of the previous coordinator are coming back
+  std::uint32_t epoch_ = 0;     ///< the membership epoch
+  std::uint32_t restarts_ = 0;  ///< restarts that were used
+  bool settled_ = true;         ///< it is known which state this epoch continues from
+  bool anew_ = false;           ///< this epoch continues from a checkpoint, with new roles
+  bool returning_ = false;      ///< the members of the previous coordinator are coming back
   /// Exits that agents told while members come back, by role: of the role's process, or of an earlier one, whose exit
   /// the previous coordinator has answered with another start.
   std::map<Peer, control::RoleExited> early_exits_;
