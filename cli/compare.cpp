@@ -259,7 +259,9 @@ Command add_compare(const Flags& program) {
   const Flags command =
       program.add_command("compare", "train one model with several strategies, and show them side by side");
   auto flags = std::make_shared<CompareFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("--strategies", flags->strategies, "strategies to compare, separated by commas")
+  command
+      .add("--strategies", flags->strategies,
+           "strategies to compare, separated by commas; pp:2:1f1b+zero1 is zero1 with --pipeline 2")
       .separate_by(',')
       .show_default();
   command.add("--out", flags->out, "run folder (a new folder in runs/)");

@@ -108,6 +108,9 @@ std::vector<std::string> bound_lines(const std::vector<Row>& rows) {
     if (first.predicted_exposed_seconds)
       lines.back() += fmt::format("; exposed on average {:.1f} ms, predicted {:.1f}", first.mean_exposed_seconds * 1e3,
                                   *first.predicted_exposed_seconds * 1e3);
+    if (const auto& pipeline = first.pipeline)
+      lines.back() += fmt::format("; stages are idle for {:.1f} % of a step, predicted {:.1f}", 100 * pipeline->bubble,
+                                  100 * pipeline->predicted);
     if (!first.staleness.empty()) lines.back() += staleness_line(first.staleness);
     if (const std::string reason = not_comparable(step); !reason.empty())
       lines.back() += fmt::format("; times are not comparable: {}", reason);
@@ -141,7 +144,7 @@ std::vector<std::string> failures(const std::vector<Row>& rows) {
     }
     if (row.equality == Equality::differs)
       lines.push_back(fmt::format("✗ {}: final parameters are not those of single --virtual-workers {}: {:.2g} apart",
-                                  row.entry.label, row.entry.job.workers, row.largest_difference.value_or(0)));
+                                  row.entry.label, row.entry.job.data_workers(), row.largest_difference.value_or(0)));
   }
   return lines;
 }

@@ -58,6 +58,9 @@ bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const b
 PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::StrategyKind>& kind,
                  const std::string& strategy, const PlanChoice& choice) {
   PlanRow row{.job = job_of(input, strategy, *kind, choice), .kind = kind, .choice = choice};
+  if (row.job.mesh().divides_model())
+    fail(ErrorKind::usage, "--{}: psring plan has no model of its time; use psring compare",
+         row.job.pipeline > 1 ? "pipeline" : "tensor");
   row.label = label_of(row.job, *kind, choice);
   row.series = series_of(row.job, *kind, choice);
   row.inexact = changes_numerics(choice);

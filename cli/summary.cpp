@@ -360,7 +360,8 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
     first = keep_last_metrics(folder / "metrics.jsonl", !parse_consistency(job.consistency).each_push_updates);
   Json roles;
   const WorkerSums sums = add_workers(summary, folder, roles);
-  if (roles.back().contains("predicted")) summary.same_bits = roles.back()["predicted"].value("same_bits", true);
+  for (const Json& report : roles)
+    if (report.contains("predicted") && !report["predicted"].value("same_bits", true)) summary.same_bits = false;
   if (summary.workers < job.workers) summary.same_bits = false;  // the sums have other parts
   if (summary.mixed_processors()) summary.same_bits = false;
   add_pipeline(summary, job, roles);

@@ -248,6 +248,42 @@ class Faults(MeshTest):
         self.assertIn("not finite", result.err)
 
 
+class Compared(MeshTest):
+    def compare(self, *arguments):
+        result = self.run_program("psring", "compare", *arguments, "--out", "compared")
+        self.assert_done(result)
+        return result.out
+
+    def test_meshes_stand_in_one_table_with_strategies(self):
+        out = self.compare("--strategies", "single,ddp,pp:2,pp:2:1f1b+zero3,pp:4:1f1b", "--workers", 4, *MLP)
+        rows = json.loads((self.folder / "compared" / "compare.json").read_text())["rows"]
+        self.assertEqual(len(rows), 5)
+        for label in ("pp:2 ", "pp:2:1f1b+zero3 ", "pp:4:1f1b "):
+            (line,) = [line for line in out.splitlines() if line.startswith(label) and "✓" in line]
+            self.assertIn(" = ", line)
+        self.assertIn("stages are idle", out)
+
+    def test_a_tied_model_differs_by_rounding(self):
+        out = self.compare("--strategies", "pp:2,pp:3+ddp", "--workers", 6, *GPT)
+        for label in ("pp:2 ", "pp:3+ddp "):
+            (line,) = [line for line in out.splitlines() if line.startswith(label) and "✓" in line]
+            self.assertIn(" ≈ ", line)
+
+    def test_words_that_name_no_mesh(self):
+        for word, line in (("pp:x", "expected tp:N"), ("pp:", "expected tp:N"), ("pp:2:late", "gpipe or 1f1b"), ("tp:2:1f1b", "expected tp:N"),
+                           ("pp:2+pp:2", "expected tp:N"), ("pp:2+ddp+zero1", "names two strategies"), ("pp:9", "at most 5 stages"),
+                           ("pp:2+ps", "strategy ps")):
+            with self.subTest(word):
+                self.assert_refused(self.run_program("psring", "compare", "--strategies", word, "--workers", 2, *MLP), USAGE, line)
+        self.assert_refused(self.run_program("psring", "compare", "--strategies", "pp:2", "--pipeline", 2, *MLP), USAGE, "in one of them")
+
+    def test_commands_without_a_model_of_stages_say_so(self):
+        self.assert_refused(self.run_program("psring", "step", "--strategies", "ddp", "--workers", 2, "--pipeline", 2, *MLP), USAGE,
+                            "--pipeline")
+        self.assert_refused(self.run_program("psring", "plan", "--strategies", "ddp", "--tflops", 1, "--model", "mlp:8-8-8", "--pipeline", 2,
+                                             "--hosts", 2), USAGE, "--pipeline")
+
+
 class Refused(MeshTest):
     def test_impossible_meshes(self):
         for arguments, line in (

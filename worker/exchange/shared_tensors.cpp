@@ -42,6 +42,7 @@ void SharedTensors::sum() {
 }
 
 void SharedTensors::predict(Prediction& prediction) const {
+  if (!tensors_.empty()) prediction.same_bits = false;
   for (const Buffer& sum : sums_) prediction.worker_memory[Category::gradients] += sum.size_bytes();
   for (const SharedTensor& tensor : tensors_) {
     const ring::ProcessGroup& group = *world_.mesh->sharing[tensor.group];
