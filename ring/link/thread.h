@@ -33,8 +33,8 @@ class LinkThread {
         thread.changed_.notify_one();
       }
     };
-    const Leave leave{*this};
     const std::scoped_lock lock(mutex_);
+    const Leave leave{*this};  // under the lock: the thread cannot miss it between its look at `wanted_` and its sleep
     return body();
   }
 

@@ -24,7 +24,10 @@ constexpr unsigned kLinger = 100;  ///< times of kUnattended without a flight, t
 
 }  // namespace
 
-Engine::Enter::Enter(Engine& engine) : engine_(engine), lock_(engine.mutex_, std::defer_lock) {
+Engine::Enter::Enter(Engine& engine) : engine_(engine), lock_(engine.mutex_, std::defer_lock) { take(); }
+Engine::Enter::~Enter() { give(); }
+
+void Engine::Enter::take() {
   ++engine_.entering_;
   if (engine_.sleeps_locked_.load()) engine_.inner_->wake();
   lock_.lock();
@@ -32,8 +35,18 @@ Engine::Enter::Enter(Engine& engine) : engine_(engine), lock_(engine.mutex_, std
 }
 
 /// A leader that made way goes on once nobody wants the lock.
-Engine::Enter::~Enter() {
-  if (engine_.leading_) engine_.changed_.notify_all();
+void Engine::Enter::give() {
+  if (engine_.leading_) engine_.left_.notify_all();
+  lock_.unlock();
+}
+
+void Engine::Enter::follow(Moment until) {
+  std::unique_lock news(engine_.news_mutex_);
+  const std::uint64_t seen = engine_.news_;
+  give();
+  engine_.told_.wait_until(news, until, [&] { return engine_.news_ != seen; });
+  news.unlock();
+  take();
 }
 
 Engine::Engine(ring::ProcessGroup& world, std::function<void()> check)
@@ -48,7 +61,6 @@ Engine::~Engine() {
     Enter enter(*this);
     stop_ = true;
     background_.notify_all();
-    changed_.notify_all();
   }
   thread_.join();
 }
@@ -113,21 +125,33 @@ bool Engine::wait(Flight& flight, Moment until) {
     unsigned& count;
     ~Waiting() { --count; }
   } const waiting{++waiting_};
-  while (!flight.ended.load(std::memory_order_relaxed)) {
-    if (clock_.now() >= until) return false;
-    if (leading_) {
-      changed_.wait_until(enter.lock(), std::min(until, clock_.now() + kCheck));
-      continue;
-    }
-    lead(enter.lock(), until);
+  const auto going = [&] { return !flight.ended.load(std::memory_order_relaxed) && clock_.now() < until; };
+  while (going()) {
+    if (leading_)
+      enter.follow(until);
+    else
+      lead(enter.lock(), until, going);
   }
+  if (!flight.ended.load(std::memory_order_relaxed)) return false;
   if (flight.error) throw Error(*flight.error);
   return true;
 }
 
-/// Sleeps once until there is news, at most until the moment, and advances all flights.
-void Engine::lead(std::unique_lock<std::mutex>& lock, Moment until) {
+template <class Going>
+void Engine::lead(std::unique_lock<std::mutex>& lock, Moment until, Going going) {
+  struct Leading {
+    Engine& engine;
+    ~Leading() {
+      engine.leading_ = false;
+      engine.tell_followers();
+    }
+  } const leading{*this};
   leading_ = true;
+  while (going()) lead_once(lock, until);
+}
+
+/// Sleeps once until there is news, at most until the moment, and advances all flights.
+void Engine::lead_once(std::unique_lock<std::mutex>& lock, Moment until) {
   try {
     rest(lock, std::min(until, clock_.now() + kCheck));
   } catch (const Error& error) {
@@ -135,15 +159,21 @@ void Engine::lead(std::unique_lock<std::mutex>& lock, Moment until) {
   }
   advance_all();
   if (clock_.now() - checked_ > kCheck) check_job();
-  leading_ = false;
-  if (waiting_ > 0) changed_.notify_all();
+}
+
+void Engine::tell_followers() noexcept {
+  {
+    const std::scoped_lock lock(news_mutex_);
+    ++news_;
+  }
+  told_.notify_all();
 }
 
 /// In shared memory the leader sleeps without the lock; on links it sleeps in the transport, under the lock, and others
 /// wake it.
 void Engine::rest(std::unique_lock<std::mutex>& lock, Moment until) {
   if (inner_ == nullptr) {
-    changed_.wait_until(lock, std::min(until, clock_.now() + kUnwatched));
+    left_.wait_until(lock, std::min(until, clock_.now() + kUnwatched));
     return;
   }
   const std::uint32_t seen = inner_->watch();
@@ -159,7 +189,7 @@ void Engine::rest(std::unique_lock<std::mutex>& lock, Moment until) {
   sleeps_locked_.store(true);
   if (entering_.load() == 0) inner_->rest(seen, until);
   sleeps_locked_.store(false);
-  if (entering_.load() > 0) changed_.wait_for(lock, kUnwatched, [&] { return entering_.load() == 0; });
+  if (entering_.load() > 0) left_.wait_for(lock, kUnwatched, [&] { return entering_.load() == 0; });
 }
 
 void Engine::advance_all() {
@@ -180,7 +210,7 @@ void Engine::advance_all() {
     at = flights_.erase(at);
     ended = true;
   }
-  if (ended && waiting_ > 0) changed_.notify_all();
+  if (ended && waiting_ > 0) tell_followers();
 }
 
 void Engine::check_job() {
@@ -203,7 +233,7 @@ void Engine::latch(const Error& error) noexcept {
     flight->ended.store(true, std::memory_order_release);
   }
   flights_.clear();
-  changed_.notify_all();
+  tell_followers();
 }
 
 void Engine::end(const Error& error) noexcept {
@@ -230,7 +260,8 @@ void Engine::run_background() {
       quiet = 0;
     }
     background_.wait_for(lock, kUnattended, [&] { return stop_; });
-    while (!stop_ && !flights_.empty() && !leading_ && waiting_ == 0) lead(lock, kNever);
+    const auto unattended = [&] { return !stop_ && !flights_.empty() && waiting_ == 0; };
+    if (!leading_ && unattended()) lead(lock, kNever, unattended);
   }
 }
 

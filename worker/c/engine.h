@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -47,8 +48,13 @@ class Works : public Flight {
 
 /// Lets any thread start operations on the groups of one job and wait for them, although a group belongs to one thread.
 /// Groups are used under one lock. One of the waiting threads, the leader, sleeps until a peer makes news, and advances
-/// all operations; the others sleep until the leader tells them. If operations are in flight and nobody waits, a thread
-/// of the engine leads.
+/// all operations; the others, the followers, sleep until the leader tells them. If operations are in flight and nobody
+/// waits, a thread of the engine leads.
+///
+/// On links the leader sleeps under the lock. So every thread that wants the lock, followers that were told among them,
+/// counts itself in `entering_` and wakes the leader, which then waits until nobody wants the lock. A follower that
+/// slept on a condition of the lock itself would try to get it back uncounted: a leader that waits for another rank
+/// would keep the lock, and the follower's thread could not begin the operation that the other rank waits for.
 ///
 /// The first error that ends the job is latched: all flights fail with it, and all later calls throw it.
 class Engine {
@@ -83,18 +89,26 @@ class Engine {
     explicit Enter(Engine& engine);
     ~Enter();
     std::unique_lock<std::mutex>& lock() { return lock_; }
+    /// Gives the lock away until the leader tells news, or until the moment.
+    void follow(Moment until);
 
    private:
+    void take();
+    void give();
+
     Engine& engine_;
     std::unique_lock<std::mutex> lock_;
   };
 
   bool spin(Flight& flight);
   void advance_all();
-  void lead(std::unique_lock<std::mutex>& lock, Moment until);
+  template <class Going>
+  void lead(std::unique_lock<std::mutex>& lock, Moment until, Going going);
+  void lead_once(std::unique_lock<std::mutex>& lock, Moment until);
   void rest(std::unique_lock<std::mutex>& lock, Moment until);
   void check_job();
   void latch(const Error& error) noexcept;
+  void tell_followers() noexcept;
   void run_background();
 
   ring::ProcessGroup& world_;
@@ -105,9 +119,14 @@ class Engine {
 
   std::atomic<unsigned> entering_{0};       ///< threads that want the lock
   std::atomic<bool> sleeps_locked_{false};  ///< the leader sleeps under the lock, until wake
+  std::mutex news_mutex_;                   ///< taken last
+  // Guarded by news_mutex_.
+  std::condition_variable told_;
+  std::uint64_t news_ = 0;  ///< how often flights have ended or a leader has stopped; only grows under mutex_, too
+
   std::mutex mutex_;
   // Guarded by mutex_.
-  std::condition_variable changed_;     ///< a flight has ended, or there is no leader
+  std::condition_variable left_;        ///< a thread has given the lock away while another one leads
   std::condition_variable background_;  ///< there are flights, or the engine stops
   std::list<std::shared_ptr<Flight>> flights_;
   std::optional<Error> error_;

@@ -74,6 +74,51 @@ TEST_CASE("threads reduce over groups of their own at the same time") {
   }
 }
 
+/// Rank 0 of two: one thread waits for `leads`, this one for `follows`, which is complete first.
+bool follower_returns(Engine& engine, ProcessGroup& leads, ProcessGroup& follows, std::atomic<int>& begun,
+                      std::atomic<int>& returned) {
+  const auto first = start(engine, [&] { return leads.barrier(); });
+  const auto second = start(engine, [&] { return follows.barrier(); });
+  const std::jthread leader([&] { engine.wait(*first, in(20)); });
+  ++begun;
+  begun.notify_all();
+  const bool right = engine.wait(*second, in(10));
+  ++returned;
+  returned.notify_all();
+  return right;
+}
+
+TEST_CASE("a thread whose operation is complete returns while another thread of its rank still waits") {
+  for (const std::string& world : worlds()) {
+    INFO(world);
+    std::atomic<int> begun = 0;
+    std::atomic<int> returned = 0;
+    test::run_ranks(world, 2, [&](ProcessGroup& group) {
+      const auto leads = group.split(0, static_cast<std::uint32_t>(group.rank()));
+      const auto follows = group.split(0, static_cast<std::uint32_t>(group.rank()));
+      Engine engine(group, [] {});
+      bool right = true;
+      std::shared_ptr<Flight> last;
+      const auto finish = [&] { last = start(engine, [&] { return group.barrier(); }); };
+      if (group.rank() == 1) finish();
+      for (int round = 0; round < 5; ++round) {
+        if (group.rank() == 0) {
+          right = follower_returns(engine, *leads, *follows, begun, returned) && right;
+        } else {
+          begun.wait(round);
+          if (engine.wait(*last, in(0.003))) throw std::runtime_error("complete without rank 0");  // its threads sleep
+          barrier(engine, *follows);
+          returned.wait(round);
+          barrier(engine, *leads);
+        }
+      }
+      if (group.rank() == 0) finish();
+      if (!engine.wait(*last, in(60))) throw std::runtime_error("no barrier");
+      if (!right) throw std::runtime_error("a thread with a complete operation did not return");
+    });
+  }
+}
+
 TEST_CASE("an operation goes on while its caller does something else") {
   for (const std::string& world : worlds()) {
     INFO(world);
