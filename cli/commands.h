@@ -40,6 +40,9 @@ Command add_memory(const Flags& program);
 Command add_generate(const Flags& program);
 Command add_tokenize(const Flags& program);
 Command add_quantize(const Flags& program);
+Command add_check(const Flags& program);
+/// The hidden subcommand in which `check` runs a student's code.
+Command add_check_run(const Flags& program);
 /// Adds the options of a role to `command` itself: psring-server, psring-worker, or the hidden subcommand with
 /// which an agent starts the role.
 Command add_role(const Flags& command, net::Role role, bool by_agent);

@@ -6,6 +6,7 @@ include(CMakePackageConfigHelpers)
 # pushes and pulls; with all headers that these include. tests/install checks that the list is closed.
 set(PSRING_PUBLIC_HEADERS
   cli/app.h
+  cli/check/exercise.h
   common/base/byte_ledger.h
   common/base/clock.h
   common/base/consistency.h

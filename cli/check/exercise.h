@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+/// The interface between the C++ exercises of docs/exercises and `psring check`. A solution is one source that defines
+/// the functions of its exercise. psring compiles it, loads it, and calls the functions at all ranks of a simulated
+/// network, each rank in a thread of its own. All ranks run the same code, so keep no global variables.
+namespace psring::exercise {
+
+/// A rank's links to the other ranks.
+class Link {
+ public:
+  virtual std::size_t rank() const = 0;
+  virtual std::size_t size() const = 0;
+  /// Sends a copy of the values to the rank `to`, and returns at once.
+  virtual void send(std::size_t to, std::span<const float> values) = 0;
+  /// Waits for the next message of the rank `from`, and stores it. The message has to have values.size() values.
+  virtual void recv(std::size_t from, std::span<float> values) = 0;
+
+ protected:
+  ~Link() = default;
+};
+
+/// The number of an operation in flight.
+using Operation = std::size_t;
+
+/// One of n workers that train the same model on different samples. The parameters of all layers lie in one vector,
+/// layer after layer, and so do the gradients.
+class Worker {
+ public:
+  virtual std::size_t rank() const = 0;
+  virtual std::size_t size() const = 0;
+  virtual std::size_t layers() const = 0;
+
+  /// The parameters of the layers [first, last).
+  virtual std::span<float> parameters(std::size_t first, std::size_t last) = 0;
+  /// The gradients of the layers [first, last): the mean over this worker's samples, once `backward` has computed them.
+  virtual std::span<float> gradients(std::size_t first, std::size_t last) = 0;
+  virtual float learning_rate() const = 0;
+
+  /// Runs the forward pass of all layers.
+  virtual void forward() = 0;
+  /// Computes the gradient of a layer. Call it once for each layer, from the last to the first.
+  virtual void backward(std::size_t layer) = 0;
+
+  // Collectives: every worker starts the same operations, with the same sizes, in the same order. They go on while the
+  // worker computes. Until `wait` has returned, the values belong to the operation.
+
+  /// The values become the sum over all workers.
+  virtual Operation start_all_reduce(std::span<float> values) = 0;
+  /// Part r of worker r's values becomes the sum over all workers; the other parts become undefined. There are n equal
+  /// parts.
+  virtual Operation start_reduce_scatter(std::span<float> values) = 0;
+  /// Every worker gets part r from worker r, for all r.
+  virtual Operation start_all_gather(std::span<float> values) = 0;
+  virtual void wait(Operation operation) = 0;
+
+  /// Returns a vector of this size that keeps its values from step to step; it is zero in the first step. Call it once
+  /// for each vector in each step, in the same order. psring counts these bytes.
+  virtual std::span<float> state(std::size_t vector, std::size_t elements) = 0;
+  /// The number of this step, from 1.
+  virtual std::size_t step() const = 0;
+
+ protected:
+  ~Worker() = default;
+};
+
+/// The bytes that one rank keeps in a step, by category.
+struct MemoryBytes {
+  std::uint64_t parameters = 0;
+  std::uint64_t gradients = 0;
+  std::uint64_t optimizer = 0;
+};
+
+/// A job whose memory is asked for.
+struct MemoryQuestion {
+  std::uint64_t elements = 0;  ///< trainable parameters, a multiple of 256 n
+  std::uint64_t workers = 1;   ///< n
+  unsigned stage = 0;          ///< of ZeRO: 0 is plain data parallelism, 3 is FSDP
+  bool adam = false;           ///< false: plain SGD, without momentum
+  bool mixed = false;          ///< bf16 parameters and gradients, with master weights in f32; false: all in f32
+};
+
+/// A host with workers, as torchrun and its relatives describe it.
+struct Place {
+  std::size_t rank = 0;        ///< among all workers of the job
+  std::size_t local_rank = 0;  ///< among the workers of this host
+  std::size_t workers = 1;     ///< of the job
+  std::size_t local_workers = 1;
+};
+
+/// A block of values in 8 bits: value = scale * (code - zero_point).
+struct Quantized {
+  std::vector<std::uint8_t> codes;
+  float scale = 1;
+  std::uint8_t zero_point = 0;
+};
+
+}  // namespace psring::exercise
+
+extern "C" {
+void reduce_scatter(psring::exercise::Link& link, std::span<float> values);  // exercise 01
+void all_gather(psring::exercise::Link& link, std::span<float> values);      // exercise 01
+void train_step(psring::exercise::Worker& worker);                           // exercises 02, 03 and 07
+/// Exercise 04: the samples of a worker in an epoch, in their order. `order` is the shuffled order of all samples.
+void samples_of(const psring::exercise::Place& place, std::span<const std::uint32_t> order,
+                std::vector<std::uint32_t>& samples);
+void memory_of(const psring::exercise::MemoryQuestion& job, psring::exercise::MemoryBytes& bytes);  // exercise 06
+void quantize(std::span<const float> values, psring::exercise::Quantized& block);                   // exercise 10
+void dequantize(const psring::exercise::Quantized& block, std::span<float> values);                 // exercise 10
+}

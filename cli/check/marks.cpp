@@ -1,0 +1,83 @@
+#include <fstream>
+#include <iterator>
+
+#include <psring/cli/check/marks.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
+
+namespace psring::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Appends lines of JSON, each written at once.
+class MarkFile {
+ public:
+  explicit MarkFile(const fs::path& path) : path_(path.string()), out_(path, std::ios::app) {}
+  void append(const Json& line) {
+    out_ << line.dump_any_bytes() << "\n";
+    flush(out_, path_);
+  }
+
+ private:
+  const std::string path_;
+  std::ofstream out_;
+};
+
+}  // namespace
+
+std::optional<std::size_t> Marks::running() const {
+  for (std::size_t i = 0; i < by_check.size(); ++i)
+    if (by_check[i].state == State::running) return i;
+  return std::nullopt;
+}
+
+void run_checks(const Exercise& exercise, Submission submission, const fs::path& folder) {
+  MarkFile file(folder / "marks");
+  bool shown = false;
+  for (std::size_t i = 0; i < exercise.checks.size(); ++i) {
+    file.append({{"check", i}, {"state", "running"}});
+    submission.scene = {};
+    try {
+      exercise.checks[i].run(submission);
+      file.append({{"check", i}, {"state", "passed"}});
+    } catch (const Mistake& mistake) {
+      file.append({{"check", i}, {"state", "refused"}, {"text", mistake.what()}});
+      if (shown || submission.scene.is_null()) continue;
+      write_whole((folder / "scene.json").string(), submission.scene.dump());
+      shown = true;
+    } catch (const Error& error) {
+      file.append({{"error", error.what()}});
+      return;
+    }
+  }
+  file.append({{"ended", true}});
+}
+
+Marks read_marks(const Exercise& exercise, const fs::path& folder) {
+  Marks marks;
+  marks.by_check.resize(exercise.checks.size());
+  std::ifstream in(folder / "marks");
+  for (std::string line; std::getline(in, line);) {
+    const std::optional<Json> json = Json::try_parse(line);
+    if (!json) break;  // the process was ended while it wrote the line
+    if (json->contains("error")) marks.error = json->at("error").get<std::string>();
+    if (json->contains("ended")) marks.ended = true;
+    if (!json->contains("check")) continue;
+    Marks::Mark& mark = marks.by_check.at(json->at("check").get<std::size_t>());
+    const std::string state = json->at("state").get<std::string>();
+    mark.state = state == "running"  ? Marks::State::running
+                 : state == "passed" ? Marks::State::passed
+                                     : Marks::State::refused;
+    mark.text = json->value("text", "");
+  }
+  return marks;
+}
+
+Json read_scene(const fs::path& folder) {
+  std::ifstream in(folder / "scene.json");
+  if (!in) return {};
+  return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
+}  // namespace psring::cli

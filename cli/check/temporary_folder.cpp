@@ -1,0 +1,25 @@
+#include <cerrno>
+#include <system_error>
+
+#include <stdlib.h>
+
+#include <psring/cli/check/temporary_folder.h>
+#include <psring/common/base/error.h>
+
+namespace psring::cli {
+
+namespace fs = std::filesystem;
+
+TemporaryFolder::TemporaryFolder(const std::string& name) {
+  std::string path = (fs::temp_directory_path() / (name + "-XXXXXX")).string();
+  if (::mkdtemp(path.data()) == nullptr)
+    fail(ErrorKind::data, "{}: cannot make a folder: {}", path, std::generic_category().message(errno));
+  path_ = path;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+}  // namespace psring::cli

@@ -1,0 +1,140 @@
+"""psring check: every start file is refused with a helpful line, every reference solution passes, and wrong solutions are
+refused with a message that points to the cause."""
+
+import importlib.util
+import pathlib
+import re
+import unittest
+
+from support import BIN, ProgramTest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXERCISES = ROOT / "docs" / "exercises"
+TESTS = ROOT / "tests" / "exercises"
+FOLDERS = sorted(folder for folder in EXERCISES.iterdir() if folder.is_dir())
+
+
+def start_of(folder):
+    (start,) = folder.glob("start.*")
+    return start
+
+
+def solution_of(number):
+    (solution,) = (TESTS / "solutions").glob(f"{number}.*")
+    return solution
+
+
+def wrong_solutions():
+    """Yields number, name, text and the words that the refusal has to contain."""
+    for path in sorted(TESTS.glob("wrong_*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        number = path.stem.removeprefix("wrong_")
+        for name, (changes, words) in module.WRONG.items():
+            text = solution_of(number).read_text()
+            for old, new in changes:
+                if old not in text:
+                    raise AssertionError(f"{path.name}, {name}: the solution has no longer {old!r}")
+                text = text.replace(old, new)
+            yield number, name, text, words
+
+
+class Exercises(ProgramTest):
+    def check(self, *arguments):
+        return self.run_program("psring", "check", *arguments)
+
+    def test_starts_fail_with_a_helpful_line(self):
+        for folder in FOLDERS:
+            for language in ("en", "zh"):
+                with self.subTest(folder.name, language=language):
+                    result = self.check(folder.name[:2], start_of(folder), "--lang", language)
+                    self.assertEqual((result.status, result.err), (6, ""), result.out)
+                    reasons = re.findall(r"(?m)^  ✗ .*\n {11}(.+)$", result.out)
+                    self.assertGreaterEqual(len(reasons), 1, result.out)
+                    for reason in reasons:
+                        self.assertGreater(len(reason), 30 if language == "en" else 15, result.out)
+                        if language == "zh":
+                            self.assertRegex(reason, "[\u4e00-\u9fff]")
+
+    def test_solutions_pass(self):
+        for folder in FOLDERS:
+            with self.subTest(folder.name):
+                result = self.check(folder.name[:2], solution_of(folder.name[:2]))
+                self.assertEqual((result.status, result.err), (0, ""), result.out)
+                self.assertRegex(result.out, r"(?m)^(\d+) of \1 points$")
+                self.assertNotIn("✗", result.out)
+
+    def test_wrong_solutions(self):
+        for number, name, text, words in wrong_solutions():
+            with self.subTest(name, exercise=number):
+                solution = self.folder / f"wrong{solution_of(number).suffix}"
+                solution.write_text(text)
+                result = self.check(number, solution, "--seconds", 20)
+                self.assertEqual((result.status, result.err), (6, ""), result.out)
+                self.assertRegex(result.out, words)
+
+    def test_list(self):
+        listed = re.findall(r"(?m)^    (docs/exercises/\S+)$", self.check().out)
+        self.assertEqual([ROOT / path for path in listed], [start_of(folder) for folder in FOLDERS])
+        for language, name in (("en", "README.md"), ("zh", "README.zh-CN.md")):
+            page = (EXERCISES / name).read_text()
+            for folder in FOLDERS:
+                self.assertIn(f"]({folder.name}/{name})", page, language)
+                self.assertIn(f"psring check {folder.name[:2]}", (folder / name).read_text())
+
+    def test_scene_of_a_refused_run(self):
+        result = self.check("01", start_of(FOLDERS[0]), "--scene", "shown.html")
+        self.assertIn("shown.html", result.out)
+        page = (self.folder / "shown.html").read_text()
+        self.assertIn("start.cpp: reduce_scatter", page)
+        self.assertIn("psring-scene", page)
+
+    def code(self, body):
+        solution = self.folder / "code.cpp"
+        solution.write_text(f"#include <cstdio>\n#include <cstdlib>\n#include <psring/cli/check/exercise.h>\n{body}\n")
+        return self.check("01", solution, "--seconds", 3)
+
+    def test_code_that_crashes_or_never_ends(self):
+        gather = "void all_gather(psring::exercise::Link&, std::span<float>) {}"
+        for body, words in (
+            ("for (;;) std::getenv(\"HOME\");", "it has not ended after 3 s"),
+            ("float* nowhere = nullptr; *(volatile float*)nowhere = 1;", r"ended by signal 11 \(Segmentation fault\)"),
+            ("std::printf(\"%g\\n\", values[values.size()]);", "Assertion .*[\\s\\S]*ended by signal 6"),
+            ("std::exit(3);", "the code ended the process with status 3"),
+            ("values.data()[values.size() + 1] = 1;", "rank 0 of 4 wrote element 5, but its vector has 4 elements"),
+            ("throw 7;", "rank 0: an exception that is no std::exception"),
+        ):
+            with self.subTest(body):
+                result = self.code(f"void reduce_scatter(psring::exercise::Link&, [[maybe_unused]] std::span<float> values) {{ {body} }}\n{gather}")
+                self.assertEqual(result.status, 6, result.out + result.err)
+                self.assertRegex(result.out, words)
+
+    def test_bad_input(self):
+        for arguments, status, words in (
+            (["99"], 2, "exercise '99': there is none of this number or name; known are 01"),
+            (["01", "nowhere.cpp"], 3, "nowhere.cpp"),
+            (["01"], 3, "docs/exercises/01-reduce-scatter/start.cpp"),
+            (["01", start_of(FOLDERS[0]), "--compiler", "no-such-compiler"], 2,
+             "the C.. compiler 'no-such-compiler' cannot be run; install g"),
+            (["01", start_of(FOLDERS[0]), "--seconds", "0"], 2, "--seconds 0: expected a time above 0"),
+            (["01", start_of(FOLDERS[0]), "--lang", "fr"], 2, "--lang: expected en or zh"),
+        ):
+            with self.subTest(arguments):
+                result = self.check(*arguments)
+                self.assertEqual(result.status, status, result.out + result.err)
+                self.assertRegex(result.err, words)
+                self.assertEqual(len(result.err.splitlines()), 1)
+        (self.folder / "broken.cpp").write_text("int main( {\n")
+        result = self.check("01", "broken.cpp")
+        self.assertEqual(result.status, 3)
+        self.assertIn("broken.cpp does not compile; the compiler's messages stand above", result.err)
+        self.assertIn("broken.cpp:1:", result.out)
+        (self.folder / "empty.cpp").write_text("\n")
+        result = self.check("01", "empty.cpp")
+        self.assertEqual(result.status, 3)
+        self.assertIn("the solution defines no function reduce_scatter", result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
