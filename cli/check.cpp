@@ -56,8 +56,10 @@ Exercise find_exercise(const std::string& text) {
 
 int list_exercises(Language language) {
   for (const Exercise& exercise : exercises())
-    fmt::print("{:02}  {}\n    {}/{}\n", exercise.number, exercise.title.in(language), exercise.folder(), exercise.file);
-  fmt::print("{}", say(language, Text{"psring check NN [FILE] marks a solution.\n", "psring check NN [FILE] 检查一份解答。\n"}));
+    fmt::print("{:02}  {}\n    {}/{}\n", exercise.number, exercise.title.in(language), exercise.folder(),
+               exercise.file);
+  fmt::print("{}", say(language,
+                       Text{"psring check NN [FILE] marks a solution.\n", "psring check NN [FILE] 检查一份解答。\n"}));
   return 0;
 }
 
@@ -67,7 +69,8 @@ std::optional<ProcessExit> run_apart(const Exercise& exercise, const fs::path& f
                                      const CheckFlags& flags, const std::string& program) {
   const SystemClock clock;
   LocalCluster processes(folder, clock);
-  processes.start("run", {program, kRun, std::to_string(exercise.number), file.string(), folder.string(), "--lang", flags.lang});
+  processes.start(
+      "run", {program, kRun, std::to_string(exercise.number), file.string(), folder.string(), "--lang", flags.lang});
   const auto exit = processes.next_exit(clock.now() + from_seconds(flags.seconds));
   std::ifstream log(folder / "run.log");
   const std::string printed{std::istreambuf_iterator<char>(log), {}};
@@ -95,7 +98,8 @@ struct Points {
   unsigned all = 0;
 };
 
-Points print_marks(const Exercise& exercise, const Marks& marks, const std::string& unfinished_text, Language language) {
+Points print_marks(const Exercise& exercise, const Marks& marks, const std::string& unfinished_text,
+                   Language language) {
   Points points;
   for (std::size_t i = 0; i < exercise.checks.size(); ++i) {
     const Check& check = exercise.checks[i];
@@ -107,8 +111,7 @@ Points print_marks(const Exercise& exercise, const Marks& marks, const std::stri
                check.name.in(language));
     if (mark.state == Marks::State::refused) fmt::print("           {}\n", mark.text);
     if (mark.state == Marks::State::running) fmt::print("           {}\n", unfinished_text);
-    if (mark.state == Marks::State::not_run)
-      fmt::print("           {}\n", say(language, Text{"not run", "没有运行"}));
+    if (mark.state == Marks::State::not_run) fmt::print("           {}\n", say(language, Text{"not run", "没有运行"}));
   }
   return points;
 }
@@ -169,7 +172,8 @@ Command add_check(const Flags& program) {
   auto flags = std::make_shared<CheckFlags>();  // shared: the parser fills it in, the command reads it
   command.add("EXERCISE", flags->exercise, "number or name of the exercise; without, all exercises are listed");
   command.add("FILE", flags->file, "the solution; without, the start file in docs/exercises, below this folder");
-  command.add("--scene", flags->scene, "page that shows a refused run event by event, where there is one").show_default();
+  command.add("--scene", flags->scene, "page that shows a refused run event by event, where there is one")
+      .show_default();
   command.add("--compiler", flags->compiler, "C++ compiler for the solution").show_default();
   command.add("--seconds", flags->seconds, "time in which the checks have to end").show_default();
   command.add("--lang", flags->lang, kLanguageHelp).show_default();
@@ -179,7 +183,7 @@ Command add_check(const Flags& program) {
 
 Command add_check_run(const Flags& program) {
   const Flags command = program.add_command(kRun, "");
-  command.hide();  // started by check
+  command.hide();                             // started by check
   auto flags = std::make_shared<RunFlags>();  // shared: the parser fills it in, the command reads it
   command.add("EXERCISE", flags->exercise).require();
   command.add("FILE", flags->file).require();

@@ -9,6 +9,15 @@ std::string Exercise::folder() const { return fmt::format("docs/exercises/{:02}-
 std::vector<Exercise> exercises() {
   std::vector<Exercise> all;
   all.push_back(reduce_scatter_exercise());
+  all.push_back(naive_ddp_exercise());
+  all.push_back(buckets_exercise());
+  all.push_back(sampler_exercise());
+  all.push_back(server_bottleneck_exercise());
+  all.push_back(memory_exercise());
+  all.push_back(zero1_exercise());
+  all.push_back(fsdp_units_exercise());
+  all.push_back(event_list_exercise());
+  all.push_back(zero_point_exercise());
   return all;
 }
 

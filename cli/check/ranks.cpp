@@ -78,7 +78,8 @@ class Run {
   /// One rank at a time runs, so the first error is the cause of the others.
   void failed(const RankSide& side, bool timeout, const char* message) {
     if (timeout) {
-      deadlocked_[side.rank] = say(language_, Text{"rank {} waits in {}", "rank {} 等在 {}"}, side.rank, side.waits_for);
+      deadlocked_[side.rank] =
+          say(language_, Text{"rank {} waits in {}", "rank {} 等在 {}"}, side.rank, side.waits_for);
     } else if (end_.thrown.empty() && deadlocked_.empty()) {
       end_.thrown = say(language_, Text{"rank {}: {}", "rank {}：{}"}, side.rank, message);
     }

@@ -16,8 +16,8 @@ namespace {
 using Collective = void(exercise::Link&, std::span<float>);
 using Vectors = std::vector<std::vector<float>>;
 
-constexpr std::size_t kGuard = 8;          ///< elements behind the vector that nobody may write
-constexpr float kUntouched = -12345.5F;    ///< the value of these elements
+constexpr std::size_t kGuard = 8;        ///< elements behind the vector that nobody may write
+constexpr float kUntouched = -12345.5F;  ///< the value of these elements
 constexpr unsigned kSeeds = 100;
 
 /// By sender and receiver: the sizes of the messages that were not received yet.
@@ -132,13 +132,15 @@ class Judge {
                       "before it receives, and as often?",
                       "{} 个 rank 死锁：{}。它们等的消息永远不会发出；每个 rank 是否先发送再接收，次数也相同？"},
                  what_.ranks, called.end.deadlock);
-    if (!called.end.thrown.empty()) return say(language, Text{"n = {}: {}", "n = {}：{}"}, what_.ranks, called.end.thrown);
+    if (!called.end.thrown.empty())
+      return say(language, Text{"n = {}: {}", "n = {}：{}"}, what_.ranks, called.end.thrown);
     for (std::size_t rank = 0; rank < what_.ranks; ++rank) {
       const auto& vector = called.vectors[rank];
       for (std::size_t i = vector.size() - kGuard; i < vector.size(); ++i)
         if (vector[i] != kUntouched)
-          return say(language, Text{"rank {} of {} wrote element {}, but its vector has {} elements",
-                                    "{1} 个 rank 中的 rank {0} 写了元素 {2}，但它的向量只有 {3} 个元素"},
+          return say(language,
+                     Text{"rank {} of {} wrote element {}, but its vector has {} elements",
+                          "{1} 个 rank 中的 rank {0} 写了元素 {2}，但它的向量只有 {3} 个元素"},
                      rank, what_.ranks, i, vector.size() - kGuard);
     }
     return "";
@@ -171,10 +173,11 @@ std::string wrong_bytes(const Submission& submission, const Called& called, std:
   const std::size_t expected = elements / ranks * (ranks - 1) * sizeof(float);
   for (std::size_t rank = 0; rank < ranks; ++rank)
     if (called.sent_bytes[rank] != expected)
-      return say(submission.language,
-                 Text{"rank {} of {} sent {} bytes; (n - 1)/n · M are {} bytes at every rank, for M = {} bytes",
-                      "{1} 个 rank 中的 rank {0} 发送了 {2} 字节；M = {4} 字节时，每个 rank 应为 (n - 1)/n · M = {3} 字节"},
-                 rank, ranks, called.sent_bytes[rank], expected, elements * sizeof(float));
+      return say(
+          submission.language,
+          Text{"rank {} of {} sent {} bytes; (n - 1)/n · M are {} bytes at every rank, for M = {} bytes",
+               "{1} 个 rank 中的 rank {0} 发送了 {2} 字节；M = {4} 字节时，每个 rank 应为 (n - 1)/n · M = {3} 字节"},
+          rank, ranks, called.sent_bytes[rank], expected, elements * sizeof(float));
   return "";
 }
 
@@ -260,10 +263,16 @@ Exercise reduce_scatter_exercise() {
           "reduce-scatter",
           {"reduce-scatter and all-gather from send and recv", "用 send 和 recv 写出 reduce-scatter 与 all-gather"},
           "start.cpp",
-          {{{"reduce_scatter: four ranks add up to 6, 10, 14, 18", "reduce_scatter：四个 rank 相加得 6、10、14、18"}, 20, check_four},
+          {{{"reduce_scatter: four ranks add up to 6, 10, 14, 18", "reduce_scatter：四个 rank 相加得 6、10、14、18"},
+            20,
+            check_four},
            {{"reduce_scatter: 1, 2, 3, 5 and 8 ranks", "reduce_scatter：1、2、3、5、8 个 rank"}, 20, check_many},
-           {{"reduce_scatter: (n - 1)/n · M bytes at each rank", "reduce_scatter：每个 rank 发送 (n - 1)/n · M 字节"}, 20, check_bytes},
-           {{"reduce_scatter: 100 seeds of the simulated network", "reduce_scatter：模拟网络的 100 个种子"}, 10, check_seeds},
+           {{"reduce_scatter: (n - 1)/n · M bytes at each rank", "reduce_scatter：每个 rank 发送 (n - 1)/n · M 字节"},
+            20,
+            check_bytes},
+           {{"reduce_scatter: 100 seeds of the simulated network", "reduce_scatter：模拟网络的 100 个种子"},
+            10,
+            check_seeds},
            {{"all_gather: values and bytes", "all_gather：数值与字节"}, 30, check_gather}}};
 }
 

@@ -24,8 +24,9 @@ fs::path include_folder() {
   const fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
   for (const fs::path& folder : {bin / "../include", bin / "../../include", bin / "../../../include"})
     if (fs::exists(folder / kHeader, error)) return folder.lexically_normal();
-  fail(ErrorKind::data, "{} is neither installed beside {} nor in its build folder; run the psring that was built or installed",
-       kHeader, bin.string());
+  fail(ErrorKind::data,
+       "{} is neither installed beside {} nor in its build folder; run the psring that was built or installed", kHeader,
+       bin.string());
 }
 
 }  // namespace
@@ -38,8 +39,7 @@ Solution::~Solution() { ::dlclose(library_); }
 
 void* Solution::find(const char* name) const {
   void* const function = ::dlsym(library_, name);
-  if (function == nullptr)
-    fail(ErrorKind::data, "the solution defines no function {}; exercise.h declares it", name);
+  if (function == nullptr) fail(ErrorKind::data, "the solution defines no function {}; exercise.h declares it", name);
   return function;
 }
 
@@ -49,13 +49,14 @@ void compile_solution(const std::string& compiler, const fs::path& source, const
   LocalCluster processes(folder, clock);
   // Assertions of the standard library stop a program that indexes a span or a vector out of its bounds.
   const std::vector<std::string> command = {
-      compiler, "-std=c++20", "-O1",   "-g", "-Wall", "-Wextra", "-fPIC", "-shared", "-D_GLIBCXX_ASSERTIONS",
+      compiler, "-std=c++20", "-O1",  "-g", "-Wall", "-Wextra", "-fPIC", "-shared", "-D_GLIBCXX_ASSERTIONS",
       "-I",     include,      source, "-o", to};
   try {
     processes.start("compiler", command);
   } catch (const Error&) {
     fail(ErrorKind::usage,
-         "the C++ compiler '{}' cannot be run; install g++ (scripts/setup does), or name another with --compiler", compiler);
+         "the C++ compiler '{}' cannot be run; install g++ (scripts/setup does), or name another with --compiler",
+         compiler);
   }
   const auto exit = processes.next_exit(clock.now() + kCompileTime);
   if (!exit) fail(ErrorKind::data, "{}: the compiler takes longer than {} s", source.string(), kCompileTime.count());

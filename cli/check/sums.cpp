@@ -36,8 +36,8 @@ std::string explain_counts(Language language, const std::vector<std::size_t>& co
     return sum;
   }();
   if (total == 1 && counts[rank] == 1)
-    return say(language, Text{"it is the rank's own value alone: nothing was added",
-                              "它只是该 rank 自己的值：什么也没有加上"});
+    return say(language,
+               Text{"it is the rank's own value alone: nothing was added", "它只是该 rank 自己的值：什么也没有加上"});
   if (const std::string missing = ranks_with(counts, 0); !missing.empty())
     text += say(language, Text{"it lacks the value of rank {}", "缺少 rank {} 的值"}, missing);
   for (const std::size_t times : {std::size_t{2}, std::size_t{3}})
@@ -62,9 +62,11 @@ std::string cause_of(Language language, const WrongSum& wrong) {
       other != wrong.expected.end())
     return say(language, Text{"it is the sum of element {}: the ranges are shifted", "它是元素 {} 的和：区间错位了"},
                other - wrong.expected.begin());
-  if (right != 0 && std::isfinite(wrong.found) && std::abs(wrong.found * static_cast<float>(wrong.ranks) - right) < 0.01F * std::abs(right))
-    return say(language, Text{"it is the mean; a reduce-scatter adds, and does not divide by {}",
-                              "它是平均值；reduce-scatter 只相加，不除以 {}"},
+  if (right != 0 && std::isfinite(wrong.found) &&
+      std::abs(wrong.found * static_cast<float>(wrong.ranks) - right) < 0.01F * std::abs(right))
+    return say(language,
+               Text{"it is the mean; a reduce-scatter adds, and does not divide by {}",
+                    "它是平均值；reduce-scatter 只相加，不除以 {}"},
                wrong.ranks);
   if (std::isnan(wrong.found))
     return say(language, Text{"it is not a number: an element was read before it was received",

@@ -15,10 +15,10 @@ std::vector<std::vector<float>> counting_vectors(std::size_t ranks, std::size_t 
 
 /// A wrong element of a sum over all ranks.
 struct WrongSum {
-  std::size_t rank = 0;             ///< the rank that has it
-  std::size_t ranks = 1;            ///< of the group
+  std::size_t rank = 0;   ///< the rank that has it
+  std::size_t ranks = 1;  ///< of the group
   std::size_t element = 0;
-  Range part;                       ///< the rank's part of the vector
+  Range part;  ///< the rank's part of the vector
   float found = 0;
   std::span<const float> expected;  ///< of all elements
   float counted = 0;                ///< the same element after the same call on counting_vectors

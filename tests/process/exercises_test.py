@@ -4,6 +4,7 @@ refused with a message that points to the cause."""
 import importlib.util
 import pathlib
 import re
+import shlex
 import unittest
 
 from support import BIN, ProgramTest
@@ -83,6 +84,22 @@ class Exercises(ProgramTest):
                 self.assertIn(f"]({folder.name}/{name})", page, language)
                 self.assertIn(f"psring check {folder.name[:2]}", (folder / name).read_text())
 
+    def test_commands_of_the_texts(self):
+        """The other commands of a text run, and both languages have the same."""
+        def commands(page):
+            blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", page.read_text())
+            return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+        for folder in FOLDERS:
+            with self.subTest(folder.name):
+                english = commands(folder / "README.md")
+                self.assertEqual(english, commands(folder / "README.zh-CN.md"))
+                self.assertIn(f"psring check {folder.name[:2]} docs/exercises/{folder.name}/{start_of(folder).name}", english)
+                for command in english:
+                    program, subcommand, *words = shlex.split(command)
+                    self.assertEqual(program, "psring")
+                    if subcommand != "check":
+                        self.assert_done(self.run_program(program, subcommand, *words))
+
     def test_scene_of_a_refused_run(self):
         result = self.check("01", start_of(FOLDERS[0]), "--scene", "shown.html")
         self.assertIn("shown.html", result.out)
@@ -112,7 +129,7 @@ class Exercises(ProgramTest):
 
     def test_bad_input(self):
         for arguments, status, words in (
-            (["99"], 2, "exercise '99': there is none of this number or name; known are 01"),
+            (["99"], 2, "exercise '99': there is none of this number or name; known are 01, 02"),
             (["01", "nowhere.cpp"], 3, "nowhere.cpp"),
             (["01"], 3, "docs/exercises/01-reduce-scatter/start.cpp"),
             (["01", start_of(FOLDERS[0]), "--compiler", "no-such-compiler"], 2,

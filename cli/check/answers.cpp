@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+#include <psring/cli/check/answers.h>
+
+namespace psring::cli {
+namespace {
+
+std::string trimmed(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r");
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+}  // namespace
+
+Answers Answers::read(const Submission& submission, const std::vector<std::string>& names) {
+  Answers answers;
+  std::ifstream in(submission.file);
+  std::size_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    line = trimmed(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos)
+      submission.refuse({"line {}: expected NAME = VALUE, got '{}'", "第 {} 行：应为 名称 = 值，却是 '{}'"}, number, line);
+    const std::string name = trimmed(line.substr(0, equals));
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      submission.refuse({"line {}: there is no question '{}'", "第 {} 行：没有 '{}' 这个问题"}, number, name);
+    if (!answers.values_.emplace(name, trimmed(line.substr(equals + 1))).second)
+      submission.refuse({"line {}: '{}' has an answer already", "第 {} 行：'{}' 已经有答案"}, number, name);
+  }
+  return answers;
+}
+
+std::string Answers::text(const Submission& submission, const std::string& name) const {
+  const auto found = values_.find(name);
+  if (found == values_.end() || found->second.empty() || found->second == "?")
+    submission.refuse({"'{}' has no answer yet; write your prediction in place of the question mark",
+                       "'{}' 还没有答案；请把问号换成你的预测"},
+                      name);
+  return found->second;
+}
+
+double Answers::number(const Submission& submission, const std::string& name) const {
+  std::string digits = text(submission, name);
+  std::erase_if(digits, [](char c) { return c == '_' || c == ','; });
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size())
+    submission.refuse({"'{}' is '{}', which is no number", "'{}' 是 '{}'，不是数"}, name, digits);
+  return value;
+}
+
+}  // namespace psring::cli

@@ -1,0 +1,40 @@
+#include <utility>
+
+#include <psring/cli/check/jobs.h>
+#include <psring/cli/resolve.h>
+#include <psring/cli/set_up.h>
+#include <psring/view/step/play.h>
+
+namespace psring::cli {
+
+Entry exercise_job(const App& app, const std::string& strategy, options::Given given) {
+  given.try_emplace("workers", "4");
+  given.try_emplace("data", "synthetic");
+  given.try_emplace("steps", "1");
+  const std::shared_ptr<const worker::StrategyKind> kind =
+      app.worker_registries().strategies.make(Spec::parse("--strategies", strategy));
+  LeftOut left_out;
+  Entry entry{strategy, resolve(given, strategy, *kind, &left_out, true), kind};
+  set_up(entry.job, app);
+  return entry;
+}
+
+Json play_exercise(const App& app, const std::string& strategy, const options::Given& given) {
+  constexpr view::PlayOptions kFast{.flops_per_second = 1e15, .server_bytes_per_second = 1e15};
+  options::Given linked = given;
+  linked.try_emplace("link", "1gbit,0.2ms");  // the default of psring step
+  const Entry entry = exercise_job(app, strategy, linked);
+  return view::play(entry.label, entry.job, *entry.kind, kFast,
+                    {app.worker_registries(), app.optimizers(), app.aggregators()});
+}
+
+double step_seconds(const App& app, const std::string& strategy, options::Given given) {
+  const auto duration = [&](const char* steps) {
+    given["steps"] = steps;
+    return play_exercise(app, strategy, given).at("duration_ns").get<double>() * 1e-9;
+  };
+  const double two = duration("2");
+  return (duration("4") - two) / 2;
+}
+
+}  // namespace psring::cli

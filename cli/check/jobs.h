@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include <psring/cli/app.h>
+#include <psring/cli/entries.h>
+#include <psring/common/base/json.h>
+#include <psring/common/proc/options/table.h>
+
+namespace psring::cli {
+
+/// A job of a strategy with these options, as the command line would make it; 4 workers, synthetic data. Throws usage.
+Entry exercise_job(const App& app, const std::string& strategy, options::Given given);
+
+/// Runs a job in the simulator of `psring step`, and returns its scene. Computing takes no time to speak of.
+Json play_exercise(const App& app, const std::string& strategy, const options::Given& given);
+
+/// The time of a step in the simulator: the slope between 2 and 4 steps, in seconds.
+double step_seconds(const App& app, const std::string& strategy, options::Given given);
+
+}  // namespace psring::cli

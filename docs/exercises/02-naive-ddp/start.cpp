@@ -1,0 +1,12 @@
+// Exercise 02: these workers train alone. README.md has the text; psring check 02 marks this file.
+#include <psring/cli/check/exercise.h>
+
+using psring::exercise::Worker;
+
+void train_step(Worker& worker) {
+  worker.forward();
+  for (std::size_t layer = worker.layers(); layer-- > 0;) worker.backward(layer);
+  const std::span<float> gradients = worker.gradients(0, worker.layers());
+  const std::span<float> parameters = worker.parameters(0, worker.layers());
+  for (std::size_t i = 0; i < gradients.size(); ++i) parameters[i] -= worker.learning_rate() * gradients[i];
+}
