@@ -24,7 +24,8 @@ Answers Answers::read(const Submission& submission, const std::vector<std::strin
     if (line.empty()) continue;
     const std::size_t equals = line.find('=');
     if (equals == std::string::npos)
-      submission.refuse({"line {}: expected NAME = VALUE, got '{}'", "第 {} 行：应为 名称 = 值，却是 '{}'"}, number, line);
+      submission.refuse({"line {}: expected NAME = VALUE, got '{}'", "第 {} 行：应为 名称 = 值，却是 '{}'"}, number,
+                        line);
     const std::string name = trimmed(line.substr(0, equals));
     if (std::find(names.begin(), names.end(), name) == names.end())
       submission.refuse({"line {}: there is no question '{}'", "第 {} 行：没有 '{}' 这个问题"}, number, name);

@@ -47,13 +47,16 @@ void bucketed_step(exercise::Worker& worker, std::size_t most) {
   }
 }
 
-Nanoseconds longest(const Trained& trained) { return *std::max_element(trained.exposed.begin(), trained.exposed.end()); }
+Nanoseconds longest(const Trained& trained) {
+  return *std::max_element(trained.exposed.begin(), trained.exposed.end());
+}
 
 /// The smallest exposed communication of psring's own buckets, over all sizes.
 Nanoseconds best_exposed(const TrainingOptions& options, Language language) {
   Nanoseconds best = Nanoseconds::max();
   for (std::size_t most = 1000; most <= 32000; most += 1000)
-    best = std::min(best, longest(train(options, language, [&](exercise::Worker& worker) { bucketed_step(worker, most); })));
+    best = std::min(best,
+                    longest(train(options, language, [&](exercise::Worker& worker) { bucketed_step(worker, most); })));
   return best;
 }
 
@@ -96,7 +99,9 @@ Exercise buckets_exercise() {
           {"buckets, and communication that overlaps with backward", "分桶，让通信与反向重叠"},
           "start.cpp",
           {{{"three steps are right", "三步的结果正确"}, 40, check_steps},
-           {{"exposed communication of at most 1.2 times the best", "暴露的通信不超过最好结果的 1.2 倍"}, 60, check_exposed}}};
+           {{"exposed communication of at most 1.2 times the best", "暴露的通信不超过最好结果的 1.2 倍"},
+            60,
+            check_exposed}}};
 }
 
 }  // namespace psring::cli

@@ -49,11 +49,13 @@ class Walk {
       unit.whole = true;
       ++unit.gathers;
     } else if (event.name == "drop") {
-      if (!unit.whole) refuse(event, {"its parameters are not whole, so there is nothing to drop", "它的参数不完整，没有可以丢弃的"});
+      if (!unit.whole)
+        refuse(event, {"its parameters are not whole, so there is nothing to drop", "它的参数不完整，没有可以丢弃的"});
       unit.whole = false;
     } else if (event.name == "forward") {
       require_whole(event);
-      if (event.unit != forwards_) refuse(event, {"forward runs from unit 0 to unit 2, each once", "前向从单元 0 到单元 2，各一次"});
+      if (event.unit != forwards_)
+        refuse(event, {"forward runs from unit 0 to unit 2, each once", "前向从单元 0 到单元 2，各一次"});
       ++forwards_;
     } else if (event.name == "backward") {
       backward(event);
@@ -71,7 +73,8 @@ class Walk {
       refuse(event, {"there is no such event; there are gather, drop, forward, backward, reduce-scatter and update",
                      "没有这种事件；只有 gather、drop、forward、backward、reduce-scatter 和 update"});
     }
-    const auto whole = static_cast<std::size_t>(std::count_if(units_.begin(), units_.end(), [](const Unit& each) { return each.whole; }));
+    const auto whole = static_cast<std::size_t>(
+        std::count_if(units_.begin(), units_.end(), [](const Unit& each) { return each.whole; }));
     if (whole > most_whole_) {
       most_whole_ = whole;
       most_whole_line_ = event.line;
@@ -83,7 +86,9 @@ class Walk {
       if (units_[unit].gradient != Gradient::applied)
         submission_.refuse({"at the end unit {} has not been updated", "结束时单元 {} 没有更新"}, unit);
       if (units_[unit].whole)
-        submission_.refuse({"at the end the parameters of unit {} are still whole: drop them", "结束时单元 {} 的参数仍然完整：请丢弃"}, unit);
+        submission_.refuse(
+            {"at the end the parameters of unit {} are still whole: drop them", "结束时单元 {} 的参数仍然完整：请丢弃"},
+            unit);
     }
   }
 
@@ -110,7 +115,8 @@ class Walk {
   }
   void backward(const Event& event) {
     require_whole(event);
-    if (forwards_ < kUnits) refuse(event, {"backward begins after the forward of unit 2", "反向在单元 2 的前向之后开始"});
+    if (forwards_ < kUnits)
+      refuse(event, {"backward begins after the forward of unit 2", "反向在单元 2 的前向之后开始"});
     if (event.unit + 1 + backwards_ != kUnits)
       refuse(event, {"backward runs from unit 2 to unit 0, each once", "反向从单元 2 到单元 0，各一次"});
     ++backwards_;
@@ -168,7 +174,9 @@ Exercise event_list_exercise() {
           "event-list",
           {"repair an event list into FSDP", "把事件列表改成 FSDP"},
           "start.txt",
-          {{{"the list is a right step of FSDP", "列表是正确的一步 FSDP"}, 50, [](const Submission& submission) { walk(submission); }},
+          {{{"the list is a right step of FSDP", "列表是正确的一步 FSDP"},
+            50,
+            [](const Submission& submission) { walk(submission); }},
            {{"at most two units are whole at a time", "同时最多两个单元完整"}, 30, check_memory},
            {{"no unit is gathered more than twice", "每个单元最多收集两次"}, 20, check_gathers}}};
 }

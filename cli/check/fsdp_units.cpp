@@ -16,7 +16,8 @@ options::Given job_with(const std::string& units) {
   return {{"model", "gelu-mlp:dim=256,layers=6"}, {"global-batch", "8"}, {"optimizer", "adamw"}, {"units", units}};
 }
 
-void check_units(const Submission& submission, const std::string& name, std::size_t most_units, std::uint64_t most_bytes) {
+void check_units(const Submission& submission, const std::string& name, std::size_t most_units,
+                 std::uint64_t most_bytes) {
   const std::string units = Answers::read(submission, kNames).text(submission, name);
   const auto count = static_cast<std::size_t>(std::count(units.begin(), units.end(), ',')) + 1;
   if (count > most_units)
@@ -32,12 +33,14 @@ void check_units(const Submission& submission, const std::string& name, std::siz
   const std::uint64_t bytes = memory.process_bytes();
   if (bytes <= most_bytes) return;
   submission.scene = play_exercise(submission.app, "zero3", job_with(units));
-  submission.refuse({"{} = {}: a worker's peak is {} bytes, of which {} hold whole units; the target is {}. A unit stays "
-                     "whole from its first layer to its last: which layers lie between them, and how large are the "
-                     "units that are whole at the same time?",
-                     "{} = {}：worker 的峰值是 {} 字节，其中 {} 字节是完整的单元；目标是 {}。单元从第一层到最后一层都保持完整：中间隔着哪些层？"
-                     "同时完整的单元有多大？"},
-                    name, units, bytes, memory.worker.at(Category::communication), most_bytes);
+  submission.refuse(
+      {"{} = {}: a worker's peak is {} bytes, of which {} hold whole units; the target is {}. A unit stays "
+       "whole from its first layer to its last: which layers lie between them, and how large are the "
+       "units that are whole at the same time?",
+       "{} = {}：worker 的峰值是 {} 字节，其中 {} 字节是完整的单元；目标是 "
+       "{}。单元从第一层到最后一层都保持完整：中间隔着哪些层？"
+       "同时完整的单元有多大？"},
+      name, units, bytes, memory.worker.at(Category::communication), most_bytes);
 }
 
 }  // namespace
@@ -47,9 +50,11 @@ Exercise fsdp_units_exercise() {
           "fsdp-units",
           {"better units for FSDP", "更好的 FSDP 单元"},
           "start.txt",
-          {{{"three units, a peak of at most 3,750,000 bytes", "三个单元，峰值不超过 3,750,000 字节"}, 50,
+          {{{"three units, a peak of at most 3,750,000 bytes", "三个单元，峰值不超过 3,750,000 字节"},
+            50,
             [](const Submission& submission) { check_units(submission, kNames[0], 3, 3'750'000); }},
-           {{"four units, a peak of at most 3,450,000 bytes", "四个单元，峰值不超过 3,450,000 字节"}, 50,
+           {{"four units, a peak of at most 3,450,000 bytes", "四个单元，峰值不超过 3,450,000 字节"},
+            50,
             [](const Submission& submission) { check_units(submission, kNames[1], 4, 3'450'000); }}}};
 }
 

@@ -40,22 +40,23 @@ Text cause_of(const exercise::MemoryQuestion& job, const char* category, std::ui
   if (expected == 0) return {"plain SGD has no state", "普通 SGD 没有状态"};
   if (found == expected * job.workers && job.workers > 1)
     return {"this stage cuts it into n parts", "这一级把它切成 n 份"};
-  if (found * job.workers == expected && job.workers > 1)
-    return {"this stage does not cut it yet", "这一级还不切分它"};
+  if (found * job.workers == expected && job.workers > 1) return {"this stage does not cut it yet", "这一级还不切分它"};
   if (name == "optimizer" && job.mixed)
     return {"in mixed precision the owner also keeps master weights in f32; moments are f32 too",
             "混合精度时，所有者还保存 f32 的主权重；动量也是 f32"};
   if (job.mixed && found == 2 * expected) return {"bf16 takes 2 bytes", "bf16 占 2 字节"};
-  return {"count bytes for each parameter: its type, and what is kept besides", "按每个参数数字节：它的类型，以及另外保存的东西"};
+  return {"count bytes for each parameter: its type, and what is kept besides",
+          "按每个参数数字节：它的类型，以及另外保存的东西"};
 }
 
 void check_category(const Submission& submission, const exercise::MemoryQuestion& job, const char* category,
                     std::uint64_t found, std::uint64_t expected) {
   if (found == expected) return;
-  submission.refuse({"stage {}, n = {}, {}, {}: {} bytes of {}, not {}; {}", "第 {} 级，n = {}，{}，{}：{} 字节的 {}，应为 {}；{}"},
-                    job.stage, job.workers, job.adam ? "AdamW" : "SGD", job.mixed ? "bf16" : "f32", found,
-                    memory_name(category, submission.language), expected,
-                    cause_of(job, category, found, expected).in(submission.language));
+  submission.refuse(
+      {"stage {}, n = {}, {}, {}: {} bytes of {}, not {}; {}", "第 {} 级，n = {}，{}，{}：{} 字节的 {}，应为 {}；{}"},
+      job.stage, job.workers, job.adam ? "AdamW" : "SGD", job.mixed ? "bf16" : "f32", found,
+      memory_name(category, submission.language), expected,
+      cause_of(job, category, found, expected).in(submission.language));
 }
 
 /// Six jobs of one stage: two optimizers, in f32 with 4 workers, in bf16 with 4 and 8.
@@ -80,12 +81,14 @@ Check check_of(unsigned stage, const Text& name) {
 }  // namespace
 
 Exercise memory_exercise() {
-  return {6,
-          "memory",
-          {"a function that equals the memory ledger", "与内存账本相等的函数"},
-          "start.cpp",
-          {check_of(0, {"stage 0, six jobs", "第 0 级，六个作业"}), check_of(1, {"stage 1, six jobs", "第 1 级，六个作业"}),
-           check_of(2, {"stage 2, six jobs", "第 2 级，六个作业"}), check_of(3, {"stage 3, six jobs", "第 3 级，六个作业"})}};
+  return {
+      6,
+      "memory",
+      {"a function that equals the memory ledger", "与内存账本相等的函数"},
+      "start.cpp",
+      {check_of(0, {"stage 0, six jobs", "第 0 级，六个作业"}), check_of(1, {"stage 1, six jobs", "第 1 级，六个作业"}),
+       check_of(2, {"stage 2, six jobs", "第 2 级，六个作业"}),
+       check_of(3, {"stage 3, six jobs", "第 3 级，六个作业"})}};
 }
 
 }  // namespace psring::cli

@@ -38,7 +38,8 @@ std::vector<std::vector<std::uint32_t>> ask(const Submission& submission, const 
 
 void check_once(const Submission& submission, const Hosts& hosts) {
   const Language language = submission.language;
-  const std::vector<std::uint32_t> order = worker::permutation(hosts.samples, CounterRng({.seed = 3, .purpose = Purpose::shuffle}));
+  const std::vector<std::uint32_t> order =
+      worker::permutation(hosts.samples, CounterRng({.seed = 3, .purpose = Purpose::shuffle}));
   const auto lists = ask(submission, hosts, order);
   const std::size_t each = (hosts.samples + lists.size() - 1) / lists.size();
   std::map<std::uint32_t, std::vector<std::size_t>> readers;
@@ -52,11 +53,12 @@ void check_once(const Submission& submission, const Hosts& hosts) {
   std::size_t unread = 0;
   for (std::uint32_t sample = 0; sample < hosts.samples; ++sample) unread += readers.contains(sample) ? 0 : 1;
   if (hosts.hosts > 1 && !lists[0].empty() && lists[0] == lists[hosts.workers])
-    submission.refuse({"{} hosts with {} workers: sample {} is read by {} and by {}, and so are all others: both hosts train "
-                       "on the same samples",
-                       "{} 台主机，各 {} 个 worker：样本 {} 由 {} 和 {} 读取，其他样本也一样：两台主机在同样的样本上训练"},
-                      hosts.hosts, hosts.workers, lists[0].at(0), name_of(language, hosts, 0),
-                      name_of(language, hosts, hosts.workers));
+    submission.refuse(
+        {"{} hosts with {} workers: sample {} is read by {} and by {}, and so are all others: both hosts train "
+         "on the same samples",
+         "{} 台主机，各 {} 个 worker：样本 {} 由 {} 和 {} 读取，其他样本也一样：两台主机在同样的样本上训练"},
+        hosts.hosts, hosts.workers, lists[0].at(0), name_of(language, hosts, 0),
+        name_of(language, hosts, hosts.workers));
   for (const auto& [sample, ranks] : readers)
     if (ranks.size() > 1 && (unread > 0 || hosts.samples % lists.size() == 0))
       submission.refuse({"{} hosts with {} workers: sample {} is read by {} and by {}, and {} of {} samples by nobody",
@@ -77,16 +79,19 @@ void check_once(const Submission& submission, const Hosts& hosts) {
 /// The order in which a single process reads: batch b of n workers is, as a set, batch b of one.
 void check_order(const Submission& submission) {
   constexpr Hosts kHosts{2, 2, 22};
-  const std::vector<std::uint32_t> order = worker::permutation(kHosts.samples, CounterRng({.seed = 5, .purpose = Purpose::shuffle}));
+  const std::vector<std::uint32_t> order =
+      worker::permutation(kHosts.samples, CounterRng({.seed = 5, .purpose = Purpose::shuffle}));
   const auto lists = ask(submission, kHosts, order);
   for (std::size_t rank = 0; rank < 4; ++rank)
     for (std::size_t k = 0; k < lists[rank].size(); ++k)
       if (lists[rank][k] != order[(k * 4 + rank) % kHosts.samples])
-        submission.refuse({"{}, sample number {}: it is {}, not {}, which is at position {} of the shuffled order; worker "
-                           "r takes positions r, r + n, r + 2n, ..., and wraps around at the end",
-                           "{}，第 {} 个样本：是 {}，应为 {}，它在打乱后顺序的位置 {}；worker r 取位置 r、r + n、r + 2n……，到末尾时绕回开头"},
-                          name_of(submission.language, kHosts, rank), k, lists[rank][k],
-                          order[(k * 4 + rank) % kHosts.samples], (k * 4 + rank) % kHosts.samples);
+        submission.refuse(
+            {"{}, sample number {}: it is {}, not {}, which is at position {} of the shuffled order; worker "
+             "r takes positions r, r + n, r + 2n, ..., and wraps around at the end",
+             "{}，第 {} 个样本：是 {}，应为 {}，它在打乱后顺序的位置 {}；worker r 取位置 r、r + n、r + "
+             "2n……，到末尾时绕回开头"},
+            name_of(submission.language, kHosts, rank), k, lists[rank][k], order[(k * 4 + rank) % kHosts.samples],
+            (k * 4 + rank) % kHosts.samples);
 }
 
 }  // namespace
@@ -96,12 +101,21 @@ Exercise sampler_exercise() {
           "sampler",
           {"a sampler on two hosts: find the bug", "两台主机上的采样器：找出错误"},
           "start.cpp",
-          {{{"one host with 4 workers: each sample once", "一台主机，4 个 worker：每个样本一次"}, 10,
-            [](const Submission& submission) { check_once(submission, {1, 4, 64}); }},
-           {{"two hosts with 2 workers: each sample once", "两台主机，各 2 个 worker：每个样本一次"}, 50,
-            [](const Submission& submission) { check_once(submission, {2, 2, 64}); }},
-           {{"61 samples, 3 hosts with 2 workers: as many for each", "61 个样本，3 台主机，各 2 个 worker：数量相同"}, 20,
-            [](const Submission& submission) { check_once(submission, {3, 2, 61}); }},
+          {{{"one host with 4 workers: each sample once", "一台主机，4 个 worker：每个样本一次"},
+            10,
+            [](const Submission& submission) {
+              check_once(submission, {1, 4, 64});
+            }},
+           {{"two hosts with 2 workers: each sample once", "两台主机，各 2 个 worker：每个样本一次"},
+            50,
+            [](const Submission& submission) {
+              check_once(submission, {2, 2, 64});
+            }},
+           {{"61 samples, 3 hosts with 2 workers: as many for each", "61 个样本，3 台主机，各 2 个 worker：数量相同"},
+            20,
+            [](const Submission& submission) {
+              check_once(submission, {3, 2, 61});
+            }},
            {{"the order of a single process", "单个进程的顺序"}, 20, check_order}}};
 }
 

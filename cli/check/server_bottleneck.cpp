@@ -41,18 +41,20 @@ void check_time(const Submission& submission, const std::string& name, const std
   const double ratio = found / simulated;
   const auto near = [&](double value) { return std::abs(ratio / value - 1) < kTolerance; };
   const Text cause =
-      near(1.0 / 8)  ? Text{"a link's rate counts bits, not bytes", "链路速率以比特计，不是字节"}
-      : near(8)      ? Text{"a byte has 8 bits; was it multiplied twice?", "一字节有 8 比特；是否乘了两次？"}
-      : near(0.25)   ? Text{"all four workers send at once to the same card", "四个 worker 同时发给同一块网卡"}
-      : near(2)      ? Text{"a card receives and sends at the same time", "网卡的接收与发送同时进行"}
-                     : Text{"which card carries the most bytes, and in which direction?", "哪块网卡传送的字节最多，是哪个方向？"};
-  submission.refuse({"{}: {:.4g} ms, but the simulated step takes {:.4g} ms; {}",
-                     "{}：{:.4g} ms，但模拟的一步需要 {:.4g} ms；{}"},
-                    name, found, simulated, cause.in(submission.language));
+      near(1.0 / 8) ? Text{"a link's rate counts bits, not bytes", "链路速率以比特计，不是字节"}
+      : near(8) ? Text{"a byte has 8 bits; was it multiplied twice?", "一字节有 8 比特；是否乘了两次？"}
+      : near(0.25) ? Text{"all four workers send at once to the same card", "四个 worker 同时发给同一块网卡"}
+      : near(2)
+          ? Text{"a card receives and sends at the same time", "网卡的接收与发送同时进行"}
+          : Text{"which card carries the most bytes, and in which direction?", "哪块网卡传送的字节最多，是哪个方向？"};
+  submission.refuse(
+      {"{}: {:.4g} ms, but the simulated step takes {:.4g} ms; {}", "{}：{:.4g} ms，但模拟的一步需要 {:.4g} ms；{}"},
+      name, found, simulated, cause.in(submission.language));
 }
 
 Check time_check(const Text& name, unsigned points, std::size_t question, const char* strategy, options::Given more) {
-  return {name, points, [=](const Submission& submission) { check_time(submission, kNames[question], strategy, more); }};
+  return {name, points,
+          [=](const Submission& submission) { check_time(submission, kNames[question], strategy, more); }};
 }
 
 }  // namespace
@@ -66,7 +68,8 @@ Exercise server_bottleneck_exercise() {
            time_check({"a step with one server", "一个 server 的一步"}, 20, 1, "ps", {{"servers", "1"}}),
            time_check({"a step with two servers", "两个 server 的一步"}, 20, 2, "ps", {{"servers", "2"}}),
            time_check({"a step with four servers", "四个 server 的一步"}, 20, 3, "ps", {{"servers", "4"}}),
-           time_check({"a step of a ring without servers", "没有 server 的环的一步"}, 20, 4, "ddp", {{"algorithm", "ring"}})}};
+           time_check({"a step of a ring without servers", "没有 server 的环的一步"}, 20, 4, "ddp",
+                      {{"algorithm", "ring"}})}};
 }
 
 }  // namespace psring::cli

@@ -158,10 +158,9 @@ class SimulatedWorker final : public exercise::Worker {
     const Events::Topic topic(side_.events, units_of(values));
     const ring::Vector moved{std::span(operation.moved)};
     const ring::Parts parts = ring::even_parts(values.size(), size());
-    operation.work = collective == ring::Collective::all_reduce ? side_.group.all_reduce(moved, {})
-                     : collective == ring::Collective::reduce_scatter
-                         ? side_.group.reduce_scatter(moved, parts, {})
-                         : side_.group.all_gather(moved, parts);
+    operation.work = collective == ring::Collective::all_reduce       ? side_.group.all_reduce(moved, {})
+                     : collective == ring::Collective::reduce_scatter ? side_.group.reduce_scatter(moved, parts, {})
+                                                                      : side_.group.all_gather(moved, parts);
     std::fill(values.begin(), values.end(), kNotANumber);
     return operations_.size() - 1;
   }
@@ -199,7 +198,8 @@ class SimulatedWorker final : public exercise::Worker {
     if (begin < 0 || begin >= static_cast<std::ptrdiff_t>(parameters_.size())) return {0, layers()};
     const auto end = static_cast<std::size_t>(begin) + values.size();
     Range units{0, layers()};
-    while (units.begin + 1 < layers() && first_element_[units.begin + 1] <= static_cast<std::size_t>(begin)) ++units.begin;
+    while (units.begin + 1 < layers() && first_element_[units.begin + 1] <= static_cast<std::size_t>(begin))
+      ++units.begin;
     while (units.end > units.begin + 1 && first_element_[units.end - 1] >= end) --units.end;
     return units;
   }
@@ -222,17 +222,23 @@ std::string explain_ratio(Language language, std::size_t workers, double ratio) 
   const auto n = static_cast<double>(workers);
   const auto near = [&](double value) { return std::abs(ratio - value) < 0.02 * std::abs(value); };
   if (near(n))
-    return say(language, Text{"the update is {} times too large: the sum over the workers was not divided by {}",
-                              "更新大了 {} 倍：各 worker 之和没有除以 {}"}, workers, workers);
+    return say(language,
+               Text{"the update is {} times too large: the sum over the workers was not divided by {}",
+                    "更新大了 {} 倍：各 worker 之和没有除以 {}"},
+               workers, workers);
   if (near(1 / n))
-    return say(language, Text{"the update is {} times too small: was the sum divided by {} twice?",
-                              "更新小了 {} 倍：是否除以了两次 {}？"}, workers, workers);
+    return say(language,
+               Text{"the update is {} times too small: was the sum divided by {} twice?",
+                    "更新小了 {} 倍：是否除以了两次 {}？"},
+               workers, workers);
   if (near(-1))
     return say(language, Text{"the update has the wrong sign: parameters move against the gradient",
                               "更新的符号错了：参数应沿梯度的反方向移动"});
   if (std::abs(ratio) < 1e-6) return say(language, Text{"the parameters have not changed", "参数没有变化"});
-  return say(language, Text{"the update is {:.3g} times the expected one: which divisor, which learning rate?",
-                            "更新是应有的 {:.3g} 倍：除数和学习率对吗？"}, ratio);
+  return say(language,
+             Text{"the update is {:.3g} times the expected one: which divisor, which learning rate?",
+                  "更新是应有的 {:.3g} 倍：除数和学习率对吗？"},
+             ratio);
 }
 
 /// The ratio of found to expected update over all elements of a layer; NaN if they are not in proportion.
@@ -278,8 +284,9 @@ std::string cause_of(const TrainingOptions& options, Language language, const Tr
                               "它只用该 worker 自己的梯度更新：缺少其他 worker 的梯度"});
   const double ratio = ratio_of(found, right, wrong.first);
   if (!std::isnan(ratio)) return explain_ratio(language, options.workers, ratio);
-  return say(language, Text{"the update is no multiple of the mean gradient: is every element of the layer reduced once?",
-                            "更新不是平均梯度的倍数：该层的每个元素是否恰好归约了一次？"});
+  return say(language,
+             Text{"the update is no multiple of the mean gradient: is every element of the layer reduced once?",
+                  "更新不是平均梯度的倍数：该层的每个元素是否恰好归约了一次？"});
 }
 
 }  // namespace
@@ -332,14 +339,17 @@ std::vector<double> expected_parameters(const TrainingOptions& options) {
 
 std::string explain_training(const TrainingOptions& options, Language language, const Trained& trained) {
   if (!trained.end.deadlock.empty())
-    return say(language, Text{"deadlock of {} workers: {}. Does every worker start the same operations?",
-                              "{} 个 worker 死锁：{}。每个 worker 是否都启动了相同的操作？"},
+    return say(language,
+               Text{"deadlock of {} workers: {}. Does every worker start the same operations?",
+                    "{} 个 worker 死锁：{}。每个 worker 是否都启动了相同的操作？"},
                options.workers, trained.end.deadlock);
-  if (!trained.end.thrown.empty()) return say(language, Text{"n = {}: {}", "n = {}：{}"}, options.workers, trained.end.thrown);
+  if (!trained.end.thrown.empty())
+    return say(language, Text{"n = {}: {}", "n = {}：{}"}, options.workers, trained.end.thrown);
   for (std::size_t worker = 0; worker < options.workers; ++worker)
     if (!trained.unwaited[worker].empty())
-      return say(language, Text{"n = {}: worker {} started operations and never waited for them; missing: {}",
-                                "n = {}：worker {} 启动了操作，却从未等待；缺少：{}"},
+      return say(language,
+                 Text{"n = {}: worker {} started operations and never waited for them; missing: {}",
+                      "n = {}：worker {} 启动了操作，却从未等待；缺少：{}"},
                  options.workers, worker, trained.unwaited[worker]);
   const std::vector<double> expected = expected_parameters(options);
   for (std::size_t worker = 0; worker < options.workers; ++worker) {

@@ -21,7 +21,7 @@ struct TrainingOptions {
   std::uint64_t seed = 0;
   net::LinkSpec link{1e9, std::chrono::microseconds(100)};
   double elements_per_second = 1e9;  ///< forward takes this rate for each element, backward half of it
-  Nanoseconds start_cost{0};         ///< time that the start of a collective takes, in which the worker does not compute
+  Nanoseconds start_cost{0};  ///< time that the start of a collective takes, in which the worker does not compute
   bool record = false;
   std::string label;  ///< of the scene
 };
@@ -34,11 +34,11 @@ struct Handed {
 
 /// The result of a training.
 struct Trained {
-  std::vector<std::vector<float>> parameters;      ///< by worker
-  std::vector<std::vector<Handed>> handed;         ///< by worker, in the last step
-  std::vector<std::size_t> state_elements;         ///< by worker
-  std::vector<std::string> unwaited;               ///< by worker: operations that were started, and not waited for
-  std::vector<Nanoseconds> exposed;                ///< by worker: the last step's time in which it did not compute
+  std::vector<std::vector<float>> parameters;  ///< by worker
+  std::vector<std::vector<Handed>> handed;     ///< by worker, in the last step
+  std::vector<std::size_t> state_elements;     ///< by worker
+  std::vector<std::string> unwaited;           ///< by worker: operations that were started, and not waited for
+  std::vector<Nanoseconds> exposed;            ///< by worker: the last step's time in which it did not compute
   RanksEnd end;
 };
 

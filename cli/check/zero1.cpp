@@ -38,11 +38,13 @@ void check_bytes(const Submission& submission) {
       std::size_t gathered = 0;
       for (const Handed& handed : trained.handed[worker]) {
         if (handed.collective == ring::Collective::all_reduce)
-          return say(submission.language,
-                     Text{"worker {} calls all-reduce, which gives every worker the whole mean; a worker needs only its "
-                          "part: reduce-scatter",
-                          "worker {} 调用了 all-reduce，每个 worker 都得到整个平均值；worker 只需要自己的部分：reduce-scatter"},
-                     worker);
+          return say(
+              submission.language,
+              Text{
+                  "worker {} calls all-reduce, which gives every worker the whole mean; a worker needs only its "
+                  "part: reduce-scatter",
+                  "worker {} 调用了 all-reduce，每个 worker 都得到整个平均值；worker 只需要自己的部分：reduce-scatter"},
+              worker);
         (handed.collective == ring::Collective::reduce_scatter ? reduced : gathered) += handed.elements;
       }
       if (reduced != kAll || gathered != kAll)
@@ -64,7 +66,9 @@ Exercise zero1_exercise() {
           "start.cpp",
           {{{"four steps of 1 to 5 workers", "1 到 5 个 worker 的四步"}, 40, check_steps},
            {{"each worker keeps 1/n of the momentum", "每个 worker 保存 1/n 的动量"}, 30, check_state},
-           {{"gradients are scattered, parameters gathered", "梯度用 reduce-scatter，参数用 all-gather"}, 30, check_bytes}}};
+           {{"gradients are scattered, parameters gathered", "梯度用 reduce-scatter，参数用 all-gather"},
+            30,
+            check_bytes}}};
 }
 
 }  // namespace psring::cli

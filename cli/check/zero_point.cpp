@@ -73,31 +73,36 @@ void check_error(const Submission& submission, float low, float high) {
     const bool end = i == values.size() / 3 || i == values.size() / 2;  // its code may have been clamped
     if (error <= (end ? 1.001F : 0.501F) * step) continue;
     const Text cause = cause_of(coded, i, step);
-    submission.refuse({"values from {} to {}: element {}, byte {}: {:.5g} comes back as {:.5g}, {:.2f} steps of {:.4g} away; {}",
-                       "值从 {} 到 {}：元素 {}，第 {} 字节：{:.5g} 还原为 {:.5g}，相差 {:.2f} 个 {:.4g} 的步长；{}"},
-                      low, high, i, i, values[i], coded.back[i], error / step, step, cause.in(submission.language));
+    submission.refuse(
+        {"values from {} to {}: element {}, byte {}: {:.5g} comes back as {:.5g}, {:.2f} steps of {:.4g} away; {}",
+         "值从 {} 到 {}：元素 {}，第 {} 字节：{:.5g} 还原为 {:.5g}，相差 {:.2f} 个 {:.4g} 的步长；{}"},
+        low, high, i, i, values[i], coded.back[i], error / step, step, cause.in(submission.language));
   }
 }
 
 void check_ranges(const Submission& submission) {
-  for (const auto& [low, high] : {std::pair(-1.0F, 1.0F), {-0.1F, 3.0F}, {-7.0F, 0.5F}}) check_error(submission, low, high);
+  for (const auto& [low, high] : {std::pair(-1.0F, 1.0F), {-0.1F, 3.0F}, {-7.0F, 0.5F}})
+    check_error(submission, low, high);
 }
 
 void check_one_sided(const Submission& submission) {
-  for (const auto& [low, high] : {std::pair(0.0F, 6.0F), {2.0F, 5.0F}, {-9.0F, -4.0F}}) check_error(submission, low, high);
+  for (const auto& [low, high] : {std::pair(0.0F, 6.0F), {2.0F, 5.0F}, {-9.0F, -4.0F}})
+    check_error(submission, low, high);
 }
 
 /// Zero is frequent (padding, ReLU), so its error would add up.
 void check_zero(const Submission& submission) {
-  for (const auto& [low, high] : {std::pair(-1.0F, 1.7F), {0.0F, 6.0F}, {2.0F, 5.0F}, {-9.0F, -4.0F}, {-0.3F, 100.0F}}) {
+  for (const auto& [low, high] :
+       {std::pair(-1.0F, 1.7F), {0.0F, 6.0F}, {2.0F, 5.0F}, {-9.0F, -4.0F}, {-0.3F, 100.0F}}) {
     std::vector<float> values = random_values(64, low, high, 2);
     values[10] = 0;
     const Coded coded = code(submission, values);
     if (coded.back[10] != 0)
-      submission.refuse({"values from {} to {}: 0 comes back as {}; the zero point has to be a code, and the range has to "
-                         "contain 0",
-                         "值从 {} 到 {}：0 还原为 {}；零点必须是一个码，范围必须包含 0"},
-                        low, high, coded.back[10]);
+      submission.refuse(
+          {"values from {} to {}: 0 comes back as {}; the zero point has to be a code, and the range has to "
+           "contain 0",
+           "值从 {} 到 {}：0 还原为 {}；零点必须是一个码，范围必须包含 0"},
+          low, high, coded.back[10]);
     if (coded.block.codes[10] != coded.block.zero_point)
       submission.refuse({"values from {} to {}: the code of 0 is {}, but the zero point is {}",
                          "值从 {} 到 {}：0 的码是 {}，但零点是 {}"},
