@@ -1,0 +1,1 @@
+"""Parts of the scripts that check the lessons and build the book."""

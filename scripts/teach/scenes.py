@@ -1,0 +1,51 @@
+"""Reads the scenes that `psring step --out FILE.json` writes (docs/scene.md)."""
+
+import json
+import pathlib
+
+
+def scenes_of(path):
+    document = json.loads(pathlib.Path(path).read_text())
+    if document.get("format") != "psring-scene":
+        raise ValueError(f"{path}: expected a scene, as psring step --out FILE.json writes it")
+    return document["scenes"]
+
+
+def workers_of(scene):
+    return [place for place, process in enumerate(scene["processes"]) if process["role"] == "worker"]
+
+
+def step_ends(scene, place):
+    """The times at which a process ends its steps, in nanoseconds."""
+    return [event["t"] for event in scene["events"] if event["p"] == place and event["e"] == "report"]
+
+
+def figures_of(scene):
+    """The figures of one scene: time, exposed time and bytes of a step, and the peak of memory, of the worker that has most.
+    The first step counts only if there is no other: it has the start."""
+    most = {"step_ms": 0.0, "exposed_ms": 0.0, "sent_bytes": 0, "peak_bytes": 0}
+    for place in workers_of(scene):
+        ends = step_ends(scene, place)
+        exposed = [e["exposed_ns"] for e in scene["events"] if e["p"] == place and e["e"] == "report"]
+        begins = [e["t"] for e in scene["events"] if e["p"] == place and e["e"] == "begin" and e["name"] == "step"]
+        if len(ends) > 1:
+            step, exposed = (ends[-1] - ends[0]) / (len(ends) - 1), sum(exposed[1:]) / (len(exposed) - 1)
+        else:
+            step, exposed = ends[0] - begins[0], exposed[0]
+        sent = scene["processes"][place]["sent"]
+        peak = max((sum(e["bytes"]) for e in scene["events"] if e["p"] == place and e["e"] == "memory"), default=0)
+        found = {"step_ms": step / 1e6, "exposed_ms": exposed / 1e6, "sent_bytes": sent[-1] if sent else 0, "peak_bytes": peak}
+        most = {key: max(value, found[key]) for key, value in most.items()}
+    return most
+
+
+def table_of(scenes):
+    rows = [("scene", "ms/step", "exposed ms", "sent bytes/step", "peak bytes")]
+    for scene in scenes:
+        figures = figures_of(scene)
+        rows.append((scene["label"], f"{figures['step_ms']:.3f}", f"{figures['exposed_ms']:.3f}",
+                     str(figures["sent_bytes"]), str(figures["peak_bytes"])))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))
+             for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
