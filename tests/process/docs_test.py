@@ -1,0 +1,64 @@
+"""scripts/docs: the book has all pages in both languages, search, scenes and sources, and no link that leads nowhere; and the check
+of links finds those that do."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from support import BIN, ProgramTest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from teach.book import slugify, widen_lists  # noqa: E402
+from teach.links import broken_links  # noqa: E402
+
+
+class Docs(ProgramTest):
+    def test_the_book(self):
+        if shutil.which("mkdocs") is None:
+            result = subprocess.run([ROOT / "scripts" / "docs", "--bin", BIN], capture_output=True, text=True)
+            self.assertIn("mkdocs is missing; install Debian's package mkdocs", result.stderr)
+            self.skipTest("mkdocs is not installed")
+        book = self.folder / "book"
+        result = subprocess.run([ROOT / "scripts" / "docs", "--bin", BIN, "--out", book], capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        for page in (ROOT / "docs").rglob("*.md"):
+            name = re.sub(r"README\.html$", "index.html", str(page.relative_to(ROOT).with_suffix(".html")))
+            self.assertTrue((book / name).exists(), name)
+        for scene in (ROOT / "docs" / "scenes").glob("*.json"):
+            self.assertIn("psring-scene", (book / "docs" / "scenes" / f"{scene.stem}.html").read_text())
+            self.assertIn(f'src="{scene.stem}.html#lang=zh"', (book / "docs" / "scenes" / "README.zh-CN.html").read_text())
+        self.assertTrue((book / "worker" / "walk.cpp.html").exists())
+        index = (book / "search" / "book.js").read_text().split("\n", 1)[0]
+        titles = {page["title"] for page in json.loads(index.removeprefix("window.bookIndex = ").removesuffix(";"))}
+        self.assertLessEqual({"Lesson 4: DDP, from naive to overlapped", "第 4 课：DDP，从朴素到重叠"}, titles)
+
+    def test_broken_links_are_found(self):
+        (self.folder / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#there">b</a> <a href="c.html">c</a> '
+                                            '<a href="#nowhere">n</a> <a href="https://example.org/">e</a>'
+                                            '<script src="https://example.org/x.js"></script><img src="d.png">')
+        (self.folder / "b.html").write_text('<h2 id="there">B</h2><a href="a.html#top">a</a><a href="a.html#no">a</a>')
+        self.assertEqual(broken_links(self.folder), [
+            "a.html: loads https://example.org/x.js from a network", "a.html: d.png does not exist", "a.html: c.html does not exist",
+            "a.html: #nowhere names no anchor", "b.html: a.html#no names no anchor"])
+
+    def test_anchors_and_lists(self):
+        self.assertEqual(slugify("What the bits depend on"), "what-the-bits-depend-on")
+        self.assertEqual(slugify("比较各种策略"), "比较各种策略")
+        self.assertEqual(slugify("push & pull: `x_y`"), "push--pull-x_y")
+        self.assertEqual(widen_lists("text:\n- a\n  - b\n"), "text:\n\n- a\n    - b\n")
+        self.assertEqual(widen_lists("```\ntext\n- a\n  - b\n```\n"), "```\ntext\n- a\n  - b\n```\n")
+
+    def test_without_the_program(self):
+        result = subprocess.run([ROOT / "scripts" / "docs", "--bin", self.folder], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, "does not exist; build psring|mkdocs is missing")
+
+
+if __name__ == "__main__":
+    unittest.main()
