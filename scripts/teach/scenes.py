@@ -22,7 +22,8 @@ def step_ends(scene, place):
 
 def figures_of(scene):
     """The figures of one scene: time, exposed time and bytes of a step, and the peak of memory, of the worker that has most.
-    The first step counts only if there is no other: it has the start."""
+    Times of the first step count only if there is no other: it has the start. Bytes are the mean over all steps, because a gather of
+    parameters may end in the next step."""
     most = {"step_ms": 0.0, "exposed_ms": 0.0, "sent_bytes": 0, "peak_bytes": 0}
     for place in workers_of(scene):
         ends = step_ends(scene, place)
@@ -34,7 +35,7 @@ def figures_of(scene):
             step, exposed = ends[0] - begins[0], exposed[0]
         sent = scene["processes"][place]["sent"]
         peak = max((sum(e["bytes"]) for e in scene["events"] if e["p"] == place and e["e"] == "memory"), default=0)
-        found = {"step_ms": step / 1e6, "exposed_ms": exposed / 1e6, "sent_bytes": sent[-1] if sent else 0, "peak_bytes": peak}
+        found = {"step_ms": step / 1e6, "exposed_ms": exposed / 1e6, "sent_bytes": round(sum(sent) / scene["steps"]), "peak_bytes": peak}
         most = {key: max(value, found[key]) for key, value in most.items()}
     return most
 
