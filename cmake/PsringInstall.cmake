@@ -122,6 +122,8 @@ set(PSRING_PUBLIC_HEADERS
   worker/model/loss.h
   worker/model/mlp.h
   worker/model/model.h
+  worker/model/parallel/cross_entropy.h
+  worker/model/parallel/tensor_part.h
   worker/model/safetensors.h
   worker/ps_client.h
   worker/registries.h

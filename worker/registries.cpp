@@ -28,6 +28,16 @@ void register_builtins(Registries& registries) {
         "(width), heads (of attention), context (tokens of a sample), vocab (different tokens)",
         make_gpt);
 
+  const auto tensor_model = [&](const char* name, Model (*make)(const Spec&, const TensorPart&)) {
+    registries.tensor_models.add(name, "", [make](const Spec& spec, const TensorPart& part) {
+      return std::make_unique<Model>(make(spec, part));
+    });
+  };
+  tensor_model("mlp", make_mlp);
+  tensor_model("mse-mlp", make_mse_mlp);
+  tensor_model("gelu-mlp", make_gelu_mlp);
+  tensor_model("gpt", make_gpt);
+
   register_builtin_datasets(registries.datasets);
 
   register_single(registries.strategies);

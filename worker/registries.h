@@ -6,6 +6,7 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/data/make_dataset.h>
 #include <psring/worker/model/model.h>
+#include <psring/worker/model/parallel/tensor_part.h>
 #include <psring/worker/step_callback.h>
 #include <psring/worker/strategy/strategy_kind.h>
 
@@ -14,6 +15,8 @@ namespace psring::worker {
 /// The names that a worker knows. The App owns them; a user's are added like the built-in ones.
 struct Registries {
   Registry<Model> models;
+  /// For --tensor: makes one part of a model; a model without an entry of its name has no tensor-parallel form.
+  Registry<Model, const TensorPart&> tensor_models = {};
   DatasetRegistry datasets;
   Registry<StrategyKind> strategies;
   std::vector<StepCallback> step_callbacks = {};  ///< called in the order in which they were added

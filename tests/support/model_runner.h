@@ -44,6 +44,12 @@ class ModelRunner {
         targets_[i] = static_cast<std::int32_t>(rng.bits(x_.size() + i) % classes);
     for (std::size_t i = 0; i < target_values_.size(); ++i) target_values_[i] = rng.normal(x_.size() + i);
   }
+  /// The same for a model of tokens.
+  void randomise_tokens(std::size_t vocab, std::uint64_t seed) {
+    randomise(vocab, seed);
+    const CounterRng rng({.seed = seed + 1});
+    for (std::size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(rng.bits(i) % vocab);
+  }
   const std::vector<float>& x() const { return x_; }
   const std::vector<std::int32_t>& targets() const { return targets_; }
   const std::vector<float>& target_values() const { return target_values_; }
@@ -59,6 +65,19 @@ class ModelRunner {
   }
 
   std::vector<float> parameters() { return read(parameters_); }
+  /// The tensors, in the order of parameters() and gradient().
+  std::vector<TensorSpec> tensors() const {
+    std::vector<TensorSpec> list;
+    for (std::size_t unit = 0; unit < flat_.units(); ++unit)
+      for (const TensorLayout& tensor : flat_.tensors(unit)) list.push_back(tensor.spec);
+    return list;
+  }
+  /// Adds `step` times the gradient to the parameters.
+  void descend(float step) {
+    const std::vector<float*> to = places(parameters_);
+    const std::vector<float*> by = places(gradients_);
+    for (std::size_t i = 0; i < to.size(); ++i) *to[i] += step * *by[i];
+  }
   std::vector<float> gradient() { return read(gradients_); }
   /// The buffers of a layer, in the order of its buffers().
   worker::LayerBuffers::List buffers(std::size_t layer) const { return buffers_.of(layer); }

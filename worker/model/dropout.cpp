@@ -14,8 +14,10 @@ constexpr std::size_t kBits = 32;  // kept flags in a saved float's memory
 
 }  // namespace
 
-Dropout::Dropout(double p)
-    : below_(static_cast<std::uint32_t>(std::llround(p * 4294967296.0))), scale_(static_cast<float>(1 / (1 - p))) {
+Dropout::Dropout(double p, Columns columns)
+    : below_(static_cast<std::uint32_t>(std::llround(p * 4294967296.0))),
+      scale_(static_cast<float>(1 / (1 - p))),
+      columns_(columns) {
   check(p >= 0 && p < 1, "dropout with probability {}", p);
 }
 
@@ -29,14 +31,17 @@ void Dropout::forward(const Forward& pass) const {
   check(pass.samples > 0 && pass.x.rows % pass.samples == 0, "dropout: {} rows for {} samples", pass.x.rows,
         pass.samples);
   const std::size_t each = pass.x.size() / pass.samples;
+  const std::size_t whole = columns_.whole == 0 ? pass.x.cols : columns_.whole;
   std::uint32_t kept = 0;
   for (std::size_t sample = 0; sample < pass.samples; ++sample) {
     const CounterRng rng = pass.randomness.of_sample(sample);
     std::array<std::uint32_t, 4> words{};
     for (std::size_t j = 0; j < each; ++j) {
-      if (j % 4 == 0) words = rng.block(static_cast<std::uint32_t>(j / 4));
+      const std::size_t col = j % pass.x.cols;
+      const std::size_t place = j / pass.x.cols * whole + columns_.part.begin + col;  // in the whole sample
+      if (col == 0 || place % 4 == 0) words = rng.block(static_cast<std::uint32_t>(place / 4));
       const std::size_t i = sample * each + j;
-      const bool keep = words[j % 4] >= below_;
+      const bool keep = words[place % 4] >= below_;
       pass.y.data[i] = keep ? pass.x.data[i] * scale_ : 0.0F;
       kept |= std::uint32_t{keep} << (i % kBits);
       if (i % kBits == kBits - 1 || i + 1 == pass.x.size()) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/worker/model/device/gpt_layers.h>
@@ -10,11 +11,11 @@ namespace {
 
 class Embedding final : public Layer {
  public:
-  explicit Embedding(const GptShape& shape) : shape_(shape) {}
+  Embedding(const GptShape& shape, TensorPart part)
+      : shape_(shape), part_(std::move(part)), tokens_(part_.of(shape.vocab)) {}
 
   std::vector<TensorSpec> tensors() const override {
-    return {{"wte.weight", {shape_.vocab, shape_.dim}, {Init::Kind::normal, 0.02F}},
-            {"wpe.weight", {shape_.context, shape_.dim}, {Init::Kind::normal, 0.02F}}};
+    return {token_rows(shape_, part_), {"wpe.weight", {shape_.context, shape_.dim}, {Init::Kind::normal, 0.02F}}};
   }
 
   Shape output(Shape in) const override {
@@ -23,14 +24,27 @@ class Embedding final : public Layer {
     return {in.elements(), shape_.dim};
   }
 
+  LayerSums tensor_sums(Shape in, Wanted /*wanted*/) const override {
+    return {.forward = part_.whole() ? 0 : output(in).elements()};
+  }
+
+  /// The first part adds the positions.
   void forward(const Forward& pass) const override {
     for (std::size_t sample = 0; sample < pass.x.rows; ++sample)
       for (std::size_t position = 0; position < shape_.context; ++position) {
-        const float* token = pass.parameters[0].data() + id(pass.x, sample, position) * shape_.dim;
+        const float* const token = row_of(pass.parameters[0], id(pass.x, sample, position));
         const float* place = pass.parameters[1].data() + position * shape_.dim;
         float* y = pass.y.row(sample * shape_.context + position);
-        for (std::size_t j = 0; j < shape_.dim; ++j) y[j] = token[j] + place[j];
+        if (token != nullptr && part_.first())
+          for (std::size_t j = 0; j < shape_.dim; ++j) y[j] = token[j] + place[j];
+        else if (token != nullptr)
+          std::copy_n(token, shape_.dim, y);
+        else if (part_.first())
+          std::copy_n(place, shape_.dim, y);
+        else
+          std::fill_n(y, shape_.dim, 0.0F);
       }
+    part_.sum(pass.y.span());
   }
 
   void backward(const Backward& pass) const override {
@@ -43,16 +57,24 @@ class Embedding final : public Layer {
     for (std::size_t sample = 0; sample < pass.x.rows; ++sample)
       for (std::size_t position = 0; position < shape_.context; ++position) {
         const float* dy = pass.dy.row(sample * shape_.context + position);
-        float* token = tokens.data() + id(pass.x, sample, position) * shape_.dim;
+        float* const token = row_of(tokens.span(), id(pass.x, sample, position));
         float* place = places.data() + position * shape_.dim;
-        for (std::size_t j = 0; j < shape_.dim; ++j) token[j] += dy[j];
+        for (std::size_t j = 0; token != nullptr && j < shape_.dim; ++j) token[j] += dy[j];
         for (std::size_t j = 0; j < shape_.dim; ++j) place[j] += dy[j];
       }
   }
 
-  std::unique_ptr<DeviceLayer> on_device() const override { return make_device_embedding(shape_); }
+  std::unique_ptr<DeviceLayer> on_device() const override {
+    return part_.whole() ? make_device_embedding(shape_) : nullptr;
+  }
 
  private:
+  /// A token's row of this part's rows of wte; null if another part has the token.
+  template <class T>
+  T* row_of(std::span<T> rows, std::size_t token) const {
+    return tokens_.contains({token, token + 1}) ? rows.data() + (token - tokens_.begin) * shape_.dim : nullptr;
+  }
+
   std::size_t id(ConstMatrix x, std::size_t sample, std::size_t position) const {
     const float value = x.row(sample)[position];
     if (!(value >= 0 && value < static_cast<float>(shape_.vocab) && value == std::floor(value)))
@@ -62,10 +84,21 @@ class Embedding final : public Layer {
   }
 
   GptShape shape_;
+  TensorPart part_;
+  Range tokens_;  ///< of this part
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_embedding(const GptShape& shape) { return std::make_unique<Embedding>(shape); }
+TensorSpec token_rows(const GptShape& shape, const TensorPart& part) {
+  const Range tokens = part.of(shape.vocab);
+  TensorSpec rows{"wte.weight", {tokens.size(), shape.dim}, {Init::Kind::normal, 0.02F}};
+  if (!part.whole()) cut(rows, 0, shape.vocab, {tokens});
+  return rows;
+}
+
+std::unique_ptr<Layer> make_embedding(const GptShape& shape, const TensorPart& part) {
+  return std::make_unique<Embedding>(shape, part);
+}
 
 }  // namespace psring::worker

@@ -6,6 +6,7 @@
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/loss.h>
+#include <psring/worker/model/parallel/cross_entropy.h>
 
 namespace psring::worker {
 namespace {
@@ -32,8 +33,16 @@ GptShape parse_gpt(const Spec& spec) {
   return shape;
 }
 
-Model make_gpt(const Spec& spec) {
+Model make_gpt(const Spec& spec) { return make_gpt(spec, {}); }
+
+Model make_gpt(const Spec& spec, const TensorPart& part) {
   const GptShape shape = parse_gpt(spec);
+  if (shape.heads % part.size() != 0)
+    fail(ErrorKind::usage, "--tensor {}: --model {}: {} heads of attention are not divisible by {}", part.size(),
+         spec.text(), shape.heads, part.size());
+  if (shape.vocab < part.size())
+    fail(ErrorKind::usage, "--tensor {}: --model {}: a vocabulary of {} has no token for each part", part.size(),
+         spec.text(), shape.vocab);
 
   Model model;
   model.name = spec.text();
@@ -41,7 +50,7 @@ Model make_gpt(const Spec& spec) {
   model.tokens = true;
   model.rows_per_sample = shape.context;
   model.classes = shape.vocab;
-  model.loss = make_cross_entropy();
+  model.loss = part.whole() ? make_cross_entropy() : make_parallel_cross_entropy(shape.vocab, part);
   Graph graph(model, "tokens");
   std::string stream = "embedding";  // the residual stream: each half adds to it
   const auto add_half = [&](const std::string& name, std::unique_ptr<Layer> half) {
@@ -50,14 +59,14 @@ Model make_gpt(const Spec& spec) {
     stream = name;
   };
   model.blocks.push_back({0});
-  graph.add(stream, make_embedding(shape), "tokens");
+  graph.add(stream, make_embedding(shape, part), "tokens");
   for (std::size_t i = 0; i < shape.layers; ++i) {
     model.blocks.emplace_back();
-    add_half(fmt::format("h.{}.attn", i), make_attention_half(shape, i));
-    add_half(fmt::format("h.{}.mlp", i), make_mlp_half(shape, i));
+    add_half(fmt::format("h.{}.attn", i), make_attention_half(shape, i, part));
+    add_half(fmt::format("h.{}.mlp", i), make_mlp_half(shape, i, part));
   }
   model.blocks.push_back({model.layers.size()});
-  graph.add("head", make_head(shape), stream);
+  graph.add("head", make_head(shape, part), stream);
   return model;
 }
 

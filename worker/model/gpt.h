@@ -5,6 +5,7 @@
 #include <psring/common/base/spec.h>
 #include <psring/worker/model/gpt_layers.h>
 #include <psring/worker/model/model.h>
+#include <psring/worker/model/parallel/tensor_part.h>
 
 namespace psring::worker {
 
@@ -17,5 +18,10 @@ GptShape parse_gpt(const Spec& spec);
 /// over the tokens. `blocks` contains the embedding, each transformer block and the head. The embedding and the head
 /// share the tensor wte. Throws usage like parse_gpt.
 Model make_gpt(const Spec& spec);
+
+/// The same model for one rank of a tensor-parallel group, with the part's heads, hidden columns and tokens. The
+/// vocabulary may be any number of tokens; parts may then differ by one. Throws usage, too, if the heads are not
+/// divisible by the parts.
+Model make_gpt(const Spec& spec, const TensorPart& part);
 
 }  // namespace psring::worker

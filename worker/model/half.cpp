@@ -1,6 +1,8 @@
 #include <psring/common/base/error.h>
 #include <psring/worker/model/gpt_layers.h>
 #include <psring/worker/model/layer_norm.h>
+#include <psring/worker/model/products.h>
+#include <psring/worker/model/rows.h>
 
 namespace psring::worker {
 namespace {
@@ -21,6 +23,18 @@ Shape half_output(std::span<const Shape> inputs) {
     fail(ErrorKind::usage, "a GPT's half block adds {} x {} to a residual of {} x {}", inputs[0].rows, inputs[0].cols,
          inputs[1].rows, inputs[1].cols);
   return inputs[0];
+}
+
+void project_half(const Forward& pass, const TensorPart& part, ConstMatrix hidden, std::size_t weight,
+                  std::size_t bias) {
+  if (part.first()) add_bias(pass.input(1), pass.parameters[bias], pass.y);
+  pass.kernels.gemm(product(hidden.rows, hidden.cols, pass.y.cols), 1, hidden.data, pass.parameters[weight].data(),
+                    part.first() ? 1.0F : 0.0F, pass.y.data);
+  part.sum(pass.y.span());
+}
+
+LayerSums half_sums(const TensorPart& part, Shape in) {
+  return part.whole() ? LayerSums{} : LayerSums{in.elements(), in.elements()};
 }
 
 void half_backward(const Backward& pass, Matrix d_normal, std::span<const float> statistics, std::size_t norm_weight,

@@ -84,6 +84,13 @@ struct Wanted {
   bool gradients = true;  ///< gradients of the layer's parameters: all or none
 };
 
+/// Elements, in f32, of the vectors that a layer sums over its tensor-parallel group: one sum in a forward, and one in
+/// a backward. 0: none.
+struct LayerSums {
+  std::size_t forward = 0;
+  std::size_t backward = 0;
+};
+
 /// Random numbers of a batch. A sample's numbers depend only on the seed, the step, the layer, and the sample's
 /// position in the step's global batch. So a layer draws the same numbers under every strategy, with any number of
 /// workers and micro-batches, after a restart, and when activation checkpointing runs forward again.
@@ -190,6 +197,9 @@ class Layer {
   /// Appends the matrix products of one forward and backward in call order; benchmarks measure their ceiling with these
   /// products.
   virtual void gemms(Shape /*in*/, Wanted /*wanted*/, std::vector<Gemm>& /*list*/) const {}
+
+  /// The sums over the tensor-parallel group in a forward and a backward; a rank's bytes are predicted from these.
+  virtual LayerSums tensor_sums(Shape /*in*/, Wanted /*wanted*/) const { return {}; }
 
   virtual void forward(const Forward& pass) const = 0;
   virtual void backward(const Backward& pass) const = 0;

@@ -31,14 +31,22 @@ Gemm input_gradient(std::size_t rows, std::size_t in, std::size_t out) { return 
 }  // namespace
 
 Linear::Linear(std::string name, std::size_t in, std::size_t out, Options options)
-    : name_(std::move(name)), in_(in), out_(out), options_(options) {
-  check(in > 0 && out > 0, "linear layer {}: {} inputs, {} outputs", name_, in, out);
+    : name_(std::move(name)),
+      whole_in_(in),
+      whole_out_(out),
+      options_(std::move(options)),
+      in_(options_.cut == Cut::inputs ? options_.part.of(in).size() : in),
+      out_(options_.cut == Cut::outputs ? options_.part.of(out).size() : out) {
+  check(in_ > 0 && out_ > 0, "linear layer {}: {} inputs, {} outputs", name_, in_, out_);
 }
 
 std::vector<TensorSpec> Linear::tensors() const {
-  const Init init{Init::Kind::uniform, 1.0F / std::sqrt(static_cast<float>(in_))};
+  const Init init{Init::Kind::uniform, 1.0F / std::sqrt(static_cast<float>(whole_in_))};
   std::vector<TensorSpec> list{{name_ + ".weight", {out_, in_}, init}};
   if (options_.bias) list.push_back({name_ + ".bias", {out_}, init});
+  if (cuts(Cut::outputs))
+    for (TensorSpec& tensor : list) cut(tensor, 0, whole_out_, {options_.part.of(whole_out_)});
+  if (cuts(Cut::inputs)) cut(list[0], 1, whole_in_, {options_.part.of(whole_in_)});
   return list;
 }
 
@@ -62,11 +70,21 @@ void Linear::gemms(Shape in, Wanted wanted, std::vector<Gemm>& list) const {
   if (wanted.dx) list.push_back(input_gradient(in.rows, in_, out_));
 }
 
+LayerSums Linear::tensor_sums(Shape in, Wanted wanted) const {
+  return {.forward = cuts(Cut::inputs) ? in.rows * out_ : 0,
+          .backward = cuts(Cut::outputs) && wanted.dx ? in.rows * in_ : 0};
+}
+
 void Linear::forward(const Forward& pass) const {
-  const float* const bias = options_.bias ? pass.parameters[1].data() : nullptr;
-  const auto activation =
-      options_.activation == Activation::relu ? Kernels::Activation::relu : Kernels::Activation::none;
+  const bool sums = cuts(Cut::inputs);
+  const bool relu = options_.activation == Activation::relu;
+  const float* const bias = options_.bias && (!sums || options_.part.first()) ? pass.parameters[1].data() : nullptr;
+  const auto activation = relu && !sums ? Kernels::Activation::relu : Kernels::Activation::none;
   pass.kernels.linear(pass.x.rows, out_, in_, pass.x.data, pass.parameters[0].data(), bias, activation, pass.y.data);
+  if (!sums) return;
+  options_.part.sum(pass.y.span());
+  if (relu)
+    for (float& value : pass.y.span()) value = value <= 0 ? 0.0F : value;  // NaN stays
 }
 
 void Linear::backward(const Backward& pass) const {
@@ -83,8 +101,11 @@ void Linear::backward(const Backward& pass) const {
   }
   if (pass.dx.data != nullptr)
     pass.kernels.gemm(input_gradient(rows, in_, out_), 1, dz, pass.parameters[0].data(), 0, pass.dx.data);
+  if (pass.dx.data != nullptr && cuts(Cut::outputs)) options_.part.sum(pass.dx.span());
 }
 
-std::unique_ptr<DeviceLayer> Linear::on_device() const { return make_device_linear(in_, out_, options_); }
+std::unique_ptr<DeviceLayer> Linear::on_device() const {
+  return options_.part.whole() ? make_device_linear(in_, out_, options_) : nullptr;
+}
 
 }  // namespace psring::worker

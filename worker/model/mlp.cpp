@@ -65,43 +65,65 @@ Model make_classifier(const Spec& spec, const std::vector<std::size_t>& widths) 
   return model;
 }
 
+/// Returns what layer i of `layers` linear layers cuts: pairs of layers cut the width between them. A layer without a
+/// partner is the last one, and whole.
+Linear::Cut cut_of(std::size_t i, std::size_t layers) {
+  if (i % 2 == 1) return Linear::Cut::inputs;
+  return i + 1 < layers ? Linear::Cut::outputs : Linear::Cut::none;
+}
+
+void check_width(const Spec& spec, const TensorPart& part, std::size_t width) {
+  if (width < part.size())
+    fail(ErrorKind::usage, "--tensor {}: --model {}: a width of {} has no column for each part", part.size(),
+         spec.text(), width);
+}
+
 /// Adds linear layers with ReLU between them, and dropout. A block is a linear layer and the dropout after it.
-void add_linear_layers(Model& model, const Widths& of) {
+void add_linear_layers(Model& model, const Spec& spec, const Widths& of, const TensorPart& part) {
+  const std::size_t layers = of.widths.size() - 1;
   const auto drop = [&](std::size_t width) {
     if (of.dropout[width] == 0) return;
     model.blocks.back().push_back(model.layers.size());
-    model.layers.push_back(std::make_unique<Dropout>(of.dropout[width]));
+    const bool cut = width > 0 && cut_of(width - 1, layers) == Linear::Cut::outputs;
+    const Range columns = cut ? part.of(of.widths[width]) : Range{0, of.widths[width]};
+    model.layers.push_back(std::make_unique<Dropout>(of.dropout[width], Dropout::Columns{columns, of.widths[width]}));
   };
   model.blocks.emplace_back();
   drop(0);
-  for (std::size_t i = 0; i + 1 < of.widths.size(); ++i) {
+  for (std::size_t i = 0; i < layers; ++i) {
     if (i > 0) model.blocks.emplace_back();
-    const bool last = i + 2 == of.widths.size();
+    const bool last = i + 1 == layers;
+    if (cut_of(i, layers) == Linear::Cut::outputs) check_width(spec, part, of.widths[i + 1]);
     const auto activation = last ? Linear::Activation::none : Linear::Activation::relu;
     model.blocks.back().push_back(model.layers.size());
-    model.layers.push_back(std::make_unique<Linear>(fmt::format("layers.{}", i), of.widths[i], of.widths[i + 1],
-                                                    Linear::Options{.bias = true, .activation = activation}));
+    model.layers.push_back(std::make_unique<Linear>(
+        fmt::format("layers.{}", i), of.widths[i], of.widths[i + 1],
+        Linear::Options{.bias = true, .activation = activation, .cut = cut_of(i, layers), .part = part}));
     drop(i + 1);
   }
 }
 
 }  // namespace
 
-Model make_mlp(const Spec& spec) {
+Model make_mlp(const Spec& spec) { return make_mlp(spec, {}); }
+
+Model make_mlp(const Spec& spec, const TensorPart& part) {
   const Widths widths = parse_widths(spec, true);
   Model model = make_classifier(spec, widths.widths);
-  add_linear_layers(model, widths);
+  add_linear_layers(model, spec, widths, part);
   return model;
 }
 
-Model make_mse_mlp(const Spec& spec) {
+Model make_mse_mlp(const Spec& spec) { return make_mse_mlp(spec, {}); }
+
+Model make_mse_mlp(const Spec& spec, const TensorPart& part) {
   const Widths widths = parse_widths(spec, true);
   Model model;
   model.name = spec.text();
   model.input_cols = widths.widths.front();
   model.target_cols = widths.widths.back();
   model.loss = make_squared_error();
-  add_linear_layers(model, widths);
+  add_linear_layers(model, spec, widths, part);
   return model;
 }
 
@@ -121,20 +143,23 @@ Model make_bn_mlp(const Spec& spec) {
   return model;
 }
 
-Model make_gelu_mlp(const Spec& spec) {
+Model make_gelu_mlp(const Spec& spec) { return make_gelu_mlp(spec, {}); }
+
+Model make_gelu_mlp(const Spec& spec, const TensorPart& part) {
   spec.allow_only({"dim", "layers"});
   const std::size_t dim = spec.positive("dim", 1024);
   const std::size_t layers = spec.positive("layers", 4);
   if (layers > kMostLayers)
     fail(ErrorKind::usage, "--model {}: {} layers; expected at most {}", spec.text(), layers, kMostLayers);
+  check_width(spec, part, dim);
   Model model;
   model.name = spec.text();
   model.input_cols = dim;
   model.loss = make_mean_square();
   for (std::size_t i = 0; i < layers; ++i) {
     model.blocks.push_back({2 * i, 2 * i + 1});
-    model.layers.push_back(
-        std::make_unique<Linear>(fmt::format("layers.{}", i), dim, dim, Linear::Options{.bias = false}));
+    model.layers.push_back(std::make_unique<Linear>(
+        fmt::format("layers.{}", i), dim, dim, Linear::Options{.bias = false, .cut = cut_of(i, layers), .part = part}));
     model.layers.push_back(std::make_unique<Gelu>());
   }
   return model;

@@ -2,6 +2,7 @@
 
 #include <psring/common/base/spec.h>
 #include <psring/worker/model/model.h>
+#include <psring/worker/model/parallel/tensor_part.h>
 
 namespace psring::worker {
 
@@ -25,5 +26,13 @@ Model make_bn_mlp(const Spec& spec);
 /// of the output. The tensors are `layers.<i>.weight`; a block is a linear layer and its GELU. Throws usage like
 /// make_mlp.
 Model make_gelu_mlp(const Spec& spec);
+
+// The same models for one rank of a tensor-parallel group. Layers 2i and 2i + 1 are a pair: the first cuts its outputs,
+// the second its inputs, so that the width between them is divided, unevenly by one where it is not divisible. With an
+// odd number of linear layers the last one is whole, and the same at all ranks. A part draws the dropout that the whole
+// model draws. Throws usage, too, if a width that is divided has fewer columns than there are parts.
+Model make_mlp(const Spec& spec, const TensorPart& part);
+Model make_mse_mlp(const Spec& spec, const TensorPart& part);
+Model make_gelu_mlp(const Spec& spec, const TensorPart& part);
 
 }  // namespace psring::worker

@@ -39,6 +39,12 @@ struct Metric {
   std::function<double(ConstMatrix y, const Targets& targets)> sum;
 };
 
+/// Elements of the vectors that a loss exchanges with its tensor-parallel group; 0: none.
+struct LossExchange {
+  std::size_t largest_f32 = 0;
+  std::size_t sum_f64 = 0;
+};
+
 /// A loss over the rows of the last layer's output.
 class Loss {
  public:
@@ -46,6 +52,9 @@ class Loss {
   /// Sums the loss over y's rows. If `dy` has data, writes the gradient of scale * (sum of the loss). `targets` has
   /// what the model asks for: Model::classes, Model::target_cols, or nothing.
   virtual LossResult evaluate(ConstMatrix y, const Targets& targets, float scale, Matrix dy) const = 0;
+
+  /// The collectives over the tensor-parallel group in one evaluation of `rows` rows, with or without a gradient.
+  virtual LossExchange tensor_sums(std::size_t /*rows*/) const { return {}; }
 
   /// The loss's implementation on a device (TensorKernels::loss).
   enum class OnDevice : std::uint8_t { none, cross_entropy, mean_square };
