@@ -297,7 +297,6 @@ void check_model_parallel(const JobOptions& job) {
     return Row{refused, fmt::format("{} with {}: {}", flag, other, reason)};
   };
   refuse({
-      {mesh.tensor > 1, fmt::format("--tensor {}: no layer can be divided yet", mesh.tensor)},
       pair(job.device == "cuda", "--device cuda", "stages compute on the host alone"),
       pair(job.min_workers > 0, "--elastic", "the remaining workers would lack a part of the model"),
       pair(!job.shard_group.empty(), "--shard-group " + job.shard_group,

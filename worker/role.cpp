@@ -17,6 +17,7 @@
 #include <psring/ring/session.h>
 #include <psring/ring/shm/world.h>
 #include <psring/worker/metrics.h>
+#include <psring/worker/model_part.h>
 #include <psring/worker/role.h>
 #include <psring/worker/server_weights.h>
 #include <psring/worker/training.h>
@@ -99,7 +100,8 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
                      const std::vector<net::Member>& workers) {
   const bool on_host = memory.device == nullptr || !setup.strategy().ring;  // samples that are scattered lie there
   const Mesh mesh = member.job().mesh();
-  const std::size_t lent = lent_bytes(setup.layout()) + (mesh.divides_model() ? pipeline_bytes(setup) : 0);
+  const std::size_t lent =
+      lent_bytes(setup.layout()) + (mesh.divides_model() ? pipeline_bytes(setup) + tensor_bytes(setup) : 0);
   memory.group = ring::make_job_group(member, *memory.links, workers, on_host ? lent : 0,
                                       on_host && member.job().overlap, &*memory.events);
   if (!on_host)

@@ -132,9 +132,13 @@ void TrainSetup::describe_whole() {
   }
 }
 
-/// Makes the whole model, as the job's options group and freeze its layers.
-void TrainSetup::make_model() {
-  model_ = registries_->models.make(Spec::parse("--model", job_.model));
+/// Makes the model, or a part of each layer, as the job's options group and freeze its layers.
+void TrainSetup::make_model(const TensorPart& part) {
+  const Spec spec = Spec::parse("--model", job_.model);
+  if (!part.whole() && registries_->models.contains(spec.name()) && !registries_->tensor_models.contains(spec.name()))
+    fail(ErrorKind::usage, "--tensor {}: --model {}: its layers cannot be divided; models that can: {}", job_.tensor,
+         spec.name(), registries_->tensor_models.names());
+  model_ = part.whole() ? registries_->models.make(spec) : registries_->tensor_models.make(spec, part);
   flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job_.units));
   if (!job_.freeze.empty()) flat_->freeze(listed_units(*flat_, job_.freeze));
 }
@@ -142,7 +146,9 @@ void TrainSetup::make_model() {
 void TrainSetup::become(std::optional<JobRank> rank) {
   const Mesh mesh = job_.mesh();
   if (!mesh.divides_model()) return;
-  make_model();
+  tensor_part_ = rank ? TensorPart(mesh.tensor_rank(*rank), mesh.tensor) : TensorPart();
+  make_model(tensor_part_);
+  if (!tensor_part_.first()) flat_->count_slices_alone();
   const UnitLayout buffers = buffer_layout(*model_);
   stage_ = rank ? mesh.stage(*rank) : 0;
   if (rank) {
@@ -172,7 +178,8 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
     if (job.optimizer_on == "worker")
       fail(ErrorKind::usage, "--optimizer-on worker: --strategy {}: its workers keep no gradient", job.strategy);
   }
-  make_model();
+  if (job.tensor > 1) make_model({0, job.tensor});  // throws if the model cannot be divided
+  make_model({});
   layout_ = flat_->layout(owners());
   layout_.piece_elements = piece_elements(job);
   if (strategy_->servers && strategy_->at_owner) layout_.pushes = job.accumulate;

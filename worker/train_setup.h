@@ -14,6 +14,7 @@
 #include <psring/worker/exchange/shared_tensors.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/model.h>
+#include <psring/worker/model/parallel/tensor_part.h>
 #include <psring/worker/registries.h>
 
 namespace psring::worker {
@@ -56,6 +57,8 @@ class TrainSetup {
   void become(std::optional<JobRank> rank);
   const Whole& whole() const { return whole_; }
   std::size_t stage() const { return stage_; }
+  /// This worker's part of each layer, with which the layers of model() sum.
+  const TensorPart& tensor_part() const { return tensor_part_; }
   /// The tensors of this part that other stages hold, too.
   std::vector<SharedTensor> shared_tensors() const;
 
@@ -84,7 +87,7 @@ class TrainSetup {
   }
 
  private:
-  void make_model();
+  void make_model(const TensorPart& part);
   void describe_whole();
   std::size_t owners() const;
 
@@ -99,6 +102,7 @@ class TrainSetup {
   UnitLayout buffers_;
   Whole whole_;
   std::size_t stage_ = 0;
+  TensorPart tensor_part_;
   std::uint64_t steps_ = 0;
   std::uint64_t steps_per_epoch_ = 0;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -79,6 +79,7 @@ std::uint64_t Trainer::run() {
   if (parts_.links != nullptr) parts_.links->finish();
   if (next >= plan_.steps) {
     evaluate({plan_.steps});
+    if (parts_.links != nullptr) parts_.links->finish();  // accounts for the evaluation
   } else if (save_every_ != 0 && next > plan_.run_first_step && next % save_every_ != 0) {
     save(next);
   }
@@ -193,7 +194,7 @@ Nanoseconds Trainer::waited() const {
   Nanoseconds waited = able_.waited();
   if (parts_.scatter != nullptr) waited += parts_.scatter->waited();
   if (parts_.links != nullptr) waited += parts_.links->waited() + parts_.shared->waited();
-  return waited;
+  return waited + parts_.tensor.waited();
 }
 
 void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples, const Randomness& randomness) {

@@ -13,6 +13,7 @@
 #include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/model/parallel/schedule.h>
+#include <psring/worker/model/parallel/tensor_part.h>
 #include <psring/worker/pace.h>
 #include <psring/worker/scatter.h>
 #include <psring/worker/skip_watch.h>
@@ -43,6 +44,7 @@ class Trainer {
     StagePlan actions;            ///< of a step; of a worker that has the whole model, one micro-batch after another
     StageLinks* links = nullptr;  ///< to other stages of a pipeline; null: this worker has the whole model
     SharedTensors* shared = nullptr;  ///< that other stages hold, too; null: this worker has the whole model
+    TensorPart tensor = {};           ///< this worker's part of each layer
     std::size_t input_cols = 0;       ///< of the data set's samples
     std::function<void(std::uint64_t step)> begins;     ///< told of each step before it begins
     std::function<bool(std::uint64_t step)> may_begin;  ///< see TrainHooks

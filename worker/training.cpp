@@ -8,10 +8,12 @@
 #include <psring/common/base/pieces.h>
 #include <psring/optim/norm.h>
 #include <psring/worker/checkpoints.h>
+#include <psring/worker/exchange/tensor_sums.h>
 #include <psring/worker/exchange/whole_tensor.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/host_network.h>
 #include <psring/worker/model/safetensors.h>
+#include <psring/worker/model_part.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
@@ -36,43 +38,6 @@ std::vector<Compressor::Part> pushed_parts(const TrainSetup& setup) {
   return parts;
 }
 
-StagePlan plan_of_stage(const TrainSetup& setup) {
-  const JobOptions& job = setup.job();
-  return plan_stage(parse_pipeline_schedule(job.pipeline_schedule), setup.stage(), job.pipeline, job.accumulate);
-}
-
-std::vector<Pass> passes_of(const StagePlan& plan) {
-  std::vector<Pass> passes;
-  for (const StageAction& action : plan) {
-    if (action.kind == StageAction::Kind::forward) passes.push_back(Pass::forward);
-    if (action.kind == StageAction::Kind::backward) passes.push_back(Pass::backward);
-  }
-  return passes;
-}
-
-std::vector<bool> held_back(const TrainSetup& setup) {
-  std::vector<bool> units(setup.layout().units.size(), false);
-  for (const SharedTensor& tensor : setup.shared_tensors()) units[tensor.unit] = true;
-  return units;
-}
-
-Network::Options options_of_network(const TrainSetup& setup) {
-  const JobOptions& job = setup.job();
-  const Layout& layout = setup.layout();
-  return {.max_batch = (job.batch_per_worker() + job.accumulate - 1) / job.accumulate,
-          .types = {layout.parameter_type, layout.parameter_type, layout.gradient_type},
-          .recomputed = job.activation_checkpointing == "unit" ? setup.flat().runs() : std::vector<Range>(),
-          .wanted = setup.flat().wanted(),
-          .in_flight = most_in_flight(plan_of_stage(setup)),
-          .input_gradient = setup.flat().input_is_trained(),
-          .first_layer = setup.whole().stages[setup.stage()].begin};
-}
-
-StageLinks::Sizes sizes_of_stage(const TrainSetup& setup) {
-  return StageLinks::sizes_of(setup.model(), setup.flat(), setup.stage() + 1 == setup.job().pipeline,
-                              options_of_network(setup));
-}
-
 }  // namespace
 
 Training::Training(const TrainSetup& setup, Place place, const World& world, TrainHooks hooks)
@@ -90,7 +55,11 @@ Training::Training(const TrainSetup& setup, Place place, const World& world, Tra
   }
   plan_.unit_layers = unit_layers_;
   plan_.backward_layers = backward_layers_;
-  if (world_.mesh != nullptr) plan_.optimizer.model_group = world_.mesh->model.get();
+  if (world_.mesh != nullptr) {
+    plan_.optimizer.model_group = world_.mesh->model.get();
+    setup.tensor_part().connect(*world_.mesh->tensor, world_.clock,
+                                Buffer(loss_bytes(setup), Category::communication, world_.memory, world_.arena));
+  }
   world_.units = units_;
   world_.buffers = buffers_.values();
   name_units();
@@ -228,16 +197,38 @@ Prediction Training::predict() const {
     StageLinks::predict(sizes_of_stage(setup_), sampler(), plan_.data_rank.value,
                         setup_.saved() ? setup_.saved()->step() : 0, setup_.steps(), sum);
     shared_->predict(sum);
+    predict_tensor_part(sum);
     sum.exposed_s.reset();  // of the strategy alone: a stage waits for other stages, too
   }
   return sum;
 }
 
-std::size_t pipeline_bytes(const TrainSetup& setup) { return StageLinks::buffer_bytes(sizes_of_stage(setup)); }
+void Training::predict_tensor_part(Prediction& sum) const {
+  if (setup_.tensor_part().whole()) return;
+  const JobOptions& job = setup_.job();
+  const Network::Options network = options_of_network(setup_);
+  const StagePlan actions = plan_of_stage(setup_);
+  TensorSums sums(setup_.model(), network, setup_.flat().first_trained_layer(), actions, *world_.mesh->tensor);
+  const Dataset* const test = setup_.data().test.get();
+  predict_tensor_sums(sums,
+                      {.sampler = sampler(),
+                       .data_rank = plan_.data_rank.value,
+                       .workers = plan_.workers,
+                       .micros = job.accumulate,
+                       .first = setup_.saved() ? setup_.saved()->step() : 0,
+                       .steps = setup_.steps(),
+                       .eval_every = job.eval_every,
+                       .test_samples = test != nullptr ? test->size() : 0,
+                       .chunk = network.max_batch},
+                      sum);
+  sum.worker_memory[Category::communication] += loss_bytes(setup_);
+  sum.same_bits = false;  // a layer's sum over parts has another order than the sum of one process
+}
 
 std::unique_ptr<Network> Training::make_network() const {
   Network::Options options = options_of_network(setup_);
   options.computed = hooks_.computed;
+  if (!setup_.tensor_part().whole()) options.arena = world_.arena;
   if (world_.device == nullptr) return std::make_unique<HostNetwork>(setup_.model(), *kernels_, world_.memory, options);
   return std::make_unique<DeviceNetwork>(setup_.model(), *world_.device, world_.memory, options, hooks_.kernels);
 }
@@ -270,6 +261,7 @@ std::uint64_t Training::run() {
                    .actions = plan_of_stage(setup_),
                    .links = links ? &*links : nullptr,
                    .shared = shared_ ? &*shared_ : nullptr,
+                   .tensor = setup_.tensor_part(),
                    .input_cols = whole.input_cols,
                    .begins =
                        [&](std::uint64_t step) {

@@ -44,9 +44,6 @@ struct TrainHooks {
   TensorKernels* kernels = nullptr;  ///< of layers on a device; null: make_tensor_kernels'
 };
 
-/// The room that the buffers of a pipeline's stage take in the memory that its neighbours read.
-std::size_t pipeline_bytes(const TrainSetup& setup);
-
 /// One worker's training, wherever its transport leads.
 class Training {
  public:
@@ -67,7 +64,9 @@ class Training {
   Prediction predict() const;
   /// Steps that the whole run has skipped, since its beginning: see optim::LossScaler. REQUIRES: run() has returned.
   std::uint64_t skipped_steps() const { return Abilities(*strategy_).loss_scaler().skipped(); }
-  Nanoseconds communicated() const { return client_ ? client_->busy() : Abilities(*strategy_).waited(); }
+  Nanoseconds communicated() const {
+    return (client_ ? client_->busy() : Abilities(*strategy_).waited()) + setup_.tensor_part().waited();
+  }
 
  private:
   struct Tensor {
@@ -87,6 +86,7 @@ class Training {
   void begin_with_kept_state();
   std::unique_ptr<Network> make_network() const;
   Sampler sampler() const;
+  void predict_tensor_part(Prediction& sum) const;
 
   const TrainSetup& setup_;
   const TrainHooks hooks_;

@@ -169,7 +169,7 @@ void StageLinks::send_evaluated() {
 
 /// The barrier comes before accounting: bytes that others read from this process count once they have been read.
 void StageLinks::finish() {
-  groups_.pipeline->barrier().wait();
+  groups_.model->barrier().wait();
   groups_.account();
 }
 

@@ -137,6 +137,11 @@ void FlatModel::freeze(std::span<const std::size_t> units) {
   for (const std::size_t unit : units) units_.at(unit).trained = false;
 }
 
+void FlatModel::count_slices_alone() {
+  for (UnitSpec& unit : units_)
+    for (TensorLayout& tensor : unit.tensors) tensor.counted = tensor.counted && tensor.spec.slice.has_value();
+}
+
 FlatModel FlatModel::part(Range layers) const {
   FlatModel part;
   std::vector<std::size_t> unit_of(units(), kNoUnit);                 // in the part

@@ -47,6 +47,10 @@ class FlatModel {
   /// Marks units as not trained. Initially all units are trained.
   void freeze(std::span<const std::size_t> units);
 
+  /// Marks tensors that are no slices as not counted (TensorLayout::counted): another rank of the tensor-parallel group
+  /// counts them.
+  void count_slices_alone();
+
   /// Returns the part of these layers: their units and tensors, with the same names and ids. A unit with layers outside
   /// of the range keeps its tensors of the layers within. Tensors that earlier layers name, too, are not counted
   /// (TensorLayout::counted). REQUIRES: a layer reads no activation from before the range but the last one.

@@ -220,12 +220,11 @@ HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& led
   const Sizes sizes = this->sizes();
   const std::size_t others = (in_flight_ - 1) * sizes.places.own_bytes;
   bytes_ = sizes.places.bytes + others;
-  arena_.reset(static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{kAlign})));
-  ledger_->book(Category::activations, bytes_);
+  std::byte* const memory = take_memory(options.arena);
   // Each micro-batch in flight has its own first bytes; the rest follows them.
   const auto at = [&](const Place& p, std::size_t slot = 0) {
     const std::size_t shift = p.offset < sizes.places.own_bytes ? slot * sizes.places.own_bytes : others;
-    return Elements(arena_.get() + p.offset + shift, p.count, p.type);
+    return Elements(memory + p.offset + shift, p.count, p.type);
   };
   slots_.resize(in_flight_);
   for (std::size_t slot = 0; slot < in_flight_; ++slot) {
@@ -245,8 +244,18 @@ HostNetwork::HostNetwork(const Model& model, Kernels& kernels, MemoryLedger& led
   copies_ = at(sizes.copies).as<float>();
 }
 
+std::byte* HostNetwork::take_memory(Arena* lender) {
+  if (lender != nullptr) {
+    lent_ = Buffer(bytes_, Category::activations, *ledger_, lender);
+    return lent_.address();
+  }
+  arena_.reset(static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{kAlign})));
+  ledger_->book(Category::activations, bytes_);
+  return arena_.get();
+}
+
 HostNetwork::~HostNetwork() {
-  if (ledger_ != nullptr) ledger_->release(Category::activations, bytes_);
+  if (arena_ != nullptr) ledger_->release(Category::activations, bytes_);
 }
 
 void HostNetwork::exchange_with(Slot& slot) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/device/buffer.h>
 #include <psring/worker/model/network.h>
 
 namespace psring::worker {
@@ -49,6 +50,8 @@ class HostNetwork final : public Network {
   ConstElements stage_input_gradient();
 
  private:
+  /// Books `bytes_` for activations, in the lender's arena or in pages of its own.
+  std::byte* take_memory(Arena* lender);
   /// The memory and the batch of one micro-batch in flight.
   struct Slot {
     std::vector<Elements> activations;
@@ -110,6 +113,7 @@ class HostNetwork final : public Network {
   MemoryLedger* ledger_ = nullptr;
   std::size_t bytes_ = 0;
   std::unique_ptr<std::byte[], Free> arena_;
+  Buffer lent_;                              ///< in place of arena_, if Options::arena gives the memory
   std::vector<Elements> activations_;        ///< input of each layer; the last is the model's output
   std::vector<std::span<float>> saved_;      ///< by layer
   std::vector<Elements> saved_activations_;  ///< by layer

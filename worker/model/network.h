@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <psring/common/base/range.h>
+#include <psring/common/device/arena.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/layer.h>
 #include <psring/worker/model/model.h>
@@ -44,6 +45,7 @@ class Network {
     std::size_t in_flight = 1;
     bool input_gradient = false;  ///< the gradient of the first layer's input is wanted: another stage computes it on
     std::size_t first_layer = 0;  ///< the first layer's number in the whole model, which random numbers depend on
+    Arena* arena = nullptr;       ///< for activations that the ranks of a tensor group sum; null: pages of its own
     /// Called after each pass of a layer on the host, with its floating-point operations: lets virtual time pass.
     std::function<void(double flops)> computed = {};
   };

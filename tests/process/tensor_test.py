@@ -1,0 +1,202 @@
+"""--tensor: a GPT and an MLP whose layers several workers divide compute what one process does, in every mesh; their bytes and
+memory are as predicted; initial values, files and checkpoints are those of the whole model; a lost rank ends all."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from support import ProgramTest
+
+USAGE = 2
+PEER_LOST = 4
+STEPS = 50
+REFERENCE = pathlib.Path(__file__).parent.parent / "reference" / "gpt_training.py"
+SHAPE = "layers=2,dim=32,heads=4,context=16,vocab=255"
+GPT = ["--model", f"gpt:{SHAPE}", "--data", "text:text.txt"]
+MLP = ["--model", "mlp:30-21-16-9-4", "--data", "synthetic"]
+TRAINING = ["--global-batch", 8, "--clip-norm", "0.5"]
+ADAMW = ["--optimizer", "adamw", "--lr", "0.002"]
+STILL = ["--lr", "1e-45"]  # rounded, the update is zero: the values at the end are those of the beginning
+
+
+def words(length):
+    """A text of printable bytes that repeats itself, but not exactly."""
+    state, text = 1, bytearray()
+    while len(text) < length:
+        state = state * 1103515245 + 12345 & 0x7FFFFFFF
+        text += [b"the ", b"ring ", b"sums ", b"parts ", b"of ", b"all. "][state >> 16 & 7 if state >> 16 & 7 < 6 else 0]
+    return bytes(text[:length])
+
+
+class Tensor(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "text.txt").write_bytes(words(12000))
+
+    def run_job(self, *arguments, out, optimizer=ADAMW, seed=5):
+        """Trains; a job whose bytes or memory are not as predicted ends with status 6."""
+        self.assert_done(self.train(*TRAINING, *optimizer, "--seed", seed, *arguments, "--out", out))
+        return self.folder / out
+
+    def losses(self, run):
+        """The losses by step: means over the workers that report one."""
+        found = {}
+        for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):
+            if line.get("loss") is not None and line.get("samples", 0) > 0:
+                found.setdefault(line["step"], []).append((line["loss"], line["samples"]))
+        return [sum(loss * n for loss, n in found[step]) / sum(n for _, n in found[step]) for step in sorted(found)]
+
+    def assert_near(self, losses, expected):
+        self.assertEqual(len(losses), len(expected))
+        for step, (loss, other) in enumerate(zip(losses, expected)):
+            self.assertLess(abs(loss - other), 1e-5 * abs(other), f"step {step}: {loss}, in one process {other}")
+
+    def assert_predicted(self, run):
+        summary = json.loads((run / "summary.json").read_text())
+        for check in summary["bytes"]:
+            self.assertEqual(check["measured"], check.get("predicted"), check)
+        checked = [check for check in summary["memory"] if check["peak"] > 0]
+        for check in checked:
+            self.assertEqual(check["peak"], check.get("predicted"), check)
+        return summary
+
+    def test_losses_are_those_of_one_process(self):
+        for name, model in (("gpt", GPT), ("mlp", MLP)):
+            single = self.run_job(*model, "--strategy", "single", "--steps", STEPS, out=f"{name}-single")
+            for tensor in (2, 4):
+                with self.subTest(name, tensor=tensor):
+                    options = [*model, "--strategy", "ddp", "--workers", tensor, "--tensor", tensor, "--steps", STEPS]
+                    run = self.run_job(*options, "--eval-every", 20, out=f"{name}-{tensor}")
+                    self.assert_near(self.losses(run), self.losses(single))
+                    summary = self.assert_predicted(run)
+                    self.assertAlmostEqual(summary["test_loss"], json.loads((single / "summary.json").read_text())["test_loss"], 4)
+                    again = self.run_job(*options, "--eval-every", 20, out=f"{name}-{tensor}-again")
+                    model_file = "model.safetensors"
+                    self.assertEqual((run / model_file).read_bytes(), (again / model_file).read_bytes())
+
+    def test_meshes(self):
+        single = self.run_job(*GPT, "--strategy", "single", "--steps", STEPS, out="single")
+        expected = self.losses(single)
+        for strategy, workers, tensor, more in (
+            ("ddp", 4, 2, []),
+            ("zero1", 4, 2, []),
+            ("zero2", 4, 2, ["--accumulate", 2]),
+            ("zero3", 4, 2, ["--units", "block"]),
+            ("zero3", 8, 4, ["--eval-every", 20]),
+            ("ddp", 8, 2, ["--accumulate", 2]),
+            ("ddp", 2, 2, ["--activation-checkpointing", "unit", "--units", "block", "--accumulate", 2]),
+            ("ddp", 4, 2, ["--pipeline", 2, "--accumulate", 4]),
+            ("zero1", 8, 2, ["--pipeline", 2, "--accumulate", 2, "--pipeline-schedule", "1f1b"]),
+            ("zero3", 8, 2, ["--pipeline", 2, "--accumulate", 2, "--activation-checkpointing", "unit", "--units", "block"]),
+            ("ddp", 8, 4, ["--pipeline", 2, "--accumulate", 4, "--pipeline-schedule", "1f1b", "--activation-checkpointing", "unit"]),
+        ):
+            name = "-".join(map(str, [strategy, workers, tensor, *more])).replace("--", "")
+            with self.subTest(name):
+                run = self.run_job(*GPT, "--strategy", strategy, "--workers", workers, "--tensor", tensor, "--steps", STEPS, *more,
+                                   out=name)
+                self.assert_near(self.losses(run), expected)
+                self.assert_predicted(run)
+
+    def test_a_part_takes_a_part_of_the_memory(self):
+        peaks = {}
+        for tensor in (1, 2, 4):
+            run = self.run_job(*GPT, "--strategy", "ddp", "--workers", tensor, "--tensor", tensor, "--steps", 2, out=f"run-{tensor}")
+            memory = [check for check in self.assert_predicted(run)["memory"] if check["role"] == "worker 0"]
+            peaks[tensor] = {check["category"]: check["peak"] for check in memory}
+        for category in ("parameters", "gradients", "optimizer"):
+            self.assertLess(peaks[2][category], 0.62 * peaks[1][category])
+            self.assertLess(peaks[4][category], 0.62 * peaks[2][category])
+        self.assertLess(peaks[2]["activations"], 0.7 * peaks[1]["activations"])
+
+    def test_parts_begin_with_the_numbers_of_one_process(self):
+        for name, model in (("gpt", GPT), ("mlp", MLP)):
+            still = [*model, "--steps", 1]
+            whole = self.run_job(*still, "--strategy", "single", out=f"{name}-whole", optimizer=STILL)
+            expected = (whole / "model.safetensors").read_bytes()
+            for tensor, more in ((2, []), (4, []), (2, ["--pipeline", 2]), (2, ["--precision", "bf16", "--master-copy", "on"])):
+                with self.subTest(name, tensor=tensor, more=more):
+                    options = ["--strategy", "zero1", "--workers", 4, "--tensor", tensor, *more]
+                    run = self.run_job(*still, *options, out=f"{name}-{tensor}-{len(more)}", optimizer=STILL)
+                    if "bf16" not in more:
+                        self.assertEqual((run / "model.safetensors").read_bytes(), expected)
+                    again = self.run_job(*still, "--init", run / "model.safetensors", *options, optimizer=STILL, seed=9,
+                                         out=f"{name}-{tensor}-{len(more)}-init")
+                    self.assertEqual((again / "model.safetensors").read_bytes(), (run / "model.safetensors").read_bytes())
+
+    def test_checkpoints_pass_from_mesh_to_mesh(self):
+        expected = self.losses(self.run_job(*GPT, "--strategy", "single", "--steps", STEPS, out="single"))
+        meshes = {
+            "single": ["--strategy", "single"],
+            "tp2": ["--strategy", "ddp", "--workers", 2, "--tensor", 2],
+            "tp2-zero1": ["--strategy", "zero1", "--workers", 4, "--tensor", 2],
+            "tp2-pp2": ["--strategy", "ddp", "--workers", 4, "--tensor", 2, "--pipeline", 2],
+            "tp4": ["--strategy", "zero3", "--workers", 4, "--tensor", 4],
+        }
+        for name, mesh in meshes.items():
+            self.run_job(*GPT, *mesh, "--steps", 25, "--checkpoint-every", 25, out=f"half-{name}")
+        for begin, end in (("single", "tp2"), ("tp2", "single"), ("tp2", "tp4"), ("tp4", "tp2-pp2"), ("tp2-pp2", "tp2-zero1"),
+                           ("tp2-zero1", "single"), ("tp2", "tp2")):
+            with self.subTest(begin, end=end):
+                run = self.run_job(*GPT, *meshes[end], "--steps", STEPS, "--resume", f"half-{begin}", out=f"{begin}-{end}")
+                self.assert_near(self.losses(run), expected[25:])
+                self.assert_predicted(run)
+        whole = self.run_job(*GPT, *meshes["tp2"], "--steps", STEPS, out="whole-tp2")
+        self.assertEqual((self.folder / "tp2-tp2" / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
+
+    def test_pytorch_has_the_same_losses(self):
+        start = self.run_job(*GPT, "--strategy", "single", "--steps", 1, out="start", optimizer=STILL) / "model.safetensors"
+        arguments = [REFERENCE, start, self.folder / "text.txt", SHAPE, "8", STEPS, "0.002", "0.5"]
+        for python in (sys.executable, "/usr/bin/python3"):
+            reference = subprocess.run([python, *map(str, arguments)], capture_output=True, text=True)
+            if reference.returncode != 77:
+                break
+        if reference.returncode == 77:
+            self.skipTest("PyTorch is not installed")
+        self.assertEqual(reference.returncode, 0, reference.stderr)
+        expected = [float(line) for line in reference.stdout.splitlines()]
+        for tensor, workers in ((2, 2), (4, 4), (2, 4)):
+            with self.subTest(tensor=tensor, workers=workers):
+                run = self.run_job(*GPT, "--shuffle", "none", "--init", start, "--strategy", "ddp", "--workers", workers, "--tensor",
+                                   tensor, "--steps", STEPS, out=f"run-{tensor}-{workers}")
+                self.assert_near(self.losses(run), expected)
+
+    def test_a_lost_rank_ends_all(self):
+        for strategy, workers, rank in (("ddp", 2, 1), ("zero3", 4, 2), ("ddp", 4, 0)):
+            with self.subTest(strategy, rank=rank):
+                result = self.train(*TRAINING, *ADAMW, *GPT, "--strategy", strategy, "--workers", workers, "--tensor", 2, "--steps", 1000000,
+                                    "--fault", f"kill:worker:{rank}@step=3", "--out", f"lost-{strategy}-{rank}", limit=60)
+                self.assert_refused(result, PEER_LOST, f"worker {rank}")
+
+    def test_a_restart_has_the_same_bits(self):
+        options = [*GPT, "--strategy", "zero1", "--workers", 4, "--tensor", 2, "--steps", 20]
+        whole = self.run_job(*options, out="whole")
+        result = self.train(*TRAINING, *ADAMW, "--seed", 5, *options, "--checkpoint-every", 5, "--max-restarts", 2, "--fault", "kill:worker:3@step=12",
+                            "--out", "again")
+        self.assertEqual(result.status, 0, result)
+        self.assertEqual((self.folder / "again" / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
+
+    def test_what_cannot_be_divided_is_refused(self):
+        for arguments, *said in (
+            ([*GPT, "--workers", 3, "--tensor", 3], "--tensor 3", "4 heads of attention are not divisible by 3"),
+            ([*MLP, "--workers", 32, "--tensor", 32], "--tensor 32", "a width of 21 has no column for each part"),
+            ([*GPT, "--workers", 3, "--tensor", 2], "--workers 3", "--tensor 2"),
+            (["--model", "conv:1x28x28-16c3-p2-10", "--data", "synthetic", "--workers", 2, "--tensor", 2], "--tensor 2", "conv",
+             "cannot be divided"),
+            (["--model", "bn-mlp:30-21-4", "--data", "synthetic", "--workers", 2, "--tensor", 2], "--tensor 2", "bn-mlp",
+             "cannot be divided"),
+            ([*GPT, "--workers", 2, "--tensor", 2, "--compress", "int8"], "--tensor 2", "--compress int8"),
+            ([*GPT, "--workers", 2, "--tensor", 2, "--optimizer", "lamb"], "--tensor 2", "--optimizer lamb"),
+            ([*GPT, "--workers", 2, "--tensor", 2, "--device", "cuda"], "--tensor 2", "--device cuda"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.train(*TRAINING, "--strategy", "ddp", "--steps", 2, *arguments), USAGE, *said)
+        for strategy in ("single", "ps", "dp", "ps-colocated"):
+            with self.subTest(strategy):
+                result = self.train(*TRAINING, *GPT, "--strategy", strategy, "--tensor", 2, "--steps", 2)
+                self.assert_refused(result, USAGE, "--tensor", strategy)
+
+
+if __name__ == "__main__":
+    unittest.main()
