@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-struct Run {
+struct Trained {
   std::vector<double> losses;
   std::vector<float> parameters;
   double accuracy = 0;
@@ -31,14 +31,14 @@ struct Run {
 
 class Losses final : public ReportListener {
  public:
-  explicit Losses(Run& run) : run_(run) {}
+  explicit Losses(Trained& run) : run_(run) {}
   void on_step(const StepReport& report) override { run_.losses.push_back(report.loss); }
   void on_evaluation(const Evaluation& evaluation) override {
     run_.accuracy = static_cast<double>(evaluation.correct) / static_cast<double>(evaluation.rows);
   }
 
  private:
-  Run& run_;
+  Trained& run_;
 };
 
 class Shown final : public EventListener {
@@ -50,7 +50,7 @@ class Shown final : public EventListener {
   std::vector<Event>& events_;
 };
 
-Run train(JobOptions job, bool on_device, std::vector<Event>* shown = nullptr) {
+Trained train(JobOptions job, bool on_device, std::vector<Event>* shown = nullptr) {
   job.strategy = "single";
   job.workers = 1;
   job.device = on_device ? "cuda" : "cpu";
@@ -67,7 +67,7 @@ Run train(JobOptions job, bool on_device, std::vector<Event>* shown = nullptr) {
   if (shown != nullptr) events.listen(listener.emplace(*shown), Events::Wanted::details);
   if (device != nullptr && shown != nullptr) device->report_to(events);
   Training training(setup, {}, {.memory = memory, .clock = clock, .events = events, .device = device.get()});
-  Run run;
+  Trained run;
   Losses losses(run);
   events.listen(losses, Events::Wanted::reports);
   training.run();
@@ -142,8 +142,8 @@ JobOptions gpt() {
 
 void check_like_host(const JobOptions& job, double tolerance) {
   INFO(job.model << ", " << job.optimizer << ", " << job.precision);
-  const Run host = train(job, false);
-  const Run device = train(job, true);
+  const Trained host = train(job, false);
+  const Trained device = train(job, true);
   REQUIRE(host.losses.size() == device.losses.size());
   for (std::size_t i = 0; i < host.losses.size(); ++i)
     CHECK(device.losses[i] == Approx(host.losses[i]).epsilon(tolerance));
@@ -197,7 +197,7 @@ TEST_CASE(
     "a run on a device goes on from a checkpoint, wherever that was made, to the bits of one that was not disturbed") {
   JobOptions job = gpt();
   job.precision = "bf16";
-  const Run whole = train(job, true);
+  const Trained whole = train(job, true);
   const test::TemporaryFolder folder;
   JobOptions saving = job;
   saving.checkpoint_every = 3;
@@ -234,7 +234,7 @@ TEST_CASE("what has no form for a device is refused, and named") {
 TEST_CASE("events show what the device did, beside what the host did") {
   const JobOptions job = mlp();
   std::vector<Event> shown;
-  const Run run = train(job, true, &shown);
+  const Trained run = train(job, true, &shown);
   CHECK(run.losses == train(job, true).losses);
   std::map<std::string, std::size_t> names;
   Moment last;
