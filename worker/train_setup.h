@@ -31,7 +31,7 @@ class TrainSetup {
     real,
     planned  ///< data of the right shape that cannot be read, for predictions
   };
-  /// Of the whole model, whichever part of it a worker has.
+  /// A description of the whole model, whichever part of it a worker has.
   struct Whole {
     std::vector<TensorSpec> tensors;    ///< of parameters, unit by unit, and of the layers' buffers
     std::vector<bool> trained;          ///< by tensor; false for buffers, too

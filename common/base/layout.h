@@ -39,7 +39,7 @@ struct TensorSpec {
   std::optional<TensorSlice> slice = std::nullopt;  ///< the part of the whole tensor that this is; nothing: all of it
 
   std::size_t elements() const;
-  /// Of the whole tensor.
+  /// The shape and the size of the whole tensor.
   const std::vector<std::size_t>& whole_shape() const { return slice ? slice->whole_shape : shape; }
   std::size_t whole_elements() const;
 };
@@ -59,8 +59,8 @@ struct TensorLayout {
   TensorSpec spec;
   std::uint32_t id = 0;  ///< position in the model, independent of the units: the key of the tensor's random numbers
   std::size_t offset = 0;
-  /// Of the workers that hold a copy of the same elements within one copy of the model (a tied embedding at two stages,
-  /// a layer norm at all ranks of a tensor group), exactly one counts them in norms, and saves them.
+  /// This worker counts the tensor in norms, and saves it. False if another worker of the same copy of the model holds
+  /// the same elements and counts them: a tied embedding at two stages, a layer norm at all ranks of a tensor group.
   bool counted = true;
 };
 

@@ -17,7 +17,7 @@ namespace psring::worker {
 /// the stage computes; receives begin as soon as there is memory for them. Messages are in the activations' type.
 class StageLinks {
  public:
-  /// What passes between this stage and its neighbours for one sample, and how much memory there is.
+  /// The elements that pass between this stage and its neighbours for one sample, and the memory for them.
   struct Sizes {
     std::size_t input = 0;         ///< elements of one sample's input from the stage before; 0: this is the first stage
     std::size_t output = 0;        ///< elements of one sample's output to the stage after; 0: this is the last stage

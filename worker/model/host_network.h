@@ -101,7 +101,7 @@ class HostNetwork final : public Network {
   /// Knows sizes alone.
   HostNetwork(const Model& model, const Options& options);
 
-  /// Of the first activation.
+  /// The type of the first activation.
   DType input_type() const { return model_->stage_input ? types_.activations : DType::f32; }
 
   const Types types_;
