@@ -25,6 +25,7 @@
 #include <psring/common/proc/options/values.h>
 #include <psring/view/trace_file.h>
 #include <psring/worker/checkpoints.h>
+#include <psring/worker/model/parallel/schedule.h>
 #include <psring/worker/training.h>
 
 namespace psring::cli {
@@ -69,6 +70,30 @@ void print_frozen(const worker::TrainSetup& setup) {
     fmt::print("--resume: saved without the optimizer's state of {}: it starts at zero\n", fmt::join(stateless, ", "));
 }
 
+/// The stages of a pipeline in the words of --stages, and if that is short, the order of their passes.
+void print_stages(const worker::TrainSetup& setup) {
+  const JobOptions& job = setup.job();
+  if (job.pipeline == 1) return;
+  std::vector<std::string> stages;
+  std::size_t next = 0;  // layer with parameters
+  for (const Range& layers : setup.whole().stages) {
+    const std::size_t first = next;
+    for (std::size_t layer = layers.begin; layer < layers.end; ++layer)
+      if (!setup.model().layers[layer]->tensors().empty()) ++next;
+    stages.push_back(first + 1 == next ? std::to_string(first) : fmt::format("{}-{}", first, next - 1));
+  }
+  fmt::print("{} of the model, in {} stages each: layers {} (--stages)\n",
+             job.data_workers() == 1 ? "1 copy" : fmt::format("{} copies", job.data_workers()), stages.size(),
+             fmt::join(stages, ","));
+  constexpr std::size_t kMostPasses = 64;
+  if (job.pipeline * job.accumulate > kMostPasses) return;
+  std::vector<worker::StagePlan> plans;
+  for (std::size_t stage = 0; stage < job.pipeline; ++stage)
+    plans.push_back(worker::plan_stage(worker::parse_pipeline_schedule(job.pipeline_schedule), stage, job.pipeline,
+                                       job.accumulate));
+  fmt::print("{}", worker::describe(plans));
+}
+
 void print_plan(const worker::TrainSetup& setup) {
   const JobOptions& job = setup.job();
   const Layout& layout = setup.layout();
@@ -78,6 +103,7 @@ void print_plan(const worker::TrainSetup& setup) {
   fmt::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
   print_frozen(setup);
+  print_stages(setup);
   if (job.share_gpu && setup.strategy().ring)
     fmt::print("workers may share a GPU: what they exchange goes through NCCL's sockets\n");
   if (!setup.strategy().servers) return;

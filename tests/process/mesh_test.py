@@ -1,6 +1,8 @@
 """Pipelines of stages along the data axis of a strategy: bits, bytes, memory, the bubble, checkpoints, faults, refusals."""
 
 import json
+import os
+import signal
 import struct
 import unittest
 
@@ -86,6 +88,12 @@ class Bits(MeshTest):
         data = ["--model", "bn-mlp:32-16-16-4", *RUN, "--eval-every", 3]
         self.assertEqual(self.bits(*pipeline(3), *data, out="stages"), self.bits("--strategy", "single", *data, out="single"))
         self.assertEqual(self.summary("stages")["test_accuracy"], self.summary("single")["test_accuracy"])
+
+    def test_the_order_of_passes_is_shown(self):
+        result = self.train(*pipeline(2, schedule="1f1b"), *MLP)
+        self.assert_done(result)
+        for line in ("1 copy of the model, in 2 stages each: layers", "stage 0: F0 F1 B0 F2 B1 B2", "stage 1: F0 B0 F1 B1 F2 B2"):
+            self.assertIn(line, result.out)
 
     def test_losses_and_evaluations_are_those_of_one_process(self):
         data = [*MLP, "--eval-every", 3]
@@ -229,6 +237,18 @@ class Faults(MeshTest):
             with self.subTest(worker=worker):
                 result = self.train(*pipeline(2, 2), *MLP, "--heartbeat-timeout", 2, "--fault", f"kill:worker:{worker}@step=3",
                                     "--out", f"run-{worker}")
+                self.assertEqual(result.status, LOST, result)
+                self.assertIn(f"worker {worker}", result.err)
+                self.assertEqual(len(result.err.splitlines()), 1)
+
+    def test_a_stopped_worker_is_named_by_all(self):
+        for worker in (0, 1):
+            with self.subTest(worker=worker):
+                job = self.start("psring", "train", *pipeline(2), *changed(MLP, {"--steps": 10_000_000}), "--heartbeat-timeout", 2,
+                                 "--out", f"run-{worker}")
+                self.until_trains(job, f"run-{worker}")
+                os.kill(self.process_of("worker", worker), signal.SIGSTOP)
+                result = self.finish(job)
                 self.assertEqual(result.status, LOST, result)
                 self.assertIn(f"worker {worker}", result.err)
                 self.assertEqual(len(result.err.splitlines()), 1)
