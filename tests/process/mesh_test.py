@@ -155,6 +155,51 @@ class Tied(MeshTest):
         return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
 
 
+class Meshes(MeshTest):
+    """Tensor ranks, stages and copies together: losses near those of one process, bytes and memory as predicted."""
+
+    DATA = [*changed(GPT, {"--steps": 50, "--model": "gpt:layers=4,dim=32,heads=4,context=16,vocab=64"})]
+
+    def mean_losses(self, out):
+        """The losses of the steps, as means over the samples of all copies of the model."""
+        sums = {}
+        for line in map(json.loads, (self.folder / out / "metrics.jsonl").read_text().splitlines()):
+            if line.get("loss") is not None:
+                loss, samples = sums.get(line["step"], (0, 0))
+                sums[line["step"]] = loss + line["loss"] * line["samples"], samples + line["samples"]
+        return {step: loss / samples for step, (loss, samples) in sums.items()}
+
+    def test_meshes_of_up_to_eight_workers(self):
+        expected = {}
+        for copies in (1, 2):
+            self.bits("--strategy", "single", "--virtual-workers", copies, *self.DATA, out=f"single-{copies}")
+            expected[copies] = self.mean_losses(f"single-{copies}")
+        for strategy, tensor, stages, copies, schedule in (
+                ("ddp", 1, 2, 1, "gpipe"), ("ddp", 2, 2, 1, "1f1b"), ("ddp", 4, 2, 1, "gpipe"), ("ddp", 2, 4, 1, "1f1b"),
+                ("ddp", 2, 2, 2, "gpipe"), ("ddp", 1, 4, 2, "1f1b"), ("zero1", 2, 2, 1, "gpipe"), ("zero1", 2, 2, 2, "1f1b"),
+                ("zero1", 1, 3, 2, "gpipe"), ("zero2", 2, 2, 2, "gpipe"), ("zero3", 2, 2, 2, "1f1b"), ("zero3", 1, 4, 2, "gpipe"),
+                ("zero3", 4, 2, 1, "1f1b"), ("zero3", 2, 3, 1, "gpipe")):
+            with self.subTest(strategy, tensor=tensor, stages=stages, copies=copies):
+                mesh = changed(pipeline(stages, copies, schedule, strategy), {"--workers": tensor * stages * copies})
+                out = f"{strategy}-{tensor}-{stages}-{copies}"
+                self.bits(*mesh, "--tensor", tensor, *self.DATA, out=out)
+                losses = self.mean_losses(out)
+                self.assertEqual(len(losses), 50)
+                for step, loss in losses.items():
+                    self.assertAlmostEqual(loss, expected[copies][step], delta=1e-5)
+
+    def test_a_run_continues_under_another_mesh(self):
+        first = [*changed(pipeline(2, 1, strategy="zero3"), {"--workers": 4}), "--tensor", 2]
+        data = changed(self.DATA, {"--steps": 6})
+        self.bits(*first, *changed(data, {"--steps": 3}), "--checkpoint-every", 3, out="first")
+        whole = self.bits(*first, *data, out="whole")
+        self.assertEqual(self.bits(*first, *data, "--resume", "first", out="same"), whole)
+        self.bits("--strategy", "single", *data, "--resume", "first", out="other")
+        other, losses = self.mean_losses("other"), self.mean_losses("whole")
+        for step, loss in other.items():
+            self.assertAlmostEqual(loss, losses[step], delta=1e-5)
+
+
 class Predictions(MeshTest):
     def test_bytes_are_one_activation_and_one_gradient_for_each_sample_and_cut(self):
         widths = (24, 20, 16, 12)  # a sample's activation at each of the cuts
@@ -247,7 +292,7 @@ class Faults(MeshTest):
                 job = self.start("psring", "train", *pipeline(2), *changed(MLP, {"--steps": 10_000_000}), "--heartbeat-timeout", 2,
                                  "--out", f"run-{worker}")
                 self.until_trains(job, f"run-{worker}")
-                os.kill(self.process_of("worker", worker), signal.SIGSTOP)
+                os.kill(self.process_of("role-worker", worker), signal.SIGSTOP)
                 result = self.finish(job)
                 self.assertEqual(result.status, LOST, result)
                 self.assertIn(f"worker {worker}", result.err)
