@@ -99,6 +99,15 @@ class Tensor(ProgramTest):
                 self.assert_near(self.losses(run), expected)
                 self.assert_predicted(run)
 
+    def test_compare_takes_meshes(self):
+        result = self.run_program("psring", "compare", *TRAINING, *ADAMW, *GPT, "--steps", 10, "--workers", 4, "--strategies",
+                                  "ddp,tp:2,tp:2+ddp,tp:4+zero3,tp:2+pp:2:1f1b", "--out", "comparison")
+        self.assertEqual(result.status, 0, result)
+        rows = {row["strategy"]: row for row in json.loads((self.folder / "comparison" / "compare.json").read_text())["rows"]}
+        self.assertEqual(set(rows), {"ddp", "tp:2", "tp:2+ddp", "tp:4+zero3", "tp:2+pp:2:1f1b"})
+        self.assertEqual({name: row["equality"] for name, row in rows.items()},
+                         {"ddp": "=", **{name: "≈" for name in rows if name != "ddp"}})
+
     def test_a_part_takes_a_part_of_the_memory(self):
         peaks = {}
         for tensor in (1, 2, 4):
