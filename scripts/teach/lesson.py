@@ -96,8 +96,9 @@ def plain(number):
 
 
 def commands_of(block):
-    lines = block.replace("\\\n", " ").splitlines()
-    return [re.sub(r"\s+", " ", line.split(" #")[0]).strip() for line in lines if line.strip() and not line.startswith("#")]
+    """The block as one script, in which a loop may take several lines."""
+    lines = [re.sub(r"\s+", " ", line.split(" #")[0]).rstrip() for line in block.replace("\\\n", " ").splitlines()]
+    return ["\n".join(line for line in lines if line and not line.startswith("#"))]
 
 
 def words_and_numbers(line):

@@ -3,7 +3,7 @@ lesson's comment, and returns SVG; paths are relative to the folder in which the
 
 import json
 
-from teach.scenes import figures_of, scenes_of, workers_of
+from teach.scenes import figures_of, scenes_of, step_ends, workers_of
 from teach.svg import COLOURS, Drawing
 
 LEFT, RIGHT = 150, 20
@@ -11,8 +11,8 @@ WIDTH = 820
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "communication")
 
 
-def spans_of(scene, place):
-    """Yields (name, begin, end) of a worker's innermost activities that the pictures show."""
+def spans_of(scene, place, shown=("forward", "backward", "update", "wait", "acquire")):
+    """Yields (name, begin, end) of a worker's activities that the pictures show."""
     open_spans = []
     for event in scene["events"]:
         if event["p"] != place or event["e"] not in ("begin", "end"):
@@ -21,8 +21,8 @@ def spans_of(scene, place):
             open_spans.append((event["name"], event["t"]))
         else:
             name, begin = open_spans.pop()
-            if name in ("forward", "backward", "update", "wait"):
-                yield name, begin, event["t"]
+            if name in shown:
+                yield "wait" if name == "acquire" else name, begin, event["t"]  # an acquire that takes time waits
 
 
 def transfers_of(scene, place):
@@ -132,27 +132,82 @@ def bars(language, title, path):
     return drawing.svg()
 
 
+def inference(language, title, *paths):
+    """The memory of inference, from files of `psring memory --inference --json`; a row is named after its file."""
+    jobs = []
+    for path in paths:
+        with open(path) as file:
+            jobs.append((path.removesuffix(".json").replace("-", " "), json.load(file)))
+    most = max(job["total"] for _, job in jobs)
+    parts = (("weights", "parameters"), ("KV cache", "communication"), ("overhead", "wait"))
+    drawing = Drawing(WIDTH, 40 + 30 * len(jobs), language, title)
+    for row, (name, job) in enumerate(jobs):
+        x, y = LEFT, 10 + 30 * row
+        drawing.label(LEFT - 8, y + 15, name)
+        for part, colour in parts:
+            width = job[part]["bytes"] / most * (WIDTH - LEFT - RIGHT - 70)
+            drawing.box(x, y, width, 20, COLOURS[colour], f"{part} {job[part]['bytes']}")
+            x += width
+        drawing.text(x + 5, y + 15, f"{job['total'] / 2**30:.2f} GiB", 11)
+    x = LEFT
+    for part, colour in parts:
+        drawing.box(x, 19 + 30 * len(jobs), 10, 10, COLOURS[colour])
+        drawing.text(x + 14, 28 + 30 * len(jobs), drawing.say(part))
+        x += 110
+    return drawing.svg()
+
+
 def curve(language, title, path):
-    """Exposed time and step time over the scenes of a file, in their order; labels are what differs."""
-    scenes = scenes_of(path)
-    figures = [figures_of(scene) for scene in scenes]
-    most = max(each["step_ms"] for each in figures)
+    """Times of a step over the scenes of a file. One strategy: also the exposed time. Several: a line for each, over the same
+    values of the option that differs."""
+    lines = {}
+    for scene in scenes_of(path):
+        name, _, value = scene["label"].partition(" ")
+        lines.setdefault(name, []).append((value.split("=")[-1], figures_of(scene)))
+    most = max(each["step_ms"] for line in lines.values() for _, each in line)
     height = 220
     drawing = Drawing(WIDTH, height + 70, language, title)
-    step = (WIDTH - LEFT - RIGHT) / max(1, len(scenes) - 1)
+    first = next(iter(lines.values()))
+    step = (WIDTH - LEFT - RIGHT) / max(1, len(first) - 1)
     for part in range(5):
         y = 20 + height - part * height / 4
         drawing.line(LEFT - 20, y, WIDTH - RIGHT, y, "#e4e4e4")
         drawing.text(LEFT - 26, y + 4, f"{most * part / 4:.1f} {drawing.say('ms')}", 11, "end")
-    for key, colour, words in (("step_ms", COLOURS["line"], "step"), ("exposed_ms", COLOURS["line2"], "exposed")):
-        drawing.path([(LEFT + i * step, 20 + height - each[key] / most * height) for i, each in enumerate(figures)], colour)
-    for i, scene in enumerate(scenes):
-        drawing.text(LEFT + i * step, height + 38, scene["label"].split("=")[-1].split(" ")[-1], 11, "middle")
-    x = LEFT
-    for words, colour in (("step", COLOURS["line"]), ("exposed", COLOURS["line2"])):
-        drawing.box(x, height + 51, 10, 10, colour)
-        drawing.text(x + 14, height + 60, drawing.say(words))
-        x += 120
+    curves = [(name, "step_ms", line) for name, line in lines.items()]
+    if len(lines) == 1:
+        curves = [(drawing.say("step"), "step_ms", first), (drawing.say("exposed"), "exposed_ms", first)]
+    for number, (name, key, line) in enumerate(curves):
+        colour = COLOURS[("line", "line2", "line3", "communication")[number]]
+        drawing.path([(LEFT + i * step, 20 + height - each[key] / most * height) for i, (_, each) in enumerate(line)], colour)
+        drawing.box(LEFT + 150 * number, height + 51, 10, 10, colour)
+        drawing.text(LEFT + 14 + 150 * number, height + 60, name)
+    for i, (value, _) in enumerate(first):
+        drawing.text(LEFT + i * step, height + 38, value, 11, "middle")
+    return drawing.svg()
+
+
+def lanes(language, title, path, *numbers):
+    """All workers over the whole job, in each scene: what they compute, and when they wait."""
+    scenes = scenes_of(path)
+    scenes = [scenes[int(number)] for number in numbers] if numbers else scenes
+    ends = [max(step_ends(scene, place)[-1] for place in workers_of(scene)) for scene in scenes]
+    scale = (WIDTH - LEFT - RIGHT) / max(ends)
+    rows = sum(len(workers_of(scene)) for scene in scenes)
+    drawing = Drawing(WIDTH, 40 + 20 * rows + 22 * len(scenes), language, title)
+    y = 8
+    for scene in scenes:
+        drawing.text(LEFT, y + 10, scene["label"], weight="bold")
+        y += 18
+        for place in workers_of(scene):
+            drawing.text(LEFT - 8, y + 12, scene["processes"][place]["name"], 11, "end")
+            # A fault pauses a worker between its layers: within a step it does nothing that has a name.
+            for _, begin, end in spans_of(scene, place, ("step",)):
+                drawing.box(LEFT + begin * scale, y, (end - begin) * scale, 15, COLOURS["paused"])
+            for name, begin, end in spans_of(scene, place):
+                drawing.box(LEFT + begin * scale, y, (end - begin) * scale, 15, COLOURS[name])
+            y += 20
+        y += 4
+    drawing.legend(LEFT, y + 16, ("forward", "backward", "wait", "paused"))
     return drawing.svg()
 
 
@@ -192,4 +247,4 @@ def rounds(language, title, path, number="0"):
     return drawing.svg()
 
 
-KINDS = {"timeline": timeline, "memory": memory, "bars": bars, "curve": curve, "rounds": rounds}
+KINDS = {"timeline": timeline, "memory": memory, "bars": bars, "curve": curve, "lanes": lanes, "inference": inference, "rounds": rounds}

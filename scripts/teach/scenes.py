@@ -40,13 +40,34 @@ def figures_of(scene):
     return most
 
 
-def table_of(scenes):
-    rows = [("scene", "ms/step", "exposed ms", "sent bytes/step", "peak bytes")]
+def losses_of(scene):
+    """The loss of each worker's last step."""
+    last = {e["p"]: e["loss"] for e in scene["events"] if e["e"] == "report"}
+    return [last[place] for place in workers_of(scene)]
+
+
+def kills_of(scene):
+    """A line for each run in which a process was killed: how the job ended."""
+    for name, run in scene.get("runs", {}).items():
+        if "error" in run:
+            yield f"  {name}: {run['error']}"
+        else:
+            same = "the same bits" if run["model_sha256"] == scene["model_sha256"] else "other bits"
+            later = (run["duration_ns"] - scene["duration_ns"]) / 1e6
+            yield f"  {name}: {same}, {later:.3f} ms later"
+
+
+def table_of(scenes, loss=False):
+    rows = [("scene", "ms/step", "exposed ms", "sent bytes/step", "peak bytes", *(["loss"] if loss else []))]
     for scene in scenes:
         figures = figures_of(scene)
         rows.append((scene["label"], f"{figures['step_ms']:.3f}", f"{figures['exposed_ms']:.3f}",
-                     str(figures["sent_bytes"]), str(figures["peak_bytes"])))
+                     str(figures["sent_bytes"]), str(figures["peak_bytes"]),
+                     *([f"{sum(losses_of(scene)) / len(losses_of(scene)):.3f}"] if loss else [])))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))
              for row in rows]
-    return "\n".join(line.rstrip() for line in lines)
+    text = [lines[0]]
+    for line, scene in zip(lines[1:], scenes):
+        text += [line, *kills_of(scene)]
+    return "\n".join(line.rstrip() for line in text)

@@ -5,15 +5,15 @@ from xml.sax.saxutils import escape
 COLOURS = {
     "forward": "#4c78a8", "backward": "#f58518", "update": "#54a24b", "wait": "#d0d0d0", "transfer": "#b279a2",
     "parameters": "#4c78a8", "gradients": "#f58518", "optimizer": "#54a24b", "activations": "#9d9d9d",
-    "communication": "#b279a2", "line": "#4c78a8", "line2": "#e45756", "line3": "#54a24b",
+    "communication": "#b279a2", "paused": "#fbdcbc", "line": "#4c78a8", "line2": "#e45756", "line3": "#54a24b",
 }
 CHINESE = {
     "forward": "前向", "backward": "反向", "update": "更新", "wait": "等待", "transfer": "传送",
     "parameters": "参数", "gradients": "梯度", "optimizer": "优化器状态", "activations": "激活值", "communication": "通信缓冲",
     "worker": "worker", "server": "server", "round": "第 {} 轮", "bytes": "字节", "MiB": "MiB", "KiB": "KiB", "ms": "毫秒",
-    "exposed": "暴露的通信", "step": "一步", "rank": "rank",
+    "exposed": "暴露的通信", "step": "一步", "rank": "rank", "paused": "被故障拖慢", "weights": "权重", "KV cache": "KV cache", "overhead": "其他开销",
 }
-ENGLISH = {"round": "round {}", "exposed": "exposed communication", "optimizer": "optimizer state", "step": "a step"}
+ENGLISH = {"round": "round {}", "exposed": "exposed communication", "optimizer": "optimizer state", "step": "a step", "paused": "slowed by the fault"}
 
 
 class Drawing:
