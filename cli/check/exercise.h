@@ -104,7 +104,7 @@ struct Quantized {
 extern "C" {
 void reduce_scatter(psring::exercise::Link& link, std::span<float> values);  // exercise 01
 void all_gather(psring::exercise::Link& link, std::span<float> values);      // exercise 01
-void train_step(psring::exercise::Worker& worker);                           // exercises 02, 03 and 07
+void train_step(psring::exercise::Worker& worker);                           // exercises 02, 03, 07 and 11
 /// Exercise 04: the samples of a worker in an epoch, in their order. `order` is the shuffled order of all samples.
 void samples_of(const psring::exercise::Place& place, std::span<const std::uint32_t> order,
                 std::vector<std::uint32_t>& samples);

@@ -18,6 +18,8 @@ std::vector<Exercise> exercises() {
   all.push_back(fsdp_units_exercise());
   all.push_back(event_list_exercise());
   all.push_back(zero_point_exercise());
+  all.push_back(slow_link_exercise());
+  all.push_back(lecture_notes_exercise());
   return all;
 }
 

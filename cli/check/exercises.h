@@ -74,5 +74,7 @@ Exercise zero1_exercise();
 Exercise fsdp_units_exercise();
 Exercise event_list_exercise();
 Exercise zero_point_exercise();
+Exercise slow_link_exercise();
+Exercise lecture_notes_exercise();
 
 }  // namespace psring::cli

@@ -39,6 +39,7 @@ struct Trained {
   std::vector<std::size_t> state_elements;     ///< by worker
   std::vector<std::string> unwaited;           ///< by worker: operations that were started, and not waited for
   std::vector<Nanoseconds> exposed;            ///< by worker: the last step's time in which it did not compute
+  std::vector<Moment> ended;                   ///< by worker: when the last step was over
   RanksEnd end;
 };
 
@@ -50,6 +51,12 @@ Trained train(const TrainingOptions& options, Language language, const TrainStep
 
 /// The parameters that exact data-parallel training ends in.
 std::vector<double> expected_parameters(const TrainingOptions& options);
+
+/// The part of `explain_training` that looks at no values: a deadlock, an exception, an operation without wait.
+std::string explain_failure(const TrainingOptions& options, Language language, const Trained& trained);
+
+/// The mean loss over all targets, for the parameters that a worker ended in.
+double loss_of(const TrainingOptions& options, const std::vector<float>& parameters);
 
 /// Says why the training is wrong: a deadlock, an exception, an operation without wait, or parameters that differ from
 /// the expected ones, with the likely cause. "": it is right.

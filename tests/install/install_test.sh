@@ -19,6 +19,11 @@ run cmake --install "$build" --prefix "$work/psring" --config "$build_type"
 export PATH=$work/psring/bin:$PATH
 run psring --version
 
+# The exercises, against the installed header.
+if psring check 01 "$source/docs/exercises/01-reduce-scatter/start.cpp" --compiler "$compiler" --scene "$work/check.html" \
+  >"$work/start.check" 2>&1; then die "check took a start file"; fi
+run psring check 01 "$source/tests/exercises/solutions/01.cpp" --compiler "$compiler"
+
 # Installed headers include nothing of ours that is not installed, no library but fmt, and each stands on its own.
 headers=$work/psring/include
 cd "$headers"

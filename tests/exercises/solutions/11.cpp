@@ -1,0 +1,16 @@
+// Local SGD: each worker updates by itself, and every eighth step all workers average their parameters.
+#include <psring/cli/check/exercise.h>
+
+using psring::exercise::Worker;
+
+void train_step(Worker& worker) {
+  const float n = static_cast<float>(worker.size());
+  worker.forward();
+  for (std::size_t layer = worker.layers(); layer-- > 0;) worker.backward(layer);
+  const std::span<float> gradients = worker.gradients(0, worker.layers());
+  const std::span<float> parameters = worker.parameters(0, worker.layers());
+  for (std::size_t i = 0; i < gradients.size(); ++i) parameters[i] -= worker.learning_rate() * gradients[i];
+  if (worker.step() % 8 != 0) return;
+  worker.wait(worker.start_all_reduce(parameters));
+  for (float& parameter : parameters) parameter /= n;
+}
