@@ -275,6 +275,78 @@ def misuse(rank: int) -> dict[str, str]:
     return said
 
 
+class Pixels(torch.utils.data.Dataset):
+    """Sample s of step k is row s of the batch of step k."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def __len__(self) -> int:
+        return 8 * STEPS
+
+    def __getitem__(self, sample: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = batch(self.rank, sample // 8)
+        return x[sample % 8], y[sample % 8]
+
+
+def loaded(rank: int) -> dict[str, torch.Tensor]:
+    """Samples come from processes that are forked from a worker after it has joined."""
+    module = net()
+    optimizer = optimizer_of("sgd", module)
+    model = psring.torch.ParameterServer(module, optimizer)
+    for x, y in torch.utils.data.DataLoader(Pixels(rank), batch_size=8, num_workers=2):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    state = {name: value.clone() for name, value in model.module.state_dict().items()}
+    model.close()
+    return state
+
+
+def beside(rank: int) -> dict[str, Any]:
+    """A module in the graph that the ParameterServer does not hold, and a module of it that is not in the graph."""
+    said: dict[str, Any] = {}
+    body, head = net()[:6], net()[6]
+    try:
+        psring.torch.ParameterServer(body, optimizer_of("sgd", nn.ModuleList([body, head])))
+    except psring.UsageError as error:
+        said["optimizer"] = str(error)
+    optimizer, own = optimizer_of("sgd", body), optimizer_of("sgd", head)
+    model = psring.torch.ParameterServer(body, optimizer)
+    for step in range(3):
+        x, y = batch(rank, step)
+        optimizer.zero_grad()
+        own.zero_grad()
+        F.cross_entropy(head(model(x)), y).backward()
+        optimizer.step()
+        own.step()
+    said["body"] = {name: value.clone() for name, value in body.state_dict().items()}
+    said["head"] = head.weight.detach().clone()
+    model.close()
+
+    forgotten = nn.ModuleDict({"used": nn.Linear(4, 4), "forgotten": nn.Linear(4, 4)})
+    optimizer = optimizer_of("sgd", forgotten)
+    model = psring.torch.ParameterServer(forgotten, optimizer, auto_wrap_policy=linears)
+    forgotten["used"](torch.ones(1, 4)).sum().backward()
+    try:
+        optimizer.step()
+    except psring.UsageError as error:
+        said["forgotten"] = str(error)
+    model._served.job.abort("the test is over")
+    model._served._ended = True
+
+    bare = nn.Sequential(nn.Linear(4, 4))
+    optimizer = optimizer_of("sgd", bare)
+    model = psring.torch.ParameterServer(bare, optimizer)
+    try:
+        F.linear(torch.ones(1, 4), bare[0].weight, bare[0].bias).sum().backward()
+    except psring.UsageError as error:
+        said["bare"] = str(error)
+    model._served.job.abort("the test is over")
+    model._served._ended = True
+    return said
+
+
 def far(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
     return max(float((left[name] - right[name]).norm() / left[name].norm()) for name in left)
 
@@ -329,6 +401,20 @@ class ParameterServerTest(unittest.TestCase):
                     text, seconds = workers(lost, culprit, int(how), folder, killed=killed)[0]
                     self.assertIn(name, text)
                     self.assertLess(seconds, 2 * HEARTBEAT)
+
+    def test_samples_come_from_workers_of_a_data_loader(self) -> None:
+        for state in workers(loaded):
+            self.assertLess(far(alone("sgd"), state), 1e-6)
+
+    def test_modules_beside_the_held_one(self) -> None:
+        first, second = workers(beside)
+        self.assertIsInstance(first, dict, first)
+        self.assertTrue(all(torch.equal(first["body"][name], second["body"][name]) for name in first["body"]))
+        self.assertFalse(torch.equal(first["head"], second["head"]))  # nobody averages its gradients
+        for said in (first, second):
+            self.assertIn("module", said["optimizer"])
+            self.assertIn("'forgotten.weight'", said["forgotten"])
+            self.assertIn("no module of its unit '0' was called", said["bare"])
 
     def test_misuse_is_refused(self) -> None:
         (said,) = workers(misuse, size=1)
