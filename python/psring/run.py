@@ -29,6 +29,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--nproc", "--nproc-per-node", "--nproc_per_node", type=int, default=1, help="processes on this host (1)")
     add("--nnodes", "--nodes", type=int, default=1, help="hosts (1); start this program on each of them")
     add("--node-rank", "--node_rank", type=int, help="number of this host, from 0; SLURM_NODEID under Slurm")
+    add("--servers", type=int, help="servers of each ParameterServer of the program, if it does not say (1)")
+    add(
+        "--max-restarts",
+        "--max_restarts",
+        type=int,
+        default=0,
+        help="how often all processes are started again after one has failed, on one host (0); the program continues from "
+        "its checkpoint, and TORCHELASTIC_RESTART_COUNT says how often it was started before",
+    )
     add("--master-addr", "--master_addr", help="address of host 0 (127.0.0.1)")
     add("--master-port", "--master_port", type=int, help="port of torch's store at host 0 (any free port on one host)")
     add("--standalone", action="store_true", help="as without it: one host, and any free port")
@@ -51,7 +60,7 @@ def _command(options: argparse.Namespace) -> list[str]:
     return [sys.executable, "-u", *(["-m"] if options.module else []), options.program, *options.arguments]
 
 
-def _environment(options: argparse.Namespace, local_rank: int) -> dict[str, str]:
+def _environment(options: argparse.Namespace, local_rank: int, restarts: int, port: int) -> dict[str, str]:
     node = options.node_rank
     environment = dict(os.environ)
     environment.update(
@@ -61,8 +70,12 @@ def _environment(options: argparse.Namespace, local_rank: int) -> dict[str, str]
         WORLD_SIZE=str(options.nnodes * options.nproc),
         LOCAL_WORLD_SIZE=str(options.nproc),
         MASTER_ADDR=options.master_addr,
-        MASTER_PORT=str(options.master_port),
+        MASTER_PORT=str(port),
+        TORCHELASTIC_RESTART_COUNT=str(restarts),
+        TORCHELASTIC_MAX_RESTARTS=str(options.max_restarts),
     )
+    if options.servers is not None:
+        environment["PSRING_SERVERS"] = str(options.servers)
     if options.nproc > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
@@ -119,11 +132,16 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int]) -
     return 128 - failed if failed < 0 else failed
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = _parser()
-    options = parser.parse_args(arguments)
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuses what has no meaning, and fills in what depends on the environment."""
     if options.nproc < 1 or options.nnodes < 1:
         parser.error("--nproc and --nnodes are at least 1")
+    if options.servers is not None and options.servers < 1:
+        parser.error("--servers is at least 1")
+    if options.max_restarts < 0:
+        parser.error("--max-restarts is at least 0")
+    if options.max_restarts > 0 and options.nnodes > 1:
+        parser.error("--max-restarts starts the processes of one host again: leave it out with --nnodes")
     if options.node_rank is None:
         options.node_rank = int(os.environ.get("SLURM_NODEID", 0)) if options.nnodes > 1 else 0
     if not 0 <= options.node_rank < options.nnodes:
@@ -131,15 +149,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.nnodes > 1 and (options.master_addr is None or options.master_port is None):
         parser.error("with several hosts, give --master-addr and --master-port")
     options.master_addr = options.master_addr or "127.0.0.1"
-    options.master_port = options.master_port or _free_port()
+
+
+def _run_once(options: argparse.Namespace, restarts: int, processes: list[subprocess.Popen[bytes]]) -> int:
+    """Starts all processes, appends them to the list, and waits for them; returns the status of the first that failed."""
+    port = options.master_port or _free_port()
+    for local_rank in range(options.nproc):
+        environment = _environment(options, local_rank, restarts, port)
+        processes.append(subprocess.Popen(_command(options), env=environment, preexec_fn=_die_with_parent()))
+    return _watch(processes, [options.node_rank * options.nproc + r for r in range(options.nproc)])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    _check(parser, options)
     processes: list[subprocess.Popen[bytes]] = []
     for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(how, _stop)
     try:
-        for local_rank in range(options.nproc):
-            environment = _environment(options, local_rank)
-            processes.append(subprocess.Popen(_command(options), env=environment, preexec_fn=_die_with_parent()))
-        return _watch(processes, [options.node_rank * options.nproc + r for r in range(options.nproc)])
+        for restarts in range(options.max_restarts + 1):
+            processes.clear()
+            status = _run_once(options, restarts, processes)
+            if status == 0:
+                break
+            if restarts < options.max_restarts:
+                print(f"psring.run: restart {restarts + 1} of {options.max_restarts}", file=sys.stderr)
+        return status
     except _Stopped as stopped:
         for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(how, signal.SIG_IGN)

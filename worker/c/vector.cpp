@@ -111,14 +111,20 @@ auto Vector::locked(Body body) {
   }
 }
 
-/// The coordinator knows best why a link broke: it is given a moment to say so.
+/// The coordinator knows best why a link broke: a server that loses a worker tells the coordinator before its own links
+/// close. So its cause, if there is one after a moment, takes the place of ours.
 void Vector::latch(const Error& error) {
   error_ = error;
   if (error.kind() == ErrorKind::peer_lost) {
     try {
       member_.link().fail(error);
       member_.link().flush(member_.clock().now() + 1s);
-    } catch (const Error&) {
+    } catch (const Error&) {  // the coordinator has gone, or is slow
+    }
+    try {
+      member_.link().check();
+    } catch (const Error& cause) {
+      error_ = cause;
     }
   }
   throw Error(*error_);

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Sequence
 
 from torch import distributed as dist
@@ -30,6 +31,27 @@ def _store(seconds: float) -> tuple[Any, int, int]:
         return dist.HashStore(), 0, 1
     store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
     return store, rank, size
+
+
+def servers_of(asked: int | None) -> int:
+    """The number of servers: `asked`, that of `psring.run --servers`, or 1. Refuses two that differ."""
+    given = os.environ.get("PSRING_SERVERS")
+    if given is not None and not (given.isdecimal() and int(given) > 0):
+        raise UsageError(f"psring: PSRING_SERVERS={given}: expected a number of servers")
+    if asked is not None and given is not None and asked != int(given):
+        raise UsageError(f"psring: the program asks for servers={asked}, psring.run --servers for {given}: leave out one")
+    servers = asked if asked is not None else int(given or 1)
+    if servers < 1:
+        raise UsageError(f"psring: servers={servers}: expected at least 1")
+    return servers
+
+
+def newest_of(checkpoint_dir: str | None) -> str | None:
+    """The folder, if it has a complete checkpoint to resume from."""
+    if checkpoint_dir is None:
+        raise UsageError("psring: resume='auto' needs checkpoint_dir=")
+    complete = [path for path in Path(checkpoint_dir).glob("step-*") if path.name[len("step-") :].isdecimal()]
+    return checkpoint_dir if complete else None
 
 
 class ServedJob:

@@ -14,7 +14,7 @@ from .._library import UsageError
 from .._vector import FINAL, Vector
 from ._held import Held, Slot, view_at
 from ._optimizer import job_options, the_group
-from ._served_job import ServedJob
+from ._served_job import ServedJob, newest_of, servers_of
 from ._units import Policy, Unit, check_parameters, make_units
 
 
@@ -30,12 +30,13 @@ class ParameterServer(nn.Module):
         (SGD, Adam, AdamW, Adagrad, RMSprop) with its hyperparameters, and `optimizer.step()` only ends the step; with
         updates="mean" the servers average gradients, and the optimizer itself updates the parameters on each worker.
     consistency: "bsp" (all workers in step), "ssp:K" (at most K steps ahead of the slowest), or "asp" (nobody waits).
-    servers: the number of server processes, which rank 0 starts on its host.
+    servers: the number of server processes, which rank 0 starts on its host; None: that of `psring.run --servers`, or 1.
     compress: compression of gradients: "bf16", "int8", "sign", "top-k:ratio=R" or "random-k:ratio=R".
     auto_wrap_policy: which modules are units, with the signature of FSDP's policies.
     find_unused_parameters: a parameter without gradient in a step counts as zeros; False: it is an error.
     schedule, steps: a schedule of the servers' learning rate, such as "cosine:warmup=100", and the length of the run.
-    checkpoint_dir: where `save_checkpoint` saves. resume: a checkpoint of it to continue from.
+    checkpoint_dir: where `save_checkpoint` saves. resume: a checkpoint of it to continue from, a folder whose newest one
+        is taken, or "auto": the newest one of checkpoint_dir, if it has one.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class ParameterServer(nn.Module):
         *,
         updates: str = "server",
         consistency: str = "bsp",
-        servers: int = 1,
+        servers: int | None = None,
         compress: str = "none",
         auto_wrap_policy: Policy | None = None,
         find_unused_parameters: bool = False,
@@ -64,6 +65,9 @@ class ParameterServer(nn.Module):
             raise UsageError(f"psring: updates={updates!r}: expected 'server' or 'mean'")
         if schedule != "constant" and steps < 1:
             raise UsageError(f"psring: schedule={schedule!r} needs steps=, the length of the run")
+        if resume == "auto":
+            resume = newest_of(checkpoint_dir)
+        servers = servers_of(servers)
         check_parameters(module)
         _check_optimizer(module, optimizer)
         self.module = module
