@@ -285,6 +285,7 @@ TEST_CASE("groups are split, over NCCL, too") {
 
 TEST_CASE("where a rank is lost, the device's queue goes on, and everybody hears why") {
   std::atomic<bool> lost{false};
+  std::latch under_way(2);
   GroupOptions options;
   options.check = [&] {
     if (lost) fail(ErrorKind::peer_lost, "worker 1 (here:7) was ended by signal 9 (Killed)");
@@ -296,10 +297,12 @@ TEST_CASE("where a rank is lost, the device's queue goes on, and everybody hears
         const Elements data = buffer.elements(DType::f32);
         rank.group.all_reduce(data, ReduceOp::Kind::sum).wait();
         if (rank.index() == 1) {
+          under_way.wait();
           lost = true;
           return;
         }
         Work never = rank.group.all_reduce(data, ReduceOp::Kind::sum);
+        under_way.count_down();
         never.wait();  // the host goes on
         multiply(data, 2);
         try {
