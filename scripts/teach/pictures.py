@@ -1,7 +1,9 @@
 """The pictures of the lessons, drawn from what psring recorded. Each function takes a language, a title and the words of the
 lesson's comment, and returns SVG; paths are relative to the folder in which the lesson's commands ran."""
 
+import csv
 import json
+import re
 
 from teach.scenes import figures_of, scenes_of, step_ends, workers_of
 from teach.svg import COLOURS, Drawing
@@ -116,18 +118,33 @@ def bars(language, title, path):
     """The memory of a worker by category, from `psring memory --json`."""
     with open(path) as file:
         jobs = json.load(file)
-    most = max(job["worker"]["total"] for job in jobs)
+    return memory_bars(language, title, [(job["strategy"], job["worker"]) for job in jobs])
+
+
+def peaks(language, title, path):
+    """The peak memory of worker 0 by category, from the memory.csv of `psring compare`."""
+    jobs = {}
+    with open(path) as file:
+        for row in csv.DictReader(file):
+            if row["process"] == "worker 0":
+                jobs.setdefault(row["strategy"], {})[row["category"]] = int(row["peak"])
+    return memory_bars(language, title, list(jobs.items()))
+
+
+def memory_bars(language, title, jobs):
+    """One bar for each pair of a label and the bytes by category."""
+    totals = [sum(job.get(name, 0) for name in CATEGORIES) for _, job in jobs]
     drawing = Drawing(WIDTH, 40 + 30 * len(jobs), language, title)
-    for row, job in enumerate(jobs):
+    for row, ((label, job), total) in enumerate(zip(jobs, totals)):
         x, y = LEFT, 10 + 30 * row
-        drawing.label(LEFT - 8, y + 15, job["strategy"])
+        drawing.label(LEFT - 8, y + 15, label)
         for name in CATEGORIES:
-            size = job["worker"].get(name, 0)
-            width = size / most * (WIDTH - LEFT - RIGHT - 70)
+            size = job.get(name, 0)
+            width = size / max(totals) * (WIDTH - LEFT - RIGHT - 70)
             if size:
                 drawing.box(x, y, width, 20, COLOURS[name], f"{name} {size}")
             x += width
-        drawing.text(x + 5, y + 15, f"{job['worker']['total'] / 2**20:.2f} MiB", 11)
+        drawing.text(x + 5, y + 15, f"{total / 2**20:.2f} MiB", 11)
     drawing.legend(LEFT, 28 + 30 * len(jobs), CATEGORIES)
     return drawing.svg()
 
@@ -247,4 +264,62 @@ def rounds(language, title, path, number="0"):
     return drawing.svg()
 
 
-KINDS = {"timeline": timeline, "memory": memory, "bars": bars, "curve": curve, "lanes": lanes, "inference": inference, "rounds": rounds}
+def passes_of(path):
+    """The passes of each stage in their order, as pairs of kind and micro-batch, from what `psring train --pipeline` prints."""
+    with open(path) as file:
+        rows = re.findall(r"(?m)^stage \d+: (.+)$", file.read())
+    if not rows:
+        raise ValueError(f"{path}: no line 'stage 0: F0 ...', as psring train --pipeline prints it")
+    return [[(word[0], int(word[1:])) for word in row.split()] for row in rows]
+
+
+def begins_of(stages, cost):
+    """When each pass begins, by stage: after the stage's pass before it, and after the pass that it needs of a neighbour."""
+    ended, begins, free = {}, [{} for _ in stages], [0] * len(stages)
+    while any(len(begun) < len(order) for begun, order in zip(begins, stages)):
+        before = len(ended)
+        for stage, order in enumerate(stages):
+            for kind, number in order[len(begins[stage]):]:
+                neighbour = stage - 1 if kind == "F" else stage + 1
+                needed = (kind, number, neighbour)
+                if 0 <= neighbour < len(stages) and needed not in ended:
+                    break
+                begins[stage][kind, number] = max(free[stage], ended.get(needed, 0))
+                free[stage] = ended[kind, number, stage] = begins[stage][kind, number] + cost[kind]
+        if len(ended) == before:
+            raise ValueError("the stages wait for each other: the order of their passes has no end")
+    return begins
+
+
+def pipeline(language, title, *paths):
+    """The passes of each stage, in the order that a run has printed, if backward takes twice as long as forward, all stages are
+    equal, and messages take no time. Each file is named after its schedule."""
+    cost = {"F": 1, "B": 2}
+    runs = []
+    for path in paths:
+        stages = passes_of(path)
+        begins = begins_of(stages, cost)
+        runs.append((path.rpartition("/")[2].removesuffix(".txt"), stages, begins,
+                     max(begin + cost[kind] for begun in begins for (kind, _), begin in begun.items())))
+    scale = (WIDTH - LEFT - RIGHT) / max(end for *_, end in runs)
+    drawing = Drawing(WIDTH, 40 + sum(26 + 26 * len(stages) for _, stages, *_ in runs), language, title)
+    y = 6
+    for name, stages, begins, end in runs:
+        busy = sum(cost[kind] for kind, _ in stages[0])
+        drawing.text(LEFT, y + 12, drawing.say("idle").format(name, 100 * (1 - busy / end)), weight="bold")
+        y += 20
+        for stage, begun in enumerate(begins):
+            drawing.text(LEFT - 8, y + 15, drawing.say("stage").format(stage), anchor="end")
+            drawing.box(LEFT, y, end * scale, 22, COLOURS["wait"])
+            for (kind, number), begin in begun.items():
+                drawing.box(LEFT + begin * scale, y, cost[kind] * scale - 1, 22, COLOURS["forward" if kind == "F" else "backward"],
+                            f"{kind}{number}")
+                drawing.text(LEFT + (begin + cost[kind] / 2) * scale - 0.5, y + 15, str(number), 11, "middle")
+            y += 26
+        y += 6
+    drawing.legend(LEFT, y + 16, ("forward", "backward", "wait"))
+    return drawing.svg()
+
+
+KINDS = {"timeline": timeline, "memory": memory, "bars": bars, "peaks": peaks, "curve": curve, "lanes": lanes, "inference": inference,
+         "rounds": rounds, "pipeline": pipeline}

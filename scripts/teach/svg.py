@@ -12,8 +12,10 @@ CHINESE = {
     "parameters": "参数", "gradients": "梯度", "optimizer": "优化器状态", "activations": "激活值", "communication": "通信缓冲",
     "worker": "worker", "server": "server", "round": "第 {} 轮", "bytes": "字节", "MiB": "MiB", "KiB": "KiB", "ms": "毫秒",
     "exposed": "暴露的通信", "step": "一步", "rank": "rank", "paused": "被故障拖慢", "weights": "权重", "KV cache": "KV cache", "overhead": "其他开销",
+    "idle": "{}：每个阶段空闲 {:.1f} %", "stage": "阶段 {}",
 }
-ENGLISH = {"round": "round {}", "exposed": "exposed communication", "optimizer": "optimizer state", "step": "a step", "paused": "slowed by the fault"}
+ENGLISH = {"round": "round {}", "exposed": "exposed communication", "optimizer": "optimizer state", "step": "a step", "paused": "slowed by the fault",
+           "idle": "{}: each stage is idle for {:.1f} %", "stage": "stage {}"}
 
 
 class Drawing:

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from teach.lesson import Lesson, difference  # noqa: E402
+from teach.pictures import begins_of, passes_of  # noqa: E402
 
 LESSONS = ROOT / "docs" / "lessons"
 GLOSSARY = LESSONS / "glossary.zh-CN.md"
@@ -55,6 +56,18 @@ class Lessons(ProgramTest):
                  ("r 2.0\n", "r 2.2\n", "within 0.06"), ("…\nlast\n", "x\n", "exact")]
         for expected, found, mode in wrong:
             self.assertIsNotNone(difference(expected, found, mode), (expected, found, mode))
+
+    def test_passes_of_a_pipeline(self):
+        """A pass begins when its stage is free and its neighbour has ended; an order without end is refused."""
+        printed = self.folder / "printed.txt"
+        printed.write_text("a line before\nstage 0: F0 F1 B0 B1\nstage 1: F0 B0 F1 B1\n")
+        begins = begins_of(passes_of(printed), {"F": 1, "B": 2})
+        self.assertEqual(begins, [{("F", 0): 0, ("F", 1): 1, ("B", 0): 4, ("B", 1): 7}, {("F", 0): 1, ("B", 0): 2, ("F", 1): 4, ("B", 1): 5}])
+        with self.assertRaisesRegex(ValueError, "the stages wait for each other"):
+            begins_of([[("B", 0), ("F", 0)], [("F", 0), ("B", 0)]], {"F": 1, "B": 2})
+        printed.write_text("no stages\n")
+        with self.assertRaisesRegex(ValueError, "no line 'stage 0: F0 ...'"):
+            passes_of(printed)
 
     def test_unexplained_figures_are_found(self):
         page = self.folder / "page.md"
