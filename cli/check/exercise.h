@@ -99,6 +99,82 @@ struct Quantized {
   std::uint8_t zero_point = 0;
 };
 
+/// A matrix, stored row after row.
+template <class T>
+struct MatrixOf {
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+  std::span<T> values;
+
+  T& at(std::size_t row, std::size_t column) const { return values[row * columns + column]; }
+};
+using Matrix = MatrixOf<float>;
+using ConstMatrix = MatrixOf<const float>;
+
+/// One rank of a tensor-parallel group.
+class TensorRank {
+ public:
+  virtual std::size_t rank() const = 0;
+  virtual std::size_t size() const = 0;
+  /// The values become the sum over all ranks. Every rank makes the same calls, with the same sizes, in the same order.
+  virtual void all_reduce(std::span<float> values) = 0;
+
+ protected:
+  ~TensorRank() = default;
+};
+
+/// A rank's part of two layers, y = relu(x A) B + c. A is cut by columns, and B by rows: the rank has some columns of A
+/// and the rows of B with the same numbers. x, c, y, and their gradients are whole at every rank.
+struct TensorPair {
+  ConstMatrix x;  ///< batch x inputs
+  ConstMatrix a;  ///< inputs x part: this rank's columns
+  ConstMatrix b;  ///< part x outputs: this rank's rows
+  ConstMatrix c;  ///< 1 x outputs: the bias
+
+  Matrix hidden;  ///< batch x part: relu(x A), which forward stores and backward reads
+  Matrix y;       ///< batch x outputs: the result of forward
+
+  ConstMatrix dy;         ///< the gradient of y: the same at every rank
+  Matrix dx, da, db, dc;  ///< the results of backward, of the shapes of x, a, b and c
+};
+
+/// One stage of a pipeline: some layers of the model, which compute one micro-batch at a time. The loss of a step is
+/// the mean over its micro-batches.
+class Stage {
+ public:
+  virtual std::size_t stage() const = 0;
+  virtual std::size_t stages() const = 0;
+  virtual std::size_t micro_batches() const = 0;
+  /// The values of a micro-batch's activation, which is as large between all stages; so is its gradient.
+  virtual std::size_t width() const = 0;
+
+  /// Memory for the input of a micro-batch's forward, which lasts until `backward` of this micro-batch. At stage 0 it
+  /// has the samples; at the others it is what the stage before has computed, once it was received. psring counts how
+  /// many micro-batches a stage keeps.
+  virtual std::span<float> input(std::size_t micro_batch) = 0;
+  /// Computes the activation of a micro-batch from its input. Valid until the next call of `forward`.
+  virtual std::span<const float> forward(std::size_t micro_batch) = 0;
+  /// The gradient of a micro-batch's loss for the activation of the last stage. Call it there, after `forward`. Valid
+  /// until the next call.
+  virtual std::span<const float> loss_gradient(std::size_t micro_batch) = 0;
+  /// Computes from the gradient for the stage's activation the gradient for its input, which is returned, and the one
+  /// for its parameters: `micro_gradients`. Frees the input. Both are valid until the next call of `backward`.
+  virtual std::span<const float> backward(std::size_t micro_batch, std::span<const float> activation_gradient) = 0;
+  /// The gradients of the last micro-batch that has run backward, of its loss alone.
+  virtual std::span<const float> micro_gradients() const = 0;
+
+  /// The gradients of the step, for the stage's parameters: zeros, until your code writes them.
+  virtual std::span<float> gradients() = 0;
+
+  /// Sends a copy of the values to another stage, and returns at once.
+  virtual void send(std::size_t to, std::span<const float> values) = 0;
+  /// Waits for the next message of another stage, and stores it.
+  virtual void recv(std::size_t from, std::span<float> values) = 0;
+
+ protected:
+  ~Stage() = default;
+};
+
 }  // namespace psring::exercise
 
 extern "C" {
@@ -111,4 +187,7 @@ void samples_of(const psring::exercise::Place& place, std::span<const std::uint3
 void memory_of(const psring::exercise::MemoryQuestion& job, psring::exercise::MemoryBytes& bytes);  // exercise 06
 void quantize(std::span<const float> values, psring::exercise::Quantized& block);                   // exercise 10
 void dequantize(const psring::exercise::Quantized& block, std::span<float> values);                 // exercise 10
+void tensor_forward(psring::exercise::TensorRank& rank, psring::exercise::TensorPair& pair);        // exercise 13
+void tensor_backward(psring::exercise::TensorRank& rank, psring::exercise::TensorPair& pair);       // exercise 13
+void pipeline_step(psring::exercise::Stage& stage);                                                 // exercise 14
 }

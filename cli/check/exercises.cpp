@@ -20,6 +20,8 @@ std::vector<Exercise> exercises() {
   all.push_back(zero_point_exercise());
   all.push_back(slow_link_exercise());
   all.push_back(lecture_notes_exercise());
+  all.push_back(tensor_backward_exercise());
+  all.push_back(pipeline_exercise());
   return all;
 }
 

@@ -76,5 +76,7 @@ Exercise event_list_exercise();
 Exercise zero_point_exercise();
 Exercise slow_link_exercise();
 Exercise lecture_notes_exercise();
+Exercise tensor_backward_exercise();
+Exercise pipeline_exercise();
 
 }  // namespace psring::cli

@@ -1,9 +1,8 @@
 // Exercise 01: reduce-scatter and all-gather from send and recv.
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <map>
 
+#include <psring/cli/check/counted_link.h>
 #include <psring/cli/check/exercise.h>
 #include <psring/cli/check/exercises.h>
 #include <psring/cli/check/ranks.h>
@@ -20,50 +19,21 @@ constexpr std::size_t kGuard = 8;        ///< elements behind the vector that no
 constexpr float kUntouched = -12345.5F;  ///< the value of these elements
 constexpr unsigned kSeeds = 100;
 
-/// By sender and receiver: the sizes of the messages that were not received yet.
-using Sizes = std::map<std::pair<std::size_t, std::size_t>, std::deque<std::size_t>>;
-
-/// The links of a rank: messages of psring's own group, counted.
-class CountedLink final : public exercise::Link {
+/// A rank's links as the student's code sees them.
+class StudentLink final : public exercise::Link {
  public:
-  /// `sizes`: of all ranks' messages; one rank at a time runs.
-  CountedLink(RankSide& side, Sizes& sizes) : side_(side), sizes_(sizes) {}
+  StudentLink(RankSide& side, MessageSizes& sizes) : side_(side), link_(side, sizes, "rank") {}
 
   std::size_t rank() const override { return side_.rank; }
   std::size_t size() const override { return side_.group.size(); }
-  void send(std::size_t to, std::span<const float> values) override {
-    require_other("send to", to);
-    sent_bytes_ += values.size_bytes();
-    sizes_[{rank(), to}].push_back(values.size());
-    side_.group.send(values, to).wait();
-  }
-  void recv(std::size_t from, std::span<float> values) override {
-    require_other("recv from", from);
-    side_.waits_for = fmt::format("recv from rank {}", from);
-    std::deque<std::size_t>& sizes = sizes_[{from, rank()}];
-    try {
-      side_.group.recv(values, from).wait();
-    } catch (const Error& error) {
-      if (error.kind() == ErrorKind::timeout || sizes.empty()) throw;
-      fail(ErrorKind::usage, "recv from rank {} asks for {} values, but the message has {}", from, values.size(),
-           sizes.front());
-    }
-    sizes.pop_front();
-    side_.waits_for.clear();
-  }
+  void send(std::size_t to, std::span<const float> values) override { link_.send(to, values); }
+  void recv(std::size_t from, std::span<float> values) override { link_.recv(from, values); }
 
-  std::size_t sent_bytes() const { return sent_bytes_; }
+  std::size_t sent_bytes() const { return link_.sent_bytes(); }
 
  private:
-  void require_other(const char* call, std::size_t other) const {
-    if (other >= size() || other == rank())
-      fail(ErrorKind::usage, "{} rank {}: the other ranks of {} are 0 to {} without {}", call, other, size(),
-           size() - 1, rank());
-  }
-
   RankSide& side_;
-  Sizes& sizes_;
-  std::size_t sent_bytes_ = 0;
+  CountedLink link_;
 };
 
 /// The vectors and the bytes after a call at all ranks.
@@ -90,9 +60,9 @@ Called call(const Submission& submission, const Call& what, Vectors vectors) {
   options.units.push_back({.name = "vector", .tensors = {}, .elements = vectors[0].size()});
   Called called{std::move(vectors), std::vector<std::size_t>(what.ranks), {}};
   for (auto& vector : called.vectors) vector.resize(vector.size() + kGuard, kUntouched);
-  Sizes sizes;
+  MessageSizes sizes;
   called.end = run_ranks(options, submission.language, [&](RankSide& side) {
-    CountedLink link(side, sizes);
+    StudentLink link(side, sizes);
     const Events::Topic topic(side.events, {0, 1});
     side.events.detail(GradientReady{{0, 1}, false});
     auto& vector = called.vectors[side.rank];
