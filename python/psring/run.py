@@ -15,8 +15,9 @@ import sys
 import time
 from typing import Any, Callable, Sequence
 
-# After a process has failed, the others have so long to end by themselves, with errors that name it.
-_GRACE = 15.0
+# After a process has failed, the others have so long to end by themselves: twice the default heartbeat timeout, after which
+# their errors name it, and some.
+_GRACE = 25.0
 _AFTER_SIGNAL = 5.0
 _PR_SET_PDEATHSIG = 1
 

@@ -5,6 +5,8 @@ c10d_cases.py BACKEND [PART OF A NAME...]      BACKEND: gloo or psring; WORLD_SI
 The tests believe that they run over gloo, so that they expect of psring all that they expect of gloo.
 """
 
+import dataclasses
+import functools
 import os
 import sys
 import tempfile
@@ -19,6 +21,22 @@ try:
     import expecttest  # noqa: F401
 except ImportError:  # PyTorch's tests inherit from its class, which adds what these cases do not use
     sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=True)
+
+_dataclass = dataclasses.dataclass
+
+
+def _hashable_dataclass(made=None, **options):
+    """PyTorch 1.13 gives fields defaults without a hash, which Python refuses from 3.11 on."""
+    if made is None:
+        return functools.partial(_hashable_dataclass, **options)
+    return _dataclass(made, unsafe_hash="__hash__" not in vars(made), **options)
+
+
+dataclasses.dataclass = _hashable_dataclass
+try:
+    import torch.distributed._shard.sharded_tensor  # noqa: F401
+finally:
+    dataclasses.dataclass = _dataclass
 
 import torch
 import torch.distributed as dist

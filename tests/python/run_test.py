@@ -1,9 +1,11 @@
-"""psring.run: servers, restarts after a loss, and refusals."""
+"""psring.run: servers, restarts after a loss, Ctrl-C, and refusals."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -32,8 +34,8 @@ model = psring.torch.ParameterServer(
 begun = model.steps
 while model.steps < server_test.STEPS:
     if first and model.steps == 7:
-        if culprit == "worker" and rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if culprit in ("worker", "stopped") and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL if culprit == "worker" else signal.SIGSTOP)
         if culprit == "server" and rank == 0:
             os.kill(model._served.servers.processes[1].pid, signal.SIGKILL)
     x, y = server_test.batch(rank, model.steps)
@@ -46,50 +48,137 @@ model.close()
 torch.save((begun, dict(module.state_dict())), f"{folder}/{rank}")
 """
 
+# Plain DDP over the backend, with a checkpoint of the program's own.
+DDP_PROGRAM = """
+import os, signal, sys
+import torch, torch.distributed as dist, torch.nn.functional as F
+import psring.torch
+import server_test
 
-def start(*arguments, folder=None, environment=None):
-    command = [sys.executable, "-B", "-m", "psring.run", *arguments]
+torch.set_num_threads(1)
+culprit, folder = sys.argv[1:]
+rank, first = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+os.environ["PSRING_OPTIONS"] = f"--heartbeat-timeout {server_test.HEARTBEAT}"
+dist.init_process_group("psring")
+model = torch.nn.parallel.DistributedDataParallel(server_test.net())
+update = server_test.optimizer_of("adamw", model)
+begun, saved = 0, folder + "/saved"
+if os.path.exists(saved):
+    begun, state, moments = torch.load(saved)
+    model.load_state_dict(state)
+    update.load_state_dict(moments)
+for step in range(begun, server_test.STEPS):
+    if first and step == 7 and rank == 1 and culprit != "nobody":
+        os.kill(os.getpid(), signal.SIGKILL if culprit == "worker" else signal.SIGSTOP)
+    x, y = server_test.batch(rank, step)
+    update.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    update.step()
+    if (step + 1) % 3 == 0 and rank == 0:
+        torch.save((step + 1, model.state_dict(), update.state_dict()), saved + ".part")
+        os.rename(saved + ".part", saved)
+torch.save((begun, model.module.state_dict()), f"{folder}/{rank}")
+"""
+
+# Tells that it runs, and trains until a signal comes.
+ENDLESS = """
+import os, sys
+import torch, torch.nn.functional as F
+import psring.torch
+import server_test
+
+torch.set_num_threads(1)
+module = server_test.net()
+model = psring.torch.ParameterServer(module, server_test.optimizer_of("sgd", module))
+while True:
+    x, y = server_test.batch(int(os.environ["RANK"]), 0)
+    F.cross_entropy(model(x), y).backward()
+    model._optimizer.step()
+    if model.steps == 3:
+        print("begun", flush=True)
+"""
+
+
+def command_of(*arguments):
+    """psring.run's command, and the environment in which its programs find the tests' models."""
     paths = [os.environ["PYTHONPATH"], str(Path(__file__).resolve().parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return [sys.executable, "-B", "-m", "psring.run", *arguments], environment
+
+
+def start(*arguments, folder=None):
+    command, environment = command_of(*arguments)
     return subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200 * SCALE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
+        command, cwd=folder, capture_output=True, text=True, timeout=200 * SCALE, env=environment
     )
 
 
+def descendants(pid):
+    """All processes that this one has started, and theirs."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [each for child in found for each in descendants(child)]
+
+
 class Restarts(unittest.TestCase):
-    def trained(self, culprit, folder, *arguments):
+    def trained(self, program, culprit, folder, *arguments):
         """The step that the processes began with at last, and the parameters of both ranks."""
         folder.mkdir()
-        (folder / "train.py").write_text(PROGRAM)
-        done = start("--nproc", "2", "--servers", "2", *arguments, "train.py", culprit, str(folder), folder=folder)
+        (folder / "train.py").write_text(program)
+        done = start("--nproc", "2", *arguments, "train.py", culprit, str(folder), folder=folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         (begun, left), (_, right) = (torch.load(folder / str(rank)) for rank in (0, 1))
         for name in left:
             self.assertTrue(torch.equal(left[name], right[name]), name)
         return begun, left, done.stderr
 
-    def test_ends_with_the_same_parameters(self):
+    def check(self, program, culprits, *arguments):
+        """With each of the culprits, which fail in step 7, the job ends as an undisturbed one does."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            begun, whole, said = self.trained("nobody", folder / "nobody")
+            begun, whole, said = self.trained(program, "nobody", folder / "nobody", *arguments)
             self.assertEqual((begun, said), (0, ""))
-            for culprit in ("worker", "server"):
-                begun, again, said = self.trained(culprit, folder / culprit, "--max-restarts", "1")
+            for culprit, peer in culprits.items():
+                restarts = (*arguments, "--max-restarts", "1")
+                begun, again, said = self.trained(program, culprit, folder / culprit, *restarts)
                 self.assertEqual(begun, 6)
                 self.assertIn("psring.run: restart 1 of 1", said)
-                self.assertIn("worker 1" if culprit == "worker" else "server 1", said)
+                self.assertIn(peer, said)
                 for tensor, value in whole.items():
                     self.assertTrue(torch.equal(value, again[tensor]), tensor)
+
+    def test_ends_with_the_same_parameters(self):
+        culprits = {"worker": "worker 1", "server": "server 1", "stopped": "worker 1"}
+        self.check(PROGRAM, culprits, "--servers", "2")
+
+    def test_ddp_ends_with_the_same_parameters(self):
+        self.check(DDP_PROGRAM, {"worker": "worker 1", "stopped": "worker 1"})
 
     def test_no_restart_left(self):
         done = start("--nproc", "1", "--max-restarts", "2", "--no-python", "false")
         self.assertEqual(done.returncode, 1)
         self.assertIn("restart 2 of 2", done.stderr)
         self.assertEqual(done.stderr.count("rank 0 ended with exit status 1"), 3)
+
+
+class Signals(unittest.TestCase):
+    def test_nothing_runs_after_ctrl_c(self):
+        command, environment = command_of("--nproc", "2", "--servers", "2", "train.py")
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "train.py").write_text(ENDLESS)
+            job = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=subprocess.PIPE, start_new_session=True, text=True
+            )
+            self.assertEqual([job.stdout.readline() for _ in range(2)], ["begun\n"] * 2)
+            running = descendants(job.pid)
+            names = sorted(Path(f"/proc/{pid}/comm").read_text().strip() for pid in running)
+            os.killpg(job.pid, signal.SIGINT)
+            self.assertEqual(job.wait(60 * SCALE), 130)
+            job.stdout.close()
+        self.assertEqual(names.count("psring-server"), 2, names)
+        until = time.monotonic() + 20 * SCALE
+        while (left := [pid for pid in running if os.path.exists(f"/proc/{pid}")]) and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertEqual(left, [], names)
 
 
 class Refusals(unittest.TestCase):

@@ -63,6 +63,7 @@ Engine::~Engine() {
     background_.notify_all();
   }
   thread_.join();
+  for (const auto& flight : flights_) flight->end();
 }
 
 bool Works::advance() {
@@ -80,7 +81,7 @@ std::shared_ptr<Flight> Engine::start(const std::function<std::shared_ptr<Flight
   std::shared_ptr<Flight> flight = begin();
   try {
     if (flight->advance()) {
-      flight->ended.store(true, std::memory_order_release);
+      flight->end();
       return flight;
     }
   } catch (const Error& error) {
@@ -206,7 +207,7 @@ void Engine::advance_all() {
       ++at;
       continue;
     }
-    (*at)->ended.store(true, std::memory_order_release);
+    (*at)->end();
     at = flights_.erase(at);
     ended = true;
   }
@@ -230,7 +231,7 @@ void Engine::latch(const Error& error) noexcept {
   if (inner_ != nullptr) inner_->break_off(*error_);
   for (const auto& flight : flights_) {
     flight->error = error_;
-    flight->ended.store(true, std::memory_order_release);
+    flight->end();
   }
   flights_.clear();
   tell_followers();

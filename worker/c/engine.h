@@ -31,6 +31,13 @@ class Flight {
   /// Makes all progress that is possible without waiting; returns true once complete. Throws what ends the job.
   virtual bool advance() = 0;
 
+  /// Marks it as complete or failed: it no longer needs its group. Called under the engine's lock.
+  void end() noexcept {
+    group.reset();
+    ended.store(true, std::memory_order_release);
+  }
+
+  std::shared_ptr<void> group;  ///< lives at least until the operation has ended; null: the job's own group
   std::optional<Error> error;
   std::atomic<bool> ended{false};  ///< complete, or failed; written last
 };

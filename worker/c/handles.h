@@ -16,11 +16,17 @@
 inline constexpr std::uint32_t kMostGroups = 126;
 
 struct psring_group {
+  /// Shared with the group's operations in flight: the handle may be freed before they are complete. Guarded by the
+  /// engine's lock, as is its end.
+  struct Parts {
+    std::unique_ptr<psring::ring::ProcessGroup> own = nullptr;  ///< null for the world
+    std::shared_ptr<psring::c::Messages> messages = nullptr;    ///< made by the first send or receive
+  };
+
   std::shared_ptr<psring::c::Job> job;
-  std::unique_ptr<psring::ring::ProcessGroup> own;  ///< null for the world
+  std::shared_ptr<Parts> parts;
   psring::ring::ProcessGroup* group = nullptr;
   std::uint32_t id = 0;
-  std::shared_ptr<psring::c::Messages> messages = nullptr;  ///< made by the first send or receive; shared with receives
 };
 
 struct psring_vector {

@@ -51,6 +51,7 @@ psring_status psring_join(const psring_join_options* options, psring_job** job) 
     joined->job =
         std::make_shared<psring::c::Job>(role_options(all), all.memory_bytes == 0 ? kMemory : all.memory_bytes);
     joined->world.job = joined->job;
+    joined->world.parts = std::make_shared<psring_group::Parts>();
     joined->world.group = &joined->job->world();
     *job = joined.release();
     return PSRING_OK;
@@ -126,21 +127,19 @@ psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t c
     made->job = parent->job;
     if (id < 1 || id > kMostGroups) fail(ErrorKind::usage, "psring_split: the id {}; it is 1 to {}", id, kMostGroups);
     made->id = id;
-    made->own = parent->job->split(*parent->group, {ranks, count}, id);
-    made->group = made->own.get();
+    made->parts = std::make_shared<psring_group::Parts>();
+    made->parts->own = parent->job->split(*parent->group, {ranks, count}, id);
+    made->group = made->parts->own.get();
     *group = made.release();
     return PSRING_OK;
   });
 }
 
 void psring_group_free(psring_group* group) {
-  if (group == nullptr || group->own == nullptr || !group->job->is_own_process()) return;
+  if (group == nullptr || group->parts->own == nullptr || !group->job->is_own_process()) return;
   guarded([&] {
     const std::unique_ptr<psring_group> freed(group);
-    freed->job->engine().locked([&] {
-      freed->messages.reset();
-      freed->own.reset();
-    });
+    freed->job->engine().locked([&] { freed->parts.reset(); });
     return PSRING_OK;
   });
 }

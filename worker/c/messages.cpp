@@ -30,7 +30,7 @@ ring::Vector as_bytes(std::byte* data, std::size_t bytes) { return {data, bytes,
 
 bool Receive::advance() {
   const std::shared_ptr<Messages> messages = messages_.lock();
-  if (messages == nullptr) fail(ErrorKind::usage, "a receive on a group that was freed");
+  check(messages != nullptr, "a receive outlived its group");
   messages->advance();
   return complete;
 }

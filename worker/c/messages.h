@@ -31,7 +31,6 @@ class Receive final : public Flight {
   };
 
   Receive(std::weak_ptr<Messages> messages, const Wanted& call) : wanted(call), messages_(std::move(messages)) {}
-  /// Throws usage if the group was freed.
   bool advance() override;
 
   const Wanted wanted;

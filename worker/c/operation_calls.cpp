@@ -92,7 +92,11 @@ psring_status begin(psring_group* group, psring_work** work, Begin begin, bool k
     group->job->require_member();
     auto handle = std::make_unique<psring_work>();
     handle->job = group->job;
-    handle->flight = group->job->engine().start(begin);
+    handle->flight = group->job->engine().start([&]() -> std::shared_ptr<psring::c::Flight> {
+      std::shared_ptr<psring::c::Flight> flight = begin();
+      flight->group = group->parts;
+      return flight;
+    });
     if (keeps || !handle->flight->ended.load()) *work = handle.release();
     return PSRING_OK;
   });
@@ -111,13 +115,14 @@ psring_status start(psring_group* group, psring_work** work, Start start) {
 /// The group's messages, in a group of their own, so that they never meet the parts of an all-to-all. Called under the
 /// engine's lock.
 Messages& messages_of(psring_group& group) {
-  if (group.messages == nullptr) {
+  std::shared_ptr<Messages>& messages = group.parts->messages;
+  if (messages == nullptr) {
     psring::ring::Split split{.id = group.id + kMostGroups + 1, .rank = group.group->rank()};
     for (std::size_t r = 0; r < group.group->size(); ++r) split.ranks.push_back(r);
     split.next_group = split.id + 1;
-    group.messages = std::make_shared<Messages>(group.group->subgroup(split));
+    messages = std::make_shared<Messages>(group.group->subgroup(split));
   }
-  return *group.messages;
+  return *messages;
 }
 
 /// The parts of an all-to-all at one rank.

@@ -111,14 +111,15 @@ auto Vector::locked(Body body) {
   }
 }
 
-/// The coordinator knows best why a link broke: a server that loses a worker tells the coordinator before its own links
-/// close. So its cause, if there is one after a moment, takes the place of ours.
+/// The coordinator knows best why a link broke: servers end after it has said that a worker was lost, and this worker may
+/// see their ends first. Its cause has come when it acknowledges our report. On a loaded host that takes a while: half a
+/// heartbeat timeout leaves the whole within twice the heartbeat timeout.
 void Vector::latch(const Error& error) {
   error_ = error;
   if (error.kind() == ErrorKind::peer_lost) {
     try {
       member_.link().fail(error);
-      member_.link().flush(member_.clock().now() + 1s);
+      member_.link().flush(member_.clock().now() + std::max<Nanoseconds>(1s, member_.link().heartbeat_timeout() / 2));
     } catch (const Error&) {  // the coordinator has gone, or is slow
     }
     try {

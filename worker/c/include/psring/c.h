@@ -124,7 +124,7 @@ PSRING_API psring_group* psring_world(psring_job* job);
  * They agree on `id`, which no other group that shares a rank with it has, now or later: 1 to 126. */
 PSRING_API psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t count, uint32_t id,
                                       psring_group** group);
-/* Frees a group of psring_split. Its operations have to be complete. */
+/* Frees a group of psring_split. Operations that are in flight go on, and still need their memory. */
 PSRING_API void psring_group_free(psring_group* group);
 PSRING_API size_t psring_rank(const psring_group* group);
 PSRING_API size_t psring_size(const psring_group* group);
