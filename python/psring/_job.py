@@ -334,7 +334,7 @@ class Job:
 
     def leave(self, timeout: float | None = None) -> None:
         """Waits until all ranks call this, and tells the job that this process is done. Nothing happens if it has left
-        or aborted. Raises TimeoutError after so many seconds."""
+        or aborted. Raises TimeoutError after so many seconds; then call this or `abort` again."""
         if not self._begin_end():
             return
         until = None if timeout is None else time.monotonic() + timeout
@@ -344,6 +344,7 @@ class Job:
             if status != PENDING:
                 break
             if until is not None and time.monotonic() >= until:
+                self._ended = False
                 raise TimeoutError(f"not all ranks have left the job after {timeout:g} s")
         if status:
             raise_error(status)

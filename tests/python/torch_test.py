@@ -284,6 +284,38 @@ class Faults(unittest.TestCase):
         self.assertGreater(waited, 0.4)
 
 
+    def test_a_group_is_dropped_with_an_operation_in_flight(self):
+        def call(rank, size):
+            group = dist.new_group(timeout=timedelta(seconds=0.3))
+            if rank == 0:
+                try:
+                    dist.barrier(group)
+                except psring.TimeoutError:
+                    dist.destroy_process_group(group)
+            del group
+            t = torch.ones(1)
+            dist.all_reduce(t)
+            return t.item()
+
+        self.assertEqual(run(call, 2), [2.0, 2.0])
+
+    def test_a_rank_whose_barrier_timed_out_ends(self):
+        def call(rank, size):
+            dist.init_process_group("psring", timeout=timedelta(seconds=3))
+            if rank == 1:
+                os.read(Faults.pipe[0], 1)  # this rank comes when rank 0 no longer waits
+                return "came"
+            try:
+                dist.barrier()
+            except psring.TimeoutError:
+                os.write(Faults.pipe[1], b"x")
+                return "timed out"
+
+        ranks = Ranks(call, 2, backend=None)
+        self.assertEqual([ranks.result(0), ranks.result(1)], ["timed out", "came"])
+        self.assertNotIn("hung", ranks.end())
+
+
 class Misuse(unittest.TestCase):
     def refused(self, call, text, size=2):
         results = Ranks(call, size).results()

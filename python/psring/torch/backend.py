@@ -14,7 +14,7 @@ from torch import distributed as dist
 
 from .._coordinator import Coordinator
 from .._job import Job
-from .._library import Error, UsageError
+from .._library import Error, TimeoutError, UsageError
 from ._group import ProcessGroup
 
 # Tells the ranks of a group how rank 0's rendezvous went, through torch's Store.
@@ -85,14 +85,18 @@ def _failure() -> str | None:
     return " ".join(f"{type(failed).__name__}: {failed}".split())[:400]
 
 
-def _end(job: Job, coordinator: Coordinator | None) -> None:
-    """Leaves the job when the process ends: all ranks do. After an uncaught exception the job is aborted."""
+def _end(job: Job, coordinator: Coordinator | None, timeout: float) -> None:
+    """Leaves the job when the process ends: all ranks do. The job is aborted after an uncaught exception, and if a rank does
+    not come within the default group's timeout: after an operation that timed out, the ranks may have left already."""
     reason = _failure()
     try:
         if reason is not None:
             job.abort(reason)
         else:
-            job.leave()
+            job.leave(timeout)
+    except TimeoutError as error:
+        job.abort(f"rank {job.rank} ends: {error}")
+        print(f"psring: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         job.abort("interrupted")
     except Error as error:
@@ -115,7 +119,7 @@ def _create(options: Any, _backend_options: Any) -> ProcessGroup:
         return ProcessGroup(world.job, world.group.split(ranks, number), timeout, world.completer)
     job, coordinator = _join(store, rank, size, timeout)
     # Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
-    end = Finalize(None, _end, (job, coordinator), exitpriority=100)
+    end = Finalize(None, _end, (job, coordinator, timeout.total_seconds()), exitpriority=100)
     group = ProcessGroup(job, job.world, timeout, end=end)
     if not ranks:
         if world is not None:  # torch's process groups were destroyed, and are made anew
