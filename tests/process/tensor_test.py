@@ -2,66 +2,15 @@
 memory are as predicted; initial values, files and checkpoints are those of the whole model; a lost rank ends all."""
 
 import json
-import pathlib
-import subprocess
-import sys
 import unittest
 
-from support import ProgramTest
+from mesh_jobs import ADAMW, GPT, MLP, STEPS, STILL, TRAINING, MeshJobTest
 
 USAGE = 2
 PEER_LOST = 4
-STEPS = 50
-REFERENCE = pathlib.Path(__file__).parent.parent / "reference" / "gpt_training.py"
-SHAPE = "layers=2,dim=32,heads=4,context=16,vocab=255"
-GPT = ["--model", f"gpt:{SHAPE}", "--data", "text:text.txt"]
-MLP = ["--model", "mlp:30-21-16-9-4", "--data", "synthetic"]
-TRAINING = ["--global-batch", 8, "--clip-norm", "0.5"]
-ADAMW = ["--optimizer", "adamw", "--lr", "0.002"]
-STILL = ["--lr", "1e-45"]  # rounded, the update is zero: the values at the end are those of the beginning
 
 
-def words(length):
-    """A text of printable bytes that repeats itself, but not exactly."""
-    state, text = 1, bytearray()
-    while len(text) < length:
-        state = state * 1103515245 + 12345 & 0x7FFFFFFF
-        text += [b"the ", b"ring ", b"sums ", b"parts ", b"of ", b"all. "][state >> 16 & 7 if state >> 16 & 7 < 6 else 0]
-    return bytes(text[:length])
-
-
-class Tensor(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        (self.folder / "text.txt").write_bytes(words(12000))
-
-    def run_job(self, *arguments, out, optimizer=ADAMW, seed=5):
-        """Trains; a job whose bytes or memory are not as predicted ends with status 6."""
-        self.assert_done(self.train(*TRAINING, *optimizer, "--seed", seed, *arguments, "--out", out))
-        return self.folder / out
-
-    def losses(self, run):
-        """The losses by step: means over the workers that report one."""
-        found = {}
-        for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):
-            if line.get("loss") is not None and line.get("samples", 0) > 0:
-                found.setdefault(line["step"], []).append((line["loss"], line["samples"]))
-        return [sum(loss * n for loss, n in found[step]) / sum(n for _, n in found[step]) for step in sorted(found)]
-
-    def assert_near(self, losses, expected):
-        self.assertEqual(len(losses), len(expected))
-        for step, (loss, other) in enumerate(zip(losses, expected)):
-            self.assertLess(abs(loss - other), 1e-5 * abs(other), f"step {step}: {loss}, in one process {other}")
-
-    def assert_predicted(self, run):
-        summary = json.loads((run / "summary.json").read_text())
-        for check in summary["bytes"]:
-            self.assertEqual(check["measured"], check.get("predicted"), check)
-        checked = [check for check in summary["memory"] if check["peak"] > 0]
-        for check in checked:
-            self.assertEqual(check["peak"], check.get("predicted"), check)
-        return summary
-
+class Tensor(MeshJobTest):
     def test_losses_are_those_of_one_process(self):
         for name, model in (("gpt", GPT), ("mlp", MLP)):
             single = self.run_job(*model, "--strategy", "single", "--steps", STEPS, out=f"{name}-single")
@@ -153,23 +102,6 @@ class Tensor(ProgramTest):
                 self.assert_predicted(run)
         whole = self.run_job(*GPT, *meshes["tp2"], "--steps", STEPS, out="whole-tp2")
         self.assertEqual((self.folder / "tp2-tp2" / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
-
-    def test_pytorch_has_the_same_losses(self):
-        start = self.run_job(*GPT, "--strategy", "single", "--steps", 1, out="start", optimizer=STILL) / "model.safetensors"
-        arguments = [REFERENCE, start, self.folder / "text.txt", SHAPE, "8", STEPS, "0.002", "0.5"]
-        for python in (sys.executable, "/usr/bin/python3"):
-            reference = subprocess.run([python, *map(str, arguments)], capture_output=True, text=True)
-            if reference.returncode != 77:
-                break
-        if reference.returncode == 77:
-            self.skipTest("PyTorch is not installed")
-        self.assertEqual(reference.returncode, 0, reference.stderr)
-        expected = [float(line) for line in reference.stdout.splitlines()]
-        for tensor, workers in ((2, 2), (4, 4), (2, 4)):
-            with self.subTest(tensor=tensor, workers=workers):
-                run = self.run_job(*GPT, "--shuffle", "none", "--init", start, "--strategy", "ddp", "--workers", workers, "--tensor",
-                                   tensor, "--steps", STEPS, out=f"run-{tensor}-{workers}")
-                self.assert_near(self.losses(run), expected)
 
     def test_a_lost_rank_ends_all(self):
         for strategy, workers, rank in (("ddp", 2, 1), ("zero3", 4, 2), ("ddp", 4, 0)):
