@@ -63,7 +63,7 @@ class LinkEngine {
   LinkFailure failure_;
   std::map<std::uint32_t, LinkEndpoint*> groups_;
   std::map<std::uint32_t, std::uint64_t> sent_bytes_;  ///< payloads of operations, by the worker that they went to
-  std::vector<net::Message> homeless_;  ///< for subgroups that this rank has not made yet
+  std::vector<net::Message> homeless_;                 ///< for subgroups that this rank has not made yet
   LinkThread thread_;
 };
 

@@ -69,8 +69,8 @@ bool LinkOperation::send_ready() {
     const Action& action = plan_.actions[sent_];
     if (action.kind != Action::Kind::send) continue;
     if (action.after != Action::kAtOnce && action.after >= taken_) break;
-    sent_to_[action.peer] = group_.send_frame(
-        *this, action.peer, action.range, {at(action.range.begin), action.range.size() * data_.type.bytes()});
+    sent_to_[action.peer] = group_.send_frame(*this, action.peer, action.range,
+                                              {at(action.range.begin), action.range.size() * data_.type.bytes()});
   }
   return sent_ != before;
 }

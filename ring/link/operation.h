@@ -68,8 +68,8 @@ class LinkOperation final : public Operation {
   const Vector data_;
   const ReduceOp op_;
   const Plan plan_;
-  std::size_t sent_ = 0;   ///< all sends before this action were handed to the transport
-  std::size_t taken_ = 0;  ///< all other actions before this action are done
+  std::size_t sent_ = 0;                          ///< all sends before this action were handed to the transport
+  std::size_t taken_ = 0;                         ///< all other actions before this action are done
   std::map<std::size_t, std::uint64_t> sent_to_;  ///< by rank: LinkEngine::send of the last frame
   bool finished_ = false;
   std::vector<Arrived> inbox_;

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -20,6 +21,7 @@
 #include <psring/common/base/layout.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/spec.h>
+#include <psring/ring/shm/group.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/model/generate/generator.h>
 #include <psring/worker/model/generate/gpt_decoder.h>
@@ -58,7 +60,7 @@ std::string write_model(const Folder& folder, const std::string& text, const std
 Tokens random_tokens(std::size_t n, std::size_t vocab, std::uint32_t stream) {
   const CounterRng rng({.seed = 7, .tensor = stream});
   Tokens tokens(n);
-  for (std::size_t i = 0; i < n; ++i) tokens[i] = rng.bits(i) % vocab;
+  for (std::size_t i = 0; i < n; ++i) tokens[i] = static_cast<std::uint32_t>(rng.bits(i) % vocab);
   return tokens;
 }
 
@@ -71,6 +73,20 @@ std::string message_of(const std::function<void()>& body) {
   }
   FAIL("no error");
   return "";
+}
+
+/// Runs body(rank, generator) at each rank of a group that divides the model; ranks are threads.
+void for_ranks(std::size_t ranks, const Generator::Options& options,
+               const std::function<void(std::size_t, Generator&)>& body) {
+  auto groups = ring::make_shm_groups(ranks, ring::kShmArenaBytes + Generator::exchange_bytes(options), {});
+  std::vector<std::jthread> threads;
+  for (std::size_t r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      Generator::Options own = options;
+      own.group = groups[r].get();
+      Generator generator(own);
+      body(r, generator);
+    });
 }
 
 constexpr const char* kModel = "gpt:layers=2,dim=48,heads=3,context=200,vocab=97";
@@ -127,6 +143,122 @@ TEST_CASE("a decoded token has the bits of a prefill, with each instruction set"
     }
   }
   for (const auto& logits : all) CHECK(logits == all.front());
+}
+
+TEST_CASE("ranks that divide the model have the bits of one process") {
+  const Folder folder;
+  for (const char* model :
+       {"gpt:layers=2,dim=48,heads=12,context=200,vocab=97", "gpt:layers=1,dim=24,heads=12,context=64,vocab=7",
+        "gpt:layers=2,dim=768,heads=12,context=192,vocab=256"})
+    for (const char* weights : {"f32", "int8", "int4:group=32", "int4:group=64,scheme=affine"}) {
+      const std::string file = write_model(folder, model);
+      Generator whole({.file = file, .model = model, .weights = weights});
+      const std::size_t vocab = whole.shape().vocab;
+      const std::size_t context = whole.shape().context;
+      const std::vector<Tokens> prompts{random_tokens(1, vocab, 1), random_tokens(17, vocab, 2),
+                                        random_tokens(context - 9, vocab, 3), random_tokens(2, vocab, 4)};
+      const Tokens text = random_tokens(context, vocab, 5);
+      const GenerateOptions greedy{.tokens = 10};
+      const GenerateOptions drawn{.tokens = 10, .sampling = {.temperature = 1.5, .top_k = 20, .top_p = 0.9, .seed = 3}};
+      const std::vector<float> logits = whole.logits(text);
+      const auto greedy_tokens = whole.generate(prompts, greedy).sequences;
+      const auto drawn_tokens = whole.generate(prompts, drawn).sequences;
+      const double loss = whole.loss(text, text).loss_sum;
+      for (const std::size_t ranks : {2, 3, 4}) {
+        INFO(model << " " << weights << " among " << ranks);
+        std::vector<int> same(ranks);
+        for_ranks(ranks, {.file = file, .model = model, .weights = weights, .threads = ranks == 2 ? 2U : 1U},
+                  [&](std::size_t r, Generator& generator) {
+                    bool equal = generator.logits(text) == logits && generator.loss(text, text).loss_sum == loss &&
+                                 generator.generate(prompts, greedy).sequences == greedy_tokens &&
+                                 generator.generate(prompts, drawn).sequences == drawn_tokens;
+                    for (std::size_t i = 0; i < prompts.size(); ++i) {
+                      const auto alone = generator.generate({&prompts[i], 1}, {.tokens = 10, .cache = i % 2 == 0});
+                      equal = equal && alone.sequences[0] == greedy_tokens[i];
+                    }
+                    same[r] = equal ? 1 : 0;
+                  });
+        CHECK(same == std::vector<int>(ranks, 1));
+      }
+    }
+}
+
+TEST_CASE("a quantised file is divided as it is") {
+  const Folder folder;
+  const std::string model = "gpt:layers=1,dim=70,heads=10,context=32,vocab=97";
+  const std::string file = write_model(folder, model);
+  const Tokens tokens = random_tokens(32, 97, 9);
+  for (const char* weights : {"int8", "int4:group=32,scheme=symmetric", "int4:group=32,scheme=affine"}) {
+    Generator whole({.file = file, .model = model, .weights = weights});
+    const std::string saved = folder.file("quantised.safetensors");
+    whole.save(saved);
+    const std::vector<float> logits = whole.logits(tokens);
+    std::vector<int> same(5);
+    for_ranks(5, {.file = saved},
+              [&](std::size_t r, Generator& generator) { same[r] = generator.logits(tokens) == logits ? 1 : 0; });
+    CHECK(same == std::vector<int>(5, 1));
+  }
+}
+
+TEST_CASE("a rank's memory and bytes are the formulas'") {
+  const Folder folder;
+  const std::string model = "gpt:layers=2,dim=48,heads=12,context=200,vocab=97";
+  const std::string file = write_model(folder, model);
+  const std::vector<Tokens> prompts{random_tokens(5, 97, 1), random_tokens(50, 97, 2)};
+  for (const char* weights : {"f32", "int8", "int4:group=32,scheme=affine"}) {
+    std::size_t one = Generator({.file = file, .model = model, .weights = weights}).weight_bytes();
+    std::vector<std::size_t> bytes(4);
+    for_ranks(4, {.file = file, .model = model, .weights = weights}, [&](std::size_t r, Generator& generator) {
+      const Generated made = generator.generate(prompts, {.tokens = 30});
+      const GptShape& shape = generator.shape();
+      bytes[r] = generator.weight_bytes();
+      // 2 L T d bytes: 5 + 29 and 50 + 29 tokens, in whole sixteens; 3 of 12 heads of 4.
+      if (made.cache_bytes != 2 * 2 * (48 + 80) * 12 * 4 ||
+          bytes[r] != weight_bytes(shape, generator.weights(), generator.part()) || made.rows != 55 + 2 * 29 ||
+          made.logits != 60 ||
+          made.received_bytes != received_bytes(shape, generator.part(), made.rows, made.logits, made.others))
+        bytes[r] = 0;
+    });
+    for (const std::size_t part : bytes) {
+      CHECK(part > 0);
+      CHECK(part < one);
+    }
+  }
+  const Tokens tokens = random_tokens(150, 97, 5);
+  auto groups = ring::make_shm_groups(2, ring::kShmArenaBytes + (std::size_t{1} << 20), {});
+  std::vector<int> same(2);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < 2; ++r)
+      threads.emplace_back([&, r] {
+        const SystemClock clock;
+        MemoryLedger memory;
+        MemoryLedger others;
+        const TensorFile tensors(file);
+        const GptWeights weights(tensors, find_gpt_shape(tensors, model), WeightFormat::parse("", "int4:scheme=affine"),
+                                 others, TensorPart(r, 2));
+        weights.part().connect(
+            *groups[r], clock,
+            Buffer(GptDecoder::exchange_bytes(weights.shape()), Category::communication, others, groups[r]->arena()));
+        GptDecoder decoder(weights, 1, memory);
+        const std::size_t length = tokens.size();
+        KvCache cache(weights.shape(), {&length, 1}, others, weights.part());
+        std::vector<DecoderRow> rows;
+        for (std::size_t p = 0; p < length; ++p)
+          rows.push_back({.token = tokens[p], .position = static_cast<std::uint32_t>(p), .logits = true});
+        decoder.run(rows, cache);
+        same[r] = memory.current_bytes() == decoder.scratch_bytes(length, length) ? 1 : 0;
+      });
+  }
+  CHECK(same == std::vector<int>(2, 1));
+}
+
+TEST_CASE("a model that cannot be divided is refused in one line") {
+  const GptShape shape{.layers = 1, .dim = 48, .heads = 12, .context = 8, .vocab = 3};
+  CHECK(message_of([&] { cut_gpt(shape, TensorPart(0, 5)); }) ==
+        "--tensor 5: 12 heads of attention are not divisible by 5");
+  CHECK(message_of([&] { cut_gpt(shape, TensorPart(0, 4)); }) ==
+        "--tensor 4: a vocabulary of 3 has no token for each part");
 }
 
 TEST_CASE("logits agree with PyTorch") {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <psring/common/base/error.h>
+#include <psring/ring/process_group.h>
 #include <psring/worker/model/generate/generator.h>
 #include <psring/worker/model/generate/gpt_decoder.h>
 #include <psring/worker/model/generate/gpt_weights.h>
@@ -20,6 +21,10 @@ WeightFormat wanted_format(const TensorFile& file, const std::string& text) {
   return wanted;
 }
 
+TensorPart part_of(const ring::ProcessGroup* group) {
+  return group == nullptr ? TensorPart() : TensorPart(group->rank(), group->size());
+}
+
 /// A prompt that is being continued.
 struct Sequence {
   Tokens tokens;  ///< the prompt and the new tokens
@@ -33,8 +38,18 @@ double TextLoss::perplexity() const { return std::exp(mean()); }
 
 struct Generator::State {
   State(const TensorFile& file, const Options& options)
-      : weights(file, find_gpt_shape(file, options.model), wanted_format(file, options.weights), memory),
-        decoder(weights, options.threads, memory) {}
+      : weights(file, find_gpt_shape(file, options.model), wanted_format(file, options.weights), memory,
+                part_of(options.group)),
+        decoder(weights, options.threads, memory) {
+    if (options.group == nullptr) return;
+    Buffer exchange(GptDecoder::exchange_bytes(weights.shape()), Category::communication, memory,
+                    options.group->arena());
+    weights.part().connect(*options.group, clock, std::move(exchange));
+  }
+
+  KvCache make_cache(std::span<const std::size_t> lengths) {
+    return KvCache(weights.shape(), lengths, cache_memory, weights.part());
+  }
 
   void check_tokens(const Tokens& tokens, std::size_t index) const {
     if (tokens.empty())
@@ -73,6 +88,11 @@ Generator::Generator(const Options& options) {
 Generator::~Generator() = default;
 Generator::Generator(Generator&&) noexcept = default;
 
+std::size_t Generator::exchange_bytes(const Options& options) {
+  return GptDecoder::exchange_bytes(find_gpt_shape(TensorFile(options.file), options.model));
+}
+
+const TensorPart& Generator::part() const { return state_->weights.part(); }
 const GptShape& Generator::shape() const { return state_->weights.shape(); }
 const WeightFormat& Generator::weights() const { return state_->weights.format(); }
 const char* Generator::kernels() const { return panel_kernels().name; }
@@ -95,8 +115,11 @@ Generated Generator::generate(std::span<const Tokens> prompts, const GenerateOpt
     lengths.push_back(prompt.size() + options.tokens - 1);
     sequences.push_back({.tokens = prompt});
   }
-  KvCache cache(state.weights.shape(), lengths, state.cache_memory);
+  KvCache cache = state.make_cache(lengths);
   result.cache_bytes = state.cache_memory.current_bytes();
+  const std::uint64_t received = state.decoder.received_bytes();
+  const Nanoseconds waited = part().waited();
+  const Range own = state.weights.cut().tokens.ranges.front();
   TokenSampler sampler(options.sampling);
   std::vector<DecoderRow> rows;
   for (std::size_t step = 0; step < options.tokens; ++step) {
@@ -113,6 +136,9 @@ Generated Generator::generate(std::span<const Tokens> prompts, const GenerateOpt
     }
     if (rows.empty()) break;
     const auto logits = state.decoder.run(rows, cache);
+    result.rows += rows.size();
+    result.logits += logits.size();
+    for (const DecoderRow& row : rows) result.others += own.contains({row.token, row.token + 1}) ? 0 : 1;
     std::size_t next = 0;
     for (std::size_t s = 0; s < sequences.size(); ++s) {
       Sequence& sequence = sequences[s];
@@ -134,6 +160,8 @@ Generated Generator::generate(std::span<const Tokens> prompts, const GenerateOpt
       ++result.steps;
     result.decode_s = now - result.prefill_s;
   }
+  result.received_bytes = state.decoder.received_bytes() - received;
+  result.exchange_s = seconds(part().waited() - waited);
   return result;
 }
 
@@ -141,7 +169,7 @@ std::vector<float> Generator::logits(const Tokens& tokens) {
   State& state = *state_;
   state.check_prompts({&tokens, 1}, 1);
   const std::size_t length = tokens.size();
-  KvCache cache(state.weights.shape(), {&length, 1}, state.cache_memory);
+  KvCache cache = state.make_cache({&length, 1});
   std::vector<DecoderRow> rows;
   for (std::size_t p = 0; p < length; ++p)
     rows.push_back({.token = tokens[p], .position = static_cast<std::uint32_t>(p), .logits = true});
@@ -157,7 +185,7 @@ TextLoss Generator::loss(const Tokens& tokens, const Tokens& targets) {
   state.check_prompts({&tokens, 1}, 1);
   state.check_tokens(targets, 0);
   const std::size_t length = tokens.size();
-  KvCache cache(state.weights.shape(), {&length, 1}, state.cache_memory);
+  KvCache cache = state.make_cache({&length, 1});
   TextLoss result;
   std::vector<DecoderRow> rows;
   for (std::size_t begin = 0; begin < length; begin += GptDecoder::kMostRows) {  // bounds the logits' memory
@@ -184,7 +212,6 @@ void Generator::save(const std::string& file) const {
 
 std::size_t Generator::weight_bytes() const { return state_->memory.peak_bytes(Category::parameters); }
 std::size_t Generator::scratch_bytes() const { return state_->memory.peak_bytes(Category::activations); }
-
 double Generator::measure_bandwidth() {
   // A buffer as large as the weights, so that both come from the same level of the memory hierarchy.
   MemoryLedger unbooked;

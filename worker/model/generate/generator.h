@@ -14,7 +14,13 @@
 #include <psring/worker/model/generate/weight_format.h>
 #include <psring/worker/model/gpt_layers.h>
 
+namespace psring::ring {
+class ProcessGroup;
+}
+
 namespace psring::worker {
+
+class TensorPart;
 
 using Tokens = std::vector<std::uint32_t>;
 
@@ -28,12 +34,17 @@ struct GenerateOptions {
 
 /// New tokens, times and memory.
 struct Generated {
-  std::vector<Tokens> sequences;  ///< the new tokens of each prompt
-  double prefill_s = 0;           ///< until the first token of every sequence is chosen
-  double decode_s = 0;            ///< all other steps together
-  std::size_t steps = 0;          ///< after prefill; a step makes one token for each sequence that goes on
-  std::size_t new_tokens = 0;     ///< of all sequences
-  std::size_t cache_bytes = 0;    ///< booked for keys and values
+  std::vector<Tokens> sequences;     ///< the new tokens of each prompt
+  double prefill_s = 0;              ///< until the first token of every sequence is chosen
+  double decode_s = 0;               ///< all other steps together
+  std::size_t steps = 0;             ///< after prefill; a step makes one token for each sequence that goes on
+  std::size_t new_tokens = 0;        ///< of all sequences
+  std::size_t cache_bytes = 0;       ///< booked for keys and values, at this rank
+  std::uint64_t rows = 0;            ///< positions that were computed
+  std::uint64_t logits = 0;          ///< positions whose logits were computed
+  std::uint64_t others = 0;          ///< positions whose token's embedding another rank has
+  std::uint64_t received_bytes = 0;  ///< from other ranks
+  double exchange_s = 0;             ///< spent in exchanges with other ranks
 };
 
 /// The summed loss of a text.
@@ -57,13 +68,23 @@ class Generator {
     std::string model = {};    ///< as --model takes it; "": see find_gpt_shape
     std::string weights = {};  ///< f32, int8, int4:group=64,...; "": as the file has them, f32 if it is not quantised
     std::size_t threads = 1;   ///< the results do not depend on it
+    /// Ranks that divide the model: each makes a Generator with the same options, and all call the same functions with
+    /// the same arguments. The results are the same bits for any number of ranks, and the same at all. Null: this
+    /// process has the whole model. REQUIRES: the group outlives the object, and its arena, if it has one, has room for
+    /// exchange_bytes.
+    ring::ProcessGroup* group = nullptr;
   };
   /// Throws usage or data, naming the file, if it cannot be read as a GPT's weights.
   explicit Generator(const Options& options);
   ~Generator();
   Generator(Generator&&) noexcept;
 
+  /// Returns the bytes of the memory through which the ranks of a group exchange. Reads the file's header, and throws
+  /// like the constructor.
+  static std::size_t exchange_bytes(const Options& options);
+
   const GptShape& shape() const;
+  const TensorPart& part() const;  ///< this rank's part of the model
   const WeightFormat& weights() const;
   const char* kernels() const;  ///< the instruction set of the products
 
@@ -85,7 +106,8 @@ class Generator {
   /// Writes the quantised weights. Throws usage if they are f32.
   void save(const std::string& file) const;
 
-  /// Returns the bytes booked for weights, and for the buffers of a pass at their peak; the cache is not among them.
+  /// Returns the bytes that this rank booked for weights, and for the buffers of a pass at their peak; the cache is not
+  /// among them, nor is the memory of the exchange.
   std::size_t weight_bytes() const;
   std::size_t scratch_bytes() const;
   /// Reads all weights once, as fast as this processor's vectors can, and returns bytes per second.

@@ -37,8 +37,12 @@ GptDecoder::GptDecoder(const GptWeights& weights, std::size_t threads, MemoryLed
       kernels_(kernels),
       ledger_(ledger),
       threads_(threads),
+      exchange_(weights.part()),
       head_dim_(weights.shape().dim / weights.shape().heads),
-      wide_(whole_panels(4 * weights.shape().dim)) {
+      heads_(weights.cut().heads.size()),
+      own_dim_(heads_ * head_dim_),
+      qkv_width_(whole_panels(3 * own_dim_)),
+      wide_(std::max(qkv_width_, whole_panels(weights.cut().expansion.size()))) {
   const std::size_t dim = weights.shape().dim;
   const auto buffer = [&](std::size_t floats) {
     return Buffer(kMostRows * floats * sizeof(float), Category::activations, ledger);
@@ -47,18 +51,30 @@ GptDecoder::GptDecoder(const GptWeights& weights, std::size_t threads, MemoryLed
   normal_ = buffer(dim);
   statistics_ = buffer(2);
   hidden_ = buffer(wide_);
-  product_ = buffer(whole_panels(dim));
+  product_ = buffer(whole_panels(weights.cut().contraction.size()));
   const PackedMatrix& widest = weights.blocks().front().contraction.weight;
   sums_ = buffer(widest.sums_floats(1));
+  if (!exchange_.whole()) gathered_ = buffer(4 * dim);
 }
 
 std::size_t GptDecoder::scratch_bytes(std::size_t capacity, std::size_t logits) const {
-  const GptShape& shape = weights_.shape();
-  const std::size_t floats = kMostRows * (2 * shape.dim + 2 + wide_ + whole_panels(shape.dim) +
-                                          weights_.blocks().front().contraction.weight.sums_floats(1)) +
-                             shape.heads * kQueryRows * round_up(capacity, KvCache::kGrain) +
-                             logits * weights_.wte().padded_outputs();
-  return floats * sizeof(float);
+  const std::size_t dim = weights_.shape().dim;
+  std::size_t row = 2 * dim + 2 + wide_ + whole_panels(weights_.cut().contraction.size()) +
+                    weights_.blocks().front().contraction.weight.sums_floats(1);
+  std::size_t floats = heads_ * kQueryRows * round_up(capacity, KvCache::kGrain) + logits * logits_stride();
+  if (!exchange_.whole()) {
+    row += 4 * dim;
+    floats += std::min(logits, kMostRows) * weights_.wte().padded_outputs();
+  }
+  return (kMostRows * row + floats) * sizeof(float);
+}
+
+std::size_t GptDecoder::exchange_bytes(const GptShape& shape) {
+  return PartExchange::memory_bytes(kMostRows, 4 * shape.dim, shape.vocab);
+}
+
+std::size_t GptDecoder::logits_stride() const {
+  return exchange_.whole() ? weights_.wte().padded_outputs() : weights_.shape().vocab;
 }
 
 void GptDecoder::reserve(std::size_t capacity, std::size_t logits) {
@@ -67,8 +83,9 @@ void GptDecoder::reserve(std::size_t capacity, std::size_t logits) {
     buffer = Buffer();
     buffer = Buffer(floats * sizeof(float), Category::activations, ledger_);
   };
-  at_least(scores_, weights_.shape().heads * kQueryRows * capacity);
-  at_least(logits_, logits * weights_.wte().padded_outputs());
+  at_least(scores_, heads_ * kQueryRows * capacity);
+  at_least(logits_, logits * logits_stride());
+  if (!exchange_.whole()) at_least(own_logits_, std::min(logits, kMostRows) * weights_.wte().padded_outputs());
 }
 
 std::vector<std::span<const float>> GptDecoder::run(std::span<const DecoderRow> rows, KvCache& cache) {
@@ -78,7 +95,7 @@ std::vector<std::span<const float>> GptDecoder::run(std::span<const DecoderRow> 
       static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](auto& r) { return r.logits; }));
   reserve(capacity, wanted);
   float* to = logits_.as<float>().data();
-  const std::size_t stride = weights_.wte().padded_outputs();
+  const std::size_t stride = logits_stride();
   std::vector<std::span<const float>> result;
   for (std::size_t begin = 0; begin < rows.size(); begin += kMostRows) {
     const auto part = rows.subspan(begin, std::min(kMostRows, rows.size() - begin));
@@ -91,13 +108,22 @@ std::vector<std::span<const float>> GptDecoder::run(std::span<const DecoderRow> 
 
 void GptDecoder::embed(std::span<const DecoderRow> rows) {
   const GptShape& shape = weights_.shape();
+  const TensorPart& part = weights_.part();
+  const Range own = weights_.cut().tokens.ranges.front();
+  float* const x = x_.as<float>().data();
+  std::vector<std::uint32_t> owners;
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    check(rows[r].token < shape.vocab && rows[r].position < shape.context, "token {} at position {}", rows[r].token,
-          rows[r].position);
-    float* x = x_.as<float>().data() + r * shape.dim;
-    weights_.wte().get_column(rows[r].token, {x, shape.dim});
+    const std::size_t token = rows[r].token;
+    check(token < shape.vocab && rows[r].position < shape.context, "token {} at position {}", token, rows[r].position);
+    std::uint32_t owner = 0;
+    while (part.of(shape.vocab, owner).end <= token) ++owner;
+    owners.push_back(owner);
+    if (owner == part.rank()) weights_.wte().get_column(token - own.begin, {x + r * shape.dim, shape.dim});
+  }
+  if (!exchange_.whole()) exchange_.share_rows(owners, shape.dim, x);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
     const float* place = weights_.wpe().data() + rows[r].position * shape.dim;
-    for (std::size_t j = 0; j < shape.dim; ++j) x[j] += place[j];
+    for (std::size_t j = 0; j < shape.dim; ++j) x[r * shape.dim + j] += place[j];
   }
 }
 
@@ -107,15 +133,35 @@ void GptDecoder::normalise(const GptWeights::Norm& norm, std::size_t rows) {
              {normal_.as<float>().data(), rows, dim});
 }
 
-void GptDecoder::multiply(const PackedMatrix& matrix, std::size_t rows, const float* x, std::size_t x_stride,
-                          float* y) {
-  matrix.multiply(rows, x, x_stride, y, sums_.as<float>(), kernels_, threads_);
+void GptDecoder::multiply(const PackedMatrix& matrix, FloatRows x, std::size_t rows, float* y) {
+  matrix.multiply(rows, x.data, x.stride, y, sums_.as<float>(), kernels_, threads_);
+}
+
+void GptDecoder::multiply(const GptWeights::Linear& linear, FloatRows x, std::size_t rows, float* y) {
+  multiply(linear.weight, x, rows, y);
+  for (std::size_t r = 0; r < rows; ++r) add_bias(y + r * linear.weight.padded_outputs(), linear.bias);
+}
+
+FloatRows GptDecoder::gather(std::size_t rows, FloatRows own, std::size_t units, std::size_t unit) {
+  if (exchange_.whole()) return own;
+  float* const to = gathered_.as<float>().data();
+  exchange_.gather(rows, own, units, unit, to);
+  return {to, units * unit};
+}
+
+void GptDecoder::add_half(const GptWeights::Linear& linear, FloatRows h, std::size_t units, std::size_t rows) {
+  const std::size_t dim = weights_.shape().dim;
+  float* const product = product_.as<float>().data();
+  multiply(linear, gather(rows, h, units, linear.weight.inputs() / units), rows, product);
+  const FloatRows y = gather(rows, {product, linear.weight.padded_outputs()}, dim, 1);
+  float* const x = x_.as<float>().data();
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t j = 0; j < dim; ++j) x[r * dim + j] += y.data[r * y.stride + j];
 }
 
 void GptDecoder::run_part(std::span<const DecoderRow> rows, KvCache& cache, float* logits) {
   const std::size_t dim = weights_.shape().dim;
   const std::size_t count = rows.size();
-  const std::size_t narrow = whole_panels(dim);
   std::vector<Segment> segments;
   for (std::size_t r = 0; r < count; ++r) {
     if (r == 0 || rows[r].sequence != rows[r - 1].sequence)
@@ -123,48 +169,45 @@ void GptDecoder::run_part(std::span<const DecoderRow> rows, KvCache& cache, floa
     check(rows[r].position == segments.back().position + segments.back().rows, "positions are not consecutive");
     ++segments.back().rows;
   }
-  float* const x = x_.as<float>().data();
-  float* const normal = normal_.as<float>().data();
+  const float* const normal = normal_.as<float>().data();
   float* const hidden = hidden_.as<float>().data();
-  float* const product = product_.as<float>().data();
-  const auto add_residual = [&](std::span<const float> bias) {
-    for (std::size_t r = 0; r < count; ++r)
-      for (std::size_t j = 0; j < dim; ++j) x[r * dim + j] += product[r * narrow + j] + bias[j];
-  };
 
   embed(rows);
   for (std::size_t layer = 0; layer < weights_.blocks().size(); ++layer) {
     const GptWeights::Block& block = weights_.blocks()[layer];
     normalise(block.ln_1, count);
-    multiply(block.attention.weight, count, normal, dim, hidden);
-    for (std::size_t r = 0; r < count; ++r)
-      add_bias(hidden + r * block.attention.weight.padded_outputs(), block.attention.bias);
+    multiply(block.attention, {normal, dim}, count, hidden);
     attend(segments, layer, cache);
-    multiply(block.projection.weight, count, normal, dim, product);
-    add_residual(block.projection.bias);
+    add_half(block.projection, {normal, own_dim_}, weights_.shape().heads, count);
     normalise(block.ln_2, count);
-    multiply(block.expansion.weight, count, normal, dim, hidden);
+    multiply(block.expansion, {normal, dim}, count, hidden);
+    const std::size_t stride = block.expansion.weight.padded_outputs();
     for (std::size_t r = 0; r < count; ++r) {
-      const std::span<float> row(hidden + r * wide_, 4 * dim);
-      add_bias(row.data(), block.expansion.bias);
+      const std::span<float> row(hidden + r * stride, block.expansion.weight.outputs());
       gelu_forward(row, row);
     }
-    multiply(block.contraction.weight, count, hidden, wide_, product);
-    add_residual(block.contraction.bias);
+    add_half(block.contraction, {hidden, stride}, 4 * dim, count);
   }
+  compute_logits(rows, logits);
+}
 
+void GptDecoder::compute_logits(std::span<const DecoderRow> rows, float* logits) {
+  const std::size_t dim = weights_.shape().dim;
+  float* const x = x_.as<float>().data();
   std::size_t wanted = 0;
-  for (std::size_t r = 0; r < count; ++r)
+  for (std::size_t r = 0; r < rows.size(); ++r)
     if (rows[r].logits) std::copy_n(x + r * dim, dim, x + wanted++ * dim);
   if (wanted == 0) return;
   normalise(weights_.ln_f(), wanted);
-  multiply(weights_.wte(), wanted, normal, dim, logits);
+  float* const own = exchange_.whole() ? logits : own_logits_.as<float>().data();
+  multiply(weights_.wte(), {normal_.as<float>().data(), dim}, wanted, own);
+  if (!exchange_.whole())
+    exchange_.gather(wanted, {own, weights_.wte().padded_outputs()}, weights_.shape().vocab, 1, logits);
 }
 
 void GptDecoder::attend(std::span<const Segment> segments, std::size_t layer, KvCache& cache) {
-  const std::size_t heads = weights_.shape().heads;
-  const std::size_t strip = scores_.size_bytes() / sizeof(float) / heads;
-  threads_.for_slices(heads, 1, [&](Range slice) {
+  const std::size_t strip = scores_.size_bytes() / sizeof(float) / heads_;
+  threads_.for_slices(heads_, 1, [&](Range slice) {
     for (std::size_t head = slice.begin; head < slice.end; ++head)
       for (const Segment& segment : segments)
         attend_head(segment, layer, head, cache, scores_.as<float>().data() + head * strip);
@@ -173,8 +216,8 @@ void GptDecoder::attend(std::span<const Segment> segments, std::size_t layer, Kv
 
 void GptDecoder::attend_head(const Segment& segment, std::size_t layer, std::size_t head, KvCache& cache,
                              float* scores) {
-  const std::size_t dim = weights_.shape().dim;
-  const std::size_t stride = whole_panels(3 * dim);
+  const std::size_t dim = own_dim_;
+  const std::size_t stride = qkv_width_;
   const std::size_t capacity = cache.capacity(segment.sequence);
   check(segment.position + segment.rows <= capacity, "{} tokens in a cache of {}", segment.position + segment.rows,
         capacity);
@@ -208,6 +251,15 @@ void GptDecoder::attend_head(const Segment& segment, std::size_t layer, std::siz
     for (std::size_t i = 0; i < rows; ++i)
       for (std::size_t j = 0; j < head_dim_; ++j) to[i * dim + j] *= inverse[i];
   }
+}
+
+std::uint64_t received_bytes(const GptShape& shape, const TensorPart& part, std::uint64_t rows, std::uint64_t logits,
+                             std::uint64_t others) {
+  const GptCut cut = cut_gpt(shape, part);
+  const std::size_t own = cut.heads.size() * (shape.dim / shape.heads) + cut.projection.size() + cut.expansion.size() +
+                          cut.contraction.size();
+  return sizeof(float) * (rows * shape.layers * (7 * shape.dim - own) + logits * (shape.vocab - cut.tokens.size()) +
+                          others * shape.dim);
 }
 
 }  // namespace psring::worker

@@ -9,6 +9,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/worker/model/generate/gpt_weights.h>
 #include <psring/worker/model/generate/kv_cache.h>
+#include <psring/worker/model/generate/part_exchange.h>
 
 namespace psring::worker {
 
@@ -24,12 +25,16 @@ struct DecoderRow {
 /// the rows are added to it. A row's result has the same bits whichever rows are computed with it, on how many threads
 /// and with which vector instructions: every sum runs in a fixed order. So prefill, decoding with a cache, decoding in
 /// a batch and recomputing everything give the same tokens.
+///
+/// A part of a divided GPT computes its outputs of every matrix, from whole inputs that it gets from the other ranks,
+/// and so has the same bits, too. All ranks compute the same rows, and each gets all logits.
 class GptDecoder {
  public:
   /// The most rows that are computed at a time; a longer prompt is computed in parts of this size.
   static constexpr std::size_t kMostRows = 128;
 
-  /// Books buffers as activations. REQUIRES: weights and ledger outlive the decoder.
+  /// Books buffers as activations. REQUIRES: weights and ledger outlive the decoder; the weights' part is connected
+  /// with exchange_bytes() of memory before the first pass.
   GptDecoder(const GptWeights& weights, std::size_t threads, MemoryLedger& ledger,
              const PanelKernels& kernels = panel_kernels());
 
@@ -41,6 +46,10 @@ class GptDecoder {
   /// Returns the bytes that are booked for a cache whose longest sequence has `capacity` tokens, and `logits` wanted
   /// rows at a time.
   std::size_t scratch_bytes(std::size_t capacity, std::size_t logits) const;
+  /// Returns the bytes of memory through which the parts of a divided GPT exchange rows.
+  static std::size_t exchange_bytes(const GptShape& shape);
+  /// Payload bytes that this part has received from the others so far.
+  std::uint64_t received_bytes() const { return exchange_.received_bytes(); }
 
  private:
   struct Segment;  ///< neighbouring rows of one sequence
@@ -49,15 +58,26 @@ class GptDecoder {
   void embed(std::span<const DecoderRow> rows);
   void attend(std::span<const Segment> segments, std::size_t layer, KvCache& cache);
   void attend_head(const Segment& segment, std::size_t layer, std::size_t head, KvCache& cache, float* scores);
-  void multiply(const PackedMatrix& matrix, std::size_t rows, const float* x, std::size_t x_stride, float* y);
+  void multiply(const PackedMatrix& matrix, FloatRows x, std::size_t rows, float* y);
+  void multiply(const GptWeights::Linear& linear, FloatRows x, std::size_t rows, float* y);
+  /// x += h w + bias, where this part has `h`'s columns of units part.of(units).
+  void add_half(const GptWeights::Linear& linear, FloatRows h, std::size_t units, std::size_t rows);
+  void compute_logits(std::span<const DecoderRow> rows, float* logits);
+  /// Returns all columns of rows of which each part has some.
+  FloatRows gather(std::size_t rows, FloatRows own, std::size_t units, std::size_t unit);
   void normalise(const GptWeights::Norm& norm, std::size_t rows);
+  std::size_t logits_stride() const;
 
   const GptWeights& weights_;
   const PanelKernels& kernels_;
   MemoryLedger& ledger_;
   Parallel threads_;
+  PartExchange exchange_;
   std::size_t head_dim_;
-  std::size_t wide_;  ///< row stride of hidden_: 4 dim, in whole panels
+  std::size_t heads_;      ///< of this part
+  std::size_t own_dim_;    ///< of its heads
+  std::size_t qkv_width_;  ///< row stride of its queries, keys and values, in whole panels
+  std::size_t wide_;       ///< row stride of hidden_, in whole panels
 
   Buffer x_;       ///< [rows, dim]: the residual stream
   Buffer normal_;  ///< [rows, dim]: a layer norm's output, then the heads' output
@@ -67,6 +87,14 @@ class GptDecoder {
   Buffer product_;  ///< [rows, dim in whole panels]
   Buffer scores_;   ///< a strip per head
   Buffer logits_;
+  Buffer gathered_;    ///< of a part: [rows, 4 dim]
+  Buffer own_logits_;  ///< of a part: [rows, its tokens in whole panels]
 };
+
+/// Returns the payload bytes that a part receives from the others for `rows` rows: the other parts' columns of four
+/// results a layer, the logits of the `logits` rows that want them, and the embedding of `others` rows, whose tokens
+/// other parts have.
+std::uint64_t received_bytes(const GptShape& shape, const TensorPart& part, std::uint64_t rows, std::uint64_t logits,
+                             std::uint64_t others);
 
 }  // namespace psring::worker

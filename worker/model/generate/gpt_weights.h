@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/common/device/buffer.h>
+#include <psring/worker/model/generate/gpt_cut.h>
 #include <psring/worker/model/generate/packed_matrix.h>
 #include <psring/worker/model/generate/weight_format.h>
 #include <psring/worker/model/gpt_layers.h>
@@ -18,7 +19,8 @@ namespace psring::worker {
 inline constexpr const char* kWeightsKey = "psring.weights";
 inline constexpr const char* kModelKey = "psring.model";
 
-/// The tensors of a GPT, under GPT-2's names. Matrices are packed for products; wte is the embedding and the head.
+/// The tensors of a GPT, under GPT-2's names, or a rank's part of them. Matrices are packed for products; wte is the
+/// embedding and the head. Layer norms and wpe are whole at every rank.
 class GptWeights {
  public:
   struct Linear {
@@ -39,30 +41,37 @@ class GptWeights {
   };
 
   /// Reads a file of f32, f16 or bf16 tensors and rounds its matrices to `format`, or a file that save() wrote, which
-  /// must have this format. Throws data, naming the file, if a tensor is missing, unknown, not finite or of another
-  /// shape; usage if int4 does not fit the shape.
-  GptWeights(const TensorFile& file, const GptShape& shape, const WeightFormat& format, MemoryLedger& ledger);
+  /// must have this format. A part's outputs are rounded as those of the whole matrix. Throws data, naming the file, if
+  /// a tensor is missing, unknown, not finite or of another shape; usage if int4 does not fit the shape, and as cut_gpt
+  /// does.
+  GptWeights(const TensorFile& file, const GptShape& shape, const WeightFormat& format, MemoryLedger& ledger,
+             const TensorPart& part = {});
 
   const GptShape& shape() const { return shape_; }
+  const TensorPart& part() const { return part_; }
+  const GptCut& cut() const { return cut_; }
   const WeightFormat& format() const { return format_; }
   const std::vector<Block>& blocks() const { return blocks_; }
   const Norm& ln_f() const { return ln_f_; }
-  const PackedMatrix& wte() const { return wte_; }     ///< inputs: dim, outputs: the vocabulary
+  const PackedMatrix& wte() const { return wte_; }     ///< inputs: dim, outputs: the part's tokens
   std::span<const float> wpe() const { return wpe_; }  ///< [context, dim]
 
   /// Writes the weights in their format: `T` of type I8, or U8 with two values a byte (the lower half first), `T.scale`
-  /// [outputs] or [groups, outputs], and `T.zero`; other tensors in f32. REQUIRES: the format is not f32.
+  /// [outputs] or [groups, outputs], and `T.zero`; other tensors in f32. REQUIRES: the format is not f32, and the
+  /// weights are whole.
   void save(const std::string& path) const;
 
  private:
-  /// Calls each(name, matrix, transposed) for every matrix; a transposed matrix is stored [outputs, inputs].
+  /// Calls each(name, matrix, cut, transposed) for every matrix; a transposed matrix is stored [outputs, inputs].
   template <class Self, class Each>
   static void for_each_matrix(Self& self, const Each& each);
-  /// Calls each(name, span, shape) for every vector and wpe.
+  /// Calls each(name, span, shape of the whole tensor, the part's elements) for every vector and wpe.
   template <class Self, class Each>
   static void for_each_vector(Self& self, const Each& each);
 
   GptShape shape_;
+  TensorPart part_;
+  GptCut cut_;
   WeightFormat format_;
   Buffer vectors_;
   std::span<const float> wpe_;
@@ -72,9 +81,9 @@ class GptWeights {
 };
 
 /// Returns the bytes that GptWeights books: matrices, whose outputs are rounded up to panels, and vectors.
-std::size_t weight_bytes(const GptShape& shape, const WeightFormat& format);
+std::size_t weight_bytes(const GptShape& shape, const WeightFormat& format, const TensorPart& part = {});
 /// Returns the bytes of the weights that a decoded token reads: all but the embedding of other tokens and positions.
-std::size_t decode_bytes(const GptShape& shape, const WeightFormat& format);
+std::size_t decode_bytes(const GptShape& shape, const WeightFormat& format, const TensorPart& part = {});
 /// Returns the number of parameters.
 std::size_t parameter_count(const GptShape& shape);
 

@@ -25,15 +25,31 @@ std::span<std::byte> TensorPart::memory(std::size_t bytes) const {
 
 void TensorPart::reduce(ring::Vector values, const ring::ReduceOp& op) const {
   if (whole()) return;
-  check(connection_->group != nullptr, "tensor part {} of {} computes without a group", rank_, size_);
+  ring::ProcessGroup& group = connected();
   const Moment start = connection_->clock->now();
-  connection_->group->all_reduce(values, op).wait();
+  wait(group.all_reduce(values, op), start);
+}
+
+ring::ProcessGroup& TensorPart::connected() const {
+  check(connection_->group != nullptr, "tensor part {} of {} computes without a group", rank_, size_);
+  return *connection_->group;
+}
+
+void TensorPart::wait(ring::Work work, Moment start) const {
+  work.wait();
   connection_->waited += connection_->clock->now() - start;
 }
 
 void TensorPart::sum(std::span<float> values) const { reduce(values, ring::ReduceOp::Kind::sum); }
 void TensorPart::sum(std::span<double> values) const { reduce(values, ring::ReduceOp::Kind::sum); }
 void TensorPart::largest(std::span<float> values) const { reduce(values, ring::ReduceOp::Kind::max); }
+
+void TensorPart::gather(std::span<float> values, std::span<const std::size_t> sizes) const {
+  if (whole()) return;
+  ring::ProcessGroup& group = connected();
+  const Moment start = connection_->clock->now();
+  wait(group.all_gather(values, ring::parts_of_sizes(sizes)), start);
+}
 
 void cut(TensorSpec& tensor, std::size_t axis, std::size_t extent, std::vector<Range> ranges) {
   TensorSlice slice{tensor.shape, axis, std::move(ranges)};

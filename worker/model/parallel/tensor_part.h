@@ -14,6 +14,7 @@
 namespace psring::ring {
 class ProcessGroup;
 class ReduceOp;
+class Work;
 }  // namespace psring::ring
 
 namespace psring::worker {
@@ -40,11 +41,14 @@ class TensorPart {
   /// A number that the group's first rank alone contributes to a sum, such as a bias.
   bool first() const { return rank_ == 0; }
   /// Returns this part's indices of `count`: as even as possible, [rank count / size, (rank + 1) count / size).
-  Range of(std::size_t count) const { return {rank_ * count / size_, (rank_ + 1) * count / size_}; }
+  Range of(std::size_t count) const { return of(count, rank_); }
+  /// The same of another rank's part.
+  Range of(std::size_t count, std::size_t rank) const { return {rank * count / size_, (rank + 1) * count / size_}; }
 
   /// Returns the first bytes of the memory that layers without an activation of their own exchange numbers in: of the
   /// loss. REQUIRES: connected, with as much memory.
   std::span<std::byte> memory(std::size_t bytes) const;
+  std::size_t memory_bytes() const { return whole() ? 0 : connection_->memory.size_bytes(); }
 
   // Collectives; each returns once the result is there. They throw as ring::Work::wait does.
 
@@ -53,6 +57,8 @@ class TensorPart {
   void sum(std::span<double> values) const;
   /// Every rank's values become the largest of all ranks' values.
   void largest(std::span<float> values) const;
+  /// Every rank receives each rank's part of the values: sizes[r] of them come from rank r, one part after the other.
+  void gather(std::span<float> values, std::span<const std::size_t> sizes) const;
 
   /// The time that this process has spent in the collectives so far.
   Nanoseconds waited() const { return whole() ? Nanoseconds{0} : connection_->waited; }
@@ -65,6 +71,8 @@ class TensorPart {
     Nanoseconds waited{0};  ///< in collectives
   };
   void reduce(ring::Vector values, const ring::ReduceOp& op) const;
+  ring::ProcessGroup& connected() const;
+  void wait(ring::Work work, Moment start) const;
 
   std::size_t rank_ = 0;
   std::size_t size_ = 1;
