@@ -22,7 +22,7 @@ struct Job {
   bool record = false;
 };
 
-/// What the stages have done in a step.
+/// The actions of all stages in a step.
 struct Done {
   std::string mistake;
   std::vector<std::string> passes;

@@ -12,7 +12,7 @@
 
 namespace psring::cli {
 
-/// What all stages of a run share; one of them at a time runs.
+/// The state that all stages of a run share; one of them at a time runs.
 struct PipelineRun {
   std::size_t micro_batches;
   Language language;

@@ -88,7 +88,7 @@ struct Run {
   bool record = false;
 };
 
-/// What all ranks have computed.
+/// The results of all ranks.
 struct Computed {
   std::vector<std::unique_ptr<Part>> parts;
   std::vector<std::vector<std::size_t>> forward, backward;  ///< by rank: the values of each all-reduce
