@@ -18,6 +18,14 @@ from teach.pictures import begins_of, passes_of  # noqa: E402
 LESSONS = ROOT / "docs" / "lessons"
 GLOSSARY = LESSONS / "glossary.zh-CN.md"
 
+# Terms that are ordinary words in some sentences: 'step through', 'in part', 'the range of values', 'parameter server'.
+COMMON = {"step", "part", "range", "server"}
+
+
+def without_code(text):
+    text = re.sub(r"(?s)```.*?```|<!--.*?-->", "", text)
+    return re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "", text))
+
 
 def chinese_pages():
     pages = [*LESSONS.glob("*.zh-CN.md"), *(ROOT / "docs" / "exercises").rglob("*.zh-CN.md"), *(ROOT / "docs").glob("bridge.zh-CN.md")]
@@ -45,6 +53,27 @@ class Lessons(ProgramTest):
         for page in chinese_pages():
             for word in unused:
                 self.assertNotIn(word, page.read_text(), f"{page.relative_to(ROOT)}: the glossary has another word")
+
+    def test_terms_have_their_word(self):
+        """A page whose English prose has a term of the glossary has its word in Chinese."""
+        words = {}
+        for english, chinese, _ in re.findall(r"(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]*)\|$", GLOSSARY.read_text())[2:]:
+            terms, translations = re.sub(r"\(.*?\)", "", english).split(","), chinese.split("、")
+            for i, term in enumerate(terms):  # a row has one word for all its terms, or one for each
+                words.setdefault(term.strip(), []).append(translations[i if len(translations) == len(terms) else 0].strip())
+        self.assertGreater(len(words), 40)
+        missing = []
+        for page in chinese_pages():
+            english = page.with_name(page.name.replace(".zh-CN", ""))
+            if page.parent == ROOT / "docs":
+                continue  # the bridge's first column is English in both languages
+            before, after = (without_code(each.read_text()) for each in (english, page))
+            for term, translations in words.items():
+                if term in COMMON or not re.search(rf"(?i)(?<![\w-]){re.escape(term)}(?:s|es)?(?![\w-])", before):
+                    continue
+                if not any(word in after for word in translations):
+                    missing.append(f"{page.relative_to(ROOT)}: '{term}' is '{' or '.join(translations)}'")
+        self.assertEqual(missing, [])
 
     def test_differences_are_found(self):
         same = [("a 12 b\n", "a 12 b\n", "exact"), ("…\nlast 7\n", "x\ny\nlast  7\n", "exact"),
