@@ -75,7 +75,7 @@ void check_exposed(const Submission& submission) {
     const std::size_t operations = trained.handed[0].size();
     const Text hint = operations == 1 ? Text{"one all-reduce starts when backward has ended, so nothing overlaps",
                                              "唯一的 all-reduce 在反向结束后才启动，没有任何重叠"}
-                      : operations >= kLayers
+                      : operations >= kLayers || 2 * operations * options.start_cost > found
                           ? Text{"{} all-reduces: each start costs the worker 0.1 ms; "
                                  "put small layers together, and wait only after backward",
                                  "{} 次 all-reduce：每次启动占用 worker 0.1 ms；把小的层放在一起，反向结束后再等待"}

@@ -56,13 +56,13 @@ void check_once(const Submission& submission, const Hosts& hosts) {
     submission.refuse(
         {"{} hosts with {} workers: sample {} is read by {} and by {}, and so are all others: both hosts train "
          "on the same samples",
-         "{} 台主机，各 {} 个 worker：样本 {} 由 {} 和 {} 读取，其他样本也一样：两台主机在同样的样本上训练"},
+         "{} 台主机，各 {} 个 worker：样本 {} 由 {}和 {}读取，其他样本也一样：两台主机在同样的样本上训练"},
         hosts.hosts, hosts.workers, lists[0].at(0), name_of(language, hosts, 0),
         name_of(language, hosts, hosts.workers));
   for (const auto& [sample, ranks] : readers)
     if (ranks.size() > 1 && (unread > 0 || hosts.samples % lists.size() == 0))
       submission.refuse({"{} hosts with {} workers: sample {} is read by {} and by {}, and {} of {} samples by nobody",
-                         "{} 台主机，各 {} 个 worker：样本 {} 由 {} 和 {} 读取，{}/{} 个样本无人读取"},
+                         "{} 台主机，各 {} 个 worker：样本 {} 由 {}和 {}读取，{}/{} 个样本无人读取"},
                         hosts.hosts, hosts.workers, sample, name_of(language, hosts, ranks[0]),
                         name_of(language, hosts, ranks[1]), unread, hosts.samples);
   if (unread > 0)

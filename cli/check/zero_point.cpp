@@ -81,7 +81,7 @@ void check_error(const Submission& submission, float low, float high) {
 }
 
 void check_ranges(const Submission& submission) {
-  for (const auto& [low, high] : {std::pair(-1.0F, 1.0F), {-0.1F, 3.0F}, {-7.0F, 0.5F}})
+  for (const auto& [low, high] : {std::pair(-1.0F, 1.0F), {-0.1F, 3.0F}, {-7.0F, 0.5F}, {-127.5F, 127.5F}})
     check_error(submission, low, high);
 }
 

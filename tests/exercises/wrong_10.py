@@ -18,8 +18,8 @@ WRONG = {
         [("/ 255", "/ 127")],
         "the scale is not width / 255"),
     "no clamp": (
-        [("/ 255 :", "/ 250 * 0.97F :"), ("static_cast<std::uint8_t>(std::clamp(code, 0L, 255L))", "static_cast<std::uint8_t>(code)")],
-        "a code that leaves 0 to 255 wraps around: clamp it"),
+        [("static_cast<std::uint8_t>(std::clamp(code, 0L, 255L))", "static_cast<std::uint8_t>(code)")],
+        "values from -127.5 to 127.5: .* a code that leaves 0 to 255 wraps around: clamp it"),
     "no scale for equal values": (
         [("high > low ? (high - low) / 255 : 1.0F", "(high - low) / 255")],
         "the scale of values from 0 to 0 is 0; it has to be finite and above 0"),
