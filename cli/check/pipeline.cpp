@@ -96,9 +96,8 @@ std::string cause_of(Language language, const std::vector<float>& found, const s
       return say(language, Text{"it is no number: micro_gradients has values only after backward",
                                 "它不是数：micro_gradients 在反向之后才有值"});
   if (std::all_of(found.begin(), found.end(), [](float value) { return value == 0; }))
-    return say(language,
-               Text{"gradients() was never written: add micro_gradients() after each backward",
-                    "从未写过 gradients()：每次反向之后加上 micro_gradients()"});
+    return say(language, Text{"gradients() was never written: add micro_gradients() after each backward",
+                              "从未写过 gradients()：每次反向之后加上 micro_gradients()"});
   if (all_near(found, sum_of(gradients, 1)))
     return say(language, Text{"the sum over the {} micro-batches was not divided by {}", "{} 个微批之和没有除以 {}"},
                gradients.size(), gradients.size());
@@ -107,8 +106,9 @@ std::string cause_of(Language language, const std::vector<float>& found, const s
   for (std::size_t one = 0; one < gradients.size(); ++one) {
     for (const double share : {1.0, 1 / m})
       if (all_near(found, sum_of(gradients, 0, one, share)))
-        return say(language, Text{"it is that of micro-batch {} alone: the micro-batches add up, each with 1/{}",
-                                  "它只是微批 {} 的梯度：各个微批要相加，每个乘以 1/{}"},
+        return say(language,
+                   Text{"it is that of micro-batch {} alone: the micro-batches add up, each with 1/{}",
+                        "它只是微批 {} 的梯度：各个微批要相加，每个乘以 1/{}"},
                    one, gradients.size());
     for (const double share : {1.0, 1 / m}) {
       if (all_near(found, sum_of(gradients, share, one, -share)))
@@ -177,16 +177,14 @@ void check_stages(const Submission& submission) {
 }
 
 void check_seeds(const Submission& submission) {
-  for (unsigned seed = 1; seed <= kSeeds; ++seed)
-    judge(submission, {.stages = 4, .micro_batches = 5, .seed = seed});
+  for (unsigned seed = 1; seed <= kSeeds; ++seed) judge(submission, {.stages = 4, .micro_batches = 5, .seed = seed});
 }
 
 /// A step takes (m + P - 1)(f + b), and the time of messages.
 void check_bubble(const Submission& submission) {
   for (const std::size_t micro_batches : {8, 4})
     judge(submission, {.stages = 4, .micro_batches = micro_batches}, [&](const Done& done) -> std::string {
-      const double least =
-          static_cast<double>(micro_batches + 3) * seconds(Nanoseconds(kForwardTime + kBackwardTime));
+      const double least = static_cast<double>(micro_batches + 3) * seconds(Nanoseconds(kForwardTime + kBackwardTime));
       const double took = seconds(*std::max_element(done.took.begin(), done.took.end()));
       if (took <= kSlack * least) return "";
       return say(submission.language,

@@ -143,10 +143,11 @@ void SimulatedStage::inspect(char kind, std::size_t micro_batch, std::span<const
   if (cause.empty())
     cause = say(run_.language, Text{"its first value is {:.5g}, not {:.5g}", "它的第一个值是 {:.5g}，应为 {:.5g}"},
                 values[0], expected[micro_batch][0]);
-  const Text text = kind == 'F' ? Text{"stage {}, forward of micro-batch {}: the input is wrong: {}",
-                                       "阶段 {} 对微批 {} 做前向：输入不对：{}"}
-                                : Text{"stage {}, backward of micro-batch {}: the gradient of the activation is wrong: {}",
-                                       "阶段 {} 对微批 {} 做反向：激活值的梯度不对：{}"};
+  const Text text = kind == 'F'
+                        ? Text{"stage {}, forward of micro-batch {}: the input is wrong: {}",
+                               "阶段 {} 对微批 {} 做前向：输入不对：{}"}
+                        : Text{"stage {}, backward of micro-batch {}: the gradient of the activation is wrong: {}",
+                               "阶段 {} 对微批 {} 做反向：激活值的梯度不对：{}"};
   run_.mistake = say(run_.language, text, stage(), micro_batch, cause);
 }
 

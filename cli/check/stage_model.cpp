@@ -28,8 +28,7 @@ StageValues stage_forward(const StageValues& parameters, const StageValues& inpu
   for (std::size_t n = 0; n < kStageSamples; ++n)
     for (std::size_t j = 0; j < kStageWidth; ++j) {
       double sum = parameters[kStageWidth * kStageWidth + j];
-      for (std::size_t i = 0; i < kStageWidth; ++i)
-        sum += input[n * kStageWidth + i] * parameters[i * kStageWidth + j];
+      for (std::size_t i = 0; i < kStageWidth; ++i) sum += input[n * kStageWidth + i] * parameters[i * kStageWidth + j];
       activation[n * kStageWidth + j] = std::tanh(sum);
     }
   return activation;

@@ -158,34 +158,36 @@ std::optional<Text> cause_of(const Result& result, const Pair& pair, double rank
   for (const float value : found.values)
     if (std::isnan(value))
       return Text{"it was not written, or was calculated from values that were not written",
-              "它没有被写过，或由没有写过的值算出"};
+                  "它没有被写过，或由没有写过的值算出"};
   if (ranks > 1 && !own.empty() && all_near(found, [&](std::size_t i) { return own[i]; }))
     return Text{"it is this rank's own summand; every rank has another one, and needs the sum: all_reduce",
-            "它只是该 rank 自己的加数；各 rank 的加数不同，需要它们的和：all_reduce"};
+                "它只是该 rank 自己的加数；各 rank 的加数不同，需要它们的和：all_reduce"};
   if (is_y) {
     const auto bias = [&](std::size_t i) { return pair.c[i % pair.outputs]; };
     if (ranks > 1 && all_near(found, [&](std::size_t i) { return own[i] + bias(i); }))
       return Text{"it is this rank's own summand, and the bias; add up the summands of all ranks: all_reduce",
-              "它是该 rank 自己的加数加上偏置；要把所有 rank 的加数相加：all_reduce"};
+                  "它是该 rank 自己的加数加上偏置；要把所有 rank 的加数相加：all_reduce"};
     if (all_near(found, [&](std::size_t i) { return expected[i] + (ranks - 1) * bias(i); }))
-      return Text{"the bias was added once at every rank, so the sum has it as often as there are ranks: add it after the "
-              "sum",
-              "每个 rank 都加了一次偏置，于是有多少个 rank，和里就有多少个偏置：应在求和之后再加"};
+      return Text{
+          "the bias was added once at every rank, so the sum has it as often as there are ranks: add it after the "
+          "sum",
+          "每个 rank 都加了一次偏置，于是有多少个 rank，和里就有多少个偏置：应在求和之后再加"};
     if (all_near(found, [&](std::size_t i) { return expected[i] - bias(i); }))
       return Text{"the bias is missing", "缺少偏置"};
   }
   if (all_near(found, [&](std::size_t i) { return without_relu[i]; }))
     return Text{"relu is missing: it passes a value, and its gradient, only where x A is above 0",
-            "缺少 relu：只有 x A 大于 0 的地方，relu 才让值及其梯度通过"};
+                "缺少 relu：只有 x A 大于 0 的地方，relu 才让值及其梯度通过"};
   if (ranks > 1 && all_near(found, [&](std::size_t i) { return ranks * expected[i]; }))
-    return Text{"it is as many times too large as there are ranks: it is the same at every rank already, and was added up",
-            "有多少个 rank，它就大了多少倍：它在每个 rank 上本来就相同，却又相加了一次"};
+    return Text{
+        "it is as many times too large as there are ranks: it is the same at every rank already, and was added up",
+        "有多少个 rank，它就大了多少倍：它在每个 rank 上本来就相同，却又相加了一次"};
   if (ranks > 1 && all_near(found, [&](std::size_t i) { return expected[i] / ranks; }))
     return Text{"it was divided by the number of ranks: the ranks have summands of one result, not samples to average",
-            "它除以了 rank 的数目：各 rank 有的是同一个结果的加数，而不是要平均的样本"};
+                "它除以了 rank 的数目：各 rank 有的是同一个结果的加数，而不是要平均的样本"};
   if (!together.empty() && all_near(found, [&](std::size_t i) { return together[i]; }))
     return Text{"it is the sum over all ranks, but every rank has other columns of A and rows of B: keep your own part",
-            "它是所有 rank 之和，但各 rank 有 A 的不同的列和 B 的不同的行：只留自己的部分"};
+                "它是所有 rank 之和，但各 rank 有 A 的不同的列和 B 的不同的行：只留自己的部分"};
   return std::nullopt;
 }
 
@@ -212,16 +214,15 @@ std::vector<Result> results_of(const Pair& pair, const Run& run, const Computed&
   const PairResult linear_whole = run_whole(pair, false);
   const PairResult together = sum_of_parts(pair, run);
   const exercise::TensorPair& found = computed.parts[rank]->of_student;
-  std::vector<Result> results{
-      {"hidden", "relu(x A)", found.hidden, own.hidden, linear.hidden, {}, together.hidden},
-      {"y", "hidden B + c", found.y, whole.y, linear_whole.y, own.y, {}}};
+  std::vector<Result> results{{"hidden", "relu(x A)", found.hidden, own.hidden, linear.hidden, {}, together.hidden},
+                              {"y", "hidden B + c", found.y, whole.y, linear_whole.y, own.y, {}}};
   if (!run.backward) return results;
   results.push_back({"dc", "the sum of the rows of dy", found.dc, whole.dc, whole.dc, {}, {}});
   results.push_back({"db", "hidden^T dy", found.db, own.db, linear.db, {}, together.db});
   results.push_back(
       {"da", "x^T (dy B^T, where hidden is above 0, else 0)", found.da, own.da, linear.da, {}, together.da});
-  results.push_back({"dx", "(dy B^T, where hidden is above 0, else 0) A^T", found.dx, whole.dx, linear_whole.dx, own.dx,
-                     {}});
+  results.push_back(
+      {"dx", "(dy B^T, where hidden is above 0, else 0) A^T", found.dx, whole.dx, linear_whole.dx, own.dx, {}});
   return results;
 }
 
@@ -276,8 +277,7 @@ Pair pair_of(std::uint64_t seed) { return random_pair(3, 5, 8, 4, seed); }
 void check_one_rank(const Submission& submission) { judge(submission, pair_of(1), {}); }
 
 void check_forward(const Submission& submission) {
-  for (const std::size_t ranks : {2, 4, 3, 5})
-    judge(submission, pair_of(ranks), {.ranks = ranks, .backward = false});
+  for (const std::size_t ranks : {2, 4, 3, 5}) judge(submission, pair_of(ranks), {.ranks = ranks, .backward = false});
 }
 
 void check_backward(const Submission& submission) {
@@ -295,10 +295,11 @@ void check_sums(const Submission& submission) {
         std::size_t all = 0;
         for (const std::size_t values : *summed) all += values;
         if (summed->size() != 1 || all != size)
-          return say(submission.language,
-                     Text{"rank {}: {} hands {} bytes to {} all-reduces; the {} bytes of {} in one all-reduce are enough",
-                          "rank {0}：{1} 把 {2} 字节交给 {3} 次 all-reduce；把 {5} 的 {4} 字节交给一次 all-reduce 就够了"},
-                     rank, pass, all * sizeof(float), summed->size(), size * sizeof(float), what);
+          return say(
+              submission.language,
+              Text{"rank {}: {} hands {} bytes to {} all-reduces; the {} bytes of {} in one all-reduce are enough",
+                   "rank {0}：{1} 把 {2} 字节交给 {3} 次 all-reduce；把 {5} 的 {4} 字节交给一次 all-reduce 就够了"},
+              rank, pass, all * sizeof(float), summed->size(), size * sizeof(float), what);
       }
     return "";
   });

@@ -1,4 +1,5 @@
-// Exercise 13: forward is right for one rank, and backward is missing. README.md has the text; psring check 13 marks this file.
+// Exercise 13: forward is right for one rank, and backward is missing. README.md has the text; psring check 13 marks
+// this file.
 #include <algorithm>
 
 #include <psring/cli/check/exercise.h>
