@@ -304,6 +304,8 @@ void check_model_parallel(const JobOptions& job) {
       pair(job.share_host_parameters, "--share-host-parameters", "workers of a host have different parts of the model"),
       pair(optim::compresses(job.compress), "--compress " + job.compress, "its state is saved by worker, not by stage"),
       pair(job.optimizer == "lamb" && mesh.tensor > 1, "--optimizer lamb", "its norms are of whole tensors"),
+      pair(job.compute != "model" && mesh.tensor > 1, "--compute " + job.compute,
+           "layers that only sleep do not sum, so the predicted bytes would not move"),
   });
 }
 

@@ -130,6 +130,7 @@ class Tensor(MeshJobTest):
             ([*GPT, "--workers", 2, "--tensor", 2, "--compress", "int8"], "--tensor 2", "--compress int8"),
             ([*GPT, "--workers", 2, "--tensor", 2, "--optimizer", "lamb"], "--tensor 2", "--optimizer lamb"),
             ([*GPT, "--workers", 2, "--tensor", 2, "--device", "cuda"], "--tensor 2", "--device cuda"),
+            ([*GPT, "--workers", 2, "--tensor", 2, "--compute", "sleep:1ms"], "--tensor 2", "--compute sleep:1ms"),
         ):
             with self.subTest(arguments=arguments):
                 self.assert_refused(self.train(*TRAINING, "--strategy", "ddp", "--steps", 2, *arguments), USAGE, *said)
