@@ -11,11 +11,13 @@
 
 #include <psring/cli/commands.h>
 #include <psring/cli/generation_report.h>
+#include <psring/cli/tensor_ranks.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>
 #include <psring/worker/model/generate/gpt_weights.h>
+#include <psring/worker/model/safetensors.h>
 
 namespace psring::cli {
 namespace {
@@ -36,6 +38,10 @@ struct GenerateFlags {
   std::string evaluate;
   bool measure = false;
   bool json = false;
+  std::size_t tensor = 1;
+  TensorRanks::Place place;
+
+  bool prints() const { return place.rank == 0; }
 };
 
 void check_flags(const GenerateFlags& flags) {
@@ -51,6 +57,9 @@ void check_flags(const GenerateFlags& flags) {
   if (flags.generate.tokens == 0) fail(ErrorKind::usage, "--tokens 0: expected at least one");
   if (flags.model.threads == 0 || flags.model.threads > 1024)
     fail(ErrorKind::usage, "--threads {}: expected from 1 to 1024", flags.model.threads);
+  if (flags.tensor == 0) fail(ErrorKind::usage, "--tensor 0: expected at least 1");
+  if (flags.place.rank > 0 && (flags.place.rank >= flags.tensor || flags.place.key_file.empty()))
+    fail(ErrorKind::usage, "--tensor-rank {}: psring gives this option to the ranks that it starts", flags.place.rank);
   if (flags.seed < 0) fail(ErrorKind::usage, "--seed {}: expected 0 or above", flags.seed);
   const bool prompt = !flags.prompts.empty() || !flags.prompt_tokens.empty() || !flags.prompt_file.empty();
   if (prompt && !flags.evaluate.empty()) fail(ErrorKind::usage, "--evaluate and --prompt: give one of them");
@@ -142,40 +151,61 @@ Generator::OnToken printer(const GenerateFlags& flags, const std::vector<Tokens>
   };
 }
 
-int continue_prompts(const GenerateFlags& flags, Generator& generator) {
-  std::optional<Tokenizer> tokenizer = find_tokenizer(flags, generator.shape().vocab);
-  worker::GenerateOptions options = flags.generate;
-  options.sampling.seed = static_cast<std::uint64_t>(flags.seed);
-  options.cache = flags.cache == "on";
-  if (tokenizer && tokenizer->end_of_text()) options.stop = *tokenizer->end_of_text();
-  GenerationReport report;
-  report.prompts = find_prompts(flags, tokenizer);
-  report.threads = flags.model.threads;
-  report.cache = options.cache;
-  generator.check(report.prompts, options);
-  report.made = generator.generate(report.prompts, options, printer(flags, report.prompts, tokenizer));
-  if (flags.measure) {
-    options.cache = false;
-    report.recomputed = generator.generate(report.prompts, options);
-    report.bandwidth = generator.measure_bandwidth();
-  }
-  check_generation(report, generator, options.tokens);
+/// Everything about a generation that can be wrong before the weights are read.
+struct Prepared {
+  std::optional<Tokenizer> tokenizer;
+  std::vector<Tokens> prompts;
+  worker::GenerateOptions options;
+};
+
+Prepared prepare(const GenerateFlags& flags, const worker::GptShape& shape) {
+  Prepared work{.tokenizer = find_tokenizer(flags, shape.vocab), .options = flags.generate};
+  work.options.sampling.seed = static_cast<std::uint64_t>(flags.seed);
+  work.options.cache = flags.cache == "on";
+  if (work.tokenizer && work.tokenizer->end_of_text()) work.options.stop = *work.tokenizer->end_of_text();
+  work.prompts = find_prompts(flags, work.tokenizer);
+  worker::check_prompts(shape, work.prompts, work.options.tokens);
+  return work;
+}
+
+void print_report(const GenerateFlags& flags, const GenerationReport& report, const Generator& generator,
+                  const std::optional<Tokenizer>& tokenizer) {
+  const std::size_t tokens = flags.generate.tokens;
   if (flags.json) {
     std::vector<std::string> texts;
-    for (const Tokens& tokens : report.made.sequences)
-      if (tokenizer) texts.push_back(text_of(tokenizer, tokens));
-    fmt::print("{}\n", generation_json(report, generator, options.tokens, texts));
-    return 0;
+    for (const Tokens& sequence : report.made.sequences)
+      if (tokenizer) texts.push_back(text_of(tokenizer, sequence));
+    fmt::print("{}\n", generation_json(report, generator, tokens, texts));
+    return;
   }
   for (std::size_t i = 0; report.prompts.size() > 1 && i < report.prompts.size(); ++i)
     print_bytes(fmt::format("[{}] {}{}{}\n", i, text_of(tokenizer, report.prompts[i]), tokenizer ? "" : ",",
                             text_of(tokenizer, report.made.sequences[i])));
-  fmt::print("{}{}", report.prompts.size() > 1 ? "\n" : "\n\n", generation_text(report, generator, options.tokens));
-  return 0;
+  fmt::print("{}{}", report.prompts.size() > 1 ? "\n" : "\n\n", generation_text(report, generator, tokens));
+}
+
+void continue_prompts(const GenerateFlags& flags, const Prepared& work, Generator& generator,
+                      ring::ProcessGroup* group) {
+  GenerationReport report;
+  report.prompts = work.prompts;
+  report.threads = flags.model.threads;
+  report.cache = work.options.cache;
+  const auto print = flags.prints() ? printer(flags, work.prompts, work.tokenizer) : Generator::OnToken();
+  report.made = generator.generate(work.prompts, work.options, print);
+  if (flags.measure) {
+    worker::GenerateOptions options = work.options;
+    options.cache = false;
+    report.recomputed = generator.generate(work.prompts, options);
+    if (group != nullptr) group->barrier().wait();  // all ranks measure the bandwidth that is left to each
+    report.bandwidth = generator.measure_bandwidth();
+  }
+  check_generation(report, generator, work.options.tokens);
+  collect_ranks(report, generator, group);
+  if (flags.prints()) print_report(flags, report, generator, work.tokenizer);
 }
 
 /// The loss over the same samples as train's evaluation: the test split, or all if the text has none.
-int evaluate(const GenerateFlags& flags, Generator& generator, const App& app) {
+void evaluate(const GenerateFlags& flags, Generator& generator, ring::ProcessGroup* group, const App& app) {
   const worker::GptShape& shape = generator.shape();
   const worker::DataNeeds needs{.input_cols = shape.context,
                                 .rows_per_sample = shape.context,
@@ -195,17 +225,47 @@ int evaluate(const GenerateFlags& flags, Generator& generator, const App& app) {
     all.loss_sum += loss.loss_sum;
     all.tokens += loss.tokens;
   }
+  auto weight_bytes = static_cast<std::int64_t>(generator.weight_bytes());
+  if (group != nullptr) group->all_reduce(std::span(&weight_bytes, 1), ring::ReduceOp::Kind::sum).wait();
+  if (!flags.prints()) return;
   if (flags.json)
     fmt::print("{}\n", Json({{"weights", generator.weights().text()},
-                             {"weight_bytes", generator.weight_bytes()},
+                             {"weight_bytes", weight_bytes},
                              {"tokens", all.tokens},
                              {"loss", all.mean()},
                              {"perplexity", all.perplexity()}})
                            .dump());
   else
     fmt::print("{}: {} weights, {:.2f} MiB; {} tokens of {}: loss {:.6f}, perplexity {:.4f}\n", flags.model.file,
-               generator.weights().text(), static_cast<double>(generator.weight_bytes()) / (1 << 20), all.tokens,
-               flags.evaluate, all.mean(), all.perplexity());
+               generator.weights().text(), static_cast<double>(weight_bytes) / (1 << 20), all.tokens, flags.evaluate,
+               all.mean(), all.perplexity());
+}
+
+/// The work of one rank, which may be the only one.
+void run_rank(const GenerateFlags& flags, const std::optional<Prepared>& work, ring::ProcessGroup* group,
+              const App& app) {
+  Generator::Options options = flags.model;
+  options.group = group;
+  Generator generator(options);
+  if (work) {
+    continue_prompts(flags, *work, generator, group);
+  } else {
+    evaluate(flags, generator, group, app);
+  }
+}
+
+int run_generate(const GenerateFlags& flags, const Invocation& invocation) {
+  check_flags(flags);
+  const worker::GptShape shape = worker::find_gpt_shape(worker::TensorFile(flags.model.file), flags.model.model);
+  worker::cut_gpt(shape, worker::TensorPart(0, flags.tensor));  // throws if the model cannot be divided
+  std::optional<Prepared> work;
+  if (flags.evaluate.empty()) work = prepare(flags, shape);
+  if (flags.tensor == 1) {
+    run_rank(flags, work, nullptr, invocation.app);
+  } else {
+    TensorRanks ranks(flags.tensor, flags.place, Generator::exchange_bytes(flags.model), invocation.words);
+    ranks.run([&] { run_rank(flags, work, &ranks.group(), invocation.app); });
+  }
   return 0;
 }
 
@@ -235,11 +295,11 @@ Command add_generate(const Flags& program) {
   command.add("--evaluate", flags->evaluate, "print the loss and perplexity on text:FILE or tokens:FILE");
   command.add_switch("--measure", flags->measure, "also recompute all, and compare with the memory's bandwidth");
   command.add_switch("--json", flags->json, "print JSON");
-  return [flags](const Invocation& invocation) {
-    check_flags(*flags);
-    Generator generator(flags->model);
-    return flags->evaluate.empty() ? continue_prompts(*flags, generator) : evaluate(*flags, generator, invocation.app);
-  };
+  command.add("--tensor", flags->tensor, "processes that divide the model; the tokens do not depend on it")
+      .show_default();
+  command.add("--tensor-rank", flags->place.rank).hide();
+  command.add("--tensor-key", flags->place.key_file).hide();
+  return [flags](const Invocation& invocation) { return run_generate(*flags, invocation); };
 }
 
 }  // namespace psring::cli

@@ -4,39 +4,31 @@ import json
 import struct
 import unittest
 
-from support import ProgramTest
+from generating import MODEL, GenerateTest, text_of
 
 USAGE, DATA = 2, 3
-MODEL = "gpt:layers=2,dim=64,heads=4,context=64,vocab=256"
-SENTENCES = ["the cat sat on the mat. ", "a dog ran to the old barn. ", "when it rains, the river rises. ",
-             "she said: it's 12 o'clock! ", "the mat is on the floor of the barn. "]
 
 
-def text_of(sentences):
-    """A text whose sentences follow each other in an order that looks random."""
-    state, text = 1, ""
-    for _ in range(sentences):
-        state = state * 1103515245 + 12345 & 0x7FFFFFFF
-        text += SENTENCES[(state >> 16) % len(SENTENCES)]
-    return text
+def read_tensors(path):
+    """Type, shape and bytes of each tensor."""
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    return {name: (entry["dtype"], entry["shape"], data[8 + length + entry["data_offsets"][0] : 8 + length + entry["data_offsets"][1]])
+            for name, entry in header.items() if name != "__metadata__"}
 
 
-class Generate(ProgramTest):
-    def trained(self, *more, model=MODEL, data="text:corpus.txt", out="run", steps=120):
-        if not (self.folder / "corpus.txt").exists():
-            (self.folder / "corpus.txt").write_text(text_of(2500))
-        self.assert_done(self.train("--strategy", "single", "--model", model, "--data", data, "--global-batch", 8, "--optimizer",
-                                    "adamw", "--lr", "0.003", "--steps", steps, "--seed", 1, "--out", out, *more))
-        return f"{out}/model.safetensors"
+def write_tensors(path, tensors):
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name in sorted(tensors):
+        dtype, shape, content = tensors[name]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
-    def generate(self, *arguments):
-        result = self.run_program("psring", "generate", "--json", *arguments)
-        self.assert_done(result)
-        return json.loads(result.out)
 
-    def tokens(self, *arguments):
-        return [sequence["tokens"] for sequence in self.generate(*arguments)["sequences"]]
-
+class Generate(GenerateTest):
     def test_a_trained_model_continues_a_text(self):
         model = self.trained(steps=400)
         prompts = ["the cat ", "s", "when it rains, the river"]
@@ -90,6 +82,43 @@ class Generate(ProgramTest):
         self.assert_refused(self.run_program("psring", "generate", "--init", "q.safetensors", "--weights", "int8", "--prompt", "a"), USAGE, "already")
         self.assert_refused(self.train("--strategy", "single", "--model", MODEL, "--data", "text:corpus.txt", "--global-batch", 8, "--steps",
                                        1, "--init", "q.safetensors"), DATA, "q.safetensors", "tensor")
+
+    def test_a_published_file_loads_as_it_is(self):
+        """GPT-2's safetensors file: names without a prefix, sorted; Conv1D weights [in, out]; masks, and no head. Exports of other
+        programs have a prefix, a head, and scalars."""
+        model = self.trained(steps=30)
+        expected = self.tokens("--init", model, "--prompt", "the cat ", "--tokens", 30)
+        tensors = read_tensors(self.folder / model)
+        context, dim = tensors["wpe.weight"][1]
+        self.assertEqual(tensors["h.0.attn.c_attn.weight"][1], [dim, 3 * dim])
+        self.assertEqual(tensors["h.1.mlp.c_fc.weight"][1], [dim, 4 * dim])
+        self.assertEqual(tensors["h.1.mlp.c_proj.weight"][1], [4 * dim, dim])
+        self.assertEqual(tensors["wte.weight"][1], [256, dim])
+        floats = struct.pack(f"<{context * context}f", *[float(j <= i) for i in range(context) for j in range(context)])
+        booleans = bytes(j <= i for i in range(context) for j in range(context))
+        square = [1, 1, context, context]
+        scalar = ("F32", [], struct.pack("<f", -1e4))
+        head = tensors["wte.weight"]
+        for name, prefix, masks, more in (
+            ("published", "", {"attn.bias": ("F32", square, floats)}, {}),
+            ("booleans", "", {"attn.bias": ("BOOL", square, booleans), "attn.masked_bias": scalar}, {}),
+            ("exported", "transformer.", {"attn.bias": ("U8", square, booleans), "attn.masked_bias": scalar}, {"lm_head.weight": head}),
+        ):
+            with self.subTest(name):
+                all_of = {prefix + key: tensor for key, tensor in tensors.items()} | more
+                for layer in range(2):
+                    all_of |= {f"{prefix}h.{layer}.{key}": mask for key, mask in masks.items()}
+                folder = self.folder / name
+                folder.mkdir()
+                write_tensors(folder / "model.safetensors", all_of)
+                (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_head": 4, "n_embd": dim, "n_layer": 2}))
+                found = self.generate("--init", f"{name}/model.safetensors", "--prompt", "the cat ", "--tokens", 30)
+                self.assertEqual(found["model"], MODEL)
+                self.assertEqual([sequence["tokens"] for sequence in found["sequences"]], expected)
+                self.assertEqual(self.tokens("--init", f"{name}/model.safetensors", "--prompt", "the cat ", "--tokens", 30, "--tensor", 2), expected)
+                self.assert_done(self.train("--strategy", "single", "--model", MODEL, "--data", "text:corpus.txt", "--global-batch", 8, "--steps",
+                                            1, "--lr", "1e-45", "--init", f"{name}/model.safetensors", "--out", f"{name}-run"))
+                self.assertEqual(read_tensors(self.folder / f"{name}-run" / "model.safetensors"), tensors)
 
     def test_own_vocabulary(self):
         """Text to tokens, training on them, and a model that speaks in them."""

@@ -25,6 +25,16 @@ TensorPart part_of(const ring::ProcessGroup* group) {
   return group == nullptr ? TensorPart() : TensorPart(group->rank(), group->size());
 }
 
+void check_tokens(const GptShape& shape, const Tokens& tokens, std::size_t index) {
+  if (tokens.empty())
+    fail(ErrorKind::usage, "prompt {} is empty: the model needs at least one token to continue", index);
+  const auto odd =
+      std::find_if(tokens.begin(), tokens.end(), [&](std::uint32_t token) { return token >= shape.vocab; });
+  if (odd != tokens.end())
+    fail(ErrorKind::usage, "prompt {}: token {} at position {} is not one of the model's vocabulary of {}", index, *odd,
+         odd - tokens.begin(), shape.vocab);
+}
+
 /// A prompt that is being continued.
 struct Sequence {
   Tokens tokens;  ///< the prompt and the new tokens
@@ -35,6 +45,19 @@ struct Sequence {
 }  // namespace
 
 double TextLoss::perplexity() const { return std::exp(mean()); }
+
+void check_prompts(const GptShape& shape, std::span<const Tokens> prompts, std::size_t tokens) {
+  const std::size_t context = shape.context;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    check_tokens(shape, prompts[i], i);
+    if (prompts[i].size() > context)
+      fail(ErrorKind::usage, "prompt {} has {} tokens, but the model's context is {}", i, prompts[i].size(), context);
+    if (tokens > context - prompts[i].size() + 1)
+      fail(ErrorKind::usage,
+           "{} new tokens do not fit after prompt {}, which has {}: with a context of {}, at most {} fit", tokens, i,
+           prompts[i].size(), context, context - prompts[i].size() + 1);
+  }
+}
 
 struct Generator::State {
   State(const TensorFile& file, const Options& options)
@@ -49,29 +72,6 @@ struct Generator::State {
 
   KvCache make_cache(std::span<const std::size_t> lengths) {
     return KvCache(weights.shape(), lengths, cache_memory, weights.part());
-  }
-
-  void check_tokens(const Tokens& tokens, std::size_t index) const {
-    if (tokens.empty())
-      fail(ErrorKind::usage, "prompt {} is empty: the model needs at least one token to continue", index);
-    const std::size_t vocab = weights.shape().vocab;
-    const auto odd = std::find_if(tokens.begin(), tokens.end(), [&](std::uint32_t token) { return token >= vocab; });
-    if (odd != tokens.end())
-      fail(ErrorKind::usage, "prompt {}: token {} at position {} is not one of the model's vocabulary of {}", index,
-           *odd, odd - tokens.begin(), vocab);
-  }
-
-  void check_prompts(std::span<const Tokens> prompts, std::size_t tokens) const {
-    const std::size_t context = weights.shape().context;
-    for (std::size_t i = 0; i < prompts.size(); ++i) {
-      check_tokens(prompts[i], i);
-      if (prompts[i].size() > context)
-        fail(ErrorKind::usage, "prompt {} has {} tokens, but the model's context is {}", i, prompts[i].size(), context);
-      if (tokens > context - prompts[i].size() + 1)
-        fail(ErrorKind::usage,
-             "{} new tokens do not fit after prompt {}, which has {}: with a context of {}, at most {} fit", tokens, i,
-             prompts[i].size(), context, context - prompts[i].size() + 1);
-    }
   }
 
   SystemClock clock;
@@ -97,14 +97,10 @@ const GptShape& Generator::shape() const { return state_->weights.shape(); }
 const WeightFormat& Generator::weights() const { return state_->weights.format(); }
 const char* Generator::kernels() const { return panel_kernels().name; }
 
-void Generator::check(std::span<const Tokens> prompts, const GenerateOptions& options) const {
-  state_->check_prompts(prompts, options.tokens);
-}
-
 Generated Generator::generate(std::span<const Tokens> prompts, const GenerateOptions& options,
                               const OnToken& on_token) {
   State& state = *state_;
-  state.check_prompts(prompts, options.tokens);
+  check_prompts(state.weights.shape(), prompts, options.tokens);
   Generated result;
   result.sequences.resize(prompts.size());
   if (prompts.empty() || options.tokens == 0) return result;
@@ -167,7 +163,7 @@ Generated Generator::generate(std::span<const Tokens> prompts, const GenerateOpt
 
 std::vector<float> Generator::logits(const Tokens& tokens) {
   State& state = *state_;
-  state.check_prompts({&tokens, 1}, 1);
+  check_prompts(state.weights.shape(), {&tokens, 1}, 1);
   const std::size_t length = tokens.size();
   KvCache cache = state.make_cache({&length, 1});
   std::vector<DecoderRow> rows;
@@ -182,8 +178,8 @@ TextLoss Generator::loss(const Tokens& tokens, const Tokens& targets) {
   State& state = *state_;
   const std::size_t vocab = state.weights.shape().vocab;
   psring::check(tokens.size() == targets.size(), "{} tokens, {} targets", tokens.size(), targets.size());
-  state.check_prompts({&tokens, 1}, 1);
-  state.check_tokens(targets, 0);
+  check_prompts(state.weights.shape(), {&tokens, 1}, 1);
+  check_tokens(state.weights.shape(), targets, 0);
   const std::size_t length = tokens.size();
   KvCache cache = state.make_cache({&length, 1});
   TextLoss result;

@@ -47,6 +47,10 @@ struct Generated {
   double exchange_s = 0;             ///< spent in exchanges with other ranks
 };
 
+/// Throws usage, naming the prompt, if a prompt is empty, has a token outside the vocabulary, or does not fit into the
+/// context with `tokens` new ones: prompt + tokens - 1 positions are computed.
+void check_prompts(const GptShape& shape, std::span<const Tokens> prompts, std::size_t tokens);
+
 /// The summed loss of a text.
 struct TextLoss {
   double loss_sum = 0;
@@ -91,11 +95,8 @@ class Generator {
   /// Called for each new token as soon as it is chosen: the prompt's number and the token.
   using OnToken = std::function<void(std::size_t sequence, std::uint32_t token)>;
 
-  /// Throws the errors of generate, without computing.
-  void check(std::span<const Tokens> prompts, const GenerateOptions& options) const;
   /// Continues each prompt by up to `options.tokens` tokens. Greedy tokens are the same with and without a cache, and
-  /// for a prompt alone or in a batch. Throws usage, naming the prompt, if a prompt is empty, has a token outside the
-  /// vocabulary, or does not fit into the context with its new tokens: prompt + tokens - 1 positions are computed.
+  /// for a prompt alone or in a batch. Throws as check_prompts does.
   Generated generate(std::span<const Tokens> prompts, const GenerateOptions& options, const OnToken& on_token = {});
 
   /// Returns the logits of every position of a text, [tokens, vocab]. Throws like generate.
