@@ -196,7 +196,6 @@ void continue_prompts(const GenerateFlags& flags, const Prepared& work, Generato
     worker::GenerateOptions options = work.options;
     options.cache = false;
     report.recomputed = generator.generate(work.prompts, options);
-    if (group != nullptr) group->barrier().wait();  // all ranks measure the bandwidth that is left to each
     report.bandwidth = generator.measure_bandwidth();
   }
   check_generation(report, generator, work.options.tokens);

@@ -120,7 +120,7 @@ std::string memory_lines(const GenerationReport& report, const GptShape& shape, 
     text += fmt::format("{:<11}weights {}; KV cache 2 x {} layers x {} tokens x {} x 4 B = {}; buffers {}",
                         ranks > 1 ? fmt::format("rank {}", r) : "memory", mib(rank.weight_bytes), shape.layers, held,
                         shape.dim / ranks, mib(rank.cache_bytes), mib(rank.buffer_bytes));
-    text += ranks > 1 ? fmt::format(", of exchange {}\n", mib(rank.exchange_bytes)) : "\n";
+    text += ranks > 1 ? fmt::format("; exchange {}\n", mib(rank.exchange_bytes)) : "\n";
   }
   return text;
 }

@@ -9,7 +9,7 @@
 
 namespace psring::cli {
 
-/// What one rank booked and received.
+/// The bytes that one rank booked and received.
 struct RankFigures {
   std::size_t weight_bytes = 0;
   std::size_t cache_bytes = 0;

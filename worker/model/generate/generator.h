@@ -111,7 +111,8 @@ class Generator {
   /// among them, nor is the memory of the exchange.
   std::size_t weight_bytes() const;
   std::size_t scratch_bytes() const;
-  /// Reads all weights once, as fast as this processor's vectors can, and returns bytes per second.
+  /// Reads as much memory as the weights have, as fast as this processor's vectors can, and returns bytes per second:
+  /// of one rank, while all read.
   double measure_bandwidth();
 
  private:
