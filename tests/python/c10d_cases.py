@@ -1,10 +1,14 @@
 """Runs PyTorch's own tests of process groups, as the installed PyTorch ships them, over a backend; prints a line for each.
 
-c10d_cases.py BACKEND [PART OF A NAME...]      BACKEND: gloo or psring; WORLD_SIZE: 3 unless the environment says else
+c10d_cases.py [--as gloo|mpi] BACKEND [PART OF A NAME...]
+BACKEND: gloo or psring; WORLD_SIZE: 4 unless the environment says else
 
-The tests believe that they run over gloo, so that they expect of psring all that they expect of gloo.
+The tests believe that they run over gloo, so that they expect of psring all that they expect of gloo. All-to-all on the CPU
+is tested for MPI alone: --as mpi psring all_to_all
 """
 
+import argparse
+import collections
 import dataclasses
 import functools
 import os
@@ -14,9 +18,15 @@ import time
 import types
 import unittest
 
+_parser = argparse.ArgumentParser(description="Runs PyTorch's own tests of process groups over a backend.")
+_parser.add_argument("--as", dest="role", default="gloo", choices=("gloo", "mpi"), help="what the tests believe")
+_parser.add_argument("backend", choices=("gloo", "psring"))
+_parser.add_argument("parts", nargs="*", help="run the tests with one of these in their names")
+OPTIONS = _parser.parse_args()
+
 FOLDER = tempfile.mkdtemp(prefix="c10d-")
-os.environ.update(BACKEND="gloo", INIT_METHOD=f"file://{FOLDER}/init", TEMP_DIR=FOLDER)
-os.environ.setdefault("WORLD_SIZE", "3")
+os.environ.update(BACKEND=OPTIONS.role, INIT_METHOD=f"file://{FOLDER}/init", TEMP_DIR=FOLDER)
+os.environ.setdefault("WORLD_SIZE", "4")
 try:
     import expecttest  # noqa: F401
 except ImportError:  # PyTorch's tests inherit from its class, which adds what these cases do not use
@@ -44,13 +54,12 @@ from torch.testing._internal.distributed import distributed_test
 
 import psring.torch
 
-BACKEND = sys.argv[1]
 torch.set_num_threads(1)
 _init = dist.init_process_group
 
 
 def init_process_group(*arguments, backend=None, **options):
-    return _init(*arguments, backend=BACKEND if backend == "gloo" else backend, **options)
+    return _init(*arguments, backend=OPTIONS.backend if backend == OPTIONS.role else backend, **options)
 
 
 distributed_test.dist.init_process_group = init_process_group
@@ -75,11 +84,15 @@ def outcome(name):
 
 def main():
     names = [name for name in unittest.TestLoader().getTestCaseNames(Cases) if name != "runTest"]
-    if sys.argv[2:]:
-        names = [name for name in names if any(part in name for part in sys.argv[2:])]
+    if OPTIONS.parts:
+        names = [name for name in names if any(part in name for part in OPTIONS.parts)]
+    counts = collections.Counter()
     for name in names:
         how, why, seconds = outcome(name)
+        counts[how] += 1
         print(f"{how}\t{name}\t{seconds:.1f} s\t{why}", flush=True)
+    print(", ".join(f"{count} {how}" for how, count in sorted(counts.items())))
+    sys.exit(1 if counts["failed"] else 0)
 
 
 main()

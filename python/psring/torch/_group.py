@@ -87,14 +87,14 @@ class ProcessGroup(dist.ProcessGroup):
 
     def broadcast(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
         vector = Vector(one(tensors), moves_only=True)
-        root = option(opts, "rootRank", 0)
+        root = self._root(opts)
         work = self.group.broadcast_at(vector.at, vector.count, vector.kind, root, vector)
         return self._vector_work(work, vector)
 
     def reduce(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
         """Only the root's tensor changes."""
         tensor = one(tensors)
-        is_root = self.group.rank == option(opts, "rootRank", 0)
+        is_root = self.group.rank == self._root(opts)
         vector = Vector(tensor if is_root else tensor.detach().clone())
         op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM))
         work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, op, vector)
@@ -180,7 +180,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._work([work], [output], take)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
-        root = option(opts, "rootRank", 0)
+        root = self._root(opts)
         tensor = one(inputs)
         size, rank = self.group.size, self.group.rank
         out = inner(outputs) if rank == root else []
@@ -208,7 +208,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._work([work], list(out), unpack)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
-        root = option(opts, "rootRank", 0)
+        root = self._root(opts)
         tensor = one(outputs)
         size, rank = self.group.size, self.group.rank
         parts = inner(inputs) if rank == root else []
@@ -311,6 +311,14 @@ class ProcessGroup(dist.ProcessGroup):
             return work.source if source is None else source
 
         return self._work([work], [vector.tensor], vector.store if vector.is_copy else None, rank)
+
+    def _root(self, opts: Any) -> int:
+        root: int = option(opts, "rootRank", 0)
+        if not 0 <= root < self.group.size:
+            raise UsageError(f"psring: the root is rank {root} of {self.group.size} ranks")
+        if option(opts, "rootTensor", 0) != 0:
+            raise UsageError("psring: a rank takes part with one tensor: rootTensor is 0")
+        return root
 
     def _joined(self, parts: list[GroupWork]) -> GroupWork:
         """One work of several."""

@@ -1,0 +1,296 @@
+"""The process group's cases of PyTorch's test_c10d_gloo.py, as calls of the backend "psring": Debian's package does not
+ship that file. Each test has the name of its case. docs/guide/pytorch-tests.md lists all cases."""
+
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("SKIPPED: no PyTorch (Debian: python3-torch)")
+    sys.exit(0)
+
+import torch.distributed as dist
+
+import psring.torch  # noqa: F401
+from c10d_calls import Ranked, equal, options, refuses, root
+
+TIMES = 200  # operations in flight in a test of stress
+torch.set_num_threads(1)
+
+
+class ProcessGroupGloo(Ranked):
+    def test_empty_tensors(self):
+        def call(pg, rank, size):
+            tensors = [torch.zeros(0)]
+            pg.broadcast(tensors, root(dist.BroadcastOptions, 0)).wait()
+            pg.allreduce(tensors).wait()
+            assert tensors[0].numel() == 0
+
+        self.each(call)
+
+    def test_broadcast_checks(self):
+        def call(pg, rank, size):
+            t = torch.zeros(1)
+            at = lambda rank, tensor=0: options(dist.BroadcastOptions, rootRank=rank, rootTensor=tensor)  # noqa: E731
+            refuses(
+                lambda: pg.broadcast([t], at(-1)),
+                lambda: pg.broadcast([t], at(size)),
+                lambda: pg.broadcast([t], at(0, 1)),
+                lambda: pg.broadcast([], at(0)),
+                lambda: pg.broadcast([t, t.double()], at(0)),
+            )
+
+        self.each(call)
+
+    def test_broadcast_basics(self):
+        def call(pg, rank, size):
+            for source in range(size):
+                t = torch.tensor([float(rank)])
+                work = pg.broadcast([t], root(dist.BroadcastOptions, source))
+                work.wait()
+                equal(work.result()[0], float(source))
+                equal(t, float(source))
+
+        self.each(call)
+
+    def test_broadcast_stress(self):
+        def call(pg, rank, size):
+            tensors = [torch.full((10,), float(i * size + rank)) for i in range(TIMES)]
+            works = [pg.broadcast([t], root(dist.BroadcastOptions, i % size)) for i, t in enumerate(tensors)]
+            for i, work in enumerate(works):
+                work.wait()
+                equal(tensors[i], float(i * size + i % size))
+
+        self.each(call)
+
+    def test_allreduce_checks(self):
+        def call(pg, rank, size):
+            t = torch.zeros(1)
+            refuses(lambda: pg.allreduce([]), lambda: pg.allreduce([t, t.double()]), lambda: pg.allreduce([t, t[:0]]))
+
+        self.each(call)
+
+    def test_allreduce_basics(self):
+        def call(pg, rank, size):
+            for op, start, expected in (
+                (dist.ReduceOp.SUM, rank + 1, size * (size + 1) / 2),
+                (dist.ReduceOp.PRODUCT, rank + 1, 24 if size == 4 else None),
+                (dist.ReduceOp.MIN, rank + 1, 1),
+                (dist.ReduceOp.MAX, rank + 1, size),
+            ):
+                t = torch.tensor([float(start)])
+                pg.allreduce([t], options(dist.AllreduceOptions, reduceOp=op)).wait()
+                equal(t, expected)
+            t = torch.full((2, 3), float(rank))  # a tensor for a list of one
+            future = pg.allreduce(t).get_future()
+            future.wait()
+            equal(future.value()[0], size * (size - 1) / 2)
+
+        self.each(call)
+
+    def test_allreduce_basics_using_work_api(self):
+        def call(pg, rank, size):
+            t = torch.tensor([float(rank)])
+            work = pg.allreduce([t])
+            work.wait()
+            assert work.is_completed() and work.is_success() and work.exception() is None
+            equal(work.result()[0], size * (size - 1) / 2)
+
+        self.each(call)
+
+    def test_allreduce_stress(self):
+        def call(pg, rank, size):
+            tensors = [torch.tensor([float(i + rank)]) for i in range(TIMES)]
+            for i, future in enumerate([pg.allreduce(t).get_future() for t in tensors]):
+                future.wait()
+                equal(tensors[i], float(i * size + size * (size - 1) // 2))
+
+        self.each(call)
+
+    def test_allreduce_coalesced_basics_and_stress(self):
+        def call(pg, rank, size):
+            batches = [[torch.full((j + 1,), float(i + j + rank)) for j in range(5)] for i in range(TIMES // 5)]
+            works = [pg.allreduce_coalesced(b, dist.AllreduceCoalescedOptions()) for b in batches]
+            for i, work in enumerate(works):
+                work.wait()
+                for j, t in enumerate(batches[i]):
+                    equal(t, float((i + j) * size + size * (size - 1) // 2))
+
+        self.each(call)
+
+    def test_sparse_allreduce_is_refused(self):
+        def call(pg, rank, size):
+            refuses(lambda: pg.allreduce([torch.eye(3).to_sparse()]))
+
+        self.each(call)
+
+    def test_scatter_checks(self):
+        def call(pg, rank, size):
+            t = torch.zeros(1)
+            at = lambda rank: root(dist.ScatterOptions, rank)  # noqa: E731
+            mine = [[t] * size] if rank == 0 else []
+            refuses(
+                lambda: pg.scatter([t], mine, at(-1)),
+                lambda: pg.scatter([t], mine, at(size)),
+                lambda: pg.scatter([t, t], mine, at(0)),
+                lambda: pg.scatter([], mine, at(0)),
+                lambda: pg.scatter([t], [] if rank == 0 else [[t] * size], at(0)),
+                lambda: pg.scatter([t], [[t] * (size - 1)], at(rank)),
+                lambda: pg.scatter([t], [[t.double()] * size], at(rank)),
+            )
+
+        self.each(call)
+
+    def test_scatter_basics_and_stress(self):
+        def call(pg, rank, size):
+            outputs = [torch.tensor([-1.0]) for _ in range(TIMES)]
+            works = []
+            for i, out in enumerate(outputs):
+                parts = [[torch.tensor([float(i * size + r)]) for r in range(size)]] if rank == i % size else []
+                works.append(pg.scatter([out], parts, root(dist.ScatterOptions, i % size)))
+            for i, work in enumerate(works):
+                work.wait()
+                equal(outputs[i], float(i * size + rank))
+
+        self.each(call)
+
+    def test_gather_checks(self):
+        def call(pg, rank, size):
+            t = torch.zeros(1)
+            at = lambda rank: root(dist.GatherOptions, rank)  # noqa: E731
+            mine = [[t.clone() for _ in range(size)]] if rank == 0 else []
+            refuses(
+                lambda: pg.gather(mine, [t], at(-1)),
+                lambda: pg.gather(mine, [t], at(size)),
+                lambda: pg.gather(mine, [t, t], at(0)),
+                lambda: pg.gather(mine, [], at(0)),
+                lambda: pg.gather([] if rank == 0 else [[t] * size], [t], at(0)),
+                lambda: pg.gather([[t] * (size + 1)], [t], at(rank)),
+                lambda: pg.gather([[t.double()] * size], [t], at(rank)),
+            )
+
+        self.each(call)
+
+    def test_gather_basics_noncontiguous_input_and_stress(self):
+        def call(pg, rank, size):
+            sources = [torch.full((2, 2), float(i + rank)).t()[:, :1] for i in range(TIMES)]
+            outputs = [[[torch.zeros(2, 1) for _ in range(size)]] if rank == i % size else [] for i in range(TIMES)]
+            works = [
+                pg.gather(outputs[i], [source], root(dist.GatherOptions, i % size)) for i, source in enumerate(sources)
+            ]
+            for i, work in enumerate(works):
+                work.wait()
+                for r in range(size if rank == i % size else 0):
+                    equal(outputs[i][0][r], float(i + r))
+
+        self.each(call)
+
+    def test_allgather_checks(self):
+        def call(pg, rank, size):
+            t = torch.zeros(1)
+            whole = [torch.zeros(1) for _ in range(size)]
+            refuses(
+                lambda: pg.allgather([], [t]),
+                lambda: pg.allgather([whole], []),
+                lambda: pg.allgather([whole, whole], [t]),
+                lambda: pg.allgather([whole], [t, t]),
+                lambda: pg.allgather([whole[1:]], [t]),
+                lambda: pg.allgather([[*whole, t]], [t]),
+                lambda: pg.allgather([[each.double() for each in whole]], [t]),
+                lambda: pg.allgather([[torch.zeros(2) for _ in whole]], [t]),
+            )
+
+        self.each(call)
+
+    def test_allgather_basics_noncontiguous_input_and_stress(self):
+        def call(pg, rank, size):
+            sources = [torch.full((2, 3), float(i + rank)).t() for i in range(TIMES)]
+            outputs = [[[torch.zeros(3, 2) for _ in range(size)]] for _ in range(TIMES)]
+            for i, work in enumerate([pg.allgather(o, [s]) for o, s in zip(outputs, sources)]):
+                work.wait()
+                for r in range(size):
+                    equal(outputs[i][0][r], float(i + r))
+
+        self.each(call)
+
+    def test_allgather_coalesced_checks_and_async(self):
+        def call(pg, rank, size):
+            shapes = [(1,), (2, 3), (4,)]
+            outputs = [[torch.zeros(s) for s in shapes] for _ in range(size)]
+            work = pg.allgather_coalesced(outputs, [torch.full(s, float(rank)) for s in shapes])
+            work.wait()
+            for r in range(size):
+                for t in outputs[r]:
+                    equal(t, float(r))
+            refuses(
+                lambda: pg.allgather_coalesced(outputs[1:], [torch.zeros(s) for s in shapes]),
+                lambda: pg.allgather_coalesced([[torch.zeros(2)]] * size, [torch.zeros(1)]),
+            )
+
+        self.each(call)
+
+    def test_reduce_checks(self):
+        def call(pg, rank, size):
+            t = torch.zeros(1)
+            at = lambda rank, tensor=0: options(dist.ReduceOptions, rootRank=rank, rootTensor=tensor)  # noqa: E731
+            refuses(
+                lambda: pg.reduce([t], at(-1)),
+                lambda: pg.reduce([t], at(size)),
+                lambda: pg.reduce([t], at(0, 1)),
+                lambda: pg.reduce([t, t], at(0)),
+                lambda: pg.reduce([], at(0)),
+            )
+
+        self.each(call)
+
+    def test_reduce_basics_and_stress(self):
+        def call(pg, rank, size):
+            tensors = [torch.tensor([float(i + rank)]) for i in range(TIMES)]
+            works = [pg.reduce([t], root(dist.ReduceOptions, i % size)) for i, t in enumerate(tensors)]
+            for i, work in enumerate(works):
+                work.wait()
+                is_root = rank == i % size
+                equal(tensors[i], float(i * size + size * (size - 1) // 2 if is_root else i + rank))
+
+        self.each(call)
+
+    def test_send_recv_all_to_all(self):
+        def call(pg, rank, size):
+            peers = [r for r in range(size) if r != rank]
+            got = {r: torch.tensor([-1.0]) for r in peers}
+            works = [pg.send([torch.tensor([float(rank)])], r, 0) for r in peers]
+            works += [pg.recv([got[r]], r, 0) for r in peers]
+            for work in works:
+                work.wait()
+                assert work.is_completed()
+            for r in peers:
+                equal(got[r], float(r))
+            if rank == 0:  # the same from any rank
+                seen = set()
+                for _ in peers:
+                    t = torch.zeros(1)
+                    work = pg.recv_anysource([t], 1)
+                    work.wait()
+                    equal(t, float(work.source_rank()))
+                    seen.add(work.source_rank())
+                assert seen == set(peers)
+            else:
+                pg.send([torch.tensor([float(rank)])], 0, 1).wait()
+
+        self.each(call)
+
+    def test_barrier_implies_wait(self):
+        def call(pg, rank, size):
+            tensors = [torch.full((100, 100), float(i)) for i in range(100)]
+            for t in tensors:
+                pg.allreduce(t)
+            pg.barrier().wait()
+            for i, t in enumerate(tensors):
+                equal(t, float(i * size))
+
+        self.each(call)
+
+
+if __name__ == "__main__":
+    unittest.main()
