@@ -1,5 +1,5 @@
-"""The cases of DDP and of helpers in PyTorch's test_c10d_gloo.py that need no GPU, as calls of the backend "psring": Debian's package does not
-ship that file. Each test has the name of its case. docs/guide/pytorch-tests.md lists all cases."""
+"""Cases of DDP and of helpers in PyTorch's test_c10d_gloo.py, as calls of the backend "psring": Debian's package does not
+ship that file. Each test has the name of its case. docs/guide/pytorch.md lists the others."""
 
 import os
 import sys

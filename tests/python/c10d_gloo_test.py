@@ -1,5 +1,5 @@
 """The process group's cases of PyTorch's test_c10d_gloo.py, as calls of the backend "psring": Debian's package does not
-ship that file. Each test has the name of its case. docs/guide/pytorch-tests.md lists all cases."""
+ship that file. Each test has the name of its case. docs/guide/pytorch.md lists the others."""
 
 import sys
 import unittest

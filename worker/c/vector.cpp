@@ -111,9 +111,9 @@ auto Vector::locked(Body body) {
   }
 }
 
-/// The coordinator knows best why a link broke: servers end after it has said that a worker was lost, and this worker may
-/// see their ends first. Its cause has come when it acknowledges our report. On a loaded host that takes a while: half a
-/// heartbeat timeout leaves the whole within twice the heartbeat timeout.
+/// The coordinator knows best why a link broke: servers end after it has said that a worker was lost, and this worker
+/// may see their ends first. Its cause has come when it acknowledges our report. On a loaded host that takes a while:
+/// half a heartbeat timeout leaves the whole within twice the heartbeat timeout.
 void Vector::latch(const Error& error) {
   error_ = error;
   if (error.kind() == ErrorKind::peer_lost) {

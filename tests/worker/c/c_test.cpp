@@ -224,7 +224,7 @@ TEST_CASE("an abort reaches the other rank, and all its threads") {
   {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 3; ++t)
-      threads.emplace_back([&] {
+      threads.emplace_back([&, t] {
         psring_work* work = nullptr;
         float value = 0;
         // The abort may come before the call, or during the wait.
