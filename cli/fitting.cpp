@@ -34,7 +34,7 @@ bool has_feature(const worker::StrategyKind& kind, const JobOptions& job, Featur
     case Feature::gathered_from_workers:
       return kind.ring && kind.gathers;
     case Feature::mesh:
-      return kind.ring && !kind.servers && !kind.scatters;
+      return (kind.ring || kind.servers) && !kind.scatters;
     case Feature::shards_at_workers:
       return kind.ring && kind.stage > 0;
     case Feature::compressed_gradients:

@@ -26,12 +26,16 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t 
   // Every part of the model differs from the others.
   const std::size_t parts = job.mesh().model_workers();
   for (std::size_t rank = job.workers - std::min(job.workers - 1, parts); rank < job.workers; ++rank) {
-    const auto other = worker::predict_worker(setup, placed, rank).worker_memory;
-    if (worker::total_bytes(other) > worker::total_bytes(memory.worker)) memory.worker = other;
+    const worker::Prediction other = worker::predict_worker(setup, placed, rank);
+    const auto keep_larger = [](const auto& one, auto& most) {
+      if (worker::total_bytes(one) > worker::total_bytes(most)) most = one;
+    };
+    keep_larger(other.worker_memory, memory.worker);
+    keep_larger(other.server_memory, memory.server);
   }
   if (setup.strategy().servers) memory.servers = job.servers * (1 + job.replicas);
   if (job.colocated_servers() > 0)
-    memory.guest = first.each_server_memory.empty() ? first.server_memory : first.each_server_memory.back();
+    memory.guest = first.each_server_memory.empty() ? memory.server : first.each_server_memory.back();
   // The first host has the largest shares.
   const auto share = [&](std::size_t count) {
     return net::share_begin(static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(agents),

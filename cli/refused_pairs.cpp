@@ -282,8 +282,24 @@ void check_replicas(const JobOptions& job) {
   });
 }
 
-/// A mesh divides the model between workers that exchange by collectives on the host.
-void check_model_parallel(const JobOptions& job) {
+/// Refuses, for servers, options under which copies of a tensor at several workers would not stay alike, or which ask
+/// for values of the whole model.
+void check_servers_of_mesh(const JobOptions& job, const auto& pair) {
+  refuse({
+      pair(job.consistency != "bsp", "--consistency " + job.consistency,
+           "copies of a tensor at several workers would get updates in different orders"),
+      pair(job.backup_workers > 0, "--backup-workers",
+           "servers of different parts of the model would leave out different workers"),
+      pair(job.local_reduce, "--local-reduce", "workers of a host have different parts of the model"),
+      pair(job.replicas > 0, "--replicas", "such a job continues from checkpoints"),
+      pair(job.server_device == "cuda", "--server-device cuda", "servers of a mesh make updates on the host"),
+      pair(job.optimizer == "lamb", "--optimizer lamb", "servers of different parts of the model have other tensors"),
+      pair(job.optimizer_on == "worker", "--optimizer-on worker", "servers of a mesh apply the optimizer"),
+  });
+}
+
+/// A mesh divides the model between workers that exchange activations by collectives on the host.
+void check_model_parallel(const JobOptions& job, const worker::StrategyKind& kind) {
   const Mesh mesh = job.mesh();
   refuse({
       {!job.stages.empty() && mesh.pipeline == 1, fmt::format("--stages {}: give --pipeline, too", job.stages)},
@@ -307,6 +323,7 @@ void check_model_parallel(const JobOptions& job) {
       pair(job.compute != "model" && mesh.tensor > 1, "--compute " + job.compute,
            "layers that only sleep do not sum, so the predicted bytes would not move"),
   });
+  if (kind.servers) check_servers_of_mesh(job, pair);
 }
 
 }  // namespace
@@ -316,6 +333,11 @@ void check_mesh(const JobOptions& job) {
   if (job.workers % parts != 0)
     fail(ErrorKind::usage, "--workers {}: cannot be divided by --tensor {} times --pipeline {}", job.workers,
          job.tensor, job.pipeline);
+  if (job.servers % parts != 0)
+    fail(ErrorKind::usage,
+         "--servers {}: each of the {} parts of the model needs as many servers; give a multiple of --tensor {} times "
+         "--pipeline {}",
+         job.servers, parts, job.tensor, job.pipeline);
 }
 
 void refuse_pairs(const JobOptions& job, const options::Given& given, const worker::StrategyKind& kind) {
@@ -334,7 +356,7 @@ void refuse_pairs(const JobOptions& job, const options::Given& given, const work
   check_checkpoints(job);
   check_elastic(job, options::text_of(given, "elastic"));
   check_replicas(job);
-  check_model_parallel(job);
+  check_model_parallel(job, kind);
 }
 
 bool hits_somebody(const Fault& fault, const JobOptions& job) {

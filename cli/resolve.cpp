@@ -110,6 +110,8 @@ void set_servers(JobOptions& job, const Given& given, const worker::StrategyKind
     job.servers = 1;
   } else if (job.placement == "colocated" && (!is_given || parse_mixed(text_of(given, "servers")))) {
     job.servers = job.workers;
+  } else if (!is_given) {
+    job.servers = job.tensor * job.pipeline;  // one for each part of the model
   }
 }
 

@@ -14,12 +14,12 @@ worker::TrainSetup set_up(const JobOptions& job, const App& app) {
 
 void check_servers_part(const JobOptions& job, const App& app) {
   const auto rule = app.aggregators().make(Spec::parse("--aggregate", job.aggregate));
-  if (job.server_device == "cuda" && !rule->sum_times(job.workers))
+  if (job.server_device == "cuda" && !rule->sum_times(job.data_workers()))
     fail(ErrorKind::usage, "--server-device cuda: --aggregate {} works only with servers on the host", job.aggregate);
   if (job.server_device == "cuda") require_cuda();
   // The rule checks the number of workers when it aggregates: one element of each worker's gradient is enough.
   const std::vector<float> gradient(1);
-  const std::vector<const float*> inputs(job.workers, gradient.data());
+  const std::vector<const float*> inputs(job.data_workers(), gradient.data());
   std::vector<float> out(1);
   rule->aggregate(inputs, out);
 }

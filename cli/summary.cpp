@@ -7,14 +7,15 @@
 #include <span>
 #include <sstream>
 #include <string_view>
-#include <tuple>
 
+#include <psring/cli/repeated_steps.h>
 #include <psring/cli/summary.h>
 #include <psring/cli/summary_json.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/proc/mesh_servers.h>
 #include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::cli {
@@ -217,33 +218,6 @@ void read_losses(const fs::path& folder, Summary& summary) {
   }
 }
 
-/// Removes the lines of steps that were repeated later, by all workers or (under ssp and asp) by one worker. Lines of
-/// several processes may come in any order. Returns the first step.
-std::uint64_t keep_last_metrics(const fs::path& file, bool by_all) {
-  using Membership = std::uint64_t;
-  std::vector<std::string> lines;
-  using Key = std::tuple<std::optional<std::uint64_t>, std::uint64_t, bool>;  ///< worker, step, is an evaluation
-  std::map<Key, std::pair<Membership, std::vector<std::size_t>>> last;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line); lines.push_back(line)) {
-    const Json entry = Json::parse(line);
-    const auto worker = by_all ? std::nullopt : std::optional(entry.at("worker").get<std::uint64_t>());
-    auto& [membership, at] = last[{worker, entry.at("step").get<std::uint64_t>(), entry.contains("test_rows")}];
-    const auto line_membership = entry.value("membership", Membership{0});
-    if (line_membership > membership) at.clear();
-    if (line_membership >= membership) at.push_back(lines.size());
-    membership = std::max(membership, line_membership);
-  }
-  std::set<std::size_t> kept;
-  std::uint64_t first = last.empty() ? 0 : std::numeric_limits<std::uint64_t>::max();
-  for (const auto& [key, found] : last) first = std::min(first, std::get<1>(key));
-  for (const auto& [key, found] : last) kept.insert(found.second.begin(), found.second.end());
-  std::ofstream out(file);
-  for (const std::size_t at : kept) out << lines[at] << "\n";
-  flush(out, file.string());
-  return first;
-}
-
 /// Sums over the workers, which become means.
 struct WorkerSums {
   double loss = 0;     ///< of the last step
@@ -307,14 +281,23 @@ void add_results(Summary& summary, const WorkerSums& sums) {
   for (const auto& [name, sum] : sums.own) summary.test_own[name] = sum / sums.test_rows;
 }
 
-/// Predicts the bytes of all servers together. If the workers made different numbers of steps, a server receives the
-/// sum of the bytes that each worker sends, and the other way round.
+/// The report of a worker that has this part of the model.
+const Json& report_of_part(const Json& workers, std::size_t part) { return workers.at(fmt::format("worker {}", part)); }
+
+/// Predicts the bytes of all servers together, those of each of `parts` parts of the model. If the workers made
+/// different numbers of steps, a server receives the sum of the bytes that each worker sends, and the other way round.
 std::optional<std::uint64_t> predicted_of_servers(const Summary& summary, const Json& workers, const char* figure,
-                                                  std::string_view direction_of_workers) {
+                                                  std::string_view direction_of_workers, std::size_t parts) {
   const bool alike = std::ranges::all_of(
       workers, [&](const Json& report) { return report.at("steps").get<std::uint64_t>() == summary.steps; });
-  if (alike) return predicted(workers.back(), figure, summary.steps);
   std::optional<std::uint64_t> sum = 0;
+  if (alike) {
+    for (std::size_t part = 0; part < parts; ++part) {
+      const auto one = predicted(report_of_part(workers, part), figure, summary.steps);
+      sum = sum && one ? std::optional(*sum + *one) : std::nullopt;
+    }
+    return sum;
+  }
   for (const ByteCheck& check : summary.bytes)
     if (check.direction == direction_of_workers)
       sum = sum && check.predicted ? std::optional(*sum + *check.predicted) : std::nullopt;
@@ -324,8 +307,9 @@ std::optional<std::uint64_t> predicted_of_servers(const Summary& summary, const 
 /// `roles` has the reports of the workers, and gets those of the servers.
 void add_servers(Summary& summary, const fs::path& folder, const JobOptions& job, Json& roles) {
   const Json last = roles.back();
-  ByteCheck received{"servers", "received", 0, predicted_of_servers(summary, roles, "server_receives", "sent")};
-  ByteCheck sent{"servers", "sent", 0, predicted_of_servers(summary, roles, "server_sends", "received")};
+  const std::size_t parts = job.mesh().model_workers();
+  ByteCheck received{"servers", "received", 0, predicted_of_servers(summary, roles, "server_receives", "sent", parts)};
+  ByteCheck sent{"servers", "sent", 0, predicted_of_servers(summary, roles, "server_sends", "received", parts)};
   ByteCheck replicated{"servers", "replicated", 0, predicted(last, "server_replicates", summary.steps)};
   for (std::size_t rank = 0; rank < job.servers; ++rank) {
     if (summary.losses > 0 && !fs::exists(folder / "reports" / fmt::format("server-{}.json", rank)))
@@ -338,7 +322,9 @@ void add_servers(Summary& summary, const fs::path& folder, const JobOptions& job
     summary.busiest_server_bytes = std::max({summary.busiest_server_bytes, in, out});
     replicated.measured += payload(report, "sent", kReplication);
     summary.server_peak_bytes = std::max(summary.server_peak_bytes, booked_peak(report));
-    add_memory(summary, fmt::format("server {}", rank), report, server_memory(last, rank));
+    const MeshPart part = part_of_server(job, rank);
+    add_memory(summary, fmt::format("server {}", rank), report,
+               server_memory(report_of_part(roles, part.number), part.within(rank)));
     add_staleness(summary, report);
     summary.server_busy_seconds =
         std::max(summary.server_busy_seconds, report.value("busy_s", 0.0) / static_cast<double>(summary.steps));
@@ -357,7 +343,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   read_losses(folder, summary);
   std::uint64_t first = 0;
   if (summary.losses > 0)
-    first = keep_last_metrics(folder / "metrics.jsonl", !parse_consistency(job.consistency).each_push_updates);
+    first = drop_repeated_steps(folder / "metrics.jsonl", !parse_consistency(job.consistency).each_push_updates);
   Json roles;
   const WorkerSums sums = add_workers(summary, folder, roles);
   for (const Json& report : roles)

@@ -20,6 +20,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
+#include <psring/common/proc/mesh_servers.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/common/proc/options/table.h>
 #include <psring/common/proc/options/values.h>
@@ -107,6 +108,10 @@ void print_plan(const worker::TrainSetup& setup) {
   if (job.share_gpu && setup.strategy().ring)
     fmt::print("workers may share a GPU: what they exchange goes through NCCL's sockets\n");
   if (!setup.strategy().servers) return;
+  if (job.mesh().divides_model())
+    return fmt::print("{}, {}{}: {} for each of {} parts of the model\n", count_of(job.workers, "worker"),
+                      count_of(job.servers, "server"), job.colocated_servers() > 0 ? " in their processes" : "",
+                      servers_of_part(job), job.mesh().model_workers());
   const auto part = [&](std::size_t server) {
     const std::size_t owned = layout.owned_elements(server);
     return fmt::format("{} of {} elements ({:.1f} %)", owned, layout.elements(),

@@ -23,10 +23,34 @@ void copy_block(const PieceUpdate& update, Range block) {
   for (std::byte* copy : update.copies) std::memcpy(copy + at, written.data(), written.size_bytes());
 }
 
+/// The places of the counted tensors in the trained storage of a shard, as long ranges as possible.
+std::vector<Range> counted_places(const Layout& layout, std::size_t owner) {
+  std::vector<Range> places;
+  std::size_t offset = 0;
+  for (const std::size_t unit : layout.trained()) {
+    const Range owned = layout.partition(unit).range(owner);
+    for (const TensorLayout& tensor : layout.units[unit].tensors) {
+      const Range padded{tensor.offset, tensor.offset + round_up(tensor.spec.elements(), kCut)};
+      const Range here = padded.intersect(owned);
+      if (!tensor.counted || here.empty()) continue;
+      const Range place{offset + here.begin - owned.begin, offset + here.end - owned.begin};
+      if (!places.empty() && places.back().end == place.begin)
+        places.back().end = place.end;
+      else
+        places.push_back(place);
+    }
+    offset += owned.size();
+  }
+  return places;
+}
+
 }  // namespace
 
 HostApplier::HostApplier(const ShardOptions& options, const Layout& layout, Parallel& parallel, MemoryLedger& ledger)
-    : options_(options), parallel_(parallel), gradient_type_(layout.gradient_type) {
+    : options_(options),
+      parallel_(parallel),
+      gradient_type_(layout.gradient_type),
+      counted_(counted_places(layout, options.rank)) {
   if (options.optimizer == nullptr) return;
   const std::size_t elements = layout.owned_trained_elements(options.rank);
   if (options.keeps_master(layout)) master_ = Buffer(elements * sizeof(float), Category::optimizer, ledger);
@@ -89,7 +113,10 @@ void HostApplier::apply_mean(const PieceUpdate& update) {
   });
 }
 
-void HostApplier::add_square_sums(optim::ExactSum& sum) { optim::add_square_sum(mean_.elements(gradient_type_), sum); }
+/// Adds the gradients of the tensors that are counted here (TensorLayout::counted).
+void HostApplier::add_square_sums(optim::ExactSum& sum) {
+  for (const Range part : counted_) optim::add_square_sum(mean_.elements(gradient_type_).part(part), sum);
+}
 
 /// Applies the optimizer to a block of the piece.
 void HostApplier::apply(const PieceUpdate& update, Range block, ConstElements gradient) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/device/buffer.h>
@@ -33,7 +35,8 @@ class HostApplier final : public Applier {
   const ShardOptions& options_;
   Parallel& parallel_;
   const DType gradient_type_;
-  Buffer master_;  ///< of parameters narrower than f32
+  const std::vector<Range> counted_;  ///< places of the tensors that norms count here
+  Buffer master_;                     ///< of parameters narrower than f32
   optim::StateMemory state_;
   Buffer mean_;  ///< of the whole step, if it is kept; a layerwise rule's direction takes its place
 };

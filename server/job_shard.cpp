@@ -1,5 +1,6 @@
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
@@ -18,9 +19,11 @@ JobShard::JobShard(const JobOptions& job, std::uint64_t steps, const Registry<Ag
 
 ShardOptions JobShard::options(std::size_t rank, std::size_t pushers) const {
   const bool applies = job_.optimizer_on == "server";
-  ShardOptions options{.rank = static_cast<std::uint32_t>(rank % job_.servers),
-                       .servers = static_cast<std::uint32_t>(job_.servers),
-                       .workers = static_cast<std::uint32_t>(job_.workers),
+  const MeshPart part = part_of_server(job_, rank);
+  ShardOptions options{.rank = static_cast<std::uint32_t>(part.within(rank % job_.servers)),
+                       .servers = static_cast<std::uint32_t>(servers_of_part(job_)),
+                       .workers = static_cast<std::uint32_t>(job_.data_workers()),
+                       .part = part,
                        .pushers = static_cast<std::uint32_t>(pushers),
                        .lr = job_.lr.value_or(optimizer_->default_lr()),
                        .clip_norm = applies ? job_.clip_norm : 0,

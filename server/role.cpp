@@ -8,10 +8,12 @@
 #include <psring/common/base/parallel.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
+#include <psring/common/net/part_transport.h>
 #include <psring/common/net/reporting.h>
 #include <psring/common/proc/event_log.h>
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/live_log.h>
+#include <psring/common/proc/mesh_servers.h>
 #include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/role.h>
@@ -72,13 +74,15 @@ class ServerLife {
     if (!shard_ || follows)
       shard_ = make_shard(of_role(members, net::Role::worker));
     else
-      shard_->begin_epoch(static_cast<std::uint32_t>(job_.workers));
+      shard_->begin_epoch(static_cast<std::uint32_t>(job_.data_workers()));
     member_.keep(shard_);
     // A follower connects to its server; the other servers to server 0, which collects verdicts.
     const std::size_t other = follows ? member_.rank() - job_.servers : 0;
     if (member_.rank() > 0)
       member_.links().connect({of_role(members, net::Role::server).at(other)}, *arena, member_.deadline());
-    const auto transport = net::make_reporting(member_.links().transport(), events_);
+    const auto reporting = net::make_reporting(member_.links().transport(), events_);
+    const auto transport =
+        net::make_part_transport(*reporting, net::Role::worker, part_of_server(job_, member_.rank()));
     member_.link().on_change([&links = member_.links().transport()] { links.wake(); });
     follows ? follow(*transport, {net::Role::server, static_cast<std::uint32_t>(other)}) : serve(*transport);
     member_.link().on_change({});
@@ -88,7 +92,7 @@ class ServerLife {
  private:
   std::shared_ptr<Shard> make_shard(const std::vector<net::Member>& workers) {
     ShardOptions options =
-        rules_.options(member_.rank(), job_.local_reduce ? first_of_each_host(workers).size() : job_.workers);
+        rules_.options(member_.rank(), job_.local_reduce ? first_of_each_host(workers).size() : job_.data_workers());
     options.memory_bytes = host_memory_bytes();
     options.device = device_.get();
     // Shared with the membership. The deleter holds the device, which outlives the shard's memory.

@@ -10,6 +10,7 @@
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/mesh_part.h>
 #include <psring/common/base/range.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/loss_scaler.h>
@@ -34,9 +35,10 @@ struct ShardWork {
 
 /// Describes a shard. Constant for the shard's life, except for the number of workers (Shard::begin_epoch).
 struct ShardOptions {
-  std::uint32_t rank = 0;
+  std::uint32_t rank = 0;  ///< ranks and numbers are those of the shard's part of the model
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
+  MeshPart part = {};         ///< of a job that divides the model; else the only one
   std::uint32_t pushers = 0;  ///< workers that push in a step (one per host with --local-reduce); 0: all of them
   double lr = 0;
   double clip_norm = 0;                         ///< 0: no clipping
@@ -59,6 +61,9 @@ struct ShardOptions {
   /// Called before each piece of work; null: nobody wants to know.
   std::function<void(const ShardWork&)> working = {};
 
+  /// This shard's number among those of all parts, which take verdicts together, and their number.
+  std::uint32_t job_rank() const { return static_cast<std::uint32_t>(part.in_job(rank)); }
+  std::uint32_t job_servers() const { return static_cast<std::uint32_t>(servers * part.count); }
   /// True if an update needs the norm of all gradients: to clip them, or to see whether they are finite. Under ssp and
   /// asp workers clip their own gradients before they push.
   bool needs_norm() const { return (clip_norm > 0 && !consistency.each_push_updates) || loss_scaler.active(); }

@@ -36,7 +36,7 @@ class StepVerdict {
 
   /// REQUIRES: options outlive this.
   explicit StepVerdict(const ShardOptions& options)
-      : options_(options), verdict_(options.rank, options.servers), scaler_(options.loss_scaler) {}
+      : options_(options), verdict_(options.job_rank(), options.job_servers()), scaler_(options.loss_scaler) {}
 
   /// This shard's sum of squares of all mean gradients. REQUIRES: options.needs_norm().
   Decision on_square_sum(const optim::ExactSum& mine, std::vector<net::Outgoing>& replies);

@@ -85,7 +85,7 @@ Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hos
   Events events(clock);
   NoTransport transport;
   std::unique_ptr<ring::ProcessGroup> group;
-  if (setup.strategy().ring || setup.strategy().scatters)
+  if (setup.strategy().ring || setup.strategy().scatters || job.mesh().divides_model())
     group = ring::make_planned_group(planned_ranks(job, hosts), rank);
   std::optional<MeshGroups> mesh;
   if (job.mesh().divides_model()) mesh.emplace(make_mesh_groups(*group, job.mesh(), setup.whole().sharing));

@@ -150,6 +150,16 @@ void PsClient::progress() {
   send([&] { return fmt::format("what is left of step {}", step_); });
 }
 
+void PsClient::drain() {
+  const Busy busy(*this);
+  const auto left = [&] {
+    for (std::uint32_t server = 0; server < layout().owners; ++server)
+      if (transport_.in_flight_bytes({net::Role::server, server}) > 0) return false;
+    return outbox_.empty();
+  };
+  wait_until(left, [&] { return fmt::format("the servers to take the pushes of step {}", step_); });
+}
+
 bool PsClient::wait_message(Moment until) {
   const Busy busy(*this);
   return telling([&] { return fmt::format("waiting for the servers in step {}", step_); },

@@ -75,6 +75,9 @@ class PsClient {
   void written(std::uint64_t version);
   /// Takes what has arrived and sends what may leave, without waiting.
   void progress();
+  /// Returns once everything that was pushed and asked for has left this process, so that servers can go on while the
+  /// worker waits elsewhere.
+  void drain();
   /// Time spent in here, waiting included.
   Nanoseconds busy() const { return busy_; }
 

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/mesh_part.h>
 #include <psring/common/net/address.h>
+#include <psring/common/net/part_transport.h>
 #include <psring/common/net/reporting.h>
 #include <psring/common/proc/event_log.h>
 #include <psring/common/proc/fault.h>
@@ -60,10 +62,11 @@ class OwnServer {
 struct Memory {
   explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
 
-  std::optional<EventLog> event_log;          ///< empty if no events are recorded
-  std::optional<LiveLog> live;                ///< empty without --live
-  std::optional<Events> events;               ///< outlives flights, links and groups
-  std::unique_ptr<net::Transport> transport;  ///< to the servers
+  std::optional<EventLog> event_log;  ///< empty if no events are recorded
+  std::optional<LiveLog> live;        ///< empty without --live
+  std::optional<Events> events;       ///< outlives flights, links and groups
+  std::unique_ptr<net::Transport> reporting;
+  std::unique_ptr<net::Transport> transport;  ///< to the servers of this worker's part of the model
   std::unique_ptr<Device> device;
   std::shared_ptr<Arena>& arena;  ///< shared with the group of the host
   std::optional<ring::RingLinks> links;
@@ -73,26 +76,37 @@ struct Memory {
   std::optional<Training> training;
 };
 
-/// Without the servers' followers.
-std::vector<net::Member> first(const std::vector<net::Member>& servers, std::size_t count) {
-  return {servers.begin(), servers.begin() + static_cast<std::ptrdiff_t>(count)};
+/// The memory that this worker's peers read and write.
+std::size_t shared_bytes(const JobOptions& job, const TrainSetup& setup) {
+  return lent_bytes(setup.layout()) + (job.mesh().divides_model() ? pipeline_bytes(setup) + tensor_bytes(setup) : 0);
+}
+
+/// The servers that own this worker's part of the model, without their followers.
+std::vector<net::Member> servers_of(const Membership& member, const std::vector<net::Member>& servers) {
+  const JobOptions& job = member.job();
+  check(servers.size() >= job.servers, "a job without all of its servers");
+  const MeshPart part = part_of(job.mesh(), member.rank());
+  std::vector<net::Member> own;
+  for (std::size_t rank = 0; rank < job.servers; ++rank)
+    if (part.has(rank)) own.push_back(servers[rank]);
+  return own;
 }
 
 net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Memory& memory,
                                 const std::vector<net::Member>& servers) {
-  const std::size_t count = member.job().servers;
-  check(servers.size() >= count, "a job without all of its servers");
-  memory.arena =
-      std::make_shared<Arena>(lent_bytes(setup.layout()) + (member.job().local_reduce ? ring::kShmArenaBytes : 0));
-  member.links().connect(first(servers, count), *memory.arena, member.deadline());
-  memory.transport = net::make_reporting(member.links().transport(), *memory.events);
+  const JobOptions& job = member.job();
+  const bool also_workers = job.local_reduce || job.mesh().divides_model();
+  memory.arena = std::make_shared<Arena>(shared_bytes(job, setup) + (also_workers ? ring::kShmArenaBytes : 0));
+  member.links().connect(servers, *memory.arena, member.deadline());
+  net::Transport& links = member.links().transport();
+  memory.reporting = net::make_reporting(links, *memory.events);
+  memory.transport = net::make_part_transport(*memory.reporting, net::Role::server, part_of(job.mesh(), member.rank()));
   net::Transport* transport = memory.transport.get();
   member.link().on_change([transport] { transport->wake(); });
   if (member.rank() == 0)
-    fmt::print("{} of {} elements, padding counted\n", describe_shares(member.job(), setup.layout()),
-               setup.layout().elements());
-  for (const net::Member& server : first(servers, count))
-    fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), transport->describe(server.peer));
+    fmt::print("{} of {} elements, padding counted\n", describe_shares(job, setup.layout()), setup.layout().elements());
+  for (const net::Member& server : servers)
+    fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), links.describe(server.peer));
   return transport;
 }
 
@@ -100,10 +114,11 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
                      const std::vector<net::Member>& workers) {
   const bool on_host = memory.device == nullptr || !setup.strategy().ring;  // samples that are scattered lie there
   const Mesh mesh = member.job().mesh();
-  const std::size_t lent =
-      lent_bytes(setup.layout()) + (mesh.divides_model() ? pipeline_bytes(setup) + tensor_bytes(setup) : 0);
-  memory.group = ring::make_job_group(member, *memory.links, workers, on_host ? lent : 0,
-                                      on_host && member.job().overlap, &*memory.events);
+  const std::size_t lent = on_host ? shared_bytes(member.job(), setup) : 0;
+  const bool with_servers = memory.arena && mesh.divides_model();  // of parts: servers and workers sum in one arena
+  auto arena = with_servers ? memory.arena : std::make_shared<Arena>(lent + ring::kShmArenaBytes);
+  memory.group = ring::make_job_group(member, *memory.links, workers, std::move(arena), on_host && member.job().overlap,
+                                      &*memory.events);
   if (!on_host)
     memory.group = ring::make_nccl_group(std::move(memory.group), *memory.device,
                                          {.group = ring::group_options(member),
@@ -207,7 +222,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   if (job.records_events()) events.listen(memory->event_log.emplace(member).listener(), Events::Wanted::details);
   if (!job.live.empty()) events.listen(memory->live.emplace(member), Events::Wanted::begins);
   if (job.device == "cuda") cuda_devices();  // what is missing is said before anybody waits for this worker
-  const bool grouped = setup.strategy().ring || setup.strategy().scatters;
+  const bool grouped = setup.strategy().ring || setup.strategy().scatters || job.mesh().divides_model();
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
   const std::vector<net::Member> members =
       member.meet(memory->links ? memory->links->listen() : net::Addresses(), life.reached, life.kept.has_value());
@@ -216,7 +231,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   if (memory->links) memory->links->become(member.link_options().self);
   net::Transport* transport = nullptr;
   if (setup.strategy().servers)
-    transport = link_to_servers(member, setup, *memory, of_role(members, net::Role::server));
+    transport = link_to_servers(member, setup, *memory, servers_of(member, of_role(members, net::Role::server)));
   const std::vector<net::Member> workers = of_role(members, net::Role::worker);
   if (job.device == "cuda") {
     memory->device = own_gpu(member, workers);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/dtype.h>
+#include <psring/common/proc/mesh_servers.h>
 #include <psring/worker/server_weights.h>
 
 namespace psring::worker {
@@ -15,18 +16,19 @@ CutWeights server_weights(const JobOptions& job, std::uint64_t pushed, std::uint
   constexpr std::uint64_t kMore = 64;
   const std::uint64_t most = std::max(pushed, pulled);
   const std::uint64_t less = std::max<std::uint64_t>(1, (std::min(pushed, pulled) * kMore + most / 2) / most);
-  const std::uint64_t extra = job.standalone_servers();
-  std::uint64_t colocated = (job.workers - extra) * kMore;
-  std::uint64_t standalone = (job.workers - 1) * (kMore + less);
+  const std::uint64_t workers = job.data_workers();
+  const std::uint64_t extra = servers_of_part(job) - workers;
+  std::uint64_t colocated = (workers - extra) * kMore;
+  std::uint64_t standalone = (workers - 1) * (kMore + less);
   const std::uint64_t common = std::gcd(colocated, standalone);
   colocated /= common;
   standalone /= common;
-  while (job.workers * colocated + extra * standalone > std::numeric_limits<std::uint32_t>::max()) {
+  while (workers * colocated + extra * standalone > std::numeric_limits<std::uint32_t>::max()) {
     colocated = std::max<std::uint64_t>(1, colocated / 2);
     standalone /= 2;
   }
   std::vector<std::uint32_t> weights(extra, static_cast<std::uint32_t>(standalone));
-  weights.resize(job.servers, static_cast<std::uint32_t>(colocated));
+  weights.resize(servers_of_part(job), static_cast<std::uint32_t>(colocated));
   return CutWeights(weights);
 }
 
@@ -40,7 +42,8 @@ CutWeights server_weights(const JobOptions& job, const StrategyKind& kind, const
 }
 
 std::string describe_shares(const JobOptions& job, const Layout& layout) {
-  if (layout.weights.even()) return fmt::format("each of {} servers holds {}", job.servers, layout.owned_elements(0));
+  if (layout.weights.even())
+    return fmt::format("each of {} servers holds {}", servers_of_part(job), layout.owned_elements(0));
   return fmt::format("each of {} colocated servers holds about {}, each of {} standalone servers about {}",
                      job.colocated_servers(), layout.owned_elements(job.servers - 1), job.standalone_servers(),
                      layout.owned_elements(0));

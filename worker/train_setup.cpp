@@ -4,6 +4,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/device/device.h>
 #include <psring/common/net/link_shaping.h>
+#include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/data/sampler.h>
@@ -71,6 +72,20 @@ void check_consistency(const JobOptions& job, const optim::Optimizer& optimizer)
     fail(ErrorKind::usage, "--optimizer {}: its rates are of a whole step, and need --consistency bsp", job.optimizer);
 }
 
+/// Servers without a trained tensor would not take part in the others' verdicts, nor tell workers of skipped steps.
+void check_stages_of_servers(const JobOptions& job, const StrategyKind& strategy, const TrainSetup::Whole& whole) {
+  if (!strategy.servers) return;
+  for (std::size_t stage = 0; stage < whole.stages.size(); ++stage) {
+    bool trained = false;
+    for (std::size_t i = 0; i < whole.parameters; ++i)
+      trained = trained || (whole.trained[i] && whole.stage_of[i] == stage);
+    if (!trained && job.pipeline > 1)
+      fail(ErrorKind::usage,
+           "--freeze {}: stage {} of --pipeline {} trains nothing, and --strategy {} has servers for it", job.freeze,
+           stage, job.pipeline, job.strategy);
+  }
+}
+
 void check_precision(const JobOptions& job, const Layout& layout, const optim::Optimizer& optimizer) {
   if (!optimizer.layerwise()) return;
   if (layout.gradient_type != DType::f32)
@@ -91,7 +106,7 @@ std::size_t piece_elements(const JobOptions& job) {
 
 /// The number of owners of each unit.
 std::size_t TrainSetup::owners() const {
-  if (strategy_->servers) return job_.servers;
+  if (strategy_->servers) return servers_of_part(job_);
   return strategy_->ring ? job_.shard_owners().value_or(job_.data_workers()) : 1;
 }
 
@@ -189,6 +204,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   layout_.weights = server_weights(job, *strategy_, layout_);
   buffers_ = buffer_layout(*model_);
   describe_whole();
+  check_stages_of_servers(job, *strategy_, whole_);
   if (job.device == "cuda") check_device(job, *strategy_, *model_);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);

@@ -14,6 +14,11 @@ constexpr std::size_t kMaxTensors = std::size_t{1} << 20;
 constexpr std::size_t kMaxDimensions = 8;
 constexpr std::size_t kMaxPushes = 1 << 16;
 constexpr std::size_t kMaxElements = std::size_t{1} << 48;
+constexpr std::size_t kMaxRanges = 1 << 16;
+
+// The lowest two bits of a tensor's `init` are its kind; these say what else follows from the mesh of the job.
+constexpr std::uint64_t kNotCounted = 4;
+constexpr std::uint64_t kSlice = 8;
 
 class Writer {
  public:
@@ -66,19 +71,50 @@ class Reader {
   std::span<const std::byte> bytes_;
 };
 
-TensorLayout read_tensor(Reader& in) {
-  TensorLayout tensor;
-  tensor.spec.name = in.text();
+std::vector<std::size_t> read_shape(Reader& in, std::size_t dimensions) {
+  std::vector<std::size_t> shape(dimensions);
   std::size_t elements = 1;
-  tensor.spec.shape.resize(in.number(kMaxDimensions));
-  for (std::size_t& extent : tensor.spec.shape) {
+  for (std::size_t& extent : shape) {
     extent = in.number(kMaxElements);
     if (extent != 0 && elements > kMaxElements / extent) fail(ErrorKind::protocol, "layout: tensor too large");
     elements *= extent;
   }
-  tensor.spec.init.kind = static_cast<Init::Kind>(in.number(2));
+  return shape;
+}
+
+/// `shape`: of the slice, which differs from the whole tensor's along one axis alone.
+TensorSlice read_slice(Reader& in, const std::vector<std::size_t>& shape) {
+  TensorSlice slice{.whole_shape = read_shape(in, shape.size()), .axis = in.number(kMaxDimensions), .ranges = {}};
+  if (slice.axis >= shape.size()) fail(ErrorKind::protocol, "layout: a slice along axis {}", slice.axis);
+  std::vector<std::size_t> expected = slice.whole_shape;
+  const std::size_t whole = expected[slice.axis];
+  expected[slice.axis] = 0;
+  slice.ranges.resize(in.number(kMaxRanges));
+  std::size_t next = 0;
+  for (Range& range : slice.ranges) {
+    range.begin = in.number(whole);
+    range.end = in.number(whole);
+    if (range.begin < next || range.end < range.begin)
+      fail(ErrorKind::protocol, "layout: a slice with [{}, {}) after {}", range.begin, range.end, next);
+    next = range.end;
+    expected[slice.axis] += range.size();
+  }
+  if (expected != shape) fail(ErrorKind::protocol, "layout: a slice of another shape than its ranges give");
+  return slice;
+}
+
+TensorLayout read_tensor(Reader& in) {
+  TensorLayout tensor;
+  tensor.spec.name = in.text();
+  tensor.spec.shape = read_shape(in, in.number(kMaxDimensions));
+  const std::uint64_t init = in.number(kSlice + kNotCounted + 2);
+  const std::uint64_t kind = init & (kNotCounted - 1);
+  if (kind > 2) fail(ErrorKind::protocol, "layout: initial values of kind {}", kind);
+  tensor.spec.init.kind = static_cast<Init::Kind>(kind);
   tensor.spec.init.a = in.real();
   tensor.id = static_cast<std::uint32_t>(in.number(kMaxTensors));
+  tensor.counted = (init & kNotCounted) == 0;
+  if ((init & kSlice) != 0) tensor.spec.slice = read_slice(in, tensor.spec.shape);
   return tensor;
 }
 
@@ -104,6 +140,24 @@ DType read_type(Reader& in) {
   return type;
 }
 
+void write_tensor(const TensorLayout& tensor, Writer& out) {
+  out.text(tensor.spec.name);
+  out.number(tensor.spec.shape.size());
+  for (const std::size_t extent : tensor.spec.shape) out.number(extent);
+  out.number(static_cast<std::uint64_t>(tensor.spec.init.kind) + (tensor.counted ? 0 : kNotCounted) +
+             (tensor.spec.slice ? kSlice : 0));
+  out.real(tensor.spec.init.a);
+  out.number(tensor.id);
+  if (!tensor.spec.slice) return;
+  for (const std::size_t extent : tensor.spec.slice->whole_shape) out.number(extent);
+  out.number(tensor.spec.slice->axis);
+  out.number(tensor.spec.slice->ranges.size());
+  for (const Range& range : tensor.spec.slice->ranges) {
+    out.number(range.begin);
+    out.number(range.end);
+  }
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const LayoutMessage& message) {
@@ -120,14 +174,7 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
     out.text(unit.name);
     out.number(unit.trained ? 1 : 0);
     out.number(unit.tensors.size());
-    for (const TensorLayout& tensor : unit.tensors) {
-      out.text(tensor.spec.name);
-      out.number(tensor.spec.shape.size());
-      for (const std::size_t extent : tensor.spec.shape) out.number(extent);
-      out.number(static_cast<std::uint64_t>(tensor.spec.init.kind));
-      out.real(tensor.spec.init.a);
-      out.number(tensor.id);
-    }
+    for (const TensorLayout& tensor : unit.tensors) write_tensor(tensor, out);
   }
   const CutWeights& weights = message.layout.weights;
   for (std::size_t owner = 0; owner < weights.owners(); ++owner) out.number(weights.weight(owner));

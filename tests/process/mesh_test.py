@@ -40,6 +40,13 @@ class MeshTest(ProgramTest):
         lines = map(json.loads, (self.folder / out / "metrics.jsonl").read_text().splitlines())
         return {line["step"]: line["loss"] for line in lines if line.get("loss") is not None}
 
+    @staticmethod
+    def tensors(file):
+        """The shapes of a saved model, by name."""
+        (size,) = struct.unpack("<Q", file[:8])
+        header = json.loads(file[8:8 + size])
+        return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+
 
 class Bits(MeshTest):
     def test_a_pipeline_has_the_bits_of_one_process(self):
@@ -147,12 +154,6 @@ class Tied(MeshTest):
         stages = self.tensors(self.bits(*pipeline(3, 2, strategy="zero3"), *GPT, out="stages"))
         self.assertEqual(one, stages)
         self.assertIn("h.1.mlp.c_fc.weight", stages)
-
-    @staticmethod
-    def tensors(file):
-        (size,) = struct.unpack("<Q", file[:8])
-        header = json.loads(file[8:8 + size])
-        return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
 
 
 class Meshes(MeshTest):
@@ -337,7 +338,7 @@ class Compared(MeshTest):
     def test_words_that_name_no_mesh(self):
         for word, line in (("pp:x", "expected tp:N"), ("pp:", "expected tp:N"), ("pp:2:late", "gpipe or 1f1b"), ("tp:2:1f1b", "expected tp:N"),
                            ("pp:2+pp:2", "expected tp:N"), ("pp:2+ddp+zero1", "names two strategies"), ("pp:9", "at most 5 stages"),
-                           ("pp:2+ps", "strategy ps")):
+                           ("pp:2+dp", "strategy dp")):
             with self.subTest(word):
                 self.assert_refused(self.run_program("psring", "compare", "--strategies", word, "--workers", 2, *MLP), USAGE, line)
         self.assert_refused(self.run_program("psring", "compare", "--strategies", "pp:2", "--pipeline", 2, *MLP), USAGE, "in one of them")
@@ -362,7 +363,6 @@ class Refused(MeshTest):
                 (["--strategy", "ddp", "--workers", 2, "--pipeline-schedule", "1f1b"], "give --pipeline, too"),
                 (["--strategy", "ddp", "--workers", 2, "--pipeline", 0], "--pipeline"),
                 (["--strategy", "single", "--pipeline", 2], "strategy single"),
-                (["--strategy", "ps", "--workers", 2, "--pipeline", 2], "strategy ps"),
                 (["--strategy", "dp", "--workers", 2, "--pipeline", 2], "strategy dp"),
                 ([*pipeline(2), "--device", "cuda"], "--device cuda"),
                 ([*pipeline(2, 2), "--elastic", "2:4", "--max-restarts", 1], "--elastic"),

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/spec.h>
+#include <psring/optim/norm.h>
 #include <psring/server/host_applier.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>
@@ -120,4 +121,40 @@ TEST_CASE("without an optimizer the aggregate itself is written") {
   const std::vector<ConstElements> gradients = {ConstElements(scene.a), ConstElements(scene.b)};
   scene.applier->apply_pushed(gradients, scene.update(none));
   CHECK((scene.next == mean_of(scene.a, scene.b)));
+}
+
+TEST_CASE("a norm counts the tensors that are counted here, whatever their owner's range") {
+  const std::vector<float> gradient = test::normal_values(8 * kCut, 4);
+  for (const std::size_t owners : {1, 2, 3}) {
+    optim::ExactSum sum;
+    for (std::uint32_t rank = 0; rank < owners; ++rank) {
+      std::vector<UnitSpec> units(2);
+      units[0] = {"u", {{{"a", {3, 100}, {}}, 0}, {{"b", {kCut}, {}}, 1}, {{"c", {2 * kCut}, {}}, 2}}};
+      units[1] = {"v", {{{"d", {kCut}, {}}, 3}}};
+      units[0].tensors[1].counted = false;
+      Scene scene;
+      scene.options.rank = rank;
+      scene.options.servers = static_cast<std::uint32_t>(owners);
+      scene.options.clip_norm = 1;
+      const Layout layout = make_layout(units, owners);
+      HostApplier applier(scene.options, layout, scene.parallel, scene.ledger);
+      std::size_t offset = 0;
+      for (std::size_t unit = 0; unit < 2; ++unit) {
+        const Range owned = layout.partition(unit).range(rank);
+        std::vector<float> own(owned.size());
+        for (const TensorLayout& tensor : layout.units[unit].tensors)
+          for (std::size_t i = 0; i < tensor.spec.elements(); ++i)
+            if (const std::size_t at = tensor.offset + i; at >= owned.begin && at < owned.end)
+              own[at - owned.begin] = gradient[tensor.id * 2 * kCut + i];
+        const ConstElements pushed = std::span<const float>(own);
+        applier.add_to_mean(std::span(&pushed, 1), {offset, offset + own.size()}, true);
+        offset += own.size();
+      }
+      applier.add_square_sums(sum);
+    }
+    optim::ExactSum expected;
+    for (const auto& [id, elements] : {std::pair<std::size_t, std::size_t>{0, 300}, {2, 2 * kCut}, {3, kCut}})
+      optim::add_square_sum(std::span(gradient).subspan(id * 2 * kCut, elements), expected);
+    CHECK(sum.value() == expected.value());
+  }
 }

@@ -53,6 +53,15 @@ void Servers::begin_step(Step step) {
 void Servers::end_step(Step step) {
   step_ = {step.index + 1};
   link_->progress();
+  if (plan_.mesh.divides_model()) drain();
+}
+
+/// The next pass may wait for another part of the model, whose servers may wait for this part's gradients: with
+/// clipping, no server makes its update before all have the sums of all.
+void Servers::drain() {
+  const Moment start = world_.clock.now();
+  world_.client->drain();
+  drained_ += world_.clock.now() - start;
 }
 
 /// A worker that was too late for an update goes on where all servers are.

@@ -44,7 +44,7 @@ class Servers final : public Peers {
   void leave() override;
   void quiesce() override { host_sum_.quiesce(); }
   void wait_saved(std::uint64_t step) override;
-  Nanoseconds waited() const override { return link_->waited() + host_sum_.waited(); }
+  Nanoseconds waited() const override { return link_->waited() + host_sum_.waited() + drained_; }
   double staleness() override;
 
   /// Adds a step's pushes. Only the pushers of each host push, and a server in the worker's own process is not reached
@@ -64,6 +64,8 @@ class Servers final : public Peers {
   /// The part of the way that leaves the worker's process.
   std::uint64_t over_the_wire(const Way& way, std::size_t worker) const;
 
+  void drain();
+
   const Plan& plan_;
   const World& world_;
   const std::unique_ptr<ServerLink> link_;
@@ -74,6 +76,7 @@ class Servers final : public Peers {
   bool left_ = false;
   optim::LossScaler scaler_;
   std::uint64_t steps_told_ = 0;  ///< steps that scaler_ has heard of
+  Nanoseconds drained_{0};        ///< time spent in drain
 };
 
 }  // namespace psring::worker

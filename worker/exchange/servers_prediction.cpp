@@ -1,5 +1,5 @@
 #include <psring/common/base/pieces.h>
-#include <psring/common/proc/job.h>
+#include <psring/common/proc/mesh_servers.h>
 #include <psring/worker/compressor.h>
 #include <psring/worker/exchange/servers.h>
 
@@ -33,7 +33,7 @@ Servers::Way Servers::pulled_way(std::span<const UnitId> units, DType type) cons
 }
 
 std::uint64_t Servers::over_the_wire(const Way& way, std::size_t worker) const {
-  const std::optional<std::size_t> own = plan_.job.server_in(worker);
+  const std::optional<std::size_t> own = server_beside(plan_.job, DataRank{worker});
   return own ? way.all - way.by_server[*own] : way.all;
 }
 
@@ -49,7 +49,7 @@ void Servers::predict_pushes(Prediction& sum) const {
   for (const std::size_t worker : plan_.place.pushers) push(worker);
   const std::size_t all_push = plan_.place.pushers.empty() ? plan_.workers : plan_.place.pushers.size();
   if (plan_.place.replicas > 0) sum.server_replicates = plan_.place.replicas * all_push * pushed.all;
-  if (const auto own = plan_.job.server_in(plan_.data_rank.value))
+  if (const auto own = server_beside(plan_.job, plan_.data_rank))
     sum.own_server_receives = (all_push - (host_sum_.this_worker_pushes() ? 1 : 0)) * pushed.by_server[*own];
 }
 
@@ -58,7 +58,7 @@ void Servers::predict_pulls(std::span<const UnitId> units, DType type, Predictio
   sum.worker_receives = over_the_wire(pulled, plan_.data_rank.value);
   sum.server_sends = 0;
   for (std::size_t worker = 0; worker < plan_.workers; ++worker) *sum.server_sends += over_the_wire(pulled, worker);
-  if (const auto own = plan_.job.server_in(plan_.data_rank.value))
+  if (const auto own = server_beside(plan_.job, plan_.data_rank))
     sum.own_server_sends = (plan_.workers - 1) * pulled.by_server[*own];
   host_sum_.predict(sum);
 }

@@ -13,7 +13,7 @@ constexpr Need kBuckets = {Feature::buckets, "has no buckets"};
 constexpr Need kGathers = {Feature::gathered_parameters, "gathers no parameters"};
 constexpr Need kAllReduces = {Feature::collectives, "has no all-reduces"};
 
-constexpr Need kMeets = {Feature::mesh, "is not made of workers that exchange with each other alone"};
+constexpr Need kMesh = {Feature::mesh, "cannot divide a model"};
 
 constexpr std::size_t kMostBucketBytes = std::size_t{1} << 40;  // above the gradients of any model that fits
 
@@ -26,8 +26,8 @@ constexpr Option kProcesses[] = {
      .everyday = true},
     {.name = "servers",
      .value = "N|mixed:K",
-     .help = "servers (1; colocated: as many as workers); mixed:K: a server in each worker's process and K standalone "
-             "servers, which own more of each unit",
+     .help = "servers (1, in a mesh 1 for each part of the model; colocated: as many as workers); mixed:K: a server in "
+             "each worker's process and K standalone servers, which own more of each unit",
      .form = Form::derived,
      .field = &JobOptions::servers,  // set by cli/resolve.cpp: a strategy without servers takes 0
      .everyday = true,
@@ -44,7 +44,7 @@ constexpr Option kProcesses[] = {
      .form = Form::whole,
      .field = &JobOptions::tensor,
      .check = CountUpTo{kMostProcesses},
-     .needs = {{kMeets}},
+     .needs = {{kMesh}},
      .everyday = true,
      .exchange_only = true},
     {.name = "pipeline",
@@ -52,14 +52,14 @@ constexpr Option kProcesses[] = {
      .form = Form::whole,
      .field = &JobOptions::pipeline,
      .check = CountUpTo{kMostProcesses},
-     .needs = {{kMeets}},
+     .needs = {{kMesh}},
      .everyday = true,
      .exchange_only = true},
     {.name = "stages",
      .value = "LAYERS",
      .help = "layers with parameters of each stage, from 0: 0-2,3-5 (cut evenly by floating-point operations)",
      .field = &JobOptions::stages,
-     .needs = {{kMeets}},
+     .needs = {{kMesh}},
      .list = false,
      .exchange_only = true},
     {.name = "pipeline-schedule",
@@ -67,7 +67,7 @@ constexpr Option kProcesses[] = {
      .help = "gpipe: all forward passes of a step before its backward passes; 1f1b: in turns, with fewer activations",
      .field = &JobOptions::pipeline_schedule,
      .check = OneOf{"gpipe", "1f1b"},
-     .needs = {{kMeets}},
+     .needs = {{kMesh}},
      .exchange_only = true},
     {.name = "virtual-workers",
      .help = "single: repeat the arithmetic of this many workers in one process",

@@ -100,6 +100,42 @@ TEST_CASE("weights of the owners come out as they went in") {
   CHECK_THAT(refusal(Raw().head(2, 0).number(1).number(1).number(1)), Catch::Contains("24 bytes too many"));
 }
 
+TEST_CASE("what a mesh says of a tensor comes out as it went in") {
+  constexpr std::uint64_t kSlice = 8;
+  LayoutMessage message = sample();
+  const std::size_t plain_bytes = encode(message).size();
+  TensorLayout& cut = message.layout.units[0].tensors[0];
+  cut.spec.slice = TensorSlice{{31, 40}, 1, {{2, 10}, {20, 28}}};
+  message.layout.units[0].tensors[1].counted = false;
+  const std::vector<std::byte> bytes = encode(message);
+  CHECK(bytes.size() == plain_bytes + 8 * sizeof(std::uint64_t));
+  const LayoutMessage read = decode_layout(bytes);
+  const std::vector<TensorLayout>& tensors = read.layout.units[0].tensors;
+  REQUIRE(tensors[0].spec.slice.has_value());
+  CHECK(tensors[0].spec.slice->whole_shape == std::vector<std::size_t>{31, 40});
+  CHECK(tensors[0].spec.slice->axis == 1);
+  CHECK((tensors[0].spec.slice->ranges == std::vector<Range>{{2, 10}, {20, 28}}));
+  CHECK(tensors[0].counted);
+  CHECK_FALSE(tensors[1].spec.slice.has_value());
+  CHECK_FALSE(tensors[1].counted);
+  CHECK(encode(read) == bytes);
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    error_of(ErrorKind::protocol, [&] { decode_layout(std::span(bytes).first(size)); });
+
+  const auto slice = [](std::uint64_t whole, std::uint64_t axis, const std::vector<Range>& ranges) {
+    Raw raw;
+    raw.head(1, 1).number(0).number(1).number(1).tensor({4}, kSlice).number(whole).number(axis).number(ranges.size());
+    for (const Range& range : ranges) raw.number(range.begin).number(range.end);
+    return raw;
+  };
+  CHECK_NOTHROW(decode_layout(slice(9, 0, {{0, 3}, {5, 6}}).bytes));
+  CHECK_THAT(refusal(slice(9, 1, {{0, 4}})), Catch::Contains("along axis 1"));
+  CHECK_THAT(refusal(slice(9, 0, {{0, 3}})), Catch::Contains("another shape"));
+  CHECK_THAT(refusal(slice(9, 0, {{4, 6}, {0, 2}})), Catch::Contains("[0, 2) after 6"));
+  CHECK_THAT(refusal(slice(9, 0, {{4, 2}})), Catch::Contains("[4, 2) after 0"));
+  CHECK_THAT(refusal(slice(9, 0, {{6, 10}})), Catch::Contains("at most 9"));
+}
+
 TEST_CASE("a layout that is cut short or goes on is refused") {
   const std::vector<std::byte> bytes = encode(sample());
   for (std::size_t size = 0; size < bytes.size(); ++size)
@@ -159,7 +195,8 @@ TEST_CASE("claims beyond the bounds are refused before anything is allocated for
   CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({tera, tera})),
              Catch::Contains("too large"));
   CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({UINT64_MAX})), Catch::Contains("at most"));
-  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({1}, 3)), Catch::Contains("at most 2"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({1}, 3)), Catch::Contains("kind 3"));
+  CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({1}, 15)), Catch::Contains("at most 14"));
   CHECK_THAT(refusal(Raw().head(1, 1).number(0).number(1).number(1).tensor({1}, 0, tera)),
              Catch::Contains("at most 1048576"));
   Raw many;
