@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <psring/bench/cost/closed_forms.h>
@@ -15,9 +18,9 @@ double framed(double bytes, double segment) { return bytes + kHeaderBytes * segm
 /// A part of a vector: what one message each round carries, unless it is longer than a segment.
 struct Part {
   double bytes = 0;
-  double framed = 0;  ///< bytes on the wire, with headers
-  double first = 0;   ///< bytes of the longest message
-  double messages = 0;
+  double framed = 0;             ///< bytes on the wire, with headers
+  double first = 0;              ///< bytes of the longest message
+  std::vector<double> messages;  ///< bytes of each
 };
 
 Part part_of(std::span<const double> pieces, double segment) {
@@ -26,28 +29,95 @@ Part part_of(std::span<const double> pieces, double segment) {
     part.bytes += piece;
     part.framed += framed(piece, segment);
     part.first = std::max(part.first, std::min(piece, segment));
-    part.messages += segments_of(piece, segment);
+    for (double left = piece; part.messages.empty() || left > 1e-9 * piece; left -= segment)
+      part.messages.push_back(std::min(left, segment));
   }
   return part;
 }
 
-/// A collective that keeps its card busy for less than this share of its time leaves gaps that others can fill.
-constexpr double kBusy = 0.8;
+/// Bounds the work for a collective of thousands of ranks or segments.
+constexpr std::size_t kMostFrames = 512;
+
+/// Makes the frames of rounds. A frame of one round leaves when the frame with the same number of the round before has
+/// arrived; if `whole`, when all frames of the round before have.
+class FrameList {
+ public:
+  FrameList(const Wire& wire, bool whole) : wire_(wire), whole_(whole) {}
+
+  /// `factor`: the round stands for as many rounds.
+  void add_round(std::span<const double> messages, double factor = 1) {
+    auto& frames = made_.frames;
+    const std::size_t begin = frames.size();
+    for (const double bytes : messages)
+      frames.push_back({.service_s = factor * (bytes + kHeaderBytes) / wire_.bytes_per_s(),
+                        .latency_s = factor * wire_.latency_s(bytes)});
+    if (begin == 0) {
+      made_.at_once = frames.size();
+    } else if (whole_) {
+      frames[begin - 1].first = begin;
+      frames[begin - 1].count = frames.size() - begin;
+    } else {
+      for (std::size_t i = before_; i < begin; ++i) frames[i].first = begin + (i - before_), frames[i].count = 1;
+    }
+    before_ = begin;
+  }
+  /// `alone_s`: the time of the collective if nothing else uses the card, where rounds or messages were joined.
+  std::shared_ptr<const TimedFrames> take(std::optional<double> alone_s = {}) {
+    for (const TimedFrame& frame : made_.frames) made_.service_s += frame.service_s;
+    if (alone_s) made_.later_s = *alone_s - alone();
+    return std::make_shared<const TimedFrames>(std::move(made_));
+  }
+
+ private:
+  double alone() const {
+    std::vector<double> ready(made_.frames.size(), 0);
+    double free = 0;
+    double end = 0;
+    for (std::size_t i = 0; i < made_.frames.size(); ++i) {
+      const TimedFrame& frame = made_.frames[i];
+      free = std::max(free, ready[i]) + frame.service_s;
+      end = std::max(end, free + frame.latency_s);
+      for (std::size_t next = frame.first; next < frame.first + frame.count; ++next)
+        ready[next] = free + frame.latency_s;
+    }
+    return end;
+  }
+
+  const Wire& wire_;
+  const bool whole_;
+  TimedFrames made_;
+  std::size_t before_ = 0;  ///< where the round before begins
+};
+
+/// Equal messages in place of many, which carry as much.
+std::vector<double> joined(const Part& part, std::size_t most) {
+  if (part.messages.size() <= most) return part.messages;
+  const double headers = kHeaderBytes * static_cast<double>(part.messages.size() - most);
+  return std::vector<double>(most, (part.bytes + headers) / static_cast<double>(most));
+}
 
 /// Rounds of n ranks in which a part leaves once the part of the round before has arrived, message by message.
-CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, const Part& part) {
+CollectiveTime rounds_of(const Wire& wire, std::size_t n, std::size_t rounds, const Part& part) {
   const double rate = wire.bytes_per_s();
   const double whole = part.framed / rate;
   const double latency = wire.latency_s(part.first);
   const double first = (part.first + kHeaderBytes) / rate + latency;
   // A part that takes longer than its longest message's way leaves without a gap; a short one waits for that way.
   const double hides = whole >= first ? latency : 0;
-  const double sent = static_cast<double>(n) * rounds;
-  return {rounds * part.bytes,  rounds * whole,    rounds * std::max(whole, first) + hides,
-          sent * part.messages, sent * part.bytes, rounds > 2 && whole < kBusy * first};
-}
-CollectiveTime rounds_of(const Wire& wire, std::size_t n, double rounds, double part, double segment) {
-  return rounds_of(wire, n, rounds, part_of(std::span(&part, 1), segment));
+  const auto count = static_cast<double>(rounds);
+  const double sent = static_cast<double>(n) * count;
+  CollectiveTime time{count * part.bytes, count * whole, count * std::max(whole, first) + hides,
+                      sent * static_cast<double>(part.messages.size()), sent * part.bytes};
+  constexpr std::size_t kFewMessages = 4;  // of a part: enough to keep the card busy between two rounds
+  const std::vector<double> messages =
+      joined(part, std::max(kFewMessages, kMostFrames / std::max<std::size_t>(1, rounds)));
+  const std::size_t most_rounds = std::max<std::size_t>(2, kMostFrames / messages.size());
+  const std::size_t shown = std::min(rounds, most_rounds);
+  FrameList frames(wire, false);
+  for (std::size_t round = 0; round < shown; ++round) frames.add_round(messages, count / static_cast<double>(shown));
+  const bool exact = shown == rounds && messages.size() == part.messages.size();
+  time.frames = frames.take(exact ? std::nullopt : std::optional(time.alone_s));
+  return time;
 }
 
 /// One message from each of n ranks to each of the others.
@@ -55,7 +125,15 @@ CollectiveTime direct(const Wire& wire, std::size_t n, const Part& part) {
   const auto others = static_cast<double>(n - 1);
   const double time = others * part.framed / wire.bytes_per_s();
   const double sent = static_cast<double>(n) * others;
-  return {others * part.bytes, time, time + wire.latency_s(part.first), sent * part.messages, sent * part.bytes};
+  CollectiveTime all{others * part.bytes, time, time + wire.latency_s(part.first),
+                     sent * static_cast<double>(part.messages.size()), sent * part.bytes};
+  FrameList frames(wire, false);
+  std::vector<double> messages;
+  for (std::size_t other = 1; other < n && messages.size() < kMostFrames; ++other)
+    messages.insert(messages.end(), part.messages.begin(), part.messages.end());
+  frames.add_round(messages, others * static_cast<double>(part.messages.size()) / static_cast<double>(messages.size()));
+  all.frames = frames.take(all.alone_s);
+  return all;
 }
 CollectiveTime direct(const Wire& wire, std::size_t n, double part, double segment) {
   return direct(wire, n, part_of(std::span(&part, 1), segment));
@@ -63,33 +141,55 @@ CollectiveTime direct(const Wire& wire, std::size_t n, double part, double segme
 
 double log2_rounds(std::size_t n) { return std::ceil(std::log2(static_cast<double>(n)) - 1e-9); }
 
+/// Adds rounds in each of which all of a message leaves once all of the message before has arrived.
+class WholeRounds {
+ public:
+  WholeRounds(const Wire& wire, double segment) : wire_(wire), segment_(segment), frames_(wire, true) {}
+  void add(double bytes, std::size_t senders) {
+    const Part part = part_of(std::span(&bytes, 1), segment_);
+    const double whole = part.framed / wire_.bytes_per_s();
+    time_.bytes += bytes;
+    time_.occupies_s += whole;
+    time_.alone_s += whole + wire_.latency_s(part.messages.back());
+    time_.messages += static_cast<double>(senders * part.messages.size());
+    time_.moved_bytes += static_cast<double>(senders) * bytes;
+    constexpr std::size_t kFewMessages = 16;
+    const std::vector<double> messages = joined(part, kFewMessages);
+    joined_ = joined_ || messages.size() < part.messages.size();
+    frames_.add_round(messages);
+  }
+  CollectiveTime take() {
+    time_.frames = frames_.take(joined_ ? std::optional(time_.alone_s) : std::nullopt);
+    return time_;
+  }
+
+ private:
+  const Wire& wire_;
+  const double segment_;
+  FrameList frames_;
+  CollectiveTime time_;
+  bool joined_ = false;
+};
+
 /// Rounds of vectors that halve; ranks that are not in the largest power of two join before, and leave after.
 CollectiveTime halving_doubling(const Wire& wire, std::size_t n, double bytes, double segment) {
-  CollectiveTime sum;
-  const auto power = static_cast<std::size_t>(std::pow(2.0, std::floor(std::log2(static_cast<double>(n)) + 1e-9)));
-  const auto add = [&](double part, std::size_t senders) {
-    const CollectiveTime round = rounds_of(wire, senders, 1, part, segment);
-    sum.bytes += part;
-    sum.occupies_s += round.occupies_s;
-    sum.alone_s += round.occupies_s + wire.latency_s(std::min(part, segment));
-    sum.messages += round.messages;
-    sum.moved_bytes += round.moved_bytes;
-  };
-  if (power != n) add(bytes, n - power);
+  const auto power = static_cast<std::size_t>(std::exp2(std::floor(std::log2(static_cast<double>(n)) + 1e-9)));
+  WholeRounds rounds(wire, segment);
+  if (power != n) rounds.add(bytes, n - power);
   for (std::size_t ranks = power; ranks > 1; ranks /= 2)
-    add(bytes / 2 * static_cast<double>(ranks) / static_cast<double>(power), power);
+    rounds.add(bytes / 2 * static_cast<double>(ranks) / static_cast<double>(power), power);
   for (std::size_t ranks = 2; ranks <= power; ranks *= 2)
-    add(bytes / 2 * static_cast<double>(ranks) / static_cast<double>(power), power);
-  if (power != n) add(bytes, n - power);
-  return sum;
+    rounds.add(bytes / 2 * static_cast<double>(ranks) / static_cast<double>(power), power);
+  if (power != n) rounds.add(bytes, n - power);
+  return rounds.take();
 }
 
 /// Rounds in which each rank sends the whole vector to one other.
 CollectiveTime doubling(const Wire& wire, std::size_t n, double bytes, double segment) {
-  const CollectiveTime one = rounds_of(wire, n, 1, bytes, segment);
-  const double rounds = log2_rounds(n) + (std::exp2(log2_rounds(n)) == static_cast<double>(n) ? 0 : 1);
-  const double alone = one.occupies_s + wire.latency_s(std::min(bytes, segment));
-  return {rounds * bytes, rounds * one.occupies_s, rounds * alone, rounds * one.messages, rounds * one.moved_bytes};
+  WholeRounds rounds(wire, segment);
+  const double count = log2_rounds(n) + (std::exp2(log2_rounds(n)) == static_cast<double>(n) ? 0 : 1);
+  for (double round = 0; round < count; ++round) rounds.add(bytes, n);
+  return rounds.take();
 }
 
 /// All send to the root, and the root to all: its card.
@@ -108,7 +208,8 @@ CollectiveTime all_reduce_time(const Wire& wire, std::size_t n, double bytes, co
   if (algorithm.algorithm == ring::Algorithm::halving_doubling) return halving_doubling(wire, n, bytes, segment);
   if (algorithm.algorithm == ring::Algorithm::doubling) return doubling(wire, n, bytes, segment);
   if (algorithm.algorithm == ring::Algorithm::star) return star(wire, n, bytes, segment);
-  return rounds_of(wire, n, 2 * static_cast<double>(n - 1), bytes / static_cast<double>(n), segment);
+  const double part = bytes / static_cast<double>(n);
+  return rounds_of(wire, n, 2 * (n - 1), part_of(std::span(&part, 1), segment));
 }
 
 CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const double> units,
@@ -117,8 +218,7 @@ CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const dou
   for (double& piece : pieces) piece /= static_cast<double>(n);
   const Part part = part_of(pieces, static_cast<double>(algorithm.segment_bytes));
   if (n <= 1 || part.bytes <= 0) return {};
-  return algorithm.algorithm.for_small_vectors ? direct(wire, n, part)
-                                               : rounds_of(wire, n, static_cast<double>(n - 1), part);
+  return algorithm.algorithm.for_small_vectors ? direct(wire, n, part) : rounds_of(wire, n, n - 1, part);
 }
 
 double byteps_optimum_s(double n, double k, double bytes, double bytes_per_s) {

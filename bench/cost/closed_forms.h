@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include <psring/bench/cost/mesh.h>
+#include <psring/bench/cost/stations.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
@@ -35,7 +37,9 @@ struct CollectiveTime {
   double alone_s = 0;
   double messages = 0;     ///< that all ranks send
   double moved_bytes = 0;  ///< payload that all ranks send
-  bool gaps = false;       ///< alone, it leaves the card idle between its rounds, where messages of others take turns
+  /// The messages of one rank; null if ranks send different ones. At most some hundred: longer collectives have fewer
+  /// and larger ones, which take as long if nothing else uses the card.
+  std::shared_ptr<const TimedFrames> frames = nullptr;
 };
 
 /// An all-reduce of a vector among n ranks with one card each, by an algorithm of ring/plan in messages of a segment.

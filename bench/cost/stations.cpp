@@ -11,6 +11,7 @@ namespace psring::bench {
 Stations::Ticket Stations::submit(double ready_s, std::vector<Leg> legs, Ticket after) {
   check(!legs.empty(), "a transfer without legs");
   const Ticket ticket = transfers_.size();
+  calls_.push_back(ready_s);
   transfers_.push_back({.legs = std::move(legs), .begin_s = ready_s, .end_s = ready_s});
   if (after == kNone || transfers_[after].done) {
     if (after != kNone) transfers_[ticket].end_s = std::max(ready_s, transfers_[after].end_s);
@@ -27,26 +28,62 @@ void Stations::start(Ticket ticket) {
   arrive(ticket, transfer.end_s + transfer.legs.front().after_s);
 }
 
-double Stations::end_of(Ticket ticket) {
+double Stations::end_of(Ticket ticket, double since_s) {
+  calls_.push_back(since_s);
   while (!transfers_[ticket].done) serve_first();
   return transfers_[ticket].end_s;
+}
+
+bool Stations::done_by(Ticket ticket, double now_s) {
+  calls_.push_back(now_s);
+  while (!transfers_[ticket].done && !arrivals_.empty() && arrivals_.top().at_s <= now_s) serve_first();
+  return transfers_[ticket].done && transfers_[ticket].end_s <= now_s;
 }
 
 void Stations::serve_first() {
   const Arrival arrival = arrivals_.top();
   arrivals_.pop();
-  if (arrival.ticket == kNone) return end_turns(arrival);
+  // The worker waits since its last call. A leg that could begin before begins with one of the calls until then.
+  if (arrival.waits_for_call && arrival.at_s < calls_.back())
+    return arrive(arrival.ticket, *std::lower_bound(calls_.begin(), calls_.end(), arrival.at_s));
+  arrival.frame == kNoFrame ? serve_leg(arrival) : serve_frame(arrival);
+}
+
+double Stations::occupy(std::size_t station, double at_s, double service_s) {
+  if (!(service_s > 0)) return at_s;
+  const double begin = std::max(at_s, free_[station]);
+  free_[station] = begin + service_s;
+  busy_[station] += service_s;
+  return begin;
+}
+
+void Stations::serve_leg(const Arrival& arrival) {
   Transfer& transfer = transfers_[arrival.ticket];
   const Leg& leg = transfer.legs[transfer.next++];
-  if (leg.takes_turns && leg.service_s > 0) return take_turn(arrival, leg);
-  const double begin = leg.service_s > 0 ? std::max(arrival.at_s, free_[leg.station]) : arrival.at_s;
-  if (leg.service_s > 0) {
-    free_[leg.station] = begin + leg.service_s;
-    busy_[leg.station] += leg.service_s;
+  if (leg.frames) {
+    transfer.begin_s = arrival.at_s;
+    transfer.frames_left = leg.frames->frames.size();
+    const std::size_t at_once = leg.frames->at_once;
+    for (std::size_t frame = 0; frame < at_once; ++frame)
+      serve_frame({.at_s = arrival.at_s, .ticket = arrival.ticket, .frame = frame});
+    return;
   }
+  const double begin = occupy(leg.station, arrival.at_s, leg.service_s);
   transfer.begin_s = begin;
   transfer.end_s =
       std::max({begin + leg.service_s + leg.drain_s, arrival.at_s + leg.alone_s, transfer.end_s + leg.tail_s});
+  leave(arrival.ticket);
+}
+
+void Stations::serve_frame(const Arrival& arrival) {
+  Transfer& transfer = transfers_[arrival.ticket];
+  const Leg& leg = transfer.legs[transfer.next - 1];
+  const TimedFrame& frame = leg.frames->frames[arrival.frame];
+  const double received = occupy(leg.station, arrival.at_s, frame.service_s) + frame.service_s + frame.latency_s;
+  for (std::size_t next = frame.first; next < frame.first + frame.count; ++next) arrive(arrival.ticket, received, next);
+  transfer.end_s = std::max(transfer.end_s, received);
+  if (--transfer.frames_left > 0) return;
+  transfer.end_s = std::max(transfer.begin_s, transfer.end_s + leg.frames->later_s);
   leave(arrival.ticket);
 }
 
@@ -62,61 +99,10 @@ void Stations::leave(Ticket ticket) {
     return;
   }
   const Leg& next = transfer.legs[transfer.next];
-  arrive(ticket, (next.streams ? transfer.begin_s : transfer.end_s) + next.after_s);
-}
-
-void Stations::take_turn(const Arrival& arrival, const Leg& leg) {
-  advance_turns(leg.station, arrival.at_s);
-  busy_[leg.station] += leg.service_s;
-  const double most = leg.service_s / std::max(leg.service_s, leg.alone_s - leg.drain_s);
-  turns_[leg.station].active.push_back({arrival.ticket, arrival.at_s, leg.service_s, most});
-  transfers_[arrival.ticket].begin_s = arrival.at_s;
-  share_turns(leg.station);
-}
-
-void Stations::advance_turns(std::size_t station, double at_s) {
-  Turns& turns = turns_[station];
-  for (Turns::Active& each : turns.active) each.left_s -= (at_s - turns.at_s) * each.rate;
-  turns.at_s = at_s;
-}
-
-/// Shares the station's rate: equally, except that no leg gets more than it can use. Then the first leg's end is known,
-/// unless another leg arrives before.
-void Stations::share_turns(std::size_t station) {
-  Turns& turns = turns_[station];
-  ++turns.version;
-  if (turns.active.empty()) return;
-  std::vector<Turns::Active*> by_most;
-  for (Turns::Active& each : turns.active) by_most.push_back(&each);
-  std::sort(by_most.begin(), by_most.end(), [](const auto* a, const auto* b) { return a->most < b->most; });
-  double left = 1;
-  double first = std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < by_most.size(); ++i) {
-    by_most[i]->rate = std::min(by_most[i]->most, left / static_cast<double>(by_most.size() - i));
-    left -= by_most[i]->rate;
-    first = std::min(first, by_most[i]->left_s / by_most[i]->rate);
-  }
-  arrivals_.push({turns.at_s + std::max(0.0, first), order_++, kNone, station, turns.version});
-}
-
-void Stations::end_turns(const Arrival& event) {
-  Turns& turns = turns_[event.station];
-  if (event.version != turns.version) return;  // another leg arrived meanwhile
-  advance_turns(event.station, event.at_s);
-  constexpr double kNothing = 1e-12;
-  std::vector<Ticket> ended;
-  std::erase_if(turns.active, [&](const Turns::Active& each) {
-    if (each.left_s > kNothing) return false;
-    ended.push_back(each.ticket);
-    return true;
-  });
-  share_turns(event.station);
-  for (const Ticket ticket : ended) {
-    Transfer& transfer = transfers_[ticket];
-    const Leg& leg = transfer.legs[transfer.next - 1];
-    transfer.end_s = std::max(event.at_s + leg.drain_s, transfer.end_s + leg.tail_s);
-    leave(ticket);
-  }
+  arrivals_.push({.at_s = (next.streams ? transfer.begin_s : transfer.end_s) + next.after_s,
+                  .order = order_++,
+                  .ticket = ticket,
+                  .waits_for_call = next.waits_for_call});
 }
 
 }  // namespace psring::bench

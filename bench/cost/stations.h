@@ -2,11 +2,30 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <queue>
 #include <span>
 #include <vector>
 
 namespace psring::bench {
+
+/// A message of a collective, at a rank that stands for all: every rank sends the same frames at the same times, so
+/// that a frame arrives here when the same frame of this rank arrives at its receiver.
+struct TimedFrame {
+  double service_s = 0;  ///< time for which the frame occupies the card
+  double latency_s = 0;  ///< from the end of the service until the receiver can use the frame
+  /// The frames that may leave once this one has arrived: [first, first + count).
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// The frames of a collective, in the order in which they leave if nothing else uses the card.
+struct TimedFrames {
+  std::vector<TimedFrame> frames;
+  std::size_t at_once = 0;  ///< number of frames that wait for no arrival: the first ones
+  double service_s = 0;     ///< of all frames
+  double later_s = 0;       ///< by which the collective ends after its last frame; negative: before
+};
 
 /// One stage of a transfer: the time that it takes at a station, which is a network card in one direction, or a server.
 struct Leg {
@@ -18,27 +37,32 @@ struct Leg {
   double alone_s = 0;  ///< shortest time from the leg's arrival to its end; other legs fill the gaps in its service
   double drain_s = 0;  ///< time from the end of the service to the leg's end
   double tail_s = 0;   ///< shortest time from the end of the leg before to this leg's end
-  /// The station serves such legs at the same time, because their messages take turns: each at an equal rate, but none
-  /// faster than it is alone.
-  bool takes_turns = false;
+  /// The leg begins when the worker calls the group that makes the transfer, or waits in it, after the leg before has
+  /// ended: stages of a hierarchical collective. False: at once.
+  bool waits_for_call = false;
+  /// Messages that queue at the station one by one, so that those of several legs mix; null: the leg queues as a whole.
+  /// With frames, the other times are not used.
+  std::shared_ptr<const TimedFrames> frames = nullptr;
 };
 
-/// Stations with one queue each, first come first served unless legs take turns, through which transfers pass leg by
-/// leg. REQUIRES: at one station, either all legs take turns or none. The state of one representative worker's
-/// communication in virtual time; exact to the arithmetic, without threads or randomness.
+/// Stations with one queue each, first come first served, through which transfers pass leg by leg. The state of one
+/// representative worker's communication in virtual time; exact to the arithmetic, without threads or randomness.
 class Stations {
  public:
   using Ticket = std::size_t;
 
-  explicit Stations(std::size_t count) : free_(count, 0), busy_(count, 0), turns_(count) {}
+  explicit Stations(std::size_t count) : free_(count, 0), busy_(count, 0) {}
 
   static constexpr Ticket kNone = static_cast<Ticket>(-1);
 
   /// A transfer whose first leg can begin at `ready_s`, and after the transfer `after` is complete. A leg of zero
   /// service takes no station. REQUIRES: one leg at least.
   Ticket submit(double ready_s, std::vector<Leg> legs, Ticket after = kNone);
-  /// Returns the time at which the transfer is complete. Transfers that are submitted later must not be ready earlier.
-  double end_of(Ticket ticket);
+  /// Returns the time at which the transfer is complete, if the worker waits for it from `since_s` on. Transfers that
+  /// are submitted later must not be ready earlier.
+  double end_of(Ticket ticket, double since_s = 0);
+  /// Returns true if the transfer is complete at this time. The worker calls, but does not wait.
+  bool done_by(Ticket ticket, double now_s);
   /// Time for which the station has been occupied.
   double busy(std::size_t station) const { return busy_[station]; }
   std::size_t count() const { return free_.size(); }
@@ -47,47 +71,38 @@ class Stations {
   struct Transfer {
     std::vector<Leg> legs;
     std::size_t next = 0;
-    double begin_s = 0;  ///< of the leg before
+    std::size_t frames_left = 0;  ///< of the present leg
+    double begin_s = 0;           ///< of the leg before
     double end_s = 0;
     bool done = false;
     std::vector<Ticket> followers = {};  ///< transfers that begin after this one
   };
-  /// A transfer arrives at its next station; or, without a ticket, a leg that takes turns ends at the station.
+  /// A transfer arrives at its next station; or a frame of its present leg is ready to leave.
   struct Arrival {
     double at_s = 0;
     std::uint64_t order = 0;
     Ticket ticket = 0;
-    std::size_t station = 0;
-    std::uint64_t version = 0;  ///< of the turns
+    std::size_t frame = kNoFrame;
+    bool waits_for_call = false;
     bool operator>(const Arrival& other) const { return at_s != other.at_s ? at_s > other.at_s : order > other.order; }
   };
-  /// The legs that take turns at a station.
-  struct Turns {
-    struct Active {
-      Ticket ticket = 0;
-      double arrived_s = 0;
-      double left_s = 0;  ///< of the service
-      double most = 1;    ///< rate, relative to the station's
-      double rate = 1;
-    };
-    std::vector<Active> active;
-    double at_s = 0;            ///< the moment to which `left_s` belongs
-    std::uint64_t version = 0;  ///< of the rates
-  };
+  static constexpr std::size_t kNoFrame = static_cast<std::size_t>(-1);
 
   void start(Ticket ticket);
-  void arrive(Ticket ticket, double at_s) { arrivals_.push({at_s, order_++, ticket}); }
+  void arrive(Ticket ticket, double at_s, std::size_t frame = kNoFrame) {
+    arrivals_.push({.at_s = at_s, .order = order_++, .ticket = ticket, .frame = frame});
+  }
   void serve_first();
-  void take_turn(const Arrival& arrival, const Leg& leg);
-  void advance_turns(std::size_t station, double at_s);
-  void share_turns(std::size_t station);
-  void end_turns(const Arrival& event);
+  void serve_leg(const Arrival& arrival);
+  void serve_frame(const Arrival& arrival);
+  /// Occupies the station as soon as it is free. Returns when the service begins.
+  double occupy(std::size_t station, double at_s, double service_s);
   /// A leg ends.
   void leave(Ticket ticket);
 
-  std::vector<double> free_;  ///< by station: when its queue is empty
+  std::vector<double> calls_;  ///< when the worker called: ascending
+  std::vector<double> free_;   ///< by station: when its queue is empty
   std::vector<double> busy_;
-  std::vector<Turns> turns_;
   std::vector<Transfer> transfers_;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
   std::uint64_t order_ = 0;

@@ -2,6 +2,7 @@
 #include <array>
 #include <memory>
 
+#include <psring/bench/cost/served_job.h>
 #include <psring/bench/cost/step_model.h>
 #include <psring/bench/cost/stragglers.h>
 #include <psring/bench/cost/timed_exchange.h>
@@ -45,7 +46,6 @@ class Nothing final : public TimedExchange {
 };
 
 std::unique_ptr<TimedExchange> make_exchange(const TimedJob& job) {
-  if (job.kind.servers) return make_timed_servers(job);
   if (job.kind.ring) return make_timed_ring(job);
   return std::make_unique<Nothing>(job);
 }
@@ -127,6 +127,13 @@ using Busy = std::array<double, kNames.size()>;
 
 /// The period of a step once all queues are as they stay, and the time for which each station is busy in it.
 double period_of(const TimedJob& job, Stations& stations, double factor, double more_s, Busy& busy) {
+  if (job.kind.servers) {
+    WorkerActions actions(job);
+    TimedWalk(job, actions, factor, more_s).step(0);
+    const ServedPeriod period = served_period(job, actions.all());
+    busy = period.busy_s;
+    return period.step_s;
+  }
   constexpr std::size_t kWarmUp = 3;
   constexpr std::size_t kMeasured = 2;
   const std::unique_ptr<TimedExchange> exchange = make_exchange(job);

@@ -87,6 +87,5 @@ struct TimedGroups {
 };
 
 std::unique_ptr<TimedExchange> make_timed_ring(const TimedJob& job);
-std::unique_ptr<TimedExchange> make_timed_servers(const TimedJob& job);
 
 }  // namespace psring::bench

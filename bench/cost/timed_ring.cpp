@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -51,7 +50,8 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
                   .service_s = time.occupies_s,
                   .alone_s = time.alone_s,
                   .drain_s = time.occupies_s > 0 ? seconds(link.delay) : 0,
-                  .takes_turns = time.gaps});
+                  .waits_for_call = !legs.empty(),
+                  .frames = time.frames});
   if (job_.costs.processors <= 0) return;
   const MessageCosts& costs = job_.costs.collective;
   const double work = time.messages * costs.work_s +
@@ -204,7 +204,7 @@ class Buckets final : public Ring {
   double acquire(std::size_t unit, Pass pass, double now) override {
     if (pass == Pass::forward)
       for (const auto& [units, gather] : gathers_)
-        if (units.contains({unit, unit + 1})) now = std::max(now, job_.stations.end_of(gather));
+        if (units.contains({unit, unit + 1})) now = std::max(now, job_.stations.end_of(gather, now));
     return now;
   }
   void ready(std::size_t unit, bool last_micro, double now) override {
@@ -215,7 +215,7 @@ class Buckets final : public Ring {
   double finish(double now) override {
     launch(bucketer_.buckets().size(), now);
     for (std::size_t i = 0; i < reductions_.size(); ++i) {
-      now = std::max(now, job_.stations.end_of(reductions_[i]));
+      now = std::max(now, job_.stations.end_of(reductions_[i], now));
       if (job_.kind.stage == 0) now += update_s(bucketer_.buckets()[i]);
     }
     if (job_.kind.stage == 0) return now;
@@ -259,7 +259,7 @@ class Tensors final : public Ring {
     for (const std::size_t unit : layout().trained())
       for (const TensorLayout& tensor : layout().units[unit].tensors) {
         const double bytes = each * static_cast<double>(tensor.spec.elements());
-        now = std::max(now, job_.stations.end_of(job_.stations.submit(now, groups_.owners.all_reduce(bytes))));
+        now = std::max(now, job_.stations.end_of(job_.stations.submit(now, groups_.owners.all_reduce(bytes)), now));
       }
     return now + update_s(all());
   }
@@ -278,13 +278,12 @@ class Sharded final : public Ring {
 
   void begin_step() override {
     if (job_.kind.gathers) std::fill(gathers_.begin(), gathers_.end(), Stations::kNone);
-    reductions_.clear();
   }
   double acquire(std::size_t unit, Pass pass, double now) override {
     if (job_.kind.gathers && !job_.job.share_host_parameters)
       for (const std::size_t next : wanted(unit, pass))
         if (gathers_[next] == Stations::kNone) gathers_[next] = job_.stations.submit(now, gather(next));
-    return gathers_[unit] == Stations::kNone ? now : std::max(now, job_.stations.end_of(gathers_[unit]));
+    return gathers_[unit] == Stations::kNone ? now : std::max(now, job_.stations.end_of(gathers_[unit], now));
   }
   void release(std::size_t unit, Pass pass) override {
     const bool drops =
@@ -293,23 +292,21 @@ class Sharded final : public Ring {
   }
   double open(std::size_t unit, double now) override {
     while (window_.size() > 1 || std::find(window_.begin(), window_.end(), unit) != window_.end()) {
-      now = std::max(now, job_.stations.end_of(last_reduction_[window_.front()]));
+      if (!reductions_.empty() && reductions_.front().unit == window_.front()) now = take_first(now);
       window_.pop_front();
     }
     return now;
   }
   void ready(std::size_t unit, bool last_micro, double now) override {
-    const auto reduced = job_.stations.submit(now, reduction({unit, unit + 1}, false));
-    last_reduction_[unit] = reduced;
+    reductions_.push_back({unit, last_micro, job_.stations.submit(now, reduction({unit, unit + 1}, false))});
     window_.push_back(unit);
-    reductions_.push_back(reduced);
-    if (last_micro && groups_.replicas.size() > 1)
-      reductions_.push_back(job_.stations.submit(
-          now, groups_.replicas.all_reduce(gradient_bytes(unit) / static_cast<double>(layout().owners)), reduced));
+    while (!reductions_.empty() && job_.stations.done_by(reductions_.front().ticket, now)) take_first(now);
   }
   double finish(double now) override {
     window_.clear();
-    for (const Stations::Ticket reduction : reductions_) now = std::max(now, job_.stations.end_of(reduction));
+    while (!reductions_.empty()) now = take_first(now);
+    for (const Stations::Ticket average : averages_) now = std::max(now, job_.stations.end_of(average, now));
+    averages_.clear();
     now += update_s(all());
     if (!job_.kind.gathers)
       for (const std::size_t unit : layout().trained()) gathers_[unit] = job_.stations.submit(now, gather(unit));
@@ -317,6 +314,21 @@ class Sharded final : public Ring {
   }
 
  private:
+  struct Reduction {
+    std::size_t unit = 0;
+    bool last_micro = false;
+    Stations::Ticket ticket = Stations::kNone;
+  };
+  /// Waits for the oldest reduction, and starts the average over the replicas (worker::ShardedGradients).
+  double take_first(double now) {
+    const Reduction first = reductions_.front();
+    reductions_.pop_front();
+    now = std::max(now, job_.stations.end_of(first.ticket, now));
+    const double bytes = gradient_bytes(first.unit) / static_cast<double>(layout().owners);
+    if (first.last_micro && groups_.replicas.size() > 1)
+      averages_.push_back(job_.stations.submit(now, groups_.replicas.all_reduce(bytes)));
+    return now;
+  }
   /// As worker::FetchSchedule: the unit and the next ones in the pass.
   std::vector<std::size_t> wanted(std::size_t unit, Pass pass) const {
     const std::vector<std::size_t>& order = order_[pass == Pass::forward ? 0 : 1];
@@ -327,9 +339,9 @@ class Sharded final : public Ring {
 
   std::vector<std::size_t> order_[2];
   std::vector<Stations::Ticket> gathers_;  ///< by unit; none: the unit is not here
-  std::vector<Stations::Ticket> reductions_;
-  std::map<std::size_t, Stations::Ticket> last_reduction_;  ///< by unit
-  std::deque<std::size_t> window_;                          ///< units whose gradients are in flight
+  std::deque<Reduction> reductions_;
+  std::vector<Stations::Ticket> averages_;
+  std::deque<std::size_t> window_;  ///< units whose gradients are in flight
 };
 
 }  // namespace

@@ -266,18 +266,20 @@ TEST_CASE("transfers queue at stations") {
   CHECK(stations.busy(0) == 6);
 }
 
-TEST_CASE("legs that take turns share a station") {
+TEST_CASE("frames of several legs mix at a station") {
   Stations stations(1);
-  const auto leg = [](double service, double alone) {
-    return Leg{.station = 0, .service_s = service, .alone_s = alone, .takes_turns = true};
-  };
-  const auto slow = stations.submit(0, {leg(2, 4)});  // needs half of the station, alone
-  const auto quick = stations.submit(0, {leg(3, 3)});
-  const auto late = stations.submit(8, {leg(1, 1)});
-  CHECK_THAT(stations.end_of(slow), WithinRel(4.0, 1e-9));
-  CHECK_THAT(stations.end_of(quick), WithinRel(5.0, 1e-9));  // the other half until 4, then all
-  CHECK_THAT(stations.end_of(late), WithinRel(9.0, 1e-9));
-  CHECK(stations.busy(0) == 6);
+  // Two rounds of one frame each: 1 of service, 2 of latency.
+  auto rounds = std::make_shared<TimedFrames>();
+  rounds->frames = {{.service_s = 1, .latency_s = 2, .first = 1, .count = 1}, {.service_s = 1, .latency_s = 2}};
+  rounds->at_once = 1;
+  const Leg leg{.station = 0, .frames = rounds};
+  const auto first = stations.submit(0, {leg});
+  const auto second = stations.submit(0, {Leg{.station = 0, .service_s = 4}});
+  const auto third = stations.submit(20, {leg});
+  CHECK(stations.end_of(first) == 8);   // its second frame is ready at 3, behind the second transfer
+  CHECK(stations.end_of(second) == 5);  // fills the gap between the first one's frames
+  CHECK(stations.end_of(third) == 26);  // alone: two rounds of 3
+  CHECK(stations.busy(0) == 8);
 }
 
 TEST_CASE("the expected slowest worker") {

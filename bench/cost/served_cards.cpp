@@ -1,0 +1,117 @@
+#include <algorithm>
+
+#include <psring/bench/cost/served_cards.h>
+
+namespace psring::bench {
+
+ServedCards::ServedCards(const TimedJob& job, const ServedPlaces& places, std::uint64_t seed)
+    : job_(job), places_(places), draws_(seed) {
+  const std::size_t hosts = places.hosts() + places.standalone();
+  for (std::size_t host = 0; host < hosts; ++host) {
+    const bool serves = host >= places.hosts();
+    between_.push_back({.out = {.station = serves ? StepStation::server_card_out : StepStation::card_out},
+                        .in = {.station = serves ? StepStation::server_card_in : StepStation::card_in},
+                        .link = places.between()});
+  }
+  for (std::size_t place = 0; place < places.count(); ++place)
+    within_.push_back({.out = {}, .in = {}, .link = places.within()});
+  processors_.resize(hosts);
+}
+
+ServedCards::Card& ServedCards::card_of(std::size_t place, std::size_t other) {
+  const bool same = places_.host_of(place) == places_.host_of(other);
+  return same ? within_[places_.process_of(place)] : between_[places_.host_of(place)];
+}
+
+double ServedCards::bytes_of(const Flight& flight) const {
+  const double bytes = flight.frame.bytes + kHeaderBytes * flight.frame.headers;
+  const bool to_server = places_.is_worker(flight.from);
+  return bytes *
+         (to_server ? places_.bytes_factor(flight.from, flight.to) : places_.bytes_factor(flight.to, flight.from));
+}
+
+double ServedCards::occupy(Way& way, double ready_ns, double nanoseconds) {
+  const double begin = std::max(way.free_ns, ready_ns);
+  way.free_ns = begin + nanoseconds;
+  way.busy_ns += nanoseconds;
+  double& busiest = busiest_[static_cast<std::size_t>(way.station)];
+  busiest = std::max(busiest, way.busy_ns);
+  return begin;
+}
+
+double ServedCards::occupy(Processors& processors, double now, double nanoseconds) {
+  processors.free_ns = std::max(processors.free_ns, now) + nanoseconds;
+  processors.busy_ns += nanoseconds;
+  double& busiest = busiest_[static_cast<std::size_t>(StepStation::processors)];
+  busiest = std::max(busiest, processors.busy_ns);
+  return processors.free_ns;
+}
+
+void ServedCards::send(const ServedFrame& frame, bool to_server, double now) {
+  const std::size_t server = places_.place_of_server(frame.server);
+  std::uint32_t index = static_cast<std::uint32_t>(flights_.size());
+  if (unused_.empty()) {
+    flights_.emplace_back();
+  } else {
+    index = unused_.back();
+    unused_.pop_back();
+  }
+  Flight& flight = flights_[index];
+  flight = {.frame = frame, .from = to_server ? frame.worker : server, .to = to_server ? server : frame.worker};
+  if (places_.process_of(flight.from) == places_.process_of(flight.to)) return add(What::handles, index, now);
+  Way& way = card_of(flight.from, flight.to).out;
+  way.waiting.push_back(index);
+  if (way.waiting.size() == 1) add(What::departs, index, std::max(way.free_ns, now));
+}
+
+/// A frame begins to leave. The next one leaves when the card has carried it.
+void ServedCards::leave(std::uint32_t index, double now) {
+  const Flight& flight = flights_[index];
+  Card& card = card_of(flight.from, flight.to);
+  occupy(card.out, now, whole_ns(places_.stands_for(flight.to) * bytes_of(flight) * 8 / card.link.bits_per_second));
+  card.out.waiting.pop_front();
+  if (!card.out.waiting.empty()) add(What::departs, card.out.waiting.front(), card.out.free_ns);
+  arrive(index, now);
+}
+
+/// The receiver's card takes the frame.
+void ServedCards::arrive(std::uint32_t index, double now) {
+  Flight& flight = flights_[index];
+  Card& card = card_of(flight.to, flight.from);
+  const double service = whole_ns(places_.stands_for(flight.from) * bytes_of(flight) * 8 / card.link.bits_per_second);
+  const MessageCosts& costs = job_.costs.exchange;
+  double here = occupy(card.in, now + static_cast<double>(card.link.delay.count()), service) + service +
+                whole_ns(costs.hop_s + flight.frame.bytes * costs.hop_s_per_byte);
+  if (job_.costs.processors > 0) {
+    // Half of a message's work is its sender's.
+    const double each = 1e9 * (flight.frame.headers * costs.work_s + flight.frame.bytes * costs.work_s_per_byte) / 2;
+    here = std::max({here, work(flight.from, now, each * places_.stands_for(flight.to)),
+                     work(flight.to, now, each * places_.stands_for(flight.from))});
+  }
+  add(What::handles, index, here);
+}
+
+/// With one host for all, a place's work is also that of all the processes that the place stands for.
+double ServedCards::work(std::size_t place, double now, double nanoseconds) {
+  if (job_.costs.processors <= 0) return now;
+  const double all = job_.costs.one_host ? nanoseconds * places_.stands_for(place) : nanoseconds;
+  return occupy(processors_[processors_of(place)], now, std::round(all / job_.costs.processors));
+}
+
+ServedCards::Event ServedCards::next() {
+  for (;;) {
+    const Event event = events_.top();
+    events_.pop();
+    if (event.what != What::departs) return event;
+    leave(event.index, event.at_ns);
+  }
+}
+
+void ServedCards::reset_busy() {
+  for (std::vector<Card>* cards : {&between_, &within_})
+    for (Card& card : *cards) card.out.busy_ns = card.in.busy_ns = 0;
+  for (Processors& processors : processors_) processors.busy_ns = 0;
+  busiest_ = {};
+}
+
+}  // namespace psring::bench

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <queue>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include <psring/bench/cost/served_places.h>
+
+namespace psring::bench {
+
+/// A message between a worker and a server.
+struct ServedFrame {
+  enum class Kind : std::uint8_t { push, pull, acknowledgement, values };
+  Kind kind = Kind::push;
+  bool pulls = false;  ///< a push: it asks for the values after its step, too
+  std::uint32_t worker = 0;
+  std::uint32_t server = 0;
+  std::uint32_t piece = 0;
+  std::uint32_t micro = 0;
+  std::uint32_t version = 0;  ///< that a pull asks for
+  double bytes = 0;           ///< payload
+  double headers = 1;         ///< the number of frames that carry it
+};
+
+/// Network cards and processors of all places, and the order of all that happens, in virtual time. A card carries one
+/// frame after the other in each direction; a frame's arrival begins a delay after it began to leave. Times are whole
+/// nanoseconds, as those of net::LinkShaper: equal ways of two frames then end at the same moment, and not by chance
+/// one before the other.
+class ServedCards {
+ public:
+  /// Returns whole nanoseconds.
+  static double whole_ns(double seconds) { return std::round(seconds * 1e9); }
+  enum class What : std::uint8_t { departs, handles, other };
+  struct Event {
+    double at_ns = 0;
+    std::uint64_t order = 0;
+    What what = What::other;
+    std::uint32_t index = 0;  ///< of a frame, or the caller's number
+    /// Of one moment, messages come first: a worker or server that wakes then finds them.
+    bool operator>(const Event& other) const {
+      return std::tuple(at_ns, what == What::other, order) >
+             std::tuple(other.at_ns, other.what == What::other, other.order);
+    }
+  };
+
+  /// `seed`: orders the events of one moment.
+  ServedCards(const TimedJob& job, const ServedPlaces& places, std::uint64_t seed);
+
+  void send(const ServedFrame& frame, bool to_server, double now);
+  /// Has the caller called at that time, with the caller's number.
+  void call(std::uint32_t number, double at_ns) { add(What::other, number, at_ns); }
+  /// Draws a number in [0, 1).
+  double draw() { return static_cast<double>(draws_() >> 11) * 0x1p-53; }
+  bool idle() const { return events_.empty(); }
+  /// Returns the next event that is the caller's: a frame that its receiver handles now, or a call.
+  Event next();
+  const ServedFrame& frame(std::uint32_t index) const { return flights_[index].frame; }
+  void drop(std::uint32_t index) { unused_.push_back(index); }
+  /// Work of a place's processors from this time on. Returns its end.
+  double work(std::size_t place, double now, double nanoseconds);
+
+  double busy_s(StepStation station) const { return busiest_[static_cast<std::size_t>(station)] * 1e-9; }
+  /// Forgets how long stations were busy.
+  void reset_busy();
+
+ private:
+  struct Way {
+    double free_ns = 0;
+    std::deque<std::uint32_t> waiting = {};  ///< frames that leave later, in their order
+    double busy_ns = 0;
+    StepStation station = StepStation::within;
+  };
+  struct Card {
+    Way out;
+    Way in;
+    net::LinkSpec link;
+  };
+  struct Flight {
+    ServedFrame frame;
+    std::size_t from = 0;
+    std::size_t to = 0;
+  };
+  struct Processors {
+    double free_ns = 0;
+    double busy_ns = 0;
+  };
+
+  void add(What what, std::uint32_t index, double at_ns) { events_.push({at_ns, draws_(), what, index}); }
+  Card& card_of(std::size_t place, std::size_t other);
+  double occupy(Way& way, double ready_ns, double nanoseconds);
+  double occupy(Processors& processors, double now, double nanoseconds);
+  void arrive(std::uint32_t index, double now);
+  void leave(std::uint32_t index, double now);
+  double bytes_of(const Flight& flight) const;
+  std::size_t processors_of(std::size_t place) const { return job_.costs.one_host ? 0 : places_.host_of(place); }
+
+  const TimedJob& job_;
+  const ServedPlaces& places_;
+  std::vector<Card> between_;  ///< by host
+  std::vector<Card> within_;   ///< by process
+  std::vector<Processors> processors_;
+  std::vector<Flight> flights_;
+  std::vector<std::uint32_t> unused_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::mt19937_64 draws_;
+  std::array<double, static_cast<std::size_t>(StepStation::count)> busiest_{};
+};
+
+}  // namespace psring::bench
