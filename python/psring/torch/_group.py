@@ -316,7 +316,7 @@ class ProcessGroup(dist.ProcessGroup):
         root: int = option(opts, "rootRank", 0)
         if not 0 <= root < self.group.size:
             raise UsageError(f"psring: the root is rank {root} of {self.group.size} ranks")
-        if option(opts, "rootTensor", 0) != 0:
+        if getattr(opts, "rootTensor", 0) != 0:  # only some of torch's options have it
             raise UsageError("psring: a rank takes part with one tensor: rootTensor is 0")
         return root
 
