@@ -60,6 +60,7 @@ class GroupWork(_BaseWork):
         self._source = source
         self._error: BaseException | None = None
         self._future: Any = None
+        self._ready: Any = None
         self._lock = threading.Lock()
         self._complete = False
 
@@ -131,7 +132,10 @@ class GroupWork(_BaseWork):
     def get_future(self) -> Any:
         """A torch.futures.Future of the operation's tensors."""
         if self._future is None:
-            self._future = torch.futures.Future()
+            # An exception that set_exception stores is a value to C++, which DDP's reducer takes for tensors. One that a
+            # callback raises is an error there, too.
+            self._ready = torch.futures.Future()
+            self._future = self._ready.then(self._outcome)
             if self.is_completed() or self._completes_soon():
                 self.complete_future()
             else:
@@ -154,6 +158,10 @@ class GroupWork(_BaseWork):
         try:
             self.wait()
         except Exception as error:
-            self._future.set_exception(error)
-        else:
-            self._future.set_result(self._result)
+            self._error = error
+        self._ready.set_result(None)
+
+    def _outcome(self, _ready: Any) -> list[torch.Tensor]:
+        if self._error is not None:
+            raise self._error
+        return self._result
