@@ -42,7 +42,7 @@ class ServedCards {
     std::uint64_t order = 0;
     What what = What::other;
     std::uint32_t index = 0;  ///< of a frame, or the caller's number
-    /// Of one moment, messages come first: a worker or server that wakes then finds them.
+    /// Messages come before the other events of their moment: a worker or server that wakes then finds them.
     bool operator>(const Event& other) const {
       return std::tuple(at_ns, what == What::other, order) >
              std::tuple(other.at_ns, other.what == What::other, other.order);
