@@ -23,7 +23,7 @@ PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "d
 FEWER = [
     (r"--workers 2,4,8\b", "--workers 2,4"),
     (r"--workers 4\b", "--workers 2"),
-    (r"--servers 4\b", "--servers 2"),
+    (r"--servers 4\b(?!.* --(?:tensor|pipeline))", "--servers 2"),  # in a mesh, one for each part of the model
     (r"kill:worker:1@step=\d+", "kill:worker:1@step=20"),
     (r"kill:server:0@step=\d+", "kill:server:0@step=30"),
     (r"--epochs 1\b", "--steps 3"),
