@@ -1,12 +1,13 @@
 // psring check: marks a solution of an exercise of docs/exercises.
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include <signal.h>
 #include <version.h>
 
+#include <psring/cli/check/apart.h>
 #include <psring/cli/check/marks.h>
 #include <psring/cli/check/solution.h>
 #include <psring/cli/check/temporary_folder.h>
@@ -14,7 +15,7 @@
 #include <psring/cli/language.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
-#include <psring/common/proc/local_cluster.h>
+#include <psring/common/proc/signal_watch.h>
 #include <psring/view/page.h>
 
 namespace psring::cli {
@@ -24,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRun = "check-run";
 constexpr int kCheckFailed = 6;
+constexpr double kMostSeconds = 86400;
 
 struct CheckFlags {
   std::string exercise;
@@ -63,32 +65,32 @@ int list_exercises(Language language) {
   return 0;
 }
 
-/// Starts this program again to run the checks, and waits for its end. Prints what the student's code has printed.
-/// Returns how it ended; nothing if the time has passed.
-std::optional<ProcessExit> run_apart(const Exercise& exercise, const fs::path& file, const fs::path& folder,
-                                     const CheckFlags& flags, const std::string& program) {
-  const SystemClock clock;
-  LocalCluster processes(folder, clock);
-  processes.start(
-      "run", {program, kRun, std::to_string(exercise.number), file.string(), folder.string(), "--lang", flags.lang});
-  const auto exit = processes.next_exit(clock.now() + from_seconds(flags.seconds));
-  std::ifstream log(folder / "run.log");
-  const std::string printed{std::istreambuf_iterator<char>(log), {}};
-  if (!printed.empty()) fmt::print("{}{}", printed, printed.ends_with('\n') ? "" : "\n");
-  return exit;
+/// Starts this program again to run the checks, and prints what the student's code has printed. Returns how the process
+/// ended; nothing if the time has passed.
+std::optional<ProcessExit> run_code(const Exercise& exercise, const fs::path& file, const fs::path& folder,
+                                    const CheckFlags& flags, const std::string& program, SignalWatch& signals) {
+  const Apart ended = run_apart(
+      "run", {program, kRun, std::to_string(exercise.number), file.string(), folder.string(), "--lang", flags.lang},
+      folder, from_seconds(flags.seconds), signals);
+  if (!ended.printed.empty()) fmt::print("{}{}", ended.printed, ended.printed.ends_with('\n') ? "" : "\n");
+  return ended.exit;
 }
 
-/// Says why the process ended in the middle of a check.
+/// Says why the process ended before all checks did.
 std::string unfinished(const std::optional<ProcessExit>& exit, const CheckFlags& flags, Language language) {
   if (!exit)
     return say(language,
                Text{"it has not ended after {} s: does a loop never end? (--seconds sets the limit)",
                     "{} 秒后仍未结束：是否有循环永不结束？（--seconds 设定时限）"},
                flags.seconds);
+  if (exit->signal == SIGXFSZ)
+    return say(language,
+               Text{"it has printed more than {} MiB: does a loop never end?", "输出超过 {} MiB：是否有循环永不结束？"},
+               kMostPrinted >> 20);
   if (exit->signal != 0)
     return say(language,
-               Text{"the code was ended by signal {} ({}); is an index out of bounds? A failed assertion stands above",
-                    "代码被信号 {}（{}）终止；是否有下标越界？失败的断言见上文"},
+               Text{"the code was ended by signal {} ({}); is an index out of bounds?",
+                    "代码被信号 {}（{}）终止；是否有下标越界？"},
                exit->signal, ::strsignal(exit->signal));
   return say(language, Text{"the code ended the process with status {}", "代码以状态 {} 结束了进程"}, exit->status);
 }
@@ -101,6 +103,7 @@ struct Points {
 Points print_marks(const Exercise& exercise, const Marks& marks, const std::string& unfinished_text,
                    Language language) {
   Points points;
+  bool ended_between_checks = !marks.ended && !marks.running();
   for (std::size_t i = 0; i < exercise.checks.size(); ++i) {
     const Check& check = exercise.checks[i];
     const Marks::Mark& mark = marks.by_check[i];
@@ -111,7 +114,10 @@ Points print_marks(const Exercise& exercise, const Marks& marks, const std::stri
                check.name.in(language));
     if (mark.state == Marks::State::refused) fmt::print("           {}\n", mark.text);
     if (mark.state == Marks::State::running) fmt::print("           {}\n", unfinished_text);
-    if (mark.state == Marks::State::not_run) fmt::print("           {}\n", say(language, Text{"not run", "没有运行"}));
+    if (mark.state == Marks::State::not_run)
+      fmt::print("           {}\n", std::exchange(ended_between_checks, false)
+                                        ? unfinished_text
+                                        : say(language, Text{"not run", "没有运行"}));
   }
   return points;
 }
@@ -130,13 +136,16 @@ void write_scene(const Json& scene, const CheckFlags& flags, const Invocation& i
 int check(const CheckFlags& flags, const Invocation& invocation) {
   const Language language = parse_language(flags.lang);
   if (flags.exercise.empty()) return list_exercises(language);
-  if (!(flags.seconds > 0)) fail(ErrorKind::usage, "--seconds {}: expected a time above 0", flags.seconds);
+  if (!(flags.seconds > 0 && flags.seconds <= kMostSeconds))
+    fail(ErrorKind::usage, "--seconds {}: expected a time above 0, and at most {}", flags.seconds, kMostSeconds);
   const Exercise exercise = find_exercise(flags.exercise);
   const fs::path file = flags.file.empty() ? fs::path(exercise.folder()) / exercise.file : fs::path(flags.file);
   const InputFile readable(file.string());  // throws, naming the file, if it is missing
+  SignalWatch signals;
   const TemporaryFolder folder("psring-check");
-  if (exercise.is_program()) compile_solution(flags.compiler, file, folder.path() / "solution.so", folder.path());
-  const auto exit = run_apart(exercise, file, folder.path(), flags, invocation.words.at(0));
+  if (exercise.is_program())
+    compile_solution(flags.compiler, file, folder.path() / "solution.so", folder.path(), signals);
+  const auto exit = run_code(exercise, file, folder.path(), flags, invocation.words.at(0), signals);
   const Marks marks = read_marks(exercise, folder.path());
   if (!marks.error.empty()) fail(ErrorKind::data, "{}: {}", file.string(), marks.error);
   fmt::print("{:02} {}: {}\n", exercise.number, exercise.title.in(language), file.string());
@@ -151,6 +160,7 @@ int check(const CheckFlags& flags, const Invocation& invocation) {
 }
 
 int run(const RunFlags& flags, const Invocation& invocation) {
+  limit_output();
   const Exercise exercise = find_exercise(flags.exercise);
   std::optional<Solution> solution;
   if (exercise.is_program()) solution.emplace(fs::path(flags.folder) / "solution.so");
@@ -178,7 +188,13 @@ Command add_check(const Flags& program) {
   command.add("--seconds", flags->seconds, "time in which the checks have to end").show_default();
   command.add("--lang", flags->lang, kLanguageHelp).show_default();
   command.add_footer("The exercises are in docs/exercises. Status 6: a check refuses the solution, and says why.");
-  return [flags](const Invocation& invocation) { return check(*flags, invocation); };
+  return [flags](const Invocation& invocation) {
+    try {
+      return check(*flags, invocation);
+    } catch (const Interrupted& end) {
+      return interrupted_status(end.signal);
+    }
+  };
 }
 
 Command add_check_run(const Flags& program) {

@@ -1,14 +1,11 @@
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <vector>
 
 #include <dlfcn.h>
 
+#include <psring/cli/check/apart.h>
 #include <psring/cli/check/solution.h>
-#include <psring/common/base/clock.h>
-#include <psring/common/proc/local_cluster.h>
 
 namespace psring::cli {
 namespace {
@@ -43,25 +40,24 @@ void* Solution::find(const char* name) const {
   return function;
 }
 
-void compile_solution(const std::string& compiler, const fs::path& source, const fs::path& to, const fs::path& folder) {
+void compile_solution(const std::string& compiler, const fs::path& source, const fs::path& to, const fs::path& folder,
+                      SignalWatch& signals) {
   const fs::path include = include_folder();
-  const SystemClock clock;
-  LocalCluster processes(folder, clock);
   // Assertions of the standard library stop a program that indexes a span or a vector out of its bounds.
   const std::vector<std::string> command = {
-      compiler, "-std=c++20", "-O1",  "-g", "-Wall", "-Wextra", "-fPIC", "-shared", "-D_GLIBCXX_ASSERTIONS",
-      "-I",     include,      source, "-o", to};
+      compiler, "-std=c++20", "-O1", "-g",  "-Wall", "-Wextra", "-fPIC", "-shared", "-D_GLIBCXX_ASSERTIONS",
+      "-I",     include,      "-x",  "c++", source,  "-o",      to};
+  Apart compiled;
   try {
-    processes.start("compiler", command);
+    compiled = run_apart("compiler", command, folder, kCompileTime, signals);
   } catch (const Error&) {
     fail(ErrorKind::usage,
          "the C++ compiler '{}' cannot be run; install g++ (scripts/setup does), or name another with --compiler",
          compiler);
   }
-  const auto exit = processes.next_exit(clock.now() + kCompileTime);
+  fmt::print("{}", compiled.printed);
+  const auto& exit = compiled.exit;
   if (!exit) fail(ErrorKind::data, "{}: the compiler takes longer than {} s", source.string(), kCompileTime.count());
-  std::ifstream log(folder / "compiler.log");
-  fmt::print("{}", std::string(std::istreambuf_iterator<char>(log), {}));
   if (exit->status != 0 || exit->signal != 0)
     fail(ErrorKind::data, "{} does not compile; the compiler's messages stand above", source.string());
 }

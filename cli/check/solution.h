@@ -4,6 +4,7 @@
 #include <string>
 
 #include <psring/common/base/error.h>
+#include <psring/common/proc/signal_watch.h>
 
 namespace psring::cli {
 
@@ -31,8 +32,8 @@ class Solution {
 
 /// Compiles a source into the shared library `to`, against the headers beside this program (installed, or in the build
 /// tree). Prints the compiler's messages. Throws usage if there is no such compiler, data if the source does not
-/// compile or the headers are missing. `folder` takes the compiler's log.
+/// compile or the headers are missing, Interrupted if a signal came. `folder` takes the compiler's log.
 void compile_solution(const std::string& compiler, const std::filesystem::path& source, const std::filesystem::path& to,
-                      const std::filesystem::path& folder);
+                      const std::filesystem::path& folder, SignalWatch& signals);
 
 }  // namespace psring::cli

@@ -11,7 +11,10 @@ namespace psring::cli {
 namespace fs = std::filesystem;
 
 TemporaryFolder::TemporaryFolder(const std::string& name) {
-  std::string path = (fs::temp_directory_path() / (name + "-XXXXXX")).string();
+  std::error_code error;
+  const fs::path base = fs::temp_directory_path(error);
+  if (error) fail(ErrorKind::data, "TMPDIR names no folder for temporary files: {}", error.message());
+  std::string path = (base / (name + "-XXXXXX")).string();
   if (::mkdtemp(path.data()) == nullptr)
     fail(ErrorKind::data, "{}: cannot make a folder: {}", path, std::generic_category().message(errno));
   path_ = path;

@@ -114,8 +114,10 @@ void write_whole(const std::string& path, std::string_view text) {
     if (aside != path) std::remove(aside.c_str());
     throw;
   }
-  if (aside != path && std::rename(aside.c_str(), path.c_str()) != 0)
-    fail(ErrorKind::data, "{}: cannot write: {}", path, reason(errno));
+  if (aside == path || std::rename(aside.c_str(), path.c_str()) == 0) return;
+  const int error = errno;
+  std::remove(aside.c_str());
+  fail(ErrorKind::data, "{}: cannot write: {}", path, reason(error));
 }
 
 void sync_folder(const std::string& path) {

@@ -5,9 +5,10 @@ import importlib.util
 import pathlib
 import re
 import shlex
+import signal
 import unittest
 
-from support import BIN, ProgramTest
+from support import BIN, ProgramTest, until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXERCISES = ROOT / "docs" / "exercises"
@@ -121,11 +122,38 @@ class Exercises(ProgramTest):
             ("std::exit(3);", "the code ended the process with status 3"),
             ("values.data()[values.size() + 1] = 1;", "rank 0 of 4 wrote element 5, but its vector has 4 elements"),
             ("throw 7;", "rank 0: an exception that is no std::exception"),
+            ("for (;;) std::puts(\"endless\");", "endless\n[\\s\\S]*it has printed more than 16 MiB"),
+            ("for (;;) std::fputs(\"endless\\n\", stderr);", "endless\n[\\s\\S]*it has (printed more than 16 MiB|not ended after 3 s)"),
         ):
             with self.subTest(body):
                 result = self.code(f"void reduce_scatter(psring::exercise::Link&, [[maybe_unused]] std::span<float> values) {{ {body} }}\n{gather}")
                 self.assertEqual(result.status, 6, result.out + result.err)
                 self.assertRegex(result.out, words)
+
+    def test_code_that_ends_before_the_checks(self):
+        result = self.code("struct Early { Early() { std::_Exit(7); } } early;\n"
+                           "void reduce_scatter(psring::exercise::Link&, std::span<float>) {}\n"
+                           "void all_gather(psring::exercise::Link&, std::span<float>) {}")
+        self.assertEqual(result.status, 6)
+        self.assertEqual(result.out.count("the code ended the process with status 7"), 1, result.out)
+
+    def test_interrupted(self):
+        """Ctrl-C while the code compiles or runs ends all of it, and removes its folder."""
+        (self.folder / "slow").write_text("#!/bin/sh\nsleep 100\n")
+        (self.folder / "slow").chmod(0o755)
+        solution = self.folder / "loop.cpp"
+        solution.write_text("#include <psring/cli/check/exercise.h>\n#include <cstdlib>\n"
+                            "struct Loop { Loop() { for (;;) std::getenv(\"HOME\"); } } loop;\n")
+        temporary = self.folder / "temporary"
+        temporary.mkdir()
+        for compiler, sign in ((self.folder / "slow", "compiler.log"), ("c++", "run.log")):
+            with self.subTest(sign):
+                process = self.start("psring", "check", "01", solution, "--compiler", compiler,
+                                     env={"TMPDIR": str(temporary)})
+                until(lambda: list(temporary.glob(f"*/{sign}")), f"no {sign}")
+                process.send_signal(signal.SIGINT)
+                self.assertEqual(self.finish(process).status, 130)
+                self.assertEqual(list(temporary.iterdir()), [])
 
     def test_bad_input(self):
         for arguments, status, words in (
@@ -135,6 +163,7 @@ class Exercises(ProgramTest):
             (["01", start_of(FOLDERS[0]), "--compiler", "no-such-compiler"], 2,
              "the C.. compiler 'no-such-compiler' cannot be run; install g"),
             (["01", start_of(FOLDERS[0]), "--seconds", "0"], 2, "--seconds 0: expected a time above 0"),
+            (["01", start_of(FOLDERS[0]), "--seconds", "1e300"], 2, "--seconds 1e.300: expected a time above 0, and at most"),
             (["01", start_of(FOLDERS[0]), "--lang", "fr"], 2, "--lang: expected en or zh"),
         ):
             with self.subTest(arguments):

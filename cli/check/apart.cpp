@@ -1,0 +1,60 @@
+#include <fstream>
+#include <span>
+#include <utility>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fmt/core.h>
+
+#include <psring/cli/check/apart.h>
+
+namespace psring::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kShown = 2048;  ///< bytes of each end of an output that is too long to be shown
+
+std::string read_part(std::ifstream& file, std::uintmax_t begin, std::uintmax_t bytes) {
+  std::string text(bytes, '\0');
+  file.seekg(static_cast<std::streamoff>(begin));
+  file.read(text.data(), static_cast<std::streamsize>(bytes));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+std::string read_ends(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error) return "";
+  if (bytes <= 2 * kShown) return read_part(file, 0, bytes);
+  return fmt::format("{}\n[… {} bytes …]\n{}", read_part(file, 0, kShown), bytes - 2 * kShown,
+                     read_part(file, bytes - kShown, kShown));
+}
+
+}  // namespace
+
+Apart run_apart(const std::string& name, std::vector<std::string> command, const fs::path& folder, Nanoseconds limit,
+                SignalWatch& signals) {
+  Apart apart;
+  {
+    const SystemClock clock;
+    LocalCluster processes(folder, clock);
+    processes.start(name, std::move(command));
+    const int wake = signals.fd();
+    apart.exit = processes.next_exit(clock.now() + limit, std::span(&wake, 1));
+    if (const auto signal = signals.take()) throw Interrupted{*signal};
+  }  // kills what still runs: nobody writes the log any more
+  apart.printed = read_ends(folder / (name + ".log"));
+  return apart;
+}
+
+void limit_output() {
+  ::dup2(STDOUT_FILENO, STDERR_FILENO);  // the log itself, which the limit holds for
+  const rlimit limit{kMostPrinted, kMostPrinted};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+}  // namespace psring::cli
