@@ -23,6 +23,10 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t 
   // it.
   const worker::Prediction first = worker::predict_worker(setup, placed, 0);
   JobMemory memory{.worker = first.worker_memory, .server = first.server_memory};
+  const auto guest_of = [](const worker::Prediction& prediction) {
+    return prediction.each_server_memory.empty() ? prediction.server_memory : prediction.each_server_memory.back();
+  };
+  auto guest = guest_of(first);
   // Every part of the model differs from the others.
   const std::size_t parts = job.mesh().model_workers();
   for (std::size_t rank = job.workers - std::min(job.workers - 1, parts); rank < job.workers; ++rank) {
@@ -32,10 +36,10 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t 
     };
     keep_larger(other.worker_memory, memory.worker);
     keep_larger(other.server_memory, memory.server);
+    keep_larger(guest_of(other), guest);
   }
   if (setup.strategy().servers) memory.servers = job.servers * (1 + job.replicas);
-  if (job.colocated_servers() > 0)
-    memory.guest = first.each_server_memory.empty() ? memory.server : first.each_server_memory.back();
+  if (job.colocated_servers() > 0) memory.guest = guest;
   // The first host has the largest shares.
   const auto share = [&](std::size_t count) {
     return net::share_begin(static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(agents),

@@ -61,7 +61,7 @@ double bytes_with(const Entry& entry, std::size_t workers, std::size_t batch, co
     job.servers = std::min(workers, job.servers);
   }
   job.workers = workers;
-  job.global_batch = batch * workers * job.virtual_workers;
+  job.global_batch = batch * job.data_workers() * job.virtual_workers;
   try {
     const JobMemory memory = job_memory(job, 1, app);
     return static_cast<double>(memory.process_bytes());
@@ -89,11 +89,12 @@ std::string answers(const Entry& entry, const JobMemory& memory, double limit, c
             : Text{"; the largest batch of a worker that fits: {}", "；每个 worker 放得下的最大批量：{}"},
         most);
   if (entry.job.strategy == "single") return text;
-  const auto least =
-      smallest(kMostJobWorkers, [&](std::size_t n) { return bytes_with(entry, n, batch, app) <= limit; });
-  if (least)
-    return text +
-           say(language, {"; the smallest number of workers that fits: {}", "；放得下的最少 worker 数：{}"}, *least);
+  const std::size_t parts = entry.job.mesh().model_workers();  // each copy of the model has as many workers
+  const auto copies = smallest(kMostJobWorkers / parts,
+                               [&](std::size_t n) { return bytes_with(entry, n * parts, batch, app) <= limit; });
+  if (copies)
+    return text + say(language, {"; the smallest number of workers that fits: {}", "；放得下的最少 worker 数：{}"},
+                      *copies * parts);
   return text +
          say(language, {"; no number of workers up to {} fits", "；worker 数不超过 {} 时都放不下"}, kMostJobWorkers);
 }

@@ -44,9 +44,10 @@ CutWeights server_weights(const JobOptions& job, const StrategyKind& kind, const
 std::string describe_shares(const JobOptions& job, const Layout& layout) {
   if (layout.weights.even())
     return fmt::format("each of {} servers holds {}", servers_of_part(job), layout.owned_elements(0));
+  const std::size_t parts = job.mesh().model_workers();
   return fmt::format("each of {} colocated servers holds about {}, each of {} standalone servers about {}",
-                     job.colocated_servers(), layout.owned_elements(job.servers - 1), job.standalone_servers(),
-                     layout.owned_elements(0));
+                     job.colocated_servers() / parts, layout.owned_elements(servers_of_part(job) - 1),
+                     job.standalone_servers() / parts, layout.owned_elements(0));
 }
 
 }  // namespace psring::worker

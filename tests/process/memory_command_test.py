@@ -188,6 +188,31 @@ class Memory(ProgramTest):
         for line in result.out.splitlines():
             self.assertLessEqual(len(line), 80, line)
 
+    def test_what_fits_of_a_divided_model(self):
+        """Numbers of workers are those of whole copies, and a colocated server's memory is that of the largest part."""
+        for options in (["--strategies", "ps,ps-colocated,ddp,zero1", "--pipeline", 2],
+                        ["--strategies", "zero3", "--tensor", 2],
+                        ["--strategies", "ps", "--servers", "mixed:2", "--pipeline", 2]):
+            with self.subTest(options):
+                result = self.run_program("psring", "memory", "--data", "synthetic", *options, "--workers", 4, "--model",
+                                          "mlp:784-64-10", "--global-batch", 8, "--limit", "1G")
+                self.assert_done(result)
+                fits = [int(n) for n in re.findall(r"smallest number of workers that fits: (\d+)", result.out)]
+                self.assertEqual(len(fits), options[1].count(",") + 1, result.out)
+                for workers in fits:
+                    self.assertEqual(workers % 2, 0)
+        job = ["--strategy", "ps", "--servers", "mixed:2", "--workers", 4, "--pipeline", 2, "--data", "synthetic", "--model",
+               "mlp:784-8-512-512", "--global-batch", 8]
+        self.assert_done(self.train(*job, "--steps", 2, "--out", "run"))
+        (row,) = self.calculate(*[word if word != "--strategy" else "--strategies" for word in job])
+        booked = {}
+        for entry in json.loads((self.folder / "run" / "summary.json").read_text())["memory"]:
+            if entry["role"].startswith("server"):
+                booked.setdefault(entry["role"], {})[entry["category"]] = entry["peak"]
+        for category in ("parameters", "gradients"):
+            self.assertEqual(row["colocated_server"].get(category, 0),
+                             max(booked[f"server {rank}"].get(category, 0) for rank in range(2, 6)), category)
+
     def test_a_model_that_this_host_cannot_hold(self):
         """7B over 64 workers is calculated here in a moment; a launch of all of it on this host is refused."""
         large = ["--model", "gpt:layers=32,dim=4096,heads=32,context=2048,vocab=32000", "--optimizer", "adamw", "--precision",
