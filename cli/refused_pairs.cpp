@@ -334,10 +334,12 @@ void check_mesh(const JobOptions& job) {
     fail(ErrorKind::usage, "--workers {}: cannot be divided by --tensor {} times --pipeline {}", job.workers,
          job.tensor, job.pipeline);
   if (job.servers % parts != 0)
-    fail(ErrorKind::usage,
-         "--servers {}: each of the {} parts of the model needs as many servers; give a multiple of --tensor {} times "
-         "--pipeline {}",
-         job.servers, parts, job.tensor, job.pipeline);
+    fail(
+        ErrorKind::usage,
+        "--servers {}{}: each of the {} parts of the model needs as many servers; give a multiple of --tensor {} times "
+        "--pipeline {}",
+        job.placement == "mixed" ? "mixed:" : "", job.placement == "mixed" ? job.standalone_servers() : job.servers,
+        parts, job.tensor, job.pipeline);
 }
 
 void refuse_pairs(const JobOptions& job, const options::Given& given, const worker::StrategyKind& kind) {

@@ -192,7 +192,7 @@ class Refused(ServerMeshTest):
         two = mesh(stages=2, copies=2)
         for arguments, line in (
                 (mesh(stages=2, copies=2, servers=3), "--servers 3: each of the 2 parts"),
-                (mesh(stages=2, copies=2, servers="mixed:1"), "each of the 2 parts"),
+                (mesh(stages=2, copies=2, servers="mixed:1"), "--servers mixed:1: each of the 2 parts"),
                 ([*two, "--consistency", "asp"], "--consistency asp"),
                 ([*mesh("ps-ssp", stages=2, copies=2)], "--consistency ssp:3"),
                 ([*two, "--backup-workers", 1], "--backup-workers"),

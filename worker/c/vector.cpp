@@ -26,6 +26,7 @@ void require_plain(const JobOptions& job) {
   };
   if (job.servers == 0) fail(ErrorKind::usage, "psring_vector_open: the job has no servers");
   refuse(job.placement != "standalone", "servers in the workers' processes (--placement)");
+  refuse(job.mesh().divides_model(), "--tensor or --pipeline");
   refuse(job.precision != "f32" || (!job.comm_dtype.empty() && job.comm_dtype != "f32"), "values that are not f32");
   refuse(job.accumulate > 1, "--accumulate");
   refuse(job.local_reduce, "--local-reduce");
