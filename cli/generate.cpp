@@ -60,6 +60,10 @@ void check_flags(const GenerateFlags& flags) {
   if (flags.tensor == 0) fail(ErrorKind::usage, "--tensor 0: expected at least 1");
   if (flags.place.rank > 0 && (flags.place.rank >= flags.tensor || flags.place.key_file.empty()))
     fail(ErrorKind::usage, "--tensor-rank {}: psring gives this option to the ranks that it starts", flags.place.rank);
+  if (flags.tensor > 1 && !flags.prompt_file.empty() && std::filesystem::exists(flags.prompt_file) &&
+      !std::filesystem::is_regular_file(flags.prompt_file))
+    fail(ErrorKind::usage, "--prompt-file {}: with --tensor every rank reads it, so it has to be a regular file",
+         flags.prompt_file);
   if (flags.seed < 0) fail(ErrorKind::usage, "--seed {}: expected 0 or above", flags.seed);
   const bool prompt = !flags.prompts.empty() || !flags.prompt_tokens.empty() || !flags.prompt_file.empty();
   if (prompt && !flags.evaluate.empty()) fail(ErrorKind::usage, "--evaluate and --prompt: give one of them");

@@ -104,6 +104,7 @@ class GenerateTensor(GenerateTest):
             ([*run, "--tensor", 2, "--tokens", 64], USAGE, ["at most 62"]),
             ([*run, "--tensor", 2, "--tokenizer", "nowhere", *five], DATA, ["nowhere"]),
             (["--init", "nowhere", "--prompt", "a", "--tensor", 2], DATA, ["nowhere"]),
+            (["--init", model, "--prompt-file", "/dev/null", "--tensor", 2], USAGE, ["--prompt-file /dev/null", "regular file"]),
             (["--init", model, "--evaluate", "text:nowhere", "--tensor", 2], DATA, ["nowhere"]),
         ):
             with self.subTest(options):
