@@ -149,7 +149,7 @@ ServedPeriod ServedJob::play() {
 /// them ever met at a card; the least difference ends that.
 double ServedJob::begins_within_ns() const {
   constexpr double kPart = 1e-2;
-  double step = job_.work.layout.parameter_bytes() * 8.0 / places_.between().bits_per_second;
+  double step = static_cast<double>(job_.work.layout.parameter_bytes()) * 8 / places_.between().bits_per_second;
   for (const WorkerAction& action : actions_) step += action.seconds;
   return 1e9 * kPart * step;
 }

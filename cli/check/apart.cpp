@@ -2,10 +2,9 @@
 #include <span>
 #include <utility>
 
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <fmt/core.h>
 
 #include <psring/cli/check/apart.h>
 
