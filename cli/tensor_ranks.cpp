@@ -18,6 +18,7 @@ namespace {
 constexpr Nanoseconds kMeeting = std::chrono::seconds(60);  ///< until all ranks share memory
 constexpr Nanoseconds kStopped = std::chrono::seconds(10);  ///< a rank that is stopped for longer is lost
 constexpr Nanoseconds kTooEarly = std::chrono::seconds(5);  ///< a rank that has ended is not waited for any longer
+constexpr Nanoseconds kSeen = std::chrono::seconds(1);      ///< from a rank's end until it is certainly seen
 constexpr Nanoseconds kEnding = std::chrono::seconds(30);   ///< from this rank's end to the others' ends
 
 std::string name_of(std::size_t rank) { return fmt::format("tensor-rank-{}", rank); }
@@ -55,9 +56,8 @@ TensorRanks::TensorRanks(std::size_t ranks, const Place& place, std::size_t byte
                                                        std::make_shared<Arena>(ring::kShmArenaBytes + bytes),
                                                        Deadline(clock_.now() + kMeeting, options.check));
     group_ = ring::make_shm_group(world, std::move(options));
-  } catch (const Error&) {
-    if (loss_) throw *loss_;
-    throw;
+  } catch (const Error& error) {
+    throw cause_of(error);
   }
 }
 
@@ -74,18 +74,27 @@ void TensorRanks::start_others(std::size_t ranks, const std::filesystem::path& f
 
 TensorRanks::~TensorRanks() = default;
 
-void TensorRanks::lose(const ProcessExit& exit) {
+/// Returns the error of a rank's end, or of the end of one that a signal ended at the same time: the others fail
+/// because of it.
+Error TensorRanks::error_of(ProcessExit exit) {
+  const Moment deadline = clock_.now() + kSeen;
+  while (exit.signal == 0) {
+    std::optional<ProcessExit> other = others_->next_exit(deadline);
+    if (!other) break;
+    if (other->signal != 0) exit = std::move(*other);
+  }
   const std::string rank = exit.name.substr(exit.name.rfind('-') + 1);
   const std::string message = message_of(exit);
-  if (exit.signal == 0 && exit.status != 0 && !message.empty()) {
-    loss_ = Error(kind_of_status(exit.status), fmt::format("tensor rank {}: {}", rank, message));
-  } else {
-    std::string how = exit.signal != 0
-                          ? fmt::format("was ended by signal {} ({})", exit.signal, ::strsignal(exit.signal))
-                          : fmt::format("exited with status {}", exit.status);
-    if (exit.signal != 0 && !message.empty()) how += ": " + message;
-    loss_ = Error(ErrorKind::peer_lost, fmt::format("tensor rank {} (process {}) {}", rank, exit.pid, how));
-  }
+  if (exit.signal == 0 && exit.status != 0 && !message.empty())
+    return {kind_of_status(exit.status), fmt::format("tensor rank {}: {}", rank, message)};
+  std::string how = exit.signal != 0 ? fmt::format("was ended by signal {} ({})", exit.signal, ::strsignal(exit.signal))
+                                     : fmt::format("exited with status {}", exit.status);
+  if (exit.signal != 0 && !message.empty()) how += ": " + message;
+  return {ErrorKind::peer_lost, fmt::format("tensor rank {} (process {}) {}", rank, exit.pid, how)};
+}
+
+void TensorRanks::lose(const ProcessExit& exit) {
+  loss_ = error_of(exit);
   throw *loss_;
 }
 
@@ -98,6 +107,18 @@ void TensorRanks::check_others() {
     done_ = exit;  // it may have done all of its part; what this rank waits for is then about to be seen
   }
   if (done_ && clock_.now() - done_at_ > kTooEarly) lose(*done_);
+}
+
+/// Returns the loss that an error of this rank follows from, without the operation in which this rank noticed it; the
+/// error itself if there is none.
+Error TensorRanks::cause_of(const Error& error) {
+  const bool may_follow = error.kind() == ErrorKind::peer_lost || error.kind() == ErrorKind::timeout;
+  if (loss_ || others_ == nullptr || !may_follow) return loss_.value_or(error);
+  const Moment deadline = clock_.now() + kSeen;
+  while (const std::optional<ProcessExit> exit = others_->next_exit(deadline)) {
+    if (exit->signal != 0 || exit->status != 0) return error_of(*exit);
+  }
+  return error;
 }
 
 void TensorRanks::await_others() {
@@ -114,9 +135,8 @@ void TensorRanks::run(const std::function<void()>& body) {
   try {
     body();
     if (others_ != nullptr) await_others();
-  } catch (const Error&) {
-    if (loss_) throw *loss_;  // without the operation in which this rank noticed the loss
-    throw;
+  } catch (const Error& error) {
+    throw cause_of(error);
   }
 }
 

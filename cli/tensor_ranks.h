@@ -44,6 +44,8 @@ class TensorRanks {
   void check_others();
   void await_others();
   [[noreturn]] void lose(const ProcessExit& exit);
+  Error error_of(ProcessExit exit);
+  Error cause_of(const Error& error);
 
   const SystemClock clock_;
   std::unique_ptr<LocalCluster> others_;  ///< at rank 0
