@@ -134,7 +134,7 @@ class Tensor(MeshJobTest):
         ):
             with self.subTest(arguments=arguments):
                 self.assert_refused(self.train(*TRAINING, "--strategy", "ddp", "--steps", 2, *arguments), USAGE, *said)
-        for strategy in ("single", "ps", "dp", "ps-colocated"):
+        for strategy in ("single", "dp"):
             with self.subTest(strategy):
                 result = self.train(*TRAINING, *GPT, "--strategy", strategy, "--tensor", 2, "--steps", 2)
                 self.assert_refused(result, USAGE, "--tensor", strategy)
