@@ -65,7 +65,7 @@ Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, c
   return loop(
       transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
       [&](std::optional<net::Message> message) {
-        if (message && events != nullptr && events->detailed() && !message->payload.empty()) {
+        if (message && events != nullptr && events->active() && !message->payload.empty()) {
           const net::FrameHeader& header = message->header;
           const Events::Span span(*events,
                                   {.name = to_string(header.type),

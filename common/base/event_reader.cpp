@@ -105,28 +105,66 @@ class PartReader {
 
   void records(RecordedEvents& into) {
     while (!in_.at_end()) {
-      Event event;
-      const RecordedSource source = record(event);
-      into.on_event(part_, event, source);
+      const Pattern& pattern = record();
+      into.on_event(part_, pattern.event, pattern.source);
     }
   }
 
  private:
-  RecordedSource record(Event& event) {
+  /// What records have in common, and the last of them.
+  struct Pattern {
+    Event event;
+    RecordedSource source;
+    FrameCounts counts = {};
+    FrameCounts growth = {};
+    std::size_t next = kMostPatterns;  ///< the pattern of the record after the last one; kMostPatterns: none yet
+  };
+
+  /// Returns the pattern of the next record. Its event is that of the record.
+  const Pattern& record() {
     const std::uint8_t head = in_.byte();
-    const std::size_t kind = head & kKindBits;
-    if (kind >= kEventKinds || (head & ~(kKindBits | kHasDuration | kHasStep)) != 0)
-      in_.refuse("a record of an unknown kind, {:#04x}", head);
+    if ((head & ~kHeadBits) != 0) in_.refuse("the head {:#04x} of a record, expected at most {:#04x}", head, kHeadBits);
+    const std::size_t index = (head & kHasPattern) != 0 ? pattern() : following();
+    if (last_ != kMostPatterns) patterns_[last_].next = index;
+    last_ = index;
+    Pattern& pattern = patterns_[index];
+    Event& event = pattern.event;
     end_ += in_.time();
     in_.require(end_.count() >= -kMostTime && end_.count() <= kMostTime, "a time out of bounds");
+    event.duration = Nanoseconds{0};
     if ((head & kHasDuration) != 0)
       event.duration = Nanoseconds(in_.number_below(std::uint64_t{kMostTime} + 1, "a duration"));
     if ((head & kHasStep) != 0) step_ += static_cast<std::uint64_t>(in_.signed_number());
     event.start = Moment(end_ - event.duration);
     event.step = step_;
-    const RecordedSource line = source();
-    what(event, kind);
-    return line;
+    if ((head & kHasGrowth) != 0) {
+      pattern.growth.number = static_cast<std::uint64_t>(in_.signed_number());
+      pattern.growth.version = static_cast<std::uint64_t>(in_.signed_number());
+    }
+    pattern.counts = pattern.counts + pattern.growth;
+    if (auto* frame = std::get_if<FrameMoved>(&event.what)) {
+      frame->number = pattern.counts.number;
+      frame->version = pattern.counts.version;
+    }
+    std::visit([this](auto& what) { values(what); }, event.what);
+    return pattern;
+  }
+
+  std::size_t following() const {
+    const std::size_t next = last_ == kMostPatterns ? kMostPatterns : patterns_[last_].next;
+    in_.require(next != kMostPatterns, "a record without a pattern, where none has followed yet");
+    return next;
+  }
+
+  std::size_t pattern() {
+    const std::uint64_t number = in_.number_below(patterns_.size() + 1, "the number of a pattern");
+    if (number > 0) return number - 1;
+    in_.require(patterns_.size() < kMostPatterns, "too many patterns in a part");
+    Pattern& pattern = patterns_.emplace_back();
+    const std::size_t kind = in_.number_below(kEventKinds, "the kind of an event");
+    pattern.source = source();
+    what(pattern.event, kind);
+    return patterns_.size() - 1;
   }
 
   std::string_view text() {
@@ -162,10 +200,7 @@ class PartReader {
   }
   void what(Event& event, std::size_t kind) { what_of(event, kind, std::make_index_sequence<kEventKinds>()); }
 
-  void fields(UnitNames& what) {
-    const std::uint64_t names = in_.number_below(kMostNames + 1, "a number of units");
-    for (std::uint64_t i = 0; i < names; ++i) what.names.emplace_back(in_.text());
-  }
+  void fields(UnitNames& /*what*/) {}
   void fields(Activity& what) {
     what.name = text();
     what.unit = in_.place();
@@ -183,11 +218,9 @@ class PartReader {
     what.arrived = flags(1) != 0;
     what.operation = text();
     what.peer = text();
-    what.number = in_.number();
     what.unit = in_.place();
     what.range = in_.range();
     what.bytes = in_.number();
-    what.version = in_.number();
   }
   void fields(Presence& what) {
     const std::uint8_t flags = this->flags(3);
@@ -200,7 +233,16 @@ class PartReader {
     what.averaged = flags(1) != 0;
     what.units = in_.range();
   }
-  void fields(StepReport& what) {
+  void fields(StepReport& /*what*/) {}
+  void fields(Evaluation& /*what*/) {}
+
+  void values(auto& /*what*/) {}
+  void values(UnitNames& what) {
+    what.names.clear();
+    const std::uint64_t names = in_.number_below(kMostNames + 1, "a number of units");
+    for (std::uint64_t i = 0; i < names; ++i) what.names.emplace_back(in_.text());
+  }
+  void values(StepReport& what) {
     what.step = in_.number();
     what.epoch = in_.number();
     what.loss = in_.real();
@@ -209,7 +251,7 @@ class PartReader {
     what.exposed = in_.time();
     what.staleness = in_.real();
   }
-  void fields(Evaluation& what) {
+  void values(Evaluation& what) {
     what.step = in_.number();
     what.loss_sum = in_.real();
     what.rows = in_.number();
@@ -220,8 +262,10 @@ class PartReader {
   RecordedPart part_;
   std::vector<std::string_view> texts_;  ///< in the part's bytes
   std::vector<RecordedSource> sources_;
-  Nanoseconds end_{0};      ///< of the last record
-  std::uint64_t step_ = 0;  ///< of the last record
+  std::vector<Pattern> patterns_;
+  std::size_t last_ = kMostPatterns;  ///< pattern of the last record; kMostPatterns: none yet
+  Nanoseconds end_{0};                ///< of the last record
+  std::uint64_t step_ = 0;            ///< of the last record
 };
 
 struct PartHead {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <iterator>
 #include <span>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <psring/common/base/crc32c.h>
@@ -61,7 +61,7 @@ std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
 
 }  // namespace
 
-/// Writes a record's fields, by kind.
+/// Writes records.
 class EventRecorder::Writer {
  public:
   explicit Writer(EventRecorder& recorder) : recorder_(recorder), out_(nullptr) {}
@@ -72,16 +72,7 @@ class EventRecorder::Writer {
     const std::size_t room = kMostRecordBytes + (names == nullptr ? 0 : most_bytes(*names));
     if (records.size() < recorder_.size_ + room) records.resize(recorder_.size_ + room);
     out_ = Output(records.data() + recorder_.size_);
-    const std::int64_t end = count(event.start) + event.duration.count();
-    const bool lasts = event.duration.count() > 0;
-    const bool steps = event.step != recorder_.step_;
-    out_.byte(static_cast<std::uint8_t>(event.what.index() | (lasts ? kHasDuration : 0) | (steps ? kHasStep : 0)));
-    out_.signed_number(end - std::exchange(recorder_.end_, end));
-    if (lasts) out_.number(static_cast<std::uint64_t>(event.duration.count()));
-    if (steps) out_.signed_number(static_cast<std::int64_t>(event.step - std::exchange(recorder_.step_, event.step)));
-    numbers_ = &find_numbers(event);
-    source(event.source);
-    std::visit([this](const auto& what) { fields(what); }, event.what);
+    record(event);
     recorder_.size_ = static_cast<std::size_t>(out_.end() - records.data());
   }
 
@@ -90,95 +81,147 @@ class EventRecorder::Writer {
     return kMostNumberBytes + std::min(what.names.size(), kMostNames) * (kMostNumberBytes + kMostTextBytes);
   }
 
-  /// Spreads keys over the places of recent texts. Texts of the same line often differ only at their end: "server 3".
-  static std::size_t place_of(const TextKey& key, std::string_view text) {
-    constexpr int kBits = std::countr_zero(std::tuple_size_v<decltype(EventRecorder::recent_texts_)>);
-    const std::uint64_t end = text.empty() ? 0 : static_cast<std::uint8_t>(text.back());
-    const auto name = std::bit_cast<std::uintptr_t>(key.name.data());
-    return ((key.source ^ (name << 16) ^ (end << 48)) * 0x9E3779B97F4A7C15) >> (64 - kBits);
+  void record(const Event& event) {
+    std::vector<Pattern>& patterns = recorder_.patterns_;
+    const std::uint32_t last = std::exchange(recorder_.last_, kNone);
+    std::uint32_t index = last == kNone ? kNone : patterns[last].next;
+    const bool follows = index != kNone && holds(patterns[index], event);
+    const bool known = follows || (index = find(event)) != kNone;
+    if (!known) index = add(event);
+    Pattern& pattern = patterns[index];
+    const FrameCounts counts = counts_of(event);
+    const FrameCounts growth = counts - pattern.counts;
+    const bool grows_anew = growth != pattern.growth;
+    const std::int64_t end = count(event.start) + event.duration.count();
+    const bool lasts = event.duration.count() > 0;
+    const bool steps = event.step != recorder_.step_;
+    out_.byte(static_cast<std::uint8_t>((follows ? 0 : kHasPattern) | (lasts ? kHasDuration : 0) |
+                                        (steps ? kHasStep : 0) | (grows_anew ? kHasGrowth : 0)));
+    if (!follows) out_.number(known ? index + 1 : 0);
+    if (!known) describe(event);
+    out_.signed_number(end - std::exchange(recorder_.end_, end));
+    if (lasts) out_.number(static_cast<std::uint64_t>(event.duration.count()));
+    if (steps) out_.signed_number(static_cast<std::int64_t>(event.step - std::exchange(recorder_.step_, event.step)));
+    if (grows_anew) {
+      out_.signed_number(static_cast<std::int64_t>(growth.number));
+      out_.signed_number(static_cast<std::int64_t>(growth.version));
+    }
+    std::visit([this](const auto& what) { values(what); }, event.what);
+    pattern.counts = counts;
+    pattern.growth = growth;
+    if (last != kNone) patterns[last].next = index;
+    recorder_.last_ = index;
   }
 
-  /// Returns the numbers of an event's texts, as far as an event with the same texts was written lately; else zeros.
-  Numbers& find_numbers(const Event& event) {
-    TextKey key;
-    key.source = address(event.source);
-    std::string_view text;
-    if (const auto* activity = std::get_if<Activity>(&event.what)) {
-      key.name = activity->name;
-      text = activity->peer;
-    } else if (const auto* frame = std::get_if<FrameMoved>(&event.what)) {
-      key.name = frame->operation;
-      text = frame->peer;
-    } else if (const auto* transfer = std::get_if<Transfer>(&event.what)) {
-      text = transfer->name;
-    } else if (const auto* work = std::get_if<DeviceWork>(&event.what)) {
-      text = work->name;
-    }
-    RecentTexts& recent = text.size() > sizeof key.text ? uncached_ : recorder_.recent_texts_[place_of(key, text)];
-    if (&recent == &uncached_ || !recent.key.holds(key, text)) {
-      key.set_text(text.substr(0, sizeof key.text));
-      recent = {key, {}};
-    }
-    return recent.numbers;
+  static FrameCounts counts_of(const Event& event) {
+    const auto* frame = std::get_if<FrameMoved>(&event.what);
+    return frame == nullptr ? FrameCounts{} : FrameCounts{frame->number, frame->version};
   }
 
-  /// text = number | 0 bytes: the text's number in the part, from 1, or a new text. `number` is 0 if not known yet.
-  void text(std::string_view text, std::uint32_t& number) {
-    if (number > 0) return out_.number(number);
+  static bool holds(const Pattern& pattern, const Event& event) {
+    return address(pattern.source) == address(event.source) && pattern.what.index() == event.what.index() &&
+           std::visit(
+               [&](const auto& what) {
+                 return fixed(what) == fixed(*std::get_if<std::decay_t<decltype(what)>>(&pattern.what));
+               },
+               event.what);
+  }
+
+  std::uint32_t find(const Event& event) const {
+    const auto found = recorder_.pattern_numbers_.find(hash(event));
+    if (found == recorder_.pattern_numbers_.end() || !holds(recorder_.patterns_[found->second], event)) return kNone;
+    return found->second;
+  }
+
+  std::uint32_t add(const Event& event) {
+    const auto index = static_cast<std::uint32_t>(recorder_.patterns_.size());
+    recorder_.patterns_.push_back({event.source, event.what});
+    recorder_.pattern_numbers_.insert_or_assign(hash(event), index);
+    return index;
+  }
+
+  static std::size_t hash(const Event& event) {
+    std::size_t hash = address(event.source) + event.what.index();
+    const auto mix = [&](const auto& field) {
+      using Field = std::decay_t<decltype(field)>;
+      if constexpr (std::is_same_v<Field, Range>) {
+        hash = (hash ^ field.begin) * kFactor;
+        hash = (hash ^ (hash >> 29) ^ field.end) * kFactor;
+      } else {
+        hash = (hash ^ (hash >> 29) ^ std::hash<Field>()(field)) * kFactor;
+      }
+    };
+    std::visit([&](const auto& what) { std::apply([&](const auto&... all) { (mix(all), ...); }, fixed(what)); },
+               event.what);
+    return hash;
+  }
+  static constexpr std::size_t kFactor = 0x9E3779B97F4A7C15;
+
+  // The fields that belong to a pattern.
+  static std::tuple<> fixed(const UnitNames& /*what*/) { return {}; }
+  static auto fixed(const Activity& what) {
+    return std::tuple(what.name, what.unit, what.layer, std::string_view(what.peer), what.bytes);
+  }
+  static auto fixed(const Transfer& what) { return std::tuple(std::string_view(what.name), what.units, what.bytes); }
+  static auto fixed(const DeviceWork& what) { return std::tuple(std::string_view(what.name)); }
+  static auto fixed(const FrameMoved& what) {
+    return std::tuple(what.arrived, what.operation, std::string_view(what.peer), what.unit, what.range, what.bytes);
+  }
+  static auto fixed(const Presence& what) { return std::tuple(what.values, what.here, what.unit, what.bytes); }
+  static auto fixed(const GradientReady& what) { return std::tuple(what.averaged, what.units); }
+  static std::tuple<> fixed(const StepReport& /*what*/) { return {}; }
+  static std::tuple<> fixed(const Evaluation& /*what*/) { return {}; }
+
+  /// Describes a new pattern.
+  void describe(const Event& event) {
+    out_.byte(static_cast<std::uint8_t>(event.what.index()));
+    source(event.source);
+    std::visit([this](const auto& what) { fields(what); }, event.what);
+  }
+
+  /// text = k:number | 0 bytes: the k-th text of the part, or a new one.
+  void text(std::string_view text) {
     text = text.substr(0, kMostTextBytes);
-    const auto found = recorder_.texts_.find(text);
-    const bool known = found != recorder_.texts_.end();
-    number = known ? found->second : static_cast<std::uint32_t>(recorder_.texts_.size() + 1);
-    if (known) return out_.number(number);
-    recorder_.texts_.emplace(text, number);
+    if (const auto found = recorder_.texts_.find(text); found != recorder_.texts_.end())
+      return out_.number(found->second);
+    recorder_.texts_.emplace(text, static_cast<std::uint32_t>(recorder_.texts_.size() + 1));
     out_.byte(0);
     out_.text(text);
   }
 
-  /// source = number | 0 file function line: the line's number in the part, from 2, or a new line. 1: unknown.
+  /// source = k:number | 0 file function line: line k - 1 of the part, or a new one. 1: unknown.
   void source(const std::source_location& source) {
     if (source.line() == 0) return out_.byte(1);
-    std::uint32_t& number = numbers_->source;
-    if (number > 0) return out_.number(number);
     const auto [found, added] =
         recorder_.sources_.try_emplace(address(source), static_cast<std::uint32_t>(recorder_.sources_.size() + 2));
-    number = found->second;
-    if (!added) return out_.number(number);
-    std::uint32_t file = 0;
-    std::uint32_t function = 0;
+    if (!added) return out_.number(found->second);
     out_.byte(0);
-    text(source.file_name(), file);
-    text(source.function_name(), function);
+    text(source.file_name());
+    text(source.function_name());
     out_.number(source.line());
   }
 
-  void fields(const UnitNames& what) {
-    const std::size_t named = std::min(what.names.size(), kMostNames);
-    out_.number(named);
-    for (std::size_t i = 0; i < named; ++i) out_.text(what.names[i]);
-  }
+  void fields(const UnitNames& /*what*/) {}
   void fields(const Activity& what) {
-    text(what.name, numbers_->name);
+    text(what.name);
     out_.place(what.unit);
     out_.place(what.layer);
-    text(what.peer, numbers_->text);
+    text(what.peer);
     out_.number(what.bytes);
   }
   void fields(const Transfer& what) {
-    text(what.name, numbers_->text);
+    text(what.name);
     out_.range(what.units);
     out_.number(what.bytes);
   }
-  void fields(const DeviceWork& what) { text(what.name, numbers_->text); }
+  void fields(const DeviceWork& what) { text(what.name); }
   void fields(const FrameMoved& what) {
     out_.byte(what.arrived ? 1 : 0);
-    text(what.operation, numbers_->name);
-    text(what.peer, numbers_->text);
-    out_.number(what.number);
+    text(what.operation);
+    text(what.peer);
     out_.place(what.unit);
     out_.range(what.range);
     out_.number(what.bytes);
-    out_.number(what.version);
   }
   void fields(const Presence& what) {
     out_.byte(static_cast<std::uint8_t>((what.values == Presence::Values::gradients ? 1 : 0) | (what.here ? 2 : 0)));
@@ -189,7 +232,16 @@ class EventRecorder::Writer {
     out_.byte(what.averaged ? 1 : 0);
     out_.range(what.units);
   }
-  void fields(const StepReport& what) {
+  void fields(const StepReport& /*what*/) {}
+  void fields(const Evaluation& /*what*/) {}
+
+  void values(const auto& /*what*/) {}
+  void values(const UnitNames& what) {
+    const std::size_t named = std::min(what.names.size(), kMostNames);
+    out_.number(named);
+    for (std::size_t i = 0; i < named; ++i) out_.text(what.names[i]);
+  }
+  void values(const StepReport& what) {
     out_.number(what.step);
     out_.number(what.epoch);
     out_.real(what.loss);
@@ -198,7 +250,7 @@ class EventRecorder::Writer {
     out_.signed_number(what.exposed.count());
     out_.real(what.staleness);
   }
-  void fields(const Evaluation& what) {
+  void values(const Evaluation& what) {
     out_.number(what.step);
     out_.real(what.loss_sum);
     out_.number(what.rows);
@@ -207,8 +259,6 @@ class EventRecorder::Writer {
 
   EventRecorder& recorder_;
   Output out_;
-  Numbers* numbers_ = nullptr;  ///< of the event that is being written
-  RecentTexts uncached_;        ///< of an event whose text is too long for the cache
 };
 
 void EventRecorder::begin_part(Moment base) {
@@ -219,7 +269,9 @@ void EventRecorder::begin_part(Moment base) {
   open_ = true;
   texts_.clear();
   sources_.clear();
-  recent_texts_.fill({});
+  patterns_.clear();
+  pattern_numbers_.clear();
+  last_ = kNone;
   end_ = count(base);
   step_ = 0;
   if (!units_.names.empty()) Writer(*this).write({base, Nanoseconds{0}, 0, units_});
@@ -234,13 +286,24 @@ void EventRecorder::end_part() {
 
 void EventRecorder::on_event(const Event& event) {
   const std::scoped_lock lock(mutex_);
+  if (staged_.empty()) staged_.reserve(kStaged);
+  staged_.push_back(event);
+  if (staged_.size() == kStaged) write_staged();
+}
+
+void EventRecorder::write_staged() {
+  for (const Event& event : staged_) write(event);
+  staged_.clear();
+}
+
+void EventRecorder::write(const Event& event) {
   const bool full = waiting_bytes_ >= kMostBytes;
   if (full) ++dropped_;
   if (!full && !open_) begin_part(event.start + event.duration);
   if (const auto* names = std::get_if<UnitNames>(&event.what)) units_ = *names;
   if (full) return;
   Writer(*this).write(event);
-  if (size_ >= kPartBytes || texts_.size() >= kMostTexts / 2) end_part();
+  if (size_ >= kPartBytes || patterns_.size() >= kMostPatterns) end_part();
 }
 
 std::vector<EventRecorder::Bytes> EventRecorder::take(const EventOrigin& origin) {
@@ -248,6 +311,7 @@ std::vector<EventRecorder::Bytes> EventRecorder::take(const EventOrigin& origin)
   std::uint64_t stream = 0;
   {
     const std::scoped_lock lock(mutex_);
+    write_staged();
     if (dropped_ > 0) begin_part(Moment(Nanoseconds(end_)));  // without records, for the count
     end_part();
     parts.swap(parts_);

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <mutex>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -40,37 +40,27 @@ class EventRecorder final : public EventListener {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
-  /// An event's line of source and its texts. Events repeat from step to step with the same texts.
-  struct TextKey {
-    std::uintptr_t source = 0;
-    std::string_view name;  ///< static, so that its address identifies it
-    std::array<char, 23> text = {};
-    std::uint8_t text_size = 0;
-
-    bool holds(const TextKey& other, std::string_view other_text) const {
-      return source == other.source && name.data() == other.name.data() && name.size() == other.name.size() &&
-             std::string_view(text.data(), text_size) == other_text;
-    }
-    void set_text(std::string_view value) {
-      value.copy(text.data(), text.size());
-      text_size = static_cast<std::uint8_t>(value.size());
-    }
-  };
-  struct Numbers {
-    std::uint32_t source = 0, name = 0, text = 0;  ///< in the part; 0: not known yet
-  };
-  /// The numbers of an event's texts. A lookup touches one cache line, where the hash tables behind it touch several,
-  /// which are cold each time that the program comes to emit an event.
-  struct alignas(64) RecentTexts {
-    TextKey key;
-    Numbers numbers;
+  /// What events have in common that repeat; see event_format.h.
+  struct Pattern {
+    std::source_location source;
+    decltype(Event::what) what;  ///< of the first event with the pattern
+    FrameCounts counts = {};     ///< of the last one
+    FrameCounts growth = {};     ///< from the last but one to the last one
+    std::uint32_t next = kNone;  ///< the pattern of the record after the last one
   };
   class Writer;
 
+  void write_staged();
+  void write(const Event& event);
   void begin_part(Moment base);
   void end_part();
 
+  /// Events wait until there are so many, and are then written one after the other. To write an event takes code and
+  /// tables that the program, as it computes, drives out of the processor's caches again and again.
+  static constexpr std::size_t kStaged = 64;
+
   std::mutex mutex_;  ///< guards all members
+  std::vector<Event> staged_;
   std::vector<Part> parts_;
   std::size_t waiting_bytes_ = 0;  ///< of parts_
   std::uint64_t dropped_ = 0;      ///< since the last part
@@ -82,9 +72,11 @@ class EventRecorder final : public EventListener {
   bool open_ = false;
   std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> texts_;
   std::unordered_map<std::uintptr_t, std::uint32_t> sources_;
-  std::array<RecentTexts, 128> recent_texts_ = {};
-  std::int64_t end_ = 0;    ///< of the last record
-  std::uint64_t step_ = 0;  ///< of the last record
+  std::vector<Pattern> patterns_;
+  std::unordered_map<std::size_t, std::uint32_t> pattern_numbers_;  ///< by hash: the latest pattern that has it
+  std::uint32_t last_ = kNone;                                      ///< pattern of the last record
+  std::int64_t end_ = 0;                                            ///< of the last record
+  std::uint64_t step_ = 0;                                          ///< of the last record
 };
 
 }  // namespace psring

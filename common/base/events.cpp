@@ -9,29 +9,30 @@ void ReportListener::on_event(const Event& event) {
 
 void Events::listen(EventListener& listener, Wanted wanted) {
   listeners_.emplace_back(&listener, wanted);
+  active_ = active_ || wanted >= Wanted::activities;
   detailed_ = detailed_ || wanted >= Wanted::details;
-  begins_ = begins_ || wanted == Wanted::begins;
+  begins_ = begins_ || wanted == Wanted::activities || wanted == Wanted::begins;
 }
 
-void Events::emit(Event&& event, Wanted kind) {
+void Events::emit(const Event& event) {
+  const bool reports = std::holds_alternative<StepReport>(event.what) || std::holds_alternative<Evaluation>(event.what);
+  const bool active = std::holds_alternative<Activity>(event.what);
+  const Wanted least = reports ? Wanted::reports : active ? Wanted::activities : Wanted::details;
   const std::scoped_lock lock(mutex_);
   for (const auto& [listener, wanted] : listeners_)
-    if (wanted >= kind) listener->on_event(event);
+    if (wanted >= least) listener->on_event(event);
 }
 
 void Events::begin(const Event& event) {
+  const bool active = std::holds_alternative<Activity>(event.what);
   const std::scoped_lock lock(mutex_);
   for (const auto& [listener, wanted] : listeners_)
-    if (wanted == Wanted::begins) listener->on_begin(event);
+    if (wanted == Wanted::begins || (wanted == Wanted::activities && active)) listener->on_begin(event);
 }
 
-void Events::report(const StepReport& report) {
-  emit({now() - report.duration, report.duration, report.step, report}, Wanted::reports);
-}
+void Events::report(const StepReport& report) { emit({now() - report.duration, report.duration, report.step, report}); }
 
-void Events::report(const Evaluation& evaluation) {
-  emit({now(), Nanoseconds{0}, evaluation.step, evaluation}, Wanted::reports);
-}
+void Events::report(const Evaluation& evaluation) { emit({now(), Nanoseconds{0}, evaluation.step, evaluation}); }
 
 void Events::Span::begin(Activity&& activity, std::uint64_t step, Source source) {
   activity_ = std::move(activity);
@@ -41,9 +42,7 @@ void Events::Span::begin(Activity&& activity, std::uint64_t step, Source source)
   if (events_.begins_) events_.begin({start_, Nanoseconds{0}, step_, activity_, source_});
 }
 
-void Events::Span::end() {
-  events_.emit({start_, events_.now() - start_, step_, std::move(activity_), source_}, Wanted::details);
-}
+void Events::Span::end() { events_.emit({start_, events_.now() - start_, step_, std::move(activity_), source_}); }
 
 Events::Flight::Flight(Events& events, Transfer transfer, Source source) {
   if (!events.detailed()) return;

@@ -120,8 +120,7 @@ class EventListener {
   virtual ~EventListener() = default;
   /// Called with one event after another, in the order in which they end, by the thread that emits the event.
   virtual void on_event(const Event& event) = 0;
-  /// An Activity or a Transfer begins, whose event comes when it ends. `begun.duration` is 0. For listeners that want
-  /// Events::Wanted::begins.
+  /// An Activity or a Transfer begins, whose event comes when it ends. `begun.duration` is 0.
   virtual void on_begin(const Event& /*begun*/) {}
 };
 
@@ -133,26 +132,28 @@ class ReportListener : public EventListener {
   virtual void on_evaluation(const Evaluation& evaluation) = 0;
 };
 
-/// The stream. Any thread of the process may emit events. If no listener wants details, a detail costs one branch.
+/// The stream. Any thread of the process may emit events. An event that no listener wants costs one branch.
 /// Details know the line of source that emits them, as the default argument `source`; helpers pass on their caller's.
 class Events {
  public:
   using Source = std::source_location;
   static_assert(sizeof(Source) == sizeof(void*));
   enum class Wanted : std::uint8_t {
-    reports,
-    details,  ///< and reports
-    begins    ///< and details, and reports
+    reports,     ///< StepReport and Evaluation
+    activities,  ///< and Activity, as it begins and as it ends
+    details,     ///< and all other events, but nothing as it begins
+    begins       ///< all events, and Activity and Transfer as they begin
   };
 
   /// REQUIRES: the clock outlives the stream.
   explicit Events(const Clock& clock) : clock_(clock) {}
 
-  /// Adds a listener; call it before the first event. With `reports` the listener gets only StepReport and Evaluation;
-  /// only with `begins` it is told what begins.
+  /// Adds a listener; call it before the first event.
   /// REQUIRES: the listener outlives the stream's last event.
   void listen(EventListener& listener, Wanted wanted);
-  /// Returns whether a listener wants more than reports.
+  /// Returns whether a listener wants activities.
+  bool active() const { return active_; }
+  /// Returns whether a listener wants all kinds of events.
   bool detailed() const { return detailed_; }
 
   Moment now() const { return clock_.now(); }
@@ -161,12 +162,12 @@ class Events {
   /// Emits a detail without a duration, if `detailed`.
   template <class What>
   void detail(What&& what, Source source = Source::current()) {
-    if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what), source}, Wanted::details);
+    if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what), source});
   }
   /// Emits a detail that began at `start` and lasted for `duration`.
   template <class What>
   void detail(What&& what, Moment start, Nanoseconds duration, Source source = Source::current()) {
-    if (detailed_) emit({start, duration, step_, std::forward<What>(what), source}, Wanted::details);
+    if (detailed_) emit({start, duration, step_, std::forward<What>(what), source});
   }
   /// Remembers the line that starts the next transfer, for a helper that many call. For the thread that trains.
   void set_caller(Source source) { caller_ = source; }
@@ -180,10 +181,10 @@ class Events {
     Span(Events& events, Activity activity, Source source = Source::current())
         : Span(events, std::move(activity), events.step_, source) {}
     Span(Events& events, Activity activity, std::uint64_t step, Source source = Source::current()) : events_(events) {
-      if (events.detailed_) begin(std::move(activity), step, source);
+      if (events.active_) begin(std::move(activity), step, source);
     }
     ~Span() {
-      if (events_.detailed_) end();
+      if (events_.active_) end();
     }
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
@@ -240,13 +241,14 @@ class Events {
   };
 
  private:
-  void emit(Event&& event, Wanted kind);
+  void emit(const Event& event);
   void begin(const Event& event);
 
   const Clock& clock_;
   std::vector<std::pair<EventListener*, Wanted>> listeners_;
-  bool detailed_ = false;  ///< a listener wants details
-  bool begins_ = false;    ///< a listener wants begins
+  bool active_ = false;
+  bool detailed_ = false;
+  bool begins_ = false;  ///< a listener is told what begins
   std::atomic<std::uint64_t> step_ = 0;
   Range topic_;
   Source caller_;

@@ -34,7 +34,7 @@ void Workers::account() {
 
 void Workers::wait(ring::Work& work, Events::Source source) {
   Activity activity{.name = "wait"};
-  if (world_.events.detailed() && !work.done()) activity.peer = fmt::format("worker {}", work.awaited());
+  if (world_.events.active() && !work.done()) activity.peer = fmt::format("worker {}", work.awaited());
   const Events::Span span(world_.events, std::move(activity), source);
   const Moment start = world_.clock.now();
   work.wait();

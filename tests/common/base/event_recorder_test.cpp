@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -46,7 +47,7 @@ class Reader {
 
 /// Puts a head before a body, as the recorder does.
 std::string part_of(std::string_view body) {
-  std::string head = "PSEV\x01";
+  std::string head = "PSEV\x02";
   const auto put = [&](std::uint32_t value) { head.append(std::bit_cast<std::array<char, 4>>(value).data(), 4); };
   put(static_cast<std::uint32_t>(body.size()));
   put(crc32c(std::as_bytes(std::span(body.data(), body.size()))));
@@ -156,16 +157,106 @@ TEST_CASE("a detail names the line that emitted it, and a report names none") {
 
 TEST_CASE("a record takes few bytes, as docs/events.md says") {
   RecordedStream stream;
-  stream.recorder.on_event({stream.clock.at, microseconds(2), 7, Activity{.name = "wait", .peer = "worker 1"}});
-  stream.recorder.on_event({stream.clock.at, microseconds(3), 7, Activity{.name = "wait", .peer = "worker 1"}});
+  const auto wait = [](Moment start, Nanoseconds duration) {
+    return Event{start, duration, 7, Activity{.name = "wait", .peer = "worker 1"}};
+  };
+  const auto push = [](Moment start, std::uint64_t i) {
+    return Event{start, Nanoseconds{0}, 7, FrameMoved{false, "push", "server 1", 2 * i, 0, {0, 9}, 36, i}};
+  };
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    stream.recorder.on_event(wait(stream.clock.at, microseconds(1 + i)));
+    stream.recorder.on_event(push(stream.clock.at + microseconds(1 + i), i));
+  }
   const std::string bytes = stream.take({.process = "worker 0", .number = 1, .epoch = 2, .offset = Nanoseconds(-3)});
   const auto raw = [](const auto& text) { return std::string_view(text, sizeof text - 1); };
   // process, number, stream (1,002,000), epoch, offset, base (1,002,000), dropped
   CHECK(bytes.substr(13, 19) == raw("\x08worker 0\x01\x90\x94\x3d\x02\x05\xa0\xa8\x7a\x00"));
-  // head, end, duration (2,000), step, source, name, unit, layer, peer, bytes
-  CHECK(bytes.substr(32, 25) == raw("\x31\x00\xd0\x0f\x0e\x01\x00\x04wait\x00\x00\x00\x08worker 1\x00"));
-  // end (1,000 later), duration (3,000)
-  CHECK(bytes.substr(57) == raw("\x11\xd0\x0f\xb8\x17\x01\x01\x00\x00\x02\x00"));
+  // head; pattern: new, kind, source, name, unit, layer, peer, bytes; end, duration (2,000), step
+  CHECK(bytes.substr(32, 27) == raw("\x07\x00\x01\x01\x00\x04wait\x00\x00\x00\x08worker 1\x00\x00\xd0\x0f\x0e"));
+  // head; pattern: new, kind, source, flags, operation, peer, unit, range, bytes; end, growth of number and version
+  CHECK(bytes.substr(59, 28) == raw("\x09\x00\x04\x01\x00\x00\x04push\x00\x08server 1\x01\x00\x09\x24\x00\x04\x02"));
+  // head; pattern 1; end (1,000 later), duration (3,000). Then the pattern that follows it: head, end
+  CHECK(bytes.substr(87, 8) == raw("\x03\x01\xd0\x0f\xb8\x17\x00\x00"));
+  // the whole round in its order: head, end, duration (4,000), and head, end
+  CHECK(bytes.substr(95) == raw("\x02\xd0\x0f\xa0\x1f\x00\x00"));
+}
+
+TEST_CASE("events that repeat, in any order, are read as they were emitted") {
+  RecordedStream stream;
+  std::mt19937_64 random(1);
+  const auto below = [&](std::uint64_t bound) { return random() % bound; };
+  std::vector<Event> emitted;
+  const std::string longer(40, 'x');
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    const std::uint64_t step = i / 50 + below(2);
+    const Moment start = stream.clock.at - Nanoseconds(below(2000));
+    const Nanoseconds duration(below(2) == 0 ? 0 : below(5000));
+    Event event{start, duration, step, DeviceWork{below(2) == 0 ? "forward" : longer}};
+    switch (i % 50 < 40 ? i % 5 : below(7)) {  // 40 events come in order
+      case 0:
+        event.what = FrameMoved{below(2) == 0, "push", fmt::format("server {}", i % 3), i, 1, {0, 4}, 16, random()};
+        break;
+      case 1:
+        event.what = FrameMoved{false, "push", "server 1", i, 1, {0, 4}, 16, step};
+        break;
+      case 2:
+        event.what = Activity{"forward", static_cast<std::uint32_t>(below(3)), kNone, "", below(2)};
+        break;
+      case 3:
+        event.what = Transfer{"push", {0, 1 + below(2)}, 7};
+        break;
+      case 4:
+        event.what = Presence{Presence::Values::gradients, 1, below(2) == 0, 8};
+        break;
+      case 5:
+        event.what = StepReport{.step = step, .loss = 1.0 / static_cast<double>(1 + i)};
+        break;
+      default:
+        break;
+    }
+    stream.recorder.on_event(event);
+    emitted.push_back(event);
+    stream.pass(Nanoseconds(below(1000)));
+  }
+  const KeptEvents kept = Reader().read(stream.take());
+  REQUIRE(kept.events.size() == emitted.size());
+  const auto same = [](const Event& one, const Event& other, const std::string& text) {
+    if (one.start != other.start || one.duration != other.duration || one.step != other.step) return false;
+    if (one.what.index() != other.what.index()) return false;
+    if (const auto* what = std::get_if<FrameMoved>(&one.what)) {
+      const auto& read = std::get<FrameMoved>(other.what);
+      return std::tuple(what->arrived, what->peer, what->number, what->unit, what->range, what->bytes, what->version) ==
+                 std::tuple(read.arrived, read.peer, read.number, read.unit, read.range, read.bytes, read.version) &&
+             text == what->operation;
+    }
+    if (const auto* what = std::get_if<Activity>(&one.what)) {
+      const auto& read = std::get<Activity>(other.what);
+      return std::tuple(what->unit, what->layer, what->peer, what->bytes) ==
+                 std::tuple(read.unit, read.layer, read.peer, read.bytes) &&
+             text == what->name;
+    }
+    if (const auto* what = std::get_if<Transfer>(&one.what)) {
+      const auto& read = std::get<Transfer>(other.what);
+      return std::tuple(what->name, what->units, what->bytes) == std::tuple(read.name, read.units, read.bytes);
+    }
+    if (const auto* what = std::get_if<Presence>(&one.what)) return what->here == std::get<Presence>(other.what).here;
+    if (const auto* what = std::get_if<StepReport>(&one.what))
+      return what->step == std::get<StepReport>(other.what).step && what->loss == std::get<StepReport>(other.what).loss;
+    return std::get<DeviceWork>(one.what).name == std::get<DeviceWork>(other.what).name;
+  };
+  for (std::size_t i = 0; i < emitted.size(); ++i) {
+    INFO(i);
+    REQUIRE(same(emitted[i], kept.events[i].event, kept.events[i].text));
+  }
+}
+
+TEST_CASE("a part with many patterns ends, and the next one is read by itself") {
+  RecordedStream stream;
+  constexpr std::size_t kMany = kMostPatterns + 100;
+  for (std::size_t i = 0; i < kMany; ++i) stream.events.detail(GradientReady{{i, i + 1}});
+  const KeptEvents kept = Reader().read(stream.take());
+  CHECK(kept.parts.size() == 2);
+  CHECK(kept.events.size() == kMany);
 }
 
 TEST_CASE("parts can be read by themselves and in any order, and repeat the units' names") {
@@ -288,25 +379,39 @@ TEST_CASE("the line of an error says what is wrong, and where") {
   };
   REQUIRE(reader.error(part_of(kHead)).empty());
   refused("{\"traceEvents\":[]}", "byte 0: no part of recorded events begins here");
-  refused("PSEV\x02" + part_of(kHead).substr(5), "byte 4: events of version 2, expected 1");
-  refused(std::string("PSEV\x01\xff\xff\xff\xff\0\0\0\0", 13),
+  refused("PSEV\x01" + part_of(kHead).substr(5), "byte 4: events of version 1, expected 2");
+  refused(std::string("PSEV\x02\xff\xff\xff\xff\0\0\0\0", 13),
           "byte 5: a part of 4294967295 bytes, expected at most 16777216");
   refused(part_of(kHead) + "PS", "byte 28: the file is cut: 2 bytes of a part's head");
   const auto record = [](std::string_view bytes) { return part_of(kHead + std::string(bytes)); };
   const auto raw = [](const auto& text) { return std::string_view(text, sizeof text - 1); };
-  refused(record(raw("\x09")), "byte 29: a record of an unknown kind, 0x09");
-  refused(record(raw("\x43")), "byte 29: a record of an unknown kind, 0x43");
-  refused(record(raw("\x03\x00\x01\x01")), "byte 32: the number of a text 1, expected less than 1");
-  refused(record(raw("\x03\x00\x02")), "byte 31: the number of a line of source 2, expected less than 2");
-  refused(record(raw("\x03\x00\x01\x00\x05"
+  refused(record(raw("\x10")), "byte 29: the head 0x10 of a record, expected at most 0x0f");
+  refused(record(raw("\x00\x00")), "byte 29: a record without a pattern, where none has followed yet");
+  refused(record(raw("\x01\x01")), "byte 30: the number of a pattern 1, expected less than 1");
+  refused(record(raw("\x01\x00\x09")), "byte 31: the kind of an event 9, expected less than 9");
+  refused(record(raw("\x01\x00\x03\x01\x01")), "byte 33: the number of a text 1, expected less than 1");
+  refused(record(raw("\x01\x00\x03\x02")), "byte 32: the number of a line of source 2, expected less than 2");
+  refused(record(raw("\x01\x00\x03\x01\x00\x05"
                      "ab")),
-          "byte 33: 2 bytes are left of the part, expected 5");
-  refused(record(raw("\x03\x00\x01\x00\x81\x08")), "byte 34: a text of size 1025, expected less than 1025");
-  refused(record(raw("\x05\x00\x01\x04\x00\x00")), "byte 32: flags 0x04, expected at most 0x03");
-  refused(record(raw("\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02")), "byte 39: a number of more than 64 bits");
-  refused(record(raw("\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")), "byte 39: a time out of bounds");
-  CHECK(reader.error(record(raw("\x06\x00\x01\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")))
+          "byte 34: 2 bytes are left of the part, expected 5");
+  refused(record(raw("\x01\x00\x03\x01\x00\x81\x08")), "byte 35: a text of size 1025, expected less than 1025");
+  refused(record(raw("\x01\x00\x05\x01\x04\x00\x00")), "byte 33: flags 0x04, expected at most 0x03");
+  const std::string known = "\x01" + std::string(1, '\0') + "\x06\x01" + std::string(3, '\0');
+  refused(record(known + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), "byte 45: a number of more than 64 bits");
+  refused(record(known + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "byte 45: a time out of bounds");
+  CHECK(reader.error(record(raw("\x01\x00\x06\x01\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")))
             .ends_with("a range beyond 64 bits"));
+  std::string many;
+  const auto put = [&](std::uint64_t number) {
+    for (; number >= 0x80; number >>= 7) many += static_cast<char>(number | 0x80);
+    many += static_cast<char>(number);
+  };
+  for (std::size_t i = 0; i <= kMostPatterns; ++i) {
+    many.append(raw("\x01\x00\x06\x01\x00"));
+    put(i);
+    many.append(raw("\x00\x00"));
+  }
+  CHECK(reader.error(record(many)).ends_with("too many patterns in a part"));
   KeptEvents kept;
   CHECK_THROWS_AS(read_events(reader.path() + ".none", kept), Error);
 }

@@ -1,4 +1,5 @@
 // The stream of events gives each listener every event that it wants, in order.
+#include <array>
 #include <string>
 #include <vector>
 
@@ -42,4 +43,43 @@ TEST_CASE("a listener may cause events while it handles one", "[unit]") {
   events.report(StepReport{});
   // The listeners are called in the order in which they were attached, so the caused event comes first here.
   CHECK(notes.names == std::vector<std::string>{"kernel", "step", "kernel", "step"});
+}
+
+namespace {
+
+/// Notes what begins and what ends.
+struct BeginsAndEnds final : EventListener {
+  void on_event(const Event& event) override { note("", event); }
+  void on_begin(const Event& begun) override { note("begin ", begun); }
+  void note(const std::string& what, const Event& event) {
+    constexpr std::array kNames = {"names",    "activity", "transfer", "work",      "frame",
+                                   "presence", "ready",    "step",     "evaluation"};
+    notes.push_back(what + kNames.at(event.what.index()));
+  }
+  std::vector<std::string> notes;
+};
+
+std::vector<std::string> noted(Events::Wanted wanted) {
+  const HandClock clock{Moment{}};
+  Events events{clock};
+  BeginsAndEnds listener;
+  events.listen(listener, wanted);
+  {
+    const Events::Span span(events, {.name = "forward"});
+    const Events::Flight flight(events, {"push", {0, 1}, 4});
+    events.detail(FrameMoved{});
+  }
+  events.report(StepReport{});
+  return listener.notes;
+}
+
+}  // namespace
+
+TEST_CASE("a listener gets what it wants, and no more", "[unit]") {
+  using Names = std::vector<std::string>;
+  CHECK(noted(Events::Wanted::reports) == Names{"step"});
+  CHECK(noted(Events::Wanted::activities) == Names{"begin activity", "activity", "step"});
+  CHECK(noted(Events::Wanted::details) == Names{"frame", "transfer", "activity", "step"});
+  CHECK(noted(Events::Wanted::begins) ==
+        Names{"begin activity", "begin transfer", "frame", "transfer", "activity", "step"});
 }
