@@ -59,6 +59,21 @@ std::uintptr_t address(const std::source_location& source) { return std::bit_cas
 
 std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
 
+// The fields that belong to a pattern; see event_format.h.
+std::tuple<> fixed(const UnitNames& /*what*/) { return {}; }
+auto fixed(const Activity& what) {
+  return std::tuple(what.name, what.unit, what.layer, std::string_view(what.peer), what.bytes);
+}
+auto fixed(const Transfer& what) { return std::tuple(std::string_view(what.name), what.units, what.bytes); }
+auto fixed(const DeviceWork& what) { return std::tuple(std::string_view(what.name)); }
+auto fixed(const FrameMoved& what) {
+  return std::tuple(what.arrived, what.operation, std::string_view(what.peer), what.unit, what.range, what.bytes);
+}
+auto fixed(const Presence& what) { return std::tuple(what.values, what.here, what.unit, what.bytes); }
+auto fixed(const GradientReady& what) { return std::tuple(what.averaged, what.units); }
+std::tuple<> fixed(const StepReport& /*what*/) { return {}; }
+std::tuple<> fixed(const Evaluation& /*what*/) { return {}; }
+
 }  // namespace
 
 /// Writes records.
@@ -156,21 +171,6 @@ class EventRecorder::Writer {
     return hash;
   }
   static constexpr std::size_t kFactor = 0x9E3779B97F4A7C15;
-
-  // The fields that belong to a pattern.
-  static std::tuple<> fixed(const UnitNames& /*what*/) { return {}; }
-  static auto fixed(const Activity& what) {
-    return std::tuple(what.name, what.unit, what.layer, std::string_view(what.peer), what.bytes);
-  }
-  static auto fixed(const Transfer& what) { return std::tuple(std::string_view(what.name), what.units, what.bytes); }
-  static auto fixed(const DeviceWork& what) { return std::tuple(std::string_view(what.name)); }
-  static auto fixed(const FrameMoved& what) {
-    return std::tuple(what.arrived, what.operation, std::string_view(what.peer), what.unit, what.range, what.bytes);
-  }
-  static auto fixed(const Presence& what) { return std::tuple(what.values, what.here, what.unit, what.bytes); }
-  static auto fixed(const GradientReady& what) { return std::tuple(what.averaged, what.units); }
-  static std::tuple<> fixed(const StepReport& /*what*/) { return {}; }
-  static std::tuple<> fixed(const Evaluation& /*what*/) { return {}; }
 
   /// Describes a new pattern.
   void describe(const Event& event) {
