@@ -141,7 +141,7 @@ class Group:
 
     def __init__(self, job: Job, handle: int, owned: bool) -> None:
         self.job = job
-        self._handle = handle
+        self.handle = handle
         self.rank: int = LIBRARY.psring_rank(handle)
         self.size: int = LIBRARY.psring_size(handle)
         self._free = weakref.finalize(self, LIBRARY.psring_group_free, handle) if owned else None
@@ -150,7 +150,7 @@ class Group:
 
     def _start(self, function: Any, keeps: Any, *arguments: Any) -> Work:
         work = c_void_p()
-        status = function(self._handle, *arguments, byref(work))
+        status = function(self.handle, *arguments, byref(work))
         if status:
             raise_error(status)
         return Work(work.value, keeps, self.job.forgotten)
@@ -232,7 +232,7 @@ class Group:
         """The group of these ranks, which call this with the same `number`, from 1; no other group that shares a rank
         with it has the number."""
         group = c_void_p()
-        call("split", self._handle, (c_uint32 * len(ranks))(*ranks), len(ranks), number, byref(group))
+        call("split", self.handle, (c_uint32 * len(ranks))(*ranks), len(ranks), number, byref(group))
         assert group.value is not None
         return Group(self.job, group.value, owned=True)
 
@@ -265,9 +265,9 @@ def _vector(array: Any) -> tuple[int, int, Type, Any]:
 class Memory:
     """Memory that the other ranks of this host reach without a copy; freed with the object."""
 
-    def __init__(self, job: Job, size: int) -> None:
+    def __init__(self, job: Job, size: int, purpose: int = 1) -> None:
         at = c_void_p()
-        call("allocate", job.handle, size, byref(at))
+        call("allocate_for", job.handle, size, purpose, byref(at))
         assert at.value is not None
         self.job = job
         self.address: int = at.value

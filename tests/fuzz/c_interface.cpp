@@ -82,6 +82,7 @@ class Calls {
   void* data() { return in_.below(8) == 0 ? nullptr : values_.data(); }
   psring_type type() { return static_cast<psring_type>(in_.below(10)); }
   psring_op op() { return static_cast<psring_op>(in_.below(10)); }
+  psring_purpose purpose() { return static_cast<psring_purpose>(in_.below(8)) - 1; }
   const std::size_t* counts() {
     counts_[0] = count();
     return in_.below(3) == 0 ? nullptr : counts_.data();
@@ -89,7 +90,7 @@ class Calls {
   psring_group* group() { return in_.below(16) == 0 ? nullptr : group_; }
 
   psring_status call(psring_work*& work) {
-    switch (in_.below(14)) {
+    switch (in_.below(18)) {
       case 0:
         return psring_all_reduce(group(), data(), count(), type(), op(), &work);
       case 1:
@@ -125,6 +126,27 @@ class Calls {
         void* const memory = memory_.back();
         memory_.pop_back();
         return psring_release(job_, memory);
+      }
+      case 13: {
+        void* memory = nullptr;
+        const psring_status status = psring_allocate_for(job_, in_.odd_number(), purpose(), &memory);
+        if (memory != nullptr) memory_.push_back(memory);
+        return status;
+      }
+      case 14:
+        return psring_book(job_, purpose(), in_.number<std::int64_t>());
+      case 15: {
+        std::size_t now = 0;
+        std::size_t peak = 0;
+        const psring_status status = psring_memory(job_, purpose(), &now, in_.below(8) == 0 ? nullptr : &peak);
+        require(status != PSRING_OK || now <= peak, "a peak");
+        return status;
+      }
+      case 16: {
+        std::uint64_t sent = 0;
+        std::uint64_t received = 0;
+        if (in_.below(2) == 0) return psring_moved(group(), &sent, in_.below(8) == 0 ? nullptr : &received);
+        return psring_predict(group(), static_cast<psring_collective>(in_.below(5)), count(), type(), &sent, &received);
       }
       default: {
         const std::array<std::uint32_t, 2> ranks{in_.byte(), in_.byte()};

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -68,9 +69,9 @@ void Job::require_own_process() const {
          ::getpid(), pid_);
 }
 
-std::span<std::byte> Job::allocate(std::size_t bytes) {
+std::span<std::byte> Job::allocate(std::size_t bytes, Category category) {
   const std::scoped_lock lock(mutex_);
-  Buffer buffer(std::max<std::size_t>(bytes, 1), Category::gradients, member_.memory(), memory_->arena.get());
+  Buffer buffer(std::max<std::size_t>(bytes, 1), category, member_.memory(), memory_->arena.get());
   const std::span<std::byte> memory = buffer.bytes();
   buffers_.emplace(memory.data(), std::move(buffer));
   return memory;
@@ -80,6 +81,25 @@ void Job::release(void* memory) {
   const std::scoped_lock lock(mutex_);
   if (buffers_.erase(memory) == 0) fail(ErrorKind::usage, "psring_release: not memory of psring_allocate");
 }
+
+void Job::book(Category category, std::int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  std::size_t& booked = booked_.at(static_cast<std::size_t>(category));
+  if (bytes >= 0) {
+    constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
+    if (static_cast<std::size_t>(bytes) > kMost - booked)
+      fail(ErrorKind::usage, "psring_book: {} bytes more than the {} that are booked", bytes, booked);
+    member_.memory().book(category, static_cast<std::size_t>(bytes));
+    booked += static_cast<std::size_t>(bytes);
+    return;
+  }
+  const std::size_t fewer = std::size_t{0} - static_cast<std::size_t>(bytes);
+  if (fewer > booked) fail(ErrorKind::usage, "psring_book: {} bytes fewer of {} that are booked", fewer, booked);
+  member_.memory().release(category, fewer);
+  booked -= fewer;
+}
+
+const MemoryLedger& Job::memory() { return member_.memory(); }
 
 std::unique_ptr<ring::ProcessGroup> Job::split(ring::ProcessGroup& parent, std::span<const std::uint32_t> ranks,
                                                std::uint32_t id) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <sys/types.h>
 
 #include <psring/common/base/layout.h>
+#include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
@@ -44,9 +46,12 @@ class Job {
   Engine& engine() { return *engine_; }
 
   /// Zeroed memory in the arena.
-  std::span<std::byte> allocate(std::size_t bytes);
+  std::span<std::byte> allocate(std::size_t bytes, Category category);
   /// Throws usage if `memory` is not as `allocate` returned it.
   void release(void* memory);
+  /// Books so many bytes of other memory more, or fewer. Throws usage if fewer are booked than the call takes away.
+  void book(Category category, std::int64_t bytes);
+  const MemoryLedger& memory();
 
   /// Makes the vector that the job's servers own. Throws usage if there is one, or the job has no servers.
   Vector& open_vector(std::vector<UnitSpec> units);
@@ -75,6 +80,7 @@ class Job {
   std::atomic<bool> left_{false};
   // Guarded by mutex_.
   std::map<void*, Buffer> buffers_;
+  std::array<std::size_t, kCategories> booked_{};  ///< by `book`
   bool leaving_ = false;
   std::shared_ptr<Flight> last_barrier_;  ///< of `leave`
 };

@@ -35,6 +35,17 @@ psring_join_options whole(const psring_join_options* options) {
   return copy;
 }
 
+psring::Category category_of(psring_purpose purpose) {
+  if (purpose < PSRING_PARAMETERS || purpose > PSRING_STAGING) fail(ErrorKind::usage, "an unknown purpose: {}", purpose);
+  return static_cast<psring::Category>(purpose);
+}
+static_assert(static_cast<int>(psring::Category::parameters) == PSRING_PARAMETERS &&
+              static_cast<int>(psring::Category::gradients) == PSRING_GRADIENTS &&
+              static_cast<int>(psring::Category::optimizer) == PSRING_OPTIMIZER &&
+              static_cast<int>(psring::Category::activations) == PSRING_ACTIVATIONS &&
+              static_cast<int>(psring::Category::communication) == PSRING_COMMUNICATION &&
+              static_cast<int>(psring::Category::staging) == PSRING_STAGING);
+
 }  // namespace
 
 uint32_t psring_abi_version(void) { return PSRING_ABI_VERSION; }
@@ -94,12 +105,37 @@ void psring_free(psring_job* job) {
 }
 
 psring_status psring_allocate(psring_job* job, size_t bytes, void** memory) {
+  return psring_allocate_for(job, bytes, PSRING_GRADIENTS, memory);
+}
+
+psring_status psring_allocate_for(psring_job* job, size_t bytes, psring_purpose purpose, void** memory) {
   return guarded([&] {
     require(memory, "psring_allocate: memory");
     *memory = nullptr;
     require(job, "psring_allocate: job");
     job->job->require_own_process();
-    *memory = job->job->allocate(bytes).data();
+    *memory = job->job->allocate(bytes, category_of(purpose)).data();
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_book(psring_job* job, psring_purpose purpose, int64_t bytes) {
+  return guarded([&] {
+    require(job, "psring_book: job");
+    job->job->require_own_process();
+    job->job->book(category_of(purpose), bytes);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_memory(psring_job* job, psring_purpose purpose, size_t* now, size_t* peak) {
+  return guarded([&] {
+    require(job, "psring_memory: job");
+    require(now, "psring_memory: now");
+    require(peak, "psring_memory: peak");
+    job->job->require_own_process();
+    *now = job->job->memory().current_bytes(category_of(purpose));
+    *peak = job->job->memory().peak_bytes(category_of(purpose));
     return PSRING_OK;
   });
 }

@@ -81,6 +81,19 @@ Parts parts_of(const size_t* counts, size_t count, size_t ranks) {
   return psring::ring::parts_of_sizes(sizes);
 }
 
+psring::ring::Collective collective_of(psring_collective collective) {
+  switch (collective) {
+    case PSRING_ALL_REDUCE:
+      return psring::ring::Collective::all_reduce;
+    case PSRING_REDUCE_SCATTER:
+      return psring::ring::Collective::reduce_scatter;
+    case PSRING_ALL_GATHER:
+      return psring::ring::Collective::all_gather;
+    default:
+      fail(ErrorKind::usage, "an unknown collective: {}", collective);
+  }
+}
+
 /// Begins an operation: `begin` returns it, called under the engine's lock. `keeps`: the handle is also wanted for an
 /// operation that is complete.
 template <class Begin>
@@ -234,6 +247,41 @@ psring_status psring_source(psring_work* work, size_t* rank) {
     if (receive == nullptr || !receive->ended.load(std::memory_order_acquire) || receive->error)
       fail(ErrorKind::usage, "psring_source: not a receive that is complete");
     *rank = receive->source;
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_moved(psring_group* group, uint64_t* sent, uint64_t* received) {
+  return guarded([&] {
+    require(group, "psring_moved: group");
+    require(sent, "psring_moved: sent");
+    require(received, "psring_moved: received");
+    group->job->require_own_process();
+    const psring::ring::Moved moved = group->job->engine().locked([&] { return group->group->moved(); });
+    *sent = moved.sent;
+    *received = moved.received;
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_predict(psring_group* group, psring_collective collective, size_t count, psring_type type,
+                             uint64_t* sent, uint64_t* received) {
+  return guarded([&] {
+    require(group, "psring_predict: group");
+    require(sent, "psring_predict: sent");
+    require(received, "psring_predict: received");
+    group->job->require_own_process();
+    const psring::ring::Collective call = collective_of(collective);
+    const ElementType element = vector_of(nullptr, 0, type).type;
+    if (count > std::numeric_limits<std::ptrdiff_t>::max() / element.bytes())
+      fail(ErrorKind::usage, "a vector of {} elements", count);
+    const psring::ring::Cost cost = group->job->engine().locked([&] {
+      const bool has_parts = call != psring::ring::Collective::all_reduce;
+      return group->group->predict(call, count, element,
+                                   has_parts ? parts_of(nullptr, count, group->group->size()) : Parts{});
+    });
+    *sent = cost.sent;
+    *received = cost.received;
     return PSRING_OK;
   });
 }

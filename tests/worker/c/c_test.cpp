@@ -51,6 +51,45 @@ void finish(psring_status status, psring_work* work) {
   psring_work_free(work);
 }
 
+void account(psring_job* job) {
+  std::size_t now = 0;
+  std::size_t peak = 0;
+  void* memory = nullptr;
+  need(psring_allocate_for(job, 4096, PSRING_PARAMETERS, &memory) == PSRING_OK, "allocate_for");
+  need(psring_memory(job, PSRING_PARAMETERS, &now, &peak) == PSRING_OK && now == 4096 && peak == 4096, "memory");
+  need(psring_release(job, memory) == PSRING_OK, "release");
+  need(psring_memory(job, PSRING_PARAMETERS, &now, &peak) == PSRING_OK && now == 0 && peak == 4096, "released");
+  need(psring_book(job, PSRING_OPTIMIZER, 100) == PSRING_OK && psring_book(job, PSRING_OPTIMIZER, -60) == PSRING_OK,
+       "book");
+  need(psring_memory(job, PSRING_OPTIMIZER, &now, &peak) == PSRING_OK && now == 40 && peak == 100, "booked");
+
+  psring_group* group = nullptr;
+  const std::array<std::uint32_t, 2> ranks{0, 1};
+  need(psring_split(psring_world(job), ranks.data(), 2, 9, &group) == PSRING_OK, "split");
+  std::vector<float> values(6000);
+  std::array<std::uint64_t, 2> predicted{};
+  psring_work* work = nullptr;
+  using Start = std::function<psring_status()>;
+  const std::array<Start, 3> starts{
+      [&] { return psring_all_reduce(group, values.data(), 6000, PSRING_F32, PSRING_SUM, &work); },
+      [&] { return psring_reduce_scatter(group, values.data(), 6000, nullptr, PSRING_F32, PSRING_SUM, &work); },
+      [&] { return psring_all_gather(group, values.data(), 6000, nullptr, PSRING_F32, &work); }};
+  for (psring_collective call = PSRING_ALL_REDUCE; call <= PSRING_ALL_GATHER; ++call) {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    need(psring_predict(group, call, 6000, PSRING_F32, &sent, &received) == PSRING_OK && sent > 0, "predict");
+    predicted[0] += sent;
+    predicted[1] += received;
+    const psring_status status = starts[static_cast<std::size_t>(call)]();
+    finish(status, work);
+  }
+  const psring_status status = psring_barrier(psring_world(job), &work);
+  finish(status, work);
+  std::array<std::uint64_t, 2> moved{};
+  need(psring_moved(group, moved.data(), moved.data() + 1) == PSRING_OK && moved == predicted, "moved");
+  psring_group_free(group);
+}
+
 void call_all(psring_job* job) {
   psring_group* const world = psring_world(job);
   const auto rank = static_cast<float>(psring_rank(world));
@@ -115,6 +154,8 @@ TEST_CASE("every function does its work, over shared memory and TCP") {
   CHECK(psring_abi_version() == PSRING_ABI_VERSION);
   CHECK(run("auto", call_all) == "");
   CHECK(run("tcp", call_all) == "");
+  CHECK(run("auto", account) == "");
+  CHECK(run("tcp", account) == "");
 }
 
 TEST_CASE("wrong arguments are told, and change nothing") {
@@ -146,6 +187,16 @@ TEST_CASE("wrong arguments are told, and change nothing") {
     refused(psring_all_to_all(world, &value, overflow.data(), &value, one.data(), PSRING_F32, &work));
     refused(psring_send(world, &value, 1, PSRING_F32, psring_rank(world), 0, &work));
     refused(psring_recv(world, &value, 1, PSRING_F32, 5, 0, &work));
+    refused(psring_allocate_for(job, 8, 6, &memory));
+    refused(psring_book(job, -1, 8));
+    refused(psring_book(job, PSRING_STAGING, -1));
+    refused(psring_book(job, PSRING_STAGING, std::numeric_limits<std::int64_t>::min()));
+    refused(psring_memory(job, PSRING_STAGING, nullptr, &source));
+    std::uint64_t sent = 0;
+    refused(psring_moved(world, &sent, nullptr));
+    refused(psring_predict(world, 3, 8, PSRING_F32, &sent, &sent));
+    refused(psring_predict(world, PSRING_ALL_GATHER, 7, PSRING_F32, &sent, &sent));
+    refused(psring_predict(world, PSRING_ALL_REDUCE, huge, PSRING_F32, &sent, &sent));
     refused(psring_split(world, others.data(), 1, 1, &group));
     refused(psring_split(world, nullptr, 1, 1, &group));
     refused(psring_allocate(nullptr, 1, &memory));

@@ -116,6 +116,24 @@ PSRING_API psring_status psring_allocate(psring_job* job, size_t bytes, void** m
 /* REQUIRES: no operation uses the memory. */
 PSRING_API psring_status psring_release(psring_job* job, void* memory);
 
+/* The purpose of memory: the run's report has the bytes of each, now and at their peak. */
+typedef int32_t psring_purpose;
+enum {
+  PSRING_PARAMETERS = 0,
+  PSRING_GRADIENTS = 1,
+  PSRING_OPTIMIZER = 2,
+  PSRING_ACTIVATIONS = 3,
+  PSRING_COMMUNICATION = 4,
+  PSRING_STAGING = 5
+};
+/* psring_allocate for a purpose; psring_allocate books its memory as gradients. */
+PSRING_API psring_status psring_allocate_for(psring_job* job, size_t bytes, psring_purpose purpose, void** memory);
+/* Books memory that the program has from elsewhere: so many bytes more, or fewer if negative. Fewer than this function
+ * has booked before are refused. */
+PSRING_API psring_status psring_book(psring_job* job, psring_purpose purpose, int64_t bytes);
+/* Sets the bytes that are booked now, and their peak. */
+PSRING_API psring_status psring_memory(psring_job* job, psring_purpose purpose, size_t* now, size_t* peak);
+
 /* --- groups --- */
 
 /* The group of all workers of the job. It belongs to the job. */
@@ -160,6 +178,16 @@ PSRING_API psring_status psring_recv(psring_group* group, void* data, size_t cou
 /* The rank whose message a complete receive from PSRING_ANY_RANK has taken: the work of such a receive is never null.
  */
 PSRING_API psring_status psring_source(psring_work* work, size_t* rank);
+
+/* Sets the bytes of payload that the group's operations have moved at this rank so far. A peer may still count an
+ * operation that is complete here; after a barrier of another group all are counted. */
+PSRING_API psring_status psring_moved(psring_group* group, uint64_t* sent, uint64_t* received);
+/* A collective whose bytes psring_predict knows. */
+typedef int32_t psring_collective;
+enum { PSRING_ALL_REDUCE = 0, PSRING_REDUCE_SCATTER = 1, PSRING_ALL_GATHER = 2 };
+/* Sets the bytes that a call with equal parts moves at this rank, by the formula of its plan. */
+PSRING_API psring_status psring_predict(psring_group* group, psring_collective collective, size_t count,
+                                        psring_type type, uint64_t* sent, uint64_t* received);
 
 /* Waits until the operation is complete, at most `timeout` seconds; then PSRING_PENDING, and the operation goes on. */
 PSRING_API psring_status psring_wait(psring_work* work, double timeout);

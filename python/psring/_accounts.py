@@ -1,0 +1,71 @@
+"""What a job accounts: the bytes of memory by purpose, and the bytes that operations move."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_size_t, c_uint64
+from enum import IntEnum
+from typing import NamedTuple
+
+from ._job import Group, Job, Type
+from ._library import call
+
+
+class Purpose(IntEnum):
+    """The purpose of memory, as the run's report names it."""
+
+    PARAMETERS = 0
+    GRADIENTS = 1
+    OPTIMIZER = 2
+    ACTIVATIONS = 3
+    COMMUNICATION = 4
+    STAGING = 5
+
+
+class Collective(IntEnum):
+    """A collective whose bytes its plan predicts."""
+
+    ALL_REDUCE = 0
+    REDUCE_SCATTER = 1
+    ALL_GATHER = 2
+
+
+class Booked(NamedTuple):
+    """Bytes of memory: now, and at their peak."""
+
+    now: int
+    peak: int
+
+
+class Moved(NamedTuple):
+    """Bytes of payload that one rank has sent and received."""
+
+    sent: int
+    received: int
+
+    def plus(self, other: Moved) -> Moved:
+        return Moved(self.sent + other.sent, self.received + other.received)
+
+
+def book(job: Job, purpose: Purpose, size: int) -> None:
+    """Books so many bytes of memory more, or fewer if negative."""
+    call("book", job.handle, purpose, size)
+
+
+def booked(job: Job, purpose: Purpose) -> Booked:
+    now, peak = c_size_t(), c_size_t()
+    call("memory", job.handle, purpose, byref(now), byref(peak))
+    return Booked(now.value, peak.value)
+
+
+def moved(group: Group) -> Moved:
+    """The bytes that the group's operations have moved at this rank so far."""
+    sent, received = c_uint64(), c_uint64()
+    call("moved", group.handle, byref(sent), byref(received))
+    return Moved(sent.value, received.value)
+
+
+def predicted(group: Group, collective: Collective, count: int, kind: Type) -> Moved:
+    """The bytes that such a call moves at this rank, by the formula of its plan."""
+    sent, received = c_uint64(), c_uint64()
+    call("predict", group.handle, collective, count, kind, byref(sent), byref(received))
+    return Moved(sent.value, received.value)
