@@ -5,8 +5,9 @@ torch.distributed.init_process_group("psring")
 """
 
 from ._server import ParameterServer
+from ._sharded import Sharded
 from .backend import ProcessGroup, empty, register
 
-__all__ = ["ParameterServer", "ProcessGroup", "empty", "register"]
+__all__ = ["ParameterServer", "ProcessGroup", "Sharded", "empty", "register"]
 
 register()

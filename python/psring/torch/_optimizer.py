@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from .._library import UsageError
 
@@ -21,6 +22,26 @@ _RULES: dict[type, tuple[str, dict[str, str]]] = {
         {"eps": "eps", "weight_decay": "weight-decay", "alpha": "alpha", "momentum": "momentum"},
     ),
 }
+
+
+# Their rules treat each element of a parameter by itself.
+_ELEMENTWISE = (
+    "SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop ASGD".split()
+)
+
+
+def require_elementwise(optimizer: torch.optim.Optimizer, promised: bool) -> None:
+    """Refuses an optimizer that may not update a flat part of a parameter as it updates the whole."""
+    kind = type(optimizer)
+    if any(kind is getattr(torch.optim, name, None) for name in _ELEMENTWISE):
+        return
+    if kind in (torch.optim.LBFGS, torch.optim.SparseAdam):
+        raise UsageError(f"psring: Sharded cannot cut the state of {kind.__name__}: its rule is not elementwise")
+    if not promised:
+        raise UsageError(
+            f"psring: Sharded does not know whether {kind.__name__} treats each element by itself, as {', '.join(_ELEMENTWISE)} "
+            "do; elementwise=True says so. LARS, LAMB, Adafactor, Shampoo and Muon do not"
+        )
 
 
 def the_group(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -74,3 +95,24 @@ def job_options(optimizer: torch.optim.Optimizer) -> list[str]:
                 "optimizer on the workers"
             )
     return ["--optimizer", rule, *options]
+
+
+def check_optimizer(module: nn.Module, optimizer: Any) -> None:
+    """Refuses what is no optimizer of exactly the module's trainable parameters."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(f"psring: optimizer={optimizer!r}: expected a torch.optim optimizer of the module's parameters")
+    if getattr(optimizer, "_psring", False):
+        raise UsageError("psring: the optimizer belongs to another ParameterServer or Sharded")
+    has = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and id(parameter) not in has:
+            raise UsageError(f"psring: the optimizer does not have the parameter '{name}'")
+        has.discard(id(parameter))
+    if has:
+        raise UsageError(f"psring: the optimizer has {len(has)} parameters that are not in the module")
+
+
+def refuse_steps(optimizer: torch.optim.Optimizer) -> None:
+    # Adagrad has its state from the beginning, at step 0.
+    if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
+        raise UsageError("psring: the optimizer has made steps already: make the ParameterServer before the first")

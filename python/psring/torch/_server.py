@@ -9,13 +9,13 @@ from typing import Any, Callable, Iterator
 import torch
 from torch import nn
 
-from .._job import Type
 from .._library import UsageError
 from .._vector import FINAL, Vector
 from ._held import Held, Slot, view_at
-from ._optimizer import job_options, the_group
+from ._optimizer import check_optimizer, job_options, refuse_steps, the_group
 from ._served_job import ServedJob, newest_of, servers_of
 from ._units import Policy, Unit, check_parameters, make_units
+from ._vector import broadcast
 
 
 class ParameterServer(nn.Module):
@@ -69,7 +69,9 @@ class ParameterServer(nn.Module):
             resume = newest_of(checkpoint_dir)
         servers = servers_of(servers)
         check_parameters(module)
-        _check_optimizer(module, optimizer)
+        check_optimizer(module, optimizer)
+        refuse_steps(optimizer)
+        optimizer._psring = True  # type: ignore[attr-defined]
         self.module = module
         self._at_servers = updates == "server"
         self._bsp = consistency == "bsp"
@@ -106,7 +108,7 @@ class ParameterServer(nn.Module):
         self._hold(units)
         self._buffers = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers and self._bsp else []
         frozen = [p.data for p in module.parameters() if not p.requires_grad]
-        self._broadcast([*frozen, *(b for b in module.buffers() if b.numel() > 0)])
+        broadcast(self.job.world, [*frozen, *(b for b in module.buffers() if b.numel() > 0)])
         self._start()
         self._hook(units)
 
@@ -134,20 +136,10 @@ class ParameterServer(nn.Module):
             held.missing = len(held.slots)
             self._units.append(held)
 
-    def _broadcast(self, tensors: list[torch.Tensor]) -> None:
-        """All workers get rank 0's values."""
-        for tensor in tensors:
-            bytes_ = tensor.detach().contiguous()
-            self.job.world.broadcast_at(
-                bytes_.data_ptr(), bytes_.numel() * bytes_.element_size(), Type.U8, 0, bytes_
-            ).wait()
-            if bytes_.data_ptr() != tensor.data_ptr():
-                tensor.copy_(bytes_)
-
     def _start(self) -> None:
         if not self._at_servers:
             with torch.no_grad():
-                self._broadcast([slot.parameter.data for slot in self._slots])
+                broadcast(self.job.world, [slot.parameter.data for slot in self._slots])
         self._step = self._vector.start()
         if self._at_servers:
             for held in self._units:
@@ -183,7 +175,7 @@ class ParameterServer(nn.Module):
             raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
         if self._buffers and self.training and self._syncs:
             with torch.no_grad():
-                self._broadcast(self._buffers)
+                broadcast(self.job.world, self._buffers)
         return self.module(*inputs, **keywords)
 
     def _await(self, held: Held) -> None:
@@ -344,24 +336,6 @@ class ParameterServer(nn.Module):
 
     def __deepcopy__(self, _memo: Any) -> ParameterServer:
         raise UsageError("psring: a ParameterServer cannot be copied: copy its module's state_dict()")
-
-
-def _check_optimizer(module: nn.Module, optimizer: Any) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageError(f"psring: optimizer={optimizer!r}: expected a torch.optim optimizer of the module's parameters")
-    if getattr(optimizer, "_psring", False):
-        raise UsageError("psring: the optimizer belongs to another ParameterServer")
-    has = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad and id(parameter) not in has:
-            raise UsageError(f"psring: the optimizer does not have the parameter '{name}'")
-        has.discard(id(parameter))
-    if has:
-        raise UsageError(f"psring: the optimizer has {len(has)} parameters that are not in the module")
-    # Adagrad has its state from the beginning, at step 0.
-    if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
-        raise UsageError("psring: the optimizer has made steps already: make the ParameterServer before the first")
-    optimizer._psring = True  # type: ignore[attr-defined]
 
 
 def _loss(closure: Callable[[], Any] | None) -> Any:

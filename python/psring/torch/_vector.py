@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 import torch
 from torch import distributed as dist
 
-from .._job import Op, Type
+from .._job import Group, Op, Type
 from .._library import UsageError
 
 _TYPES: dict[torch.dtype, Type] = {
@@ -133,6 +133,16 @@ def lists(many: Any, single: Any) -> tuple[Tensors, torch.Tensor]:
     if not isinstance(many, torch.Tensor) and len(many) > 1 and not isinstance(many[0], torch.Tensor):
         raise UsageError(f"psring: {len(many)} lists of tensors; a rank takes part with one")
     return inner(many), one(single)
+
+
+def broadcast(group: Group, tensors: Sequence[torch.Tensor]) -> None:
+    """All ranks get rank 0's values."""
+    for tensor in tensors:
+        bytes_ = tensor.detach().contiguous()
+        group.broadcast_at(bytes_.data_ptr(), bytes_.numel() * bytes_.element_size(), Type.U8, 0, bytes_).wait()
+        if bytes_.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(bytes_)
 
 
 def stores(vectors: list[Vector]) -> Callable[[], None] | None:

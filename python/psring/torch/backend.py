@@ -13,9 +13,10 @@ import torch
 from torch import distributed as dist
 
 from .._coordinator import Coordinator
-from .._job import Job
+from .._job import Group, Job
 from .._library import Error, TimeoutError, UsageError
 from ._group import ProcessGroup
+from ._vector import broadcast
 
 # Tells the ranks of a group how rank 0's rendezvous went, through torch's Store.
 _KEY = "psring"
@@ -134,6 +135,29 @@ def _group_number(store: Any, world: ProcessGroup, rank: int) -> int:
     if rank == 0:
         store.set(_KEY, str(world.numbers.add("psring/groups", 1)))
     return int(store.get(_KEY).decode())
+
+
+def process_group_of(group: Any) -> ProcessGroup:
+    """psring's own group behind one of torch.distributed's; None: the default group."""
+    if group is None:
+        if not dist.is_initialized():
+            raise UsageError('psring: no process group: call torch.distributed.init_process_group("psring") before')
+        group = dist.distributed_c10d._get_default_group()
+    if not isinstance(group, ProcessGroup) and hasattr(group, "_get_backend"):
+        group = group._get_backend(torch.device("cpu"))
+    if not isinstance(group, ProcessGroup):
+        raise UsageError("psring: the process group is another backend's: give one of the backend 'psring'")
+    return group
+
+
+def split_all(group: ProcessGroup) -> Group:
+    """A new group of all ranks of `group`, with operations and bytes of its own."""
+    number = torch.zeros(1, dtype=torch.int64)
+    if group.rank() == 0:
+        assert _members.world is not None
+        number[0] = _members.world.numbers.add("psring/groups", 1)
+    broadcast(group.group, [number])
+    return group.group.split(range(group.size()), int(number))
 
 
 def register() -> None:

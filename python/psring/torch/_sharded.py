@@ -1,0 +1,318 @@
+"""Sharded: a module whose parameters, gradients and optimizer state are sharded among the workers (ZeRO, FSDP)."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
+
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from .._accounts import Booked, Moved, Purpose, book, booked, moved
+from .._job import Op, Type
+from .._library import UsageError
+from ._flat import FlatUnit, Slot
+from ._optimizer import check_optimizer, require_elementwise
+from ._passes import Passes, tensors_in
+from ._sharded_state import ShardedState
+from ._units import Policy, check_parameters, make_units
+from ._vector import broadcast
+from .backend import process_group_of, split_all
+
+
+class Sharded(nn.Module):
+    """Trains `module` with data parallelism. Each worker owns the n-th part of the optimizer's state (stage 1), also of the
+    gradients (stage 2), also of the parameters (stage 3: FSDP).
+
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
+    model = psring.torch.Sharded(module, optimizer, stage=3)
+    loss(model(x), y).backward(); optimizer.step()      # the loop stays as it was
+
+    optimizer: a torch.optim optimizer of the module's parameters, which then updates the part that this worker owns: flat
+        vectors. So its rule has to treat each element by itself.
+    stage: 1, 2 or 3.
+    auto_wrap_policy: which modules are units, with the signature of FSDP's policies. A unit moves as a whole.
+    process_group: the workers; None: the default group, whose backend is "psring".
+    find_unused_parameters: a parameter without gradient in a backward pass counts as zeros; False: it is an error.
+    broadcast_buffers: a forward pass in training begins with rank 0's buffers.
+    prefetch: stage 3: units that are gathered ahead of the one that a pass needs.
+    elementwise: True: an optimizer that psring does not know treats each element by itself.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        stage: int = 3,
+        auto_wrap_policy: Policy | None = None,
+        process_group: Any = None,
+        find_unused_parameters: bool = False,
+        broadcast_buffers: bool = True,
+        prefetch: int = 1,
+        elementwise: bool = False,
+    ) -> None:
+        super().__init__()
+        if stage not in (1, 2, 3):
+            raise UsageError(f"psring: stage={stage!r}: expected 1, 2 or 3")
+        if prefetch not in (0, 1, 2):
+            raise UsageError(f"psring: prefetch={prefetch!r}: expected 0, 1 or 2")
+        check_parameters(module)
+        check_optimizer(module, optimizer)
+        require_elementwise(optimizer, elementwise)
+        self.module = module
+        self.stage = stage
+        self._group = process_group_of(process_group)
+        self._world = self._group.group  # for everything but the units' values and gradients
+        self.job = self._group.job
+        units = make_units(module, auto_wrap_policy)
+        if not units:
+            raise UsageError("psring: the module has no parameter to train")
+        self._buffers = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers else []
+        values = [*(p.data for p in module.parameters()), *module.buffers()]
+        broadcast(self._world, [value for value in values if value.numel() > 0])
+        group_of = {id(p): n for n, group in enumerate(optimizer.param_groups) for p in group["params"]}
+        place = {id(part): number for number, part in enumerate(module.modules())}
+        units.sort(key=lambda unit: place[id(unit.modules[0])])  # a module before those that it calls
+        traffic = split_all(self._group)
+        self._units = [
+            FlatUnit(unit, {name: group_of[id(p)] for name, p in unit.parameters.items()}, traffic, stage)
+            for unit in units
+        ]
+        self._optimizer = optimizer
+        self._optimizer_bytes = 0
+        self._unused = find_unused_parameters
+        self._syncs = True
+        self._in_backward = False
+        self._next = len(self._units)  # units from here on are being reduced in this backward pass
+        self._flying: deque[FlatUnit] = deque()
+        self._passes = Passes(self._units, [unit.modules for unit in units], prefetch)
+        self._state = ShardedState(module, optimizer, self._units, self._world, self.synchronize)
+        self._hook()
+
+    def _hook(self) -> None:
+        for unit in self._units:
+            for slot in unit.slots:
+                slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._accumulated(slot))
+        step = self._optimizer.step
+        self._optimizer._psring = True  # type: ignore[attr-defined]
+        self._optimizer.step = types.MethodType(_update(self, step), self._optimizer)  # type: ignore[method-assign]
+        self._book_state()
+
+    # --- forward ---
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        if not self.job.is_member():
+            raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
+        if self._buffers and self.training and self._syncs:
+            broadcast(self._world, self._buffers)
+        if self._in_backward:  # the last backward pass has ended by an exception
+            self._forget_backward()
+        self._begin_gathers()
+        self._passes.end()
+        try:
+            outputs = self.module(*inputs, **keywords)
+        finally:
+            self._passes.end()
+        for tensor in tensors_in(outputs):
+            if tensor.requires_grad:
+                tensor.register_hook(lambda _gradient: self._begin_backward())
+        return outputs
+
+    # --- backward ---
+
+    def _begin_backward(self) -> None:
+        if not self._in_backward:
+            self._in_backward = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    def _accumulated(self, slot: Slot) -> None:
+        """After backward has accumulated the parameter's gradient."""
+        self._begin_backward()
+        unit = slot.unit
+        if slot.ready:
+            raise UsageError(f"psring: two gradients of '{slot.name}' in one backward pass")
+        if not unit.used:
+            raise UsageError(
+                f"psring: '{slot.name}' was used, but no module of its unit '{unit.name}' was called: its values were not "
+                "there; an auto_wrap_policy can put it into the unit of the module that uses it"
+            )
+        slot.ready = True
+        unit.missing -= 1
+        if self._syncs:
+            unit.place(slot)
+        if unit.missing == 0:
+            self._completed(unit)
+
+    def _completed(self, unit: FlatUnit) -> None:
+        """All gradients of the unit are complete."""
+        if unit.changed():
+            raise UsageError(f"psring: unit '{unit.name}' was updated between its forward and its backward pass")
+        unit.free()
+        if not self._syncs:
+            return
+        # All ranks reduce in one order, whatever the order in which their gradients are complete.
+        while self._next > 0 and self._units[self._next - 1].missing == 0:
+            self._next -= 1
+            self._reduce(self._units[self._next])
+
+    def _reduce(self, unit: FlatUnit) -> None:
+        """Begins to reduce a unit. In stages 2 and 3 one whole gradient is on its way while the next one is computed."""
+        if self.stage > 1 and self._flying:
+            self._flying.popleft().absorb()
+        unit.begin_reduce()
+        self._flying.append(unit)
+
+    def _end_backward(self) -> None:
+        begun = any(slot.ready for unit in self._units for slot in unit.slots)
+        lacking = [slot for unit in self._units for slot in unit.slots if not slot.ready]
+        try:
+            if begun and self._syncs:
+                self._reduce_rest(lacking)
+        finally:
+            self._in_backward = False
+            self._next = len(self._units)
+            self._passes.end_backward()
+
+    def _forget_backward(self) -> None:
+        self._in_backward = False
+        self._next = len(self._units)
+        self._flying.clear()
+        self._passes.end_backward()
+        for unit in self._units:
+            unit.gradient = unit.reducing = None
+
+    def _reduce_rest(self, lacking: list[Slot]) -> None:
+        """Reduces the units that backward has not completed, and waits for all."""
+        without = [slot.name for slot in lacking if slot.parameter.grad is None]
+        if without and not self._unused:
+            raise UsageError(
+                f"psring: no gradient of '{without[0]}' in this backward pass"
+                + (f", nor of {len(without) - 1} others" if len(without) > 1 else "")
+                + ": the loss does not depend on it; find_unused_parameters=True takes zeros, requires_grad=False freezes it"
+            )
+        for slot in lacking:
+            slot.unit.place(slot)
+        while self._next > 0:
+            self._next -= 1
+            self._reduce(self._units[self._next])
+        while self._flying:
+            self._flying.popleft().absorb()
+
+    # --- the update ---
+
+    def _begin_gathers(self) -> None:
+        """Stages 1 and 2: begins to gather the units that the optimizer has updated."""
+        if self.stage < 3:
+            for unit in self._units:
+                unit.begin_gather()
+
+    def _book_state(self) -> None:
+        """Books the optimizer's state, which is PyTorch's memory."""
+        size = sum(
+            value.numel() * value.element_size()
+            for state in self._optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor) and value.dim() > 0
+        )
+        book(self.job, Purpose.OPTIMIZER, size - self._optimizer_bytes)
+        self._optimizer_bytes = size
+
+    # --- the user's side ---
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside accumulate whole gradients on this worker; the next one outside reduces their sum."""
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scales the gradients so that their norm over all parameters is at most `max_norm`; returns the norm before. All
+        workers call it, between backward and the update."""
+        gradients = [s.parameter.grad for unit in self._units for s in unit.segments if s.parameter.grad is not None]
+        gradients = [gradient for gradient in gradients if gradient.numel() > 0]
+        if norm_type == float("inf"):
+            total = torch.tensor([max((float(g.abs().max()) for g in gradients), default=0.0)], dtype=torch.float64)
+            how = Op.MAX
+        else:
+            powers = [(g.double().abs() ** norm_type).sum() for g in gradients]
+            total, how = torch.stack(powers or [torch.zeros((), dtype=torch.float64)]).sum().reshape(1), Op.SUM
+        self._world.all_reduce_at(total.data_ptr(), 1, Type.F64, how, total).wait()
+        norm = total[0] if how is Op.MAX else total[0] ** (1.0 / norm_type)
+        factor = float(max_norm) / (float(norm) + 1e-6)
+        if factor < 1:
+            for gradient in gradients:
+                gradient.mul_(factor)
+        return norm.float()
+
+    def synchronize(self) -> None:
+        """Stages 1 and 2: waits until all parameters have the values of the last update. Forward passes and state_dict() do
+        it by themselves."""
+        if self.stage < 3:
+            for unit in self._units:
+                unit.gather()
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Inside, all parameters have their values, which may be changed if all workers make the same changes. All workers
+        call it."""
+        for unit in self._units:
+            unit.gather()
+        try:
+            yield
+        finally:
+            for unit in self._units:
+                unit.store()
+                unit.free()
+
+    def traffic(self) -> tuple[Moved, Moved]:
+        """The bytes that this worker has moved for values and gradients, and those that the formulas give for these
+        calls. All workers call it."""
+        self.synchronize()
+        self._world.barrier()
+        predicted = Moved(0, 0)
+        for unit in self._units:
+            predicted = predicted.plus(unit.predicted)
+        return moved(self._units[0].group), predicted
+
+    def step_bytes(self, accumulate: int = 1) -> Moved:
+        """The bytes of a step with so many forward and backward passes, each of them reduced. Stage 3 gathers for a backward
+        pass the units whose values it has read in the last one."""
+        total = Moved(0, 0)
+        for unit in self._units:
+            passes = accumulate * (1 + unit.read) if self.stage == 3 else 1
+            for part in (*[unit.gather_bytes] * passes, *[unit.reduce_bytes] * accumulate):
+                total = total.plus(part)
+        return total
+
+    def memory(self) -> dict[str, Booked]:
+        """The bytes that this worker's job has booked by purpose: now, and at their peak."""
+        return {purpose.name.lower(): booked(self.job, purpose) for purpose in Purpose}
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        probe = torch.zeros(1)
+        if fn(probe).data_ptr() != probe.data_ptr():
+            raise UsageError("psring: a Sharded keeps its parameters where they are: convert the module before")
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> Any:
+        raise UsageError("psring: a Sharded cannot be copied: copy its module's state_dict()")
+
+
+def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
+    def step(_optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+        """Updates the part that this worker owns."""
+        if not sharded._syncs:
+            raise UsageError("psring: optimizer.step() inside no_sync()")
+        result = own(*arguments, **keywords)
+        sharded._begin_gathers()
+        sharded._book_state()
+        return result
+
+    return step
