@@ -36,7 +36,8 @@ psring_join_options whole(const psring_join_options* options) {
 }
 
 psring::Category category_of(psring_purpose purpose) {
-  if (purpose < PSRING_PARAMETERS || purpose > PSRING_STAGING) fail(ErrorKind::usage, "an unknown purpose: {}", purpose);
+  if (purpose < PSRING_PARAMETERS || purpose > PSRING_STAGING)
+    fail(ErrorKind::usage, "an unknown purpose: {}", purpose);
   return static_cast<psring::Category>(purpose);
 }
 static_assert(static_cast<int>(psring::Category::parameters) == PSRING_PARAMETERS &&

@@ -28,9 +28,10 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 class Passes:
-    """Gathers a unit before the first of its modules runs, and frees it after all of them have run. What autograd saves of
-    a unit's values is saved as its place, so that it goes with the values; a backward pass that needs it gathers the unit
-    again.
+    """Gathers a unit before the first of its modules runs, and frees it after all of them have run. Autograd saves views of
+    a unit's values as their places in the unit, so that the memory can go; a backward pass that needs them gathers the unit
+    again. Where a module runs with autograd outside of a forward pass of Sharded, as a checkpoint's recomputation does, the
+    values stay until the unit's gradients are complete.
 
     In stages 1 and 2 all values stay, and a module only waits for them."""
 
@@ -38,7 +39,6 @@ class Passes:
         self._units = units
         self._prefetch = prefetch
         self._frees = units[0].stage == 3
-        self._depth = 0  # of units' modules that are running
         self._hooks: Any = None
         for index, (unit, parts) in enumerate(zip(units, modules)):
             unit.index = index
@@ -51,10 +51,18 @@ class Passes:
                     lambda _module, _inputs, outputs, unit=unit, number=number: self._after(unit, number, outputs)
                 )
 
+    def begin(self) -> None:
+        """A forward pass begins."""
+        self.end()
+        if self._frees and torch.is_grad_enabled():
+            self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+            self._hooks.__enter__()
+
     def end(self) -> None:
         """A forward pass has ended, by an exception perhaps: nothing is needed any more."""
-        self._depth = 0
-        self._save_as_usual()
+        if self._hooks is not None:
+            hooks, self._hooks = self._hooks, None
+            hooks.__exit__(None, None, None)
         for unit in self._units:
             unit.running = 0
             unit.finished.clear()
@@ -71,24 +79,19 @@ class Passes:
             if self._frees:
                 self._gather_ahead(range(unit.index + 1, len(self._units)), lambda other: other.expected)
         unit.mark_used()
-        self._depth += 1
-        if self._frees and self._hooks is None and torch.is_grad_enabled():
-            self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-            self._hooks.__enter__()
 
     def _after(self, unit: FlatUnit, number: int, outputs: Any) -> None:
-        self._depth -= 1
-        if self._depth <= 0:
-            self._save_as_usual()
         if not self._frees:
+            return
+        unit.running -= 1
+        unit.finished.add(number)
+        if self._hooks is None and torch.is_grad_enabled():
             return
         if any(unit.has(tensor) for tensor in tensors_in(outputs)):
             raise UsageError(
                 f"psring: a module of unit '{unit.name}' returns a parameter, or a view of one: its memory is freed after "
                 "the call; return a copy"
             )
-        unit.running -= 1
-        unit.finished.add(number)
         if unit.running == 0 and len(unit.finished) == unit.modules:
             unit.finished.clear()
             unit.free()
@@ -100,11 +103,6 @@ class Passes:
                 self._units[index].begin_gather()
 
     # --- saved tensors ---
-
-    def _save_as_usual(self) -> None:
-        if self._hooks is not None:
-            hooks, self._hooks = self._hooks, None
-            hooks.__exit__(None, None, None)
 
     def _pack(self, tensor: torch.Tensor) -> Any:
         for unit in self._units:

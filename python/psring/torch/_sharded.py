@@ -112,7 +112,7 @@ class Sharded(nn.Module):
         if self._in_backward:  # the last backward pass has ended by an exception
             self._forget_backward()
         self._begin_gathers()
-        self._passes.end()
+        self._passes.begin()
         try:
             outputs = self.module(*inputs, **keywords)
         finally:
@@ -315,4 +315,6 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
         sharded._book_state()
         return result
 
+    if hasattr(own, "_with_counter"):  # a schedule was made before, and counts the calls of `own`
+        step._with_counter = True  # type: ignore[attr-defined]
     return step
