@@ -1,0 +1,92 @@
+"""The wheel in fresh virtual environments outside of the source tree, where no compiler is found: the programs that the
+guide prints, with Debian's PyTorch, and under another version of Python."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import guide
+
+ROOT = Path(__file__).resolve().parents[2]
+SCALE = float(os.environ.get("PSRING_TEST_TIME_SCALE", "1"))
+SECONDS = 180 * SCALE
+
+
+class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        build = Path(os.environ["PSRING_BIN"]).parent
+        command = [sys.executable, ROOT / "scripts" / "wheel", "--build", build, "--out", cls.folder]
+        subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+        (cls.wheel,) = cls.folder.glob("*.whl")
+
+    def environment(self, python, name, *options):
+        """A virtual environment with the wheel: its folder of programs, the only one in the path."""
+        bin = self.folder / name / "bin"
+        plain = {"HOME": str(self.folder), "PATH": "/usr/bin:/bin"}
+        for command in (
+            [python, "-m", "venv", *options, bin.parent],
+            [bin / "python", "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", self.wheel],
+        ):
+            done = subprocess.run(command, env=plain, capture_output=True, text=True, timeout=SECONDS)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        return bin, {"HOME": str(self.folder), "PATH": str(bin)}
+
+    def check_sum(self, bin, environment):
+        """The guide's job without PyTorch: two processes add their vectors."""
+        work = bin.parent / "work"
+        work.mkdir()
+        key = work / "job.key"
+        subprocess.run([bin / "psring", "keygen", key], check=True, env=environment, timeout=SECONDS, capture_output=True)
+        job = ["--strategy", "ddp", "--workers", "2", "--global-batch", "2", "--steps", "1", "--out", work / "run"]
+        coordinator = subprocess.Popen(
+            [bin / "psring", "coordinator", *job, "--key", key, "--listen", "127.0.0.1:0"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(coordinator.kill)
+        endpoint = re.match(r"coordinator at (\S+):", coordinator.stdout.readline())[1]
+        program = guide.programs()[-1].replace("127.0.0.1:7000", endpoint).replace("job.key", str(key))
+        (work / "sum.py").write_text(program)
+        workers = [
+            subprocess.Popen([bin / "python", "sum.py"], cwd=work, env=environment, stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        said = sorted(worker.communicate(timeout=SECONDS)[0] for worker in workers)
+        self.assertEqual(said, [f"{rank} [3.0, 3.0, 3.0, 3.0]\n" for rank in (0, 1)])
+        self.assertEqual(coordinator.wait(SECONDS), 0)
+        coordinator.stdout.close()
+
+    def test_torch(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("no PyTorch (Debian: python3-torch)")
+        bin, environment = self.environment(sys.executable, "torch", "--system-site-packages")
+        self.check_sum(bin, environment)
+        work = bin.parent / "work"
+        (work / "train.py").write_text(guide.programs()[0])
+        command = [bin / "python", "-m", "psring.run", "--nproc", "2", "train.py"]
+        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^-?[\d.e-]+\n$")
+        where = "import psring; print(psring.__file__)"
+        done = subprocess.run([bin / "python", "-c", where], cwd=work, env=environment, capture_output=True, text=True)
+        self.assertTrue(done.stdout.startswith(str(bin.parent)), done.stdout)
+
+    def test_another_python(self):
+        python = shutil.which("pypy3")
+        if python is None:
+            self.skipTest("no other Python (Debian: pypy3-venv)")
+        self.check_sum(*self.environment(python, "pypy"))
+
+
+if __name__ == "__main__":
+    unittest.main()
