@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -77,7 +78,8 @@ class Calls {
  private:
   std::size_t count() {
     const std::uint64_t any = in_.odd_number();
-    return any <= values_.size() || any > (std::uint64_t{1} << 60) ? any : any % values_.size();
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::ptrdiff_t>::max());
+    return any <= values_.size() || any > kMost ? any : any % values_.size();  // bytes, too, are elements
   }
   void* data() { return in_.below(8) == 0 ? nullptr : values_.data(); }
   psring_type type() { return static_cast<psring_type>(in_.below(10)); }
