@@ -160,7 +160,7 @@ class Restarts(unittest.TestCase):
         self.check(PROGRAM, culprits, "--servers", "2")
 
     def test_ddp_ends_with_the_same_parameters(self):
-        self.check(DDP_PROGRAM, {"worker": "worker 1"})
+        self.check(DDP_PROGRAM, {"worker": "worker 1", "stopped": "worker 1"})
 
     def test_no_restart_left(self):
         done = start("--nproc", "1", "--max-restarts", "2", "--no-python", "false")
