@@ -234,6 +234,7 @@ def misuse(rank: int) -> dict[str, str]:
     refused("sparse", lambda: make(nn.Embedding(4, 4, sparse=True)))
     refused("f64", lambda: make(net().double()))
     refused("updates", lambda: make(net(), updates="both"))
+    refused("zero", lambda: make(net(), zero=3))
 
     module = net()
     optimizer = optimizer_of("sgd", module)
@@ -412,6 +413,7 @@ class ParameterServerTest(unittest.TestCase):
         self.assertIsInstance(said, dict, said)
         self.assertEqual(said.pop("fork"), "7")
         self.assertNotIn("accepted", said.values(), said)
+        self.assertIn("psring.torch.Sharded", said["zero"])
         self.assertIn("'forgotten.weight'", said["module that is not in the graph"])
         self.assertIn("no module of its unit '0' was called", said["no call"])
 

@@ -32,6 +32,7 @@ class ParameterServer(nn.Module):
     consistency: "bsp" (all workers in step), "ssp:K" (at most K steps ahead of the slowest), or "asp" (nobody waits).
     servers: the number of server processes, which rank 0 starts on its host; None: that of `psring.run --servers`, or 1.
     compress: compression of gradients: "bf16", "int8", "sign", "top-k:ratio=R" or "random-k:ratio=R".
+    zero: 1: workers hold no optimizer state, and whole parameters and gradients. Stages 2 and 3 are Sharded's.
     auto_wrap_policy: which modules are units, with the signature of FSDP's policies.
     find_unused_parameters: a parameter without gradient in a step counts as zeros; False: it is an error.
     schedule, steps: a schedule of the servers' learning rate, such as "cosine:warmup=100", and the length of the run.
@@ -48,6 +49,7 @@ class ParameterServer(nn.Module):
         consistency: str = "bsp",
         servers: int | None = None,
         compress: str = "none",
+        zero: int = 1,
         auto_wrap_policy: Policy | None = None,
         find_unused_parameters: bool = False,
         broadcast_buffers: bool = True,
@@ -63,6 +65,11 @@ class ParameterServer(nn.Module):
         super().__init__()
         if updates not in ("server", "mean"):
             raise UsageError(f"psring: updates={updates!r}: expected 'server' or 'mean'")
+        if zero != 1:
+            raise UsageError(
+                f"psring: zero={zero!r}: a worker of a ParameterServer holds whole parameters and gradients (zero=1); "
+                "psring.torch.Sharded shards them"
+            )
         if schedule != "constant" and steps < 1:
             raise UsageError(f"psring: schedule={schedule!r} needs steps=, the length of the run")
         if resume == "auto":
