@@ -440,6 +440,27 @@ def variants(rank, size, stage):
 
     pair("odd", momentum, steps, steps_single, Odd, auto_wrap_policy=leaves, find_unused_parameters=True)
 
+    def retained(model, optimizer, module):
+        """Two losses of one graph."""
+        for step in range(4):
+            optimizer.zero_grad()
+            x, y = of(module, step, rank)
+            out = model(x)
+            F.cross_entropy(out, y).backward(retain_graph=True)
+            F.cross_entropy(2 * out, y).backward()
+            optimizer.step()
+
+    def retained_single(model, optimizer, module):
+        for step in range(4):
+            optimizer.zero_grad()
+            for r in range(size):
+                x, y = of(module, step, r)
+                out = module(x)
+                ((F.cross_entropy(out, y) + F.cross_entropy(2 * out, y)) / size).backward()
+            optimizer.step()
+
+    pair("retained", momentum, retained, retained_single)
+
     def evaluated(model, optimizer, module):
         steps(model, optimizer, module)
         model.eval()
@@ -514,6 +535,7 @@ def misuse(rank, size):
         refused("second wrapping", lambda: make(module, optimizer))
         refused("double", model.double)
         model.float()  # changes nothing
+        refused("group", lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]}))
         refused("deepcopy", lambda: copy.deepcopy(model))
         with model.no_sync():
             model(x).sum().backward()
@@ -611,6 +633,30 @@ class Faults(unittest.TestCase):
                         ranks.signal(1, signal.SIGKILL)
                         statuses = ranks.end()
                     self.assertNotIn("hung", statuses)
+
+
+def in_groups(rank, size):
+    """Two groups of two ranks, each with a model of its own; and the model of all."""
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    outcome = []
+    for group in (groups[rank // 2], None):
+        torch.manual_seed(0)
+        module = MODELS["gpt"]()
+        optimizer = optimizer_of("sgd", module)
+        model = psring.torch.Sharded(module, optimizer, auto_wrap_policy=blocks, process_group=group)
+        train(rank, model, optimizer, module, range(3))
+        outcome.append(module.state_dict()["head.weight"].numpy())
+    return outcome
+
+
+class Groups(unittest.TestCase):
+    def test_a_group_shards_by_itself(self):
+        first, second, third, fourth = run(in_groups, 4)
+        self.assertTrue(np.array_equal(first[0], second[0]) and np.array_equal(third[0], fourth[0]))
+        self.assertFalse(np.array_equal(first[0], third[0]))
+        self.assertTrue(all(np.array_equal(first[1], other[1]) for other in (second, third, fourth)))
+        both = plain("sgd", range(3), 2)[0].state_dict()["head.weight"].numpy()
+        self.assertLess(np.linalg.norm(first[0] - both), LIMIT * np.linalg.norm(both))
 
 
 class Tcp(unittest.TestCase):

@@ -110,25 +110,36 @@ class FlatUnit:
         self.modules = 0  # before which the unit has to be here
         self.running = 0  # of them
         self.finished: set[int] = set()  # of them, since the unit was gathered
-        self.used = False  # a module was called since the last backward pass
-        self.expected = False  # the last pass has used it
-        self.saved = False  # autograd has saved values of it
-        self.read = False  # the last backward pass has read values of it
+        self.used = False  # one of the modules was ever called
+        self.expected = False  # the last forward pass has used it
+        self.saved = False  # autograd has saved values of it, which no backward pass has read
+        self.read = False  # a backward pass has read values of it
+        self._in_pass = False  # this forward pass has used it
         self.missing = len(self.slots)  # parameters whose gradients of this backward pass are not complete
         self._seen = -1  # the version that the last forward pass has used
 
     def mark_used(self) -> None:
         """A forward pass reads the values."""
-        self.used = self.expected = True
+        self.used = self._in_pass = True
         self._seen = self.gathered
 
     def changed(self) -> bool:
         """Was the unit updated after the last forward pass?"""
         return self._seen != self.version()
 
+    def begin_pass(self) -> None:
+        self.running = 0
+        self.finished.clear()
+        self._in_pass = False
+
+    def end_pass(self) -> None:
+        """A forward pass has ended, by an exception perhaps: the values are not needed any more."""
+        self.expected = self._in_pass
+        self.free()
+
     def end_backward(self) -> None:
         self.free()
-        self.used = self.saved = False
+        self.saved = False
         self.missing = len(self.slots)
         for slot in self.slots:
             slot.ready = False

@@ -53,20 +53,19 @@ class Passes:
 
     def begin(self) -> None:
         """A forward pass begins."""
-        self.end()
+        for unit in self._units:
+            unit.begin_pass()
         if self._frees and torch.is_grad_enabled():
             self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
             self._hooks.__enter__()
 
     def end(self) -> None:
-        """A forward pass has ended, by an exception perhaps: nothing is needed any more."""
+        """A forward pass has ended."""
         if self._hooks is not None:
             hooks, self._hooks = self._hooks, None
             hooks.__exit__(None, None, None)
         for unit in self._units:
-            unit.running = 0
-            unit.finished.clear()
-            unit.free()
+            unit.end_pass()
 
     def end_backward(self) -> None:
         for unit in self._units:

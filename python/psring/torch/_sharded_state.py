@@ -94,9 +94,14 @@ class ShardedState:
         optimizer.state_dict = types.MethodType(  # type: ignore[method-assign]
             lambda _optimizer: self.state_dict(), optimizer
         )
+        optimizer.add_param_group = self._refuse_group  # type: ignore[method-assign]
         optimizer.load_state_dict = types.MethodType(  # type: ignore[method-assign]
             lambda _optimizer, state: self.load_state_dict(state), optimizer
         )
+
+    @staticmethod
+    def _refuse_group(_group: Any) -> None:
+        raise UsageError("psring: add_param_group() after the optimizer's parameters were sharded: add it before")
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, as its `state_dict` is without sharding."""
