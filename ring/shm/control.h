@@ -27,7 +27,9 @@ inline constexpr std::size_t kShmEagerBytes = 4096;    ///< of an eager buffer, 
 inline constexpr std::size_t kShmCopiedBytes = 512;    ///< vectors up to this size are always sent eagerly
 inline constexpr std::size_t kShmGroups = 512;         ///< world and subgroups; unused ones cost only addresses
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a slice of a vector that passes through staging memory
-inline constexpr std::size_t kShmShareBytes = 65536;   ///< of a slice that a rank claims, at least
+/// The same with more ranks than processors: a barrier then takes several changes of the running process.
+inline constexpr std::size_t kShmCrowdedSliceBytes = 1048576;
+inline constexpr std::size_t kShmShareBytes = 65536;  ///< of a slice that a rank claims, at least
 inline constexpr std::size_t kShmTextBytes = 512;
 inline constexpr std::size_t kShmKinds = 7;  ///< of Collective
 

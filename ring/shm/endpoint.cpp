@@ -20,7 +20,7 @@ ShmEndpoint::ShmEndpoint(const ShmWorld& world, std::vector<std::size_t> members
       rank_(place_of(world.rank, members_)),
       crowded_(world.size() > usable_processors()),
       control_(world.control->data(), world.size(), id, members_),
-      staging_(world.arena->allocate(2 * kShmSliceBytes)),
+      staging_(world.arena->allocate(2 * (crowded_ ? kShmCrowdedSliceBytes : kShmSliceBytes))),
       bells_(ShmControl(world.control->data(), world.size(), 0, members_), rank_, members_.size(), crowded_),
       traffic_(control_, rank_, members_.size(), crowded_),
       failure_(control_.header(), bells_) {}

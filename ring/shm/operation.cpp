@@ -23,7 +23,7 @@ bool ShmOperation::step() {
   if (vectors_.way() == ShmWay::none) {
     if (!all_posted()) return false;
     first_tick_ = at_.own().ticks.load(std::memory_order_relaxed);
-    vectors_.choose(choose_way());
+    choose_way();
   }
   if (!run()) return false;
   at_.own().completed.store(call_.number + 1, std::memory_order_release);
@@ -45,17 +45,22 @@ bool ShmOperation::all_posted() {
 /// A vector in an eager buffer is copied, but costs one barrier; a vector in the arena costs two. (With 2 ranks a copy
 /// is slower from about 1 KiB on.) If only some vectors lie in the arenas, these have no eager buffers, and the others
 /// go through staging. With more ranks than processors, the ranks that run do the shares of those that do not.
-ShmWay ShmOperation::choose_way() const {
+void ShmOperation::choose_way() {
   std::size_t staged = 0;
-  bool crowded = false;
+  std::size_t crowded = 0;
   for (std::size_t r = 0; r < at_.size(); ++r) {
     const ShmPost& post = at_.control().post(r, call_.number);
     staged += post.staged ? 1 : 0;
-    crowded = crowded || post.crowded;
+    crowded += post.crowded ? 1 : 0;
   }
-  if (call_.data.bytes() <= kShmCopiedBytes) return ShmWay::eager;
-  if (staged == 0) return crowded ? ShmWay::shared : ShmWay::direct;
-  return staged == at_.size() && call_.data.bytes() <= kShmEagerBytes ? ShmWay::eager : ShmWay::staged;
+  const std::size_t slice_bytes = crowded == at_.size() ? kShmCrowdedSliceBytes : kShmSliceBytes;
+  ShmWay way = staged == at_.size() && call_.data.bytes() <= kShmEagerBytes ? ShmWay::eager : ShmWay::staged;
+  if (call_.data.bytes() <= kShmCopiedBytes) {
+    way = ShmWay::eager;
+  } else if (staged == 0) {
+    way = crowded > 0 ? ShmWay::shared : ShmWay::direct;
+  }
+  vectors_.choose(way, slice_bytes);
 }
 
 bool ShmOperation::run() {
@@ -108,7 +113,7 @@ bool ShmOperation::run_shared() {
 /// no rank waits for copies. An iteration begins when all ranks have finished the previous one.
 bool ShmOperation::run_staged() {
   const ShmStaging staging(at_, call_, vectors_);
-  const std::size_t slices = (call_.data.bytes() + kShmSliceBytes - 1) / kShmSliceBytes;
+  const std::size_t slices = vectors_.staged_slices();
   const auto slice = [&](std::size_t index) { return vectors_.staged_slice(index).intersect({0, call_.call.count}); };
   for (;; ++iteration_) {
     if (iteration_ > 0 && !all_ticked(first_tick_ + iteration_)) return false;

@@ -25,7 +25,7 @@ class ShmOperation final : public ShmTask {
 
  private:
   bool all_posted();
-  ShmWay choose_way() const;
+  void choose_way();
   bool run();
   bool run_direct();
   bool run_shared();

@@ -15,7 +15,7 @@ Range ShmVectors::chunk(std::size_t rank, Range whole) const {
 }
 
 Range ShmVectors::staged_slice(std::size_t index) const {
-  const std::size_t elements = kShmSliceBytes / call_.call.type.bytes();
+  const std::size_t elements = slice_bytes_ / call_.call.type.bytes();
   return Range{index * elements, (index + 1) * elements}.intersect({0, std::max(call_.call.count, elements)});
 }
 
@@ -24,7 +24,7 @@ std::byte* ShmVectors::address(std::size_t rank, Range slice) const {
   if (way_ == ShmWay::eager) return eager_buffer_of(at_, rank, call_.number, call_.data.bytes()) + bytes;
   const ShmPost& post = at_.control().post(rank, call_.number);
   const std::size_t offset =
-      post.offset + (post.staged ? slice.begin / staged_slice(0).size() % 2 * kShmSliceBytes : bytes);
+      post.offset + (post.staged ? slice.begin / staged_slice(0).size() % 2 * slice_bytes_ : bytes);
   check(offset + slice.size() * call_.call.type.bytes() <= at_.capacity(rank), "rank {} names memory it does not have",
         rank);
   return at_.base(rank) + offset;

@@ -34,7 +34,11 @@ class ShmVectors {
   ShmVectors(ShmEndpoint& at, const ShmCall& call) : at_(at), call_(call) {}
 
   ShmWay way() const { return way_; }
-  void choose(ShmWay way) { way_ = way; }
+  /// `slice_bytes`: of a slice that passes through staging memory; all ranks choose the same.
+  void choose(ShmWay way, std::size_t slice_bytes) {
+    way_ = way;
+    slice_bytes_ = slice_bytes;
+  }
 
   /// Does the owner's share of the work on a slice of the vectors; the bytes count as the owner's. The share of another
   /// rank can be done only if all vectors lie in the arenas.
@@ -46,6 +50,7 @@ class ShmVectors {
   Range chunk(std::size_t rank, Range whole) const;
   /// The index-th slice that passes through staging memory; it may reach beyond the vector.
   Range staged_slice(std::size_t index) const;
+  std::size_t staged_slices() const { return (call_.data.bytes() + slice_bytes_ - 1) / slice_bytes_; }
 
  private:
   void reduce_share(std::size_t owner, Range slice);
@@ -56,6 +61,7 @@ class ShmVectors {
   ShmEndpoint& at_;
   const ShmCall& call_;
   ShmWay way_ = ShmWay::none;
+  std::size_t slice_bytes_ = kShmSliceBytes;
 };
 
 }  // namespace psring::ring

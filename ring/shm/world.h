@@ -6,11 +6,13 @@
 
 #include <psring/common/device/arena.h>
 #include <psring/common/device/mapping.h>
+#include <psring/ring/shm/control.h>
 
 namespace psring::ring {
 
-/// The bytes of an arena that groups in shared memory need for themselves.
-inline constexpr std::size_t kShmArenaBytes = std::size_t{64} << 20;
+/// The bytes of an arena that groups in shared memory need for themselves: the staging memory of 128 groups. A group
+/// without vectors outside of the arena costs only addresses.
+inline constexpr std::size_t kShmArenaBytes = 128 * 2 * kShmCrowdedSliceBytes;
 
 /// The memory that the ranks of one host share, as one rank sees it: the arena of every rank, and the control file
 /// (control.h). All of it belongs to processes that proved the job's key.
