@@ -27,6 +27,7 @@ struct CollectivesOptions {
   std::size_t segment_bytes = 0;
   bool encrypt = false;
   std::size_t streams = 1;  ///< sockets per TCP link of psring
+  std::string link;         ///< shapes psring's TCP links, as if each rank were a host of its own; "": not shaped
   bool registered = true;
   std::vector<std::string> peers;  ///< openmpi, mpich, gloo
   std::string json;                ///< file, or ""

@@ -4,6 +4,7 @@
 #include <psring/bench/rank_link.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/net/link_shaping.h>
 #include <psring/common/net/tcp/handshake.h>
 #include <psring/ring/element.h>
 #include <psring/ring/plan/algorithm.h>
@@ -94,6 +95,8 @@ void CollectivesFlags::add_options(CLI::App& command) {
   command.add_option("--segment", segment_, "bytes per message over TCP (64K, 1M); default: from the tuning table");
   command.add_option("--encrypt", encrypt_, "encrypt psring's TCP links: on or off")->capture_default_str();
   command.add_option("--streams", options_.streams, "sockets per TCP link of psring")->capture_default_str();
+  command.add_option("--link", options_.link,
+                     "RATE[,DELAY]: shape psring's TCP links, as if each rank were a host of its own");
   command.add_flag("--unregistered", unregistered_,
                    "allocate psring's vectors with malloc, outside of the group's memory");
   command
@@ -116,6 +119,7 @@ void CollectivesFlags::add_rank(CLI::App& root) {
   command->add_option("--transport", rank_.transport)->required();
   command->add_flag("--encrypt", rank_.encrypt);
   command->add_option("--streams", rank_.streams);
+  command->add_option("--link", rank_.link);
   command->add_flag("--unregistered", unregistered_);
   command->add_option("--ways", rank_.ways)->required();
 }
@@ -165,6 +169,14 @@ void CollectivesFlags::settle() {
     fail(ErrorKind::usage, "--streams: expected 1 to {}, got {}", net::kMaxTcpStreams, options_.streams);
   if (options_.streams != 1 && options_.transport != "tcp")
     fail(ErrorKind::usage, "--streams {}: works over TCP only; add --transport tcp", options_.streams);
+  if (!options_.link.empty()) {
+    net::parse_link(options_.link);
+    if (options_.transport != "tcp")
+      fail(ErrorKind::usage, "--link {}: shapes TCP; add --transport tcp", options_.link);
+    if (options_.streams != 1) fail(ErrorKind::usage, "--link {}: has one socket; remove --streams", options_.link);
+    if (!options_.peers.empty())
+      fail(ErrorKind::usage, "--link {}: shapes psring's links only; remove --peers", options_.link);
+  }
   options_.registered = !unregistered_;
 }
 

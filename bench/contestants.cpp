@@ -86,6 +86,7 @@ void Contestants::start_psring(const std::vector<PsringWay>& ways) {
                                   options_.transport};
     if (options_.encrypt) argv.emplace_back("--encrypt");
     argv.insert(argv.end(), {"--streams", std::to_string(options_.streams)});
+    if (!options_.link.empty()) argv.insert(argv.end(), {"--link", options_.link});
     if (!options_.registered) argv.emplace_back("--unregistered");
     argv.emplace_back("--ways");
     for (const PsringWay& way : ways) argv.push_back(to_string(way));

@@ -104,15 +104,17 @@ class PsringRank final : public RankLibrary {
   void connect(const PsringWay& way, std::shared_ptr<Arena> arena) {
     const net::Peer self{net::Role::worker, static_cast<std::uint32_t>(link_.rank())};
     const std::string host = net::host_id();
-    ring::RingLinks& links = *links_.emplace_back(
-        std::make_unique<ring::RingLinks>(key_,
-                                          net::DataLinks::Options{.self = {self, 0},
-                                                                  .way = net::parse_way(options_.transport),
-                                                                  .encrypt = options_.encrypt,
-                                                                  .host_id = host,
-                                                                  .silence = kSilence,
-                                                                  .streams = options_.streams},
-                                          bytes_));
+    ring::RingLinks& links = *links_.emplace_back(std::make_unique<ring::RingLinks>(
+        key_,
+        net::DataLinks::Options{
+            .self = {self, 0},
+            .way = net::parse_way(options_.transport),
+            .encrypt = options_.encrypt,
+            .host_id = host,
+            .silence = kSilence,
+            .streams = options_.streams,
+            .link = options_.link.empty() ? std::nullopt : std::optional(net::parse_link(options_.link))},
+        bytes_));
     std::vector<net::Member> members;
     for (const auto& bytes : link_.exchange(net::encode_control(net::control::Ready{links.listen()}))) {
       const auto ready = std::get<net::control::Ready>(net::decode_control(bytes));

@@ -24,6 +24,7 @@ struct PsringRankOptions {
   std::size_t max_bytes = 0;  ///< of a vector
   bool encrypt = false;
   std::size_t streams = 1;
+  std::string link;               ///< shapes each rank's TCP links (net::parse_link); "": not shaped
   bool registered = true;         ///< vectors lie in the group's arena, if it has one
   std::vector<std::string> ways;  ///< each way has its own group
 };

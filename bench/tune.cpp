@@ -16,6 +16,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/net/link_shaping.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
@@ -92,8 +93,11 @@ void tune_all_reduce(const CollectivesOptions& options) {
   std::erase_if(tuning.rows, [&](const ring::Tuning::Row& row) { return row.ranks == options.workers; });
   Contestants contestants(options, candidates());
   fmt::print(
-      "{}\nall_reduce over TCP, {} ranks, a process each; medians of {} rounds in turn\n\n{:>12}  {:<24} {:>11}\n",
-      describe_machine(), options.workers, options.rounds, "size(B)", "algorithm:segment", "time(us)");
+      "{}\nall_reduce over TCP{}, {} ranks, a process each; medians of {} rounds in turn\n\n{:>12}  {:<24} {:>11}\n",
+      describe_machine(),
+      options.link.empty() ? ""
+                           : fmt::format(", each rank's links shaped to {}", to_string(net::parse_link(options.link))),
+      options.workers, options.rounds, "size(B)", "algorithm:segment", "time(us)");
   std::vector<Choice> choices;
   for (const std::size_t bytes : options.sizes) {
     std::vector<Entry> entries = entries_of(contestants.psring(), call_of(options, CollectiveKind::all_reduce, bytes));

@@ -182,6 +182,29 @@ TEST_CASE("all_reduce over TCP is tuned; rows for other numbers of ranks are kep
   CHECK(tuning.rows.size() <= 4);
 }
 
+TEST_CASE("all_reduce is tuned over links that are shaped") {
+  const psring::test::TemporaryFolder folder;
+  const std::string file = folder.file("tuning.json");
+  const Result result = run_bench(
+      fmt::format("all_reduce --transport tcp --link 200mbit,2ms -b 64K -e 64K --tune {} --workers 3{}", file, kQuick));
+  INFO(result.text);
+  REQUIRE(result.status == 0);
+  CHECK_THAT(result.text, Contains("each rank's links shaped to 200 Mbit/s, 2 ms"));
+  std::istringstream lines(result.text);
+  std::size_t ways = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::size_t bytes = 0;
+    std::string way;
+    double time_us = 0;
+    if (!(words >> bytes >> way >> time_us)) continue;
+    ++ways;
+    CHECK(time_us > 4000);  // two delays at least: there and back
+  }
+  CHECK(ways >= 5);
+  CHECK(ring::Tuning::load(file).rows.size() == 1);
+}
+
 TEST_CASE("all_reduce adds its choices to a file of psring fit") {
   const psring::test::TemporaryFolder folder;
   const std::string file = folder.file("fit.json");
@@ -347,6 +370,10 @@ TEST_CASE("wrong flags are one line and status 2") {
       {"all_reduce --algorithm ring", "--transport tcp"},
       {"all_reduce --algorithm direct --transport tcp", "--algorithm direct"},
       {"all_reduce --encrypt on", "--encrypt"},
+      {"all_reduce --link 1gbit", "--transport tcp"},
+      {"all_reduce --link fast --transport tcp", "--link"},
+      {"all_reduce --link 1gbit --transport tcp --streams 2", "--streams"},
+      {"all_reduce --link 1gbit --transport tcp --peers gloo", "--peers"},
       {"all_reduce --segment 4Q", "--segment"},
       {"all_reduce --peers nccl", "--peers"},
       {"all_reduce --tune x.json", "--tune"},
