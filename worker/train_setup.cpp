@@ -97,11 +97,15 @@ void check_precision(const JobOptions& job, const Layout& layout, const optim::O
 
 }  // namespace
 
-std::size_t piece_elements(const JobOptions& job) {
-  if (job.link.empty()) return kPieceElements;
-  const double elements = net::parse_link(job.link).bits_per_second * 0.005 / (8 * sizeof(float));
-  const auto whole = static_cast<std::size_t>(std::min(elements, 1e9)) / kCut * kCut;
-  return std::clamp(whole, kLeastPieceElements, kPieceElements);
+std::size_t piece_elements(const JobOptions& job, const Layout& layout) {
+  constexpr std::size_t kPiecesOfStandalone = 64;
+  std::size_t elements = kPieceElements;
+  if (!job.link.empty()) {
+    const double carried = net::parse_link(job.link).bits_per_second * 0.005 / (8 * sizeof(float));
+    elements = static_cast<std::size_t>(std::min(carried, 1e9));
+  }
+  if (!layout.weights.even()) elements = std::min(elements, layout.owned_elements(0) / kPiecesOfStandalone);
+  return std::clamp(elements / kCut * kCut, kLeastPieceElements, kPieceElements);
 }
 
 /// The number of owners of each unit.
@@ -196,12 +200,12 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   if (job.tensor > 1) make_model({0, job.tensor});  // throws if the model cannot be divided
   make_model({});
   layout_ = flat_->layout(owners());
-  layout_.piece_elements = piece_elements(job);
   if (strategy_->servers && strategy_->at_owner) layout_.pushes = job.accumulate;
   layout_.parameter_type = parse_precision("--precision", job.precision);
   layout_.gradient_type =
       job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
   layout_.weights = server_weights(job, *strategy_, layout_);
+  layout_.piece_elements = piece_elements(job, layout_);
   buffers_ = buffer_layout(*model_);
   describe_whole();
   check_stages_of_servers(job, *strategy_, whole_);

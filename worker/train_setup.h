@@ -20,8 +20,10 @@
 namespace psring::worker {
 
 /// Layout::piece_elements of a job. On a shaped link a piece is as large as the link carries in 5 ms: a step ends with
-/// the answers to its last piece, so that pieces are small on a slow link.
-std::size_t piece_elements(const JobOptions& job);
+/// the answers to its last piece, so that pieces are small on a slow link. With mixed servers a standalone server's
+/// share has at least 64 pieces, because its card is idle until a first piece has come from every worker. REQUIRES:
+/// `layout` has its weights.
+std::size_t piece_elements(const JobOptions& job, const Layout& layout);
 
 /// The model, data, strategy and optimizer that a job's options name, before anything runs. The launcher makes it to
 /// check the options, a worker to train.

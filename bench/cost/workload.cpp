@@ -85,9 +85,9 @@ Workload make_workload(const JobOptions& job, const worker::Registries& registri
   work.layout.parameter_type = parse_dtype("--precision", job.precision);
   work.layout.gradient_type =
       job.comm_dtype.empty() ? work.layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
-  work.layout.piece_elements = worker::piece_elements(job);
   const auto kind = registries.strategies.make(Spec::parse("--strategy", job.strategy));
   if (kind->servers) work.layout.weights = worker::server_weights(job, *kind, work.layout);
+  work.layout.piece_elements = worker::piece_elements(job, work.layout);
   work.first_trained_layer = flat.first_trained_layer();
   work.micro_batches = job.accumulate;
   const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
