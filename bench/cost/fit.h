@@ -42,6 +42,9 @@ struct CostLine {
 /// residual. REQUIRES: two sizes at least, all times above 0.
 CostLine fit_line(std::span<const TimedSize> measured, const std::string& unit);
 
+/// The number of servers to which a worker sends at once in the lines batch.WAY.
+inline constexpr std::size_t kBatchOfMessages = 8;
+
 /// The measured costs of a host, or of a pair of hosts: a file of `psring fit`.
 ///
 ///   {"format": "psring-fit", "version": 2, "program": ..., "host": ..., "processors": 2,
@@ -53,6 +56,7 @@ CostLine fit_line(std::span<const TimedSize> measured, const std::string& unit);
 /// Lines (docs/guide/planning.md has what each is for):
 ///   hop.WAY      time of a message from one process to another, beyond what the card needs for its bytes
 ///   work.WAY     processor time of a message, at both ends together
+///   batch.WAY    the same if a worker sends to kBatchOfMessages servers at once: most answers find it awake
 ///                WAY: ring.tcp, ring.tcp-encrypted, ring.shaped, server.shm, server.tcp, server.tcp-encrypted,
 ///                server.shaped
 ///   link.peer    latency and time per byte of the network to another host

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <psring/bench/cost/fitted_costs.h>
 
 namespace psring::bench {
@@ -12,6 +14,12 @@ MessageCosts message_costs(const Fit& fit, const std::string& way) {
   if (const CostLine* work = fit.find("work." + way)) {
     costs.work_s = work->fixed_s;
     costs.work_s_per_byte = work->per_unit_s;
+  }
+  // A message alone wakes its receiver up. In a batch each server is woken up, and the worker by the first answer.
+  if (const CostLine* batch = fit.find("batch." + way)) {
+    constexpr double kBatch = kBatchOfMessages;
+    costs.wake_s = std::clamp(2 * (costs.work_s - batch->fixed_s) * kBatch / (kBatch - 1), 0.0, costs.work_s);
+    costs.work_s -= costs.wake_s;
   }
   return costs;
 }

@@ -1,3 +1,4 @@
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -115,6 +116,12 @@ class RingPair final : public Pair {
   std::unique_ptr<Transport> asker_;
 };
 
+constexpr Peer kWorker{net::Role::worker, 0};
+
+net::DataLinks::Options options(Peer self, net::Way way, bool encrypt, std::optional<net::LinkSpec> shape) {
+  return net::with_card({.self = {self, 0}, .way = way, .encrypt = encrypt, .host_id = net::host_id(), .link = shape});
+}
+
 /// A worker's link to a server.
 class ServerPair final : public Pair {
  public:
@@ -140,12 +147,6 @@ class ServerPair final : public Pair {
 
  private:
   static constexpr Peer kServer{net::Role::server, 0};
-  static constexpr Peer kWorker{net::Role::worker, 0};
-
-  static net::DataLinks::Options options(Peer self, net::Way way, bool encrypt, std::optional<net::LinkSpec> shape) {
-    return net::with_card(
-        {.self = {self, 0}, .way = way, .encrypt = encrypt, .host_id = net::host_id(), .link = shape});
-  }
 
   const net::JobKey key_ = net::JobKey::generate();
   const std::vector<std::byte> memory_ = std::vector<std::byte>(kLargest);
@@ -156,6 +157,59 @@ class ServerPair final : public Pair {
   net::DataLinks server_;
   net::DataLinks worker_;
   Transport* serving_ = nullptr;
+};
+
+/// A worker's links to several servers, which have threads.
+class ServerStar {
+ public:
+  ServerStar(net::Way way, bool encrypt, std::optional<net::LinkSpec> shape)
+      : arena_(kLargest + (std::size_t{1} << 20)), worker_(key_, options(kWorker, way, encrypt, shape), ledgers_[0]) {
+    std::vector<net::Member> members;
+    for (std::uint32_t rank = 0; rank < kBatchOfMessages; ++rank) {
+      const Peer peer{net::Role::server, rank};
+      servers_.push_back(
+          std::make_unique<net::DataLinks>(key_, options(peer, way, encrypt, shape), ledgers_[1 + rank]));
+      members.push_back({.peer = peer, .host_id = net::host_id(), .addresses = servers_.back()->listen()});
+      transports_.push_back(&servers_.back()->transport());
+    }
+    buffer_ = Buffer(kLargest, Category::communication, memory_ledger_, &arena_);
+    std::vector<std::future<void>> opens;
+    for (Transport* transport : transports_) opens.push_back(std::async(std::launch::async, [=] { next(*transport); }));
+    worker_.connect(members, arena_, SystemClock().now() + kPatience);
+    send_all(FrameType::message, 0);
+    for (std::future<void>& one : opens) one.get();
+  }
+
+  /// Returns the number of messages.
+  std::uint64_t exchange_until(Moment end, std::size_t bytes) {
+    std::vector<std::future<void>> answers;
+    for (Transport* transport : transports_)
+      answers.push_back(std::async(std::launch::async, [this, transport] { answer(*transport, kWorker, memory_); }));
+    std::uint64_t messages = 0;
+    for (const SystemClock clock; clock.now() < end; messages += 2 * kBatchOfMessages) {
+      send_all(FrameType::message, bytes);
+      for (std::size_t i = 0; i < kBatchOfMessages; ++i) next(worker_.transport());
+    }
+    send_all(FrameType::barrier, 0);
+    for (std::future<void>& one : answers) one.get();
+    return messages;
+  }
+
+ private:
+  void send_all(FrameType type, std::size_t bytes) {
+    for (std::uint32_t rank = 0; rank < kBatchOfMessages; ++rank)
+      worker_.transport().send({net::Role::server, rank}, FrameHeader{.type = type}, buffer_.bytes().first(bytes));
+  }
+
+  const net::JobKey key_ = net::JobKey::generate();
+  const std::vector<std::byte> memory_ = std::vector<std::byte>(kLargest);
+  std::array<ByteLedger, 1 + kBatchOfMessages> ledgers_;
+  MemoryLedger memory_ledger_;
+  Arena arena_;
+  Buffer buffer_;
+  std::vector<std::unique_ptr<net::DataLinks>> servers_;
+  std::vector<Transport*> transports_;
+  net::DataLinks worker_;
 };
 
 void exchange(Pair& pair, std::size_t bytes) {
@@ -189,26 +243,46 @@ void measure_hops(const std::string& way, const MakePair& make, std::optional<ne
   });
 }
 
-/// The processor time of a message while many pairs exchange messages, so that all processors are busy: then receivers
-/// hardly spin, and some of them find several messages when they wake up.
+/// Returns the processor time of a message while some threads exchange messages, so that all processors are busy: then
+/// receivers hardly spin. `exchanges(i, end)`: exchanges those of thread i until that moment, and returns their number.
+double work_of_messages(std::size_t threads, Nanoseconds each,
+                        const std::function<std::uint64_t(std::size_t i, Moment end)>& exchanges) {
+  const Moment end = SystemClock().now() + each;
+  const double before = processor_seconds();
+  std::vector<std::future<std::uint64_t>> running;
+  for (std::size_t i = 0; i < threads; ++i)
+    running.push_back(std::async(std::launch::async, [&, i] { return exchanges(i, end); }));
+  std::uint64_t messages = 0;
+  for (std::future<std::uint64_t>& one : running) messages += one.get();
+  return std::max(1e-7, (processor_seconds() - before) / static_cast<double>(std::max<std::uint64_t>(1, messages)));
+}
+
 void measure_work(const std::string& way, const MakePair& make, Nanoseconds each, Measured& into) {
   constexpr std::size_t kPairs = 8;
   std::vector<std::unique_ptr<Pair>> pairs;
   for (std::size_t i = 0; i < kPairs; ++i) pairs.push_back(make());
   for (const std::size_t bytes : kSizes) {
-    const SystemClock clock;
-    std::atomic<std::uint64_t> messages = 0;
-    const double before = processor_seconds();
-    std::vector<std::future<void>> threads;
-    for (const auto& pair : pairs)
-      threads.push_back(std::async(std::launch::async, [&] {
-        with_answers(*pair, [&] {
-          for (const Moment end = clock.now() + each; clock.now() < end; messages += 2) exchange(*pair, bytes);
-        });
-      }));
-    for (std::future<void>& thread : threads) thread.get();
-    const double work = (processor_seconds() - before) / static_cast<double>(std::max<std::uint64_t>(1, messages));
-    into["work." + way].push_back({static_cast<double>(bytes), std::max(1e-7, work)});
+    const double work = work_of_messages(kPairs, each, [&](std::size_t i, Moment end) {
+      std::uint64_t messages = 0;
+      with_answers(*pairs[i], [&] {
+        for (const SystemClock clock; clock.now() < end; messages += 2) exchange(*pairs[i], bytes);
+      });
+      return messages;
+    });
+    into["work." + way].push_back({static_cast<double>(bytes), work});
+  }
+}
+
+/// The processor time of a message while workers send to many servers at once, and receive their answers.
+void measure_batches(const std::string& way, const std::function<std::unique_ptr<ServerStar>()>& make, Nanoseconds each,
+                     Measured& into) {
+  constexpr std::size_t kStars = 3;
+  std::vector<std::unique_ptr<ServerStar>> stars;
+  for (std::size_t i = 0; i < kStars; ++i) stars.push_back(make());
+  for (const std::size_t bytes : kSizes) {
+    const double work =
+        work_of_messages(kStars, each, [&](std::size_t i, Moment end) { return stars[i]->exchange_until(end, bytes); });
+    into["batch." + way].push_back({static_cast<double>(bytes), work});
   }
 }
 
@@ -226,6 +300,8 @@ void measure_messages(Nanoseconds each, Measured& into) {
   const auto server = [&](const char* way, net::Way by, bool encrypt, std::optional<net::LinkSpec> shape) {
     measure(
         way, [=] { return std::make_unique<ServerPair>(by, encrypt, shape); }, shape);
+    measure_batches(
+        way, [=] { return std::make_unique<ServerStar>(by, encrypt, shape); }, each, into);
   };
   ring("ring.tcp", false, std::nullopt);
   ring("ring.tcp-encrypted", true, std::nullopt);

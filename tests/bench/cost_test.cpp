@@ -197,6 +197,9 @@ TEST_CASE("costs are those of the job's transport and optimizer") {
   line("hop.ring.shaped", 3, 0);
   line("hop.server.shm", 4, 0);
   line("hop.server.tcp-encrypted", 5, 0);
+  line("work.server.shm", 40, 0);
+  line("batch.server.shm", 26, 0);
+  line("work.server.tcp-encrypted", 50, 0);
   line("update.adam", 0, 28);
   line("update.sgd", 0, 12);
   line("server.aggregate", 0, 8);
@@ -205,6 +208,8 @@ TEST_CASE("costs are those of the job's transport and optimizer") {
   HostCosts costs = fitted_costs(fit, job, false);
   CHECK(costs.collective.hop_s == 1);
   CHECK(costs.exchange.hop_s == 4);
+  CHECK_THAT(costs.exchange.wake_s, WithinRel(32, 1e-9));  // alone 8 + 32, to 8 servers at once 8 + 32 (1 + 1/8) / 2
+  CHECK_THAT(costs.exchange.work_s, WithinRel(8, 1e-9));
   CHECK(costs.aggregate_s_per_byte == 2);
   CHECK(costs.update_s_per_byte == 1);  // adam reads and writes 28 bytes for an element
   CHECK_FALSE(costs.one_host);
@@ -212,6 +217,8 @@ TEST_CASE("costs are those of the job's transport and optimizer") {
   costs = fitted_costs(fit, job, true);
   CHECK(costs.collective.hop_s == 2);
   CHECK(costs.exchange.hop_s == 5);
+  CHECK(costs.exchange.work_s == 50);
+  CHECK(costs.exchange.wake_s == 0);
   job.link = "1gbit";
   job.optimizer = "sgd";
   costs = fitted_costs(fit, job, true);

@@ -304,7 +304,7 @@ class Plan(ProgramTest):
         lines = fit["lines"]
         self.assertGreater(lines["compute.Linear.forward.f32"]["points"], 3)
         for line in ("compute.Linear.backward.bf16", "server.aggregate", "update.adam", "memory.copy", "hop.ring.tcp",
-                     "work.ring.tcp-encrypted", "hop.server.shm", "work.server.tcp", "hop.ring.shaped"):
+                     "work.ring.tcp-encrypted", "hop.server.shm", "work.server.tcp", "batch.server.shaped", "hop.ring.shaped"):
             self.assertIn(line, lines)
             self.assertGreater(lines[line]["fixed_s"] + lines[line]["per_unit_s"] + lines[line]["per_element_s"], 0)
         self.assertGreaterEqual(fit["factors"]["slowdown"], 1)
