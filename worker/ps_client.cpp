@@ -5,6 +5,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/device/arena.h>
 #include <psring/worker/ps_client.h>
+#include <psring/worker/server_weights.h>
 
 namespace psring::worker {
 
@@ -46,19 +47,9 @@ PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout,
       options_(std::move(options)),
       protocol_(std::move(layout), options_.mark, options_.first_owner, options_.codec),
       flights_(options_.events != nullptr && options_.events->detailed() ? protocol_.layout().units.size() : 0) {
-  weigh_servers();
-}
-
-/// A worker's card carries pushes and, with colocated servers, answers. If every server had an equal part of a busy
-/// card, the pushes to the largest servers would end last, while their cards waited.
-void PsClient::weigh_servers() {
-  constexpr double kMost = 16;  // bounds what a more urgent frame waits for
-  const CutWeights& weights = protocol_.layout().weights;
-  if (weights.even()) return;
-  std::uint32_t least = weights.weight(0);
-  for (std::size_t server = 0; server < weights.owners(); ++server) least = std::min(least, weights.weight(server));
-  for (std::uint32_t server = 0; server < weights.owners(); ++server)
-    outbox_.set_weight({net::Role::server, server}, std::min(kMost, 1.0 * weights.weight(server) / least));
+  const std::vector<double> windows = window_weights(protocol_.layout().weights);
+  for (std::uint32_t server = 0; server < windows.size(); ++server)
+    outbox_.set_weight({net::Role::server, server}, windows[server]);
 }
 
 /// `what` is for errors, and made only then.

@@ -83,7 +83,6 @@ class PsClient {
 
  private:
   class Busy;  ///< counts a call's time
-  void weigh_servers();
   void send(const auto& what);
   void take(const net::Message& message);
   void take_off(const char* what, std::size_t unit);

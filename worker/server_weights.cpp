@@ -41,6 +41,17 @@ CutWeights server_weights(const JobOptions& job, const StrategyKind& kind, const
                         kind.gathers ? job.accumulate * gathers * parameter : answer);
 }
 
+std::vector<double> window_weights(const CutWeights& weights) {
+  constexpr double kMost = 16;  // bounds what a more urgent frame waits for
+  if (weights.even()) return {};
+  std::uint32_t least = weights.weight(0);
+  for (std::size_t server = 0; server < weights.owners(); ++server) least = std::min(least, weights.weight(server));
+  std::vector<double> windows;
+  for (std::size_t server = 0; server < weights.owners(); ++server)
+    windows.push_back(std::min(kMost, 1.0 * weights.weight(server) / least));
+  return windows;
+}
+
 std::string describe_shares(const JobOptions& job, const Layout& layout) {
   if (layout.weights.even())
     return fmt::format("each of {} servers holds {}", servers_of_part(job), layout.owned_elements(0));

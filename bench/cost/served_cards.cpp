@@ -5,7 +5,12 @@
 namespace psring::bench {
 
 ServedCards::ServedCards(const TimedJob& job, const ServedPlaces& places, std::uint64_t seed)
-    : job_(job), places_(places), draws_(seed) {
+    : job_(job),
+      places_(places),
+      in_flight_bytes_(places.count() * places.count()),
+      window_between_(net::window_bytes(places.between())),
+      window_within_(net::window_bytes(places.within())),
+      draws_(seed) {
   const std::size_t hosts = places.hosts() + places.standalone();
   for (std::size_t host = 0; host < hosts; ++host) {
     const bool serves = host >= places.hosts();
@@ -16,11 +21,15 @@ ServedCards::ServedCards(const TimedJob& job, const ServedPlaces& places, std::u
   for (std::size_t place = 0; place < places.count(); ++place)
     within_.push_back({.out = {}, .in = {}, .link = places.within()});
   processors_.resize(hosts);
+  awake_until_ns_.resize(places.count(), -1);
 }
 
 ServedCards::Card& ServedCards::card_of(std::size_t place, std::size_t other) {
-  const bool same = places_.host_of(place) == places_.host_of(other);
-  return same ? within_[places_.process_of(place)] : between_[places_.host_of(place)];
+  return on_one_host(place, other) ? within_[places_.process_of(place)] : between_[places_.host_of(place)];
+}
+
+std::size_t ServedCards::window_bytes(std::size_t from, std::size_t to) const {
+  return on_one_host(from, to) ? window_within_ : window_between_;
 }
 
 double ServedCards::bytes_of(const Flight& flight) const {
@@ -59,6 +68,7 @@ void ServedCards::send(const ServedFrame& frame, bool to_server, double now) {
   Flight& flight = flights_[index];
   flight = {.frame = frame, .from = to_server ? frame.worker : server, .to = to_server ? server : frame.worker};
   if (places_.process_of(flight.from) == places_.process_of(flight.to)) return add(What::handles, index, now);
+  in_flight(flight) += frame.bytes;
   Way& way = card_of(flight.from, flight.to).out;
   way.waiting.push_back(index);
   if (way.waiting.size() == 1) add(What::departs, index, std::max(way.free_ns, now));
@@ -70,6 +80,7 @@ void ServedCards::leave(std::uint32_t index, double now) {
   Card& card = card_of(flight.from, flight.to);
   occupy(card.out, now, whole_ns(places_.stands_for(flight.to) * bytes_of(flight) * 8 / card.link.bits_per_second));
   card.out.waiting.pop_front();
+  in_flight(flight) -= flight.frame.bytes;
   if (!card.out.waiting.empty()) add(What::departs, card.out.waiting.front(), card.out.free_ns);
   arrive(index, now);
 }
@@ -85,8 +96,8 @@ void ServedCards::arrive(std::uint32_t index, double now) {
   if (job_.costs.processors > 0) {
     // Half of a message's work is its sender's.
     const double each = 1e9 * (flight.frame.headers * costs.work_s + flight.frame.bytes * costs.work_s_per_byte) / 2;
-    here = std::max({here, work(flight.from, now, each * places_.stands_for(flight.to)),
-                     work(flight.to, now, each * places_.stands_for(flight.from))});
+    here = std::max({here, work_on_messages(flight.from, now, places_.stands_for(flight.to), each, 0),
+                     work_on_messages(flight.to, now, places_.stands_for(flight.from), each, 1e9 * costs.wake_s)});
   }
   add(What::handles, index, here);
 }
@@ -98,13 +109,19 @@ double ServedCards::work(std::size_t place, double now, double nanoseconds) {
   return occupy(processors_[processors_of(place)], now, std::round(all / job_.costs.processors));
 }
 
+/// A process that has not finished its work on the messages before finds the next one without sleeping.
+double ServedCards::work_on_messages(std::size_t place, double now, double processes, double each_ns, double wake_ns) {
+  double& awake_until_ns = awake_until_ns_[place];
+  const bool sleeps = now >= awake_until_ns;
+  awake_until_ns = work(place, now, processes * (each_ns + (sleeps ? wake_ns : 0)));
+  return awake_until_ns;
+}
+
 ServedCards::Event ServedCards::next() {
-  for (;;) {
-    const Event event = events_.top();
-    events_.pop();
-    if (event.what != What::departs) return event;
-    leave(event.index, event.at_ns);
-  }
+  const Event event = events_.top();
+  events_.pop();
+  if (event.what == What::departs) leave(event.index, event.at_ns);
+  return event;
 }
 
 void ServedCards::reset_busy() {

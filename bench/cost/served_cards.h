@@ -58,12 +58,24 @@ class ServedCards {
   /// Draws a number in [0, 1).
   double draw() { return static_cast<double>(draws_() >> 11) * 0x1p-53; }
   bool idle() const { return events_.empty(); }
-  /// Returns the next event that is the caller's: a frame that its receiver handles now, or a call.
+  /// Returns the next event: a frame that has begun to leave or that its receiver handles now, or a call.
   Event next();
+  /// The place from which a frame leaves.
+  std::size_t sender(std::uint32_t index) const { return flights_[index].from; }
+  std::size_t place_of_server(std::size_t server) const { return places_.place_of_server(server); }
+  /// Payload of one of the processes that `from` stands for to one of those of `to`, which waits for the card.
+  std::size_t in_flight_bytes(std::size_t from, std::size_t to) const {
+    return static_cast<std::size_t>(in_flight_bytes_[from * places_.count() + to]);
+  }
+  /// The window of the link between two places (net::window_bytes).
+  std::size_t window_bytes(std::size_t from, std::size_t to) const;
   const ServedFrame& frame(std::uint32_t index) const { return flights_[index].frame; }
   void drop(std::uint32_t index) { unused_.push_back(index); }
   /// Work of a place's processors from this time on. Returns its end.
   double work(std::size_t place, double now, double nanoseconds);
+  /// Work on messages, `each_ns` and, if the process sleeps, `wake_ns` for each of the processes that the place stands
+  /// for. Returns its end.
+  double work_on_messages(std::size_t place, double now, double processes, double each_ns, double wake_ns);
 
   double busy_s(StepStation station) const { return busiest_[static_cast<std::size_t>(station)] * 1e-9; }
   /// Forgets how long stations were busy.
@@ -93,6 +105,10 @@ class ServedCards {
 
   void add(What what, std::uint32_t index, double at_ns) { events_.push({at_ns, draws_(), what, index}); }
   Card& card_of(std::size_t place, std::size_t other);
+  bool on_one_host(std::size_t place, std::size_t other) const {
+    return places_.host_of(place) == places_.host_of(other);
+  }
+  double& in_flight(const Flight& flight) { return in_flight_bytes_[flight.from * places_.count() + flight.to]; }
   double occupy(Way& way, double ready_ns, double nanoseconds);
   double occupy(Processors& processors, double now, double nanoseconds);
   void arrive(std::uint32_t index, double now);
@@ -105,8 +121,12 @@ class ServedCards {
   std::vector<Card> between_;  ///< by host
   std::vector<Card> within_;   ///< by process
   std::vector<Processors> processors_;
+  std::vector<double> awake_until_ns_;  ///< by place
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> unused_;
+  std::vector<double> in_flight_bytes_;  ///< by sender and receiver
+  std::size_t window_between_;
+  std::size_t window_within_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::mt19937_64 draws_;
   std::array<double, static_cast<std::size_t>(StepStation::count)> busiest_{};

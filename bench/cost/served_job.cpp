@@ -7,6 +7,7 @@
 
 #include <psring/bench/cost/served_cards.h>
 #include <psring/bench/cost/served_job.h>
+#include <psring/bench/cost/served_outbox.h>
 #include <psring/bench/cost/served_pieces.h>
 
 namespace psring::bench {
@@ -70,6 +71,7 @@ class ServedJob {
   void end_count();
   void advance(std::uint32_t worker, double now);
   bool answered(const ServedWorker& worker, const WorkerAction& action) const;
+  void refill(std::size_t place, double now);
   void send_unit(std::uint32_t worker, const WorkerAction& action, double now);
   void take(std::uint32_t index, double now);
   void serve(std::uint32_t server, const ServedFrame& frame, double now);
@@ -86,6 +88,7 @@ class ServedJob {
   const ServedPieces& pieces_;
   const ServedPlaces& places_;
   ServedCards cards_;
+  std::vector<ServedOutbox> outboxes_;  ///< by place
   std::size_t pushers_ = 0;
   std::size_t micros_ = 1;
   std::vector<ServedWorker> workers_;
@@ -102,6 +105,7 @@ ServedJob::ServedJob(const TimedJob& job, const std::vector<WorkerAction>& step,
       pieces_(pieces),
       places_(places),
       cards_(job, places_, seed),
+      outboxes_(make_served_outboxes(job, places_, cards_)),
       workers_(places_.workers()),
       servers_(places_.servers()),
       ends_(kSteps, 0) {
@@ -128,7 +132,9 @@ ServedPeriod ServedJob::play() {
     cards_.call(worker, std::floor(cards_.draw() * begins_within_ns()));
   while (!cards_.idle()) {
     const ServedCards::Event event = cards_.next();
-    if (event.what == ServedCards::What::handles) {
+    if (event.what == ServedCards::What::departs) {
+      refill(cards_.sender(event.index), event.at_ns);
+    } else if (event.what == ServedCards::What::handles) {
       take(event.index, event.at_ns);
     } else if (event.index < workers) {
       advance(event.index, event.at_ns);
@@ -170,10 +176,11 @@ void ServedJob::advance(std::uint32_t worker, double now) {
         return cards_.call(worker, now + ServedCards::whole_ns(action.seconds));
       }
       self.waits = !answered(self, action);
-      if (self.waits) return;
+      if (self.waits) return outboxes_[worker].flush(now);
       send_unit(worker, action, now);
     }
     self.next = 0;
+    outboxes_[worker].flush(now);
     ends_[self.step] = std::max(ends_[self.step], now);
     if (worker == 0 && self.step + 1 == kFirstSteps) begin_count();
     if (worker == 0 && self.step + 1 == kFirstSteps + kMeasured) end_count();
@@ -196,6 +203,12 @@ void ServedJob::end_count() {
 bool ServedJob::answered(const ServedWorker& worker, const WorkerAction& action) const {
   if (action.kind == Action::await_values) return worker.values_missing[action.unit] == 0;
   return action.kind != Action::await_pushes || worker.pushes_missing[action.unit] == 0;
+}
+
+/// A frame has left: there may be room for more. A worker looks when it waits, a server when it does not work.
+void ServedJob::refill(std::size_t place, double now) {
+  if (places_.is_worker(place) ? !workers_[place].waits : servers_[place - places_.workers()].busy) return;
+  outboxes_[place].flush(now);
 }
 
 /// Sends the frames of a push or pull of a unit; the first ones go to another server for each worker.
@@ -224,9 +237,10 @@ void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, doub
       frame.headers = piece.frames;
       if (push) frame.bytes = piece.pushed_bytes;
       if (!piece.trained) frame.version = 0;
-      cards_.send(frame, true, now);
+      outboxes_[worker].add(frame, action.unit);
       ++count;
     }
+  outboxes_[worker].flush(now);
   if (pull) self.values_missing[action.unit] = count;
   if (push && !pull) self.pushes_missing[action.unit] = count;
 }
@@ -320,8 +334,10 @@ void ServedJob::begin_work(std::uint32_t server, double seconds, double now) {
 }
 
 void ServedJob::send_answers(std::uint32_t server, double now) {
-  for (const ServedFrame& answer : servers_[server].answers) cards_.send(answer, false, now);
+  ServedOutbox& outbox = outboxes_[places_.place_of_server(server)];
+  for (const ServedFrame& answer : servers_[server].answers) outbox.add(answer, piece_of(server, answer.piece).unit);
   servers_[server].answers.clear();
+  outbox.flush(now);
 }
 
 void ServedJob::end_work(std::uint32_t server, double now) {

@@ -46,8 +46,6 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
   return value * unit->scale;
 }
 
-/// The time that a window of frames occupies the link. A frame in the window can no longer be overtaken by more urgent
-/// frames.
 constexpr Nanoseconds kWindow = std::chrono::milliseconds(10);
 constexpr std::size_t kLeastWindowBytes = std::size_t{64} << 10;
 
@@ -85,7 +83,7 @@ class ShapedChannel final : public Channel {
     const std::scoped_lock lock(mutex_);
     return inner_->leaves_in_order(peer);
   }
-  std::size_t window_bytes() const override;
+  std::size_t window_bytes() const override { return net::window_bytes(shaper_->link()); }
   std::size_t framing_bytes(std::size_t payload_bytes) const override { return inner_->framing_bytes(payload_bytes); }
   std::string describe(Peer peer) const override {
     const std::scoped_lock lock(mutex_);
@@ -175,11 +173,6 @@ std::size_t ShapedChannel::in_flight_bytes(Peer peer) const {
   const std::scoped_lock lock(mutex_);
   const auto waiting = waiting_bytes_.find(peer);
   return inner_->in_flight_bytes(peer) + (waiting == waiting_bytes_.end() ? 0 : waiting->second);
-}
-
-std::size_t ShapedChannel::window_bytes() const {
-  const double bytes = shaper_->link().bits_per_second / 8 * seconds(kWindow);
-  return std::clamp(static_cast<std::size_t>(bytes), kLeastWindowBytes, kWindowBytes);
 }
 
 void ShapedChannel::run(const std::stop_token& stop) {
@@ -292,6 +285,11 @@ std::string to_string(const LinkSpec& link) {
   if (link.delay >= std::chrono::milliseconds(1)) return fmt::format("{}, {:g} ms", text, seconds(link.delay) * 1e3);
   if (link.delay > Nanoseconds(0)) return fmt::format("{}, {:g} us", text, seconds(link.delay) * 1e6);
   return text;
+}
+
+std::size_t window_bytes(const LinkSpec& link) {
+  const double bytes = link.bits_per_second / 8 * seconds(kWindow);
+  return std::clamp(static_cast<std::size_t>(bytes), kLeastWindowBytes, kWindowBytes);
 }
 
 Nanoseconds LinkShaper::time_of(std::size_t bytes) const {

@@ -27,6 +27,7 @@ class SimulatedLinks final : public net::Transport {
   void send(net::Peer to, net::FrameHeader header, std::span<const std::byte> payload) override;
   std::optional<net::Message> receive(Moment deadline) override;
   std::size_t in_flight_bytes(net::Peer peer) const override { return inner_.in_flight_bytes(places_.at(peer)); }
+  std::size_t window_bytes(net::Peer peer) const override { return inner_.window_bytes(places_.at(peer)); }
   std::string describe(net::Peer peer) const override { return inner_.describe(places_.at(peer)); }
   void wake() override { inner_.wake(); }
 
@@ -67,6 +68,7 @@ class SplitLinks {
     }
     std::optional<net::Message> receive(Moment deadline) override { return whole_.receive(collective_, deadline); }
     std::size_t in_flight_bytes(net::Peer peer) const override { return whole_.links_.in_flight_bytes(peer); }
+    std::size_t window_bytes(net::Peer peer) const override { return whole_.links_.window_bytes(peer); }
     std::string describe(net::Peer peer) const override { return whole_.links_.describe(peer); }
     void wake() override { whole_.links_.wake(); }
 

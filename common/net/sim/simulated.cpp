@@ -41,6 +41,14 @@ class SimulatedNetwork::State {
     const std::scoped_lock lock(mutex_);
     return world_.send(from, to, header, payload);
   }
+  std::size_t waiting_bytes(std::size_t from, std::size_t to) {
+    const std::scoped_lock lock(mutex_);
+    return world_.waiting_bytes(from, to);
+  }
+  std::size_t window_bytes(std::size_t from, std::size_t to) {
+    const std::scoped_lock lock(mutex_);
+    return world_.window_bytes(from, to);
+  }
   std::optional<Message> receive(std::size_t place, Moment deadline);
   /// The peer that runs sleeps.
   void sleep_until(Moment moment);
@@ -159,10 +167,7 @@ class SimulatedNetwork::Endpoint final : public Transport {
   void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
     if (payload.size() > kMaxPayloadBytes)
       fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
-    const auto found = std::find(options_.peers.begin(), options_.peers.end(), to);
-    const auto other = static_cast<std::size_t>(found - options_.peers.begin());
-    if (found == options_.peers.end() || other == place_)
-      fail(ErrorKind::peer_lost, "there is no link to {}", to_string(to));
+    const std::size_t other = place_of(to);
     header.job = options_.job;
     header.sender_role = options_.peers[place_].role;
     header.sender_rank = options_.peers[place_].rank;
@@ -177,11 +182,23 @@ class SimulatedNetwork::Endpoint final : public Transport {
     return message;
   }
 
-  std::size_t in_flight_bytes(Peer /*peer*/) const override { return 0; }
+  std::size_t in_flight_bytes(Peer peer) const override {
+    return options_.windows ? state_.waiting_bytes(place_, place_of(peer)) : 0;
+  }
+  std::size_t window_bytes(Peer peer) const override {
+    return options_.windows ? state_.window_bytes(place_, place_of(peer)) : kWindowBytes;
+  }
   std::string describe(Peer /*peer*/) const override { return "simulated " + to_string(options_.link); }
   void wake() override { state_.wake(place_); }
 
  private:
+  std::size_t place_of(Peer peer) const {
+    const auto found = std::find(options_.peers.begin(), options_.peers.end(), peer);
+    const auto place = static_cast<std::size_t>(found - options_.peers.begin());
+    if (found == options_.peers.end() || place == place_)
+      fail(ErrorKind::peer_lost, "there is no link to {}", to_string(peer));
+    return place;
+  }
   void count(ByteLedger::Direction direction, const FrameHeader& header, Peer peer) {
     const bool start_up = (header.flags & FrameHeader::kStartUp) != 0;
     state_.ledger(place_).add(direction, start_up ? "start-up" : std::string(to_string(header.type)), to_string(peer),

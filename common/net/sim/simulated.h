@@ -21,8 +21,7 @@ namespace psring::net {
 /// options repeat a run to the nanosecond and to the bit.
 ///
 /// Every peer has a network card as LinkShaper describes it, unless the options say who shares one; a frame takes its
-/// payload and 128 bytes of header. Payloads are copied by `send`: senders see nothing in flight. A look into an empty
-/// inbox takes 1 us.
+/// payload and 128 bytes of header. Payloads are copied by `send`. A look into an empty inbox takes 1 us.
 ///
 /// The network may lose, duplicate, corrupt and delay frames, and peers may die and come back, as the options say.
 /// Peers are counted by their places; in a network of workers alone, the places are their ranks.
@@ -59,6 +58,9 @@ class SimulatedNetwork {
     std::vector<std::size_t> hosts = {};
     LinkSpec within{1e9, std::chrono::microseconds(100)};
     LinkSpec link{1e9, std::chrono::microseconds(100)};  ///< a card
+    /// True: frames that wait for the card are in flight, windows are those of a shaped link, and a wait ends when a
+    /// frame has left. False: senders see nothing in flight, so that frames queue at the card in the order of `send`.
+    bool windows = false;
     std::uint64_t seed = 0;
     std::uint64_t job = 1;
     Trouble trouble{};

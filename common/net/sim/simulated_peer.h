@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 
 #include <psring/common/base/byte_ledger.h>
@@ -36,6 +37,7 @@ struct SimulatedPeer {
   void come_back() {
     inbox.clear();
     lost.clear();
+    waiting_bytes.clear();
     woken = dead = away = false;
     ++incarnation;
   }
@@ -45,8 +47,10 @@ struct SimulatedPeer {
   LinkShaper inner;  ///< the link of the peer's process to others of its host
   ByteLedger ledger;
   std::deque<Message> inbox;
-  std::deque<std::size_t> lost;  ///< places of lost peers that this peer has not been told of
-  Moment deadline = kNever;      ///< the end of the wait
+  std::deque<std::size_t> lost;                      ///< places of lost peers that this peer has not been told of
+  std::map<std::size_t, std::size_t> waiting_bytes;  ///< by receiver: payload that waits for the card
+  bool wants_room = false;                           ///< has seen bytes in flight: `receive` ends when some have left
+  Moment deadline = kNever;                          ///< the end of the wait
   bool waits = false;
   bool sleeps = false;  ///< the wait is a sleep, which no message ends
   bool expired = false;

@@ -49,6 +49,7 @@ bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& h
   const bool local = !options_.processes.empty() && options_.processes[from] == options_.processes[to];
   const Moment departure = local ? now_ : link(from, to).depart(kHeaderBytes + payload.size(), now_);
   if (options_.listener != nullptr) options_.listener->on_send(from, to, message->header, now_, departure);
+  if (!local) peers_[from].waiting_bytes[to] += payload.size();
   events_.add({.time = departure,
                .kind = local ? SimulatedEvent::Kind::arrives : SimulatedEvent::Kind::departs,
                .from = from,
@@ -57,6 +58,13 @@ bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& h
                .from_life = peers_[from].incarnation,
                .to_life = peers_[to].incarnation});
   return true;
+}
+
+std::size_t SimulatedWorld::waiting_bytes(std::size_t from, std::size_t to) {
+  const auto waiting = peers_[from].waiting_bytes.find(to);
+  const std::size_t bytes = waiting == peers_[from].waiting_bytes.end() ? 0 : waiting->second;
+  if (bytes > 0) peers_[from].wants_room = true;
+  return bytes;
 }
 
 void SimulatedWorld::begin_wait(std::size_t place, Moment deadline) {
@@ -142,7 +150,7 @@ void SimulatedWorld::happen(const SimulatedEvent& event) {
   SimulatedPeer& to = peers_[event.to];
   switch (event.kind) {
     case SimulatedEvent::Kind::departs:
-      if (!peers_[event.from].dead && peers_[event.from].incarnation == event.from_life) begin_travel(event);
+      if (!peers_[event.from].dead && peers_[event.from].incarnation == event.from_life) leave(event);
       return;
     case SimulatedEvent::Kind::arrives:
       if (to.away || to.incarnation != event.to_life || peers_[event.from].incarnation != event.from_life) return;
@@ -161,6 +169,13 @@ void SimulatedWorld::happen(const SimulatedEvent& event) {
       if (to.incarnation == event.to_life) to.lost.push_back(event.from);
       return;
   }
+}
+
+void SimulatedWorld::leave(const SimulatedEvent& departure) {
+  SimulatedPeer& from = peers_[departure.from];
+  from.waiting_bytes[departure.to] -= departure.message->payload.size();
+  if (std::exchange(from.wants_room, false)) from.woken = true;
+  begin_travel(departure);
 }
 
 /// The frame leaves the sender's card, and travels to the receiver's card.

@@ -33,6 +33,10 @@ class SimulatedWorld {
 
   /// Copies the payload. Returns false, and sends nothing, if the sender is dead.
   bool send(std::size_t from, std::size_t to, const FrameHeader& header, std::span<const std::byte> payload);
+  /// Payload to the peer that waits for the card. If there is some, a wait of `from` ends when a frame has left.
+  std::size_t waiting_bytes(std::size_t from, std::size_t to);
+  /// The window of the link between two peers.
+  std::size_t window_bytes(std::size_t from, std::size_t to) { return net::window_bytes(link(from, to).link()); }
   bool has_news(std::size_t place) const { return peers_[place].has_news(); }
   /// The peer waits for news until `deadline`, and for at least 1 us.
   void begin_wait(std::size_t place, Moment deadline);
@@ -62,6 +66,7 @@ class SimulatedWorld {
   std::optional<std::size_t> choose();
   bool advance();
   void happen(const SimulatedEvent& event);
+  void leave(const SimulatedEvent& departure);
   void begin_travel(const SimulatedEvent& departure);
   void find_deadlock();
 

@@ -84,6 +84,30 @@ TEST_CASE("a message ends a wait, but no sleep") {
   CHECK(world.now() - Moment{} == 3ms);
 }
 
+TEST_CASE("frames that wait for the card are in flight, and a sender that saw them goes on when one has left") {
+  SimulatedWorld world(workers(2));
+  CHECK(world.window_bytes(0, 1) == 1'250'000);  // 10 ms at 1 Gbit/s
+  for (int i = 0; i < 3; ++i) send(world, 0, 1);
+  world.begin_wait(1, kNever);
+  CHECK(world.waiting_bytes(0, 1) == 3 * kBytes);
+  CHECK(world.waiting_bytes(1, 0) == 0);
+  world.begin_wait(0, kNever);
+  REQUIRE(world.next_to_run() == 0);  // the first frame begins to leave at once
+  CHECK(world.now() - Moment{} == 0us);
+  world.end_wait(0);
+  CHECK_FALSE(world.take(0));
+  CHECK(world.waiting_bytes(0, 1) == 2 * kBytes);
+  world.begin_wait(0, kNever);
+  REQUIRE(world.next_to_run() == 0);
+  CHECK(world.now() - Moment{} == kCardTime);
+  world.end_wait(0);
+  CHECK_FALSE(world.take(0));
+  world.begin_wait(0, kNever);  // has not looked again: the third frame wakes nobody
+  REQUIRE(world.next_to_run() == 1);
+  CHECK(world.now() - Moment{} == kDelay + kCardTime);
+  CHECK(world.waiting_bytes(0, 1) == 0);
+}
+
 TEST_CASE("a death is told once after the delay, and frames in flight to the dead peer are dropped") {
   SimulatedWorld world(workers(2));
   send(world, 0, 1, 1);
